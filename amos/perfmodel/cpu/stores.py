@@ -12,7 +12,7 @@ from amos.plan.structure import Operand
 
 #: Bytes after which addresses fall into the same set of the nearest cache again: those of
 #: a page, whose size bounds the sets of a cache that is looked up by virtual addresses.
-_PAGE = 4096
+PAGE = 4096
 
 
 def unforeseen(operand: Operand, machine: Machine, nest: CoreNest) -> np.ndarray:
@@ -29,17 +29,17 @@ def unforeseen(operand: Operand, machine: Machine, nest: CoreNest) -> np.ndarray
     """
     pitch, sets, far = operand.size, 0, []
     for dim in reversed(operand.dims):
-        if pitch >= _PAGE and dim.extent > 1:
+        if pitch >= PAGE and dim.extent > 1:
             far.append(dim)
             # How many places of a page rows begin at.
-            sets = sets or _PAGE // gcd(int(pitch), _PAGE)
+            sets = sets or PAGE // gcd(int(pitch), PAGE)
         pitch *= dim.extent
     rows: np.ndarray | float = 1.0
     for dim in far:
         rows = rows * nest.along(dim)
     if isinstance(rows, float):
         return np.zeros(len(nest.steps))
-    held = sets * (machine.levels[0].capacity // _PAGE)
+    held = sets * (machine.levels[0].capacity // PAGE)
     # Of the rows that are held together, one visit to each fetches one line too late.
     depth = first_fitting_depth(rows, held)
     here = places(depth)

@@ -1,0 +1,42 @@
+"""Lines of sources that come from memory, and whether hardware asks for them early enough."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from amos.machine.machine import Machine
+from amos.perfmodel.cpu.stores import PAGE
+from amos.perfmodel.traffic import CoreNest, first_fitting_depth, pick_at, places
+from amos.plan.structure import Operand
+
+#: Rows that hardware follows at a time, and lines of one until it asks for the next ones. Both,
+#: and the share below, fit 150 kernels of 1x1 and depthwise convolutions on Zen 4.
+_ROWS, _LINES = 8, 8
+#: So many times longer it takes to move lines from memory that nothing asked for early.
+_LATE = 3.0
+
+
+def late(operand: Operand, machine: Machine, nest: CoreNest) -> np.ndarray:
+    """How much longer it takes to read an operand from memory than in its order, as a share.
+
+    Hardware follows rows of an operand, asks for the next lines of each, and never looks into
+    another page. A loop order that goes on to other rows after a short piece of each waits for
+    the first lines of every piece.
+
+    Args:
+        operand: a source, whose dimensions are in the order of memory.
+        machine: its lines.
+        nest: the loops around.
+    """
+    pitch, rows = operand.size, np.ones(1)
+    for dim in reversed(operand.dims):
+        if pitch >= PAGE and dim.extent > 1:
+            rows = rows * nest.along(dim)
+        pitch *= dim.extent
+    if rows.ndim < 2:
+        return np.zeros(len(nest.steps))
+    depth = first_fitting_depth(rows, _ROWS)
+    here = places(depth)
+    lines = pick_at(nest.elements(operand), here) * operand.size / machine.line
+    pieces = pick_at(rows, here) * _LINES / np.maximum(lines, 1.0)
+    return np.asarray(np.where(depth == 0, 0.0, _LATE * np.minimum(pieces, 1.0)))
