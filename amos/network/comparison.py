@@ -20,7 +20,7 @@ from amos.network.program import rebuilt
 
 #: Rounds in which all are timed in turn, and seconds of a turn. The fastest call counts: the
 #: others were disturbed.
-_ROUNDS, _SECONDS = 7, 0.02
+_ROUNDS, _SECONDS = 4, 0.01
 #: What is so much slower in its first call is not timed again.
 _HOPELESS = 5.0
 #: Runs in a row inside a network, of which the first fetches the weights; rounds of them, at the

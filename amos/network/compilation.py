@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import count as counting
 from itertools import islice
@@ -32,12 +33,15 @@ from amos.network.network import Network, checked_network
 from amos.network.program import Shared, joined, rebuilt
 from amos.network.simplify import slices_of_splits
 from amos.network.weights import LargePages
-from amos.network.winograd import by_tiles, pays
+from amos.network.winograd import by_tiles, pays, predicted
 from amos.records import Record, Records
 from amos.validate import evaluate
 
 #: Kernels of a task that are measured alone, and of those the ones that are inside the network.
 _MEASURED, _INSIDE = 6, 4
+#: Share of a network's predicted time whose tasks are measured. The many small ones that are
+#: left take most of the time it takes.
+_MATTERS = 0.9
 
 
 @overload
@@ -81,9 +85,9 @@ def compile_network(
         records: file of earlier measurements.
         verify: compare each kernel with NumPy, and the whole as
             :meth:`CompiledNetwork.check <amos.network.model.CompiledNetwork.check>` does.
-        measure: time the best kernels of the records, and those that the model thinks best,
-            beside the engine's own code for the group, and the fastest of them inside the
-            network. The fastest there stays.
+        measure: of the tasks that matter, time the best kernels of the records, and those that
+            the model thinks best, beside the engine's own code for the group, and the fastest of
+            them inside the network. The fastest there stays.
         progress: show how far it is, on a terminal and in a notebook.
 
     Raises:
@@ -138,11 +142,13 @@ def _chosen(
     """A network with its kernels, numbered in the module, and not linked yet."""
     finalists: dict[Task, Sequence[TaskKernel]] = {}
     left: dict[Task, str] = {}
+    measured = _that_matter(network.tasks, chooser) if measure else frozenset()
     for place, task in enumerate(network.tasks):
         line.show(f"kernel {place + 1} of {len(network.tasks)}: {task.operator.name}")
         symbol = f"amos_task_{next(numbers)}"
-        built, why = _built(task, symbol, chooser, ranked, _MEASURED if measure else 1)
-        several, why = _fastest(built, task) if measure and built else (built, why)
+        count = _MEASURED if task in measured else 1
+        built, why = _built(task, symbol, chooser, ranked, count)
+        several, why = _fastest(built, task) if count > 1 and built else (built, why)
         if why:
             left[task] = why
         else:
@@ -156,6 +162,21 @@ def _chosen(
     unused = Counter(each.standing for each in every if not each.counts_here)
     comparisons = tuple(inside.values())
     return CompiledNetwork(network, None, kernels, left, checks, comparisons, unused)
+
+
+def _that_matter(tasks: Sequence[Task], chooser: Chooser) -> frozenset[Task]:
+    """The tasks that are predicted to take longest, as many as most of the time needs."""
+    seconds: dict[Task, float] = {}
+    for task in tasks:
+        with suppress(MappingError):
+            seconds[task] = task.weight * predicted(task, chooser).expected
+    left, found = _MATTERS * sum(seconds.values()), set()
+    for task in sorted(seconds, key=seconds.__getitem__, reverse=True):
+        if left <= 0:
+            break
+        found.add(task)
+        left -= seconds[task]
+    return frozenset(found)
 
 
 def _built(
