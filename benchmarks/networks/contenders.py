@@ -177,12 +177,20 @@ def _tvm_call(path: Path, inputs: Arrays, threads: int, changed: Callable[[Any, 
     return lambda: _first(machine["main"](*arguments))
 
 
-def _amos(path: Path, inputs: Arrays, threads: int, records: Path) -> Call:
+def _amos(
+    path: Path, inputs: Arrays, threads: int, records: Path, *, measure: bool = False
+) -> Call:
     import amos
 
     best = records if records.exists() else None
-    model = amos.compile(amos.load_network(path), records=best, verify=False)
+    network = amos.load_network(path)
+    model = amos.compile(network, records=best, verify=False, measure=measure)
     return lambda: _first(model(*inputs.values()))
+
+
+def _amos_measured(path: Path, inputs: Arrays, threads: int, records: Path) -> Call:
+    """The same whose kernels are timed while it compiles."""
+    return _amos(path, inputs, threads, records, measure=True)
 
 
 def _first(result: Any) -> np.ndarray:
@@ -200,6 +208,7 @@ _LOADERS = {
     "relax": _relax,
     "metaschedule": _metaschedule,
     "amos": _amos,
+    "amos_measured": _amos_measured,
 }
 CONTENDERS = tuple(_LOADERS)
 #: Those that take no hours.

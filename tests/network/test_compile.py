@@ -149,6 +149,22 @@ def test_kernels_slower_than_the_engines_code_stay_out(
     np.testing.assert_allclose(compiled(values), _reference(model, x=values), rtol=1e-5, atol=1e-6)
 
 
+def test_small_tasks_are_not_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    rng, b = np.random.default_rng(0), Builder()
+    hidden = b.node("MatMul", b.input("x", (64, 512)), b.constant(rng.random((512, 512))))
+    model = b.model(b.node("MatMul", hidden, b.constant(rng.random((512, 8)))))
+    compared: list[int] = []
+
+    def counted(kernels: Sequence[TaskKernel], group: Group) -> list[float]:
+        compared.append(kernels[0].operator.result.shape[-1])
+        return compare(kernels, group)
+
+    monkeypatch.setattr("amos.network.compilation.compare", counted)
+    compiled = amos.compile(amos.load_network(model), measure=True, progress=False)
+    assert compared == [512]
+    assert len(compiled.kernels) == 2
+
+
 def test_a_kernel_that_cannot_be_built_leaves_the_others(
     monkeypatch: pytest.MonkeyPatch, product: tuple[ModelProto, np.ndarray]
 ) -> None:

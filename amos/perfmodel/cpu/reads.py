@@ -10,7 +10,7 @@ from amos.perfmodel.traffic import CoreNest, first_fitting_depth, pick_at, place
 from amos.plan.structure import Operand
 
 #: Rows that hardware follows at a time, and lines of one until it asks for the next ones. Both,
-#: and the share below, fit 150 kernels of 1x1 and depthwise convolutions on Zen 4.
+#: and the factor below, fit 300 kernels of 1x1 and depthwise convolutions on Zen 4.
 _ROWS, _LINES = 8, 8
 #: So many times longer it takes to move lines from memory that nothing asked for early.
 _LATE = 3.0

@@ -1,0 +1,74 @@
+"""Lines of sources that nothing asked for early, as loops jump between rows of memory."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import amos
+from amos import operators
+from amos.machine import Machine
+from amos.perfmodel import evaluate
+from amos.perfmodel.cpu.reads import late
+from amos.perfmodel.traffic import CoreNest, LoopNestBatch
+from amos.plan import Structure
+from amos.plan.structure import LoopBatch
+from amos.reproduce import fig5
+
+
+def machine() -> Machine:
+    return fig5.stored("fig5_second_cpu").machine_with(None)
+
+
+def convolution(batch: int) -> Structure:
+    """Rows of the image are 14 KiB: 112 columns of 128 bytes."""
+    op = operators.conv2d(n=batch, c=128, k=16, p=112, q=112, r=1, s=1, layout="NHWC", dtype="u8s8")
+    unit = amos.intrinsics.get(fig5.INTRINSIC)
+    found = amos.enumerate_mappings(op, unit, rule="access")
+    return Structure(next(m for m in found if m.groups == {"i1": ("k",), "r1": ("c",)}))
+
+
+def schedule(structure: Structure, *order: str, **tiles: int) -> LoopBatch:
+    names = [loop.name for loop in structure.spatial]
+    return LoopBatch(
+        np.array([[tiles.get(name, 1) for name in names]]),
+        np.array([[names.index(name) for name in order]]),
+        np.array([[len(names)]]),
+        np.array([1]),
+        np.array([1]),
+        np.zeros((1, len(structure.choices)), dtype=bool),
+    )
+
+
+def longer(structure: Structure, batch: LoopBatch) -> float:
+    nest = CoreNest(LoopNestBatch(structure, batch), np.array([1.0]), line=64)
+    image = next(op for op in structure.sources if not op.packed)
+    return float(late(image, machine(), nest)[0])
+
+
+def test_whole_rows_are_asked_for_early() -> None:
+    structure = convolution(16)
+    assert longer(structure, schedule(structure, "n", "p", "q")) < 0.2
+    # Eight rows at a time, each from its begin to its end.
+    assert longer(structure, schedule(structure, "n", "p", "q", p=8)) < 0.2
+
+
+def test_short_pieces_of_rows_wait_for_each_line() -> None:
+    structure = convolution(16)
+    assert longer(structure, schedule(structure, "n", "q", "p")) == pytest.approx(3.0)
+    assert longer(structure, schedule(structure, "p", "q", "n")) == pytest.approx(3.0)
+    # Sixteen columns are four times what is waited for.
+    piece = longer(structure, schedule(structure, "n", "q", "p", q=16))
+    assert piece == pytest.approx(3.0 / 4)
+
+
+def test_what_caches_hold_waits_for_nothing() -> None:
+    for batch, slower in ((1, False), (64, True)):
+        structure = convolution(batch)
+        order = ("n", "p", "q") if batch > 1 else ("p", "q")
+        across = (*order[:-2], order[-1], order[-2])
+        along, jumping = (
+            evaluate(structure, machine(), schedule(structure, *each)).seconds[0]
+            for each in (order, across)
+        )
+        assert (jumping > 1.2 * along) == slower
