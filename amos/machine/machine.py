@@ -38,6 +38,8 @@ class Costs:
             operand was laid out in reading order.
         late: waiting for a line of the output that nothing fetched ahead, from beyond the
             caches near a core.
+        scattered: reading from memory takes so many times as long where no line was asked for
+            early.
         exchange: getting a line back that another core fetched because it writes nearby.
         ahead: lines that hardware fetches ahead of a sequence of stores.
         overlap: how well calls and the caches near a core overlap: terms are added as
@@ -57,6 +59,7 @@ class Costs:
     reload: float = 0.0
     sweep: float = 1.0
     late: float = 0.0
+    scattered: float = 1.0
     exchange: float = 0.0
     ahead: float = 4.0
     overlap: float = math.inf

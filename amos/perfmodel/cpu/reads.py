@@ -9,11 +9,8 @@ from amos.perfmodel.cpu.stores import PAGE
 from amos.perfmodel.traffic import CoreNest, first_fitting_depth, pick_at, places
 from amos.plan.structure import Operand
 
-#: Rows that hardware follows at a time, and lines of one until it asks for the next ones. Both,
-#: and the factor below, fit 300 kernels of 1x1 and depthwise convolutions on Zen 4.
+#: Rows that hardware follows at a time, and lines of one until it asks for the next ones.
 _ROWS, _LINES = 8, 8
-#: So many times longer it takes to move lines from memory that nothing asked for early.
-_LATE = 3.0
 
 
 def late(operand: Operand, machine: Machine, nest: CoreNest) -> np.ndarray:
@@ -25,7 +22,7 @@ def late(operand: Operand, machine: Machine, nest: CoreNest) -> np.ndarray:
 
     Args:
         operand: a source, whose dimensions are in the order of memory.
-        machine: its lines.
+        machine: its lines, and how much longer those take that nothing asked for.
         nest: the loops around.
     """
     pitch, rows = operand.size, np.ones(1)
@@ -39,4 +36,5 @@ def late(operand: Operand, machine: Machine, nest: CoreNest) -> np.ndarray:
     here = places(depth)
     lines = pick_at(nest.elements(operand), here) * operand.size / machine.line
     pieces = pick_at(rows, here) * _LINES / np.maximum(lines, 1.0)
-    return np.asarray(np.where(depth == 0, 0.0, _LATE * np.minimum(pieces, 1.0)))
+    longer = machine.costs.scattered - 1.0
+    return np.asarray(np.where(depth == 0, 0.0, longer * np.minimum(pieces, 1.0)))
