@@ -14,7 +14,7 @@ from amos.errors import MachineError
 from amos.machine.machine import Level, Machine
 from amos.perfmodel.cpu.compiler import register_pressure
 from amos.perfmodel.cpu.copies import copies
-from amos.perfmodel.cpu.reads import late
+from amos.perfmodel.cpu.reads import scattered
 from amos.perfmodel.cpu.stores import exchanges, unforeseen
 from amos.perfmodel.gpu import predict_blocks
 from amos.perfmodel.stream import predict_streams
@@ -265,13 +265,13 @@ def _level(
         ordered = [op.packed and machine.cached for op in operands[:-1]]
         weighed = np.where(ordered, machine.costs.sweep, 1.0) @ reads
         if machine.cached and not level.capacity:
-            more = [late(op, machine, nest) for op in operands[:-1]]
+            more = [scattered(op, machine, nest) for op in operands[:-1]]
             weighed = weighed + (np.stack(more) * reads).sum(axis=0)
     result.read[name] = weighed / level.rate(groups, together, write=False)
     result.write[name] = result.bytes_out[name] / level.rate(groups, together, write=True)
     if refined and machine.cached and number == _BEYOND:
-        cycles = unforeseen(operands[-1], machine, nest) * machine.costs.late
-        waiting = result.bytes_out[name] / machine.line * cycles / machine.clock
+        late = unforeseen(operands[-1], machine, nest) * machine.costs.late / machine.clock
+        waiting = result.bytes_out[name] / machine.line * late
         result.write[name] = np.maximum(result.write[name], waiting)
 
 

@@ -9,7 +9,7 @@ import amos
 from amos import operators
 from amos.machine import Machine
 from amos.perfmodel import evaluate
-from amos.perfmodel.cpu.reads import late
+from amos.perfmodel.cpu.reads import scattered
 from amos.perfmodel.traffic import CoreNest, LoopNestBatch
 from amos.plan import Structure
 from amos.plan.structure import LoopBatch
@@ -43,7 +43,7 @@ def schedule(structure: Structure, *order: str, **tiles: int) -> LoopBatch:
 def longer(structure: Structure, batch: LoopBatch) -> float:
     nest = CoreNest(LoopNestBatch(structure, batch), np.array([1.0]), line=64)
     image = next(op for op in structure.sources if not op.packed)
-    return float(late(image, machine(), nest)[0])
+    return float(scattered(image, machine(), nest)[0])
 
 
 def test_whole_rows_are_asked_for_early() -> None:

@@ -13,7 +13,7 @@ from amos.plan.structure import Operand
 _ROWS, _LINES = 8, 8
 
 
-def late(operand: Operand, machine: Machine, nest: CoreNest) -> np.ndarray:
+def scattered(operand: Operand, machine: Machine, nest: CoreNest) -> np.ndarray:
     """How much longer it takes to read an operand from memory than in its order, as a share.
 
     Hardware follows rows of an operand, asks for the next lines of each, and never looks into
