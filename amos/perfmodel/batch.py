@@ -15,6 +15,7 @@ from amos.machine.machine import Level, Machine
 from amos.perfmodel.cpu.compiler import register_pressure
 from amos.perfmodel.cpu.copies import copies
 from amos.perfmodel.cpu.reads import scattered
+from amos.perfmodel.cpu.sets import crowding
 from amos.perfmodel.cpu.stores import exchanges, unforeseen
 from amos.perfmodel.gpu import predict_blocks
 from amos.perfmodel.stream import predict_streams
@@ -28,8 +29,9 @@ from amos.perfmodel.traffic import (
     places,
 )
 from amos.plan.blocks import Blocks, runs_warps
+from amos.plan.operand import Operand
 from amos.plan.stream_tiles import StreamTiles, runs_streams
-from amos.plan.structure import LoopBatch, Operand, Structure
+from amos.plan.structure import LoopBatch, Structure
 
 #: Rows that are evaluated at once.
 _CHUNK = 4096
@@ -251,8 +253,7 @@ def _level(
         depth = np.full(len(nest.steps), nest.count)
         moved = [_register_traffic(op, nest) for op in operands]
     else:
-        inner = machine.levels[number - 1]
-        depth, moved = _cache_traffic(nest, inner.capacity, operands, refined)
+        depth, moved = _cache_traffic(nest, machine, number - 1, operands, refined)
     name = level.name
     reads = np.stack(moved[:-1])
     together = np.ceil(cores / groups)
@@ -276,14 +277,21 @@ def _level(
 
 
 def _cache_traffic(
-    nest: CoreNest, capacity: int, operands: tuple[Operand, ...], windows: bool
+    nest: CoreNest, machine: Machine, inner: int, operands: tuple[Operand, ...], refined: bool
 ) -> tuple[np.ndarray, list[np.ndarray]]:
     """Depth whose data fits the memory inside, and the bytes of each operand that cross it."""
-    depth = first_fitting_depth(nest.used(operands), capacity)
-    here = places(depth)
-    moved = [pick_at(nest.traffic(op, windows=windows), here) for op in operands]
-    # What fits as a whole stays in the memory inside from one run to the next.
-    return depth, [np.where(depth == 0, 0.0, traffic) for traffic in moved]
+    level, used = machine.levels[inner], nest.used(operands)
+    cpu = refined and machine.cached
+    # Of a cache that others use as well, what is theirs is not known.
+    room = level.capacity * (_SURE if cpu and level.units < machine.cores else 1.0)
+    depth, moved = first_fitting_depth(used, room), []
+    for op in operands:
+        more = crowding(op, nest) if cpu and not inner else None
+        own = depth if more is None else first_fitting_depth(used + more, room)
+        traffic = pick_at(nest.traffic(op, windows=refined), places(own))
+        # What fits as a whole stays in the memory inside from one run to the next.
+        moved.append(np.where(own == 0, 0.0, traffic))
+    return depth, moved
 
 
 def _register_traffic(operand: Operand, nest: CoreNest) -> np.ndarray:

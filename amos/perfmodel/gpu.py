@@ -22,7 +22,8 @@ from amos.perfmodel.terms import BatchPrediction, overlapped
 from amos.perfmodel.traffic import CoreNest, LoopNestBatch, pick
 from amos.plan.blocks import Blocks
 from amos.plan.fragment_tiles import SECTOR
-from amos.plan.structure import LoopBatch, Operand, Structure
+from amos.plan.operand import Operand
+from amos.plan.structure import LoopBatch, Structure
 
 #: Bytes that the banks of shared memory deliver in a cycle.
 _BANKS = 128

@@ -13,9 +13,10 @@ from functools import cached_property
 import numpy as np
 
 from amos.plan.cpu_plan import live_fragments
+from amos.plan.operand import Dimension, Operand
 from amos.plan.remembered import remembered
 from amos.plan.shared_loops import SharedLoops
-from amos.plan.structure import Dimension, LoopBatch, Operand, Structure
+from amos.plan.structure import LoopBatch, Structure
 
 _SINGLE = np.float32
 

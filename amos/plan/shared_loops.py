@@ -14,8 +14,9 @@ from math import isqrt
 import numpy as np
 
 from amos.machine.limits import CpuLimits
+from amos.plan.operand import Dimension
 from amos.plan.split_reduction import part_steps
-from amos.plan.structure import Dimension, LoopBatch, Structure
+from amos.plan.structure import LoopBatch, Structure
 
 
 @lru_cache(maxsize=1 << 16)

@@ -9,97 +9,21 @@ from collections.abc import Mapping as MappingType
 from dataclasses import dataclass, fields
 from functools import cached_property
 from math import prod
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
 from amos.ir import Affine, dtype
 from amos.mapping.mapping import Mapping
 from amos.plan.fragment_tiles import Tile, tiles
-from amos.plan.nest import Group, Loop, Nest
+from amos.plan.nest import Loop, Nest
+from amos.plan.operand import Dimension, Operand, guarded, how_copied
 from amos.plan.staging import StagedOperand
 from amos.plan.staging_vectors import vector_copy
-from amos.plan.strided import StridedOperand, destination_form, source_forms
+from amos.plan.strided import destination_form, source_forms
 
 #: Values of an index that are looked at one by one; of more, so many at equal distances.
 _LOOKED_AT = 1 << 16
-#: Bits of the shortest vector.
-_VECTOR = 128
-#: How the elements of a copy are found.
-Copy = Literal["run", "rows", "pieces", "stride", "digits"]
-
-
-@dataclass(frozen=True)
-class Dimension:
-    """One dimension of a staged operand.
-
-    Attributes:
-        terms: index of each loop that moves along it, and by how much.
-        reach: how far the lanes of one call reach along it.
-        points: how many positions the lanes of one call take.
-        extent: its size.
-    """
-
-    terms: tuple[tuple[int, int], ...]
-    reach: int
-    points: int
-    extent: int
-
-
-@dataclass(frozen=True, eq=False)
-class Operand:
-    """A staged operand; each of a structure is itself alone.
-
-    Attributes:
-        name: its name in the intrinsic.
-        size: bytes of one element, where it lies.
-        dims: its dimensions, those of one fragment last.
-        fragment: bytes of one fragment.
-        copies: how many copies of a fragment the hardware makes in one register.
-        leading: number of dimensions before those of the fragment.
-        copied: elements that are copied within the kernel to stage it; 0 if it
-            is used in place or packed ahead.
-        origin: elements of the tensor that the copy comes from or goes to.
-        wider: bytes that are read for each byte of the tensor: 1, but for a source that is
-            computed of others.
-        copy: how the copy finds its elements: ``"run"`` moves contiguous runs,
-            ``"rows"`` contiguous rows that are found one by one, ``"pieces"`` rows shorter
-            than a vector, ``"stride"`` single elements at a fixed distance, ``"digits"``
-            takes a fused index apart for each element.
-        divisions: how many divisions that takes for one element.
-        live: share of its elements that are read; the others are padding.
-        guarded: true if each element is tested for lying in the tensor's padding.
-        padded: number of leading dimensions up to the last that goes into that padding.
-        choice: true if it may be staged ahead of the nest or tile by tile.
-        packed: true if it was laid out ahead in the order in which it is read.
-        written: true for the destination.
-        vectors: instructions for an element where the copy moves whole vectors; 0 if it
-            cannot.
-    """
-
-    name: str
-    size: float
-    dims: tuple[Dimension, ...]
-    fragment: float
-    copies: int
-    leading: int
-    copied: int
-    origin: int
-    wider: float
-    copy: Copy
-    divisions: int
-    live: float
-    guarded: bool
-    padded: int
-    choice: bool
-    packed: bool
-    written: bool
-    vectors: float = 0.0
-
-    @property
-    def indexed(self) -> frozenset[int]:
-        """Loops that move along some dimension."""
-        return frozenset(loop for dim in self.dims for loop, _ in dim.terms)
 
 
 @dataclass(frozen=True)
@@ -285,7 +209,7 @@ class Structure:
         moved = not (staged.in_place or staged.constant or staged.redirected)
         # Accumulators become results on their way to an output that they go to directly.
         result = self.mapping.operator.result.dtype if written and not moved else None
-        copy, divisions = _copy(staged)
+        copy, divisions = how_copied(staged)
         vectors = vector_copy(staged) if moved and not written else None
         groups = [self.nest.groups[target] for target in staged.fragment]
         return Operand(
@@ -301,7 +225,7 @@ class Structure:
             copy=copy,
             divisions=divisions,
             live=prod(g.size / (g.tiles * g.lanes) for g in groups if g.lanes > 1),
-            guarded=_guarded(staged),
+            guarded=guarded(staged),
             padded=staged.padded,
             choice=moved and not written,
             packed=staged.constant,
@@ -317,58 +241,6 @@ class Structure:
             if statement.operand == staged.name
             for target in statement.broadcast
         )
-
-
-def _copy(staged: StagedOperand) -> tuple[Copy, int]:
-    """How elements are found, and the divisions that it takes to find one."""
-    if isinstance(staged, StridedOperand):
-        return "run", 0
-    if staged.nest.mapping.intrinsic.tile_registers and _guarded(staged):
-        # Rows gathered from windows: no two of them lie where the first says.
-        *rows, row = (staged.nest.groups[t] for t in staged.fragment)
-        if staged.load.indices[-1].coefficient(row.members[-1]) == 1 and _walks(staged, row):
-            return "rows", max((len(g.members) for g in rows), default=1) - 1
-        return "stride", 0
-    groups = [staged.nest.groups[t] for t in staged.fragment if staged.nest.groups[t].lanes > 1]
-    used = [g for g in groups if set(g.members) & staged.load.names]
-    if not used:
-        return "run", 0
-    split = [g for g in used if not _walks(staged, g)]
-    if any(_windows(staged, g) > 1 for g in split):
-        return "digits", max(len(g.members) for g in split) - 1
-    if split:
-        return "stride", 0
-    last = staged.load.indices[-1]
-    *rows, inner = used
-    runs = last.coefficient(inner.members[-1]) == 1 and not inner.is_padded
-    short = bool(rows) and inner.lanes * dtype(staged.kind).bits < _VECTOR
-    moved: Copy = "pieces" if short else "run"
-    return (moved if runs and len(last.names) == 1 else "stride"), 0
-
-
-def _windows(staged: StagedOperand, group: Group) -> int:
-    """Dimensions of the tensor that the lanes of a group move through and may leave."""
-    extents = staged.nest.mapping.operator.extents
-    count = 0
-    for index, size in zip(staged.load.indices, staged.load.tensor.shape, strict=True):
-        low, high = index.bounds(extents)
-        count += bool(set(index.names) & set(group.members)) and (low < 0 or high >= size)
-    return count
-
-
-def _guarded(staged: StagedOperand) -> bool:
-    """True if an element may lie outside of the tensor while its neighbours do not."""
-    groups = [staged.nest.groups[t] for t in staged.fragment]
-    if any(_windows(staged, group) for group in groups):
-        return True
-    return 0 < staged.padded == len(staged.dims) - len(staged.fragment)
-
-
-def _walks(staged: StagedOperand, group: Group) -> bool:
-    """True if the fused index moves through the tensor in equal steps."""
-    steps = [staged.load.flat.coefficient(name) for name in group.members]
-    pairs = zip(steps, steps[1:], group.radices[1:], strict=False)
-    return all(outer == inner * radix for outer, inner, radix in pairs)
 
 
 def share_inside(index: Affine, extents: MappingType[str, int], size: int) -> float:

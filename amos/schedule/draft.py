@@ -12,8 +12,9 @@ from amos.machine.gpu_costs import OTHER_REGISTERS, THREAD_REGISTERS
 from amos.plan import Value
 from amos.plan.blocks import runs_warps
 from amos.plan.gpu_registers import fragment_registers
+from amos.plan.operand import Operand
 from amos.plan.stream_tiles import runs_streams
-from amos.plan.structure import Operand, Structure
+from amos.plan.structure import Structure
 from amos.schedule.constraints import Constraint, In, Le, Prod, Role, Select, Sum, Variable
 
 #: ``hardware``: tiles need not divide extents; ``divisors``: they must.

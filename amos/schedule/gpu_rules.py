@@ -21,7 +21,7 @@ from amos.plan.banks import swizzle_period
 from amos.plan.fragment_tiles import Tile
 from amos.plan.gpu_plan import narrow_results
 from amos.plan.gpu_registers import fragment_registers
-from amos.plan.structure import Operand
+from amos.plan.operand import Operand
 from amos.schedule.draft import Draft
 
 _BUFFERS = (1, 2, 3, 4)

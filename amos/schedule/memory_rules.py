@@ -8,7 +8,7 @@ there is nothing to choose.
 from __future__ import annotations
 
 from amos.intrinsics.scratchpad import Scratchpad
-from amos.plan.structure import Operand
+from amos.plan.operand import Operand
 from amos.schedule.draft import Draft
 from amos.schedule.gpu_rules import shared_bytes, thread_registers
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from amos._toolchain import load_tvm
 from amos.codegen.tir.edges import part_edges
-from amos.codegen.tir.fetching import fetch_ahead
+from amos.codegen.tir.fetching import fetch_ahead, fetch_residuals
 from amos.codegen.tir.program import Program
 from amos.codegen.tir.redirecting import redirect_results
 from amos.codegen.tir.shuffling import shuffle_staging
@@ -79,6 +79,7 @@ def schedule_cpu(program: Program) -> Any:
     changes = (
         skip_padding,
         fetch_ahead,
+        fetch_residuals,
         part_edges,
         shorten_last_part,
         shuffle_staging,

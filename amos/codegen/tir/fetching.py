@@ -1,27 +1,33 @@
-"""Weights that are on their way before they are needed.
+"""Weights and residuals that are on their way before they are needed.
 
 A core reads the weights of a register tile from far memory, and then again for each tile that
 shares them. Left to the hardware, all of that first reading is waited for. So each step of the
 reduction fetches a small piece of the weights of the tile that comes next, and all the tiles
 that share weights fetch all of them. To fetch what is there, or beyond the end, does no harm.
+
+What an epilogue adds to the sums it reads once, after the reduction of a register tile. By then
+it can be there, if it is fetched before the reduction begins.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from itertools import product
 from math import prod
 from typing import Any
 
 from amos.codegen.tir.program import Program, step_variable
 from amos.codegen.tir.skipping import iterations
-from amos.codegen.tir.statements import BlockNest, find, loop_with, occurs, with_loop
+from amos.codegen.tir.statements import BlockNest, find, inside, loop_with, occurs, with_loop
 from amos.ir import dtype
 
 #: Bytes that are fetched together.
 _LINE = 64
-#: A fetch in LLVM's words: for reading, into the second cache, of data.
-_FETCH = 0, 2, 1
+#: Fetches in LLVM's words: for reading, into the second or the first cache, of data.
+_SECOND, _FIRST = (0, 2, 1), (0, 3, 1)
+#: The block that stores a register tile.
+_STORED = "unstage"
 
 
 def fetch_ahead(function: Any, program: Program) -> Any:
@@ -50,15 +56,67 @@ def fetch_ahead(function: Any, program: Program) -> Any:
     start = _number((*sharing, *steps)) * piece
     tensors = [argument.tensor for argument in program.inputs]
     buffer = function.params[tensors.index(op.load.tensor.name)]
-    fetches = []
-    for n in range(0, piece, _LINE * 8 // dtype(op.kind).bits):
-        address = tirx.address_of(tirx.BufferLoad(buffer, [*first, start + n]))
-        fetches.append(tirx.Evaluate(tirx.call_intrin("void", "tirx.prefetch", address, *_FETCH)))
+    pieces = range(0, piece, _LINE * 8 // dtype(op.kind).bits)
+    fetches = [_fetch(buffer, [*first, start + n], _SECOND) for n in pieces]
 
     def fetching(loop: Any) -> Any:
         return loop_with(loop, body=tirx.SeqStmt([*fetches, loop.body]))
 
     return with_loop(function, steps[-1].loop_var, fetching)
+
+
+def fetch_residuals(function: Any, program: Program) -> Any:
+    """A scheduled function that fetches what an epilogue reads of large tensors, tile by tile."""
+    from tvm import ir, tirx
+
+    main, stored = find(function.body, program.main), find(function.body, _STORED)
+    if main is None or stored is None:
+        return function
+    around = [loop for loop in main.loops if find(loop.body, _STORED) is not None]
+    read = {load.source: load for load in inside(stored.block.body, ir.TensorLoad)}
+    own = program.plan.limits.cache
+    large = [read[each] for each in function.params if each in read and _bytes(each) > own]
+    if not large or not around:
+        return function
+    fetches = [fetch for load in large for fetch in _of_tile(load, stored, len(around))]
+
+    def fetching(loop: Any) -> Any:
+        rest = list(loop.body.seq) if isinstance(loop.body, tirx.SeqStmt) else [loop.body]
+        return loop_with(loop, body=tirx.SeqStmt([*fetches, *rest]))
+
+    return with_loop(function, around[-1].loop_var, fetching)
+
+
+def _of_tile(load: Any, stored: BlockNest, depth: int) -> list[Any]:
+    """Fetches of the lines that a register tile reads, inside so many of the loops."""
+    from tvm import tirx
+
+    around, tile = stored.loops[:depth], stored.loops[depth:]
+    values = {x.var: stored.values[x.var.name] for x in stored.block.iter_vars}
+    index = [_replaced(each, values) for each in load.indices]
+    same = {loop.loop_var: loop.loop_var for loop in around}
+    # The lanes of a fragment are in one line.
+    single = tirx.ForKind.VECTORIZED
+    steps = [range(1 if loop.kind == single else int(loop.extent)) for loop in tile]
+    held, lines = _LINE * 8 // dtype(str(load.source.dtype)).bits, dict[str, Any]()
+    for numbers in product(*steps):
+        at = {x.loop_var: tirx.const(n, "int32") for x, n in zip(tile, numbers, strict=True)}
+        *rows, last = [_replaced(each, same | at) for each in index]
+        line = _replaced((last - _replaced(index[-1], same)) // held, same)
+        lines.setdefault(f"{rows} {line}", _fetch(load.source, [*rows, last], _FIRST))
+    return list(lines.values())
+
+
+def _fetch(buffer: Any, index: Sequence[Any], how: tuple[int, int, int]) -> Any:
+    """The statement that fetches the line of an element."""
+    from tvm import tirx
+
+    address = tirx.address_of(tirx.BufferLoad(buffer, list(index)))
+    return tirx.Evaluate(tirx.call_intrin("void", "tirx.prefetch", address, *how))
+
+
+def _bytes(buffer: Any) -> int:
+    return prod(map(int, buffer.shape)) * dtype(str(buffer.dtype)).bits // 8
 
 
 def _loops(program: Program, main: BlockNest) -> tuple[list[Any], list[Any]]:

@@ -16,10 +16,12 @@ class BlockNest:
     Attributes:
         loops: the loops around it, from the outermost inward.
         values: the block's variables by name, in terms of those loops.
+        block: the block itself.
     """
 
     loops: tuple[Any, ...]
     values: dict[str, Any]
+    block: Any
 
 
 def find(stmt: Any, block: str, loops: tuple[Any, ...] = ()) -> BlockNest | None:
@@ -34,7 +36,7 @@ def find(stmt: Any, block: str, loops: tuple[Any, ...] = ()) -> BlockNest | None
         if stmt.block.name_hint != block:
             return find(stmt.block.body, block, loops)
         names = (x.var.name for x in stmt.block.iter_vars)
-        return BlockNest(loops, dict(zip(names, stmt.iter_values, strict=True)))
+        return BlockNest(loops, dict(zip(names, stmt.iter_values, strict=True)), stmt.block)
     if kind == "SeqStmt":
         inner = (find(each, block, loops) for each in stmt.seq)
         return next((nest for nest in inner if nest is not None), None)

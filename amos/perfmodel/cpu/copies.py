@@ -14,7 +14,7 @@ from amos.machine.limits import CpuLimits
 from amos.machine.machine import Machine
 from amos.perfmodel.traffic import CoreNest, LoopNestBatch
 from amos.plan.cpu_plan import partial_sums
-from amos.plan.structure import Operand
+from amos.plan.operand import Operand
 
 #: Elements of a step that no schedule bounds.
 _WIDTH = 64

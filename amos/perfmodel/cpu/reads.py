@@ -7,7 +7,7 @@ import numpy as np
 from amos.machine.machine import Machine
 from amos.perfmodel.cpu.stores import PAGE
 from amos.perfmodel.traffic import CoreNest, first_fitting_depth, pick_at, places
-from amos.plan.structure import Operand
+from amos.plan.operand import Operand
 
 #: Rows that hardware follows at a time, and lines of one until it asks for the next ones.
 _ROWS, _LINES = 8, 8

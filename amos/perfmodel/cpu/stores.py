@@ -8,7 +8,7 @@ import numpy as np
 
 from amos.machine.machine import Machine
 from amos.perfmodel.traffic import CoreNest, first_fitting_depth, pick_at, places
-from amos.plan.structure import Operand
+from amos.plan.operand import Operand
 
 #: Bytes after which addresses fall into the same set of the nearest cache again: those of
 #: a page, whose size bounds the sets of a cache that is looked up by virtual addresses.

@@ -1,0 +1,42 @@
+"""Lines that fall into the same sets of the nearest cache, and what that leaves of it."""
+
+from __future__ import annotations
+
+from math import gcd
+
+import numpy as np
+
+from amos.perfmodel.cpu.stores import PAGE
+from amos.perfmodel.traffic import CoreNest
+from amos.plan.operand import Operand
+
+
+def crowding(operand: Operand, nest: CoreNest) -> np.ndarray | None:
+    """Bytes of the nearest cache that an operand makes useless to itself, beside its own.
+
+    Rows that lie a multiple of a large power of two apart fall into few of the sets, which
+    hold as much of them as if all sets were as full.
+
+    Args:
+        operand: with its dimensions in the order of memory.
+        nest: the loops around.
+
+    Returns:
+        depths × schedules; nothing if its lines fall into all sets.
+    """
+    sets, pitch, aligned = PAGE // nest.line, operand.size, False
+    reached = np.ones(1)
+    apart = np.full(1, PAGE)
+    for dim in reversed(operand.dims):
+        if dim.extent > 1:
+            steps = np.asarray(nest.along(dim))
+            far = nest.line if pitch < nest.line else max(gcd(int(pitch), PAGE), nest.line)
+            lines = np.ceil(steps * pitch / nest.line) if pitch < nest.line else steps
+            reached = reached * np.minimum(lines, PAGE // far)
+            apart = np.gcd(apart, np.where(lines > 1, far, PAGE))
+            aligned = aligned or far > nest.line
+        pitch *= dim.extent
+    if not aligned:
+        return None
+    share = np.minimum(reached, PAGE // apart) / sets
+    return np.asarray(nest.footprint(operand) * (1.0 / share - 1.0))
