@@ -40,7 +40,8 @@ def _multiply_add(family: str, lanes: int, feature: str, kind: str, *, shared: b
         {"i1": lanes},
         (kind, kind, "f32"),
         shared="Src1" if shared else "",
-        embedded="Src2",
+        # Broadcasts from memory are part of the instruction in AVX-512 alone.
+        embedded="Src1" if shared and feature != "fma" else "Src2",
         staged="" if kind == "f32" else "f32",
         family=family,
         source=_SOURCE,

@@ -14,6 +14,9 @@ import numpy as np
 from amos.machine.machine import Machine
 from amos.perfmodel.traffic import CoreNest
 
+#: Feature of the multiply-adds on 256 bits, whose broadcasts are instructions of their own.
+_THREE_FORMS = "fma"
+
 
 def stretch(machine: Machine, nest: CoreNest) -> np.ndarray:
     """Steps of the reduction in one stretch of code, for each schedule.
@@ -73,6 +76,24 @@ def kept_fragments(nest: CoreNest, together: np.ndarray) -> tuple[np.ndarray, np
     return kept, moves / together
 
 
+def moved_accumulators(nest: CoreNest) -> np.ndarray:
+    """Accumulators that are stored and loaded every other step, for want of a register.
+
+    A multiply-add of x86 may leave its result in place of any of its three sources, and LLVM
+    takes one that nothing needs any more. Where each call has a broadcast of its own, that is
+    the broadcast: accumulators are in other registers after each step, which takes twice as many.
+    """
+    steps, intrinsic = nest.steps, nest.steps.structure.mapping.intrinsic
+    moved = np.zeros(len(steps))
+    loaded = {statement.operand for statement in intrinsic.memory if statement.explicit}
+    calls = steps.fragments(steps.structure.destination)
+    for op in steps.structure.sources:
+        if _THREE_FORMS in intrinsic.requires and op.copies > 1 and op.name in loaded:
+            single = np.clip(2 * calls + 1 - intrinsic.registers, 0, calls)
+            moved = moved + np.where(steps.fragments(op) == calls, single, 0.0)
+    return moved
+
+
 def register_pressure(machine: Machine, nest: CoreNest) -> np.ndarray | float:
     """By what factor calls are slower for fragments that the registers do not hold.
 
@@ -96,5 +117,6 @@ def register_pressure(machine: Machine, nest: CoreNest) -> np.ndarray | float:
     moves = spilled * moves * np.where(full, each, 1.0)
     # Compilers load fragments ahead of their step, wherever the registers come from.
     moves = moves + np.where(full, 2.0 / together, 0.0)
+    moves = moves + moved_accumulators(nest)
     moves = moves / steps.fragments(structure.destination)
     return np.asarray(1.0 + machine.costs.reload * moves)
