@@ -11,7 +11,7 @@ import amos
 from amos.ir import Operator
 from amos.machine import Costs, Level, Machine, Peak, fitted
 from amos.perfmodel import batch, predict
-from amos.perfmodel.cpu.compiler import stretch
+from amos.perfmodel.cpu.compiler import moved_accumulators, stretch
 from amos.perfmodel.cpu.stores import exchanges
 from amos.perfmodel.traffic import CoreNest, LoopNestBatch
 from amos.plan import LoopBatch, Schedule, Structure, batch_of
@@ -187,3 +187,32 @@ def test_steps_that_read_only_padding_are_left_out(reduce: str, tile: int, share
     )
     full = predict(mapping, pads, schedule).rows[0].compute
     assert predict(mapping, caches, schedule).rows[0].compute == pytest.approx(share * full)
+
+
+@pytest.mark.parametrize(
+    ("unit", "tile", "moved"),
+    [
+        # Each call has a broadcast of its own: twice the accumulators and a weight in 16 registers.
+        ("avx2_fmadd_m8_f32_f32", {"tile.p": 4, "tile.q": 2}, 1),
+        ("avx2_fmadd_m8_f32_f32", {"tile.p": 7, "tile.q": 2}, 13),
+        ("avx2_fmadd_m8_f32_f32", {"tile.p": 7}, 0),
+        ("avx2_fmadd_m8_f32_f32", {"tile.i1.tile": 2, "tile.p": 3, "tile.q": 2}, 0),
+        # Broadcasts from memory are part of the instruction.
+        ("avx512_fmadd_m16_f32_f32", {"tile.p": 7, "tile.q": 4}, 0),
+        # No broadcast, or an accumulator that the instruction names.
+        ("avx2_fmadd_lanes_m8_f32_f32", {"tile.p": 7, "tile.q": 2}, 0),
+        ("vnni_dpbusd_m8k4_u8_s8_s32", {"tile.p": 7, "tile.q": 4}, 0),
+    ],
+)
+def test_accumulators_move_where_each_call_has_its_own_broadcast(
+    unit: str, tile: dict[str, int], moved: int
+) -> None:
+    lanes = "lanes" in unit
+    text = "image[p,q,k] * weight[k,r]" if lanes else "image[p,q,c] * weight[k,c]"
+    extents = dict(p=28, q=28, k=64, r=9) if lanes else dict(p=28, q=28, k=64, c=64)
+    op = Operator.parse(f"out[p,q,k] += {text}", extents=extents)
+    mapping = next(m for m in amos.enumerate_mappings(op, unit) if m.groups["i1"] == ("k",))
+    structure = Structure(mapping)
+    batch = batch_of(structure, [Schedule.of({"order": "p q i1.tile", **tile})])
+    nest = CoreNest(LoopNestBatch(structure, batch), None, 64)
+    assert moved_accumulators(nest).tolist() == [moved]

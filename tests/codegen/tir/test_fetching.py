@@ -1,4 +1,4 @@
-"""Weights of the next register tile, all of which are fetched while one tile runs."""
+"""Weights of the next register tile and residuals of this one: what is fetched ahead."""
 
 from __future__ import annotations
 
@@ -18,19 +18,31 @@ from amos.schedule import ScheduleSpace
 from amos.validate import evaluate, random_inputs
 
 FMA = amos.intrinsics.get("avx512_fmadd_m16_f32_f32")
-CONV = Operator.parse(
-    "out[p,q,k] += image[p+r,q+s,c] * weight[k,c,r,s]",
-    dict(p=4, q=6, k=96, c=4, r=3, s=3),
-    dict(image="float32", weight="float32", out="float32"),
-)
+
+
+def _convolution(p: int = 4) -> Operator:
+    return Operator.parse(
+        "out[p,q,k] += image[p+r,q+s,c] * weight[k,c,r,s]",
+        dict(p=p, q=6, k=96, c=4, r=3, s=3),
+        dict(image="float32", weight="float32", out="float32"),
+    )
+
+
+def _added(p: int = 4) -> Operator:
+    return _convolution(p).with_epilogue("acc + residual[p,q,k]", {"residual": "float32"})
+
+
+CONV, RESIDUAL = _convolution(), _added()
 OPERATIONS: dict[str, Callable[[int, int], int]] = {
     "Add": operator.add,
     "Mul": operator.mul,
     "FloorDiv": operator.floordiv,
     "FloorMod": operator.mod,
 }
-#: A machine whose cores can keep nothing of the weights.
-SMALL = CpuLimits(cores=2, cache=1 << 10)
+#: Tensors that blocks read, and what they do with them.
+BLOCKS = {"main_update_o": ("weight", "read"), "unstage": ("residual", "added")}
+#: Machines whose cores can keep nothing of the tensors, and all of them.
+SMALL, LARGE = (CpuLimits(cores=2, cache=1 << n) for n in (10, 20))
 SCHEDULES = {
     "one tile after the other": {"order": "i1.tile p q", "parallel": 1},
     "two loops shared out": {"order": "i1.tile p q", "parallel": 2, "tile.p": 2, "tile.q": 3},
@@ -40,14 +52,14 @@ SCHEDULES = {
 }
 
 
-def _candidate(values: dict[str, Any]) -> Candidate:
-    mapping = amos.enumerate_mappings(CONV, FMA).find("k")
+def _candidate(values: dict[str, Any], operation: Operator = CONV) -> Candidate:
+    mapping = amos.enumerate_mappings(operation, FMA).find("k")
     smallest = ScheduleSpace(mapping).smallest().as_dict()
     return Candidate(mapping, Schedule.of({**smallest, **values}))
 
 
 def _run(stmt: Any, values: dict[str, int]) -> Iterator[tuple[str, int]]:
-    """What a scheduled function reads of the weights and fetches, core by core and in order."""
+    """What a scheduled function reads, adds and fetches, in order: numbers of elements."""
     kind = type(stmt).__name__
     if kind == "For":
         for step in range(int(stmt.extent)):
@@ -57,16 +69,19 @@ def _run(stmt: Any, values: dict[str, int]) -> Iterator[tuple[str, int]]:
             yield from _run(each, values)
     elif kind == "Evaluate":
         load = stmt.value.args[0].args[0]
-        yield "fetched", _place(load.source, load.indices, values)
+        weight = load.source.name.startswith("weight")
+        what = "fetched" if weight else "residual fetched"
+        yield what, _place(load.source, load.indices, values)
     elif kind == "SBlockRealize":
-        if stmt.block.name_hint != "main_update_o":
-            if stmt.block.name_hint == "root":
-                yield from _run(stmt.block.body, values)
-            return
-        variables = (x.var.name for x in stmt.block.iter_vars)
+        block = stmt.block
+        if block.name_hint == "root":
+            yield from _run(block.body, values)
+        name, what = BLOCKS.get(block.name_hint, ("", ""))
+        variables = (x.var.name for x in block.iter_vars)
         inside = {n: _value(v, values) for n, v in zip(variables, stmt.iter_values, strict=True)}
-        (region,) = (x for x in stmt.block.reads if x.source.name.startswith("weight"))
-        yield "read", _place(region.source, [each.min for each in region.region], inside)
+        for region in block.reads if name else ():
+            if region.source.name.startswith(name):
+                yield what, _place(region.source, [each.min for each in region.region], inside)
 
 
 def _place(buffer: Any, indices: Any, values: dict[str, int]) -> int:
@@ -123,3 +138,38 @@ def test_a_kernel_that_fetches_computes_the_same(monkeypatch: pytest.MonkeyPatch
         kernel = amos.build(candidate.mapping, candidate.schedule)
         assert "T.prefetch" in kernel.source
         np.testing.assert_allclose(kernel(**inputs), evaluate(CONV, inputs), rtol=1e-5)
+
+
+@pytest.mark.parametrize("name", SCHEDULES)
+def test_what_an_epilogue_adds_is_fetched_before_its_tile_runs(name: str) -> None:
+    _, module = scheduled(_candidate(SCHEDULES[name], RESIDUAL), "generic", SMALL)
+    (function,) = module.functions.values()
+    nest = _shared(function.body)
+    fetched: set[int] = set()
+    added, running = 0, False
+    for kind, element in _run(nest.body, {nest.loop_var.name: 0}):
+        if kind == "residual fetched":
+            fetched = {element * 4 // 64} if running else fetched | {element * 4 // 64}
+            running = False
+        elif kind == "added":
+            assert element * 4 // 64 in fetched
+            added += 1
+        else:
+            running |= kind == "read"
+    assert added
+    # What a core's own cache holds is not fetched.
+    _, module = scheduled(_candidate(SCHEDULES[name], RESIDUAL), "generic", LARGE)
+    assert "T.prefetch" not in module.script()
+
+
+def test_a_kernel_that_fetches_what_it_adds_computes_the_same(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(CpuLimits, "here", staticmethod(lambda: SMALL))
+    cases = [(RESIDUAL, values) for values in SCHEDULES.values()]
+    for operation, values in [*cases, (_added(p=7), {"order": "i1.tile p q", "tile.p": 4})]:
+        inputs = random_inputs(operation, np.random.default_rng(0))
+        candidate = _candidate(values, operation)
+        kernel = amos.build(candidate.mapping, candidate.schedule)
+        assert "address_of(residual" in kernel.source
+        np.testing.assert_allclose(kernel(**inputs), evaluate(operation, inputs), rtol=1e-5)
