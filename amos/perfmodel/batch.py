@@ -16,7 +16,7 @@ from amos.perfmodel.cpu.compiler import register_pressure
 from amos.perfmodel.cpu.copies import copies
 from amos.perfmodel.cpu.reads import scattered
 from amos.perfmodel.cpu.sets import crowding
-from amos.perfmodel.cpu.stores import exchanges, unforeseen
+from amos.perfmodel.cpu.stores import PAGE, exchanges, unforeseen
 from amos.perfmodel.gpu import predict_blocks
 from amos.perfmodel.stream import predict_streams
 from amos.perfmodel.terms import BatchPrediction, joined, overlapped
@@ -285,8 +285,10 @@ def _cache_traffic(
     # Of a cache that others use as well, what is theirs is not known.
     room = level.capacity * (_SURE if cpu and level.units < machine.cores else 1.0)
     depth, moved = first_fitting_depth(used, room), []
+    # The sets of the nearest cache are those of a page, several times over.
+    sets = cpu and not inner and level.capacity > PAGE
     for op in operands:
-        more = crowding(op, nest) if cpu and not inner else None
+        more = crowding(op, nest) if sets else None
         own = depth if more is None else first_fitting_depth(used + more, room)
         traffic = pick_at(nest.traffic(op, windows=refined), places(own))
         # What fits as a whole stays in the memory inside from one run to the next.
