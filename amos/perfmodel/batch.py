@@ -287,10 +287,12 @@ def _cache_traffic(
     depth, moved = first_fitting_depth(used, room), []
     # The sets of the nearest cache are those of a page, several times over.
     sets = cpu and not inner and level.capacity > PAGE
+    here = places(depth)
     for op in operands:
         more = crowding(op, nest) if sets else None
         own = depth if more is None else first_fitting_depth(used + more, room)
-        traffic = pick_at(nest.traffic(op, windows=refined), places(own))
+        where = here if more is None else places(own)
+        traffic = pick_at(nest.traffic(op, windows=refined), where)
         # What fits as a whole stays in the memory inside from one run to the next.
         moved.append(np.where(own == 0, 0.0, traffic))
     return depth, moved

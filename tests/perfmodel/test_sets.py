@@ -17,12 +17,12 @@ from tests.support.models import VNNI
 ZEN = fig5.stored("fig5_second_cpu").machine_with(None)
 
 
-def _structure(columns: int, channels: int = 64) -> Structure:
-    """A 3 × 3 convolution whose image has rows of so many times ``channels`` bytes."""
+def _structure(columns: int) -> Structure:
+    """A 3 × 3 convolution whose image has rows of so many times 64 bytes."""
     op = Operator.parse(
         "out[p,q,k] += image[p+r,q+s,c] * weight[k,c,r,s]",
-        extents=dict(p=16, q=columns - 2, k=16, c=channels, r=3, s=3),
-        shapes={"image": (18, columns, channels)},
+        extents=dict(p=16, q=columns - 2, k=16, c=64, r=3, s=3),
+        shapes={"image": (18, columns, 64)},
     )
     found = amos.enumerate_mappings(op, VNNI)
     return Structure(next(m for m in found if m.groups == {"i1": ("k",), "r1": ("c",)}))
@@ -58,7 +58,7 @@ def test_rows_share_the_sets_that_their_distance_leaves(
 def test_an_image_with_rows_a_page_apart_is_read_again() -> None:
     read = []
     for columns in (64, 72):
-        structure = _structure(columns, 64)
+        structure = _structure(columns)
         values: dict[str, int | str] = {"order": "q p", "reduce": "r s r1.tile", "parallel": 1}
         batch = batch_of(structure, [Schedule.of(values)])
         read.append(evaluate(structure, ZEN, batch).bytes_in["L2"][0] / (columns - 2))

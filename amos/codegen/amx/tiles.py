@@ -18,7 +18,7 @@ from typing import Any
 from amos._toolchain import load_tvm
 from amos.codegen.amx.row_copies import write_rows
 from amos.codegen.tir.cpu import TiledNest, copy_output, stage_blocks, tile_nest, vectorize_tail
-from amos.codegen.tir.program import Program
+from amos.codegen.tir.program import STORED, Program
 from amos.codegen.tir.redirecting import redirect_results
 from amos.codegen.tir.statements import loop_with, nested
 from amos.errors import BuildError
@@ -102,7 +102,7 @@ def schedule_tiles(program: Program) -> Any:
 
 def _crop(sch: Any, program: Program, surrounding: list[Any]) -> None:
     """Turn the accumulators of a register tile into output where they have just been stored."""
-    block = sch.get_sblock("unstage")
+    block = sch.get_sblock(STORED)
     if surrounding:
         sch.reverse_compute_at(block, surrounding[-1])
     destination = program.plan.destination

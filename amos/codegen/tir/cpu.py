@@ -8,7 +8,7 @@ from typing import Any
 from amos._toolchain import load_tvm
 from amos.codegen.tir.edges import part_edges
 from amos.codegen.tir.fetching import fetch_ahead, fetch_residuals
-from amos.codegen.tir.program import Program
+from amos.codegen.tir.program import STORED, Program
 from amos.codegen.tir.redirecting import redirect_results
 from amos.codegen.tir.shuffling import shuffle_staging
 from amos.codegen.tir.skipping import shorten_last_part, skip_padding
@@ -69,7 +69,7 @@ def schedule_cpu(program: Program) -> Any:
             sch.vectorize(sch.get_loops(init)[-1])
     if plan.split is not None:
         # What has too little parallelism has few sums.
-        vectorize_tail(sch, sch.get_sblock("unstage"), 1, plan.copy_width)
+        vectorize_tail(sch, sch.get_sblock(STORED), 1, plan.copy_width)
     elif program.moves:
         copy_output(sch, plan.copy_width)
     sch.tensorize(
@@ -94,7 +94,7 @@ def _finishing(sch: Any, main: Any, program: Program) -> list[Any]:
     """The blocks that take the accumulators of one tile from registers, in order."""
     blocks = [sch.get_sblock("fold")] if program.plan.partial > 1 else []
     if program.crops:
-        blocks.append(sch.get_sblock("unstage"))
+        blocks.append(sch.get_sblock(STORED))
     return blocks or [sch.cache_write(main, 0, "global")]
 
 
@@ -178,7 +178,7 @@ def stage_blocks(sch: Any, plan: CpuPlan, places: dict[str, Any]) -> None:
 
 def copy_output(sch: Any, width: int) -> None:
     """Move all accumulators: parallel over the outer loops, vectorized inside."""
-    block = sch.get_sblock("unstage")
+    block = sch.get_sblock(STORED)
     if outer := sch.get_loops(block)[:-1]:
         sch.parallel(_fused(sch, outer))
     vectorize_tail(sch, block, 1, width)

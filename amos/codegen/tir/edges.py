@@ -12,11 +12,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from amos.codegen.tir.program import Program, spatial_variable
-from amos.codegen.tir.statements import find, loop_with, occurs, with_loop
-
-#: The block that stores a register tile.
-_STORED = "unstage"
+from amos.codegen.tir.program import STORED, Program, spatial_variable
+from amos.codegen.tir.statements import find, loop_with, loops_around, occurs, with_loop
 
 
 @dataclass(frozen=True)
@@ -49,7 +46,7 @@ def part_edges(function: Any, program: Program) -> Any:
         dimension = program.axes.index((name,))
         start = _start(main.values[spatial_variable(dimension)], main.loops)
         edges.append(_Edge(dimension, start, program.plan.tile.get(name, 1), extents[name], padded))
-    around = [loop for loop in main.loops if find(loop.body, _STORED) is not None][-1]
+    around = loops_around(main, STORED)[-1]
     first = "main_init" if program.plan.mapping.operator.compute.accumulates else program.main
 
     def parted(loop: Any) -> Any:

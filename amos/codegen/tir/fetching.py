@@ -17,17 +17,24 @@ from itertools import product
 from math import prod
 from typing import Any
 
-from amos.codegen.tir.program import Program, step_variable
+from amos.codegen.tir.program import STORED, Program, step_variable
 from amos.codegen.tir.skipping import iterations
-from amos.codegen.tir.statements import BlockNest, find, inside, loop_with, occurs, with_loop
+from amos.codegen.tir.statements import (
+    BlockNest,
+    buffer_bytes,
+    find,
+    inside,
+    loop_with,
+    loops_around,
+    occurs,
+    with_loop,
+)
 from amos.ir import dtype
 
 #: Bytes that are fetched together.
 _LINE = 64
 #: Fetches in LLVM's words: for reading, into the second or the first cache, of data.
 _SECOND, _FIRST = (0, 2, 1), (0, 3, 1)
-#: The block that stores a register tile.
-_STORED = "unstage"
 
 
 def fetch_ahead(function: Any, program: Program) -> Any:
@@ -69,13 +76,13 @@ def fetch_residuals(function: Any, program: Program) -> Any:
     """A scheduled function that fetches what an epilogue reads of large tensors, tile by tile."""
     from tvm import ir, tirx
 
-    main, stored = find(function.body, program.main), find(function.body, _STORED)
+    main, stored = find(function.body, program.main), find(function.body, STORED)
     if main is None or stored is None:
         return function
-    around = [loop for loop in main.loops if find(loop.body, _STORED) is not None]
+    around = loops_around(main, STORED)
     read = {load.source: load for load in inside(stored.block.body, ir.TensorLoad)}
     own = program.plan.limits.cache
-    large = [read[each] for each in function.params if each in read and _bytes(each) > own]
+    large = [read[each] for each in function.params if each in read and buffer_bytes(each) > own]
     if not large or not around:
         return function
     fetches = [fetch for load in large for fetch in _of_tile(load, stored, len(around))]
@@ -113,10 +120,6 @@ def _fetch(buffer: Any, index: Sequence[Any], how: tuple[int, int, int]) -> Any:
 
     address = tirx.address_of(tirx.BufferLoad(buffer, list(index)))
     return tirx.Evaluate(tirx.call_intrin("void", "tirx.prefetch", address, *how))
-
-
-def _bytes(buffer: Any) -> int:
-    return prod(map(int, buffer.shape)) * dtype(str(buffer.dtype)).bits // 8
 
 
 def _loops(program: Program, main: BlockNest) -> tuple[list[Any], list[Any]]:

@@ -15,12 +15,11 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from functools import cache
-from math import prod
 from typing import Any
 
 from amos._toolchain import load_tvm
 from amos.codegen.tir.rounding import as_meant, is_settled
-from amos.codegen.tir.statements import occurs, rewritten
+from amos.codegen.tir.statements import buffer_bytes, occurs, rewritten
 
 #: Bytes of the largest buffer that is put on the stack. More than 27 vectors of
 #: accumulators leave LLVM few registers for sources; as values of its own, rather than
@@ -78,7 +77,7 @@ def _placed(body: Any, largest: int) -> Any:
     from tvm import tirx
 
     def allocated(stmt: Any) -> Any:
-        if _bytes(stmt.buffer) > largest:
+        if buffer_bytes(stmt.buffer) > largest:
             return None
         marked = {**stmt.annotations, _AS_IT_IS: tirx.const(True, "bool")}
         return tirx.AllocBuffer(stmt.buffer, marked)
@@ -119,15 +118,6 @@ def _around(names: list[tuple[Any, Any]], value: Any) -> Any:
     for name, meaning in reversed(names):
         value = tirx.Let(name, meaning, value) if occurs(name, value) else value
     return value
-
-
-def _bytes(buffer: Any) -> int:
-    """Size of a buffer; more than any limit if it is not known."""
-    import tvm
-
-    kind = tvm.DataType(str(buffer.dtype))
-    sizes = [getattr(size, "value", 1 << 40) for size in buffer.shape]
-    return prod(sizes) * int(kind.bits) * int(kind.lanes) // 8
 
 
 def aligned_to_bytes(module: Any) -> Any:

@@ -33,6 +33,8 @@ from amos.plan.split_reduction import PART
 from amos.plan.staging import Guard, StagedOperand
 from amos.plan.strided import StridedOperand
 
+#: The block that takes results from accumulators, of a register tile or of all of them.
+STORED = "unstage"
 #: The loop over parts of a sum in the lanes of a call.
 PARTIAL = "reduce.lane"
 #: What an iteration of the operator must not be called: TE's spatial variables, and the
@@ -285,9 +287,9 @@ class Program:
         if self.redirects:
             out = self.plan.destination
             shape = out.source_shape if isinstance(out, StridedOperand) else out.shape
-            return te.compute(shape, lambda *position: total(position), name="unstage")
+            return te.compute(shape, lambda *position: total(position), name=STORED)
         body = partial(gathered, self.plan.destination, finish) if self.moves else crop
-        return te.compute(self.results[0].shape, body, name="unstage")
+        return te.compute(self.results[0].shape, body, name=STORED)
 
     def point(self, position: Sequence[Any]) -> tuple[dict[str, Any], list[Any]]:
         """The iterations at a position of the accumulators, and when they are within extents."""

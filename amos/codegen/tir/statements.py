@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from math import prod
 from typing import Any
 
 from amos._toolchain import load_tvm
@@ -43,6 +44,11 @@ def find(stmt: Any, block: str, loops: tuple[Any, ...] = ()) -> BlockNest | None
     if kind == "For":
         return find(stmt.body, block, (*loops, stmt))
     return find(stmt.then_case, block, loops) if kind == "IfThenElse" else None
+
+
+def loops_around(nest: BlockNest, block: str) -> tuple[Any, ...]:
+    """The loops of a nest that another block stands in too, from the outermost inward."""
+    return tuple(loop for loop in nest.loops if find(loop.body, block) is not None)
 
 
 def occurs(variable: Any, expression: Any) -> bool:
@@ -128,6 +134,15 @@ def loop_with(loop: Any, *, body: Any = None, extent: Any = None) -> Any:
         loop.loop_var, loop.min, loop.extent if extent is None else extent, loop.kind,
         loop.body if body is None else body, loop.thread_binding, loop.annotations,
     )  # fmt: skip
+
+
+def buffer_bytes(buffer: Any) -> int:
+    """Size of a buffer; more than any limit if it is not known."""
+    import tvm
+
+    kind = tvm.DataType(str(buffer.dtype))
+    sizes = [getattr(size, "value", 1 << 40) for size in buffer.shape]
+    return prod(sizes) * int(kind.bits) * int(kind.lanes) // 8
 
 
 def nested(loops: Sequence[Any], body: Any) -> Any:

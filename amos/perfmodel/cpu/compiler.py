@@ -85,10 +85,12 @@ def moved_accumulators(nest: CoreNest) -> np.ndarray:
     """
     steps, intrinsic = nest.steps, nest.steps.structure.mapping.intrinsic
     moved = np.zeros(len(steps))
+    if _THREE_FORMS not in intrinsic.requires:
+        return moved
     loaded = {statement.operand for statement in intrinsic.memory if statement.explicit}
     calls = steps.fragments(steps.structure.destination)
     for op in steps.structure.sources:
-        if _THREE_FORMS in intrinsic.requires and op.copies > 1 and op.name in loaded:
+        if op.copies > 1 and op.name in loaded:
             single = np.clip(2 * calls + 1 - intrinsic.registers, 0, calls)
             moved = moved + np.where(steps.fragments(op) == calls, single, 0.0)
     return moved
