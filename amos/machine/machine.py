@@ -117,6 +117,20 @@ class Level:
         part: np.ndarray = whole * np.minimum(1.0, self.units / groups)
         return np.minimum(part, alone * together) if alone else part
 
+    def share(self, cores: int) -> Level:
+        """What one of some cores has of it while all others do the same."""
+        part = min(1.0, self.units / cores)
+        read, write = self.read_bandwidth * part, self.write_bandwidth * part
+        return replace(
+            self,
+            capacity=int(self.capacity * part),
+            read_bandwidth=min(read, self.core_read or read),
+            write_bandwidth=min(write, self.core_write or write),
+            units=1,
+            core_read=0.0,
+            core_write=0.0,
+        )
+
 
 @dataclass(frozen=True)
 class Peak:
@@ -209,6 +223,16 @@ class Machine(Shown):
     def cached(self) -> bool:
         """True if all of its memories are caches, which programs do not fill themselves."""
         return not any(level.scratchpad for level in self.levels)
+
+    @property
+    def core(self) -> Machine:
+        """One core of it while all others do the same; nothing is started."""
+        levels: list[Level] = []
+        for level in self.levels:
+            share = level.share(self.cores)
+            least = levels[-1].capacity if levels and share.capacity else 0
+            levels.append(replace(share, capacity=max(share.capacity, least)))
+        return replace(self, cores=1, launch=0.0, levels=tuple(levels))
 
     @property
     def architecture(self) -> int:

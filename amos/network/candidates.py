@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property
+from typing import Any
 
 import numpy as np
 
@@ -24,7 +25,7 @@ from amos.explore.guided import Guided
 from amos.explore.objective import Problem
 from amos.intrinsics import Intrinsic
 from amos.ir import Operator
-from amos.machine import Machine, catalogue
+from amos.machine import Machine
 from amos.mapping import enumerate_mappings
 from amos.operators.winograd import Winograd
 from amos.perfmodel import Prediction, predict
@@ -67,6 +68,16 @@ class Choice:
         return self.candidate.mapping.intrinsic
 
     @property
+    def instruction(self) -> str:
+        """Its name."""
+        return self.intrinsic.name
+
+    @property
+    def bound(self) -> str:
+        """What limits it, by the model."""
+        return self.prediction.bound
+
+    @property
     def operator(self) -> Operator:
         """What the candidate computes."""
         return self.candidate.mapping.operator
@@ -94,16 +105,29 @@ class Choice:
         """Seconds: what was measured, or else what is predicted."""
         return self.predicted if self.measured is None else self.measured
 
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values for JSON; seconds."""
+        return {
+            "instruction": self.instruction,
+            "mapping": self.candidate.mapping.name,
+            "schedule": self.candidate.schedule.as_dict(),
+            "winograd": self.winograd is not None,
+            "predicted_seconds": self.predicted,
+            "measured_seconds": self.measured,
+        }
+
 
 class Chooser:
     """Chooses kernels for a machine, each task once.
 
     Args:
         machine: where the network runs, by name or itself.
+        core: choose for one core of it, while all others do the same.
     """
 
-    def __init__(self, machine: str | Machine) -> None:
+    def __init__(self, machine: str | Machine, *, core: bool = False) -> None:
         self.machine = machine
+        self._core = core
         units = cache(lambda: tuple(chosen_intrinsics(None, machine)))
         self._contenders = cache(lambda operator: contenders(operator, units(), _RULE))
         self._best: dict[tuple[Operator, bool], Choice] = {}
@@ -139,9 +163,13 @@ class Chooser:
 
     def target(self, units: Sequence[Intrinsic]) -> Machine:
         """The machine with the rates of some instructions."""
-        if isinstance(self.machine, Machine):
-            return catalogue.get(self.machine, units)
-        return machines.get(self.machine, units)
+        found = machines.get(self.machine, units)
+        return found.core if self._core else found
+
+    @cached_property
+    def core(self) -> Chooser:
+        """The same for one core."""
+        return Chooser(self.machine, core=True)
 
     def _search(self, operator: Operator, thorough: bool, count: int) -> list[Choice]:
         best = self._fastest(operator)

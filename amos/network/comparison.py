@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from amos.network import engine
+from amos.network.cascades import CascadeTask
 from amos.network.graph import Graph, Node
 from amos.network.groups import Group, Task
 from amos.network.kernels import TaskKernel
@@ -86,16 +87,50 @@ def compare_inside(
     """
     runs = observed(models, random_arrays(models[0].network), _turns(len(models)))
 
-    def least(kernel: TaskKernel, n: int) -> float:
-        calls = zip(*(run.get(kernel.symbol, ()) for run in runs[n]), strict=True)
-        return float(sum(min(each) for each in calls))
-
     return {
         task: Comparison(
-            str(task.operator), task.weight, tuple(least(k, n) for n, k in enumerate(each))
+            str(task.operator),
+            task.weight,
+            tuple(sum(_least_of_calls(runs[n], kernel)) for n, kernel in enumerate(each)),
         )
         for task, each in kernels.items()
     }
+
+
+def faster_inside(
+    models: Sequence[CompiledNetwork],
+    kernels: Mapping[Task, TaskKernel],
+    cascades: Mapping[CascadeTask, TaskKernel],
+) -> dict[CascadeTask, TaskKernel]:
+    """The cascades that are no slower in the network than their convolutions one by one.
+
+    Args:
+        models: the network without cascades, and with all of them.
+        kernels: of all tasks.
+        cascades: with their kernels.
+    """
+    runs = observed(models, random_arrays(models[0].network), _turns(len(models)))
+    alone: dict[Group, float] = {}
+    for task, kernel in kernels.items():
+        alone |= zip(task.groups, _least_of_calls(runs[0], kernel), strict=True)
+
+    def apart(task: CascadeTask) -> float:
+        groups = [group for place in task.groups for group in place.groups]
+        return sum(alone.get(group, math.inf) for group in groups)
+
+    return {
+        task: kernel
+        for task, kernel in cascades.items()
+        if sum(_least_of_calls(runs[1], kernel)) <= apart(task)
+    }
+
+
+def _least_of_calls(
+    runs: Sequence[Mapping[str, Sequence[float]]], kernel: TaskKernel
+) -> list[float]:
+    """Seconds of each call of a kernel in the network, in the order of its groups."""
+    calls = zip(*(run.get(kernel.symbol, ()) for run in runs), strict=True)
+    return [min(each) for each in calls]
 
 
 def _turns(count: int) -> Iterator[int]:

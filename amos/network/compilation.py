@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import count as counting
 from itertools import islice
 from pathlib import Path
-from typing import Any, overload
+from typing import Any, TypeVar, overload
 
 from amos._progress import ProgressLine
 from amos.errors import BuildError, MappingError, NetworkError, ScheduleError, shown
 from amos.ir import Operator
-from amos.measure.reference import References, compared, tolerance
 from amos.network import engine
 from amos.network.bucketed import CompiledBuckets, compiled_buckets
 from amos.network.buckets import BucketedNetwork, Loaded
@@ -25,23 +24,25 @@ from amos.network.candidates import (
     operator_key,
     records_by_operator,
 )
-from amos.network.comparison import Comparison, compare, compare_inside
+from amos.network.cascades import CascadeTask, apart, cascades_of, chosen
+from amos.network.checking import checked_kernel
+from amos.network.comparison import Comparison, compare, compare_inside, faster_inside
 from amos.network.groups import Task
-from amos.network.kernels import TaskKernel, build_kernel
-from amos.network.model import Check, CompiledNetwork
+from amos.network.kernels import TaskKernel, build_cascade, build_kernel
+from amos.network.model import CompiledNetwork
 from amos.network.network import Network, checked_network
 from amos.network.program import Shared, joined, rebuilt
 from amos.network.simplify import slices_of_splits
 from amos.network.weights import LargePages
 from amos.network.winograd import by_tiles, pays, predicted
 from amos.records import Record, Records
-from amos.validate import evaluate
 
 #: Kernels of a task that are measured alone, and of those the ones that are inside the network.
 _MEASURED, _INSIDE = 6, 4
 #: Share of a network's predicted time whose tasks are measured. The many small ones that are
 #: left take most of the time it takes.
 _MATTERS = 0.9
+_T = TypeVar("_T")
 
 
 @overload
@@ -140,11 +141,13 @@ def _chosen(
     numbers: Iterator[int],
 ) -> CompiledNetwork:
     """A network with its kernels, numbered in the module, and not linked yet."""
+    cascades = _cascades(network, chooser, line, numbers)
+    tasks = network.tasks if measure else apart(network.tasks, cascades)
     finalists: dict[Task, Sequence[TaskKernel]] = {}
     left: dict[Task, str] = {}
-    measured = _that_matter(network.tasks, chooser) if measure else frozenset()
-    for place, task in enumerate(network.tasks):
-        line.show(f"kernel {place + 1} of {len(network.tasks)}: {task.operator.name}")
+    measured = _that_matter(tasks, chooser) if measure else frozenset()
+    for place, task in enumerate(tasks):
+        line.show(f"kernel {place + 1} of {len(tasks)}: {task.operator.name}")
         symbol = f"amos_task_{next(numbers)}"
         count = _MEASURED if task in measured else 1
         built, why = _built(task, symbol, chooser, ranked, count)
@@ -154,14 +157,54 @@ def _chosen(
         else:
             finalists[task] = several
     inside = _inside(network, finalists)
-    kernels = {task: each[inside[task].chosen if inside else 0] for task, each in finalists.items()}
-    checks = tuple(map(_checked, kernels.values())) if verify else ()
+    alone = {task: each[inside[task].chosen if inside else 0] for task, each in finalists.items()}
+    if measure and cascades:
+        cascades = _faster(network, alone, cascades)
+        alone, left = _left(alone, cascades), _left(left, cascades)
     operators = [task.operator for task in network.tasks]
-    operators += [kernel.choice.operator for kernel in kernels.values() if kernel.choice.winograd]
+    operators += [each.choice.operator for each in alone.values() if each.choice.winograd]
+    kernels = _together(alone, cascades)
+    checks = tuple(map(checked_kernel, kernels.values())) if verify else ()
     every = [each for one in operators for each in _records(one, chooser, ranked)]
     unused = Counter(each.standing for each in every if not each.counts_here)
     comparisons = tuple(inside.values())
     return CompiledNetwork(network, None, kernels, left, checks, comparisons, unused)
+
+
+def _cascades(
+    network: Network, chooser: Chooser, line: ProgressLine, numbers: Iterator[int]
+) -> dict[CascadeTask, TaskKernel]:
+    """The kernels of a network's cascades; convolutions of others stay tasks of their own."""
+    built: dict[CascadeTask, TaskKernel] = {}
+    for task in cascades_of(network.tasks, network.graph, chooser):
+        line.show(f"cascade: {task.operator.name}")
+        choice = chosen(task.operator, chooser, thorough=True)
+        with suppress(BuildError, ScheduleError):
+            if choice is not None:
+                built[task] = build_cascade(choice, f"amos_task_{next(numbers)}")
+    return built
+
+
+def _faster(
+    network: Network,
+    kernels: Mapping[Task, TaskKernel],
+    cascades: Mapping[CascadeTask, TaskKernel],
+) -> dict[CascadeTask, TaskKernel]:
+    """The cascades that are no slower in the network than the kernels of their convolutions."""
+    lineups = _together(kernels), _together(_left(kernels, cascades), cascades)
+    models = [CompiledNetwork(network, None, lineup) for lineup in lineups]
+    models = [replace(model, executable=_linked([model])) for model in models]
+    return faster_inside(models, kernels, cascades)
+
+
+def _together(*parts: Mapping[Any, TaskKernel]) -> dict[Task | CascadeTask, TaskKernel]:
+    return {task: kernel for part in parts for task, kernel in part.items()}
+
+
+def _left(values: Mapping[Task, _T], cascades: Iterable[CascadeTask]) -> dict[Task, _T]:
+    """What there is of tasks, without groups that are in cascades."""
+    whole = {task.operator: value for task, value in values.items()}
+    return {task: whole[task.operator] for task in apart([*values], cascades)}
 
 
 def _that_matter(tasks: Sequence[Task], chooser: Chooser) -> frozenset[Task]:
@@ -261,33 +304,9 @@ def _inside(
     models = []
     for n in range(count):
         lineup = {task: each[min(n, len(each) - 1)] for task, each in kernels.items()}
-        model = CompiledNetwork(network, None, lineup)
+        model = CompiledNetwork(network, None, _together(lineup))
         models.append(replace(model, executable=_linked([model])))
     return compare_inside(models, kernels)
-
-
-def _checked(kernel: TaskKernel) -> Check:
-    """A kernel held against NumPy on random inputs.
-
-    Raises:
-        NetworkError: it computes something else.
-    """
-    operator = kernel.operator
-    inputs, (expected,) = References().get(operator)
-    difference, strange = compared(kernel.run(inputs), expected)
-    allowed = tolerance(operator, expected)
-    floats = operator.output.tensor.dtype == operator.result_dtype == "float32"
-    if kernel.choice.winograd is not None and floats and difference > allowed:
-        # Tiles round more than sums do, and behind a sigmoid results say nothing of their size.
-        sums = replace(operator, epilogue=None)
-        accumulators = evaluate(sums, {each.name: inputs[each.name] for each in sums.inputs})
-        allowed = max(allowed, tolerance(sums, accumulators))
-    if strange or not difference <= allowed:
-        raise NetworkError(
-            f"the kernel of {operator} on {kernel.choice.intrinsic.name} is wrong: it differs "
-            f"from NumPy by {difference:g}, {allowed:g} is allowed"
-        )
-    return Check(f"{operator.name} {operator}", "NumPy", difference, allowed)
 
 
 def _linked(models: Sequence[CompiledNetwork]) -> Any:

@@ -15,10 +15,13 @@ from amos.codegen.tir.program import Argument
 from amos.ir import Operator
 from amos.machine.limits import CpuLimits
 from amos.network.candidates import Choice
+from amos.network.cascades import CascadeChoice, CascadePlace
 from amos.network.graph import Constant, Operand
 from amos.network.groups import Group
 from amos.network.program import Writer
+from amos.network.strips import Stage, arguments_of, by_strips
 from amos.network.tiles import convolution, read_behind
+from amos.operators.cascade import Cascade
 from amos.operators.winograd import Winograd
 from amos.plan.staging import stage_array
 from amos.runtime.kernel import compile_module, implementation_of
@@ -38,8 +41,8 @@ class TaskKernel:
     """
 
     symbol: str
-    operator: Operator
-    choice: Choice
+    operator: Operator | Cascade
+    choice: Choice | CascadeChoice
     arguments: tuple[Argument, ...]
     library: Any
     tiled: bool
@@ -57,7 +60,7 @@ class TaskKernel:
         made = [to_tensor(self._formed(a, inputs[a.tensor]), a.dtype) for a in sources]
         return [*made, to_tensor(np.zeros(out.shape, _container(out.dtype)), out.dtype)]
 
-    def call(self, group: Group, writer: Writer) -> Any:
+    def call(self, group: Group | CascadePlace, writer: Writer) -> Any:
         """The engine's expression that calls it for a group."""
         from tvm import relax
 
@@ -122,6 +125,32 @@ def build_kernel(choice: Choice, operator: Operator, symbol: str) -> TaskKernel:
     if program.plan.tiled:
         ask_for_tiles()
     return TaskKernel(symbol, operator, choice, arguments, library, program.plan.tiled)
+
+
+def build_cascade(choice: CascadeChoice, symbol: str) -> TaskKernel:
+    """Compile the kernel of a cascade.
+
+    Args:
+        choice: what its convolutions are computed by.
+        symbol: what to call its function.
+
+    Raises:
+        BuildError: TVM refuses it, or this CPU lacks an instruction of it.
+        ScheduleError: a schedule is not one of its mapping's space.
+    """
+    import tvm
+
+    stages = []
+    for each in choice.stages:
+        kind = implementation_of(each.candidate, "native")
+        program, module = scheduled(each.candidate, kind, CpuLimits.here())
+        ((_, function),) = module.functions.items()
+        stages.append(Stage(program, function))
+    cascade = choice.cascade
+    function = by_strips(cascade, choice.rows, choice.cores, stages)
+    named = tvm.IRModule({symbol: function.with_attr("global_symbol", symbol)})
+    library = compile_module(choice.stages[0].candidate, stages[0].program, kind, named)
+    return TaskKernel(symbol, cascade, choice, arguments_of(cascade, stages), library, False)
 
 
 def _around(

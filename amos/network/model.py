@@ -17,6 +17,7 @@ from amos.errors import NetworkError
 from amos.ir import Tensor, dtype
 from amos.measure.reference import compared
 from amos.network import engine
+from amos.network.cascades import CascadeTask
 from amos.network.graph import Node
 from amos.network.groups import Task
 from amos.network.kernels import TaskKernel
@@ -73,7 +74,7 @@ class CompiledNetwork(Shown):
     Attributes:
         network: what it was made of.
         executable: the engine's.
-        kernels: what tasks run as.
+        kernels: what tasks run as; of those that a cascade computes everywhere, the cascade.
         left: why tasks stay with the engine.
         checks: what was compared with a reference.
         comparisons: kernels of tasks that were timed inside the network.
@@ -83,7 +84,7 @@ class CompiledNetwork(Shown):
 
     network: Network
     executable: Any
-    kernels: Mapping[Task, TaskKernel]
+    kernels: Mapping[Task | CascadeTask, TaskKernel]
     left: Mapping[Task, str] = field(default_factory=dict)
     checks: tuple[Check, ...] = ()
     comparisons: tuple[Comparison, ...] = ()
@@ -223,12 +224,7 @@ class CompiledNetwork(Shown):
                     "kind": task.operator.name,
                     "operator": str(task.operator),
                     "count": task.weight,
-                    "instruction": kernel.choice.intrinsic.name,
-                    "mapping": kernel.choice.candidate.mapping.name,
-                    "schedule": kernel.choice.candidate.schedule.as_dict(),
-                    "winograd": kernel.choice.winograd is not None,
-                    "predicted_seconds": kernel.choice.predicted,
-                    "measured_seconds": kernel.choice.measured,
+                    **kernel.choice.to_dict(),
                 }
                 for task, kernel in self.kernels.items()
             ],

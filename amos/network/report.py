@@ -13,6 +13,7 @@ from amos.errors import AmosError
 from amos.ir import dtype
 from amos.machine import Machine
 from amos.network.candidates import Choice, Chooser, moving
+from amos.network.cascades import CascadeChoice, CascadeTask, apart, cascades_of
 from amos.network.graph import Node
 from amos.network.groups import Task
 from amos.network.network import Network
@@ -32,11 +33,13 @@ class TaskRow:
     """A task in a report.
 
     Attributes:
-        kind: what its anchor is called.
+        kind: what its anchor is called; of a cascade (:mod:`amos.network.cascades`) all of them.
         operator: the statement, its extents, and the epilogue.
         count: how often it occurs.
-        mappings: how many mappings the chosen instruction has; 0 where none can be used.
-        instruction: the one that is predicted fastest; empty where none can be used.
+        mappings: how many mappings the chosen instruction has, or how many of all of a cascade's go
+            together; 0 where none can be used.
+        instruction: the one that is predicted fastest, those of a cascade; empty where none can be
+            used.
         seconds: predicted, of one occurrence; ``None`` where it stays with the engine.
         bound: what limits it.
         share: of the predicted time of the whole.
@@ -176,7 +179,10 @@ class BucketReports(Shown):
 def report(network: Network, machine: str | Machine) -> Report:
     """See :meth:`Network.report`."""
     chooser = Chooser(machine)
-    return _summed(network, chooser.target(()), [_task_row(t, chooser) for t in network.tasks])
+    cascades = cascades_of(network.tasks, network.graph, chooser)
+    rows = [_task_row(task, chooser) for task in apart(network.tasks, cascades)]
+    rows += [_kernel_row(task, choice) for task, choice in cascades.items()]
+    return _summed(network, chooser.target(()), rows)
 
 
 def compiled_report(model: CompiledNetwork) -> Report:
@@ -205,15 +211,15 @@ def _task_row(task: Task, chooser: Chooser) -> TaskRow:
         return _left_row(task, str(error).replace("\n", " "))
 
 
-def _kernel_row(task: Task, choice: Choice) -> TaskRow:
+def _kernel_row(task: Task | CascadeTask, choice: Choice | CascadeChoice) -> TaskRow:
     return TaskRow(
         kind=task.operator.name,
         operator=str(task.operator),
         count=task.weight,
         mappings=choice.mappings,
-        instruction=choice.intrinsic.name,
+        instruction=choice.instruction,
         seconds=choice.predicted,
-        bound=choice.prediction.bound,
+        bound=choice.bound,
         measured=choice.measured,
         winograd=choice.winograd is not None,
     )

@@ -1,0 +1,67 @@
+"""Kernels held against NumPy."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from amos.errors import NetworkError
+from amos.ir import Operator
+from amos.measure.reference import References, compared, tolerance
+from amos.network.kernels import TaskKernel
+from amos.network.model import Check
+from amos.operators.cascade import SOURCE, Cascade, argument
+from amos.validate import evaluate, random_inputs
+
+
+def checked_kernel(kernel: TaskKernel) -> Check:
+    """A kernel held against NumPy on random inputs.
+
+    Raises:
+        NetworkError: it computes something else.
+    """
+    operator = kernel.operator
+    if isinstance(operator, Cascade):
+        inputs, expected, allowed = _example(operator)
+    else:
+        inputs, (expected,) = References().get(operator)
+        allowed = tolerance(operator, expected)
+    difference, strange = compared(kernel.run(inputs), expected)
+    if kernel.choice.winograd is not None and isinstance(operator, Operator):
+        allowed = max(allowed, _of_sums(operator, inputs, difference > allowed))
+    if strange or not difference <= allowed:
+        raise NetworkError(
+            f"the kernel of {operator} on {kernel.choice.instruction} is wrong: it differs "
+            f"from NumPy by {difference:g}, {allowed:g} is allowed"
+        )
+    return Check(f"{operator.name} {operator}", "NumPy", difference, allowed)
+
+
+def _of_sums(operator: Operator, inputs: dict[str, np.ndarray], needed: bool) -> float:
+    """What the sums of a convolution by tiles may differ by.
+
+    Tiles round more than sums do, and behind a sigmoid results say nothing of their size.
+    """
+    floats = operator.output.tensor.dtype == operator.result_dtype == "float32"
+    if not needed or not floats:
+        return 0.0
+    sums = replace(operator, epilogue=None)
+    accumulators = evaluate(sums, {each.name: inputs[each.name] for each in sums.inputs})
+    return tolerance(sums, np.asarray(accumulators))
+
+
+def _example(cascade: Cascade) -> tuple[dict[str, np.ndarray], np.ndarray, float]:
+    """Random inputs, NumPy's result of them, and by how much others may differ from it."""
+    rng, inputs, allowed = np.random.default_rng(0), dict[str, np.ndarray](), 0.0
+    result = np.empty(0)
+    for number, stage in enumerate(cascade.stages):
+        values = random_inputs(stage, rng)
+        if number:
+            values[SOURCE] = result.reshape(values[SOURCE].shape)
+        own = {n: v for n, v in values.items() if not number or n != SOURCE}
+        inputs |= {argument(number, name): value for name, value in own.items()}
+        result = np.asarray(evaluate(stage, values))
+        allowed = max(allowed, tolerance(stage, result))
+    # What a stage differs by is summed up by those behind it.
+    return inputs, result, allowed * len(cascade.stages)

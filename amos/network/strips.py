@@ -1,0 +1,265 @@
+"""A cascade of convolutions as one function: each core goes from strip to strip of rows.
+
+The rows between two convolutions stand in buffers of a core. Those of the first one's results that
+the next strip reads too are moved to the beginning of their buffer; rows above and below an image
+hold its padding.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+from amos._toolchain import load_tvm
+from amos.codegen.tir.arrays import constant
+from amos.codegen.tir.program import Argument, Program
+from amos.codegen.tir.statements import rewritten
+from amos.ir import Operator, dtype
+from amos.operators.cascade import ROWS, SOURCE, Cascade, argument, source_of
+
+#: Bytes of the longest vector.
+_VECTOR = 64
+
+
+@dataclass(frozen=True)
+class Stage:
+    """A convolution of a cascade on fewer rows, scheduled for one core.
+
+    Attributes:
+        program: its arguments.
+        function: its TensorIR.
+    """
+
+    program: Program
+    function: Any
+
+    @property
+    def parameters(self) -> dict[str, Any]:
+        """Buffers of the function by the names of the operator's tensors."""
+        names = [each.tensor for each in self.program.arguments]
+        return dict(zip(names, self.function.params, strict=True))
+
+    @property
+    def result(self) -> Any:
+        """The buffer of the results."""
+        return self.function.params[-1]
+
+    @property
+    def body(self) -> Any:
+        """What it does, on the core that calls it."""
+        from tvm import tirx
+
+        def serial(loop: Any) -> Any:
+            if loop.kind != tirx.ForKind.PARALLEL:
+                return None
+            body = rewritten(loop.body, "For", serial)
+            return tirx.For(loop.loop_var, loop.min, loop.extent, tirx.ForKind.SERIAL, body)
+
+        return rewritten(self.function.body, "For", serial)
+
+
+def arguments_of(cascade: Cascade, stages: Sequence[Stage]) -> tuple[Argument, ...]:
+    """The arguments of a cascade's function: the image, what stages read beside, the result."""
+    every = []
+    for number, (operator, stage) in enumerate(zip(cascade.stages, stages, strict=True)):
+        for each in stage.program.inputs:
+            if number and each.tensor == SOURCE:
+                continue
+            name, shape = argument(number, each.tensor), each.shape
+            if each.packed is None and _has_rows(operator, each.tensor):
+                shape = _by_rows(operator, each.tensor)
+            every.append(Argument(name, each.dtype, shape, each.packed))
+    result = cascade.result
+    last = Argument("result", str(result.dtype), _rows_and(result.shape))
+    image = argument(0, SOURCE)
+    every.sort(key=lambda each: each.tensor != image)
+    return (*every, last)
+
+
+def by_strips(cascade: Cascade, rows: int, cores: int, stages: Sequence[Stage]) -> Any:
+    """The function of a cascade.
+
+    Args:
+        cascade: what it computes.
+        rows: of the result that a strip has.
+        cores: how many there are.
+        stages: the convolutions, the first one on a single row, the others on a strip.
+
+    Returns:
+        A function of the arguments that :func:`arguments_of` names.
+    """
+    load_tvm()
+    from tvm import tirx
+
+    function = _Strips(cascade, rows, cores, stages)
+    # Convolutions have names of their own for the rows that they share. So nothing is said of what
+    # names stand for different memory: LLVM could load what it is yet to store.
+    return tirx.PrimFunc([*function.buffers.values()], function.body).with_attr("s_tir", True)
+
+
+class _Strips:
+    """Writes the function."""
+
+    def __init__(self, cascade: Cascade, rows: int, cores: int, stages: Sequence[Stage]) -> None:
+        from tvm import tirx
+
+        self.cascade, self.rows, self.cores, self.stages = cascade, rows, cores, stages
+        self.window = cascade.window
+        self.buffers: dict[str, Any] = {}
+        for each in arguments_of(cascade, stages):
+            self.buffers[each.tensor] = self._buffer(each, stages)
+        self.strips = cascade.rows // rows
+        #: Rows that a strip of the depthwise convolution reads.
+        self.needed = (rows - 1) * self.window.stride + self.window.rows
+        #: What stands behind each convolution but the last.
+        self.between = [
+            tirx.decl_buffer((count, prod(each.result.shape[2:])), str(each.result.dtype), "rows")
+            for count, each in zip((self.needed, rows), cascade.stages[:-1], strict=False)
+        ]
+
+    def _buffer(self, each: Argument, stages: Sequence[Stage]) -> Any:
+        """The function's buffer of an argument: a stage's own where the stage reads it whole."""
+        from tvm import tirx
+
+        number, _, tensor = each.tensor.partition(".")
+        if tensor:
+            own = stages[int(number)].parameters[tensor]
+            if tuple(map(int, own.shape)) == each.shape:
+                return own
+        name = each.tensor.replace(".", "_")
+        return tirx.decl_buffer(each.shape, each.dtype, f"whole_{name}")
+
+    @property
+    def body(self) -> Any:
+        from tvm import tirx
+
+        core, step = tirx.Var("core", "int32"), tirx.Var("strip", "int32")
+        total = self.cascade.images * self.strips
+        first, end = (each * total // self.cores for each in (core, core + 1))
+        strip = first + step
+        steps = [
+            self._filled(strip, step.equal(0)),
+            *self._behind(strip),
+            self._moved,
+        ]
+        serial, parallel = tirx.ForKind.SERIAL, tirx.ForKind.PARALLEL
+        # TVM takes loops that begin elsewhere for ones from zero, but not in conditions of values.
+        loop = tirx.For(step, 0, end - first, serial, tirx.SeqStmt(steps))
+        body = tirx.SeqStmt([*self._allocated(), loop])
+        return tirx.For(core, 0, self.cores, parallel, body)
+
+    def _allocated(self) -> Iterator[Any]:
+        """Memory of the rows between convolutions, which all that reads or writes it shares."""
+        from tvm import tirx
+
+        memory = [tirx.decl_buffer(x.shape, str(x.dtype), "memory") for x in self.between]
+        yield from map(tirx.AllocBuffer, memory)
+        for rows, own in zip(self.between, memory, strict=True):
+            yield _view(rows, own)
+
+    def _filled(self, strip: Any, begins: Any) -> Any:
+        """The rows that a strip needs and that the last one did not leave."""
+        from tvm import tirx
+
+        kept = tirx.if_then_else(
+            tirx.any(begins, (strip % self.strips).equal(0)), 0, self.window.kept
+        )
+        step = tirx.Var("row", "int32")
+        row = kept + step
+        image, number = strip // self.strips, strip % self.strips
+        at = number * (self.rows * self.window.stride) - self.window.above + row
+        height = self.cascade.stages[0].extents[ROWS]
+        stage, buffer = self.stages[0], self.between[0]
+        computed = [
+            *self._placed(0, image * height + at),
+            _view(stage.result, buffer, row),
+            stage.body,
+        ]
+        inside = tirx.all(at >= 0, at < height)
+        filled = tirx.IfThenElse(inside, tirx.SeqStmt(computed), self._padding(row))
+        return tirx.For(step, 0, self.needed - kept, tirx.ForKind.SERIAL, filled)
+
+    def _behind(self, strip: Any) -> Iterator[Any]:
+        """The other convolutions of a strip."""
+        for number, stage in enumerate(self.stages[1:], 1):
+            yield from self._placed(number, strip * self.rows)
+            yield _view(stage.parameters[SOURCE], self.between[number - 1])
+            if stage is self.stages[-1]:
+                yield _view(stage.result, self.buffers["result"], strip * self.rows)
+            else:
+                yield _view(stage.result, self.between[number])
+            yield stage.body
+
+    def _placed(self, number: int, row: Any) -> Iterator[Any]:
+        """The rows of tensors that a stage reads from a row on, of all images one by one."""
+        for tensor, own in self.stages[number].parameters.items():
+            whole = self.buffers.get(argument(number, tensor))
+            if whole is not None and not whole.same_as(own):
+                yield _view(own, whole, row)
+
+    def _padding(self, row: Any) -> Any:
+        """A row beside the image."""
+        load = source_of(self.cascade.stages[1])
+        value = constant(load.padding or 0, dtype(str(self.between[0].dtype)).name)
+        return self._each(lambda place: (value, row, place), 1)
+
+    @property
+    def _moved(self) -> Any:
+        """The rows that the next strip reads too, to where it expects them."""
+        from tvm import tirx
+
+        buffer, width = self.between[0], int(self.between[0].shape[1])
+        forward = self.rows * self.window.stride
+
+        def moved(place: Any) -> tuple[Any, Any, Any]:
+            row = place // width
+            return tirx.BufferLoad(buffer, [row + forward, place % width]), row, place % width
+
+        return self._each(moved, self.window.kept)
+
+    def _each(self, value: Any, rows: int) -> Any:
+        """Stores to some rows of the first buffer, in vectors."""
+        from tvm import tirx
+
+        buffer = self.between[0]
+        width = int(buffer.shape[1])
+        longest = _VECTOR * 8 // dtype(str(buffer.dtype)).bits
+        lanes = next(n for n in (longest, longest // 2, longest // 4, 1) if width % n == 0)
+        step, lane = tirx.Var("step", "int32"), tirx.Var("lane", "int32")
+        stored, *place = value(step * lanes + lane)
+        store = tirx.BufferStore(buffer, stored, place)
+        vector = tirx.For(lane, 0, lanes, tirx.ForKind.VECTORIZED, store)
+        return tirx.For(step, 0, rows * width // lanes, tirx.ForKind.SERIAL, vector)
+
+
+def _view(own: Any, whole: Any, row: Any = None) -> Any:
+    """Declares a stage's buffer to be another one, or what that has from a row on."""
+    from tvm import tirx
+
+    if row is None:  # TVM knows this one to be in use
+        return tirx.DeclBuffer(own, data=whole.data)
+    return tirx.DeclBuffer(own, data=tirx.address_of(tirx.BufferLoad(whole, [row, 0])))
+
+
+def _has_rows(operator: Operator, tensor: str) -> bool:
+    """Whether a stage reads rows of a tensor that belong to its own rows of results."""
+    return any(ROWS in index.names for load in _loads(operator, tensor) for index in load.indices)
+
+
+def _by_rows(operator: Operator, tensor: str) -> tuple[int, int]:
+    """The shape of a tensor as rows of all images, each as one."""
+    (load, *_) = _loads(operator, tensor)
+    shape = load.tensor.shape
+    row = next(d for d, index in enumerate(load.indices) if ROWS in index.names)
+    return prod(shape[: row + 1]), prod(shape[row + 1 :])
+
+
+def _loads(operator: Operator, tensor: str) -> list[Any]:
+    loads = [*operator.sources, *(operator.epilogue.loads if operator.epilogue else ())]
+    return [load for load in loads if load.tensor.name == tensor]
+
+
+def _rows_and(shape: tuple[int, ...]) -> tuple[int, int]:
+    return shape[0] * shape[1], prod(shape[2:])

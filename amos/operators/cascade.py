@@ -1,0 +1,144 @@
+"""Cascades: convolutions one behind the other, computed by strips of rows.
+
+A pointwise convolution makes rows that a depthwise one reads a window of, and another pointwise one
+may read those. Computed one after the other, each sends its results to memory, or to a cache that
+all cores share, and the next one fetches them from there. By strips they stay in the caches near a
+core: each core makes the rows that a strip of results needs, keeps those that the next strip needs
+too, and goes on (Alwani et al., *Fused-layer CNN accelerators*, MICRO 2016).
+
+The convolutions of a cascade are operators of their own on fewer rows, which are mapped and
+scheduled as any other.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+from math import prod
+
+from amos.ir import Affine, BufferLoad, Operator, Tensor, dtype
+
+#: Iterations of images and rows, and the source that rows are read of.
+IMAGES, ROWS, SOURCE = "n", "p", "image"
+
+
+@dataclass(frozen=True)
+class Window:
+    """Which rows of its source a convolution reads.
+
+    Attributes:
+        stride: rows of the source from one row of results to the next.
+        rows: of the source for one row of results, those that dilation leaves out included.
+        above: rows above the first of the source that are read of the padding.
+    """
+
+    stride: int
+    rows: int
+    above: int
+
+    @staticmethod
+    def of(operator: Operator) -> Window:
+        """The window of a convolution."""
+        index = source_of(operator).indices[1]
+        extents = operator.extents | {ROWS: 1}
+        _, last = replace(index, constant=0).bounds(extents)
+        return Window(index.coefficient(ROWS), last + 1, -index.constant)
+
+    @property
+    def kept(self) -> int:
+        """Rows that the next strip reads too."""
+        return self.rows - self.stride
+
+
+@dataclass(frozen=True)
+class Cascade:
+    """Convolutions of which each reads what the one before makes.
+
+    Attributes:
+        stages: the convolutions as operators of their own, a depthwise one the second.
+    """
+
+    stages: tuple[Operator, ...]
+
+    @property
+    def name(self) -> str:
+        """Names of the convolutions."""
+        return " + ".join(stage.name for stage in self.stages)
+
+    @property
+    def result(self) -> Tensor:
+        """The tensor of the results, the last one's."""
+        return self.stages[-1].result
+
+    @property
+    def images(self) -> int:
+        """How many images there are."""
+        return self.stages[0].extents[IMAGES]
+
+    @property
+    def rows(self) -> int:
+        """Rows of the result of an image."""
+        return self.stages[1].extents[ROWS]
+
+    @cached_property
+    def window(self) -> Window:
+        """Of the depthwise convolution."""
+        return Window.of(self.stages[1])
+
+    @cached_property
+    def inputs(self) -> tuple[Tensor, ...]:
+        """What is read of all but each other, by the names of the arguments."""
+        return tuple(
+            replace(tensor, name=argument(number, tensor.name))
+            for number, stage in enumerate(self.stages)
+            for tensor in stage.inputs
+            if number == 0 or tensor.name != SOURCE
+        )
+
+    def between(self, rows: int) -> list[int]:
+        """Bytes of what stands behind each convolution but the last, for a strip of some rows."""
+        needed = (rows - 1) * self.window.stride + self.window.rows
+        results = [stage.result for stage in self.stages[:-1]]
+        counts = (needed, rows)
+        return [
+            size_of(x) // (x.shape[0] * x.shape[1]) * n
+            for x, n in zip(results, counts, strict=False)
+        ]
+
+    def __str__(self) -> str:
+        return "; ".join(map(str, self.stages))
+
+
+def argument(stage: int, tensor: str) -> str:
+    """What a tensor of a stage is called among all arguments."""
+    return f"{stage}.{tensor}"
+
+
+def source_of(operator: Operator) -> BufferLoad:
+    """The access to the image."""
+    return next(load for load in operator.sources if load.tensor.name == SOURCE)
+
+
+def rows_of(operator: Operator, rows: int) -> Operator:
+    """A convolution for some rows of results of one image, of a source that has all it reads."""
+    extents = operator.extents | {IMAGES: 1, ROWS: rows}
+
+    def load(access: BufferLoad) -> BufferLoad:
+        indices, shape = list(access.indices), list(access.tensor.shape)
+        for d, index in enumerate(indices):
+            if {IMAGES, ROWS}.intersection(index.names):
+                indices[d] = Affine(index.terms)
+                shape[d] = indices[d].bounds(extents)[1] + 1
+        tensor = replace(access.tensor, shape=tuple(shape))
+        return replace(access, tensor=tensor, indices=tuple(indices))
+
+    iterations = tuple(replace(it, extent=extents[it.name]) for it in operator.iterations)
+    compute = replace(operator.compute.with_loads(load), iterations=iterations)
+    epilogue = operator.epilogue and operator.epilogue.with_loads(load)
+    strip = replace(operator, compute=compute, epilogue=epilogue, store=None)
+    return strip if operator.store is None else replace(strip, store=strip.stored)
+
+
+def size_of(tensor: Tensor) -> int:
+    """Bytes of a tensor."""
+    return prod(tensor.shape) * dtype(str(tensor.dtype)).numpy.itemsize

@@ -1,0 +1,205 @@
+"""Cascades: right for every height of strips, and only where nothing else reads between."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import amos
+from amos.errors import BuildError
+from amos.network import Network, cascades
+from amos.network.candidates import Chooser
+from amos.network.cascades import CascadeChoice, CascadeTask, cascades_of, of_rows
+from amos.network.checking import checked_kernel
+from amos.network.kernels import TaskKernel, build_cascade
+from amos.network.profile import observed
+from amos.operators.cascade import Cascade
+from tests.network.models import Builder
+from tests.network.quantized_models import Model
+from tests.network.test_export import needs_compiler
+from tests.operators.test_cascade import depthwise, pointwise
+
+_CHOOSER = Chooser("host")
+
+
+@pytest.fixture
+def paying(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Cascades pay everywhere, the longer ones more."""
+    monkeypatch.setattr(cascades, "_stays", lambda cascade, machine: False)
+    monkeypatch.setattr(cascades, "_gain", lambda choice, _: float(len(choice.stages)))
+
+
+def _kernel(cascade: Cascade, rows: int) -> TaskKernel:
+    choice = of_rows(cascade, rows, _CHOOSER)
+    assert choice is not None
+    return build_cascade(choice, "kernel")
+
+
+@pytest.mark.parametrize("rows", [1, 2, 3, 6])
+@pytest.mark.parametrize(
+    "more",
+    [
+        {},
+        {"stride": 2},
+        {"stride": 2, "taps": 5, "above": 2},
+        {"dilation": 2, "above": 2},
+        {"taps": 2, "above": 0, "stride": 2},
+        {"channels": 20},
+    ],
+)
+def test_floats(more: dict[str, Any], rows: int) -> None:
+    middle = depthwise(images=3, **more).with_epilogue("relu(acc + bias[g])")
+    first = pointwise(middle, 8, before=True).with_epilogue("min(acc + bias[k], 6.0)")
+    if rows * first.extents["p"] < 6:
+        pytest.skip("a strip has fewer rows than the next one keeps")
+    last = pointwise(middle, 24, before=False).with_epilogue("acc + bias[k] + residual[n,p,q,k]")
+    for stages in ((first, middle), (first, middle, last)):
+        cascade = Cascade(stages)
+        if rows * cascade.window.stride < cascade.window.kept:
+            continue
+        kernel = _kernel(cascade, rows)
+        assert checked_kernel(kernel).passed
+
+
+@pytest.mark.parametrize("rows", [2, 3])
+@pytest.mark.parametrize("padding", [0, 7])
+def test_bytes_are_exact(rows: int, padding: int) -> None:
+    """Rows beside an image hold the zero point."""
+    bytes_ = ("uint8", "int8", "int32")
+    middle = depthwise(padding=padding, kinds=bytes_)
+    quantized = "u8(acc * 0.001 + shift[{}])"
+    first = pointwise(middle, 16, before=True).with_epilogue(quantized.format("k"))
+    middle = middle.with_epilogue(quantized.format("g"))
+    last = pointwise(middle, 16, before=False).with_epilogue(quantized.format("k"))
+    try:
+        kernel = _kernel(Cascade((first, middle, last)), rows)
+    except BuildError as error:  # no instruction for them, of which loops stand for one
+        pytest.skip(str(error))
+    check = checked_kernel(kernel)
+    assert check.difference == check.allowed == 0
+
+
+def _inverted(b: Builder, x: str, channels: int, stride: int = 1) -> tuple[str, str, str]:
+    wide = 6 * channels
+    first = b.node("Relu", b.convolution(x, (wide, channels, 1, 1)))
+    second = b.node("Relu", b.convolution(first, (wide, 1, 3, 3), stride, group=wide))
+    return first, second, b.convolution(second, (channels, wide, 1, 1))
+
+
+def _network(*, residual: bool = False, kept: str = "") -> tuple[Network, Any]:
+    b = Builder()
+    x = b.node("Relu", b.convolution(b.input("x", (2, 3, 16, 16)), (16, 3, 3, 3), 2))
+    first, second, y = _inverted(b, x, 16)
+    if residual:
+        y = b.node("Add", y, x)
+    more = {"first": [first], "second": [second]}.get(kept, [])
+    model = b.model(b.node("Relu", y), *more)
+    return amos.load_network(model), model
+
+
+def _found(network: Network) -> dict[CascadeTask, CascadeChoice]:
+    return cascades_of(network.tasks, network.graph, _CHOOSER)
+
+
+@pytest.mark.usefixtures("paying")
+@pytest.mark.parametrize(("kept", "stages"), [("", 3), ("second", 2), ("first", 0)])
+def test_what_is_read_elsewhere_too_is_not_between(kept: str, stages: int) -> None:
+    network, _ = _network(kept=kept)
+    found = _found(network)
+    assert [len(task.operator.stages) for task in found] == [stages] * bool(stages)
+
+
+@pytest.mark.usefixtures("paying")
+def test_a_residual_of_the_first_result_is_read_of_memory() -> None:
+    b = Builder()
+    x = b.input("x", (1, 16, 8, 8))
+    first = b.node("Relu", b.convolution(x, (16, 16, 1, 1)))
+    second = b.node("Add", b.convolution(first, (16, 1, 3, 3), group=16), first)
+    assert not _found(amos.load_network(b.model(second)))
+
+
+@pytest.mark.usefixtures("paying")
+@pytest.mark.parametrize("residual", [False, True])
+def test_a_network_with_a_cascade_computes_the_same(residual: bool) -> None:
+    network, model = _network(residual=residual)
+    compiled = amos.compile(network, progress=False)
+    fused = [task for task in compiled.kernels if isinstance(task, CascadeTask)]
+    assert [len(task.operator.stages) for task in fused] == [3]
+    assert len(compiled.kernels) == 2 and all(check.passed for check in compiled.checks)
+    reports = network.report(), compiled.report()
+    for report in reports:
+        row = next(row for row in report.tasks if "+" in row.kind)
+        assert row.kind == "conv2d + depthwise_conv2d + conv2d"
+        assert row.count == 1 and row.seconds and row.mappings > 1
+    told = next(each for each in compiled.to_dict()["kernels"] if "stages" in each)
+    assert len(told["stages"]) == 3 and told["schedule"]["rows"] > 0
+    profile = compiled.profile(repeat=1)
+    assert {row.name for row in profile.rows} >= {"conv2d + depthwise_conv2d + conv2d"}
+
+
+@pytest.mark.usefixtures("paying")
+def test_convolutions_of_a_cascade_that_cannot_be_built_are_computed_one_by_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def failing(choice: CascadeChoice, symbol: str) -> TaskKernel:
+        raise BuildError("none")
+
+    monkeypatch.setattr("amos.network.compilation.build_cascade", failing)
+    compiled = amos.compile(_network()[0], progress=False)
+    assert len(compiled.kernels) == 4 and not compiled.left
+
+
+@pytest.mark.usefixtures("paying")
+@pytest.mark.parametrize("slower", [False, True])
+def test_a_cascade_that_is_slower_in_the_network_is_taken_apart(
+    slower: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def rigged(models: Any, arrays: Any, turns: Iterator[int]) -> Any:
+        alone, fused = observed(models, arrays, turns)
+        for run in fused:
+            for calls in run.values():
+                calls[:] = [9.0 if slower else 0.0 for _ in calls]
+        return [alone, fused]
+
+    monkeypatch.setattr("amos.network.comparison.observed", rigged)
+    monkeypatch.setattr("amos.network.compilation._MEASURED", 1)
+    compiled = amos.compile(_network()[0], measure=True, progress=False)
+    fused = [task for task in compiled.kernels if isinstance(task, CascadeTask)]
+    assert len(fused) == (not slower)
+    assert sum(task.weight for task in compiled.kernels) == (4 if slower else 2)
+
+
+@pytest.mark.usefixtures("paying")
+def test_quantized_cascades_are_exact() -> None:
+    g = Model(0)
+    x = g.pair("x", 0.03, 7)
+    for shape, more in (
+        ((16, 4, 1, 1), {}),
+        ((16, 1, 3, 3), {"group": 16, "pads": [1, 1, 1, 1]}),
+        ((8, 16, 1, 1), {}),
+    ):
+        weight, scales = g.weight(*shape)
+        # What is padded by other values than zeros is padded by the engine.
+        x = g.pair(g.add("Conv", x, weight, g.bias(np.float32(0.03) * scales), **more), 0.03, 0)
+    network = amos.load_network(g.model(x))
+    compiled = amos.compile(network, progress=False)
+    if not any(isinstance(task, CascadeTask) for task in compiled.kernels):
+        pytest.skip("this CPU has no instruction for bytes in one of them")
+    (engine,) = [each for each in compiled.checks if each.reference == "the engine alone"]
+    assert engine.difference == 0
+
+
+def test_what_stays_near_the_cores_is_no_cascade() -> None:
+    assert not _found(_network()[0])
+
+
+@pytest.mark.usefixtures("paying")
+@needs_compiler
+def test_a_library_holds_cascades(tmp_path: Path) -> None:
+    compiled = amos.compile(_network(residual=True)[0], verify=False, progress=False)
+    files = compiled.export(tmp_path)
+    assert {file.name for file in files} >= {"libnetwork.so", "example.cpp"}
