@@ -122,13 +122,15 @@ class Chooser:
 
     Args:
         machine: where the network runs, by name or itself.
-        core: choose for one core of it, while all others do the same.
+        core: choose for one core of it, while all others do the same, and instructions without tile
+            registers, which are set up for one kernel.
     """
 
     def __init__(self, machine: str | Machine, *, core: bool = False) -> None:
         self.machine = machine
         self._core = core
-        units = cache(lambda: tuple(chosen_intrinsics(None, machine)))
+        every = cache(lambda: tuple(chosen_intrinsics(None, machine)))
+        units = cache(lambda: tuple(x for x in every() if not (core and x.tile_registers)))
         self._contenders = cache(lambda operator: contenders(operator, units(), _RULE))
         self._best: dict[tuple[Operator, bool], Choice] = {}
 

@@ -245,7 +245,7 @@ def chosen(cascade: Cascade, chooser: Chooser, *, thorough: bool = False) -> Cas
         thorough: search as long as before a measurement, once it is known how many rows to take.
     """
     machine = chooser.target(())
-    if _stays(cascade, machine):
+    if not machine.cached or _stays(cascade, machine):
         return None
     heights = [n for n in range(1, cascade.rows + 1) if cascade.rows % n == 0]
     window = cascade.window
@@ -269,7 +269,8 @@ def _stays(cascade: Cascade, machine: Machine) -> bool:
 
 def _near(machine: Machine) -> int:
     """Bytes of the largest cache that a core has for itself."""
-    return max(level.capacity for level in machine.levels if level.units >= machine.cores)
+    own = (level.capacity for level in machine.levels if level.units >= machine.cores)
+    return max(own, default=0)
 
 
 def of_rows(
@@ -292,8 +293,6 @@ def of_rows(
         )
     except AmosError:
         return None  # one of them stays with the engine
-    if any(stage.intrinsic.tile_registers for stage in stages):
-        return None  # they are set up for one product
     read = sum(map(size_of, cascade.inputs))
     around = moving(machine, read, size_of(cascade.result))
     return CascadeChoice(cascade, rows, machine.cores, stages, around)

@@ -79,7 +79,9 @@ def compile_network(
 
     A task gets the fastest kernel that the records have of it on this machine, or else the
     one that the model thinks best; of a convolution the records may have the product of its
-    tiles. What cannot be built stays with the engine.
+    tiles. Convolutions that are predicted to be faster as a cascade
+    (:mod:`amos.operators.cascade`) are computed as such, whatever the records have of them.
+    What cannot be built stays with the engine.
 
     Args:
         network: what :func:`amos.load_network` returned.
@@ -88,7 +90,7 @@ def compile_network(
             :meth:`CompiledNetwork.check <amos.network.model.CompiledNetwork.check>` does.
         measure: of the tasks that matter, time the best kernels of the records, and those that
             the model thinks best, beside the engine's own code for the group, and the fastest of
-            them inside the network. The fastest there stays.
+            them inside the network, cascades too. The fastest there stays.
         progress: show how far it is, on a terminal and in a notebook.
 
     Raises:

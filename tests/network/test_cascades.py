@@ -39,34 +39,28 @@ def _kernel(cascade: Cascade, rows: int) -> TaskKernel:
     return build_cascade(choice, "kernel")
 
 
-@pytest.mark.parametrize("rows", [1, 2, 3, 6])
 @pytest.mark.parametrize(
-    "more",
+    ("rows", "more"),
     [
-        {},
-        {"stride": 2},
-        {"stride": 2, "taps": 5, "above": 2},
-        {"dilation": 2, "above": 2},
-        {"taps": 2, "above": 0, "stride": 2},
-        {"channels": 20},
+        (2, {}),
+        (6, {}),
+        (3, {"channels": 20}),
+        (1, {"stride": 2}),
+        (3, {"stride": 2, "taps": 5, "above": 2}),
+        (6, {"dilation": 2, "above": 2}),
+        (1, {"taps": 2, "above": 0, "stride": 2}),
     ],
 )
-def test_floats(more: dict[str, Any], rows: int) -> None:
+def test_floats(rows: int, more: dict[str, Any]) -> None:
+    """Of three images, whose strips no two cores share evenly."""
     middle = depthwise(images=3, **more).with_epilogue("relu(acc + bias[g])")
     first = pointwise(middle, 8, before=True).with_epilogue("min(acc + bias[k], 6.0)")
-    if rows * first.extents["p"] < 6:
-        pytest.skip("a strip has fewer rows than the next one keeps")
     last = pointwise(middle, 24, before=False).with_epilogue("acc + bias[k] + residual[n,p,q,k]")
     for stages in ((first, middle), (first, middle, last)):
-        cascade = Cascade(stages)
-        if rows * cascade.window.stride < cascade.window.kept:
-            continue
-        kernel = _kernel(cascade, rows)
-        assert checked_kernel(kernel).passed
+        assert checked_kernel(_kernel(Cascade(stages), rows)).passed
 
 
-@pytest.mark.parametrize("rows", [2, 3])
-@pytest.mark.parametrize("padding", [0, 7])
+@pytest.mark.parametrize(("rows", "padding"), [(2, 0), (3, 7)])
 def test_bytes_are_exact(rows: int, padding: int) -> None:
     """Rows beside an image hold the zero point."""
     bytes_ = ("uint8", "int8", "int32")
