@@ -7,7 +7,8 @@ from amos.network.groups import Group, Task
 from amos.network.model import CompiledNetwork
 from amos.network.network import Network, load_network
 from amos.network.report import Report
-from amos.network.tuning import Tuning, tune
+from amos.network.tuned import Tuning
+from amos.network.tuning import tune
 
 __all__ = [
     "BucketedNetwork",

@@ -6,12 +6,10 @@ import math
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
-from amos._display import Shown, several
 from amos._progress import ProgressLine, clock, time_left
 from amos.errors import AmosError, ExploreError, RecordError
 from amos.explore.contenders import contenders
@@ -27,11 +25,9 @@ from amos.network.buckets import Loaded
 from amos.network.candidates import Chooser, best_predicted, with_useful_ranges
 from amos.network.groups import Task, merged
 from amos.network.network import checked_network
+from amos.network.tuned import Slice, TunedTask, Tuning
 from amos.network.winograd import searched
 from amos.records import Records
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 #: Called after each trial with those made and those asked for, and the seconds of the whole.
 Progress = Callable[[int, int, float], None]
@@ -39,122 +35,6 @@ Progress = Callable[[int, int, float], None]
 _INTERRUPTED = (
     "interrupted after %s of %s trials; %r keeps them: the same run again goes on from there"
 )
-
-
-@dataclass(frozen=True)
-class TunedTask:
-    """A task after tuning.
-
-    Attributes:
-        kind: what its anchor is called.
-        operator: the statement, its extents, and the epilogue.
-        count: how often it occurs.
-        trials: candidates that were tried.
-        replayed: those of them that were taken from the records.
-        predicted: seconds before anything was measured; ``None`` where no instruction fits.
-        seconds: of the best one; ``None`` without one.
-        instruction: that it uses.
-        reason: why there is none.
-    """
-
-    kind: str
-    operator: str
-    count: int
-    trials: int = 0
-    replayed: int = 0
-    predicted: float | None = None
-    seconds: float | None = None
-    instruction: str = ""
-    reason: str = ""
-
-    @property
-    def expected(self) -> float:
-        """Seconds of all occurrences: measured, or else predicted, or nothing."""
-        return self.count * (self.seconds or self.predicted or 0.0)
-
-
-@dataclass(frozen=True)
-class Slice:
-    """Trials that one task got in a row.
-
-    Attributes:
-        slice: number, from 0.
-        task: position in :attr:`Tuning.order`.
-        trials: that the task has had by then.
-        best_seconds: of its fastest kernel by then; infinite while none ran.
-        network_seconds: of all tasks by then, those that were not measured as predicted.
-    """
-
-    slice: int
-    task: int
-    trials: int
-    best_seconds: float
-    network_seconds: float
-
-
-@dataclass(frozen=True, eq=False)
-class Tuning(Shown):
-    """What became of a network's tasks.
-
-    Attributes:
-        network: its name.
-        tasks: the longest first.
-        order: the same in the order of their numbers in :attr:`slices`.
-        slices: who got which trials.
-    """
-
-    network: str
-    tasks: tuple[TunedTask, ...]
-    order: tuple[TunedTask, ...]
-    slices: tuple[Slice, ...] = field(default=(), repr=False)
-
-    @property
-    def seconds(self) -> float:
-        """Of all tasks, each as often as it occurs."""
-        return sum(task.expected for task in self.tasks)
-
-    @property
-    def trials(self) -> int:
-        """Of all tasks."""
-        return sum(task.trials for task in self.tasks)
-
-    @property
-    def history(self) -> pd.DataFrame:
-        """One row a slice: slice, task, trials, best_seconds, network_seconds."""
-        import pandas as pd
-
-        return pd.DataFrame([asdict(each) for each in self.slices])
-
-    def to_frame(self) -> pd.DataFrame:
-        """One row a task; seconds."""
-        import pandas as pd
-
-        return pd.DataFrame([asdict(task) for task in self.tasks])
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain values for JSON; seconds."""
-        return {
-            "network": self.network,
-            "trials": self.trials,
-            "seconds": self.seconds,
-            "tasks": [asdict(task) for task in self.tasks],
-            "history": [
-                asdict(each)
-                | {"best_seconds": each.best_seconds if math.isfinite(each.best_seconds) else None}
-                for each in self.slices
-            ],
-        }
-
-    def __str__(self) -> str:
-        lines = [f"{self.network}: {self.seconds * 1e3:.4g} ms in kernels, "]
-        lines[0] += several(self.trials, "trial")
-        for task in self.tasks:
-            said = task.reason
-            if task.seconds is not None:
-                said = f"{task.seconds * 1e3:.4g} ms on {task.instruction}, "
-                said += f"{several(task.trials, 'trial')}\n        {task.operator}"
-            lines.append(f"  {task.count:3} x {task.kind}: {said}")
-        return "\n".join(lines)
 
 
 def tune(
@@ -324,7 +204,9 @@ class _Search:
 class _Run:
     """One tuning under way."""
 
-    def __init__(self, network: Loaded, trials: int, line: ProgressLine, progress: Any) -> None:
+    def __init__(
+        self, network: Loaded, trials: int, line: ProgressLine, progress: bool | Progress
+    ) -> None:
         self.network, self.total, self.line = network.name, trials, line
         self._call = progress if callable(progress) else None
         tasks = merged(map(partial(searched, chooser=Chooser("host")), network.tasks))

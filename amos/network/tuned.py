@@ -1,0 +1,128 @@
+"""What tuning a network came to."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from amos._display import Shown, several
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+@dataclass(frozen=True)
+class TunedTask:
+    """A task after tuning.
+
+    Attributes:
+        kind: what its anchor is called.
+        operator: the statement, its extents, and the epilogue.
+        count: how often it occurs.
+        trials: candidates that were tried.
+        replayed: those of them that were taken from the records.
+        predicted: seconds before anything was measured; ``None`` where no instruction fits.
+        seconds: of the best one; ``None`` without one.
+        instruction: that it uses.
+        reason: why there is none.
+    """
+
+    kind: str
+    operator: str
+    count: int
+    trials: int = 0
+    replayed: int = 0
+    predicted: float | None = None
+    seconds: float | None = None
+    instruction: str = ""
+    reason: str = ""
+
+    @property
+    def expected(self) -> float:
+        """Seconds of all occurrences: measured, or else predicted, or nothing."""
+        return self.count * (self.seconds or self.predicted or 0.0)
+
+
+@dataclass(frozen=True)
+class Slice:
+    """Trials that one task got in a row.
+
+    Attributes:
+        slice: number, from 0.
+        task: position in :attr:`Tuning.order`.
+        trials: that the task has had by then.
+        best_seconds: of its fastest kernel by then; infinite while none ran.
+        network_seconds: of all tasks by then, those that were not measured as predicted.
+    """
+
+    slice: int
+    task: int
+    trials: int
+    best_seconds: float
+    network_seconds: float
+
+
+@dataclass(frozen=True, eq=False)
+class Tuning(Shown):
+    """What became of a network's tasks.
+
+    Attributes:
+        network: its name.
+        tasks: the longest first.
+        order: the same in the order of their numbers in :attr:`slices`.
+        slices: who got which trials.
+    """
+
+    network: str
+    tasks: tuple[TunedTask, ...]
+    order: tuple[TunedTask, ...]
+    slices: tuple[Slice, ...] = field(default=(), repr=False)
+
+    @property
+    def seconds(self) -> float:
+        """Of all tasks, each as often as it occurs."""
+        return sum(task.expected for task in self.tasks)
+
+    @property
+    def trials(self) -> int:
+        """Of all tasks."""
+        return sum(task.trials for task in self.tasks)
+
+    @property
+    def history(self) -> pd.DataFrame:
+        """One row a slice: slice, task, trials, best_seconds, network_seconds."""
+        import pandas as pd
+
+        return pd.DataFrame([asdict(each) for each in self.slices])
+
+    def to_frame(self) -> pd.DataFrame:
+        """One row a task; seconds."""
+        import pandas as pd
+
+        return pd.DataFrame([asdict(task) for task in self.tasks])
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values for JSON; seconds."""
+        return {
+            "network": self.network,
+            "trials": self.trials,
+            "seconds": self.seconds,
+            "tasks": [asdict(task) for task in self.tasks],
+            "history": [
+                asdict(each)
+                | {"best_seconds": each.best_seconds if math.isfinite(each.best_seconds) else None}
+                for each in self.slices
+            ],
+        }
+
+    def __str__(self) -> str:
+        lines = [f"{self.network}: {self.seconds * 1e3:.4g} ms in kernels, "]
+        lines[0] += several(self.trials, "trial")
+        for task in self.tasks:
+            said = task.reason
+            if task.seconds is not None:
+                said = f"{task.seconds * 1e3:.4g} ms on {task.instruction}, "
+                said += f"{several(task.trials, 'trial')}\n        {task.operator}"
+            lines.append(f"  {task.count:3} x {task.kind}: {said}")
+        return "\n".join(lines)
