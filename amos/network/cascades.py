@@ -13,7 +13,17 @@ from amos.machine import Machine
 from amos.network.candidates import Choice, Chooser, moving
 from amos.network.graph import Graph, Node, Operand
 from amos.network.groups import Group, Task
-from amos.operators.cascade import IMAGES, ROWS, SOURCE, Cascade, Window, argument, rows_of, size_of
+from amos.operators.cascade import (
+    IMAGES,
+    ROWS,
+    SOURCE,
+    Cascade,
+    Window,
+    argument,
+    rows_of,
+    size_of,
+    source_of,
+)
 
 #: What is not measured before has to be faster by a tenth.
 _WORTH = 0.9
@@ -205,17 +215,22 @@ def _fits(group: Group) -> bool:
     if operator.further or operator.prologues:
         return False
     loads = operator.epilogue.loads if operator.epilogue is not None else ()
-    return all(
-        index.names in ((ROWS,), (IMAGES,)) or ROWS not in index.names
-        for load in loads
-        for index in load.indices
-    )
+    whole = [(ROWS,)] if operator.extents[IMAGES] == 1 else [(IMAGES,), (ROWS,)]
+    return all(_by_rows([index.names for index in load.indices], whole) for load in loads)
+
+
+def _by_rows(indices: Sequence[tuple[str, ...]], whole: Sequence[tuple[str, ...]]) -> bool:
+    """Whether a tensor is read by rows of all images, one after the other, or the same for all."""
+    rest = indices[len(whole) :] if [*indices[: len(whole)]] == [*whole] else indices
+    return not any({IMAGES, ROWS}.intersection(names) for names in rest)
 
 
 def _pointwise(operator: Operator) -> bool:
     """Whether a convolution reads one element of each channel, of all rows one after the other."""
     taps = all(operator.extents.get(tap, 1) == 1 for tap in "rs")
-    return operator.name == "conv2d" and taps and Window.of(operator) == Window(1, 1, 0)
+    if operator.name != "conv2d" or not taps or Window.of(operator) != Window(1, 1, 0):
+        return False
+    return source_of(operator).tensor.shape[1] == operator.extents[ROWS]  # none of padding below
 
 
 def _depthwise(operator: Operator) -> bool:

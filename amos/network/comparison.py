@@ -112,7 +112,7 @@ def faster_inside(
     runs = observed(models, random_arrays(models[0].network), _turns(len(models)))
     alone: dict[Group, float] = {}
     for task, kernel in kernels.items():
-        alone |= zip(task.groups, _least_of_calls(runs[0], kernel), strict=True)
+        alone |= zip(task.groups, _least_of_calls(runs[0], kernel), strict=False)
 
     def apart(task: CascadeTask) -> float:
         groups = [group for place in task.groups for group in place.groups]

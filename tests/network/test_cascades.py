@@ -187,6 +187,39 @@ def test_quantized_cascades_are_exact() -> None:
     assert engine.difference == 0
 
 
+@pytest.mark.usefixtures("paying")
+@pytest.mark.parametrize(
+    ("shape", "images", "found"),
+    [
+        ((2, 24, 1, 1), 2, 0),  # differs from image to image
+        ((1, 24, 8, 8), 2, 0),  # the same rows for all images
+        ((1, 24, 1, 8), 2, 1),  # the same for all rows
+        ((1, 24, 8, 8), 1, 1),
+        ((2, 24, 8, 8), 2, 1),
+    ],
+)
+def test_what_an_epilogue_reads_has_to_come_in_rows_of_all_images(
+    shape: tuple[int, ...], images: int, found: int
+) -> None:
+    b = Builder()
+    x, factor = b.input("x", (images, 16, 8, 8)), b.input("factor", shape)
+    first = b.node("Relu", b.convolution(x, (24, 16, 1, 1)))
+    y = b.node("Mul", b.convolution(first, (24, 1, 3, 3), group=24), factor)
+    network = amos.load_network(b.model(y))
+    assert len(_found(network)) == found
+    compiled = amos.compile(network, progress=False)
+    assert all(check.passed for check in compiled.checks)
+    assert any(isinstance(task, CascadeTask) for task in compiled.kernels) == bool(found)
+
+
+@pytest.mark.usefixtures("paying")
+def test_a_pointwise_convolution_of_padding_is_no_stage() -> None:
+    b = Builder()
+    first = b.convolution(b.input("x", (1, 16, 8, 8)), (16, 16, 1, 1), pads=[0, 0, 1, 1])
+    network = amos.load_network(b.model(b.convolution(first, (16, 1, 3, 3), group=16)))
+    assert not _found(network)
+
+
 def test_what_stays_near_the_cores_is_no_cascade() -> None:
     assert not _found(_network()[0])
 
