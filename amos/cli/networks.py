@@ -119,7 +119,8 @@ def compile_command(
     measure: Annotated[
         bool,
         typer.Option(
-            "--measure", help="Time some kernels of each task, the engine's code, and all inside."
+            "--measure",
+            help="Time some kernels of each task, cascades, the engine's code, and all inside.",
         ),
     ] = False,
     shape: InputShapes = None,

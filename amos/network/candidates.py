@@ -165,8 +165,8 @@ class Chooser:
 
     def target(self, units: Sequence[Intrinsic]) -> Machine:
         """The machine with the rates of some instructions."""
-        found = machines.get(self.machine, units)
-        return found.core if self._core else found
+        machine = machines.get(self.machine, units)
+        return machine.core if self._core else machine
 
     @cached_property
     def core(self) -> Chooser:

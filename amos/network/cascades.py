@@ -27,6 +27,10 @@ from amos.operators.cascade import (
 
 #: What is not measured before has to be faster by a tenth.
 _WORTH = 0.9
+#: What the layers of a cascade are called.
+_POINTWISE, _DEPTHWISE = "conv2d", "depthwise_conv2d"
+#: Positions in a tensor have 32 bits.
+_MOST_ELEMENTS = 2**31 - 1
 #: Share of the cache near a core that rows between convolutions may take.
 _SHARE = 0.5
 
@@ -93,7 +97,7 @@ class CascadeChoice:
         cascade: what it computes.
         rows: of the result that a strip has.
         cores: how many there are.
-        stages: a choice for each convolution, on one core: of a row of results for the first one,
+        layers: a choice for each convolution, on one core: of a row of results for the first one,
             and of a strip of them for the others.
         around: predicted seconds of starting, and of what comes and goes beyond a core's caches.
     """
@@ -101,7 +105,7 @@ class CascadeChoice:
     cascade: Cascade
     rows: int
     cores: int
-    stages: tuple[Choice, ...]
+    layers: tuple[Choice, ...]
     around: float
     #: What a choice of one operator may also have.
     seconds: ClassVar[None] = None
@@ -110,12 +114,12 @@ class CascadeChoice:
     @property
     def predicted(self) -> float:
         """Seconds by the model."""
-        cascade, (first, *others) = self.cascade, self.stages
+        cascade, (first, *others) = self.cascade, self.layers
         strips = -(-cascade.images * cascade.rows // self.rows // self.cores)
         rows = self.rows * strips
         begun = -(-rows // cascade.rows)
         rows = rows * cascade.window.stride + begun * max(cascade.window.kept, 0)
-        of_strips = strips * sum(stage.predicted for stage in others)
+        of_strips = strips * sum(layer.predicted for layer in others)
         return self.around + rows * first.predicted + of_strips
 
     @property
@@ -125,29 +129,30 @@ class CascadeChoice:
 
     @property
     def instruction(self) -> str:
-        """Names of those of its stages."""
-        return " + ".join(dict.fromkeys(stage.instruction for stage in self.stages))
+        """Names of those of its layers, in order."""
+        return " + ".join(layer.instruction for layer in self.layers)
 
     @property
     def mappings(self) -> int:
-        """How many mappings of its stages go together."""
-        return prod(stage.mappings for stage in self.stages)
+        """How many mappings of its layers go together."""
+        return prod(layer.mappings for layer in self.layers)
 
     @property
     def bound(self) -> str:
-        """What limits the first stage, which multiplies most."""
-        return self.stages[0].bound
+        """What limits the first layer, which multiplies most."""
+        return self.layers[0].bound
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON; seconds."""
         return {
             "instruction": self.instruction,
-            "mapping": " + ".join(stage.candidate.mapping.name for stage in self.stages),
-            "schedule": {"rows": self.rows},
+            "mapping": " + ".join(layer.candidate.mapping.name for layer in self.layers),
+            "schedule": {},
             "winograd": False,
+            "rows": self.rows,
             "predicted_seconds": self.predicted,
             "measured_seconds": None,
-            "stages": [stage.to_dict() for stage in self.stages],
+            "layers": [layer.to_dict() for layer in self.layers],
         }
 
 
@@ -161,31 +166,33 @@ def cascades_of(
         graph: of the network.
         chooser: of the machine.
     """
-    found: dict[Cascade, list[tuple[Group, ...]]] = {}
+    places: dict[Cascade, list[tuple[Group, ...]]] = {}
     for place in _places(tasks, graph):
-        found.setdefault(Cascade(tuple(group.operator for group in place)), []).append(place)
+        places.setdefault(Cascade(tuple(group.operator for group in place)), []).append(place)
     gains: dict[Cascade, float] = {}
     choices: dict[Cascade, CascadeChoice] = {}
-    for cascade in found:
+    for cascade in places:
         choice = chosen(cascade, chooser)
         if choice is not None and (gain := _gain(choice, chooser)) > 0:
             gains[cascade], choices[cascade] = gain, choice
-    taken: set[Group] = set()
+    inside: set[Group] = set()
     cascades: dict[CascadeTask, CascadeChoice] = {}
     for cascade in sorted(gains, key=gains.__getitem__, reverse=True):
-        places = [place for place in found[cascade] if not taken.intersection(place)]
-        if places:
-            taken.update(*places)
-            task = CascadeTask(cascade, tuple(CascadePlace(cascade, each) for each in places))
-            cascades[task] = choices[cascade]
+        free: list[CascadePlace] = []
+        for place in places[cascade]:
+            if not inside.intersection(place):  # two of the same cascade may overlap
+                free.append(CascadePlace(cascade, place))
+                inside.update(place)
+        if free:
+            cascades[CascadeTask(cascade, tuple(free))] = choices[cascade]
     return cascades
 
 
-def apart(tasks: Sequence[Task], cascades: Iterable[CascadeTask]) -> tuple[Task, ...]:
+def outside(tasks: Sequence[Task], cascades: Iterable[CascadeTask]) -> tuple[Task, ...]:
     """The tasks with those of their groups that are in no cascade."""
-    taken = {each for task in cascades for place in task.groups for each in place.groups}
-    left = ((task, tuple(g for g in task.groups if g not in taken)) for task in tasks)
-    return tuple(replace(task, groups=groups) for task, groups in left if groups)
+    inside = {each for task in cascades for place in task.groups for each in place.groups}
+    rest = ((task, tuple(g for g in task.groups if g not in inside)) for task in tasks)
+    return tuple(replace(task, groups=groups) for task, groups in rest if groups)
 
 
 def _places(tasks: Sequence[Task], graph: Graph) -> Iterator[tuple[Group, ...]]:
@@ -210,9 +217,7 @@ def _places(tasks: Sequence[Task], graph: Graph) -> Iterator[tuple[Group, ...]]:
 def _fits(group: Group) -> bool:
     """Whether a group is a convolution of images by rows."""
     operator = group.operator
-    if not operator.name.endswith("conv2d") or operator.name.startswith("transposed"):
-        return False
-    if operator.further or operator.prologues:
+    if operator.name not in (_POINTWISE, _DEPTHWISE) or operator.further or operator.prologues:
         return False
     loads = operator.epilogue.loads if operator.epilogue is not None else ()
     whole = [(ROWS,)] if operator.extents[IMAGES] == 1 else [(IMAGES,), (ROWS,)]
@@ -228,13 +233,14 @@ def _by_rows(indices: Sequence[tuple[str, ...]], whole: Sequence[tuple[str, ...]
 def _pointwise(operator: Operator) -> bool:
     """Whether a convolution reads one element of each channel, of all rows one after the other."""
     taps = all(operator.extents.get(tap, 1) == 1 for tap in "rs")
-    if operator.name != "conv2d" or not taps or Window.of(operator) != Window(1, 1, 0):
+    if operator.name != _POINTWISE or not taps or Window.of(operator) != Window(1, 1, 0):
         return False
     return source_of(operator).tensor.shape[1] == operator.extents[ROWS]  # none of padding below
 
 
 def _depthwise(operator: Operator) -> bool:
-    window = Window.of(operator) if operator.name == "depthwise_conv2d" else None
+    """Whether a convolution is a depthwise one whose strips can follow one another."""
+    window = Window.of(operator) if operator.name == _DEPTHWISE else None
     # What is kept is copied at once, and rows that nothing reads are not made.
     return window is not None and 0 <= window.kept <= window.stride * operator.extents[ROWS]
 
@@ -243,8 +249,11 @@ def _only(one: Group, other: Group, graph: Graph) -> bool:
     """Whether nothing but the source of another group is what a group makes."""
     result, inside = one.result, set(other.nodes)
     beside = (each for name, each in other.arguments.items() if name != SOURCE)
+    kinds = {str(each.operator.output.tensor.dtype) for each in (one, other)}
     return (
-        other.arguments[SOURCE] is result
+        # Sums of integers are exact, those of floats are not; a check allows for one or the other.
+        len(kinds) == 1
+        and other.arguments[SOURCE] is result
         and inside.issuperset(graph.users[result.number])
         and result.number not in graph.kept
         and all(each is not result for each in beside)
@@ -260,18 +269,21 @@ def chosen(cascade: Cascade, chooser: Chooser, *, thorough: bool = False) -> Cas
         thorough: search as long as before a measurement, once it is known how many rows to take.
     """
     machine = chooser.target(())
+    tensors = (*cascade.inputs, cascade.result)
+    if max(prod(tensor.shape) for tensor in tensors) > _MOST_ELEMENTS:
+        return None
     if not machine.cached or _stays(cascade, machine):
         return None
     heights = [n for n in range(1, cascade.rows + 1) if cascade.rows % n == 0]
     window = cascade.window
-    made = [
+    choices = [
         choice
         for rows in heights
         if window.stride * rows >= window.kept
         if sum(cascade.between(rows)) <= _SHARE * _near(machine)
         if (choice := of_rows(cascade, rows, chooser)) is not None
     ]
-    best = min(made, key=lambda choice: choice.predicted, default=None)
+    best = min(choices, key=lambda choice: choice.predicted, default=None)
     if best is None or not thorough:
         return best
     return of_rows(cascade, best.rows, chooser, thorough=True)
@@ -279,7 +291,7 @@ def chosen(cascade: Cascade, chooser: Chooser, *, thorough: bool = False) -> Cas
 
 def _stays(cascade: Cascade, machine: Machine) -> bool:
     """Whether all that a cascade does not send away has room in the caches near cores anyway."""
-    return size_of(cascade.stages[0].result) <= _near(machine) * machine.cores
+    return size_of(cascade.layers[0].result) <= _near(machine) * machine.cores
 
 
 def _near(machine: Machine) -> int:
@@ -300,17 +312,17 @@ def of_rows(
         thorough: search as long as before a measurement.
     """
     machine = chooser.target(())
-    counts = (1, *(rows for _ in cascade.stages[1:]))
+    counts = (1, *(rows for _ in cascade.layers[1:]))
     try:
-        stages = tuple(
-            chooser.core.predicted(rows_of(stage, count), thorough=thorough)
-            for stage, count in zip(cascade.stages, counts, strict=True)
+        layers = tuple(
+            chooser.core.predicted(rows_of(layer, count), thorough=thorough)
+            for layer, count in zip(cascade.layers, counts, strict=True)
         )
     except AmosError:
         return None  # one of them stays with the engine
     read = sum(map(size_of, cascade.inputs))
     around = moving(machine, read, size_of(cascade.result))
-    return CascadeChoice(cascade, rows, machine.cores, stages, around)
+    return CascadeChoice(cascade, rows, machine.cores, layers, around)
 
 
 def _gain(choice: CascadeChoice, chooser: Chooser) -> float:
@@ -319,8 +331,11 @@ def _gain(choice: CascadeChoice, chooser: Chooser) -> float:
     Of a kernel alone the model says what it takes when its tensors are where they have room. What
     one makes for the next goes there, and comes back.
     """
-    stages, machine = choice.cascade.stages, chooser.target(())
-    passed = (size_of(stage.result) for stage in stages[:-1])
-    apart = sum(chooser.predicted(stage).predicted for stage in stages)
+    layers, machine = choice.cascade.layers, chooser.target(())
+    passed = (size_of(layer.result) for layer in layers[:-1])
+    try:
+        apart = sum(chooser.predicted(layer).predicted for layer in layers)
+    except AmosError:
+        return 0.0
     apart += sum(moving(machine, size, size) - machine.launch for size in passed)
     return apart - choice.predicted if choice.predicted < _WORTH * apart else 0.0

@@ -55,13 +55,13 @@ def _example(cascade: Cascade) -> tuple[dict[str, np.ndarray], np.ndarray, float
     """Random inputs, NumPy's result of them, and by how much others may differ from it."""
     rng, inputs, allowed = np.random.default_rng(0), dict[str, np.ndarray](), 0.0
     result = np.empty(0)
-    for number, stage in enumerate(cascade.stages):
-        values = random_inputs(stage, rng)
+    for number, layer in enumerate(cascade.layers):
+        values = random_inputs(layer, rng)
         if number:
             values[SOURCE] = result.reshape(values[SOURCE].shape)
         own = {n: v for n, v in values.items() if not number or n != SOURCE}
         inputs |= {argument(number, name): value for name, value in own.items()}
-        result = np.asarray(evaluate(stage, values))
-        allowed = max(allowed, tolerance(stage, result))
-    # What a stage differs by is summed up by those behind it.
-    return inputs, result, allowed * len(cascade.stages)
+        result = np.asarray(evaluate(layer, values))
+        allowed = max(allowed, tolerance(layer, result))
+    # What a layer differs by is summed up by those behind it.
+    return inputs, result, allowed * len(cascade.layers)

@@ -24,7 +24,7 @@ from amos.network.candidates import (
     operator_key,
     records_by_operator,
 )
-from amos.network.cascades import CascadeTask, apart, cascades_of, chosen
+from amos.network.cascades import CascadeTask, cascades_of, chosen, outside
 from amos.network.checking import checked_kernel
 from amos.network.comparison import Comparison, compare, compare_inside, faster_inside
 from amos.network.groups import Task
@@ -144,7 +144,7 @@ def _chosen(
 ) -> CompiledNetwork:
     """A network with its kernels, numbered in the module, and not linked yet."""
     cascades = _cascades(network, chooser, line, numbers)
-    tasks = network.tasks if measure else apart(network.tasks, cascades)
+    tasks = network.tasks if measure else outside(network.tasks, cascades)
     finalists: dict[Task, Sequence[TaskKernel]] = {}
     left: dict[Task, str] = {}
     measured = _that_matter(tasks, chooser) if measure else frozenset()
@@ -162,7 +162,7 @@ def _chosen(
     alone = {task: each[inside[task].chosen if inside else 0] for task, each in finalists.items()}
     if measure and cascades:
         cascades = _faster(network, alone, cascades)
-        alone, left = _left(alone, cascades), _left(left, cascades)
+        alone, left = _outside(alone, cascades), _outside(left, cascades)
     operators = [task.operator for task in network.tasks]
     operators += [each.choice.operator for each in alone.values() if each.choice.winograd]
     kernels = _together(alone, cascades)
@@ -193,7 +193,7 @@ def _faster(
     cascades: Mapping[CascadeTask, TaskKernel],
 ) -> dict[CascadeTask, TaskKernel]:
     """The cascades that are no slower in the network than the kernels of their convolutions."""
-    lineups = _together(kernels), _together(_left(kernels, cascades), cascades)
+    lineups = _together(kernels), _together(_outside(kernels, cascades), cascades)
     models = [CompiledNetwork(network, None, lineup) for lineup in lineups]
     models = [replace(model, executable=_linked([model])) for model in models]
     return faster_inside(models, kernels, cascades)
@@ -203,10 +203,10 @@ def _together(*parts: Mapping[Any, TaskKernel]) -> dict[Task | CascadeTask, Task
     return {task: kernel for part in parts for task, kernel in part.items()}
 
 
-def _left(values: Mapping[Task, _T], cascades: Iterable[CascadeTask]) -> dict[Task, _T]:
+def _outside(values: Mapping[Task, _T], cascades: Iterable[CascadeTask]) -> dict[Task, _T]:
     """What there is of tasks, without groups that are in cascades."""
     whole = {task.operator: value for task, value in values.items()}
-    return {task: whole[task.operator] for task in apart([*values], cascades)}
+    return {task: whole[task.operator] for task in outside([*values], cascades)}
 
 
 def _that_matter(tasks: Sequence[Task], chooser: Chooser) -> frozenset[Task]:

@@ -19,12 +19,15 @@ from amos.network.cascades import CascadeChoice, CascadePlace
 from amos.network.graph import Constant, Operand
 from amos.network.groups import Group
 from amos.network.program import Writer
-from amos.network.strips import Stage, arguments_of, by_strips
+from amos.network.strips import Layer, arguments_of, by_strips
 from amos.network.tiles import convolution, read_behind
 from amos.operators.cascade import Cascade
 from amos.operators.winograd import Winograd
 from amos.plan.staging import stage_array
 from amos.runtime.kernel import compile_module, implementation_of
+
+#: How a layer of a cascade is implemented: all of them are compiled as one module.
+_NATIVE = "native"
 
 
 @dataclass(frozen=True, eq=False)
@@ -140,17 +143,17 @@ def build_cascade(choice: CascadeChoice, symbol: str) -> TaskKernel:
     """
     import tvm
 
-    stages = []
-    for each in choice.stages:
-        kind = implementation_of(each.candidate, "native")
-        program, module = scheduled(each.candidate, kind, CpuLimits.here())
+    layers = []
+    for each in choice.layers:
+        implementation_of(each.candidate, _NATIVE)
+        program, module = scheduled(each.candidate, _NATIVE, CpuLimits.here())
         ((_, function),) = module.functions.items()
-        stages.append(Stage(program, function))
+        layers.append(Layer(program, function))
     cascade = choice.cascade
-    function = by_strips(cascade, choice.rows, choice.cores, stages)
+    function = by_strips(cascade, choice.rows, choice.cores, layers)
     named = tvm.IRModule({symbol: function.with_attr("global_symbol", symbol)})
-    library = compile_module(choice.stages[0].candidate, stages[0].program, kind, named)
-    return TaskKernel(symbol, cascade, choice, arguments_of(cascade, stages), library, False)
+    library = compile_module(choice.layers[0].candidate, layers[0].program, _NATIVE, named)
+    return TaskKernel(symbol, cascade, choice, arguments_of(cascade, layers), library, False)
 
 
 def _around(

@@ -13,7 +13,7 @@ from amos.errors import AmosError
 from amos.ir import dtype
 from amos.machine import Machine
 from amos.network.candidates import Choice, Chooser, moving
-from amos.network.cascades import CascadeChoice, CascadeTask, apart, cascades_of
+from amos.network.cascades import CascadeChoice, CascadeTask, cascades_of, outside
 from amos.network.graph import Node
 from amos.network.groups import Task
 from amos.network.network import Network
@@ -180,7 +180,7 @@ def report(network: Network, machine: str | Machine) -> Report:
     """See :meth:`Network.report`."""
     chooser = Chooser(machine)
     cascades = cascades_of(network.tasks, network.graph, chooser)
-    rows = [_task_row(task, chooser) for task in apart(network.tasks, cascades)]
+    rows = [_task_row(task, chooser) for task in outside(network.tasks, cascades)]
     rows += [_kernel_row(task, choice) for task, choice in cascades.items()]
     return _summed(network, chooser.target(()), rows)
 

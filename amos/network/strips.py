@@ -24,7 +24,7 @@ _VECTOR = 64
 
 
 @dataclass(frozen=True)
-class Stage:
+class Layer:
     """A convolution of a cascade on fewer rows, scheduled for one core.
 
     Attributes:
@@ -60,11 +60,11 @@ class Stage:
         return rewritten(self.function.body, "For", serial)
 
 
-def arguments_of(cascade: Cascade, stages: Sequence[Stage]) -> tuple[Argument, ...]:
-    """The arguments of a cascade's function: the image, what stages read beside, the result."""
+def arguments_of(cascade: Cascade, layers: Sequence[Layer]) -> tuple[Argument, ...]:
+    """The arguments of a cascade's function: the image, what layers read beside, the result."""
     every = []
-    for number, (operator, stage) in enumerate(zip(cascade.stages, stages, strict=True)):
-        for each in stage.program.inputs:
+    for number, (operator, layer) in enumerate(zip(cascade.layers, layers, strict=True)):
+        for each in layer.program.inputs:
             if number and each.tensor == SOURCE:
                 continue
             name, shape = argument(number, each.tensor), each.shape
@@ -78,14 +78,14 @@ def arguments_of(cascade: Cascade, stages: Sequence[Stage]) -> tuple[Argument, .
     return (*every, last)
 
 
-def by_strips(cascade: Cascade, rows: int, cores: int, stages: Sequence[Stage]) -> Any:
+def by_strips(cascade: Cascade, rows: int, cores: int, layers: Sequence[Layer]) -> Any:
     """The function of a cascade.
 
     Args:
         cascade: what it computes.
         rows: of the result that a strip has.
         cores: how many there are.
-        stages: the convolutions, the first one on a single row, the others on a strip.
+        layers: the convolutions, the first one on a single row, the others on a strip.
 
     Returns:
         A function of the arguments that :func:`arguments_of` names.
@@ -93,7 +93,7 @@ def by_strips(cascade: Cascade, rows: int, cores: int, stages: Sequence[Stage]) 
     load_tvm()
     from tvm import tirx
 
-    function = _Strips(cascade, rows, cores, stages)
+    function = _Strips(cascade, rows, cores, layers)
     # Convolutions have names of their own for the rows that they share. So nothing is said of what
     # names stand for different memory: LLVM could load what it is yet to store.
     return tirx.PrimFunc([*function.buffers.values()], function.body).with_attr("s_tir", True)
@@ -102,30 +102,30 @@ def by_strips(cascade: Cascade, rows: int, cores: int, stages: Sequence[Stage]) 
 class _Strips:
     """Writes the function."""
 
-    def __init__(self, cascade: Cascade, rows: int, cores: int, stages: Sequence[Stage]) -> None:
+    def __init__(self, cascade: Cascade, rows: int, cores: int, layers: Sequence[Layer]) -> None:
         from tvm import tirx
 
-        self.cascade, self.rows, self.cores, self.stages = cascade, rows, cores, stages
+        self.cascade, self.rows, self.cores, self.layers = cascade, rows, cores, layers
         self.window = cascade.window
         self.buffers: dict[str, Any] = {}
-        for each in arguments_of(cascade, stages):
-            self.buffers[each.tensor] = self._buffer(each, stages)
+        for each in arguments_of(cascade, layers):
+            self.buffers[each.tensor] = self._buffer(each, layers)
         self.strips = cascade.rows // rows
         #: Rows that a strip of the depthwise convolution reads.
         self.needed = (rows - 1) * self.window.stride + self.window.rows
         #: What stands behind each convolution but the last.
         self.between = [
             tirx.decl_buffer((count, prod(each.result.shape[2:])), str(each.result.dtype), "rows")
-            for count, each in zip((self.needed, rows), cascade.stages[:-1], strict=False)
+            for count, each in zip((self.needed, rows), cascade.layers[:-1], strict=False)
         ]
 
-    def _buffer(self, each: Argument, stages: Sequence[Stage]) -> Any:
-        """The function's buffer of an argument: a stage's own where the stage reads it whole."""
+    def _buffer(self, each: Argument, layers: Sequence[Layer]) -> Any:
+        """The function's buffer of an argument: a layer's own where the layer reads it whole."""
         from tvm import tirx
 
         number, _, tensor = each.tensor.partition(".")
         if tensor:
-            own = stages[int(number)].parameters[tensor]
+            own = layers[int(number)].parameters[tensor]
             if tuple(map(int, own.shape)) == each.shape:
                 return own
         name = each.tensor.replace(".", "_")
@@ -170,12 +170,12 @@ class _Strips:
         row = kept + step
         image, number = strip // self.strips, strip % self.strips
         at = number * (self.rows * self.window.stride) - self.window.above + row
-        height = self.cascade.stages[0].extents[ROWS]
-        stage, buffer = self.stages[0], self.between[0]
+        height = self.cascade.layers[0].extents[ROWS]
+        layer, buffer = self.layers[0], self.between[0]
         computed = [
             *self._placed(0, image * height + at),
-            _view(stage.result, buffer, row),
-            stage.body,
+            _view(layer.result, buffer, row),
+            layer.body,
         ]
         inside = tirx.all(at >= 0, at < height)
         filled = tirx.IfThenElse(inside, tirx.SeqStmt(computed), self._padding(row))
@@ -183,25 +183,25 @@ class _Strips:
 
     def _behind(self, strip: Any) -> Iterator[Any]:
         """The other convolutions of a strip."""
-        for number, stage in enumerate(self.stages[1:], 1):
+        for number, layer in enumerate(self.layers[1:], 1):
             yield from self._placed(number, strip * self.rows)
-            yield _view(stage.parameters[SOURCE], self.between[number - 1])
-            if stage is self.stages[-1]:
-                yield _view(stage.result, self.buffers["result"], strip * self.rows)
+            yield _view(layer.parameters[SOURCE], self.between[number - 1])
+            if layer is self.layers[-1]:
+                yield _view(layer.result, self.buffers["result"], strip * self.rows)
             else:
-                yield _view(stage.result, self.between[number])
-            yield stage.body
+                yield _view(layer.result, self.between[number])
+            yield layer.body
 
     def _placed(self, number: int, row: Any) -> Iterator[Any]:
-        """The rows of tensors that a stage reads from a row on, of all images one by one."""
-        for tensor, own in self.stages[number].parameters.items():
+        """The rows of tensors that a layer reads from a row on, of all images one by one."""
+        for tensor, own in self.layers[number].parameters.items():
             whole = self.buffers.get(argument(number, tensor))
             if whole is not None and not whole.same_as(own):
                 yield _view(own, whole, row)
 
     def _padding(self, row: Any) -> Any:
         """A row beside the image."""
-        load = source_of(self.cascade.stages[1])
+        load = source_of(self.cascade.layers[1])
         value = constant(load.padding or 0, dtype(str(self.between[0].dtype)).name)
         return self._each(lambda place: (value, row, place), 1)
 
@@ -235,16 +235,17 @@ class _Strips:
 
 
 def _view(own: Any, whole: Any, row: Any = None) -> Any:
-    """Declares a stage's buffer to be another one, or what that has from a row on."""
+    """Declares a layer's buffer to be another one, or what that has from a row on."""
     from tvm import tirx
 
-    if row is None:  # TVM knows this one to be in use
+    if row is None:
+        # TVM drops memory that is only reached by the address of an element.
         return tirx.DeclBuffer(own, data=whole.data)
     return tirx.DeclBuffer(own, data=tirx.address_of(tirx.BufferLoad(whole, [row, 0])))
 
 
 def _has_rows(operator: Operator, tensor: str) -> bool:
-    """Whether a stage reads rows of a tensor that belong to its own rows of results."""
+    """Whether a layer reads rows of a tensor that belong to its own rows of results."""
     return any(ROWS in index.names for load in _loads(operator, tensor) for index in load.indices)
 
 
@@ -257,9 +258,11 @@ def _by_rows(operator: Operator, tensor: str) -> tuple[int, int]:
 
 
 def _loads(operator: Operator, tensor: str) -> list[Any]:
+    """The accesses of a layer to a tensor."""
     loads = [*operator.sources, *(operator.epilogue.loads if operator.epilogue else ())]
     return [load for load in loads if load.tensor.name == tensor]
 
 
 def _rows_and(shape: tuple[int, ...]) -> tuple[int, int]:
+    """The shape of images as rows of all of them, each as one."""
     return shape[0] * shape[1], prod(shape[2:])

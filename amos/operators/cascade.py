@@ -55,50 +55,50 @@ class Cascade:
     """Convolutions of which each reads what the one before makes.
 
     Attributes:
-        stages: the convolutions as operators of their own, a depthwise one the second.
+        layers: the convolutions as operators of their own, a depthwise one the second.
     """
 
-    stages: tuple[Operator, ...]
+    layers: tuple[Operator, ...]
 
     @property
     def name(self) -> str:
         """Names of the convolutions."""
-        return " + ".join(stage.name for stage in self.stages)
+        return " + ".join(layer.name for layer in self.layers)
 
     @property
     def result(self) -> Tensor:
         """The tensor of the results, the last one's."""
-        return self.stages[-1].result
+        return self.layers[-1].result
 
     @property
     def images(self) -> int:
         """How many images there are."""
-        return self.stages[0].extents[IMAGES]
+        return self.layers[0].extents[IMAGES]
 
     @property
     def rows(self) -> int:
         """Rows of the result of an image."""
-        return self.stages[1].extents[ROWS]
+        return self.layers[1].extents[ROWS]
 
     @cached_property
     def window(self) -> Window:
         """Of the depthwise convolution."""
-        return Window.of(self.stages[1])
+        return Window.of(self.layers[1])
 
     @cached_property
     def inputs(self) -> tuple[Tensor, ...]:
         """What is read of all but each other, by the names of the arguments."""
         return tuple(
             replace(tensor, name=argument(number, tensor.name))
-            for number, stage in enumerate(self.stages)
-            for tensor in stage.inputs
+            for number, layer in enumerate(self.layers)
+            for tensor in layer.inputs
             if number == 0 or tensor.name != SOURCE
         )
 
     def between(self, rows: int) -> list[int]:
         """Bytes of what stands behind each convolution but the last, for a strip of some rows."""
         needed = (rows - 1) * self.window.stride + self.window.rows
-        results = [stage.result for stage in self.stages[:-1]]
+        results = [layer.result for layer in self.layers[:-1]]
         counts = (needed, rows)
         return [
             size_of(x) // (x.shape[0] * x.shape[1]) * n
@@ -106,12 +106,12 @@ class Cascade:
         ]
 
     def __str__(self) -> str:
-        return "; ".join(map(str, self.stages))
+        return "; ".join(map(str, self.layers))
 
 
-def argument(stage: int, tensor: str) -> str:
-    """What a tensor of a stage is called among all arguments."""
-    return f"{stage}.{tensor}"
+def argument(layer: int, tensor: str) -> str:
+    """What a tensor of a layer is called among all arguments."""
+    return f"{layer}.{tensor}"
 
 
 def source_of(operator: Operator) -> BufferLoad:

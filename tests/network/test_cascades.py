@@ -30,7 +30,7 @@ _CHOOSER = Chooser("host")
 def paying(monkeypatch: pytest.MonkeyPatch) -> None:
     """Cascades pay everywhere, the longer ones more."""
     monkeypatch.setattr(cascades, "_stays", lambda cascade, machine: False)
-    monkeypatch.setattr(cascades, "_gain", lambda choice, _: float(len(choice.stages)))
+    monkeypatch.setattr(cascades, "_gain", lambda choice, _: float(len(choice.layers)))
 
 
 def _kernel(cascade: Cascade, rows: int) -> TaskKernel:
@@ -56,8 +56,8 @@ def test_floats(rows: int, more: dict[str, Any]) -> None:
     middle = depthwise(images=3, **more).with_epilogue("relu(acc + bias[g])")
     first = pointwise(middle, 8, before=True).with_epilogue("min(acc + bias[k], 6.0)")
     last = pointwise(middle, 24, before=False).with_epilogue("acc + bias[k] + residual[n,p,q,k]")
-    for stages in ((first, middle), (first, middle, last)):
-        assert checked_kernel(_kernel(Cascade(stages), rows)).passed
+    for layers in ((first, middle), (first, middle, last)):
+        assert checked_kernel(_kernel(Cascade(layers), rows)).passed
 
 
 @pytest.mark.parametrize(("rows", "padding"), [(2, 0), (3, 7)])
@@ -100,11 +100,11 @@ def _found(network: Network) -> dict[CascadeTask, CascadeChoice]:
 
 
 @pytest.mark.usefixtures("paying")
-@pytest.mark.parametrize(("kept", "stages"), [("", 3), ("second", 2), ("first", 0)])
-def test_what_is_read_elsewhere_too_is_not_between(kept: str, stages: int) -> None:
+@pytest.mark.parametrize(("kept", "layers"), [("", 3), ("second", 2), ("first", 0)])
+def test_what_is_read_elsewhere_too_is_not_between(kept: str, layers: int) -> None:
     network, _ = _network(kept=kept)
     found = _found(network)
-    assert [len(task.operator.stages) for task in found] == [stages] * bool(stages)
+    assert [len(task.operator.layers) for task in found] == [layers] * bool(layers)
 
 
 @pytest.mark.usefixtures("paying")
@@ -122,15 +122,15 @@ def test_a_network_with_a_cascade_computes_the_same(residual: bool) -> None:
     network, model = _network(residual=residual)
     compiled = amos.compile(network, progress=False)
     fused = [task for task in compiled.kernels if isinstance(task, CascadeTask)]
-    assert [len(task.operator.stages) for task in fused] == [3]
+    assert [len(task.operator.layers) for task in fused] == [3]
     assert len(compiled.kernels) == 2 and all(check.passed for check in compiled.checks)
     reports = network.report(), compiled.report()
     for report in reports:
         row = next(row for row in report.tasks if "+" in row.kind)
         assert row.kind == "conv2d + depthwise_conv2d + conv2d"
         assert row.count == 1 and row.seconds and row.mappings > 1
-    told = next(each for each in compiled.to_dict()["kernels"] if "stages" in each)
-    assert len(told["stages"]) == 3 and told["schedule"]["rows"] > 0
+    told = next(each for each in compiled.to_dict()["kernels"] if "layers" in each)
+    assert len(told["layers"]) == 3 and told["rows"] > 0
     profile = compiled.profile(repeat=1)
     assert {row.name for row in profile.rows} >= {"conv2d + depthwise_conv2d + conv2d"}
 
@@ -210,6 +210,33 @@ def test_what_an_epilogue_reads_has_to_come_in_rows_of_all_images(
     compiled = amos.compile(network, progress=False)
     assert all(check.passed for check in compiled.checks)
     assert any(isinstance(task, CascadeTask) for task in compiled.kernels) == bool(found)
+
+
+@pytest.mark.usefixtures("paying")
+def test_equal_cascades_that_overlap_are_one() -> None:
+    b = Builder()
+    x = b.node("Relu", b.convolution(b.input("x", (1, 16, 8, 8)), (16, 16, 1, 1)))
+    for _ in range(2):
+        x = b.node("Relu", b.convolution(x, (16, 1, 3, 3), group=16))
+        x = b.node("Relu", b.convolution(x, (16, 16, 1, 1)))
+    compiled = amos.compile(amos.load_network(b.model(x)), progress=False)
+    assert sorted(task.weight for task in compiled.kernels) == [1, 1, 1]
+    assert sum(isinstance(task, CascadeTask) for task in compiled.kernels) == 1
+
+
+@pytest.mark.usefixtures("paying")
+def test_a_cascade_is_not_tried_against_the_engine(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the engine's own code for one of its convolutions stays, so do the others."""
+
+    def engine_is_fast(kernels: Any, group: Any) -> list[float]:
+        fast = group.operator.name == "depthwise_conv2d"
+        return [*(1.0 for _ in kernels), 0.5 if fast else 2.0]
+
+    monkeypatch.setattr("amos.network.compilation.compare", engine_is_fast)
+    monkeypatch.setattr("amos.network.compilation._MATTERS", 1.0)
+    compiled = amos.compile(_network()[0], measure=True, progress=False)
+    assert not any(isinstance(task, CascadeTask) for task in compiled.kernels)
+    assert [task.operator.name for task in compiled.left] == ["depthwise_conv2d"]
 
 
 @pytest.mark.usefixtures("paying")
