@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -97,8 +97,13 @@ class CompiledNetwork(Shown):
         return engine.machine_of(self.executable)[self.function]
 
     @cached_property
-    def _adapters(self) -> tuple[ArgumentAdapter, ...]:
-        return tuple(map(_adapter, self.network.inputs))
+    def _readers(self) -> tuple[Callable[[Any], Any], ...]:
+        """What makes the engine's array of each input.
+
+        A network drives Python out of the caches near a core: each step of a call takes
+        microseconds.
+        """
+        return tuple(map(_reader, self.network.inputs))
 
     def __call__(self, /, *arrays: Any, **named: Any) -> Any:
         """Run the network.
@@ -121,11 +126,7 @@ class CompiledNetwork(Shown):
 
     def tensors(self, arrays: Sequence[Any]) -> list[Any]:
         """The engine's arrays of inputs in order."""
-        ports = self.network.inputs
-        return [
-            _shared(adapter, value, port.dtype)
-            for adapter, value, port in zip(self._adapters, arrays, ports, strict=True)
-        ]
+        return [read(value) for read, value in zip(self._readers, arrays, strict=True)]
 
     def check(self, /, *arrays: Any, **named: Any) -> tuple[Check, ...]:
         """Compare the results with those of others that run the model.
@@ -259,6 +260,8 @@ def bound(ports: Sequence[Port], arrays: tuple[Any, ...], named: Mapping[str, An
     Raises:
         NetworkError: an input is missing or unknown.
     """
+    if len(arrays) == len(ports) and not named:
+        return [*arrays]
     names = [port.name for port in ports]
     if len(arrays) > len(names):
         raise NetworkError(f"expected {len(names)} arrays ({', '.join(names)}), got {len(arrays)}")
@@ -358,11 +361,18 @@ def _plain(value: Any, kind: str) -> Any:
     return value
 
 
-def _shared(adapter: ArgumentAdapter, value: Any, kind: str) -> Any:
-    """A TVM array over the memory of an input of a dtype."""
-    tensor = adapter(_plain(value, kind))
-    # Kernels take bfloat16 as bits, the engine as such.
-    return tensor if str(tensor.dtype) == kind else tensor._create_view(tensor.shape, kind)
+def _reader(port: Port) -> Callable[[Any], Any]:
+    """What makes a TVM array over the memory of an input."""
+    adapter, kind = _adapter(port), port.dtype
+    if kind not in ("bfloat16", "bool"):
+        return adapter
+
+    def read(value: Any) -> Any:
+        tensor = adapter(_plain(value, kind))
+        # Kernels take bfloat16 as bits, the engine as such.
+        return tensor if str(tensor.dtype) == kind else tensor._create_view(tensor.shape, kind)
+
+    return read
 
 
 def _values(tensor: Any, kind: str) -> np.ndarray:
