@@ -216,7 +216,8 @@ def test_the_kernel_that_is_fastest_inside_the_network_stays(
     monkeypatch.setattr("amos.network.compilation.compare_inside", rigged)
     compiled = amos.compile(amos.load_network(model), measure=True, progress=False)
     assert list(compiled.kernels.values()) == [alone[1]]
-    assert len({each.choice.candidate.key for each in alone}) == 3
+    keys = {each.choice.candidate.key for each in alone if isinstance(each.choice, Choice)}
+    assert len(keys) == 3
     (told,) = compiled.to_dict()["comparisons"]
     assert (told["chosen"], told["count"], told["seconds"]) == (1, 1, (2.0, 1.0))
     assert "2000000.0, 1000000.0 us in the network, of 1 x out[m, n]" in str(compiled)

@@ -9,6 +9,7 @@ import pytest
 
 import amos
 from amos.errors import NetworkError
+from amos.network.candidates import Choice
 from amos.network.groups import grouped
 from amos.network.program import const, read
 from tests.network.models import Builder, residual_network
@@ -102,6 +103,7 @@ def test_rows_that_fill_no_vectors_are_stored_straight_to_their_place(
     model = amos.compile(network, progress=False)
     assert all(check.passed for check in model.checks)
     (kernel,) = model.kernels.values()
+    assert isinstance(kernel.choice, Choice)
     assert (" to out[m, n]" in str(kernel.choice.candidate.mapping.operator)) == straight
 
 

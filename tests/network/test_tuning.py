@@ -82,7 +82,7 @@ def test_records_are_shared_resumed_and_compiled(tmp_path: Path) -> None:
     assert {row.operator: row.measured for row in rows} == {
         operator: kernel.choice.seconds for operator, kernel in kernels.items()
     }
-    assert {row.instruction for row in rows} == {k.choice.intrinsic.name for k in kernels.values()}
+    assert {row.instruction for row in rows} == {k.choice.instruction for k in kernels.values()}
     assert str(compiled.report()).count(", measured ") == 2
 
     values = np.random.default_rng(0).standard_normal((4, 16)).astype(np.float32)
