@@ -91,6 +91,11 @@ class Tensor:
         """Number of elements."""
         return prod(self.shape)
 
+    @property
+    def nbytes(self) -> int:
+        """Bytes of an array of NumPy that holds it; an open dtype counts as float32."""
+        return self.elements * dtype(self.dtype or "float32").numpy.itemsize
+
 
 @dataclass(frozen=True)
 class BufferLoad:

@@ -11,7 +11,7 @@ import numpy as np
 
 from amos import validate
 from amos.errors import MeasureError
-from amos.ir import Operator, Tensor, dtype
+from amos.ir import Operator, dtype
 
 #: Multiply-adds that NumPy does in a second on one core, the making of inputs included.
 _RATE = 5e9
@@ -45,8 +45,8 @@ class Demand:
         read = {load.tensor.name: load.tensor for load in op.sources}
         # The reference works on wider copies, and on a sum for each point of the output.
         working = sum(prod(x.shape) for x in read.values()) + prod(x.extent for x in op.spatial)
-        results = sum(map(_size, op.results))
-        kept = sum(_size(x) for x in op.inputs) + 2 * results
+        results = sum(each.nbytes for each in op.results)
+        kept = sum(x.nbytes for x in op.inputs) + 2 * results
         largest = max(kept, kept - results + _WORKING * working)
         return Demand(largest, op.points / _RATE)
 
@@ -161,10 +161,6 @@ def _largest(values: np.ndarray) -> float:
     """Largest magnitude of a finite value."""
     sizes = np.abs(values.astype(np.float64))
     return float(sizes.max(initial=0.0, where=np.isfinite(sizes)))
-
-
-def _size(tensor: Tensor) -> int:
-    return prod(tensor.shape) * dtype(tensor.dtype or "float32").numpy.itemsize
 
 
 def _gib(size: int) -> str:

@@ -7,10 +7,11 @@ from dataclasses import dataclass, replace
 from math import prod
 from typing import Any, ClassVar
 
+from amos.codegen.tir.program import MOST_ELEMENTS
 from amos.errors import AmosError
 from amos.ir import Operator
 from amos.machine import Machine
-from amos.network.candidates import Choice, Chooser, moving
+from amos.network.candidates import WORTH, Choice, Chooser, moving
 from amos.network.graph import Graph, Node, Operand
 from amos.network.groups import Group, Task
 from amos.operators.cascade import (
@@ -21,16 +22,11 @@ from amos.operators.cascade import (
     Window,
     argument,
     rows_of,
-    size_of,
     source_of,
 )
 
-#: What is not measured before has to be faster by a tenth.
-_WORTH = 0.9
 #: What the layers of a cascade are called.
 _POINTWISE, _DEPTHWISE = "conv2d", "depthwise_conv2d"
-#: Positions in a tensor have 32 bits.
-_MOST_ELEMENTS = 2**31 - 1
 #: Share of the cache near a core that rows between convolutions may take.
 _SHARE = 0.5
 
@@ -118,7 +114,7 @@ class CascadeChoice:
         strips = -(-cascade.images * cascade.rows // self.rows // self.cores)
         rows = self.rows * strips
         begun = -(-rows // cascade.rows)
-        rows = rows * cascade.window.stride + begun * max(cascade.window.kept, 0)
+        rows = rows * cascade.window.stride + begun * cascade.window.kept
         of_strips = strips * sum(layer.predicted for layer in others)
         return self.around + rows * first.predicted + of_strips
 
@@ -260,17 +256,15 @@ def _only(one: Group, other: Group, graph: Graph) -> bool:
     )
 
 
-def chosen(cascade: Cascade, chooser: Chooser, *, thorough: bool = False) -> CascadeChoice | None:
+def chosen(cascade: Cascade, chooser: Chooser) -> CascadeChoice | None:
     """What the model thinks best of a cascade; ``None`` if it cannot be computed by strips.
 
     Args:
         cascade: what is computed.
         chooser: of the machine.
-        thorough: search as long as before a measurement, once it is known how many rows to take.
     """
     machine = chooser.target(())
-    tensors = (*cascade.inputs, cascade.result)
-    if max(prod(tensor.shape) for tensor in tensors) > _MOST_ELEMENTS:
+    if max(each.elements for each in (*cascade.inputs, cascade.result)) > MOST_ELEMENTS:
         return None
     if not machine.cached or _stays(cascade, machine):
         return None
@@ -283,15 +277,12 @@ def chosen(cascade: Cascade, chooser: Chooser, *, thorough: bool = False) -> Cas
         if sum(cascade.between(rows)) <= _SHARE * _near(machine)
         if (choice := of_rows(cascade, rows, chooser)) is not None
     ]
-    best = min(choices, key=lambda choice: choice.predicted, default=None)
-    if best is None or not thorough:
-        return best
-    return of_rows(cascade, best.rows, chooser, thorough=True)
+    return min(choices, key=lambda choice: choice.predicted, default=None)
 
 
 def _stays(cascade: Cascade, machine: Machine) -> bool:
     """Whether all that a cascade does not send away has room in the caches near cores anyway."""
-    return size_of(cascade.layers[0].result) <= _near(machine) * machine.cores
+    return cascade.layers[0].result.nbytes <= _near(machine) * machine.cores
 
 
 def _near(machine: Machine) -> int:
@@ -320,8 +311,8 @@ def of_rows(
         )
     except AmosError:
         return None  # one of them stays with the engine
-    read = sum(map(size_of, cascade.inputs))
-    around = moving(machine, read, size_of(cascade.result))
+    read = sum(each.nbytes for each in cascade.inputs)
+    around = moving(machine, read, cascade.result.nbytes)
     return CascadeChoice(cascade, rows, machine.cores, layers, around)
 
 
@@ -332,10 +323,10 @@ def _gain(choice: CascadeChoice, chooser: Chooser) -> float:
     one makes for the next goes there, and comes back.
     """
     layers, machine = choice.cascade.layers, chooser.target(())
-    passed = (size_of(layer.result) for layer in layers[:-1])
+    passed = (layer.result.nbytes for layer in layers[:-1])
     try:
         apart = sum(chooser.predicted(layer).predicted for layer in layers)
     except AmosError:
         return 0.0
     apart += sum(moving(machine, size, size) - machine.launch for size in passed)
-    return apart - choice.predicted if choice.predicted < _WORTH * apart else 0.0
+    return apart - choice.predicted if choice.predicted < WORTH * apart else 0.0

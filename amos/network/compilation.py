@@ -24,7 +24,7 @@ from amos.network.candidates import (
     operator_key,
     records_by_operator,
 )
-from amos.network.cascades import CascadeTask, cascades_of, chosen, outside
+from amos.network.cascades import CascadeTask, cascades_of, of_rows, outside
 from amos.network.checking import checked_kernel
 from amos.network.comparison import Comparison, compare, compare_inside, faster_inside
 from amos.network.groups import Task
@@ -178,9 +178,9 @@ def _cascades(
 ) -> dict[CascadeTask, TaskKernel]:
     """The kernels of a network's cascades; convolutions of others stay tasks of their own."""
     built: dict[CascadeTask, TaskKernel] = {}
-    for task in cascades_of(network.tasks, network.graph, chooser):
+    for task, brief in cascades_of(network.tasks, network.graph, chooser).items():
         line.show(f"cascade: {task.operator.name}")
-        choice = chosen(task.operator, chooser, thorough=True)
+        choice = of_rows(task.operator, brief.rows, chooser, thorough=True)
         with suppress(BuildError, ScheduleError):
             if choice is not None:
                 built[task] = build_cascade(choice, f"amos_task_{next(numbers)}")

@@ -107,29 +107,27 @@ class _Strips:
 
         self.cascade, self.rows, self.cores, self.layers = cascade, rows, cores, layers
         self.window = cascade.window
+        #: By the arguments' names; a layer's own where the layer reads it whole.
         self.buffers: dict[str, Any] = {}
+        own = {
+            argument(number, tensor): buffer
+            for number, layer in enumerate(layers)
+            for tensor, buffer in layer.parameters.items()
+        }
         for each in arguments_of(cascade, layers):
-            self.buffers[each.tensor] = self._buffer(each, layers)
+            buffer = own.get(each.tensor)
+            if buffer is None or tuple(map(int, buffer.shape)) != each.shape:
+                name = each.tensor.replace(".", "_")
+                buffer = tirx.decl_buffer(each.shape, each.dtype, f"whole_{name}")
+            self.buffers[each.tensor] = buffer
         self.strips = cascade.rows // rows
         #: Rows that a strip of the depthwise convolution reads.
-        self.needed = (rows - 1) * self.window.stride + self.window.rows
+        self.needed = self.window.needed(rows)
         #: What stands behind each convolution but the last.
         self.between = [
             tirx.decl_buffer((count, prod(each.result.shape[2:])), str(each.result.dtype), "rows")
             for count, each in zip((self.needed, rows), cascade.layers[:-1], strict=False)
         ]
-
-    def _buffer(self, each: Argument, layers: Sequence[Layer]) -> Any:
-        """The function's buffer of an argument: a layer's own where the layer reads it whole."""
-        from tvm import tirx
-
-        number, _, tensor = each.tensor.partition(".")
-        if tensor:
-            own = layers[int(number)].parameters[tensor]
-            if tuple(map(int, own.shape)) == each.shape:
-                return own
-        name = each.tensor.replace(".", "_")
-        return tirx.decl_buffer(each.shape, each.dtype, f"whole_{name}")
 
     @property
     def body(self) -> Any:

@@ -6,10 +6,11 @@ from collections.abc import Callable
 from dataclasses import replace
 from math import prod
 
+from amos.codegen.tir.program import MOST_ELEMENTS
 from amos.errors import AmosError
 from amos.ir import Operator, dtype
 from amos.machine import Machine
-from amos.network.candidates import Choice, Chooser, moving
+from amos.network.candidates import WORTH, Choice, Chooser, moving
 from amos.network.graph import Constant, Node
 from amos.network.groups import Task
 from amos.network.levels import BYTES
@@ -18,8 +19,6 @@ from amos.operators.winograd import Winograd
 
 #: Axes between images and channels.
 _CONVOLUTIONS = {"nn.conv2d": 2, "nn.conv3d": 3}
-#: What rounds more and reads more weights has to be faster by a tenth.
-_WORTH = 0.9
 #: Of the largest cache tiles take a part, beside weights, images and what others compute.
 _SHARE = 6
 
@@ -45,7 +44,7 @@ def winograd_of(task: Task) -> Winograd | None:
     )
     if form.integer and (image.dtype not in BYTES or weight.dtype != "int8"):
         return None
-    if max(prod(form.image), prod(form.result)) >= 2**31:  # positions have 32 bits
+    if max(prod(form.image), prod(form.result)) > MOST_ELEMENTS:
         return None
     return form if all(_taken(form, group.nodes[0]) for group in task.groups) else None
 
@@ -114,7 +113,7 @@ def _held(machine: Machine) -> int:
 def pays(tiles: Choice, direct: Choice) -> bool:
     """Whether a convolution is computed by tiles: where only one way was measured, that one is."""
     if (tiles.seconds is None) == (direct.seconds is None):
-        return tiles.expected < _WORTH * direct.expected
+        return tiles.expected < WORTH * direct.expected
     return direct.seconds is None
 
 
@@ -126,10 +125,7 @@ def _around(form: Winograd, operator: Operator, machine: Machine) -> float:
     """
     factor, sums = (dtype(kind).numpy.itemsize for kind in form.kinds)
     image = dtype(form.dtype).numpy.itemsize
-    *read, stored = (
-        prod(x.shape) * dtype(str(x.dtype)).numpy.itemsize
-        for x in (*read_behind(operator), operator.result)
-    )
+    *read, stored = (x.nbytes for x in (*read_behind(operator), operator.result))
     parts = form.strips
     tiles, products = factor * prod(form.factor), sums * prod(form.sums)
     into = moving(machine, prod(form.image) * image // parts, tiles)

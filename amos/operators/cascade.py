@@ -14,9 +14,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property
-from math import prod
 
-from amos.ir import Affine, BufferLoad, Operator, Tensor, dtype
+from amos.ir import Affine, BufferLoad, Operator, Tensor
 
 #: Iterations of images and rows, and the source that rows are read of.
 IMAGES, ROWS, SOURCE = "n", "p", "image"
@@ -48,6 +47,10 @@ class Window:
     def kept(self) -> int:
         """Rows that the next strip reads too."""
         return self.rows - self.stride
+
+    def needed(self, rows: int) -> int:
+        """Rows of the source that a strip of some rows of results reads."""
+        return (rows - 1) * self.stride + self.rows
 
 
 @dataclass(frozen=True)
@@ -97,12 +100,10 @@ class Cascade:
 
     def between(self, rows: int) -> list[int]:
         """Bytes of what stands behind each convolution but the last, for a strip of some rows."""
-        needed = (rows - 1) * self.window.stride + self.window.rows
         results = [layer.result for layer in self.layers[:-1]]
-        counts = (needed, rows)
+        counts = (self.window.needed(rows), rows)
         return [
-            size_of(x) // (x.shape[0] * x.shape[1]) * n
-            for x, n in zip(results, counts, strict=False)
+            x.nbytes // (x.shape[0] * x.shape[1]) * n for x, n in zip(results, counts, strict=False)
         ]
 
     def __str__(self) -> str:
@@ -137,8 +138,3 @@ def rows_of(operator: Operator, rows: int) -> Operator:
     epilogue = operator.epilogue and operator.epilogue.with_loads(load)
     strip = replace(operator, compute=compute, epilogue=epilogue, store=None)
     return strip if operator.store is None else replace(strip, store=strip.stored)
-
-
-def size_of(tensor: Tensor) -> int:
-    """Bytes of a tensor."""
-    return prod(tensor.shape) * dtype(str(tensor.dtype)).numpy.itemsize

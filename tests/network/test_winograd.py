@@ -80,7 +80,7 @@ def test_the_epilogue_is_computed_where_results_leave_tiles() -> None:
 def test_small_results_of_large_sums_are_right(
     function: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(winograd, "_WORTH", np.inf)
+    monkeypatch.setattr(winograd, "WORTH", np.inf)
     b = Builder()
     x = b.node("Mul", b.input("x", (1, 16, 16, 16)), b.constant(4.0))
     network = amos.load_network(b.model(b.node(function, b.convolution(x, (16, 16, 3, 3)))))
@@ -130,7 +130,7 @@ def _quantized(kind: str = "uint8", zero: int = 0, weight: int | None = None) ->
 
 @pytest.mark.parametrize(("kind", "zero"), [("uint8", 0), ("uint8", 9), ("int8", 0), ("int8", -5)])
 def test_integers_are_exact(kind: str, zero: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(winograd, "_WORTH", np.inf)
+    monkeypatch.setattr(winograd, "WORTH", np.inf)
     network = amos.load_network(_quantized(kind, zero))
     # Signed bytes whose zero point is another than 0 are stored from 0.
     stored = kind if zero == 0 else "uint8"
@@ -149,7 +149,7 @@ def test_integers_are_exact(kind: str, zero: int, monkeypatch: pytest.MonkeyPatc
 
 def test_sums_may_wrap_around(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of the worst image for one position of a tile: its sum of products needs 33 bits."""
-    monkeypatch.setattr(winograd, "_WORTH", np.inf)
+    monkeypatch.setattr(winograd, "WORTH", np.inf)
     (into, pairs), channels = INTO_TILES[True], 112
     row = (pairs @ into)[1]
     image = np.where(np.multiply.outer(row, row) > 0, 255, 0)
@@ -177,7 +177,7 @@ def test_sums_may_wrap_around(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_what_cannot_be_built_by_tiles_is_built_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(winograd, "_WORTH", np.inf)
+    monkeypatch.setattr(winograd, "WORTH", np.inf)
 
     def refusing(choice: Choice, operator: Operator, symbol: str) -> TaskKernel:
         if choice.winograd is not None:
@@ -194,7 +194,7 @@ def test_what_cannot_be_built_by_tiles_is_built_as_it_is(monkeypatch: pytest.Mon
 def test_it_is_exported(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     import subprocess
 
-    monkeypatch.setattr(winograd, "_WORTH", np.inf)
+    monkeypatch.setattr(winograd, "WORTH", np.inf)
     compiled = amos.compile(_floats((1, 16, 8, 8), 16, [1] * 4), progress=False)
     compiled.export(tmp_path)
     subprocess.run(["make", "-s", "-C", tmp_path, "test"], check=True, capture_output=True)
@@ -244,14 +244,14 @@ def test_products_are_tuned_and_compiled_from_records(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """Both convolutions have one product, though their epilogues differ."""
-    monkeypatch.setattr(winograd, "_WORTH", np.inf)
+    monkeypatch.setattr(winograd, "WORTH", np.inf)
     network, records = amos.load_network(_quantized()), tmp_path / "tuning.db"
     assert len(network.tasks) == 2
     tuning = amos.tune(network, trials=2, records=records, progress=False)
     (row,) = tuning.tasks
     assert row.kind == "winograd" and row.count == 2 and row.seconds is not None
     # What was measured is taken, whatever is predicted of the other way.
-    monkeypatch.setattr(winograd, "_WORTH", 0.0)
+    monkeypatch.setattr(winograd, "WORTH", 0.0)
     compiled = amos.compile(network, records=records, progress=False)
     for kernel in compiled.kernels.values():
         assert kernel.choice.winograd is not None
@@ -273,7 +273,7 @@ def test_both_ways_are_timed_with_measure(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_products_of_strips_occur_as_often(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(winograd, "_WORTH", np.inf)
+    monkeypatch.setattr(winograd, "WORTH", np.inf)
     monkeypatch.setattr(winograd, "_held", lambda machine: 1)
     (task,) = _floats((1, 16, 16, 8), 16, [1] * 4).tasks
     product = searched(task, _CHOOSER)

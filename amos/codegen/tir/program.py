@@ -43,7 +43,7 @@ OWN = re.compile(r"i\d+|\w+_(?:tile|lane|part)")
 
 
 #: A kernel counts the elements of a buffer in 32 bits.
-_MOST_ELEMENTS = (1 << 31) - 1
+MOST_ELEMENTS = (1 << 31) - 1
 
 
 @dataclass(frozen=True)
@@ -173,10 +173,10 @@ class Program:
         staged = (*self.plan.sources, self.plan.destination)
         shapes = [(a.tensor, a.shape) for a in self.arguments]
         for name, shape in shapes + [(op.load.tensor.name, op.shape) for op in staged]:
-            if prod(shape) > _MOST_ELEMENTS:
+            if prod(shape) > MOST_ELEMENTS:
                 raise BuildError(
                     f"tensor {name!r} has {prod(shape):,} elements in the kernel's form, at most "
-                    f"{_MOST_ELEMENTS:,} can be counted"
+                    f"{MOST_ELEMENTS:,} can be counted"
                 )
 
     def prim_func(self) -> Any:
