@@ -106,7 +106,7 @@ def faster_inside(
 
     Args:
         models: the network without cascades, and with all of them.
-        kernels: of all tasks.
+        kernels: of all tasks but those that the engine computes faster.
         cascades: with their kernels.
     """
     runs = observed(models, random_arrays(models[0].network), _turns(len(models)))
@@ -114,16 +114,14 @@ def faster_inside(
     for task, kernel in kernels.items():
         alone |= zip(task.groups, _least_of_calls(runs[0], kernel), strict=False)
 
-    def one_by_one(task: CascadeTask) -> float:
+    def fast(task: CascadeTask, kernel: TaskKernel) -> bool:
         groups = [group for place in task.groups for group in place.groups]
         # Where the engine's own code was faster than a kernel, the cascade is not tried against it.
-        return sum(alone.get(group, 0.0) for group in groups)
+        if not alone.keys() >= {*groups}:
+            return False
+        return sum(_least_of_calls(runs[1], kernel)) <= sum(alone[group] for group in groups)
 
-    return {
-        task: kernel
-        for task, kernel in cascades.items()
-        if sum(_least_of_calls(runs[1], kernel)) <= one_by_one(task)
-    }
+    return {task: kernel for task, kernel in cascades.items() if fast(task, kernel)}
 
 
 def _least_of_calls(

@@ -147,19 +147,26 @@ def test_convolutions_of_a_cascade_that_cannot_be_built_are_computed_one_by_one(
     assert len(compiled.kernels) == 4 and not compiled.left
 
 
+def _timed(monkeypatch: pytest.MonkeyPatch, seconds: float) -> None:
+    """What is seen of each call in a network with cascades."""
+
+    def rigged(models: Any, arrays: Any, turns: Iterator[int]) -> Any:
+        alone, fused = observed(models, arrays, turns)
+        for run in fused:
+            for calls in run.values():
+                calls[:] = [seconds for _ in calls]
+        return [alone, fused]
+
+    monkeypatch.setattr("amos.network.comparison.observed", rigged)
+    monkeypatch.setattr("amos.network.compilation._INSIDE", 1)
+
+
 @pytest.mark.usefixtures("paying")
 @pytest.mark.parametrize("slower", [False, True])
 def test_a_cascade_that_is_slower_in_the_network_is_taken_apart(
     slower: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def rigged(models: Any, arrays: Any, turns: Iterator[int]) -> Any:
-        alone, fused = observed(models, arrays, turns)
-        for run in fused:
-            for calls in run.values():
-                calls[:] = [9.0 if slower else 0.0 for _ in calls]
-        return [alone, fused]
-
-    monkeypatch.setattr("amos.network.comparison.observed", rigged)
+    _timed(monkeypatch, 9.0 if slower else 0.0)
     monkeypatch.setattr("amos.network.compilation._MEASURED", 1)
     compiled = amos.compile(_network()[0], measure=True, progress=False)
     fused = [task for task in compiled.kernels if isinstance(task, CascadeTask)]
@@ -232,6 +239,7 @@ def test_a_cascade_is_not_tried_against_the_engine(monkeypatch: pytest.MonkeyPat
         fast = group.operator.name == "depthwise_conv2d"
         return [*(1.0 for _ in kernels), 0.5 if fast else 2.0]
 
+    _timed(monkeypatch, 0.0)
     monkeypatch.setattr("amos.network.compilation.compare", engine_is_fast)
     monkeypatch.setattr("amos.network.compilation._MATTERS", 1.0)
     compiled = amos.compile(_network()[0], measure=True, progress=False)
