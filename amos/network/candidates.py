@@ -37,7 +37,7 @@ from amos.records.exchange import right_records
 _RULE = "access"
 #: The model says up to two percent less than a whole count of calls times their rate.
 _SLACK = 1.1
-#: Another way to compute, by tiles or in a cascade, has to be faster by a tenth to be chosen.
+#: Another way to compute, by tiles or by rows, has to be faster by a tenth to be chosen.
 WORTH = 0.9
 
 

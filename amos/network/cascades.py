@@ -4,31 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from math import prod
-from typing import Any, ClassVar
 
-from amos.codegen.tir.program import MOST_ELEMENTS
-from amos.errors import AmosError
 from amos.ir import Operator
-from amos.machine import Machine
-from amos.network.candidates import WORTH, Choice, Chooser, moving
+from amos.network.candidates import Chooser
+from amos.network.cuts import CascadeChoice, chosen, pointwise, saved
 from amos.network.graph import Graph, Node, Operand
 from amos.network.groups import Group, Task
-from amos.operators.cascade import (
-    IMAGES,
-    ROWS,
-    SOURCE,
-    Cascade,
-    Window,
-    argument,
-    rows_of,
-    source_of,
-)
+from amos.operators.cascade import SOURCE, Cascade, argument
 
 #: What the layers of a cascade are called.
-_POINTWISE, _DEPTHWISE = "conv2d", "depthwise_conv2d"
-#: Share of the cache near a core that rows between convolutions may take.
-_SHARE = 0.5
+_DENSE, _DEPTHWISE = "conv2d", "depthwise_conv2d"
 
 
 @dataclass(frozen=True, eq=False)
@@ -85,73 +70,6 @@ class CascadeTask:
         return f"{self.weight} x {self.operator}"
 
 
-@dataclass(frozen=True)
-class CascadeChoice:
-    """The kernel of a cascade, before it is built.
-
-    Attributes:
-        cascade: what it computes.
-        rows: of the result that a strip has.
-        cores: how many there are.
-        layers: a choice for each convolution, on one core: of a row of results for the first one,
-            and of a strip of them for the others.
-        around: predicted seconds of starting, and of what comes and goes beyond a core's caches.
-    """
-
-    cascade: Cascade
-    rows: int
-    cores: int
-    layers: tuple[Choice, ...]
-    around: float
-    #: What a choice of one operator may also have.
-    seconds: ClassVar[None] = None
-    winograd: ClassVar[None] = None
-
-    @property
-    def predicted(self) -> float:
-        """Seconds by the model."""
-        cascade, (first, *others) = self.cascade, self.layers
-        strips = -(-cascade.images * cascade.rows // self.rows // self.cores)
-        rows = self.rows * strips
-        begun = -(-rows // cascade.rows)
-        rows = rows * cascade.window.stride + begun * cascade.window.kept
-        of_strips = strips * sum(layer.predicted for layer in others)
-        return self.around + rows * first.predicted + of_strips
-
-    @property
-    def measured(self) -> None:
-        """Nothing is."""
-        return None
-
-    @property
-    def instruction(self) -> str:
-        """Names of those of its layers, in order."""
-        return " + ".join(layer.instruction for layer in self.layers)
-
-    @property
-    def mappings(self) -> int:
-        """How many mappings of its layers go together."""
-        return prod(layer.mappings for layer in self.layers)
-
-    @property
-    def bound(self) -> str:
-        """What limits the first layer, which multiplies most."""
-        return self.layers[0].bound
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain values for JSON; seconds."""
-        return {
-            "instruction": self.instruction,
-            "mapping": " + ".join(layer.candidate.mapping.name for layer in self.layers),
-            "schedule": {},
-            "winograd": False,
-            "rows": self.rows,
-            "predicted_seconds": self.predicted,
-            "measured_seconds": None,
-            "layers": [layer.to_dict() for layer in self.layers],
-        }
-
-
 def cascades_of(
     tasks: Sequence[Task], graph: Graph, chooser: Chooser
 ) -> dict[CascadeTask, CascadeChoice]:
@@ -168,9 +86,8 @@ def cascades_of(
     gains: dict[Cascade, float] = {}
     choices: dict[Cascade, CascadeChoice] = {}
     for cascade in places:
-        choice = chosen(cascade, chooser)
-        if choice is not None and (gain := _gain(choice, chooser)) > 0:
-            gains[cascade], choices[cascade] = gain, choice
+        if (choice := chosen(cascade, chooser)) is not None:
+            gains[cascade], choices[cascade] = saved(choice, chooser), choice
     inside: set[Group] = set()
     cascades: dict[CascadeTask, CascadeChoice] = {}
     for cascade in sorted(gains, key=gains.__getitem__, reverse=True):
@@ -193,52 +110,30 @@ def outside(tasks: Sequence[Task], cascades: Iterable[CascadeTask]) -> tuple[Tas
 
 def _places(tasks: Sequence[Task], graph: Graph) -> Iterator[tuple[Group, ...]]:
     """Groups that could be a cascade, two and three."""
-    groups = [group for task in tasks for group in task.groups if _fits(group)]
-    pointwise = {group.result.number: group for group in groups if _pointwise(group.operator)}
-    sources = ((group.arguments[SOURCE], group) for group in pointwise.values())
+    groups = [group for task in tasks for group in task.groups if _fits(group.operator)]
+    dense = [group for group in groups if group.operator.name == _DENSE]
+    making = {group.result.number: group for group in dense}
+    sources = ((group.arguments[SOURCE], group) for group in dense)
     reading = {source.number: group for source, group in sources if isinstance(source, Node)}
     for group in groups:
         source = group.arguments[SOURCE]
-        if not _depthwise(group.operator) or not isinstance(source, Node):
+        if group.operator.name != _DEPTHWISE or not isinstance(source, Node):
             continue
-        before = pointwise.get(source.number)
+        before = making.get(source.number)
         if before is None or not _only(before, group, graph):
             continue
         yield before, group
         behind = reading.get(group.result.number)
-        if behind is not None and _only(group, behind, graph):
+        if behind is not None and pointwise(behind.operator) and _only(group, behind, graph):
             yield before, group, behind
 
 
-def _fits(group: Group) -> bool:
-    """Whether a group is a convolution of images by rows."""
-    operator = group.operator
-    if operator.name not in (_POINTWISE, _DEPTHWISE) or operator.further or operator.prologues:
+def _fits(operator: Operator) -> bool:
+    """Whether a convolution may be part of a cascade."""
+    if operator.name not in (_DENSE, _DEPTHWISE) or operator.further or operator.prologues:
         return False
-    loads = operator.epilogue.loads if operator.epilogue is not None else ()
-    whole = [(ROWS,)] if operator.extents[IMAGES] == 1 else [(IMAGES,), (ROWS,)]
-    return all(_by_rows([index.names for index in load.indices], whole) for load in loads)
-
-
-def _by_rows(indices: Sequence[tuple[str, ...]], whole: Sequence[tuple[str, ...]]) -> bool:
-    """Whether a tensor is read by rows of all images, one after the other, or the same for all."""
-    rest = indices[len(whole) :] if [*indices[: len(whole)]] == [*whole] else indices
-    return not any({IMAGES, ROWS}.intersection(names) for names in rest)
-
-
-def _pointwise(operator: Operator) -> bool:
-    """Whether a convolution reads one element of each channel, of all rows one after the other."""
-    taps = all(operator.extents.get(tap, 1) == 1 for tap in "rs")
-    if operator.name != _POINTWISE or not taps or Window.of(operator) != Window(1, 1, 0):
-        return False
-    return source_of(operator).tensor.shape[1] == operator.extents[ROWS]  # none of padding below
-
-
-def _depthwise(operator: Operator) -> bool:
-    """Whether a convolution is a depthwise one whose strips can follow one another."""
-    window = Window.of(operator) if operator.name == _DEPTHWISE else None
-    # What is kept is copied at once, and rows that nothing reads are not made.
-    return window is not None and 0 <= window.kept <= window.stride * operator.extents[ROWS]
+    same = operator.result.shape == operator.output.tensor.shape
+    return same and operator.stored.indices == operator.output.indices
 
 
 def _only(one: Group, other: Group, graph: Graph) -> bool:
@@ -254,79 +149,3 @@ def _only(one: Group, other: Group, graph: Graph) -> bool:
         and result.number not in graph.kept
         and all(each is not result for each in beside)
     )
-
-
-def chosen(cascade: Cascade, chooser: Chooser) -> CascadeChoice | None:
-    """What the model thinks best of a cascade; ``None`` if it cannot be computed by strips.
-
-    Args:
-        cascade: what is computed.
-        chooser: of the machine.
-    """
-    machine = chooser.target(())
-    if max(each.elements for each in (*cascade.inputs, cascade.result)) > MOST_ELEMENTS:
-        return None
-    if not machine.cached or _stays(cascade, machine):
-        return None
-    heights = [n for n in range(1, cascade.rows + 1) if cascade.rows % n == 0]
-    window = cascade.window
-    choices = [
-        choice
-        for rows in heights
-        if window.stride * rows >= window.kept
-        if sum(cascade.between(rows)) <= _SHARE * _near(machine)
-        if (choice := of_rows(cascade, rows, chooser)) is not None
-    ]
-    return min(choices, key=lambda choice: choice.predicted, default=None)
-
-
-def _stays(cascade: Cascade, machine: Machine) -> bool:
-    """Whether all that a cascade does not send away has room in the caches near cores anyway."""
-    return cascade.layers[0].result.nbytes <= _near(machine) * machine.cores
-
-
-def _near(machine: Machine) -> int:
-    """Bytes of the largest cache that a core has for itself."""
-    own = (level.capacity for level in machine.levels if level.units >= machine.cores)
-    return max(own, default=0)
-
-
-def of_rows(
-    cascade: Cascade, rows: int, chooser: Chooser, *, thorough: bool = False
-) -> CascadeChoice | None:
-    """What the model thinks best for strips of some rows; ``None`` if it cannot be computed so.
-
-    Args:
-        cascade: what is computed.
-        rows: of the result that a strip has; they divide those of the result.
-        chooser: of the machine.
-        thorough: search as long as before a measurement.
-    """
-    machine = chooser.target(())
-    counts = (1, *(rows for _ in cascade.layers[1:]))
-    try:
-        layers = tuple(
-            chooser.core.predicted(rows_of(layer, count), thorough=thorough)
-            for layer, count in zip(cascade.layers, counts, strict=True)
-        )
-    except AmosError:
-        return None  # one of them stays with the engine
-    read = sum(each.nbytes for each in cascade.inputs)
-    around = moving(machine, read, cascade.result.nbytes)
-    return CascadeChoice(cascade, rows, machine.cores, layers, around)
-
-
-def _gain(choice: CascadeChoice, chooser: Chooser) -> float:
-    """Seconds that a cascade is predicted to save; nothing where it is too little to be sure.
-
-    Of a kernel alone the model says what it takes when its tensors are where they have room. What
-    one makes for the next goes there, and comes back.
-    """
-    layers, machine = choice.cascade.layers, chooser.target(())
-    passed = (layer.result.nbytes for layer in layers[:-1])
-    try:
-        apart = sum(chooser.predicted(layer).predicted for layer in layers)
-    except AmosError:
-        return 0.0
-    apart += sum(moving(machine, size, size) - machine.launch for size in passed)
-    return apart - choice.predicted if choice.predicted < WORTH * apart else 0.0

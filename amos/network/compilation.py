@@ -24,9 +24,10 @@ from amos.network.candidates import (
     operator_key,
     records_by_operator,
 )
-from amos.network.cascades import CascadeTask, cascades_of, of_rows, outside
+from amos.network.cascades import CascadeTask, cascades_of, outside
 from amos.network.checking import checked_kernel
 from amos.network.comparison import Comparison, compare, compare_inside, faster_inside
+from amos.network.cuts import of_strips
 from amos.network.groups import Task
 from amos.network.kernels import TaskKernel, build_cascade, build_kernel
 from amos.network.model import CompiledNetwork
@@ -180,7 +181,7 @@ def _cascades(
     built: dict[CascadeTask, TaskKernel] = {}
     for task, brief in cascades_of(network.tasks, network.graph, chooser).items():
         line.show(f"cascade: {task.operator.name}")
-        choice = of_rows(task.operator, brief.rows, chooser, thorough=True)
+        choice = of_strips(task.operator, brief.by, brief.size, chooser, thorough=True)
         with suppress(BuildError, ScheduleError):
             if choice is not None:
                 built[task] = build_cascade(choice, f"amos_task_{next(numbers)}")

@@ -15,11 +15,13 @@ from amos.codegen.tir.program import Argument
 from amos.ir import Operator
 from amos.machine.limits import CpuLimits
 from amos.network.candidates import Choice
-from amos.network.cascades import CascadeChoice, CascadePlace
+from amos.network.cascades import CascadePlace
+from amos.network.channels import by_channels
+from amos.network.cuts import BY_CHANNELS, CascadeChoice
 from amos.network.graph import Constant, Operand
 from amos.network.groups import Group
 from amos.network.program import Writer
-from amos.network.strips import Layer, arguments_of, by_strips
+from amos.network.strips import Layer, by_rows
 from amos.network.tiles import convolution, read_behind
 from amos.operators.cascade import Cascade
 from amos.operators.winograd import Winograd
@@ -78,11 +80,18 @@ class TaskKernel:
 
     def _formed(self, argument: Argument, array: np.ndarray) -> np.ndarray:
         """An array in the form in which the kernel takes it."""
-        if argument.packed is None:
-            return array.reshape(argument.shape)
-        form = self.choice.winograd
-        source = array if form is None else form.windows(array)
-        return stage_array(argument.packed, source.reshape(argument.packed.source_shape))
+        choice = self.choice
+        if isinstance(choice, CascadeChoice):
+            parts = choice.parts(argument.tensor, array)
+        elif choice.winograd is not None and argument.packed is not None:
+            parts = [choice.winograd.windows(array)]
+        else:
+            parts = [array]
+        if argument.packed is not None:
+            shape = argument.packed.source_shape
+            parts = [stage_array(argument.packed, each.reshape(shape)) for each in parts]
+        whole = np.stack(parts) if len(parts) > 1 else parts[0]
+        return whole.reshape(argument.shape)
 
     def _passed(self, argument: Argument, operand: Operand, writer: Writer) -> Any:
         """What the engine passes for an argument: constants are packed here, once."""
@@ -150,10 +159,14 @@ def build_cascade(choice: CascadeChoice, symbol: str) -> TaskKernel:
         ((_, function),) = module.functions.items()
         layers.append(Layer(program, function))
     cascade = choice.cascade
-    function = by_strips(cascade, choice.rows, choice.cores, layers)
+    write = by_channels if choice.by == BY_CHANNELS else by_rows
+    arguments, function = write(cascade, choice.size, choice.cores, layers)
     named = tvm.IRModule({symbol: function.with_attr("global_symbol", symbol)})
-    library = compile_module(choice.layers[0].candidate, layers[0].program, _NATIVE, named)
-    return TaskKernel(symbol, cascade, choice, arguments_of(cascade, layers), library, False)
+    # In one piece of memory with what another layer stages, accumulators are in no registers.
+    library = compile_module(
+        choice.layers[0].candidate, layers[0].program, _NATIVE, named, shared=False
+    )
+    return TaskKernel(symbol, cascade, choice, arguments, library, False)
 
 
 def _around(

@@ -13,7 +13,8 @@ from amos.errors import AmosError
 from amos.ir import dtype
 from amos.machine import Machine
 from amos.network.candidates import Choice, Chooser, moving
-from amos.network.cascades import CascadeChoice, CascadeTask, cascades_of, outside
+from amos.network.cascades import CascadeTask, cascades_of, outside
+from amos.network.cuts import CascadeChoice
 from amos.network.graph import Node
 from amos.network.groups import Task
 from amos.network.network import Network

@@ -16,7 +16,7 @@ from amos._toolchain import load_tvm
 from amos.codegen.tir.arrays import constant
 from amos.codegen.tir.program import Argument, Program
 from amos.codegen.tir.statements import rewritten
-from amos.ir import Operator, dtype
+from amos.ir import BufferLoad, Operator, dtype
 from amos.operators.cascade import ROWS, SOURCE, Cascade, argument, source_of
 
 #: Bytes of the longest vector.
@@ -25,7 +25,7 @@ _VECTOR = 64
 
 @dataclass(frozen=True)
 class Layer:
-    """A convolution of a cascade on fewer rows, scheduled for one core.
+    """A convolution of a cascade on a strip, scheduled for one core.
 
     Attributes:
         program: its arguments.
@@ -60,8 +60,8 @@ class Layer:
         return rewritten(self.function.body, "For", serial)
 
 
-def arguments_of(cascade: Cascade, layers: Sequence[Layer]) -> tuple[Argument, ...]:
-    """The arguments of a cascade's function: the image, what layers read beside, the result."""
+def _arguments(cascade: Cascade, layers: Sequence[Layer]) -> tuple[Argument, ...]:
+    """The image, what layers read beside it, and the result."""
     every = []
     for number, (operator, layer) in enumerate(zip(cascade.layers, layers, strict=True)):
         for each in layer.program.inputs:
@@ -69,7 +69,7 @@ def arguments_of(cascade: Cascade, layers: Sequence[Layer]) -> tuple[Argument, .
                 continue
             name, shape = argument(number, each.tensor), each.shape
             if each.packed is None and _has_rows(operator, each.tensor):
-                shape = _by_rows(operator, each.tensor)
+                shape = _rows_of_all(operator, each.tensor)
             every.append(Argument(name, each.dtype, shape, each.packed))
     result = cascade.result
     last = Argument("result", str(result.dtype), _rows_and(result.shape))
@@ -78,7 +78,9 @@ def arguments_of(cascade: Cascade, layers: Sequence[Layer]) -> tuple[Argument, .
     return (*every, last)
 
 
-def by_strips(cascade: Cascade, rows: int, cores: int, layers: Sequence[Layer]) -> Any:
+def by_rows(
+    cascade: Cascade, rows: int, cores: int, layers: Sequence[Layer]
+) -> tuple[tuple[Argument, ...], Any]:
     """The function of a cascade.
 
     Args:
@@ -88,21 +90,30 @@ def by_strips(cascade: Cascade, rows: int, cores: int, layers: Sequence[Layer]) 
         layers: the convolutions, the first one on a single row, the others on a strip.
 
     Returns:
-        A function of the arguments that :func:`arguments_of` names.
+        Its arguments, the output last, and the function.
     """
     load_tvm()
     from tvm import tirx
 
-    function = _Strips(cascade, rows, cores, layers)
+    arguments = _arguments(cascade, layers)
+    function = _Strips(cascade, rows, cores, layers, arguments)
     # Convolutions have names of their own for the rows that they share. So nothing is said of what
     # names stand for different memory: LLVM could load what it is yet to store.
-    return tirx.PrimFunc([*function.buffers.values()], function.body).with_attr("s_tir", True)
+    written = tirx.PrimFunc([*function.buffers.values()], function.body)
+    return arguments, written.with_attr("s_tir", True)
 
 
 class _Strips:
     """Writes the function."""
 
-    def __init__(self, cascade: Cascade, rows: int, cores: int, layers: Sequence[Layer]) -> None:
+    def __init__(
+        self,
+        cascade: Cascade,
+        rows: int,
+        cores: int,
+        layers: Sequence[Layer],
+        arguments: Sequence[Argument],
+    ) -> None:
         from tvm import tirx
 
         self.cascade, self.rows, self.cores, self.layers = cascade, rows, cores, layers
@@ -114,7 +125,7 @@ class _Strips:
             for number, layer in enumerate(layers)
             for tensor, buffer in layer.parameters.items()
         }
-        for each in arguments_of(cascade, layers):
+        for each in arguments:
             buffer = own.get(each.tensor)
             if buffer is None or tuple(map(int, buffer.shape)) != each.shape:
                 name = each.tensor.replace(".", "_")
@@ -155,7 +166,7 @@ class _Strips:
         memory = [tirx.decl_buffer(x.shape, str(x.dtype), "memory") for x in self.between]
         yield from map(tirx.AllocBuffer, memory)
         for rows, own in zip(self.between, memory, strict=True):
-            yield _view(rows, own)
+            yield view(rows, own)
 
     def _filled(self, strip: Any, begins: Any) -> Any:
         """The rows that a strip needs and that the last one did not leave."""
@@ -172,7 +183,7 @@ class _Strips:
         layer, buffer = self.layers[0], self.between[0]
         computed = [
             *self._placed(0, image * height + at),
-            _view(layer.result, buffer, row),
+            view(layer.result, buffer, [row, 0]),
             layer.body,
         ]
         inside = tirx.all(at >= 0, at < height)
@@ -183,11 +194,11 @@ class _Strips:
         """The other convolutions of a strip."""
         for number, layer in enumerate(self.layers[1:], 1):
             yield from self._placed(number, strip * self.rows)
-            yield _view(layer.parameters[SOURCE], self.between[number - 1])
+            yield view(layer.parameters[SOURCE], self.between[number - 1])
             if layer is self.layers[-1]:
-                yield _view(layer.result, self.buffers["result"], strip * self.rows)
+                yield view(layer.result, self.buffers["result"], [strip * self.rows, 0])
             else:
-                yield _view(layer.result, self.between[number])
+                yield view(layer.result, self.between[number])
             yield layer.body
 
     def _placed(self, number: int, row: Any) -> Iterator[Any]:
@@ -195,7 +206,7 @@ class _Strips:
         for tensor, own in self.layers[number].parameters.items():
             whole = self.buffers.get(argument(number, tensor))
             if whole is not None and not whole.same_as(own):
-                yield _view(own, whole, row)
+                yield view(own, whole, [row, 0])
 
     def _padding(self, row: Any) -> Any:
         """A row beside the image."""
@@ -232,30 +243,30 @@ class _Strips:
         return tirx.For(step, 0, rows * width // lanes, tirx.ForKind.SERIAL, vector)
 
 
-def _view(own: Any, whole: Any, row: Any = None) -> Any:
-    """Declares a layer's buffer to be another one, or what that has from a row on."""
+def view(own: Any, whole: Any, start: Sequence[Any] | None = None) -> Any:
+    """Declares a layer's buffer to be another one, or what that has from an element on."""
     from tvm import tirx
 
-    if row is None:
+    if start is None:
         # TVM drops memory that is only reached by the address of an element.
         return tirx.DeclBuffer(own, data=whole.data)
-    return tirx.DeclBuffer(own, data=tirx.address_of(tirx.BufferLoad(whole, [row, 0])))
+    return tirx.DeclBuffer(own, data=tirx.address_of(tirx.BufferLoad(whole, start)))
 
 
 def _has_rows(operator: Operator, tensor: str) -> bool:
     """Whether a layer reads rows of a tensor that belong to its own rows of results."""
-    return any(ROWS in index.names for load in _loads(operator, tensor) for index in load.indices)
+    return any(ROWS in index.names for load in loads_of(operator, tensor) for index in load.indices)
 
 
-def _by_rows(operator: Operator, tensor: str) -> tuple[int, int]:
+def _rows_of_all(operator: Operator, tensor: str) -> tuple[int, int]:
     """The shape of a tensor as rows of all images, each as one."""
-    (load, *_) = _loads(operator, tensor)
+    (load, *_) = loads_of(operator, tensor)
     shape = load.tensor.shape
     row = next(d for d, index in enumerate(load.indices) if ROWS in index.names)
     return prod(shape[: row + 1]), prod(shape[row + 1 :])
 
 
-def _loads(operator: Operator, tensor: str) -> list[Any]:
+def loads_of(operator: Operator, tensor: str) -> list[BufferLoad]:
     """The accesses of a layer to a tensor."""
     loads = [*operator.sources, *(operator.epilogue.loads if operator.epilogue else ())]
     return [load for load in loads if load.tensor.name == tensor]

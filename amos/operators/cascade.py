@@ -1,19 +1,24 @@
-"""Cascades: convolutions one behind the other, computed by strips of rows.
+"""Cascades: convolutions one behind the other, computed by strips.
 
 A pointwise convolution makes rows that a depthwise one reads a window of, and another pointwise one
 may read those. Computed one after the other, each sends its results to memory, or to a cache that
 all cores share, and the next one fetches them from there. By strips they stay in the caches near a
-core: each core makes the rows that a strip of results needs, keeps those that the next strip needs
-too, and goes on (Alwani et al., *Fused-layer CNN accelerators*, MICRO 2016).
+core. By rows, each core makes the rows that a strip of results needs, keeps those that the next
+strip needs too, and goes on (Alwani et al., *Fused-layer CNN accelerators*, MICRO 2016). By
+channels, it makes some channels of a whole image, of which the depthwise convolution reads no
+others.
 
-The convolutions of a cascade are operators of their own on fewer rows, which are mapped and
-scheduled as any other.
+The convolutions of a cascade are operators of their own on a strip, which are mapped and scheduled
+as any other.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
+
+import numpy as np
 
 from amos.ir import Affine, BufferLoad, Operator, Tensor
 
@@ -83,6 +88,11 @@ class Cascade:
         """Rows of the result of an image."""
         return self.layers[1].extents[ROWS]
 
+    @property
+    def channels(self) -> int:
+        """Channels of the result."""
+        return self.result.shape[-1]
+
     @cached_property
     def window(self) -> Window:
         """Of the depthwise convolution."""
@@ -98,6 +108,12 @@ class Cascade:
             if number == 0 or tensor.name != SOURCE
         )
 
+    @cached_property
+    def constants(self) -> frozenset[str]:
+        """Arguments that stay the same from call to call."""
+        every = enumerate(self.layers)
+        return frozenset(argument(n, name) for n, layer in every for name in layer.constants)
+
     def between(self, rows: int) -> list[int]:
         """Bytes of what stands behind each convolution but the last, for a strip of some rows."""
         results = [layer.result for layer in self.layers[:-1]]
@@ -108,6 +124,21 @@ class Cascade:
 
     def __str__(self) -> str:
         return "; ".join(map(str, self.layers))
+
+    def parts(self, name: str, value: np.ndarray, channels: int) -> list[np.ndarray]:
+        """A constant as each strip of some channels reads it.
+
+        Args:
+            name: of the argument.
+            value: of all channels, in any shape.
+            channels: of a strip.
+        """
+        number, _, tensor = name.partition(".")
+        layer = self.layers[int(number)]
+        (load,) = (load for load in layer.sources if load.tensor.name == tensor)
+        axis = axis_of(load, channel_of(layer))
+        count = layer.extents[channel_of(layer)] // channels
+        return np.split(value.reshape(load.tensor.shape), count, axis)
 
 
 def argument(layer: int, tensor: str) -> str:
@@ -133,8 +164,57 @@ def rows_of(operator: Operator, rows: int) -> Operator:
         tensor = replace(access.tensor, shape=tuple(shape))
         return replace(access, tensor=tensor, indices=tuple(indices))
 
+    strip = _part(operator, extents, load)
+    return strip if operator.store is None else replace(strip, store=strip.stored)
+
+
+def _part(
+    operator: Operator, extents: Mapping[str, int], load: Callable[[BufferLoad], BufferLoad]
+) -> Operator:
+    """An operator of other extents and accesses, with a tensor of its own for results."""
     iterations = tuple(replace(it, extent=extents[it.name]) for it in operator.iterations)
     compute = replace(operator.compute.with_loads(load), iterations=iterations)
     epilogue = operator.epilogue and operator.epilogue.with_loads(load)
-    strip = replace(operator, compute=compute, epilogue=epilogue, store=None)
-    return strip if operator.store is None else replace(strip, store=strip.stored)
+    return replace(operator, compute=compute, epilogue=epilogue, store=None)
+
+
+def channel_of(operator: Operator) -> str:
+    """The iteration of the channels of a convolution's results."""
+    (name,) = operator.output.indices[-1].names
+    return name
+
+
+def axis_of(load: BufferLoad, channel: str) -> int:
+    """The dimension of a tensor that channels of results index; -1 if none is."""
+    return next((d for d, index in enumerate(load.indices) if channel in index.names), -1)
+
+
+def channels_of(operator: Operator, channels: int, *, last: bool) -> Operator:
+    """A convolution for some channels of results of one image.
+
+    Constants, and what one convolution passes to the other, have these channels only. They are part
+    of a larger tensor in all else that is read, and in the results.
+
+    Args:
+        operator: the convolution.
+        channels: how many.
+        last: whether its results are those of the cascade.
+    """
+    channel = channel_of(operator)
+    extents = operator.extents | {IMAGES: 1, channel: channels}
+    cut = {*operator.constants, SOURCE, operator.output.tensor.name}
+
+    def load(access: BufferLoad) -> BufferLoad:
+        shape = list(access.tensor.shape)
+        for d, index in enumerate(access.indices):
+            if IMAGES in index.names:
+                shape[d] = 1
+            elif channel in index.names and access.tensor.name in cut:
+                shape[d] = channels
+        return replace(access, tensor=replace(access.tensor, shape=tuple(shape)))
+
+    part = _part(operator, extents, load)
+    if not last:
+        return part
+    tensor = replace(part.stored.tensor, shape=(1, *operator.result.shape[1:]))
+    return replace(part, store=replace(part.stored, tensor=tensor))

@@ -289,7 +289,9 @@ class Kernel(Shown):
         return to_tensor(stage_array(packed, value), self._program.arguments[number].dtype)
 
 
-def compile_module(candidate: Candidate, program: Program, kind: str, module: Any) -> Any:
+def compile_module(
+    candidate: Candidate, program: Program, kind: str, module: Any, *, shared: bool = True
+) -> Any:
     """The library of a scheduled kernel, for this CPU.
 
     Args:
@@ -297,6 +299,7 @@ def compile_module(candidate: Candidate, program: Program, kind: str, module: An
         program: its arguments, and whether it has tile registers.
         kind: ``"native"`` or ``"generic"``.
         module: the scheduled TensorIR.
+        shared: whether buffers may have the same memory, one after the other.
 
     Raises:
         BuildError: TVM refuses it.
@@ -304,8 +307,12 @@ def compile_module(candidate: Candidate, program: Program, kind: str, module: An
     load_tvm()
     import tvm
 
-    target, passes = host_target(without(module, kind)), pipeline(tiles=program.plan.tiled)
-    config = {"tirx.disable_cse_tir": gives_names(module)}
+    target = host_target(without(module, kind))
+    passes = pipeline(larger=program.plan.tiled or not shared)
+    config = {
+        "tirx.disable_cse_tir": gives_names(module),
+        "tirx.disable_storage_rewrite": not shared,
+    }
     unsound = ["s_tir.HoistIfThenElse"] if conditions_depend(module) else []
     try:
         with tvm.transform.PassContext(config=config, disabled_pass=unsound):

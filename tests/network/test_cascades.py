@@ -11,10 +11,11 @@ import pytest
 
 import amos
 from amos.errors import BuildError
-from amos.network import Network, cascades
+from amos.network import Network, cascades, cuts
 from amos.network.candidates import Chooser
-from amos.network.cascades import CascadeChoice, CascadeTask, cascades_of, of_rows
+from amos.network.cascades import CascadeTask, cascades_of
 from amos.network.checking import checked_kernel
+from amos.network.cuts import BY_CHANNELS, BY_ROWS, CascadeChoice, of_strips
 from amos.network.kernels import TaskKernel, build_cascade
 from amos.network.profile import observed
 from amos.operators.cascade import Cascade
@@ -27,14 +28,28 @@ _CHOOSER = Chooser("host")
 
 
 @pytest.fixture
-def paying(monkeypatch: pytest.MonkeyPatch) -> None:
+def cut(monkeypatch: pytest.MonkeyPatch) -> None:
     """Cascades pay everywhere, the longer ones more."""
-    monkeypatch.setattr(cascades, "_stays", lambda cascade, machine: False)
-    monkeypatch.setattr(cascades, "_gain", lambda choice, _: float(len(choice.layers)))
+    for name in ("_stays", "_fits"):
+        monkeypatch.setattr(cuts, name, lambda cascade, machine: False)
+    for module in (cuts, cascades):
+        monkeypatch.setattr(module, "saved", lambda choice, _: float(len(choice.layers)))
 
 
-def _kernel(cascade: Cascade, rows: int) -> TaskKernel:
-    choice = of_rows(cascade, rows, _CHOOSER)
+@pytest.fixture
+def paying(cut: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They do by rows."""
+    monkeypatch.setattr(cuts, "_of_channels", lambda cascade: False)
+
+
+@pytest.fixture
+def paying_by_channels(cut: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They do by channels."""
+    monkeypatch.setattr(cuts, "_of_rows", lambda cascade: False)
+
+
+def _kernel(cascade: Cascade, size: int, by: str = BY_ROWS) -> TaskKernel:
+    choice = of_strips(cascade, by, size, _CHOOSER)
     assert choice is not None
     return build_cascade(choice, "kernel")
 
@@ -60,8 +75,22 @@ def test_floats(rows: int, more: dict[str, Any]) -> None:
         assert checked_kernel(_kernel(Cascade(layers), rows)).passed
 
 
-@pytest.mark.parametrize(("rows", "padding"), [(2, 0), (3, 7)])
-def test_bytes_are_exact(rows: int, padding: int) -> None:
+@pytest.mark.parametrize(
+    ("channels", "more"),
+    [(16, {}), (8, {}), (4, {"channels": 20}), (8, {"stride": 2, "taps": 5, "above": 2})],
+)
+def test_floats_by_channels(channels: int, more: dict[str, Any]) -> None:
+    """Strips of three images, of which some read parts of what the others do."""
+    last = depthwise(images=3, **more).with_epilogue("relu(acc + bias[g] + residual[n,p,q,g])")
+    first = pointwise(last, 12, before=True)
+    first = first.with_epilogue("min(acc * factor[k,q] + bias[k] + mask[q], 6.0)")
+    assert checked_kernel(_kernel(Cascade((first, last)), channels, BY_CHANNELS)).passed
+
+
+@pytest.mark.parametrize(
+    ("by", "size", "padding"), [(BY_ROWS, 2, 0), (BY_ROWS, 3, 7), (BY_CHANNELS, 8, 7)]
+)
+def test_bytes_are_exact(by: str, size: int, padding: int) -> None:
     """Rows beside an image hold the zero point."""
     bytes_ = ("uint8", "int8", "int32")
     middle = depthwise(padding=padding, kinds=bytes_)
@@ -69,8 +98,9 @@ def test_bytes_are_exact(rows: int, padding: int) -> None:
     first = pointwise(middle, 16, before=True).with_epilogue(quantized.format("k"))
     middle = middle.with_epilogue(quantized.format("g"))
     last = pointwise(middle, 16, before=False).with_epilogue(quantized.format("k"))
+    layers = (first, middle, last) if by == BY_ROWS else (first, middle)
     try:
-        kernel = _kernel(Cascade((first, middle, last)), rows)
+        kernel = _kernel(Cascade(layers), size, by)
     except BuildError as error:  # no instruction for them, of which loops stand for one
         pytest.skip(str(error))
     check = checked_kernel(kernel)
@@ -257,6 +287,30 @@ def test_a_pointwise_convolution_of_padding_is_no_stage() -> None:
 
 def test_what_stays_near_the_cores_is_no_cascade() -> None:
     assert not _found(_network()[0])
+
+
+@pytest.mark.usefixtures("paying_by_channels")
+def test_channels_of_any_convolution_are_filtered_at_once() -> None:
+    """Whatever it reads; a pointwise one behind would read all of them."""
+    b = Builder()
+    x = b.node("Relu", b.convolution(b.input("x", (2, 4, 16, 16)), (16, 4, 3, 3), 2))
+    y = b.node("Relu", b.convolution(x, (16, 1, 3, 3), group=16))
+    network = amos.load_network(b.model(b.convolution(y, (8, 16, 1, 1))))
+    compiled = amos.compile(network, progress=False)
+    (task,) = (task for task in compiled.kernels if isinstance(task, CascadeTask))
+    assert task.operator.name == "conv2d + depthwise_conv2d"
+    assert all(check.passed for check in compiled.checks)
+    told = next(each for each in compiled.to_dict()["kernels"] if "layers" in each)
+    assert 16 % told["channels"] == 0
+
+
+@pytest.mark.usefixtures("paying_by_channels")
+@pytest.mark.parametrize(("before", "found"), [(32, 1), (16, 0)])
+def test_channels_of_several_filters_are_not_cut(before: int, found: int) -> None:
+    b = Builder()
+    x = b.node("Relu", b.convolution(b.input("x", (1, 16, 8, 8)), (before, 16, 1, 1)))
+    y = b.convolution(x, (32, 1, 3, 3), group=before)
+    assert len(_found(amos.load_network(b.model(y)))) == found
 
 
 @pytest.mark.usefixtures("paying")

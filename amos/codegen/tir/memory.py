@@ -25,20 +25,21 @@ from amos.codegen.tir.statements import buffer_bytes, occurs, rewritten
 #: accumulators leave LLVM few registers for sources; as values of its own, rather than
 #: memory that it promotes, it has been seen to spill them in the innermost loop.
 _LARGEST = 27 * 64
-#: The same for what tile registers are stored to, which LLVM keeps in no register.
-_LARGEST_OF_TILES = 8 * 1024
+#: The same where LLVM would keep them in no register otherwise.
+_LARGEST_OF_ALL = 8 * 1024
 #: TVM's mark of an allocation that is not to become a call of its runtime.
 _AS_IT_IS = "disable_lower_builtin"
 
 
 @cache
-def pipeline(tiles: bool = False) -> str:
+def pipeline(larger: bool = False) -> str:
     """The name under which TVM knows its own pipeline with small buffers on the stack.
 
     Args:
-        tiles: whether accumulators are in tile registers.
+        larger: whether larger ones are put there too: of tile registers, and where arguments may
+            overlap, so that LLVM keeps no accumulators in registers that are elsewhere.
     """
-    largest = _LARGEST_OF_TILES if tiles else _LARGEST
+    largest = _LARGEST_OF_ALL if larger else _LARGEST
     return pipeline_with(
         f"amos_cpu_{largest}", lambda body: as_meant(_stepwise(_placed(body, largest)))
     )
