@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -44,8 +45,9 @@ def paying(cut: None, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def paying_by_channels(cut: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    """They do by channels."""
+    """They do by channels, half of them."""
     monkeypatch.setattr(cuts, "_of_rows", lambda cascade: False)
+    monkeypatch.setattr(cuts, "_widths", lambda cascade, machine: [cascade.channels // 2])
 
 
 def _kernel(cascade: Cascade, size: int, by: str = BY_ROWS) -> TaskKernel:
@@ -287,6 +289,14 @@ def test_a_pointwise_convolution_of_padding_is_no_stage() -> None:
 
 def test_what_stays_near_the_cores_is_no_cascade() -> None:
     assert not _found(_network()[0])
+
+
+def test_strips_of_channels_store_whole_lines_and_keep_all_cores_busy() -> None:
+    last = depthwise(images=1, channels=48)
+    cascade = Cascade((pointwise(last, 8, before=True), last))
+    machine = replace(_CHOOSER.target(()), cores=2, line=64)
+    assert cuts._widths(cascade, machine) == [16]
+    assert cuts._widths(cascade, replace(machine, cores=1)) == [16, 48]
 
 
 @pytest.mark.usefixtures("paying_by_channels")
