@@ -10,6 +10,7 @@ from amos.network.candidates import Chooser
 from amos.network.cuts import CascadeChoice, chosen, pointwise, saved
 from amos.network.graph import Graph, Node, Operand
 from amos.network.groups import Group, Task
+from amos.network.winograd import predicted
 from amos.operators.cascade import SOURCE, Cascade, argument
 
 #: What the layers of a cascade are called.
@@ -85,8 +86,13 @@ def cascades_of(
         places.setdefault(Cascade(tuple(group.operator for group in place)), []).append(place)
     gains: dict[Cascade, float] = {}
     choices: dict[Cascade, CascadeChoice] = {}
-    for cascade in places:
-        if (choice := chosen(cascade, chooser)) is not None:
+    by_group = {group: task for task in tasks for group in task.groups}
+    for cascade, (groups, *_) in places.items():
+        choice = chosen(cascade, chooser)
+        if choice is None:
+            continue
+        # By tiles a convolution takes less than what the cascade was compared with.
+        if all(predicted(by_group[group], chooser).winograd is None for group in groups):
             gains[cascade], choices[cascade] = saved(choice, chooser), choice
     inside: set[Group] = set()
     cascades: dict[CascadeTask, CascadeChoice] = {}
@@ -131,6 +137,8 @@ def _places(tasks: Sequence[Task], graph: Graph) -> Iterator[tuple[Group, ...]]:
 def _fits(operator: Operator) -> bool:
     """Whether a convolution may be part of a cascade."""
     if operator.name not in (_DENSE, _DEPTHWISE) or operator.further or operator.prologues:
+        return False
+    if SOURCE in operator.constants:  # packed ahead, as no strips are
         return False
     same = operator.result.shape == operator.output.tensor.shape
     return same and operator.stored.indices == operator.output.indices

@@ -274,11 +274,11 @@ def of_strips(
     """
     machine = chooser.target(())
     first, *others = cascade.layers
-    if by == BY_ROWS:
-        parts = [rows_of(first, 1), *(rows_of(each, size) for each in others)]
-    else:
-        parts = [channels_of(each, size, last=each in others) for each in cascade.layers]
     try:
+        if by == BY_ROWS:
+            parts = [rows_of(first, 1), *(rows_of(each, size) for each in others)]
+        else:
+            parts = [channels_of(each, size, last=each in others) for each in cascade.layers]
         layers = tuple(chooser.core.predicted(part, thorough=thorough) for part in parts)
     except AmosError:
         return None  # one of them stays with the engine

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -294,9 +295,32 @@ def test_what_stays_near_the_cores_is_no_cascade() -> None:
 def test_strips_of_channels_store_whole_lines_and_keep_all_cores_busy() -> None:
     last = depthwise(images=1, channels=48)
     cascade = Cascade((pointwise(last, 8, before=True), last))
-    machine = replace(_CHOOSER.target(()), cores=2, line=64)
+    machine = _CHOOSER.target(())
+    levels = tuple(replace(each, units=2) for each in machine.levels)
+    machine = replace(machine, cores=2, line=64, levels=levels)
     assert cuts._widths(cascade, machine) == [16]
     assert cuts._widths(cascade, replace(machine, cores=1)) == [16, 48]
+
+
+@pytest.mark.usefixtures("cut")
+def test_a_convolution_by_tiles_is_no_part_of_a_cascade(monkeypatch: pytest.MonkeyPatch) -> None:
+    network, tiled = _network()[0], SimpleNamespace(winograd=True)
+    assert _found(network)
+    monkeypatch.setattr(cascades, "predicted", lambda task, chooser: tiled)
+    assert not _found(network)
+
+
+@pytest.mark.usefixtures("cut")
+@pytest.mark.parametrize(("constant", "found"), [(False, 1), (True, 0)])
+def test_a_constant_image_is_no_part_of_a_cascade(constant: bool, found: int) -> None:
+    b = Builder()
+    x = b.input("x", (1, 16, 8, 8))
+    image = b.random(1, 16, 8, 8) if constant else x
+    y = b.node("Relu", b.convolution(image, (32, 16, 1, 1)))
+    y = b.convolution(y, (32, 1, 3, 3), group=32)
+    if constant:
+        y = b.node("Add", y, b.convolution(x, (32, 16, 1, 1)))
+    assert len(_found(amos.load_network(b.model(y)))) == found
 
 
 @pytest.mark.usefixtures("paying_by_channels")
