@@ -227,7 +227,7 @@ class Operator(Shown, Computation):
                 taken, or dtypes and shapes do not fit.
         """
         extents = {it.name: it.extent for it in self.spatial}
-        read = [load.tensor for epilogue in self.epilogues for load in epilogue.loads]
+        read = [load.tensor for load in self.epilogue_loads]
         kinds, sizes = dictionary(dtypes, "dtypes"), dictionary(shapes, "shapes")
         result = parse_result(text, extents, kinds, sizes, read)
         return replace(self, further=(*self.further, result))
@@ -241,7 +241,7 @@ class Operator(Shown, Computation):
     def inputs(self) -> tuple[Tensor, ...]:
         """Distinct input tensors, in order of first use; the epilogue's come last."""
         read = [tensor for load in self.sources for tensor in self.feeding(load.tensor.name)]
-        read += [load.tensor for epilogue in self.epilogues for load in epilogue.loads]
+        read += [load.tensor for load in self.epilogue_loads]
         return tuple({tensor.name: tensor for tensor in read}.values())
 
     @property
@@ -249,6 +249,11 @@ class Operator(Shown, Computation):
         """The expressions of all results that have one."""
         first = [self.epilogue] if self.epilogue is not None else []
         return [*first, *(each for result in self.further for each in result.epilogues)]
+
+    @property
+    def epilogue_loads(self) -> list[BufferLoad]:
+        """What these read beside the accumulators."""
+        return [load for epilogue in self.epilogues for load in epilogue.loads]
 
     def feeding(self, source: str) -> tuple[Tensor, ...]:
         """The inputs that a source is computed of: itself, or those of its prologue."""
@@ -389,9 +394,5 @@ class Operator(Shown, Computation):
         stored = f"  then {self.epilogue}" if self.epilogue is not None else ""
         stored += f"  to {self.store}" if self.store is not None else ""
         stored += "".join(f"  and {result}" for result in self.further)
-        return (
-            f"{self.compute}  with {extents}"
-            + (f"  ({dtypes})" if dtypes else "")
-            + sources
-            + stored
-        )
+        typed = f"  ({dtypes})" if dtypes else ""
+        return f"{self.compute}  with {extents}{typed}{sources}{stored}"

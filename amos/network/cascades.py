@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
+from amos.errors import AmosError
 from amos.ir import Operator
-from amos.network.candidates import Chooser
-from amos.network.cuts import CascadeChoice, chosen, pointwise, saved
+from amos.network.candidates import Chooser, moving
+from amos.network.cuts import CascadeChoice, chosen, pointwise
 from amos.network.graph import Graph, Node, Operand
 from amos.network.groups import Group, Task
 from amos.network.winograd import predicted
@@ -81,6 +82,8 @@ def cascades_of(
         graph: of the network.
         chooser: of the machine.
     """
+    if not chooser.target(()).cached:
+        return {}
     places: dict[Cascade, list[tuple[Group, ...]]] = {}
     for place in _places(tasks, graph):
         places.setdefault(Cascade(tuple(group.operator for group in place)), []).append(place)
@@ -88,12 +91,9 @@ def cascades_of(
     choices: dict[Cascade, CascadeChoice] = {}
     by_group = {group: task for task in tasks for group in task.groups}
     for cascade, (groups, *_) in places.items():
-        choice = chosen(cascade, chooser)
-        if choice is None:
-            continue
-        # By tiles a convolution takes less than what the cascade was compared with.
-        if all(predicted(by_group[group], chooser).winograd is None for group in groups):
-            gains[cascade], choices[cascade] = saved(choice, chooser), choice
+        apart = _apart([by_group[group] for group in groups], chooser)
+        if (choice := chosen(cascade, apart, chooser)) is not None:
+            gains[cascade], choices[cascade] = apart - choice.predicted, choice
     inside: set[Group] = set()
     cascades: dict[CascadeTask, CascadeChoice] = {}
     for cascade in sorted(gains, key=gains.__getitem__, reverse=True):
@@ -112,6 +112,21 @@ def outside(tasks: Sequence[Task], cascades: Iterable[CascadeTask]) -> tuple[Tas
     inside = {each for task in cascades for place in task.groups for each in place.groups}
     rest = ((task, tuple(g for g in task.groups if g not in inside)) for task in tasks)
     return tuple(replace(task, groups=groups) for task, groups in rest if groups)
+
+
+def _apart(tasks: Sequence[Task], chooser: Chooser) -> float:
+    """Predicted seconds of convolutions one by one; 0 if the engine computes one of them.
+
+    Of a kernel alone the model says what it takes when its tensors are where they have room. What
+    one makes for the next goes there, and comes back.
+    """
+    machine = chooser.target(())
+    passed = (task.operator.result.nbytes for task in tasks[:-1])
+    try:
+        alone = sum(predicted(task, chooser).predicted for task in tasks)
+    except AmosError:
+        return 0.0
+    return alone + sum(moving(machine, size, size) - machine.launch for size in passed)
 
 
 def _places(tasks: Sequence[Task], graph: Graph) -> Iterator[tuple[Group, ...]]:

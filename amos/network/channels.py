@@ -24,7 +24,7 @@ def _arguments(cascade: Cascade, channels: int, layers: Sequence[Layer]) -> tupl
         for each in layer.program.inputs:
             if number and each.tensor == SOURCE:
                 continue
-            if argument(number, each.tensor) in cascade.constants:
+            if each.tensor in operator.constants:
                 shape = (cascade.channels // channels, *each.shape)
             else:
                 shape = loads_of(operator, each.tensor)[0].tensor.shape

@@ -90,9 +90,8 @@ class CascadeChoice:
         return self.layers[0].bound
 
     def parts(self, name: str, value: np.ndarray) -> list[np.ndarray]:
-        """What an argument is put together of: a constant for each strip of channels."""
-        constant = self.by == BY_CHANNELS and name in self.cascade.constants
-        return self.cascade.parts(name, value, self.size) if constant else [value]
+        """What an argument is put together of."""
+        return self.cascade.parts(name, value, self.size) if self.by == BY_CHANNELS else [value]
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON; seconds."""
@@ -108,46 +107,29 @@ class CascadeChoice:
         }
 
 
-def chosen(cascade: Cascade, chooser: Chooser) -> CascadeChoice | None:
+def chosen(cascade: Cascade, apart: float, chooser: Chooser) -> CascadeChoice | None:
     """What the model thinks best of a cascade; ``None`` if its convolutions are faster one by one.
 
     Args:
         cascade: what is computed.
+        apart: predicted seconds of the convolutions one by one.
         chooser: of the machine.
     """
-    machine = chooser.target(())
-    if not machine.cached:
-        return None
     if max(each.elements for each in (*cascade.inputs, cascade.result)) > MOST_ELEMENTS:
         return None
+    machine = chooser.target(())
+    # By channels the same is computed as one by one, so the model errs alike.
+    worth = {BY_ROWS: WORTH * apart, BY_CHANNELS: apart}
     ways = (of_strips(cascade, by, size, chooser) for by, size in _cuts(cascade, machine))
-    choices = [way for way in ways if way is not None and saved(way, chooser) > 0]
+    choices = [way for way in ways if way is not None and way.predicted < worth[way.by]]
     return min(choices, key=lambda choice: choice.predicted, default=None)
-
-
-def saved(choice: CascadeChoice, chooser: Chooser) -> float:
-    """Seconds that a cascade is predicted to save; nothing where it is too little to be sure.
-
-    Of a kernel alone the model says what it takes when its tensors are where they have room. What
-    one makes for the next goes there, and comes back.
-    """
-    layers, machine = choice.cascade.layers, chooser.target(())
-    passed = (layer.result.nbytes for layer in layers[:-1])
-    try:
-        apart = sum(chooser.predicted(layer).predicted for layer in layers)
-    except AmosError:
-        return 0.0
-    apart += sum(moving(machine, size, size) - machine.launch for size in passed)
-    # By channels the same is computed, so the model errs alike.
-    worth = WORTH if choice.by == BY_ROWS else 1.0
-    return apart - choice.predicted if choice.predicted < worth * apart else 0.0
 
 
 def _cuts(cascade: Cascade, machine: Machine) -> Iterator[tuple[str, int]]:
     """What strips may be of, and their sizes."""
     if _of_rows(cascade) and not _stays(cascade, machine):
         yield from ((BY_ROWS, rows) for rows in _heights(cascade, machine))
-    if _of_channels(cascade) and not _fits(cascade, machine):
+    if _of_channels(cascade) and not _has_room(cascade, machine):
         last = 0
         for channels in _widths(cascade, machine):
             if channels >= 2 * last:  # those between hardly differ
@@ -196,7 +178,7 @@ def _of_rows(cascade: Cascade) -> bool:
 
 def _by_rows(operator: Operator) -> bool:
     """Whether an epilogue reads tensors by rows of all images, or the same for all."""
-    loads = operator.epilogue.loads if operator.epilogue is not None else ()
+    loads = operator.epilogue_loads
     whole = [(ROWS,)] if operator.extents[IMAGES] == 1 else [(IMAGES,), (ROWS,)]
     return all(_in_order([index.names for index in load.indices], whole) for load in loads)
 
@@ -234,10 +216,9 @@ def _of_channels(cascade: Cascade) -> bool:
 def _by_channels(operator: Operator) -> bool:
     """Whether channels and images are dimensions of all that a convolution reads."""
     own = {channel_of(operator), IMAGES}
-    epilogue = operator.epilogue.loads if operator.epilogue is not None else ()
     return all(
         index.names == (name,) and index == Affine.of({name: 1})
-        for load in (*operator.sources, *epilogue)
+        for load in (*operator.sources, *operator.epilogue_loads)
         for index in load.indices
         for name in own.intersection(index.names)
     )
@@ -248,7 +229,7 @@ def _stays(cascade: Cascade, machine: Machine) -> bool:
     return cascade.layers[0].result.nbytes <= _near(machine) * machine.cores
 
 
-def _fits(cascade: Cascade, machine: Machine) -> bool:
+def _has_room(cascade: Cascade, machine: Machine) -> bool:
     """Whether all that a cascade reads and makes has room there."""
     every = (*cascade.inputs, *(layer.result for layer in cascade.layers))
     return sum(each.nbytes for each in every) <= _SHARE * _near(machine) * machine.cores
@@ -278,7 +259,8 @@ def of_strips(
         if by == BY_ROWS:
             parts = [rows_of(first, 1), *(rows_of(each, size) for each in others)]
         else:
-            parts = [channels_of(each, size, last=each in others) for each in cascade.layers]
+            parts = [channels_of(first, size, last=False)]
+            parts += [channels_of(each, size, last=True) for each in others]
         layers = tuple(chooser.core.predicted(part, thorough=thorough) for part in parts)
     except AmosError:
         return None  # one of them stays with the engine

@@ -95,29 +95,21 @@ def by_rows(
     load_tvm()
     from tvm import tirx
 
-    arguments = _arguments(cascade, layers)
-    function = _Strips(cascade, rows, cores, layers, arguments)
+    function = _Strips(cascade, rows, cores, layers)
     # Convolutions have names of their own for the rows that they share. So nothing is said of what
     # names stand for different memory: LLVM could load what it is yet to store.
     written = tirx.PrimFunc([*function.buffers.values()], function.body)
-    return arguments, written.with_attr("s_tir", True)
+    return function.arguments, written.with_attr("s_tir", True)
 
 
 class _Strips:
     """Writes the function."""
 
-    def __init__(
-        self,
-        cascade: Cascade,
-        rows: int,
-        cores: int,
-        layers: Sequence[Layer],
-        arguments: Sequence[Argument],
-    ) -> None:
+    def __init__(self, cascade: Cascade, rows: int, cores: int, layers: Sequence[Layer]) -> None:
         from tvm import tirx
 
         self.cascade, self.rows, self.cores, self.layers = cascade, rows, cores, layers
-        self.window = cascade.window
+        self.window, self.arguments = cascade.window, _arguments(cascade, layers)
         #: By the arguments' names; a layer's own where the layer reads it whole.
         self.buffers: dict[str, Any] = {}
         own = {
@@ -125,7 +117,7 @@ class _Strips:
             for number, layer in enumerate(layers)
             for tensor, buffer in layer.parameters.items()
         }
-        for each in arguments:
+        for each in self.arguments:
             buffer = own.get(each.tensor)
             if buffer is None or tuple(map(int, buffer.shape)) != each.shape:
                 name = each.tensor.replace(".", "_")
@@ -268,7 +260,7 @@ def _rows_of_all(operator: Operator, tensor: str) -> tuple[int, int]:
 
 def loads_of(operator: Operator, tensor: str) -> list[BufferLoad]:
     """The accesses of a layer to a tensor."""
-    loads = [*operator.sources, *(operator.epilogue.loads if operator.epilogue else ())]
+    loads = (*operator.sources, *operator.epilogue_loads)
     return [load for load in loads if load.tensor.name == tensor]
 
 

@@ -108,12 +108,6 @@ class Cascade:
             if number == 0 or tensor.name != SOURCE
         )
 
-    @cached_property
-    def constants(self) -> frozenset[str]:
-        """Arguments that stay the same from call to call."""
-        every = enumerate(self.layers)
-        return frozenset(argument(n, name) for n, layer in every for name in layer.constants)
-
     def between(self, rows: int) -> list[int]:
         """Bytes of what stands behind each convolution but the last, for a strip of some rows."""
         results = [layer.result for layer in self.layers[:-1]]
@@ -122,11 +116,8 @@ class Cascade:
             x.nbytes // (x.shape[0] * x.shape[1]) * n for x, n in zip(results, counts, strict=False)
         ]
 
-    def __str__(self) -> str:
-        return "; ".join(map(str, self.layers))
-
     def parts(self, name: str, value: np.ndarray, channels: int) -> list[np.ndarray]:
-        """A constant as each strip of some channels reads it.
+        """An argument for each strip of some channels: parts of a constant; all else once.
 
         Args:
             name: of the argument.
@@ -135,10 +126,15 @@ class Cascade:
         """
         number, _, tensor = name.partition(".")
         layer = self.layers[int(number)]
+        if tensor not in layer.constants:
+            return [value]
         (load,) = (load for load in layer.sources if load.tensor.name == tensor)
         axis = axis_of(load, channel_of(layer))
         count = layer.extents[channel_of(layer)] // channels
         return np.split(value.reshape(load.tensor.shape), count, axis)
+
+    def __str__(self) -> str:
+        return "; ".join(map(str, self.layers))
 
 
 def argument(layer: int, tensor: str) -> str:
@@ -173,9 +169,8 @@ def _part(
 ) -> Operator:
     """An operator of other extents and accesses, with a tensor of its own for results."""
     iterations = tuple(replace(it, extent=extents[it.name]) for it in operator.iterations)
-    compute = replace(operator.compute.with_loads(load), iterations=iterations)
-    epilogue = operator.epilogue and operator.epilogue.with_loads(load)
-    return replace(operator, compute=compute, epilogue=epilogue, store=None)
+    fewer = replace(operator.compute, iterations=iterations)
+    return replace(operator, compute=fewer, store=None).with_loads(load)
 
 
 def channel_of(operator: Operator) -> str:

@@ -27,15 +27,15 @@ from tests.network.test_export import needs_compiler
 from tests.operators.test_cascade import depthwise, pointwise
 
 _CHOOSER = Chooser("host")
+_APART = cascades._apart
 
 
 @pytest.fixture
 def cut(monkeypatch: pytest.MonkeyPatch) -> None:
     """Cascades pay everywhere, the longer ones more."""
-    for name in ("_stays", "_fits"):
+    for name in ("_stays", "_has_room"):
         monkeypatch.setattr(cuts, name, lambda cascade, machine: False)
-    for module in (cuts, cascades):
-        monkeypatch.setattr(module, "saved", lambda choice, _: float(len(choice.layers)))
+    monkeypatch.setattr(cascades, "_apart", lambda tasks, chooser: float(len(tasks)))
 
 
 @pytest.fixture
@@ -304,10 +304,12 @@ def test_strips_of_channels_store_whole_lines_and_keep_all_cores_busy() -> None:
 
 @pytest.mark.usefixtures("cut")
 def test_a_convolution_by_tiles_is_no_part_of_a_cascade(monkeypatch: pytest.MonkeyPatch) -> None:
-    network, tiled = _network()[0], SimpleNamespace(winograd=True)
-    assert _found(network)
-    monkeypatch.setattr(cascades, "predicted", lambda task, chooser: tiled)
-    assert not _found(network)
+    network = _network()[0]
+    monkeypatch.setattr(cascades, "_apart", _APART)
+    for seconds, found in ((1.0, True), (0.0, False)):  # as it is, and by tiles
+        choice = SimpleNamespace(predicted=seconds)
+        monkeypatch.setattr(cascades, "predicted", lambda task, chooser, choice=choice: choice)
+        assert bool(_found(network)) == found
 
 
 @pytest.mark.usefixtures("cut")

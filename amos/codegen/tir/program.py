@@ -135,7 +135,7 @@ class Program:
         """
         operator, out = self.plan.mapping.operator, self.plan.destination
         arguments = []
-        extra = [load.tensor for epilogue in operator.epilogues for load in epilogue.loads]
+        extra = [load.tensor for load in operator.epilogue_loads]
         for op in reversed(self.plan.sources):
             extra[:0] = op.prologue.tensors if op.computed and op.prologue else ()
         for op in self.plan.sources:
