@@ -8,10 +8,9 @@ of the row in ever shorter ones, zeros.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
-from amos.codegen.tir.statements import rewritten
+from amos.codegen.tir.statements import rewritten, write_pieces
 from amos.plan.cpu_plan import CpuPlan
 from amos.plan.strided import StridedOperand
 
@@ -41,28 +40,10 @@ def write_rows(body: Any, plan: CpuPlan) -> Any:
 
 def _in_pieces(loop: Any, op: StridedOperand, width: int) -> Any:
     """The loop over a row as loops over its pieces."""
-    from tvm import s_tir, tirx
+    from tvm import tirx
 
-    copy = loop.body
     last, size, extent = op.dims[-1], op.sizes[-1], int(loop.extent)
     begin, end = max(0, -last.offset), min(extent, size - last.offset)
-    loops = []
-    for first, past in ((0, begin), (begin, end), (end, extent)):
-        for at, count, lanes in _pieces(first, past, width):
-            step = tirx.Var("piece", "int32")
-            lane = tirx.Var("lane", "int32")
-            values = [*copy.iter_values[:-1], at + step * lanes + lane]
-            body = s_tir.SBlockRealize(values, copy.predicate, copy.block)
-            vector = tirx.For(lane, 0, lanes, tirx.ForKind.VECTORIZED, body)
-            loops.append(tirx.For(step, 0, count, tirx.ForKind.SERIAL, vector))
+    ranges = ((0, begin), (begin, end), (end, extent))
+    loops = [each for first, past in ranges for each in write_pieces(loop, first, past, width)]
     return tirx.SeqStmt(loops) if len(loops) > 1 else loops[0]
-
-
-def _pieces(begin: int, end: int, width: int) -> Iterator[tuple[int, int, int]]:
-    """Where each piece of a range begins, its vectors, and their elements."""
-    while begin < end:
-        while width > end - begin:
-            width //= 2
-        count = (end - begin) // width
-        yield begin, count, width
-        begin += count * width

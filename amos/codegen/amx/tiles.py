@@ -21,6 +21,7 @@ from amos.codegen.tir.cpu import TiledNest, copy_output, stage_blocks, tile_nest
 from amos.codegen.tir.program import STORED, Program
 from amos.codegen.tir.redirecting import redirect_results
 from amos.codegen.tir.statements import loop_with, nested
+from amos.codegen.tir.tails import part_tails
 from amos.errors import BuildError
 from amos.intrinsics import Intrinsic, implementations
 from amos.intrinsics.amx import CONFIGURE, configuration
@@ -97,7 +98,7 @@ def schedule_tiles(program: Program) -> Any:
     emitter = _Emitter(sch, nest, plan)
     body = tvm_ffi.structural_mutate(function.body, (tvm.tirx.For, emitter.emitted))
     function = redirect_results(function.with_body(write_rows(body, plan)), program)
-    return tvm.IRModule({name: function})
+    return tvm.IRModule({name: part_tails(function, program)})
 
 
 def _crop(sch: Any, program: Program, surrounding: list[Any]) -> None:

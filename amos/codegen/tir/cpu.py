@@ -12,6 +12,7 @@ from amos.codegen.tir.program import STORED, Program
 from amos.codegen.tir.redirecting import redirect_results
 from amos.codegen.tir.shuffling import shuffle_staging
 from amos.codegen.tir.skipping import shorten_last_part, skip_padding
+from amos.codegen.tir.tails import part_tails
 from amos.codegen.tir.tensor_intrin import register_tensor_intrin
 from amos.plan.cpu_plan import CpuPlan, dividing_width
 
@@ -84,6 +85,7 @@ def schedule_cpu(program: Program) -> Any:
         shorten_last_part,
         shuffle_staging,
         redirect_results,
+        part_tails,
     )
     for change in changes:
         function = change(function, program)

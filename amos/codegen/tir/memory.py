@@ -18,6 +18,7 @@ from functools import cache
 from typing import Any
 
 from amos._toolchain import load_tvm
+from amos.codegen.tir.narrow import store_alone
 from amos.codegen.tir.rounding import as_meant, is_settled
 from amos.codegen.tir.statements import buffer_bytes, occurs, rewritten
 
@@ -48,6 +49,8 @@ def pipeline(larger: bool = False) -> str:
 def pipeline_with(name: str, change: Callable[[Any], Any]) -> str:
     """The name under which TVM knows its own pipeline with one more step at its end.
 
+    Behind that step narrow results are kept out of masked vectors.
+
     Args:
         name: that one.
         change: the new body of each function.
@@ -59,7 +62,7 @@ def pipeline_with(name: str, change: Callable[[Any], Any]) -> str:
 
     def changed(module: Any, _: Any) -> Any:
         made = {
-            key: function.with_body(change(function.body))
+            key: function.with_body(store_alone(change(function.body)))
             for key, function in module.functions.items()
         }
         return tvm.IRModule(made, attrs=module.attrs)

@@ -136,6 +136,44 @@ def loop_with(loop: Any, *, body: Any = None, extent: Any = None) -> Any:
     )  # fmt: skip
 
 
+def _pieces(begin: int, end: int, width: int) -> Iterator[tuple[int, int, int]]:
+    """Where each piece of a range begins, its vectors, and their elements."""
+    while begin < end:
+        while width > end - begin:
+            width //= 2
+        count = (end - begin) // width
+        yield begin, count, width
+        begin += count * width
+
+
+def write_pieces(loop: Any, begin: int, end: int, width: int) -> list[Any]:
+    """Some steps of a loop over a block as loops over vectors.
+
+    Args:
+        loop: its body is the block.
+        begin: first of the steps.
+        end: the step behind the last one.
+        width: steps of a vector at most.
+    """
+    import tvm_ffi
+    from tvm import s_tir, tirx
+
+    copy, loops = loop.body, []
+    for at, count, lanes in _pieces(begin, end, width):
+        step, lane = tirx.Var("piece", "int32"), tirx.Var("lane", "int32")
+        place = at + step * lanes + lane
+
+        def moved(each: Any, place: Any = place) -> Any:
+            return place if each.same_as(loop.loop_var) else each
+
+        values = [tvm_ffi.structural_map(x, (tirx.Var, moved)) for x in copy.iter_values]
+        predicate = tvm_ffi.structural_map(copy.predicate, (tirx.Var, moved))
+        body = s_tir.SBlockRealize(values, predicate, copy.block)
+        vector = tirx.For(lane, 0, lanes, tirx.ForKind.VECTORIZED, body)
+        loops.append(tirx.For(step, 0, count, tirx.ForKind.SERIAL, vector))
+    return loops
+
+
 def buffer_bytes(buffer: Any) -> int:
     """Size of a buffer; more than any limit if it is not known."""
     import tvm

@@ -1,0 +1,91 @@
+"""Stores of 8 and 16 bits that LLVM must not put into masked vectors.
+
+Of a masked vector with a single lane LLVM 22 stores the value as wide as it was computed:
+four bytes, where wider integers were narrowed to one or two. It masks vectors where a loop
+stores under a condition, and where a loop has so few steps that no plain loop may follow
+its vectors. There such elements are stored by functions in LLVM's own language, which say
+that the memory is volatile, so that no vector takes them. Copies narrow nothing and stay.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+#: A constant loop of so many steps may have a plain loop behind its vectors, also where LLVM
+#: writes some of its iterations out ahead of them.
+_MANY = 32
+#: What TVM calls a value that a condition chooses.
+_CHOICE = "prim.if_then_else"
+#: Names of the functions that store, by their bits.
+_STORE = "amos_store_{bits}_bits"
+_TEXT = """
+define linkonce_odr hidden void @{name}(ptr %place, i{bits} %value) alwaysinline {{
+  store volatile i{bits} %value, ptr %place, align 1
+  ret void
+}}
+"""
+
+
+def is_narrow(kind: str) -> bool:
+    """Whether elements of a buffer of this dtype are stored as integers of 8 or 16 bits."""
+    return kind in ("bool", "int8", "uint8", "int16", "uint16")
+
+
+def store_alone(body: Any) -> Any:
+    """The lowered body of a function whose narrow results are in no masked vector."""
+    import tvm_ffi
+    from tvm import ir, tirx
+
+    loops: list[tuple[Any, bool]] = []  # around a statement, and whether it is conditional there
+    used: set[int] = set()
+
+    def loop(each: Any, mutator: Any) -> Any:
+        loops.append((each, False))
+        changed = mutator.default_mutate(each)
+        loops.pop()
+        return changed
+
+    def branch(each: Any, mutator: Any) -> Any:
+        conditional = [(x, True) for x, _ in loops]
+        loops[:], before = conditional, loops[:]
+        changed = mutator.default_mutate(each)
+        loops[:] = before
+        return changed
+
+    def store(each: Any, _: Any) -> Any:
+        kind = str(each.buffer.dtype)
+        if not is_narrow(kind) or _is_copy(each.value, kind) or not _may_be_masked(loops):
+            return each
+        bits = 16 if kind.endswith("16") else 8
+        used.add(bits)
+        place = tirx.address_of(tirx.BufferLoad(each.buffer, each.indices))
+        return tirx.Evaluate(tirx.call_extern("void", _STORE.format(bits=bits), place, each.value))
+
+    visits = [(tirx.For, loop), (tirx.IfThenElse, branch), (tirx.BufferStore, store)]
+    changed = tvm_ffi.structural_mutate(body, visits)
+    for bits in sorted(used):
+        text = ir.StringImm(_TEXT.format(name=_STORE.format(bits=bits), bits=bits))
+        changed = tirx.AttrStmt(tirx.const(0, "int32"), "pragma_import_llvm", text, changed)
+    return changed
+
+
+def _may_be_masked(loops: Sequence[tuple[Any, bool]]) -> bool:
+    """Whether LLVM may make masked vectors of a statement in these loops."""
+    for loop, conditional in loops:
+        steps = getattr(loop.extent, "value", None)
+        if conditional or steps is None or (int(steps) < _MANY and int(steps).bit_count() > 1):
+            return True
+    return False
+
+
+def _is_copy(value: Any, kind: str) -> bool:
+    """Whether a value comes from memory or a constant as it is, or is a vector."""
+    if str(value.ty.dtype) != kind:  # lanes
+        return True
+    node = type(value).__name__
+    if node == "Call" and getattr(value.op, "name", "") == _CHOICE:
+        return all(_is_copy(each, kind) for each in value.args[1:])
+    if node == "Select":
+        return _is_copy(value.true_value, kind) and _is_copy(value.false_value, kind)
+    return node in ("BufferLoad", "TensorLoad", "IntImm")

@@ -1,0 +1,155 @@
+"""Results of 8 and 16 bits at the end of a row: in vectors of what is left of it.
+
+A copy of accumulators to a tensor whose rows are no multiple of a vector asks in every
+lane whether the row ends there. TVM makes no vectors of such a copy, and what LLVM makes
+of it are masked ones, which :mod:`amos.codegen.tir.narrow` forbids for results this narrow.
+Where a row ends in its last vector is known, so that vector is written as shorter ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from amos.codegen.tir.arrays import held
+from amos.codegen.tir.narrow import is_narrow
+from amos.codegen.tir.program import STORED, Program
+from amos.codegen.tir.statements import loop_with, occurs, write_pieces
+
+#: Lanes of the vectors that a plain loop is written in.
+_LANES = 16
+
+
+def part_tails(function: Any, program: Program) -> Any:
+    """A scheduled function whose narrow results are stored in vectors without conditions."""
+    if not any(is_narrow(held(argument.dtype)) for argument in program.results):
+        return function
+    import tvm_ffi
+    from tvm import tirx
+
+    loops: list[Any] = []
+
+    def changed(loop: Any, mutator: Any) -> Any:
+        loops.append(loop)
+        parted = _parted(loop, loops)
+        if parted is None:
+            parted = mutator.default_mutate(loop)
+        loops.pop()
+        return parted
+
+    return function.with_body(tvm_ffi.structural_mutate(function.body, (tirx.For, changed)))
+
+
+@dataclass(frozen=True)
+class _Bound:
+    """A condition that the lanes of a copy up to some position meet.
+
+    Attributes:
+        condition: as the copy states it.
+        valid: lanes that meet it; none or less, and more than there are, are possible.
+        tail: what ``valid`` is where some lanes meet it and some do not.
+    """
+
+    condition: Any
+    valid: Any
+    tail: int
+
+
+def _parted(loop: Any, loops: Sequence[Any]) -> Any:
+    """A copy to the results as one of whole vectors and one of the last; ``None`` for others."""
+    from tvm import tirx
+
+    copy = loop.body
+    if type(copy).__name__ != "SBlockRealize" or copy.block.name_hint != STORED:
+        return None
+    conditions = [*_terms(copy.predicate)]
+    if guarded := type(copy.block.body).__name__ == "IfThenElse":
+        conditions += _terms(copy.block.body.condition)
+    asked = [x for x in conditions if _depends(x, copy, loop.loop_var)]
+    bound = _bound(asked[0], copy, loops) if len(asked) == 1 else None
+    if bound is None or (guarded and copy.block.body.else_case is not None):
+        return None
+    loop = loop_with(loop, body=_without(copy, bound.condition))
+    extent = int(loop.extent)
+    vector = loop.kind == tirx.ForKind.VECTORIZED
+    whole = [loop] if vector else write_pieces(loop, 0, extent, _LANES)
+    parts = [tirx.IfThenElse(bound.valid >= extent, _sequence(whole), None)]
+    if bound.tail:
+        tail = write_pieces(loop, 0, bound.tail, extent if vector else _LANES)
+        parts.append(tirx.IfThenElse(bound.valid.equal(bound.tail), _sequence(tail), None))
+    return _sequence(parts)
+
+
+def _sequence(statements: Sequence[Any]) -> Any:
+    from tvm import tirx
+
+    return tirx.SeqStmt(statements) if len(statements) > 1 else statements[0]
+
+
+def _terms(condition: Any) -> list[Any]:
+    """The conditions that one is met by when all of them are."""
+    if type(condition).__name__ == "And":
+        return [*_terms(condition.a), *_terms(condition.b)]
+    return [condition]
+
+
+def _meant(value: Any, copy: Any) -> Any:
+    """What a value inside a block is in terms of the loops around it."""
+    import tvm_ffi
+    from tvm import tirx
+
+    meanings = list(zip((x.var for x in copy.block.iter_vars), copy.iter_values, strict=True))
+
+    def meaning(each: Any) -> Any:
+        return next((value for own, value in meanings if own.same_as(each)), each)
+
+    return tvm_ffi.structural_map(value, (tirx.Var, meaning))
+
+
+def _depends(condition: Any, copy: Any, lane: Any) -> bool:
+    return occurs(lane, _meant(condition, copy))
+
+
+def _bound(condition: Any, copy: Any, loops: Sequence[Any]) -> _Bound | None:
+    """How many lanes of the innermost loop meet a condition; ``None`` if that is not seen."""
+    from tvm import sym
+    from tvm.ir import Range
+    from tvm.sym import detect_linear_equation
+
+    *around, loop = loops
+    kind = type(condition).__name__
+    if kind not in ("LT", "LE"):
+        return None
+    distance = _meant(condition.b - condition.a, copy) + (kind == "LE")
+    line = detect_linear_equation(distance, [loop.loop_var])
+    analyzer = sym.Analyzer()
+    for each in around:
+        analyzer.bind(each.loop_var, Range.from_min_extent(each.min, each.extent))
+    if len(line) != 2 or not analyzer.can_prove_equal(line[0], -1):
+        return None
+    valid, extent = analyzer.simplify(line[1]), int(loop.extent)
+    steps = analyzer.modular_set(valid)
+    if int(steps.coeff) % extent:
+        return None
+    return _Bound(condition, valid, int(steps.base) % extent)
+
+
+def _without(copy: Any, condition: Any) -> Any:
+    """The copy without one of its conditions."""
+    from tvm import s_tir, tirx
+
+    def left(whole: Any) -> list[Any]:
+        return [x for x in _terms(whole) if not x.same_as(condition)]
+
+    block, body = copy.block, copy.block.body
+    if type(body).__name__ == "IfThenElse":
+        terms = left(body.condition)
+        body = tirx.IfThenElse(tirx.all(*terms), body.then_case, None) if terms else body.then_case
+        block = s_tir.SBlock(
+            block.iter_vars, block.reads, block.writes, block.name_hint, body, block.init,
+            block.alloc_buffers, block.match_buffers, block.annotations,
+        )  # fmt: skip
+    terms = left(copy.predicate)
+    predicate = tirx.all(*terms) if terms else tirx.const(True, "bool")
+    return s_tir.SBlockRealize(copy.iter_values, predicate, block)
