@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 
 import numpy as np
@@ -15,8 +16,42 @@ from amos.operators.cascade import SOURCE, Cascade, argument
 from amos.validate import evaluate, random_inputs
 
 
-def checked_kernel(kernel: TaskKernel) -> Check:
+class KernelChecks:
+    """Kernels held against NumPy, each once.
+
+    Args:
+        verify: whether any are.
+
+    Attributes:
+        failures: what was wrong with kernels, in sentences.
+    """
+
+    def __init__(self, verify: bool) -> None:
+        self.failures: list[str] = []
+        self._verify, self._references = verify, References()
+        self._passed: dict[TaskKernel, Check] = {}
+
+    def passes(self, kernel: TaskKernel) -> bool:
+        """Whether a kernel may be used; if not, the failure is noted."""
+        if self._verify:
+            try:
+                self._passed[kernel] = checked_kernel(kernel, self._references)
+            except NetworkError as error:
+                self.failures.append(str(error))
+                return False
+        return True
+
+    def of(self, kernels: Iterable[TaskKernel]) -> tuple[Check, ...]:
+        """What was compared of some kernels."""
+        return tuple(self._passed[each] for each in kernels if each in self._passed)
+
+
+def checked_kernel(kernel: TaskKernel, references: References | None = None) -> Check:
     """A kernel held against NumPy on random inputs.
+
+    Args:
+        kernel: the kernel.
+        references: of earlier ones, which those of the same operator share.
 
     Raises:
         NetworkError: it computes something else.
@@ -25,7 +60,7 @@ def checked_kernel(kernel: TaskKernel) -> Check:
     if isinstance(operator, Cascade):
         inputs, expected, allowed = _example(operator)
     else:
-        inputs, (expected,) = References().get(operator)
+        inputs, (expected,) = (references or References()).get(operator)
         allowed = tolerance(operator, expected)
     difference, strange = compared(kernel.run(inputs), expected)
     tiles = kernel.choice.winograd is not None

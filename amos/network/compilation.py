@@ -25,7 +25,7 @@ from amos.network.candidates import (
     records_by_operator,
 )
 from amos.network.cascades import CascadeTask, cascades_of, outside
-from amos.network.checking import checked_kernel
+from amos.network.checking import KernelChecks
 from amos.network.comparison import Comparison, compare, compare_inside, faster_inside
 from amos.network.cuts import of_strips
 from amos.network.groups import Task
@@ -40,6 +40,8 @@ from amos.records import Record, Records
 
 #: Kernels of a task that are measured alone, and of those the ones that are inside the network.
 _MEASURED, _INSIDE = 6, 4
+#: Candidates that are searched for where the first kernel of a task is wrong.
+_MORE = 4
 #: Share of a network's predicted time whose tasks are measured. The many small ones that are
 #: left take most of the time it takes.
 _MATTERS = 0.9
@@ -82,7 +84,8 @@ def compile_network(
     one that the model thinks best; of a convolution the records may have the product of its
     tiles. Convolutions that are predicted to be faster as a cascade
     (:mod:`amos.operators.cascade`) are computed as such, whatever the records have of them.
-    What cannot be built stays with the engine.
+    A kernel that computes something else than NumPy gives way to the next candidate, and what
+    cannot be built, or has no right kernel, stays with the engine.
 
     Args:
         network: what :func:`amos.load_network` returned.
@@ -144,7 +147,8 @@ def _chosen(
     numbers: Iterator[int],
 ) -> CompiledNetwork:
     """A network with its kernels, numbered in the module, and not linked yet."""
-    cascades = _cascades(network, chooser, line, numbers)
+    checks = KernelChecks(verify)
+    cascades = _cascades(network, chooser, line, numbers, checks)
     tasks = network.tasks if measure else outside(network.tasks, cascades)
     finalists: dict[Task, Sequence[TaskKernel]] = {}
     left: dict[Task, str] = {}
@@ -153,7 +157,7 @@ def _chosen(
         line.show(f"kernel {place + 1} of {len(tasks)}: {task.operator.name}")
         symbol = f"amos_task_{next(numbers)}"
         count = _MEASURED if task in measured else 1
-        built, why = _built(task, symbol, chooser, ranked, count)
+        built, why = _built(task, symbol, chooser, ranked, count, checks)
         several, why = _fastest(built, task) if count > 1 and built else (built, why)
         if why:
             left[task] = why
@@ -167,15 +171,19 @@ def _chosen(
     operators = [task.operator for task in network.tasks]
     operators += [each.choice.operator for each in alone.values() if each.choice.winograd]
     kernels = _together(alone, cascades)
-    checks = tuple(map(checked_kernel, kernels.values())) if verify else ()
     every = [each for one in operators for each in _records(one, chooser, ranked)]
     unused = Counter(each.standing for each in every if not each.counts_here)
     comparisons = tuple(inside.values())
-    return CompiledNetwork(network, None, kernels, left, checks, comparisons, unused)
+    passed, failures = checks.of(kernels.values()), tuple(checks.failures)
+    return CompiledNetwork(network, None, kernels, left, passed, comparisons, unused, failures)
 
 
 def _cascades(
-    network: Network, chooser: Chooser, line: ProgressLine, numbers: Iterator[int]
+    network: Network,
+    chooser: Chooser,
+    line: ProgressLine,
+    numbers: Iterator[int],
+    checks: KernelChecks,
 ) -> dict[CascadeTask, TaskKernel]:
     """The kernels of a network's cascades; convolutions of others stay tasks of their own."""
     built: dict[CascadeTask, TaskKernel] = {}
@@ -184,7 +192,9 @@ def _cascades(
         choice = of_strips(task.operator, brief.by, brief.size, chooser, thorough=True)
         with suppress(BuildError, ScheduleError):
             if choice is not None:
-                built[task] = build_cascade(choice, f"amos_task_{next(numbers)}")
+                kernel = build_cascade(choice, f"amos_task_{next(numbers)}")
+                if checks.passes(kernel):
+                    built[task] = kernel
     return built
 
 
@@ -226,9 +236,14 @@ def _that_matter(tasks: Sequence[Task], chooser: Chooser) -> frozenset[Task]:
 
 
 def _built(
-    task: Task, symbol: str, chooser: Chooser, ranked: Mapping[str, Sequence[Record]], count: int
+    task: Task,
+    symbol: str,
+    chooser: Chooser,
+    ranked: Mapping[str, Sequence[Record]],
+    count: int,
+    checks: KernelChecks,
 ) -> tuple[list[TaskKernel], str]:
-    """Those kernels of a task that can be built, and why there is none."""
+    """Those kernels of a task that can be built and are right, and why there is none."""
     kernels: list[TaskKernel] = []
     why = ""
     try:
@@ -236,9 +251,14 @@ def _built(
             if kernels and count == 1:
                 break
             try:
-                kernels.append(build_kernel(choice, task.operator, symbol))
+                kernel = build_kernel(choice, task.operator, symbol)
             except (BuildError, ScheduleError) as error:
                 why = why or str(error).splitlines()[0]
+                continue
+            if checks.passes(kernel):
+                kernels.append(kernel)
+            else:
+                why = why or checks.failures[-1]
     except MappingError as error:
         why = str(error).splitlines()[0]
     return kernels, "" if kernels else why
@@ -253,16 +273,22 @@ def _ranked(records: str | Path | None) -> Mapping[str, Sequence[Record]]:
 
 def _choices(
     task: Task, chooser: Chooser, ranked: Mapping[str, Sequence[Record]], count: int
-) -> Sequence[Choice]:
+) -> Iterator[Choice]:
     """The best of the records, or of what the model thinks of; of several both.
 
-    A convolution is also there by tiles: first where that is taken, else last.
+    A convolution is also there by tiles: first where that is taken, else last. Where all of
+    them fail, some follow that are searched for only then.
     """
     direct = _of_operator(task.operator, chooser, ranked, count)
     tiles = by_tiles(task, chooser, lambda product: _of_operator(product, chooser, ranked, 1)[0])
-    if tiles is None:
-        return direct
-    return [tiles, *direct] if pays(tiles, direct[0]) else [*direct, tiles]
+    ordered = [*direct]
+    if tiles is not None:
+        ordered.insert(0 if pays(tiles, direct[0]) else len(direct), tiles)
+    yield from ordered
+    seen = {each.key for each in ordered}
+    if count == 1:
+        more = chooser.promising(task.operator, _MORE)
+        yield from (each for each in more if each.key not in seen)
 
 
 def _of_operator(

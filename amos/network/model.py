@@ -79,6 +79,7 @@ class CompiledNetwork(Shown):
         checks: what was compared with a reference.
         comparisons: kernels of tasks that were timed inside the network.
         unused: records of its tasks that do not count here, how many by the reason.
+        failures: what was wrong with kernels that gave way to others or to the engine.
         function: of the executable, which holds one for each bucket.
     """
 
@@ -89,6 +90,7 @@ class CompiledNetwork(Shown):
     checks: tuple[Check, ...] = ()
     comparisons: tuple[Comparison, ...] = ()
     unused: Mapping[str, int] = field(default_factory=dict)
+    failures: tuple[str, ...] = ()
     function: str = "main"
     _lock: Any = field(default_factory=Lock, repr=False)
 
@@ -234,6 +236,7 @@ class CompiledNetwork(Shown):
                 for task, reason in self.left.items()
             ],
             "unused_records": dict(self.unused),
+            "failures": list(self.failures),
             "checks": [asdict(check) for check in self.checks],
             "comparisons": [asdict(each) | {"chosen": each.chosen} for each in self.comparisons],
         }
@@ -248,6 +251,7 @@ class CompiledNetwork(Shown):
         lines += [
             f"  {several(count, 'record')} not used: {why}" for why, count in self.unused.items()
         ]
+        lines += [f"  not used: {why}" for why in self.failures]
         lines += [f"  engine: {task.operator}: {why}" for task, why in self.left.items()]
         return "\n".join([*lines, *(f"  {each}" for each in (*self.comparisons, *self.checks))])
 

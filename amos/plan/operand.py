@@ -96,8 +96,9 @@ def how_copied(staged: StagedOperand) -> tuple[Copy, int]:
     if staged.nest.mapping.intrinsic.tile_registers and guarded(staged):
         # Rows gathered from windows: no two of them lie where the first says.
         *rows, row = (staged.nest.groups[t] for t in staged.fragment)
-        if staged.load.indices[-1].coefficient(row.members[-1]) == 1 and _walks(staged, row):
-            return "rows", max((len(g.members) for g in rows), default=1) - 1
+        unit = any(staged.load.indices[-1].coefficient(name) == 1 for name in row.members[-1:])
+        if unit and _walks(staged, row):
+            return "rows", max([1, *(len(g.members) for g in rows)]) - 1
         return "stride", 0
     groups = [staged.nest.groups[t] for t in staged.fragment if staged.nest.groups[t].lanes > 1]
     used = [g for g in groups if set(g.members) & staged.load.names]

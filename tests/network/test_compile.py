@@ -16,7 +16,7 @@ from onnx.reference import ReferenceEvaluator
 import amos
 from amos.errors import BuildError, NetworkError
 from amos.ir import Operator
-from amos.network import CompiledNetwork
+from amos.network import CompiledNetwork, compilation
 from amos.network.candidates import Choice
 from amos.network.comparison import Comparison, compare, compare_inside
 from amos.network.frontend import Reference
@@ -342,3 +342,33 @@ def test_calls_need_no_compiler(monkeypatch: pytest.MonkeyPatch, tmp_path: Path)
     model = amos.compile(amos.load_network(b.model(y)), verify=False, progress=False)
     monkeypatch.setenv("PATH", str(tmp_path))
     assert model(np.zeros((4, 16), np.float32)).shape == (4, 40)
+
+
+class _Silent:
+    """The library of a kernel that stores nothing."""
+
+    def __getitem__(self, _: str) -> Any:
+        return lambda *tensors: None
+
+
+@pytest.mark.parametrize("wrong", [1, 100])
+def test_a_wrong_kernel_gives_way(wrong: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """To the next candidate, or at last to the engine; the failure is reported."""
+    built: list[TaskKernel] = []
+
+    def build(choice: Choice, operator: Operator, symbol: str) -> TaskKernel:
+        built.append(build_kernel(choice, operator, symbol))
+        return replace(built[-1], library=_Silent()) if len(built) <= wrong else built[-1]
+
+    monkeypatch.setattr(compilation, "build_kernel", build)
+    b = Builder()
+    model = b.model(b.node("MatMul", b.input("x", (4, 16)), b.random(16, 40)))
+    compiled = amos.compile(amos.load_network(model), progress=False)
+    values = np.random.default_rng(0).standard_normal((4, 16)).astype(np.float32)
+    np.testing.assert_allclose(compiled(values), _reference(model, x=values), 1e-4, 1e-4)
+    assert len({kernel.choice.key for kernel in built}) == len(built) > 1
+    assert len(compiled.failures) == min(wrong, len(built))
+    assert "not used: the kernel of" in str(compiled)
+    assert compiled.to_dict()["failures"] == list(compiled.failures)
+    assert list(compiled.kernels.values()) == ([] if wrong > 1 else built[1:])
+    assert list(compiled.left.values()) == ([compiled.failures[0]] if wrong > 1 else [])
