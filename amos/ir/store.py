@@ -78,7 +78,10 @@ class Store(BufferLoad):
     def at(self, values: Mapping[str, Any]) -> list[Any]:
         """The element for given iterations: integers, NumPy arrays, or expressions."""
         digits = {str(digit): digit.at(values[digit.iteration]) for digit in self.digits}
-        return [index.evaluate({**values, **digits}) for index in self.indices]
+        # Read one by one, so that a mapping may have a default for what it lacks.
+        named = {n for index in self.indices for n in index.names if n not in digits}
+        point = {name: values[name] for name in named} | digits
+        return [index.evaluate(point) for index in self.indices]
 
     def renamed(self, tensor: Callable[[str], str], iteration: Callable[[str], str]) -> Store:
         """The same under other names of its tensor and of iterations."""

@@ -287,3 +287,46 @@ def test_a_cpu_without_amx_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     mapping = _space(_operator(OPERATORS[0], ("uint8", "int8", "int32")), BYTES)[0]
     with pytest.raises(BuildError, match="it needs amx_tile, amx_int8, which this CPU lacks"):
         build(mapping, implementation="native")
+
+
+def _scheduled(mapping: Mapping) -> str:
+    """The program of the smallest schedule, on tile registers."""
+    candidate = Candidate(mapping, ScheduleSpace(mapping).smallest())
+    return str(scheduled(candidate, "native", CpuLimits.here())[1].script())
+
+
+def _right(mapping: Mapping) -> None:
+    inputs = random_inputs(mapping.operator, np.random.default_rng(1))
+    got, expected = build(mapping)(**inputs), evaluate(mapping.operator, inputs)
+    pairs = zip(got, expected, strict=True) if isinstance(got, tuple) else [(got, expected)]
+    for one, other in pairs:
+        np.testing.assert_array_equal(one, other, mapping.name)
+
+
+PADDED = [
+    ("O[i,j] += pad(A[i-1]) * B[j] with i=20,j=20", (20,)),
+    ("O[p,q,k] += pad(A[p-1,q-1]) * B[k] with p=8,q=8,k=16", (6, 6)),
+    ("O[i,j] += pad(A[j-1]) * B[i] with i=5,j=40", (40,)),
+]
+
+
+@pytest.mark.parametrize(("text", "shape"), PADDED)
+def test_padding_where_a_dimension_of_the_unit_stays_empty(
+    text: str, shape: tuple[int, ...]
+) -> None:
+    math, _, extents = text.partition(" with ")
+    pairs = (part.split("=") for part in extents.split(","))
+    op = Operator.parse(math, {name: int(n) for name, n in pairs}, shapes={"A": shape})
+    for mapping in _space(op, BYTES, "gather"):
+        assert "tdpbusd" in _scheduled(mapping)
+    _right(mapping)
+
+
+@pytest.mark.parametrize("result", ["res[n] max= acc", "res[n*2 + 1] = acc", "res[k,n%2,p] = acc"])
+def test_a_further_result_along_a_loop_of_one_step(result: str) -> None:
+    """A loop of one step around the calls has no place among the accumulators."""
+    extents = dict(p=1, n=1, k=1, c=31) if "*" in result else dict(p=6, n=1, k=10, c=31)
+    op = Operator.parse("O[p,n,k] += A[n,p,c] * B[k,c]", extents).with_result(result)
+    for mapping in _space(op, BYTES.replace("m16", "m7"), "gather"):
+        assert "tdpbusd" in _scheduled(mapping)
+    _right(mapping)
