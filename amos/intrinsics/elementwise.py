@@ -4,7 +4,7 @@ They come in three forms. With ``Dst[i1] = Src1[i1] + Src2[i1]`` two tensors are
 ``Dst[i1] += Src1[i1]``, in a name ``acc``, the destination's register takes one up, as in sums
 and maxima over loops around the calls; with ``Dst[] += Src1[r1]``, in a name ``row``, its lanes
 are parts of one sum, which is folded after the last call. ``VMAXPS`` and ``VMINPS`` give
-their second operand where either is a NaN; the meaning is stated for numbers.
+their second operand where either is a NaN, so a comparison keeps a first operand that is one.
 """
 
 from __future__ import annotations
@@ -75,9 +75,21 @@ class _Vectors:
     def c(self, function: str, *values: str) -> str:
         """C of a function of vectors."""
         suffix = {"f32": "ps", "f64": "pd"}.get(self.kind, f"epi{self.width}")
+        if self.kind[0] == "f" and function in ("max", "min"):
+            return self.compared(function, *values)
         if self.kind[0] == "u" and function in ("max", "min"):
             suffix = f"epu{self.width}"
         return f"_mm{self.bits}_{function}_{suffix}({', '.join(values)})"
+
+    def compared(self, function: str, first: str, second: str) -> str:
+        """C of a maximum or minimum of floats, which is the first argument where that is NaN."""
+        suffix, name = ("pd" if self.width == 64 else "ps"), f"_mm{self.bits}"
+        ordered = f"{first}, {first}, _CMP_ORD_Q"
+        if self.bits == 512:
+            mask = f"{name}_cmp_{suffix}_mask({ordered})"
+            return f"{name}_mask_{function}_{suffix}({first}, {mask}, {first}, {second})"
+        better = f"{name}_{function}_{suffix}({first}, {second})"
+        return f"{name}_blendv_{suffix}({first}, {better}, {name}_cmp_{suffix}({ordered}))"
 
     def moved(self, function: str, operand: str, *value: str) -> str:
         """C of a load from or a store to an operand."""
@@ -185,7 +197,9 @@ def _row_in_c(vectors: _Vectors, function: str, c: str) -> str:
     combined = (
         "*Dst + lane[n]"
         if function == "add"
-        else (f"*Dst {'>' if function == 'max' else '<'} lane[n] ? *Dst : lane[n]")
+        else (
+            f"*Dst {'>' if function == 'max' else '<'} lane[n] || *Dst != *Dst ? *Dst : lane[n]"
+        )
     )
     return f"""
 {kind} lane[{lanes}];

@@ -17,9 +17,10 @@ The arithmetic is the same everywhere, in NumPy, in kernels and in exports, bit 
   binds less tightly than ``+``, as in C: ``s8(acc + 64 >> 7)``;
 * of an integer and a float the integer is converted first, rounding to nearest even;
   ``/`` and the functions of floats convert all that they are given;
-* ``max(x, y)`` is ``x`` if ``x > y``, else ``y``; ``min`` likewise;
-  ``relu(x)`` is ``max(x, 0)``; ``clip(x, low, high)``, or ``clamp``, is
-  ``min(max(x, low), high)``; ``abs(x)`` is ``max(x, 0 - x)``;
+* ``max(x, y)`` and ``min(x, y)`` are NaN if either argument is; of equal ones, zeros of
+  either sign, they are ``y``, or ``x`` where ``y`` alone is a literal or an integer;
+  ``relu(x)`` is ``max(x, 0)``; ``clip(x, low, high)``, or ``clamp``, is ``x`` within bounds,
+  and a bound that is NaN is none; ``abs(x)`` is the greater of ``x`` and ``0 - x``;
 * ``x / y`` and ``sqrt(x)`` are those of IEEE 754; ``fma(x, y, z)`` is ``x * y + z``,
   rounded once; ``rsqrt(x)`` is ``1 / sqrt(x)``;
 * ``round(x)`` is the nearest integer, ties to even, as a float;
@@ -41,10 +42,8 @@ They are off by at most so many ulp, where the result is a normal number:
 ``hardsigmoid``, ``hardswish``      1, 2 ulp
 ==================================  ==============================================
 
-A comparison with NaN is false: ``relu(NaN)`` is 0, as ``max(x, y)`` is ``y`` if either
-is NaN, and an integer of NaN is the smallest of its type. The functions of the table are
-NaN there, but for ``hardsigmoid``. Products are finite or infinite where they are added:
-what a NaN among them becomes is not stated.
+NaN stays NaN in floats, and an integer of NaN is the smallest of its type. Products are
+finite or infinite where they are added: what a NaN among them becomes is not stated.
 """
 
 from __future__ import annotations

@@ -35,10 +35,15 @@ OPERATIONS = {
     "sqrt": 1,
     "_pow2": 1,
     "_choose": 4,
+    "_greater": 2,
+    "_less": 2,
+    "_unless_nan": 2,
     **dict.fromkeys(CASTS, 1),
 }
 #: Operations that are written as signs.
 SIGNS = {"shift": ">>", "add": "+", "subtract": "-", "multiply": "*", "divide": "/"}
+#: What compares floats as one instruction does, by the function that lets NaN through.
+_COMPARISONS = {"max": "_greater", "min": "_less"}
 #: How tightly signs bind.
 _BINDING = {"shift": 0, "add": 1, "subtract": 1, "multiply": 2, "divide": 2}
 #: Operations on floats alone.
@@ -251,7 +256,42 @@ class Node:
             return Typed(by.rounded(values[0], joint, CASTS[self.name]), kind)
         if self.function is not None:
             return Typed(by.call(self.function, joint, values), kind)
+        if self.name in _COMPARISONS:
+            return Typed(self._compared(joint, values, kinds, by), kind)
         return Typed(by.apply(self.name, joint, values), kind)
+
+    def _compared(
+        self, joint: str, values: list[Any], kinds: Mapping[str, str], by: Arithmetic
+    ) -> Any:
+        """The maximum or minimum of two values, NaN if either is.
+
+        A comparison with NaN gives the second value, so one instruction does where the first
+        is a number. Otherwise that is tested.
+        """
+        name = _COMPARISONS[self.name]
+        if joint == "int32" or self.arguments[0].is_never_nan(kinds):
+            return by.apply(name, joint, values)
+        if self.arguments[1].is_never_nan(kinds):
+            return by.apply(name, joint, values[::-1])
+        return by.call(_PROPAGATING[self.name], joint, values)
+
+    def is_never_nan(self, kinds: Mapping[str, str]) -> bool:
+        """Whether it is a literal or an integer.
+
+        Args:
+            kinds: of each variable.
+        """
+        return self.name == "number" or self.kind(kinds) == "int32"
+
+
+def _propagating(name: str, comparison: str) -> Function:
+    x, y = Node("x"), Node("y")
+    body = Node("_unless_nan", (x, Node(comparison, (x, y))))
+    return Function(f"_{name}_or_nan", ("x", "y"), body, of_floats=True)
+
+
+#: Maxima and minima of two floats that may both be NaN.
+_PROPAGATING = {name: _propagating(name, each) for name, each in _COMPARISONS.items()}
 
 
 def _converted(node: Node, kind: str, variables: Mapping[str, Typed], by: Arithmetic) -> Any:

@@ -15,11 +15,10 @@ from __future__ import annotations
 #: Of integers, or of floats if any argument is one.
 DEFINITIONS = (
     "relu(x) = max(x, 0)",
-    "clip(x, low, high) = min(max(x, low), high)",
-    "clamp(x, low, high) = min(max(x, low), high)",
-    "abs(x) = max(x, 0 - x)",
-    # NaN stays NaN here: a comparison with it gives the second argument.
-    "_within(x, low, high) = min(high, max(low, x))",
+    # A comparison with NaN gives the second argument.
+    "clip(x, low, high) = _less(high, _greater(low, x))",
+    "clamp(x, low, high) = _less(high, _greater(low, x))",
+    "abs(x) = _greater(x, 0 - x)",
 )
 #: Of floats, to which integers are converted.
 OF_FLOATS = (
@@ -32,7 +31,7 @@ OF_FLOATS = (
     "_exp_split(x, n) = _scaled(_exp_near(fma(n, 1.9046542e-9, fma(n, -0.6931472, x))), n, "
     "round(n * 0.5))",
     "_exp_within(x) = _exp_split(x, round(x * 1.442695))",
-    "exp(x) = _exp_within(_within(x, -104, 89))",
+    "exp(x) = _exp_within(clip(x, -104, 89))",
     "_sigmoid_of(x, e) = _choose(x, 0, 1, e) / (1 + e)",
     "sigmoid(x) = _sigmoid_of(x, exp(0 - abs(x)))",
     "silu(x) = x * sigmoid(x)",
@@ -40,12 +39,12 @@ OF_FLOATS = (
     "s, 0.13380326), s, 1) / fma(fma(fma(fma(7.768761e-07, s, 0.0003284273), s, 0.025873821), "
     "s, 0.4671364), s, 1)",
     "_tanh_within(x) = _tanh_ratio(x, x * x)",
-    "tanh(x) = _within(_tanh_within(_within(x, -9.75, 9.75)), -1, 1)",
+    "tanh(x) = clip(_tanh_within(clip(x, -9.75, 9.75)), -1, 1)",
     "_erf_ratio(x, s) = x * fma(fma(fma(fma(fma(2.041906e-06, s, 0.00028478814), s, 0.0037791613), "
     "s, 0.05278887), s, 0.19077489), s, 1.1283791) / fma(fma(fma(fma(fma(3.8002326e-05, s, "
     "0.0011650845), s, 0.014996549), s, 0.11425362), s, 0.50240254), s, 1)",
     "_erf_within(x) = _erf_ratio(x, x * x)",
-    "erf(x) = _within(_erf_within(_within(x, -4.15, 4.15)), -1, 1)",
+    "erf(x) = clip(_erf_within(clip(x, -4.15, 4.15)), -1, 1)",
     "gelu(x) = 0.5 * x * (1 + erf(x * 0.70710677))",
     "gelu_tanh(x) = 0.5 * x * (1 + tanh(x * fma(x * x, 0.035677407, 0.7978846)))",
 )

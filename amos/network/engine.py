@@ -13,6 +13,7 @@ from typing import Any
 
 from amos._toolchain import load_tvm
 from amos.codegen.scheduled import last_line
+from amos.codegen.tir.comparing import with_nan
 from amos.codegen.tir.memory import aligned_to_bytes, pipeline_with
 from amos.codegen.tir.rounding import (
     fenced,
@@ -116,7 +117,7 @@ def _scheduled(module: Any, _: Any) -> Any:
     # A quantized result may lie halfway between two quanta, and then depends on every rounding.
     exact = any(map(quantizes, loops.values()))
     for name, function in loops.items():
-        scheduled = _simple(function)
+        scheduled = with_nan(_simple(function))
         functions[name] = _anywhere(with_rounded_products(scheduled) if exact else scheduled)
     return tvm.IRModule(functions, attrs=module.attrs)
 

@@ -145,10 +145,12 @@ class _InNumPy:
     def apply(self, name: str, kind: str, values: list[Any]) -> Any:
         if name == "_choose":
             return np.where(values[0] > values[1], values[2], values[3])
-        if name == "max":
+        if name == "_greater":
             return np.where(values[0] > values[1], *values)
-        if name == "min":
+        if name == "_less":
             return np.where(values[0] < values[1], *values)
+        if name == "_unless_nan":
+            return np.where(np.isnan(values[0]), *values)
         computed = _OPERATIONS[name](*values)
         return computed.astype(kind, copy=False)
 

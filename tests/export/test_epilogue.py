@@ -195,6 +195,19 @@ def test_products_are_rounded_whatever_the_options(tmp_path: Path) -> None:
     assert done.returncode != 0 and "build without -ffast-math" in done.stderr
 
 
+def test_nan_is_kept(tmp_path: Path) -> None:
+    op = amos.operators.get("gemm", m=5, n=37, k=9, dtype="u8s8")
+    op = op.with_epilogue("clip(max(acc * scale[n], low[n]), -500, 500)")
+    mapping = amos.enumerate_mappings(op, amos.intrinsics.get(VNNI))[0]
+    found = Candidate(mapping, ScheduleSpace(mapping).smallest())
+    library = built(found, tmp_path, "cc")
+    inputs = random_inputs(op, np.random.default_rng(0))
+    inputs["scale"][3] = inputs["low"][30] = np.nan
+    expected = evaluate(mapping.operator, inputs)
+    assert [*np.flatnonzero(np.isnan(expected).all(0))] == [3, 30]
+    np.testing.assert_array_equal(called(library, found, inputs, tmp_path), expected)
+
+
 def test_floats_are_what_the_built_kernel_makes(tmp_path: Path) -> None:
     op = amos.operators.get("gemm", m=5, n=37, k=9, dtype="f32")
     op = op.with_epilogue("bf16(relu(acc + bias[n]))")

@@ -138,17 +138,21 @@ class _Expression:
         if name == "relu":
             return self.function("max", [first, zero])
         if name == "abs":
-            return self.function("max", [first, self.keep(np.zeros((), first.dtype) - first)])
+            return _first_if(np.greater, first, self.keep(np.zeros((), first.dtype) - first))
         if name in ("clip", "clamp"):
             kind = np.result_type(*(v.dtype if v.dtype != np.int64 else np.int8 for v in values))
             if kind == np.float32:
                 values = [v.astype(np.float32) for v in values]
-            return self.function("min", [self.function("max", values[:2]), values[2]])
+            value, low, high = values
+            above = _first_if(np.greater, *self.same(low, value))
+            return _first_if(np.less, *self.same(high, above))
         if name == "round":
             return first
+        if _is_number(values[1]) and not _is_number(first):
+            values = values[::-1]
         left, right = self.same(*values)
-        better: Callable[..., np.ndarray] = np.greater if name == "max" else np.less
-        return np.where(better(left, right), left, right)
+        better = _first_if(np.greater if name == "max" else np.less, left, right)
+        return np.where(np.isnan(left), left, better)
 
     def cast(self, value: np.ndarray, kind: str) -> np.ndarray:
         """A value of a dtype, as ``int32`` or ``float32``."""
@@ -169,6 +173,16 @@ class _Expression:
         if name in _CASTS and rest[1] == "(" and _closes(rest):
             return value, _CASTS[name]
         return value, "int32" if value.dtype == np.int64 else "float32"
+
+
+def _first_if(better: Callable[..., np.ndarray], x: np.ndarray, y: np.ndarray) -> np.ndarray:
+    """The first where it is better, else the second, as of NaN."""
+    return np.where(better(x, y), x, y)
+
+
+def _is_number(value: np.ndarray) -> bool:
+    """Whether a value is an integer or a literal."""
+    return value.dtype == np.int64 or value.ndim == 0
 
 
 def _closes(tokens: list[str]) -> bool:

@@ -80,7 +80,7 @@ def _erf(x: np.ndarray) -> np.ndarray:
 
 
 def _hardsigmoid(x: np.ndarray) -> np.ndarray:
-    return np.asarray(np.nan_to_num(np.clip(x + F(3), F(0), F(6)), nan=0.0) / F(6))
+    return np.asarray(_between(0, x + F(3), 6) / F(6))
 
 
 def _gelu_tanh(x: np.ndarray) -> np.ndarray:

@@ -100,7 +100,10 @@ def test_what_is_far_out() -> None:
         "sigmoid": [1, 0, nan, 0.5, 0.5, 1, 0],
         "gelu": [np.inf, nan, nan, 0, 0, 1e30, 0],
         "silu": [np.inf, nan, nan, 0, 0, 1e30, 0],
-        "hardsigmoid": [1, 0, 0, 0.5, 0.5, 1, 0],
+        "hardsigmoid": [1, 0, nan, 0.5, 0.5, 1, 0],
+        "hardswish": [np.inf, nan, nan, 0, 0, 1e30, 0],
+        "relu": [np.inf, 0, nan, 0, 0, 1e30, 0],
+        "abs": [np.inf, np.inf, nan, 0, 0, 1e30, 1e30],
     }.items():
         np.testing.assert_array_equal(
             computed(f"{name}(acc)", ends), np.array(want, np.float32), name

@@ -23,13 +23,14 @@ _FUNCTIONS = {
     "i_add": ("int", "static_cast<int>(static_cast<unsigned>(a) + static_cast<unsigned>(b))"),
     "i_subtract": ("int", "static_cast<int>(static_cast<unsigned>(a) - static_cast<unsigned>(b))"),
     "i_multiply": ("int", "static_cast<int>(static_cast<unsigned>(a) * static_cast<unsigned>(b))"),
-    "i_max": ("int", "a > b ? a : b"),
-    "i_min": ("int", "a < b ? a : b"),
+    "i_greater": ("int", "a > b ? a : b"),
+    "i_less": ("int", "a < b ? a : b"),
     "f_add": ("float", "__fadd_rn(a, b)"),
     "f_subtract": ("float", "__fsub_rn(a, b)"),
     "f_multiply": ("float", "__fmul_rn(a, b)"),
-    "f_max": ("float", "a > b ? a : b"),
-    "f_min": ("float", "a < b ? a : b"),
+    "f_greater": ("float", "a > b ? a : b"),
+    "f_less": ("float", "a < b ? a : b"),
+    "f_unless_nan": ("float", "a != a ? a : b"),
 }
 #: Rarer ones, which are defined only where they are called.
 _MORE = {
@@ -176,8 +177,8 @@ class _InCuda:
             return f"{_WIDENED[final]}({_NARROWED[final]}({value}))"
         low, high = dtype(final).limits
         if kind == "float32":
-            above = f"f_max({value}, {low}.0f)"
+            above = f"f_greater({value}, {low}.0f)"
             # Beyond the ends of an int32 the conversion itself stops at them.
-            inside = above if final == "int32" else f"f_min({above}, {high}.0f)"
+            inside = above if final == "int32" else f"f_less({above}, {high}.0f)"
             return f"__float2int_rn({inside})"
-        return value if final == "int32" else f"i_min(i_max({value}, {low}), {high})"
+        return value if final == "int32" else f"i_less(i_greater({value}, {low}), {high})"

@@ -33,16 +33,17 @@ _ATOMIC = {
     ("max=", "float32"): "f_raise",
     ("min=", "float32"): "f_lower",
 }
-_JOINS = {"+=": "add", "max=": "max", "min=": "min"}
-#: Bits of floats are in order as integers, those of negative ones in the opposite order.
+_JOINS = {"+=": "add", "max=": "greater", "min=": "less"}
+#: Bits of floats are in order as integers, those of negative ones in the opposite order. NaN
+#: stands at the end of that order which wins.
 _FLOATS = """// The larger or the smaller of two floats, in one element for all threads.
 {inline} void f_raise(float *to, float value) {{
-  const unsigned bits = __float_as_uint(value);
+  const unsigned bits = value != value ? 0x7fffffffu : __float_as_uint(value);
   if (bits >> 31) atomicMin(reinterpret_cast<unsigned *>(to), bits);
   else atomicMax(reinterpret_cast<int *>(to), static_cast<int>(bits));
 }}
 {inline} void f_lower(float *to, float value) {{
-  const unsigned bits = __float_as_uint(value);
+  const unsigned bits = value != value ? 0xffffffffu : __float_as_uint(value);
   if (bits >> 31) atomicMax(reinterpret_cast<unsigned *>(to), bits);
   else atomicMin(reinterpret_cast<int *>(to), static_cast<int>(bits));
 }}
@@ -92,7 +93,11 @@ def met(
     first = f"!(lane & {sum(bits)})"
     name = _ATOMIC.get((result.combination, kind), "atomicAdd")
     lines = [f"{cuda_type(kind)} part = {value};"]
-    lines += [f"part = {join}(part, __shfl_xor_sync(0xffffffffu, part, {bit}));" for bit in bits]
+    other = "__shfl_xor_sync(0xffffffffu, part, {bit})"
+    value = f"{join}(part, {other})"
+    if kind == "float32" and result.combination != "+=":
+        value = f"f_unless_nan(part, {value})"
+    lines += [f"part = {value.format(bit=bit)};" for bit in bits]
     lines.append(
         f"if ({f'{when} && ' if when else ''}{first}) "
         f"{name}({_sums(result, accumulator)} + {place}, part);"

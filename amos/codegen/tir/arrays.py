@@ -64,7 +64,23 @@ def encoded(value: Any, kind: str) -> Any:
     upper = tirx.shift_right(bits, word(16))
     odd = tirx.bitwise_and(upper, word(1))
     nearest = tirx.shift_right(bits + word(0x7FFF) + odd, word(16))
-    return tirx.Select(value != value, tirx.bitwise_or(upper, word(0x40)), nearest).astype("uint16")
+    quiet = tirx.bitwise_or(upper, word(0x40))
+    return tirx.Select(is_number(value), nearest, quiet).astype("uint16")
+
+
+def is_number(value: Any) -> Any:
+    """Whether a float is no NaN.
+
+    TVM would take ``value == value`` to be true, and its ``!=`` is false for NaN.
+    """
+    from tvm import tirx
+
+    kind, times, lanes = str(value.ty.dtype).partition("x")
+    if kind not in ("float32", "float64"):
+        kind = "float32"
+    kind += times + lanes
+    value = value.astype(kind)
+    return value == tirx.reinterpret(kind, tirx.reinterpret(kind.replace("float", "uint"), value))
 
 
 def decoded_text(element: str, kind: str, result: str) -> str:

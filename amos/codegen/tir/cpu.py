@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from amos._toolchain import load_tvm
+from amos.codegen.tir.comparing import compare_with_nan
 from amos.codegen.tir.edges import part_edges
 from amos.codegen.tir.fetching import fetch_ahead, fetch_residuals
 from amos.codegen.tir.program import STORED, Program
@@ -86,6 +87,7 @@ def schedule_cpu(program: Program) -> Any:
         shuffle_staging,
         redirect_results,
         part_tails,
+        compare_with_nan,
     )
     for change in changes:
         function = change(function, program)

@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from amos.codegen.tir.arrays import decoded, encoded, held
+from amos.codegen.tir.arrays import decoded, encoded, held, is_number
 from amos.codegen.tir.rounding import nearest, rounded, settled
 from amos.ir import BufferLoad, Operator, Prologue, dtype
 from amos.ir.epilogue import Epilogue
@@ -185,8 +185,10 @@ class _InTVM:
         left, right = values
         if name == "shift":
             return tirx.shift_right(left, right)
-        if name in ("max", "min"):
-            return (tirx.max if name == "max" else tirx.min)(left, right)
+        if name in ("_greater", "_less"):
+            return (tirx.max if name == "_greater" else tirx.min)(left, right)
+        if name == "_unless_nan":
+            return tirx.Select(is_number(left), right, left)
         if name == "add":
             return self._added(left, right)
         if name == "subtract":

@@ -19,6 +19,7 @@ from math import inf
 from typing import Any
 
 from amos.codegen.tir.arrays import decoded, held
+from amos.codegen.tir.comparing import compared
 from amos.codegen.tir.epilogue import applied, finished
 from amos.codegen.tir.program import Program
 from amos.codegen.tir.statements import occurs
@@ -265,7 +266,7 @@ def _together(result: Result, one: Any, other: Any, kind: str) -> Any:
     from tvm import tirx
 
     if result.combination != "+=":
-        return (tirx.max if result.combination == "max=" else tirx.min)(one, other)
+        return compared(result.combination.rstrip("="), one, other)
     if kind != "int32":
         return one + other
     # TVM takes an int32 not to overflow.

@@ -76,6 +76,17 @@ def test_every_bit_is_that_of_numpy(number: int, text: tuple[str, dict[str, str]
 
 
 @needs_compiler
+def test_nan_is_kept() -> None:
+    made = program("clip(max(acc * scale[k], low[q]), -9, 9)", {}, "wmma_m16n16k16_s8_s32", 0)
+    drawn = inputs(made, 0)
+    drawn["scale"][3] = drawn["low"][2] = np.nan
+    found = emulate(made, drawn)
+    nan = np.isnan(found.expected[0])
+    assert nan[:, 3].all() and nan[..., 2].all() and not nan.all()
+    assert found.problem == ""
+
+
+@needs_compiler
 @pytest.mark.slow
 @pytest.mark.parametrize("unit", UNITS)
 @pytest.mark.parametrize("text", TEXTS, ids=lambda text: text[0])
@@ -87,7 +98,7 @@ def test_every_epilogue_and_type(unit: str, text: tuple[str, dict[str, str]]) ->
 
 @needs_compiler
 @pytest.mark.parametrize(
-    ("before", "after"), [("f_max(", "f_min("), ("__float2int_rn", "static_cast<int>")]
+    ("before", "after"), [("f_greater(", "f_less("), ("__float2int_rn", "static_cast<int>")]
 )
 def test_another_arithmetic_is_found_out(before: str, after: str) -> None:
     made = program(*TEXTS[0], "wmma_m16n16k16_s8_s32", 0)

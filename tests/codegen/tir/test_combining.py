@@ -11,7 +11,7 @@ import amos
 from amos.codegen.tir.combining import reduced, statement_text
 from amos.ir import Operator
 from amos.schedule import ScheduleSpace
-from amos.validate import random_inputs
+from amos.validate import evaluate, random_inputs
 from tests.support.statements import STATEMENTS
 
 
@@ -21,6 +21,23 @@ def test_a_kernel_computes_what_numpy_does(name: str) -> None:
     op = statement.operator
     inputs = random_inputs(op, rng)
     expected = statement.expected(*inputs.values())
+    space = amos.enumerate_mappings(op, statement.unit, "gather")
+    for number in rng.integers(0, len(space), 2):
+        mapping = space[int(number)]
+        schedule = ScheduleSpace(mapping).sample(rng)
+        got = amos.build(mapping, schedule)(*inputs.values())
+        np.testing.assert_array_equal(got, expected, err_msg=f"{mapping.name} {schedule}")
+
+
+@pytest.mark.parametrize("name", ["longest paths", "pooling", "pooling over zeros"])
+def test_nan_is_the_maximum(name: str) -> None:
+    statement, rng = STATEMENTS[name], np.random.default_rng(len(name))
+    op = statement.operator
+    inputs = random_inputs(op, rng)
+    for array in inputs.values():
+        array[rng.random(array.shape) < 0.02] = np.nan
+    expected = evaluate(op, inputs)
+    assert 0 < np.isnan(expected).sum() < expected.size
     space = amos.enumerate_mappings(op, statement.unit, "gather")
     for number in rng.integers(0, len(space), 2):
         mapping = space[int(number)]

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from collections import Counter
+
 import numpy as np
 import pytest
 
@@ -182,3 +185,65 @@ def test_a_quotient_beyond_the_end_is_no_zero_to_divide_by() -> None:
     inputs["bias"] = np.arange(1, 6, dtype=np.int16) * 100
     kernel = amos.build(mapping, Schedule.of(values), implementation="generic")
     np.testing.assert_array_equal(kernel(**inputs), evaluate(op, inputs))
+
+
+#: NaN in the accumulator, in what it is compared with, and in both.
+COMPARED = [
+    *("max(acc, 0)", "min(6, acc)", "clip(acc, 0, 6)", "hardsigmoid(acc)", "abs(acc)"),
+    *("max(acc, low[n])", "min(low[n], acc)", "max(acc * 2, low[n] + 1)", "bf16(relu(acc))"),
+]
+
+
+@pytest.mark.features
+@pytest.mark.parametrize("text", COMPARED)
+def test_nan_stays_nan(text: str) -> None:
+    op = Operator.parse(
+        "out[m,n] += a[m,k] * weight[k,n]",
+        extents=dict(m=4, n=32, k=4),
+        dtypes=dict(a="float32", weight="float32", out="float32"),
+    ).with_epilogue(text)
+    mapping = amos.enumerate_mappings(op, FMA, commute=True)[0]
+    inputs = random_inputs(mapping.operator, np.random.default_rng(0))
+    inputs["a"][2] = np.nan
+    nan = np.zeros((4, 32), bool)
+    nan[2] = True
+    if "low" in inputs:
+        inputs["low"][5::7] = np.nan
+        nan[:, 5::7] = True
+    expected = evaluate(mapping.operator, inputs)
+    np.testing.assert_array_equal(np.isnan(expected), nan)
+    np.testing.assert_array_equal(amos.build(mapping)(**inputs), expected)
+
+
+@pytest.mark.features
+def test_a_bound_takes_one_instruction_though_nan_stays() -> None:
+    """The instruction gives its second operand where one is NaN: a number goes first."""
+
+    def instructions(text: str) -> Counter[str]:
+        op = Operator.parse(
+            "out[m,n] += a[m,k] * weight[k,n]",
+            extents=dict(m=4, n=32, k=4),
+            dtypes=dict(a="float32", weight="float32", out="float32"),
+        ).with_epilogue(text)
+        kernel = amos.build(amos.enumerate_mappings(op, FMA, commute=True)[0])
+        return Counter(re.findall(r"^\s+v(max|min|cmp|blend)\w*p[sd]\b", kernel.assembly, re.M))
+
+    plain, bounded = instructions("acc"), instructions("max(acc, 0)")
+    assert set(bounded - plain) == {"max"}
+    assert set(instructions("clip(acc, 0, 6)") - plain) == {"max", "min"}
+    assert instructions("max(acc, low[n])")["cmp"] > plain["cmp"]
+
+
+@pytest.mark.parametrize("text", ["top[m] max= acc", "least[n] min= acc * scale[n]"])
+def test_a_further_maximum_is_nan_where_an_element_is(text: str) -> None:
+    op = Operator.parse(
+        "out[m,n] += a[m,k] * weight[k,n]",
+        extents=dict(m=6, n=32, k=4),
+        dtypes=dict(a="float32", weight="float32", out="float32"),
+    ).with_result(text)
+    mapping = amos.enumerate_mappings(op, FMA, commute=True)[0]
+    inputs = random_inputs(mapping.operator, np.random.default_rng(0))
+    inputs["weight"][1, 3] = np.nan
+    _, expected = evaluate(mapping.operator, inputs)
+    assert np.isnan(expected).sum() == (6 if text[0] == "t" else 1)
+    np.testing.assert_array_equal(amos.build(mapping)(**inputs)[1], expected)

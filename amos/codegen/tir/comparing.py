@@ -1,0 +1,68 @@
+"""Maxima and minima of floats that are NaN where either of their arguments is.
+
+TVM's are the instructions of x86, which give their second argument unless the first is better.
+Where the first is a number, that is enough.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from amos.codegen.tir.arrays import is_number
+from amos.codegen.tir.program import Program
+from amos.ir import dtype
+from amos.ir.combining import function as function_of
+
+
+def compare_with_nan(function: Any, program: Program) -> Any:
+    """A kernel's function, of which a maximum or minimum of floats is NaN if an element is."""
+    compute = program.plan.mapping.operator.compute
+    ordered = any(function_of(x).ordered for x in (compute.combiner, compute.join) if x)
+    whole = dtype(str(compute.dst.tensor.dtype)).is_integer
+    return with_nan(function) if ordered and not whole else function
+
+
+def compared(symbol: str, one: Any, other: Any) -> Any:
+    """``max`` or ``min`` of two values; of the two arguments the first is cheaper to write twice.
+
+    Args:
+        symbol: ``"max"`` or ``"min"``.
+        one, other: expressions of one dtype.
+    """
+    from tvm import tirx
+
+    better = (tirx.max if symbol == "max" else tirx.min)(one, other)
+    kind = str(one.ty.dtype)
+    if not kind.startswith(("float", "bfloat")) or isinstance(one, tirx.FloatImm):
+        return better
+    if isinstance(other, tirx.FloatImm):
+        return (tirx.max if symbol == "max" else tirx.min)(other, one)
+    return tirx.Select(is_number(one), better, one)
+
+
+def with_nan(function: Any) -> Any:
+    """A function whose comparisons treat NaN as IEEE 754 and ONNX do."""
+    import tvm_ffi
+    from tvm import tirx
+
+    def change(symbol: str) -> Any:
+        def changed(node: Any) -> Any:
+            one, other = node.a, node.b
+            if _is_load(other) and not _is_load(one):
+                one, other = other, one
+            return compared(symbol, one, other)
+
+        return changed
+
+    def unequal(node: Any) -> Any:
+        if not str(node.a.ty.dtype).startswith("float"):
+            return node
+        true, false = tirx.const(True, "bool"), tirx.const(False, "bool")
+        return tirx.Select(tirx.EQ(node.a, node.b), false, true)
+
+    kinds = [(tirx.Max, change("max")), (tirx.Min, change("min")), (tirx.NE, unequal)]
+    return function.with_body(tvm_ffi.structural_map(function.body, kinds))
+
+
+def _is_load(value: Any) -> bool:
+    return type(value).__name__ == "TensorLoad"
