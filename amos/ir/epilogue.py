@@ -22,7 +22,8 @@ The arithmetic is the same everywhere, in NumPy, in kernels and in exports, bit 
   ``relu(x)`` is ``max(x, 0)``; ``clip(x, low, high)``, or ``clamp``, is ``x`` within bounds,
   and a bound that is NaN is none; ``abs(x)`` is the greater of ``x`` and ``0 - x``;
 * ``x / y`` and ``sqrt(x)`` are those of IEEE 754; ``fma(x, y, z)`` is ``x * y + z``,
-  rounded once; ``rsqrt(x)`` is ``1 / sqrt(x)``;
+  rounded once; ``rsqrt(x)`` is ``1 / sqrt(x)``; ``times(x, high, low)`` is
+  ``fma(x, high, x * low)``, a product with the sum of two floats, such as a reciprocal;
 * ``round(x)`` is the nearest integer, ties to even, as a float;
 * ``u8(…)``, ``s8(…)``, ``s16(…)`` and ``s32(…)`` are integers: floats are rounded to
   the nearest one, ties to even, and both they and integers are clamped to exactly its

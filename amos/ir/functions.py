@@ -23,6 +23,7 @@ DEFINITIONS = (
 #: Of floats, to which integers are converted.
 OF_FLOATS = (
     "rsqrt(x) = 1 / sqrt(x)",
+    "times(x, high, low) = fma(x, high, x * low)",
     "hardsigmoid(x) = clip(x + 3, 0, 6) / 6",
     "hardswish(x) = x * hardsigmoid(x)",
     "_scaled(x, n, h) = x * _pow2(h) * _pow2(n - h)",

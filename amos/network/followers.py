@@ -10,6 +10,7 @@ import numpy as np
 
 from amos.network.anchors import Anchor
 from amos.network.graph import Constant, Node, Operand
+from amos.network.levels import inverse_of
 
 #: Signs and functions of the epilogue language by the engine's names.
 _SIGNS = {"add": "+", "subtract": "-", "multiply": "*", "divide": "/"}
@@ -31,7 +32,7 @@ _DTYPES = ("float32", "int32", *_CASTS)
 #: Their smallest and largest numbers.
 _BOUNDS = frozenset(bound for name in _CASTS for bound in (np.iinfo(name).min, np.iinfo(name).max))
 #: What constants are called by what is done with them; others are biases.
-_NAMES = {"multiply": "scale", "maximum": "low", "minimum": "high"}
+_NAMES = {"multiply": "scale", "divide": "inverse", "maximum": "low", "minimum": "high"}
 #: Signs whose sides may change places: one sum is one task, however it was written.
 _COMMUTING = ("add", "multiply")
 #: Characters of the longest epilogue: what is read twice is written twice.
@@ -89,8 +90,11 @@ def chain_behind(
 def _with_widened(
     nodes: tuple[Node, ...], widened: Mapping[int, Node], users: Mapping[int, tuple[Node, ...]]
 ) -> tuple[Node, ...]:
-    """The nodes of a chain and, before its last one, those of others that only it reads."""
-    inside = {node.number for node in nodes}
+    """The nodes of a chain and, before its last one, those of others that only it reads.
+
+    The anchor reads floats as they are: what it multiplies is not widened in the epilogue.
+    """
+    inside = {node.number for node in nodes[1:]}
     before: list[Node] = []
     for node in sorted(widened.values(), key=lambda node: -node.number):
         if {user.number for user in users[node.number]} <= inside:
@@ -178,6 +182,8 @@ class _Writer:
                 left, right = right, left
             if name in _PAIRS:
                 return f"{_PAIRS[name]}({left}, {right})"
+            if name == "divide" and (quotient := self.quotient(left, node)) is not None:
+                return quotient
             return f"({left} {_SIGNS[name]} {right})"
         first = self.operand(node.operands[0], node) if node.operands else None
         if first is None:
@@ -187,6 +193,17 @@ class _Writer:
         if name in _FUNCTIONS:
             return f"{_FUNCTIONS[name]}({first})"
         return None
+
+    def quotient(self, text: str, node: Node) -> str | None:
+        """The text of a division by a scale, if its rounded results need none."""
+        divisor = node.operands[1]
+        if self.node.dtype != "int32" or not isinstance(divisor, Constant):
+            return None
+        inverse = inverse_of(divisor.array)
+        if inverse is None:
+            return None
+        names = [self.read(Constant(part, (), "float32"), node) for part in inverse]
+        return f"times({text}, {', '.join(map(str, names))})"
 
     def cast(self, node: Node, text: str) -> str | None:
         """The text of a conversion of values of the chain; ``None`` where it could lose some."""

@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
 
 from amos.network.graph import Constant, Node, Operand
+from amos.validate.epilogue import fma
 
+#: Scales whose inverses, in two parts, are normal numbers, and the results that are compared.
+_SCALES, _RESULTS = (2.0**-60, 2.0**60), 512
+#: Floats next to a tie that are tried: a quotient is off by one of them at most.
+_NEXT = np.arange(-8, 9)
 #: dtypes that quantized activations have.
 BYTES = ("uint8", "int8")
 
@@ -79,3 +85,27 @@ def constant_floats(operand: Operand) -> np.ndarray | None:
     if levels is None or not isinstance(levels.integers, Constant):
         return None
     return levels.values()
+
+
+def inverse_of(scale: np.ndarray) -> tuple[np.ndarray, np.ndarray] | None:
+    """Two floats whose sum times a number rounds to the integer that the quotient rounds to.
+
+    A product and a fused one take two instructions, a division the time of ten (Brisebarre,
+    Muller and Raina, IEEE TC 2004). Results can differ only next to ties, and all numbers there
+    are tried, as far as bytes reach; ``None`` if one differs, or the scale is no single one.
+    """
+    if scale.size != 1 or scale.dtype != np.float32:
+        return None
+    return _inverse(scale.reshape(()).item())
+
+
+@cache
+def _inverse(value: float) -> tuple[np.ndarray, np.ndarray] | None:
+    if not _SCALES[0] < value < _SCALES[1]:
+        return None
+    scale, high = np.float32(value), np.float32(1 / value)
+    low = np.float32(1 / value - float(high))
+    ties = ((np.arange(_RESULTS) + 0.5) * value).astype(np.float32)
+    near = (ties.view(np.int32)[:, None] + _NEXT.astype(np.int32)).view(np.float32)
+    exact = np.rint(fma(near, high, near * low)) == np.rint(near / scale)
+    return (np.asarray(high), np.asarray(low)) if exact.all() else None

@@ -1,4 +1,4 @@
-"""Integer arithmetic where a network quantizes, element for element what onnxruntime computes.
+"""Integer arithmetic where a network quantizes, element for element what ONNX defines.
 
 A quantized model says it with pairs: DequantizeLinear, a float operator, QuantizeLinear.
 Here they become the integer operations that they stand for, as operators of the engine, so
@@ -7,16 +7,16 @@ that groups are made of them as of any others:
 * a product of integers is summed in ``int32``. With zero points, ``sum((x - z) * w)`` is
   ``sum(x * w) - z * sum(w)``; the second term is a constant for each channel and becomes part
   of the bias, where the image is padded with ``z``;
-* what follows is one multiplication, by ``scale_x * scale_w / scale_y`` in float32, rounded
-  to nearest even and clamped to the result's range, as onnxruntime does;
-* a sum of two quantized tensors multiplies each by its scale over the result's;
+* what follows is a multiplication by ``scale_x * scale_w`` and a division by ``scale_y``, each
+  rounded to float32, then rounding to nearest even, and a clamp to the result's range;
+* a sum of two quantized tensors multiplies each by its scale, and is divided by the result's;
 * what only moves or compares elements works on the integers, and what is joined is quantized
   part by part;
 * what is computed of one quantized tensor, element by element, is looked up in a table.
 
-A QuantizeLinear that follows something else divides by the scale, as its definition says.
-A model run node by node in floats differs by a quantum where a value lies on the border
-between two: float32 rounds its sums, integers do not.
+So each step rounds as ONNX states it, node by node, and ties come out as there. onnxruntime
+folds the scales into one factor instead. A model run node by node in floats differs by a quantum
+where its sums of products are rounded; sums of integers are not.
 """
 
 from __future__ import annotations
@@ -167,11 +167,8 @@ def _requantized(
     def make(writer: Writer) -> Any:
         from tvm import relax
 
-        factor = (product.scale / levels.scale).astype(np.float32)
-        value = _times(writer, sums(writer, product), product.shaped(factor))
-        if product.rest is not None:
-            rest = (product.rest / levels.scale).astype(np.float32)
-            value = writer.emit(relax.op.add(value, const(product.shaped(rest))))
+        value = _scaled(writer, product)
+        value = writer.emit(relax.op.divide(value, const(levels.shaped(levels.scale))))
         if summed:
             return _rounded_floats(writer, value, levels, node.dtype, relu)
         return _rounded(writer, value, levels, node.dtype, relu)
@@ -197,16 +194,18 @@ def _only_summed(graph: Graph, node: Node, levels: Levels) -> bool:
 def _float_product(product: IntegerProduct, dtype: str) -> Rewrite:
     """A product of integers whose result stays a float, of some dtype."""
 
-    def make(writer: Writer) -> Any:
-        from tvm import relax
+    return lambda writer: _converted(writer, _scaled(writer, product), dtype)
 
-        factor = product.shaped(product.scale.astype(np.float32))
-        value = _times(writer, sums(writer, product), factor)
-        if product.rest is not None:
-            value = writer.emit(relax.op.add(value, const(product.shaped(product.rest))))
-        return _converted(writer, value, dtype)
 
-    return make
+def _scaled(writer: Writer, product: IntegerProduct) -> Any:
+    """A product as floats, with all of its bias."""
+    from tvm import relax
+
+    factor = product.shaped(product.scale.astype(np.float32))
+    value = _times(writer, sums(writer, product), factor)
+    if product.rest is None:
+        return value
+    return writer.emit(relax.op.add(value, const(product.shaped(product.rest))))
 
 
 @dataclass(frozen=True, eq=False)
@@ -228,18 +227,19 @@ def _term(operand: Operand) -> _Term | None:
 
 
 def _sum(terms: list[_Term], node: Node, levels: Levels, relu: bool) -> Rewrite:
-    """A sum of tensors in units of the result's scale."""
+    """A sum of tensors, in units of the result's scale."""
 
     def value(writer: Writer, term: _Term) -> Any:
         if term.levels is None:
             assert term.floats is not None
-            return const((term.floats / levels.scale).astype(np.float32))
-        return _units(writer, term.levels, (term.levels.scale / levels.scale).reshape(()))
+            return const(term.floats)
+        return _units(writer, term.levels, term.levels.scale.reshape(()))
 
     def make(writer: Writer) -> Any:
         from tvm import relax
 
         total = writer.emit(relax.op.add(*(value(writer, term) for term in terms)))
+        total = writer.emit(relax.op.divide(total, const(levels.scale.reshape(()))))
         return _rounded(writer, total, levels, node.dtype, relu)
 
     return make

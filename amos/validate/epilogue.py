@@ -167,7 +167,7 @@ class _InNumPy:
         return np.minimum(np.rint(above.astype(np.float64)), high).astype(np.int32)
 
 
-def _fma(a: Any, b: Any, c: Any) -> Any:
+def fma(a: Any, b: Any, c: Any) -> Any:
     """``a * b + c``, rounded once.
 
     A double holds the product exactly, and the sum but for its end. If that is not zero,
@@ -200,6 +200,6 @@ _OPERATIONS: Mapping[str, Callable[..., Any]] = {
     "shift": np.right_shift,
     "round": np.rint,
     "sqrt": np.sqrt,
-    "fma": _fma,
+    "fma": fma,
     "_pow2": _power_of_two,
 }
