@@ -3,8 +3,9 @@
 PyTorch hands over a graph whose parameters are inputs like any others. Those that belong to the
 module become constants, so that weights are packed ahead; when one of them was changed, the graph
 is compiled again. PyTorch does not count what is changed through ``.data``. Each combination of
-shapes is compiled when it first occurs, and its first results are compared with PyTorch's. What
-is not taken runs eagerly, with a warning that says why.
+shapes is compiled when it first occurs, and its results are compared with PyTorch's, of that call
+and of random inputs (:mod:`amos.network.torch_samples`). What is not taken runs eagerly, with a
+warning that says why.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -19,8 +21,9 @@ import numpy as np
 from amos.errors import AmosError, NetworkError, shown
 from amos.measure.reference import compared
 from amos.network.compilation import compile_network
-from amos.network.model import CompiledNetwork, allowed
+from amos.network.model import CompiledNetwork, allowed, rounds
 from amos.network.network import load_network
+from amos.network.torch_samples import drawn
 from amos.network.tuning import tune
 
 #: Combinations of shapes that are kept compiled; more run eagerly.
@@ -100,7 +103,7 @@ class _Compiled:
         import torch
 
         own = [value for value, mine in zip(values, self.own, strict=True) if mine]
-        versions = tuple((value.data_ptr(), value._version) for value in own)
+        versions = tuple((value.data_ptr(), _version(value)) for value in own)
         if versions != self.versions:
             self.models, self.versions = {}, versions
         given = [value for value, mine in zip(values, self.own, strict=True) if not mine]
@@ -147,14 +150,36 @@ class _Compiled:
             assert self.options.records is not None
             tune(network, trials=self.options.trials, records=self.options.records)
         model = compile_network(network, records=self.options.records, verify=False)
-        for ours, theirs in zip(model.outputs_of(_arrays_of(inputs)), expected, strict=True):
-            narrow = theirs.dtype == torch.bfloat16
-            _compare(ours, (theirs.float() if narrow else theirs).numpy(), str(theirs.dtype))
         kinds = tuple(theirs.dtype for theirs in expected)
         for port, kind in zip(model.network.outputs, kinds, strict=True):
-            if kind == torch.float64 and port.dtype != "float64":
-                raise NetworkError(f"its result would be of {port.dtype}, PyTorch's is of float64")
+            if port.dtype != (name := str(kind).removeprefix("torch.")):
+                raise NetworkError(f"its result would be of {port.dtype}, PyTorch's is of {name}")
+        self.compare(model, values, inputs, expected)
         return _Model(model, kinds)
+
+    def compare(
+        self, model: CompiledNetwork, values: Sequence[Any], inputs: list[Any], expected: Any
+    ) -> None:
+        """Hold results against PyTorch's: those of a call, and of random inputs.
+
+        Raises:
+            NetworkError: one is another, or PyTorch's own are random.
+        """
+        import torch
+
+        def evaluate(tensors: Sequence[Any]) -> Any:
+            changed = dict(zip(map(id, inputs), tensors, strict=True))
+            return self.graph(*(changed.get(id(value), value) for value in values))
+
+        rounded = rounds(model.network)
+        with torch.no_grad(), torch.random.fork_rng(devices=()):
+            for tensors, results in chain([(inputs, expected)], drawn(inputs, evaluate)):
+                if not all(map(_equal, results, evaluate(tensors))):
+                    raise NetworkError("its results are random")
+                for ours, theirs in zip(
+                    model.outputs_of(_arrays_of(tensors)), results, strict=True
+                ):
+                    _compare(ours, theirs, rounded)
 
     def frozen(self, values: Sequence[Any]) -> Any:
         """The graph with its own tensors, and all numbers, as constants."""
@@ -185,16 +210,31 @@ def _arrays_of(tensors: Iterable[Any]) -> list[Any]:
     return [tensor.detach().contiguous() for tensor in tensors]
 
 
-def _compare(ours: np.ndarray, theirs: np.ndarray, kind: str) -> None:
-    """Hold a result against PyTorch's, which has a dtype.
+def _version(tensor: Any) -> int:
+    """How often a tensor was changed; of those made under ``inference_mode`` nothing counts that."""
+    return 0 if tensor.is_inference() else int(tensor._version)
+
+
+def _equal(first: Any, second: Any) -> bool:
+    """Whether two results of PyTorch are the same, no numbers too."""
+    import torch
+
+    return bool(torch.allclose(first, second, equal_nan=True))
+
+
+def _compare(ours: np.ndarray, theirs: Any, rounded: bool) -> None:
+    """Hold a result against PyTorch's.
 
     Raises:
         NetworkError: it is another one.
     """
-    if ours.shape != theirs.shape:
-        raise NetworkError(f"its result has shape {ours.shape}, PyTorch's {theirs.shape}")
-    difference, strange = compared(ours, theirs)
-    most = allowed(kind.removeprefix("torch."), theirs)
+    import torch
+
+    values = (theirs.float() if theirs.dtype == torch.bfloat16 else theirs).numpy()
+    if ours.shape != values.shape:
+        raise NetworkError(f"its result has shape {ours.shape}, PyTorch's {values.shape}")
+    difference, strange = compared(ours, values)
+    most = allowed(str(theirs.dtype).removeprefix("torch."), values, rounded)
     if strange or not difference <= most:
         raise NetworkError(
             f"its result differs from PyTorch's by {difference:g}, {most:g} is allowed"

@@ -55,7 +55,9 @@ class Check:
     @property
     def excess(self) -> float:
         """The difference over what is allowed."""
-        return self.difference / self.allowed if self.difference else 0.0
+        if not self.difference:
+            return 0.0
+        return self.difference / self.allowed if self.allowed else np.inf
 
     def __str__(self) -> str:
         return (
@@ -285,22 +287,45 @@ def check_outputs(
     network: Network, reference: str, got: Sequence[np.ndarray], expected: Sequence[np.ndarray]
 ) -> Check:
     """Results of a network held against others of the same inputs, the worst of them."""
-    worst = Check(network.name, reference, 0.0, 0.0)
+    worst, rounded = Check(network.name, reference, 0.0, 0.0), rounds(network)
     for one, other, port in zip(got, expected, network.outputs, strict=True):
         apart, strange = compared(one, other) if one.size == other.size else (np.inf, 0)
+        same = one.dtype == other.dtype and not strange
         check = Check(
-            network.name, reference, np.inf if strange else apart, allowed(port.dtype, other)
+            network.name,
+            reference,
+            apart if same else np.inf,
+            allowed(port.dtype, other, rounded),
         )
         if check.excess >= worst.excess:
             worst = check
     return worst
 
 
-def allowed(kind: str, expected: np.ndarray) -> float:
-    """How much a result of a dtype may differ, by its own largest finite element."""
+def allowed(kind: str, expected: np.ndarray, rounded: bool) -> float:
+    """How much a result of a dtype may differ, by its own largest finite element.
+
+    Integers are exact; those that floats were rounded to may be the next.
+    """
+    if not _is_float(kind):
+        return float(rounded and kind != "bool")
     sizes = np.abs(expected.astype(np.float64))
     largest = float(sizes.max(initial=_SMALL, where=np.isfinite(sizes)))
     return RELATIVE.get(kind, EXACT) * largest
+
+
+def rounds(network: Network) -> bool:
+    """Whether it makes integers of floats."""
+    return any(
+        node.operation in ("astype", "quantize")
+        and "int" in node.dtype
+        and _is_float(node.operands[0].dtype)
+        for node in network.graph.nodes
+    )
+
+
+def _is_float(kind: str) -> bool:
+    return "float" in kind
 
 
 #: Share of the largest element that a result may differ by: sums in another order, which the

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import prod
 from typing import Any
 
 from amos.errors import NetworkError
@@ -13,6 +14,14 @@ _RESIZES = {
     "aten.upsample_nearest2d": "nearest",
     "aten.upsample_bilinear2d": "bilinear",
     "aten._upsample_bilinear2d_aa": "antialiased",
+}
+#: Averages that may divide by a number of their own, and where that stands among the arguments.
+_POOLS = ("aten.avg_pool2d", "aten.avg_pool3d")
+_DIVISOR = 6
+#: Operators that are random unless an argument, at its place or by its name, is zero.
+_RANDOM = {
+    "aten.dropout": (2, "train"),
+    "aten.scaled_dot_product_attention": (4, "dropout_p"),
 }
 #: What leaves the values of an index as they are.
 _VIEWS = ("aten.view", "aten.reshape", "aten.lift_fresh_copy", "aten.clone", "aten.unsqueeze")
@@ -27,8 +36,11 @@ def restated(program: Any) -> Any:
     graph = program.graph
     for node in list(graph.nodes):
         name = str(node.target).rpartition(".")[0] if node.op == "call_function" else ""
+        _check_random(node, name)
         if name in _SUMS:
             _multiply(graph, node, _SUMS[name])
+        elif name in _POOLS:
+            _divide(graph, node)
         elif name in _RESIZES:
             _check_resize(node, _RESIZES[name])
         elif name == "aten.index":
@@ -42,6 +54,46 @@ def restated(program: Any) -> Any:
             node.args = source, _counted(program, node, index, source.meta["val"].numel())
     program.graph_module.recompile()
     return program
+
+
+def _check_random(node: Any, name: str) -> None:
+    """Refuse what draws random numbers, which the importer overlooks.
+
+    Raises:
+        NetworkError: it does.
+    """
+    import torch
+
+    if torch.Tag.nondeterministic_seeded not in getattr(node.target, "tags", ()):
+        return
+    if name in _RANDOM:
+        place, argument = _RANDOM[name]
+        stated = node.args[place] if len(node.args) > place else node.kwargs.get(argument, 0)
+        if not stated:
+            return
+    raise NetworkError(f"{name.removeprefix('aten.')} draws random numbers")
+
+
+def _divide(graph: Any, node: Any) -> None:
+    """Write the divisor of an average, which the importer overlooks, as a product.
+
+    Raises:
+        NetworkError: windows reach beyond the padding.
+    """
+    import torch
+
+    if len(node.args) <= _DIVISOR or node.args[_DIVISOR] is None:
+        return
+    source, window, strides, padding, ceil, _, divisor = node.args
+    if ceil:
+        raise NetworkError("avg_pool: divisor_override with ceil_mode is not supported")
+    node.args = source, window, strides, padding, False, True
+    with graph.inserting_after(node):
+        sizes = window * (node.meta["val"].ndim - 2) if len(window) == 1 else window
+        factor = prod(sizes) / divisor
+        product = graph.call_function(torch.ops.aten.mul.Tensor, (node, factor))
+    product.meta = dict(node.meta)
+    node.replace_all_uses_with(product, delete_user_cb=lambda user: user is not product)
 
 
 def _multiply(graph: Any, node: Any, place: int) -> None:

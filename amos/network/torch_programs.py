@@ -9,6 +9,7 @@ import numpy as np
 
 from amos.codegen.scheduled import last_line
 from amos.errors import NetworkError, shown
+from amos.network.torch_dtypes import converters, promoted
 
 
 def exported(model: Any, inputs: Sequence[Any] | None) -> Any:
@@ -112,8 +113,14 @@ def from_program(program: Any) -> Any:
             raise NetworkError(f"input {spec.arg.name!r}: expected a tensor, got {value}")
     try:
         return from_exported_program(
-            program, keep_params_as_input=False, unwrap_unit_return_tuple=True
+            promoted(program.run_decompositions()),
+            keep_params_as_input=False,
+            unwrap_unit_return_tuple=True,
+            custom_convert_map=converters(),
+            run_ep_decomposition=False,
         )
+    except NetworkError:
+        raise
     except Exception as error:  # what TVM refuses, it refuses with many types
         raise NetworkError(f"TVM cannot import the program: {last_line(error)}") from error
 
