@@ -114,7 +114,9 @@ class Cga(Search):
         names = [name for name in keys if having[name]]
         del names[int(self.rng.integers(len(names)))]
         mapping = (
-            pair[int(self.rng.integers(2))].mapping if MAPPING in names else self.any_mapping()
+            pair[int(self.rng.integers(2))].mapping
+            if MAPPING in names
+            else self.problem.draw_mapping(self.rng)
         )
         space = self.problem.space(mapping)
         constraints = []

@@ -39,6 +39,7 @@ class Exploration(Shown):
         prediction: the model's account of the best trial.
         replayed: how many trials were taken from the record of an earlier run.
         intrinsics: what became of every instruction that was asked for, fastest first.
+        generations: the rows of :attr:`logbook`.
     """
 
     operator: Operator
@@ -53,6 +54,7 @@ class Exploration(Shown):
     prediction: Prediction | None = field(default=None, compare=False)
     replayed: int = field(default=0, compare=False)
     intrinsics: tuple[Contender, ...] = ()
+    generations: tuple[dict[str, Any], ...] = field(default=(), compare=False)
 
     @property
     def best(self) -> Trial:
@@ -170,6 +172,20 @@ class Exploration(Shown):
                 for trial in self.trials
             ]
         )
+
+    @property
+    def logbook(self) -> pd.DataFrame:
+        """How the scores of a population went down: one row a generation of the method ``ga``.
+
+        The search asks the model for many generations between two batches of measurements:
+        ``trials`` says how many there were before. ``evaluations`` are scores of this generation;
+        ``mappings``, ``min``, ``median`` and ``max`` are of the population after it, in seconds by
+        the model as it was corrected by then. Other methods leave it empty.
+        """
+        import pandas as pd
+
+        columns = ("generation", "trials", "evaluations", "mappings", "min", "median", "max")
+        return pd.DataFrame(list(self.generations), columns=["intrinsic", *columns])
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON; seconds, and 10^12 operations per second."""

@@ -1,4 +1,4 @@
-"""Genetic search over mapping and schedule together (AMOS, section 5.3).
+"""Genetic search over mapping and schedule together (AMOS, section 5.3), with DEAP.
 
 Every mapping is in the first population. Parents win tournaments; offspring take
 variables from both, change one or two, and now and then move to another mapping.
@@ -8,16 +8,21 @@ mapping and register tile may fill the population, which keeps it diverse.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from statistics import median
+from types import MappingProxyType
+from typing import Any, ClassVar
 
 import numpy as np
+from deap import tools
 
-from amos.explore.method import Search, defaults, niche
+from amos.explore.individual import Individual, Survivors
+from amos.explore.method import Key, Search
 from amos.explore.objective import Problem
+from amos.explore.toolbox import build_toolbox
 from amos.plan import Candidate
 
 _POPULATION = 32
-_TOURNAMENT = 3
 #: Probability that an offspring has two parents, and share of offspring drawn by chance.
 _MATE, _EPSILON = 0.6, 0.05
 #: Candidates of one mapping and register tile that may survive together.
@@ -25,43 +30,93 @@ _NICHE = 3
 
 
 class GeneticSearch(Search):
-    """The search method ``ga``."""
+    """The search method ``ga``.
 
-    def __init__(self, problem: Problem, rng: np.random.Generator) -> None:
+    Attributes:
+        toolbox: ``individual``, ``mate``, ``mutate`` and ``select``.
+        survivors: the hall of fame, from which parents are selected.
+        statistics: of the scores of the survivors.
+        logbook: one record a generation, which is what one batch of scores makes of it.
+    """
+
+    has_operators: ClassVar[bool] = True
+
+    def __init__(
+        self,
+        problem: Problem,
+        rng: np.random.Generator,
+        operators: Mapping[str, Callable[..., Any]] = MappingProxyType({}),
+    ) -> None:
         super().__init__(problem, rng)
-        self._first = self.seeds(max(_POPULATION, len(problem.mappings)))
+        self.toolbox = build_toolbox(problem, rng, operators)
+        self.survivors = Survivors(_POPULATION, _NICHE)
+        self.statistics = tools.Statistics(lambda individual: individual.seconds)
+        for name, function in (("min", min), ("median", median), ("max", max)):
+            self.statistics.register(name, function)
+        self.logbook = tools.Logbook()
+        self._scored: list[Individual] = []
+        self._bred: dict[Key, Individual] = {}
+        self._begun = False
 
     def propose(self, count: int) -> Iterator[Candidate]:
         """The first population, then offspring of the survivors."""
-        yield from self._first
-        survivors = self.uncrowded(_POPULATION, lambda candidate: {niche(candidate): _NICHE})
+        if not self._begun:
+            self._begun = True
+            for mapping in self.turns(max(_POPULATION, len(self.problem.mappings))):
+                yield self._candidate(self.toolbox.individual(mapping))
         while True:
-            if not survivors or self.rng.random() < _EPSILON:
+            if not len(self.survivors) or self.rng.random() < _EPSILON:
                 yield self.random()
             else:
-                yield self._offspring(survivors)
+                yield self._candidate(self._offspring())
 
-    def _offspring(self, survivors: list[tuple[Candidate, float]]) -> Candidate:
-        child = self._winner(survivors)
-        if self.rng.random() < _MATE:
-            child = self._mated(child, self._winner(survivors))
-        return self.mutant(child)
+    def random(self) -> Candidate:
+        """A mapping, then a feasible schedule of it, both by chance."""
+        return self._candidate(self.toolbox.individual(self.problem.draw_mapping(self.rng)))
 
-    def _winner(self, survivors: list[tuple[Candidate, float]]) -> Candidate:
-        """The best of a few by chance."""
-        entered = self.rng.integers(len(survivors), size=_TOURNAMENT)
-        winner: tuple[Candidate, float] = min(
-            (survivors[n] for n in entered), key=lambda entry: entry[1]
+    def tell(self, results: Sequence[tuple[Candidate, float]]) -> None:
+        """Let the fittest survive, and record the generation."""
+        super().tell(results)
+        told = [self._individual(candidate, seconds) for candidate, seconds in results]
+        self._bred.clear()
+        self._scored += told
+        self.survivors.update(told)
+        self.logbook.record(
+            generation=len(self.logbook),
+            trials=len(self.problem.trials),
+            evaluations=len(told),
+            mappings=len({individual.space.mapping.name for individual in self.survivors}),
+            **(self.statistics.compile(self.survivors) if len(self.survivors) else {}),
         )
-        return winner[0]
 
-    def _mated(self, a: Candidate, b: Candidate) -> Candidate:
-        """Each variable from one of the parents, on the mapping of the first, repaired."""
-        space = self.problem.space(a.mapping)
-        left, right = a.schedule.as_dict(), b.schedule.as_dict()
-        mixed = {
-            name: (left if name not in right or self.rng.integers(2) else right).get(name)
-            for name in space.variables
-        }
-        wanted = {name: value for name, value in mixed.items() if value is not None}
-        return Candidate(a.mapping, space.repair(defaults(space) | wanted, self.rng))
+    def rescore(self, scores: Callable[[Sequence[Candidate]], np.ndarray]) -> None:
+        """Score everything that was told anew, and choose the survivors again."""
+        super().rescore(scores)
+        for individual, (_, seconds) in zip(self._scored, self.results, strict=True):
+            individual.fitness.values = (seconds,)
+        self.survivors.clear()
+        self.survivors.update(self._scored)
+
+    def _offspring(self) -> Individual:
+        child = self._parent()
+        if self.rng.random() < _MATE:
+            child = self.toolbox.mate(child, self._parent())[0]
+        child = self.toolbox.mutate(child)[0]
+        del child.fitness.values
+        return child
+
+    def _parent(self) -> Individual:
+        return self.toolbox.clone(self.toolbox.select(list(self.survivors), 1)[0])
+
+    def _candidate(self, individual: Individual) -> Candidate:
+        """What stands for an individual until it is told the score."""
+        candidate = individual.candidate
+        self._bred[candidate.key] = individual
+        return candidate
+
+    def _individual(self, candidate: Candidate, seconds: float) -> Individual:
+        individual = self._bred.get(candidate.key)
+        if individual is None:
+            individual = Individual.of(self.problem.space(candidate.mapping), candidate)
+        individual.fitness.values = (seconds,)
+        return individual

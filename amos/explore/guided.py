@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 
 import numpy as np
 
@@ -40,7 +40,7 @@ class Guided:
     Args:
         problem: knows the model, its correction, and what was measured.
         rng: the only source of chance.
-        method: the search method.
+        method: makes the search method.
         epsilon: share of each batch that is drawn by chance, 0 to 1.
         retain: share of the mappings that the rest of a batch comes from; see
             :mod:`amos.explore.retention`.
@@ -54,7 +54,7 @@ class Guided:
         self,
         problem: Problem,
         rng: np.random.Generator,
-        method: type[Search],
+        method: Callable[[Problem, np.random.Generator], Search],
         epsilon: float = EPSILON,
         retain: float = 1.0,
     ) -> None:

@@ -11,14 +11,13 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
 from amos.explore.objective import Problem
 from amos.mapping import Mapping as LoopMapping
-from amos.plan import Candidate, Schedule, Value
-from amos.schedule import ScheduleSpace
+from amos.plan import Candidate, Schedule
 from amos.schedule.sampler import every
 
 Key = tuple[str, Schedule]
@@ -42,14 +41,18 @@ class Search:
         results: candidates with their scores, in the order they were told.
         wasted: proposals so far that were infeasible, and so never handed out.
         inner: scores of the model that one batch of measurements is worth.
+        logbook: what each generation came to; empty for a method without generations.
     """
 
     inner: ClassVar[int] = 512
+    #: Whether it breeds with operators that may be exchanged.
+    has_operators: ClassVar[bool] = False
 
     def __init__(self, problem: Problem, rng: np.random.Generator) -> None:
         self.problem, self.rng = problem, rng
         self.results: list[tuple[Candidate, float]] = []
         self.wasted = 0
+        self.logbook: list[dict[str, Any]] = []
         self._seen: set[Key] = set()
         self._rest: Iterator[Candidate] | None = None
 
@@ -82,21 +85,12 @@ class Search:
 
     def random(self) -> Candidate:
         """A mapping, then a feasible schedule of it, both by chance."""
-        return self.problem.sample(self.any_mapping(), self.rng)
-
-    def any_mapping(self) -> LoopMapping:
-        """A mapping by chance."""
-        mappings = self.problem.mappings
-        return mappings[int(self.rng.integers(len(mappings)))]
-
-    def moves(self) -> bool:
-        """Whether a child goes to another mapping: now and then, if there are several."""
-        return len(self.problem.mappings) > 1 and self.rng.random() < _REMAP
+        return self.problem.sample(self.problem.draw_mapping(self.rng), self.rng)
 
     def mutant(self, candidate: Candidate) -> Candidate:
         """One or two variables changed, or the mapping and what that makes necessary."""
-        if self.moves():
-            mapping = self.any_mapping()
+        if goes_elsewhere(self.problem, self.rng):
+            mapping = self.problem.draw_mapping(self.rng)
             space = self.problem.space(mapping)
             return Candidate(mapping, space.repair(candidate.schedule.as_dict(), self.rng))
         space = self.problem.space(candidate.mapping)
@@ -104,10 +98,15 @@ class Search:
 
     def seeds(self, count: int) -> Iterator[Candidate]:
         """Every mapping in turn, in random order, each with a schedule by chance."""
+        for mapping in self.turns(count):
+            yield self.problem.sample(mapping, self.rng)
+
+    def turns(self, count: int) -> Iterator[LoopMapping]:
+        """Every mapping in turn, in random order."""
         mappings = self.problem.mappings
-        turns = self.rng.permutation(len(mappings))
+        order = self.rng.permutation(len(mappings))
         for number in range(count):
-            yield self.problem.sample(mappings[turns[number % len(turns)]], self.rng)
+            yield mappings[order[number % len(order)]]
 
     def leaders(self, count: int) -> list[tuple[Candidate, float]]:
         """The best candidates told so far, best first; failures are left out."""
@@ -150,17 +149,17 @@ class Search:
         return fresh
 
 
+def goes_elsewhere(problem: Problem, rng: np.random.Generator) -> bool:
+    """Whether a child goes to another mapping: now and then, if there are several."""
+    return len(problem.mappings) > 1 and rng.random() < _REMAP
+
+
 def everything(problem: Problem) -> Iterator[Candidate]:
     """Every feasible candidate, one mapping after the other."""
     for mapping in problem.mappings:
         space = problem.space(mapping)
         for positions in every(space.csp, 10**9) or ():
             yield Candidate(mapping, space.schedule(positions))
-
-
-def defaults(space: ScheduleSpace) -> dict[str, Value]:
-    """Values of the variables that a schedule may leave out."""
-    return {v.name: v.default for v in space.csp.tunables if v.default is not None}
 
 
 def niche(candidate: Candidate) -> Hashable:

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from importlib import import_module
 
-from amos.errors import UnknownNameError
+import numpy as np
+
+from amos.errors import ExploreError, UnknownNameError
 from amos.explore.method import Search
+from amos.explore.objective import Problem
+from amos.explore.options import SearchOptions
 
 #: Name → module of this room, and class.
 METHODS: dict[str, str] = {
@@ -33,3 +39,20 @@ def method(name: str) -> type[Search]:
     module, _, kind = METHODS[name].partition(".")
     chosen: type[Search] = getattr(import_module(f"amos.explore.{module}"), kind)
     return chosen
+
+
+def search_of(
+    name: str, options: SearchOptions
+) -> Callable[[Problem, np.random.Generator], Search]:
+    """What makes a search by a method with the options that are the method's own.
+
+    Raises:
+        UnknownNameError: there is no such method.
+        ExploreError: the method has no operators to exchange.
+    """
+    kind = method(name)
+    if not options.toolbox:
+        return kind
+    if not kind.has_operators:
+        raise ExploreError(f"toolbox: expected the method 'ga', which has operators, got {name!r}")
+    return partial(kind, operators=options.toolbox)

@@ -103,6 +103,10 @@ class Problem:
         done = [trial for trial in self.trials if math.isfinite(trial.seconds)]
         return sorted(done, key=lambda trial: trial.seconds)[:count]
 
+    def draw_mapping(self, rng: np.random.Generator) -> LoopMapping:
+        """A mapping by chance."""
+        return self.mappings[int(rng.integers(len(self.mappings)))]
+
     def sample(self, mapping: LoopMapping, rng: np.random.Generator) -> Candidate:
         """A random feasible schedule for a mapping."""
         return Candidate(mapping, self.space(mapping).sample(rng))

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
 
 from amos.errors import ExploreError, UnknownNameError, shown
 from amos.explore.guided import EPSILON
@@ -14,6 +17,8 @@ from amos.measure.runner import DEFAULT_TIMEOUT
 from amos.plan import Value
 from amos.schedule import Tiling
 
+#: Operators of the method ``ga`` that a user may exchange.
+OPERATORS = ("mate", "mutate", "select")
 _IMPLEMENTATIONS = ("native", "generic")
 
 
@@ -32,9 +37,38 @@ class SearchOptions:
         retain: share of the mappings that is searched on, apart from what is drawn by
             chance; see :mod:`amos.explore.retention`.
         time_limit: seconds after which no other candidate is begun.
+        toolbox: functions that replace ``mate``, ``mutate`` or ``select`` of the method ``ga``, by
+            name or as a DEAP toolbox. They take and return individuals as DEAP's operators do; an
+            individual is a list with the position of each variable's value in its domain
+            (:class:`amos.explore.individual.Individual`). The solver makes feasible what they
+            return. A parameter ``rng`` gets the search's random generator, ``problem`` what is
+            searched; an operator without ``rng`` may draw from :mod:`random`, which is seeded
+            for the call.
 
     Raises:
-        ExploreError: a number is not of the right kind.
+        ExploreError: a number is not of the right kind, or an operator is no function.
+        UnknownNameError: no operator has this name.
+
+    A mutation of one variable, with parents that DEAP itself selects:
+
+    >>> import amos
+    >>> from functools import partial
+    >>> from deap import tools
+    >>> def change_one(individual, rng):
+    ...     domains = list(individual.space.variables.values())
+    ...     chosen = int(rng.integers(len(domains)))
+    ...     individual[chosen] = int(rng.integers(len(domains[chosen])))
+    ...     return (individual,)
+    >>> operators = {"mutate": change_one, "select": partial(tools.selTournament, tournsize=4)}
+    >>> result = amos.explore(
+    ...     amos.operators.resolve("resnet18:C5"),
+    ...     "vnni_dpbusd_m16k4_u8_s8_s32",
+    ...     machine="xeon_4110",
+    ...     trials=8,
+    ...     search=amos.SearchOptions(toolbox=operators),
+    ... )
+    >>> list(result.logbook)
+    ['intrinsic', 'generation', 'trials', 'evaluations', 'mappings', 'min', 'median', 'max']
     """
 
     commute: bool = False
@@ -45,8 +79,10 @@ class SearchOptions:
     epsilon: float = EPSILON
     retain: float = 1.0
     time_limit: float | None = None
+    toolbox: Mapping[str, Callable[..., Any]] = field(default_factory=dict, hash=False)
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "toolbox", _operators(self.toolbox))
         object.__setattr__(self, "only", tuple(self.only))
         object.__setattr__(self, "fix", tuple(self.fix))
         if self.stagnation is not None:
@@ -67,6 +103,8 @@ class SearchOptions:
             kept["epsilon"] = self.epsilon
         if self.retain != 1:
             kept["retain"] = self.retain
+        if self.toolbox:
+            kept["toolbox"] = {name: _spelled(self.toolbox[name]) for name in sorted(self.toolbox)}
         return {"commute": self.commute} | kept
 
 
@@ -137,3 +175,29 @@ def check_run(trials: object, seed: object, measure: object) -> None:
 def _check_seconds(name: str, seconds: object) -> None:
     if seconds is not None and (not isinstance(seconds, int | float) or not seconds > 0):
         raise ExploreError(f"{name}: expected a positive number of seconds, got {seconds}")
+
+
+def _operators(toolbox: object) -> dict[str, Callable[..., Any]]:
+    """Operators by name, from a mapping of them or from a DEAP toolbox."""
+    if isinstance(toolbox, Mapping):
+        operators = dict(toolbox)
+    elif hasattr(toolbox, "register"):
+        # Every toolbox of DEAP has two functions from the start.
+        operators = {k: x for k, x in vars(toolbox).items() if k not in ("clone", "map")}
+    else:
+        raise ExploreError(f"toolbox: expected operators by name, got {shown(toolbox)}")
+    for name, function in operators.items():
+        if name not in OPERATORS:
+            raise UnknownNameError("operator of the method 'ga'", name, OPERATORS)
+        if not callable(function):
+            raise ExploreError(f"toolbox: {name}: expected a function, got {shown(function)}")
+    return operators
+
+
+def _spelled(function: Callable[..., Any]) -> str:
+    """A function as records name it, the same in every process."""
+    if isinstance(function, partial):
+        bound = [*map(shown, function.args), *(f"{k}={x!r}" for k, x in function.keywords.items())]
+        return f"{_spelled(function.func)}({', '.join(bound)})"
+    kind = function if hasattr(function, "__qualname__") else type(function)
+    return f"{kind.__module__}.{kind.__qualname__}"

@@ -11,7 +11,7 @@ from amos.errors import ExploreError, UnknownNameError
 from amos.explore.contenders import chosen_intrinsics
 from amos.explore.contest import Contest
 from amos.explore.exploration import Exploration
-from amos.explore.methods import method as find_method
+from amos.explore.methods import search_of
 from amos.explore.objective import Problem
 from amos.explore.options import MeasureOptions, SearchOptions, check_run
 from amos.explore.progress import Progress, Watch, slow
@@ -82,7 +82,7 @@ def explore(
         MeasureError: there is nothing to measure with, or less memory than checking takes.
     """
     check_run(trials, seed, measure)
-    _check(method, rule)
+    _check(method, rule, search)
     alone = _alone(intrinsic, machine, measure)
     if alone is None:
         search = replace(search, commute=True)
@@ -110,8 +110,8 @@ def explore(
     return shared.result(contest, last)
 
 
-def _check(method: str, rule: str) -> None:
-    find_method(method)
+def _check(method: str, rule: str, search: SearchOptions) -> None:
+    search_of(method, search)
     if rule not in RULES:
         raise UnknownNameError("rule", rule, RULES)
 

@@ -20,7 +20,7 @@ from amos.explore.contenders import (
 from amos.explore.contest import Contest, Entry
 from amos.explore.exploration import Exploration
 from amos.explore.guided import Guided
-from amos.explore.methods import method as find_method
+from amos.explore.methods import search_of
 from amos.explore.objective import Problem
 from amos.explore.options import MeasureOptions, SearchOptions
 from amos.explore.run_log import RunLog
@@ -133,7 +133,7 @@ class Setting:
         problem = Problem(mappings, target, fixes=self.search.fix, tiling=self.search.tiling)
         rng = np.random.default_rng(self.seed)
         options, measure = self.search, self.measure
-        searching = find_method(self.method)
+        searching = search_of(self.method, options)
         guided = Guided(problem, rng, searching, options.epsilon, options.retain)
         return Session(problem, guided, workers, log, measure.implementation, measure.flush)
 
@@ -175,6 +175,11 @@ class Setting:
             trials=tuple(contest.trials),
             replayed=sum(entry.session.replayed for entry in contest.entries),
             intrinsics=contest.contenders,
+            generations=tuple(
+                {"intrinsic": entry.contender.intrinsic.name} | generation
+                for entry in contest.entries
+                for generation in entry.session.search.search.logbook
+            ),
         )
         if result.expected(result.best) is None:
             return result

@@ -26,7 +26,7 @@ def descend(csp: CSP, rng: np.random.Generator) -> dict[str, int] | None:
 
 def decode(
     csp: CSP,
-    wanted: Mapping[str, int],
+    wanted: Mapping[str, float],
     rng: np.random.Generator,
     order: Sequence[str] | None = None,
 ) -> dict[str, int] | None:
@@ -34,7 +34,7 @@ def decode(
 
     Args:
         csp: the problem.
-        wanted: position for each tunable; others are drawn.
+        wanted: position for each tunable, in its domain or not; others are drawn.
         rng: decides the order of the variables if none is given.
         order: every tunable, the one that is decided first before the others.
     """

@@ -149,8 +149,11 @@ class ScheduleSpace(Shown):
         Raises:
             ScheduleError: there is none; the message names the constraints in conflict.
         """
+        return self.schedule(self._draw_positions(rng))
+
+    def _draw_positions(self, rng: np.random.Generator) -> dict[str, int]:
         if drawn := solver.sample(self.csp, 1, rng):
-            return self.schedule(drawn[0])
+            return drawn[0]
         raise ScheduleError(f"{self.mapping.name}: {solver.conflict(solver.explain(self.csp))}")
 
     def draw(
@@ -175,20 +178,23 @@ class ScheduleSpace(Shown):
 
     def mutate(self, schedule: Schedule, rng: np.random.Generator) -> Schedule:
         """Change one or two variables; the result is feasible."""
+        return self.schedule(self.vary_positions(self.csp.positions(schedule.as_dict()), rng))
+
+    def vary_positions(
+        self, positions: MappingType[str, int], rng: np.random.Generator
+    ) -> dict[str, int]:
+        """Change one or two positions of a feasible assignment; the result is feasible."""
         csp = self.csp
         allowed = {name: left for name, left in csp.allowed.items() if len(left) > 1}
         names = list(allowed)
-        if not names:
-            return schedule
-        start = csp.positions(schedule.as_dict())
-        for _ in range(_ATTEMPTS):
-            positions = dict(start)
+        for _ in range(_ATTEMPTS if names else 0):
+            varied = dict(positions)
             for _ in range(int(rng.integers(1, 3))):
                 name = names[int(rng.integers(len(names)))]
-                positions[name] = allowed[name][int(rng.integers(len(allowed[name])))]
-            if csp.possible({n: (at,) for n, at in positions.items()}):
-                return self.schedule(positions)
-        return schedule
+                varied[name] = allowed[name][int(rng.integers(len(allowed[name])))]
+            if csp.possible({n: (at,) for n, at in varied.items()}):
+                return varied
+        return dict(positions)
 
     def repair(self, values: MappingType[str, Value], rng: np.random.Generator) -> Schedule:
         """The feasible schedule nearest to a wish; what is unknown is left out of it.
@@ -201,8 +207,18 @@ class ScheduleSpace(Shown):
             for name, domain in self.variables.items()
             if values.get(name) in domain
         }
+        return self.schedule(self.repair_positions(wanted, rng))
+
+    def repair_positions(
+        self, wanted: MappingType[str, float], rng: np.random.Generator
+    ) -> dict[str, int]:
+        """The feasible assignment nearest to a wish, in positions; others are drawn.
+
+        Raises:
+            ScheduleError: the space is infeasible.
+        """
         positions = decode(self.csp, wanted, rng)
-        return self.schedule(positions) if positions is not None else self.sample(rng)
+        return positions if positions is not None else self._draw_positions(rng)
 
     def schedule(self, positions: MappingType[str, int]) -> Schedule:
         """The schedule of an assignment; values that are a variable's default are left out."""

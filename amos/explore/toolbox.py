@@ -1,0 +1,185 @@
+"""The operators of the genetic search, registered in a DEAP toolbox.
+
+Operators may break constraints. DEAP's way to handle constraints are decorators; the one here
+has the solver repair what an operator returns.
+"""
+
+from __future__ import annotations
+
+import inspect
+import random
+from collections.abc import Callable, Mapping, Sequence
+from functools import wraps
+from operator import attrgetter
+from typing import Any
+
+import numpy as np
+from deap import base
+
+from amos.errors import ExploreError, shown
+from amos.explore.individual import Individual, positions_of
+from amos.explore.method import goes_elsewhere
+from amos.explore.objective import Problem
+from amos.mapping import Mapping as LoopMapping
+
+Function = Callable[..., Any]
+_TOURNAMENT = 3
+
+
+def build_toolbox(
+    problem: Problem, rng: np.random.Generator, exchanged: Mapping[str, Function]
+) -> base.Toolbox:
+    """A toolbox with the operators of the search, or those that take their places.
+
+    Args:
+        problem: what is searched.
+        rng: the only source of chance.
+        exchanged: operators by name; see :class:`amos.SearchOptions`.
+    """
+    toolbox = base.Toolbox()
+    toolbox.register("clone", Individual.clone)
+    toolbox.register("individual", draw_individual, problem=problem, rng=rng)
+    for name, function in {"mate": mate, "mutate": mutate, "select": select}.items():
+        chosen = exchanged.get(name, function)
+        supplied = {"problem": problem, "rng": rng}
+        wanted = _parameters(chosen)
+        toolbox.register(name, chosen, **{key: x for key, x in supplied.items() if key in wanted})
+        if "rng" not in wanted:
+            toolbox.decorate(name, seed_global(rng))
+    if "mate" in exchanged:
+        toolbox.decorate("mate", align)
+    toolbox.decorate("mate", repair("mate", rng))
+    toolbox.decorate("mutate", repair("mutate", rng))
+    toolbox.decorate("select", check("select"))
+    return toolbox
+
+
+def draw_individual(
+    mapping: LoopMapping, *, problem: Problem, rng: np.random.Generator
+) -> Individual:
+    """A feasible individual of a mapping by chance."""
+    return Individual.of(problem.space(mapping), problem.sample(mapping, rng))
+
+
+def mate(
+    first: Individual, second: Individual, *, rng: np.random.Generator
+) -> tuple[Individual, Individual]:
+    """A child on the mapping of the first parent, and the second one as it is.
+
+    For each value that the second one's schedule is written with, a coin decides between both.
+    """
+    values, space = second.values, first.space
+    wanted = positions_of(space, values)
+    child = Individual(
+        space,
+        [
+            wanted[n] if name in values and not rng.integers(2) else first[n]
+            for n, name in enumerate(space.variables)
+        ],
+    )
+    return child, second
+
+
+def mutate(
+    individual: Individual, *, problem: Problem, rng: np.random.Generator
+) -> tuple[Individual]:
+    """Change one or two variables, or the mapping and what that makes necessary."""
+    if goes_elsewhere(problem, rng):
+        individual.move(problem.space(problem.draw_mapping(rng)))
+    else:
+        individual.vary(rng)
+    return (individual,)
+
+
+def select(
+    individuals: Sequence[Individual], k: int, *, rng: np.random.Generator
+) -> list[Individual]:
+    """The winners of ``k`` tournaments."""
+    return [
+        max(
+            (individuals[n] for n in rng.integers(len(individuals), size=_TOURNAMENT)),
+            key=attrgetter("fitness"),
+        )
+        for _ in range(k)
+    ]
+
+
+def align(function: Function) -> Function:
+    """Decorate a crossover of positions: it sees the second parent on the mapping of the first.
+
+    Values that only the second parent has are gone, those that it lacks are the first one's.
+    """
+
+    @wraps(function)
+    def aligned(first: Individual, second: Individual, **keywords: Any) -> Any:
+        if second.space is not first.space:
+            second.move(first.space)
+            second[:] = [b if b is not None else a for a, b in zip(first, second, strict=True)]
+        return function(first, second, **keywords)
+
+    return aligned
+
+
+def repair(name: str, rng: np.random.Generator) -> Callable[[Function], Function]:
+    """A decorator: the solver makes feasible what an operator returns."""
+
+    def decorate(function: Function) -> Function:
+        checked = check(name)(function)
+
+        @wraps(function)
+        def repaired(*individuals: Individual, **keywords: Any) -> Any:
+            children = checked(*individuals, **keywords)
+            for child in children:
+                child.repair(rng)
+            return children
+
+        return repaired
+
+    return decorate
+
+
+def check(name: str) -> Callable[[Function], Function]:
+    """A decorator that refuses an operator which returns no individuals."""
+
+    def decorate(function: Function) -> Function:
+        @wraps(function)
+        def checked(*arguments: Any, **keywords: Any) -> Any:
+            children = function(*arguments, **keywords)
+            if (
+                not isinstance(children, Sequence)
+                or not children
+                or not all(isinstance(child, Individual) for child in children)
+            ):
+                raise ExploreError(
+                    f"toolbox: {name}: expected a tuple of individuals, got {shown(children)}"
+                )
+            return children
+
+        return checked
+
+    return decorate
+
+
+def seed_global(rng: np.random.Generator) -> Callable[[Function], Function]:
+    """A decorator for operators that draw from :mod:`random`, as DEAP's own do."""
+
+    def decorate(function: Function) -> Function:
+        @wraps(function)
+        def seeded(*arguments: Any, **keywords: Any) -> Any:
+            state = random.getstate()
+            random.seed(int(rng.integers(2**63)))
+            try:
+                return function(*arguments, **keywords)
+            finally:
+                random.setstate(state)
+
+        return seeded
+
+    return decorate
+
+
+def _parameters(function: Function) -> frozenset[str]:
+    try:
+        return frozenset(inspect.signature(function).parameters)
+    except ValueError:  # written in C
+        return frozenset()
