@@ -125,11 +125,12 @@ class Individual(list[float | None]):
             ExploreError: there is not one number, or ``None``, for each variable.
         """
         if self._feasible is not None and tuple(self) == self._feasible:
+            self[:] = self._feasible  # 1.0 is 1 as well, but no position
             return
         names = list(self._space.variables)
         if len(self) != len(names) or not all(x is None or isinstance(x, Real) for x in self):
             raise ExploreError(
-                f"an individual of mapping {self._space.mapping.name}: expected {len(names)} "
+                f"toolbox: an individual of mapping {self._space.mapping.name}: expected {len(names)} "
                 f"positions, one a variable, got {list(self)}"
             )
         wanted = {name: at for name, at in zip(names, self, strict=True) if at is not None}
