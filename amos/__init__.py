@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from amos.network import compile, load_network, tune
     from amos.plan import Candidate, CpuSchedule, GpuSchedule, Schedule, StreamSchedule
     from amos.plan.planning import plan
-    from amos.records import Record
+    from amos.records import Record, Records
     from amos.runtime import build
     from amos.validate import check_matching, fold_zero_point, fusable, fuse
 
@@ -39,6 +39,7 @@ __all__ = [
     "MeasureOptions",
     "Operator",
     "Record",
+    "Records",
     "Schedule",
     "SearchOptions",
     "StreamSchedule",
@@ -79,7 +80,7 @@ _HOMES = {
         "amos.mapping": ["enumerate_mappings", "simulate"],
         "amos.network": ["compile", "load_network", "tune"],
         "amos.plan": ["Candidate", "CpuSchedule", "GpuSchedule", "Schedule", "StreamSchedule"],
-        "amos.records": ["Record"],
+        "amos.records": ["Record", "Records"],
         "amos.runtime": ["build"],
         "amos.validate": ["check_matching", "fold_zero_point", "fusable", "fuse"],
     }.items()

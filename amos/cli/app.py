@@ -19,6 +19,7 @@ from amos.cli import (
     cuda,
     explore,
     export,
+    fig5,
     fuse,
     intrinsics,
     machines,
@@ -59,6 +60,7 @@ app.command("serve")(serve.serve_command)
 app.command("operators")(operators.operators_command)
 app.add_typer(intrinsics.app, name="intrinsics")
 app.add_typer(machines.app, name="machines")
+reproduce.app.command("fig5")(fig5.fig5_command)
 reproduce.app.command("cuda")(cuda.cuda_command)
 reproduce.app.command("table2")(cuda.table2_command)
 reproduce.app.command("fig7")(networks.fig7_command)

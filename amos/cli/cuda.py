@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from amos.cli.gpu_records import benchmark_pieces, write_lines
-from amos.cli.options import AsJson
-from amos.cli.output import counting, print_json, print_line, print_table
+from amos.cli.options import AsJson, Csv
+from amos.cli.output import counting, print_json, print_line, print_table, write_rows
 
 if TYPE_CHECKING:
     from amos.export.check import GpuRow
@@ -30,6 +30,7 @@ def cuda_command(
         list[str] | None, typer.Option("--arch", metavar="NAME", help="Only this; repeat.")
     ] = None,
     workers: Annotated[int, typer.Option(min=1, help="Processes.")] = 2,
+    csv: Csv = None,
     as_json: AsJson = False,
 ) -> None:
     """Each operator of Table 6 as a CUDA kernel: compiled, inspected, run on the host."""
@@ -37,6 +38,7 @@ def cuda_command(
 
     jobs = cuda_jobs(operator or (), (), arch or ())
     rows = cuda(jobs, workers=workers, progress=None if as_json else _tell)
+    write_rows(rows, csv)
     if as_json:
         print_json(rows)
         return
@@ -72,11 +74,12 @@ def _tell(row: CudaRow) -> None:
     print_line(f"{row.operator} {row.dtype} {row.arch}: {row.problem or _word(row)}")
 
 
-def table2_command(as_json: AsJson = False) -> None:
+def table2_command(csv: Csv = None, as_json: AsJson = False) -> None:
     """How many operators of five networks map to Tensor Cores, beside the paper's counts."""
     from amos.reproduce.table2 import table2
 
     rows = table2()
+    write_rows(rows, csv)
     if as_json:
         print_json(rows)
         return

@@ -11,7 +11,7 @@ import typer
 import amos
 from amos.cli import options
 from amos.cli.output import milliseconds as ms
-from amos.cli.output import notes_of_an_interrupt, print_json, print_line, print_table
+from amos.cli.output import notes_of_an_interrupt, print_json, print_line, print_table, write_rows
 from amos.errors import NetworkError
 
 if TYPE_CHECKING:
@@ -147,6 +147,7 @@ def fig7_command(
     results: Annotated[
         Path, typer.Argument(metavar="FILE", help="Written by make bench-networks.")
     ] = Path("benchmarks/results/networks.json"),
+    csv: options.Csv = None,
     as_json: options.AsJson = False,
 ) -> None:
     """Networks of the benchmark beside PyTorch and others, and what the paper says."""
@@ -154,6 +155,7 @@ def fig7_command(
 
     rows = fig7(results)
     rows += means(rows)
+    write_rows(rows, csv)
     if as_json:
         print_json([asdict(row) for row in rows])
         return

@@ -122,6 +122,9 @@ Commute = Annotated[
     bool, typer.Option("--commute", help="Also try the sources in other orders where allowed.")
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON and nothing else.")]
+Csv = Annotated[
+    Path | None, typer.Option("--csv", metavar="FILE", help="Also write the rows to a file.")
+]
 Limit = Annotated[int | None, typer.Option(min=0, metavar="N", help="List at most N rows.")]
 Fix = Annotated[
     list[str] | None,

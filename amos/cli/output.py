@@ -11,12 +11,14 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, is_dataclass
 from numbers import Real
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import typer
 
 from amos._progress import ProgressLine, clock, time_left
 from amos.cli.tables import table_lines, wide, wrapped
+from amos.errors import AmosError
 
 if TYPE_CHECKING:
     from amos.records import Measurement
@@ -38,6 +40,25 @@ def percent(share: float | None) -> str | None:
 def print_json(value: object) -> None:
     """Print one JSON document; dataclasses become objects, NumPy scalars numbers."""
     typer.echo(json.dumps(value, indent=2, default=_plain))
+
+
+def write_rows(rows: Iterable[object], path: Path | None) -> None:
+    """Write dataclasses or dictionaries as a CSV file, if there is one to write.
+
+    What a field holds by name has columns of its own, ``counts.paper``; a list is one text.
+
+    Raises:
+        AmosError: the file cannot be written.
+    """
+    if path is None:
+        return
+    import pandas as pd
+
+    frame = pd.json_normalize(json.loads(json.dumps(list(rows), default=_plain)))
+    try:
+        frame.to_csv(path, index=False)
+    except OSError as error:
+        raise AmosError(f"--csv {str(path)!r}: {error.strerror or error}") from error
 
 
 def print_line(text: str = "") -> None:

@@ -317,7 +317,7 @@ def _print(records: list[Record], as_json: bool) -> None:
     print_table(
         ["id", "operator", "intrinsic", "mapping", "phase", "predicted us", "measured us", "whose"],
         [
-            [record.id, titles[_identity(record)], record.intrinsic, _mapping(record)]
+            [record.id, titles[_identity(record)], record.intrinsic, record.mapping_name]
             + [record.phase, _predicted(record), _measured(record), record.standing]
             for record in records
         ],
@@ -369,13 +369,6 @@ def _operator(record: Record) -> str:
         return short_name(operator_from(record.canonical))
     except RecordError:  # checked only when a kernel is built of it
         return record.operator.partition("  with ")[0]
-
-
-def _mapping(record: Record) -> str:
-    from amos.validate.naming import matching_name
-
-    iterations = {name for name, _ in record.canonical.get("iterations", ())}
-    return matching_name(record.mapping.values(), record.sources, iterations)
 
 
 def _measured(record: Record) -> object:

@@ -6,16 +6,14 @@ import math
 import statistics
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-import amos
-from amos.cli.options import AsJson, Rule
-from amos.cli.output import counting, percent, print_json, print_line, print_table
+from amos.cli.options import AsJson, Csv, Rule
+from amos.cli.output import counting, percent, print_json, print_line, print_table, write_rows
 
 if TYPE_CHECKING:
-    from amos.reproduce.fig5 import Judged
     from amos.reproduce.heron_fig12 import Fig12
 
 app = typer.Typer(
@@ -24,14 +22,16 @@ app = typer.Typer(
 
 
 @app.command("table6")
-def table6_command(as_json: AsJson = False) -> None:
+def table6_command(csv: Csv = None, as_json: AsJson = False) -> None:
     """Number of mappings of each operator on Tensor Core, paper and ours."""
     from amos import reproduce
     from amos.validate import RULES
 
     rows = reproduce.table6()
+    listed = [asdict(row) | {"agrees": row.agrees} for row in rows]
+    write_rows(listed, csv)
     if as_json:
-        print_json([asdict(row) | {"agrees": row.agrees} for row in rows])
+        print_json(listed)
         return
     print_table(
         ["operator", "paper", *RULES, "", "form", "statement"],
@@ -54,13 +54,15 @@ def table6_command(as_json: AsJson = False) -> None:
 
 
 @app.command("table5")
-def table5_command(rule: Rule = "paper", as_json: AsJson = False) -> None:
+def table5_command(rule: Rule = "paper", csv: Csv = None, as_json: AsJson = False) -> None:
     """The mapping printed for each layer of ResNet-18, by its name in our space."""
     from amos import reproduce
 
     rows = reproduce.table5(rule)
+    listed = [asdict(row) | {"found": row.found} for row in rows]
+    write_rows(listed, csv)
     if as_json:
-        print_json([asdict(row) | {"found": row.found} for row in rows])
+        print_json(listed)
         return
     print_table(
         ["layer", "i1", "i2", "r1", "mapping", "index", "of"],
@@ -77,14 +79,16 @@ def table5_command(rule: Rule = "paper", as_json: AsJson = False) -> None:
 
 
 @app.command("accelerators")
-def accelerators_command(as_json: AsJson = False) -> None:
+def accelerators_command(csv: Csv = None, as_json: AsJson = False) -> None:
     """3-D convolution on AXPY, GEMV and CONV units, by definition of the unit."""
     from amos import reproduce
     from amos.validate import RULES
 
     rows = reproduce.accelerators()
+    listed = [asdict(row) | {"agrees": row.agrees} for row in rows]
+    write_rows(listed, csv)
     if as_json:
-        print_json([asdict(row) | {"agrees": row.agrees} for row in rows])
+        print_json(listed)
         return
     print_table(
         ["unit", "paper", *RULES, "", "definition", "statement"],
@@ -106,11 +110,12 @@ def accelerators_command(as_json: AsJson = False) -> None:
 
 
 @app.command("heron-table5")
-def heron_table5_command(as_json: AsJson = False) -> None:
+def heron_table5_command(csv: Csv = None, as_json: AsJson = False) -> None:
     """Variables and constraints of schedule spaces on Tensor Core, paper and ours."""
     from amos import reproduce
 
     rows = reproduce.heron_table5()
+    write_rows(rows, csv)
     if as_json:
         print_json(rows)
         return
@@ -138,12 +143,14 @@ def heron_table5_command(as_json: AsJson = False) -> None:
 @app.command("gta-fig8")
 def gta_fig8_command(
     seeds: Annotated[int, typer.Option(metavar="N", help="Replays of each network.")] = 9,
+    csv: Csv = None,
     as_json: AsJson = False,
 ) -> None:
     """How many measurements each scheduler of a network's tasks needs, on stored samples."""
     from amos import reproduce
 
     rows = reproduce.gta_fig8(seeds)
+    write_rows(rows, csv)
     if as_json:
         print_json([asdict(row) for row in rows])
         return
@@ -166,12 +173,14 @@ def vta_command(
     ] = None,
     trials: Annotated[int, typer.Option(min=1, help="Candidates of each search.")] = 24,
     drawn: Annotated[int, typer.Option(min=0, help="Candidates to judge the model by.")] = 0,
+    csv: Csv = None,
     as_json: AsJson = False,
 ) -> None:
     """ResNet-18 on the simulated VTA: the best of a search beside a plain schedule."""
     from amos.reproduce.vta import LAYERS, vta
 
     rows = list(vta(layer or LAYERS, trials=trials, drawn=drawn))
+    write_rows(rows, csv)
     if as_json:
         print_json([asdict(row) for row in rows])
         return
@@ -191,12 +200,14 @@ def vta_command(
 def gta_fig10_command(
     budget: Annotated[float, typer.Option(help="Share of the samples to measure.")] = 0.2,
     seeds: Annotated[int, typer.Option(metavar="N", help="Replays of each layer.")] = 10,
+    csv: Csv = None,
     as_json: AsJson = False,
 ) -> None:
     """What is lost when a search keeps to a share of the mappings, on stored samples."""
     from amos import reproduce
 
     rows = reproduce.gta_fig10(budget, seeds=seeds)
+    write_rows(rows, csv)
     if as_json:
         print_json([asdict(row) for row in rows])
         return
@@ -225,18 +236,19 @@ def heron_fig12_command(
     picture: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Write the curves of each operator as SVG.")
     ] = None,
+    csv: Csv = None,
     as_json: AsJson = False,
 ) -> None:
     """Search methods at equal evaluations on GEMM and C2D."""
     from amos import reproduce
+    from amos.reproduce.heron_fig12 import curves, draw
 
     methods = method or list(reproduce.HERON_METHODS)
     with counting("runs done", quiet=as_json) as tell:
         figure = reproduce.heron_fig12(machine, evaluations, seeds, methods, tell)
     if picture is not None:
-        from amos.reproduce.heron_fig12 import draw
-
         draw(figure, picture)
+    write_rows(curves(figure), csv)
     if as_json:
         print_json(figure)
         return
@@ -259,139 +271,3 @@ def _compared(figure: Fig12, operator: str, method: str) -> list[object]:
         statistics.median(best / run.best[-1] for run in runs),
         statistics.fmean(run.valid_share for run in runs),
     ]
-
-
-@app.command("fig5")
-def fig5_command(
-    measure: Annotated[
-        bool, typer.Option("--measure", help="Measure new samples on this machine first.")
-    ] = False,
-    samples: Annotated[int, typer.Option(min=10, help="Samples of a layer, with --measure.")] = 50,
-    seed: Annotated[int, typer.Option(min=0, help="Seed of the samples, with --measure.")] = 0,
-    rounds: Annotated[
-        int, typer.Option(min=1, help="How often everything is measured, with --measure.")
-    ] = 2,
-    dataset: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="Read the samples here; with --measure, keep them."),
-    ] = None,
-    fit: Annotated[
-        bool, typer.Option("--fit", help="Fit the constants anew, on ResNet-18 alone.")
-    ] = False,
-    plot: Annotated[
-        Path | None, typer.Option(metavar="FILE.html", help="Draw predicted against measured.")
-    ] = None,
-    as_json: AsJson = False,
-) -> None:
-    """How well the performance model ranks what was measured, per layer and overall."""
-    from amos.reproduce import fig5 as figure
-    from amos.reproduce.samples import load, save
-
-    if measure:
-        with counting("layers measured", quiet=as_json) as tell:
-            data = figure.measured(samples, seed, rounds, tell)
-        if dataset is not None:
-            save(data, dataset)
-    else:
-        data = figure.stored() if dataset is None else load(dataset)
-    costs = figure.fit(data, figure.FITTED_ON) if fit else None
-    if plot is not None:
-        amos.viz.write(amos.viz.accuracy(figure.predictions(data, costs)), plot)
-    result = figure.fig5(data, costs)
-    if dataset is None and not measure:
-        result["second_cpu"] = figure.second_cpu()
-    if as_json:
-        print_json(result)
-        return
-    print_line(f"{result['intrinsic']}, {result['machine']}")
-    if fit:
-        print_line(f"constants fitted on ResNet-18: {costs}")
-    for name, layers in figure.present(data).items():
-        _print_layers(_words(name), figure.judge(data, layers, costs=costs))
-    _print_summary(result)
-
-
-def _print_summary(result: dict[str, Any]) -> None:
-    _print_models(result)
-    _print_limits(result)
-    _print_terms(result["terms"])
-    paper = result["paper_reports"]
-    print_line(
-        f"AMOS reports {paper['pairwise']:.2%} pairwise and {paper['recall40']:.1%} recall of the "
-        "top 40 %, for 2-D convolutions on a Tensor Core."
-    )
-
-
-def _words(name: str) -> str:
-    return name.replace("_", " ")
-
-
-def _print_layers(title: str, judged: Judged) -> None:
-    print_table(
-        ["layer", "samples", "pairwise", "beyond noise", "recall 40 %", "best of ten"]
-        + ["trials to 5 %"],
-        [
-            [x.layer, x.samples, x.pairwise, x.beyond_noise, x.recall[40], x.best_of_ten, x.trials]
-            for x in (*judged.layers, judged.overall)
-        ],
-        title=title,
-    )
-
-
-def _print_models(result: dict[str, Any]) -> None:
-    """The refined model beside the paper's equation, on each set."""
-    judged = [
-        (model, _words(name), group[name])
-        for model, group in (("refined", result), ("paper's equation", result["paper_equation"]))
-        for name in result["paper_equation"]
-    ]
-    if other := result.get("second_cpu"):
-        judged.append(("refined", "fitted on, second CPU", other["fitted_on"]))
-        judged += [
-            (model, "held back, second CPU", one)
-            for model, one in (
-                ("refined", other),
-                ("first CPU's constants", other["first_constants"]),
-                ("paper's equation", other["paper_equation"]),
-            )
-        ]
-    shares = judged[0][2]["recall"]
-    print_table(
-        ["model", "set", "samples", "pairwise"]
-        + [f"recall {share} %" for share in shares]
-        + ["ten best hold one within 5 %"],
-        [
-            [model, name, one["samples"], one["pairwise"], *one["recall"].values()]
-            + [f"{one['top10_within_5pct']} of {len(one['layers'])}"]
-            for model, name, one in judged
-        ],
-    )
-
-
-def _print_limits(result: dict[str, Any]) -> None:
-    """What measuring again would rank right, and one ranking of all layers."""
-    for name in (name for name in ("fitted_on", "held_back", "second_cpu") if name in result):
-        if again := result[name]["repeatability"]:
-            print_line(
-                f"{_words(name)}, half of the measurements against the other half: "
-                f"pairwise {again['pairwise']:.4f}, recall of the top 40 % "
-                f"{again['recall']['40']:.4f}; two differ by {again['noise']:.1%}"
-            )
-        pooled = result[name]["pooled"]
-        print_line(
-            f"{_words(name)}, all layers in one ranking: pairwise "
-            f"{pooled['pairwise']:.4f}, recall of the top 40 % {pooled['recall40']:.4f}"
-        )
-
-
-def _print_terms(terms: dict[str, dict[str, dict[str, float]]]) -> None:
-    """What leaving a term out costs."""
-    sets = next(iter(terms.values()))
-    print_table(
-        ["without this term"]
-        + [f"{_words(name)}: {what}" for name in sets for what in ("pairwise", "recall 40 %")],
-        [
-            [term, *(round(0.0 - worth, 4) for one in by_set.values() for worth in one.values())]
-            for term, by_set in terms.items()
-        ],
-    )

@@ -130,8 +130,8 @@ class Individual(list[float | None]):
         names = list(self._space.variables)
         if len(self) != len(names) or not all(x is None or isinstance(x, Real) for x in self):
             raise ExploreError(
-                f"toolbox: an individual of mapping {self._space.mapping.name}: expected {len(names)} "
-                f"positions, one a variable, got {list(self)}"
+                f"toolbox: an individual of mapping {self._space.mapping.name}: expected "
+                f"{len(names)} positions, one a variable, got {list(self)}"
             )
         wanted = {name: at for name, at in zip(names, self, strict=True) if at is not None}
         self._settle(self._space.repair_positions(wanted, rng))

@@ -25,6 +25,7 @@ from amos.records.canonical import (
 )
 from amos.records.measurement import Measurement, Trial
 from amos.schedule import ScheduleSpace
+from amos.validate.naming import matching_name
 
 #: Values of JSON.
 Json = Mapping[str, Any]
@@ -203,6 +204,12 @@ class Record(Run):
         """Median of what was measured; predicted seconds of the model alone."""
         measured = self.measurement
         return float(self.predicted) if measured is None else measured.seconds
+
+    @property
+    def mapping_name(self) -> str:
+        """What the mapping is called; see :func:`amos.validate.naming.matching_name`."""
+        iterations = {name for name, _ in self.canonical.get("iterations", ())}
+        return matching_name(self.mapping.values(), self.sources, iterations)
 
     @property
     def standing(self) -> str:

@@ -16,12 +16,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from amos._closing import Closing
 from amos.errors import RecordError, checked_path
 from amos.machine import catalogue
 from amos.records.canonical import digest
+from amos.records.frame import frame_of
 from amos.records.record import Record, Run
 from amos.records.rows import STORED, decode, encode, read_definitions, record_of
 from amos.records.schema import (
@@ -36,6 +37,9 @@ from amos.records.schema import (
     writable,
 )
 from amos.records.version1 import migrate
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 #: What SQLite says of a file that is damaged (https://www.sqlite.org/rescode.html). Where
 #: the schema is, a table or a column seems not to exist, which is its plainest error.
@@ -148,6 +152,10 @@ class Records(Closing):
             RecordError: a record is damaged.
         """
         return self._select()
+
+    def to_frame(self) -> pd.DataFrame:
+        """One row a record, as :func:`amos.records.frame.frame_of` makes it."""
+        return frame_of(self.all())
 
     def find(self, run: str, candidate: str, phase: str, attempt: int) -> Record | None:
         """The record of one measurement, if there is one.

@@ -188,6 +188,19 @@ def _reached(run: Run, best_known: dict[str, float]) -> int | None:
     return next((n for n, seconds in enumerate(run.best, 1) if seconds <= goal), None)
 
 
+def curves(figure: Fig12) -> Iterator[dict[str, object]]:
+    """One row for each evaluation of each run, with the best seconds by then."""
+    for run in figure.runs:
+        for evaluation, seconds in enumerate(run.best, 1):
+            yield {
+                "operator": run.operator,
+                "method": run.method,
+                "seed": run.seed,
+                "evaluation": evaluation,
+                "best_seconds": seconds if math.isfinite(seconds) else None,
+            }
+
+
 def draw(figure: Fig12, picture: Path) -> None:
     """Write one picture an operator as SVG: median and quartiles of each method's runs.
 

@@ -1,0 +1,157 @@
+"""``amos reproduce fig5``: the performance model held against measured samples."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+import amos
+from amos.cli.options import AsJson, Csv
+from amos.cli.output import counting, print_json, print_line, print_table, write_rows
+
+if TYPE_CHECKING:
+    from amos.reproduce.fig5 import Judged
+
+
+def fig5_command(
+    measure: Annotated[
+        bool, typer.Option("--measure", help="Measure new samples on this machine first.")
+    ] = False,
+    samples: Annotated[int, typer.Option(min=10, help="Samples of a layer, with --measure.")] = 50,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the samples, with --measure.")] = 0,
+    rounds: Annotated[
+        int, typer.Option(min=1, help="How often everything is measured, with --measure.")
+    ] = 2,
+    dataset: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Read the samples here; with --measure, keep them."),
+    ] = None,
+    fit: Annotated[
+        bool, typer.Option("--fit", help="Fit the constants anew, on ResNet-18 alone.")
+    ] = False,
+    plot: Annotated[
+        Path | None, typer.Option(metavar="FILE.html", help="Draw predicted against measured.")
+    ] = None,
+    csv: Csv = None,
+    as_json: AsJson = False,
+) -> None:
+    """How well the performance model ranks what was measured, per layer and overall."""
+    from amos.reproduce import fig5 as figure
+    from amos.reproduce.samples import load, save
+
+    if measure:
+        with counting("layers measured", quiet=as_json) as tell:
+            data = figure.measured(samples, seed, rounds, tell)
+        if dataset is not None:
+            save(data, dataset)
+    else:
+        data = figure.stored() if dataset is None else load(dataset)
+    costs = figure.fit(data, figure.FITTED_ON) if fit else None
+    if plot is not None:
+        amos.viz.write(amos.viz.accuracy(figure.predictions(data, costs)), plot)
+    result = figure.fig5(data, costs)
+    if dataset is None and not measure:
+        result["second_cpu"] = figure.second_cpu()
+    judged = {
+        name: figure.judge(data, layers, costs=costs)
+        for name, layers in figure.present(data).items()
+    }
+    write_rows(({"set": name} | asdict(x) for name, j in judged.items() for x in j.layers), csv)
+    if as_json:
+        print_json(result)
+        return
+    print_line(f"{result['intrinsic']}, {result['machine']}")
+    if fit:
+        print_line(f"constants fitted on ResNet-18: {costs}")
+    for name, each in judged.items():
+        _print_layers(_words(name), each)
+    _print_summary(result)
+
+
+def _print_summary(result: dict[str, Any]) -> None:
+    _print_models(result)
+    _print_limits(result)
+    _print_terms(result["terms"])
+    paper = result["paper_reports"]
+    print_line(
+        f"AMOS reports {paper['pairwise']:.2%} pairwise and {paper['recall40']:.1%} recall of the "
+        "top 40 %, for 2-D convolutions on a Tensor Core."
+    )
+
+
+def _words(name: str) -> str:
+    return name.replace("_", " ")
+
+
+def _print_layers(title: str, judged: Judged) -> None:
+    print_table(
+        ["layer", "samples", "pairwise", "beyond noise", "recall 40 %", "best of ten"]
+        + ["trials to 5 %"],
+        [
+            [x.layer, x.samples, x.pairwise, x.beyond_noise, x.recall[40], x.best_of_ten, x.trials]
+            for x in (*judged.layers, judged.overall)
+        ],
+        title=title,
+    )
+
+
+def _print_models(result: dict[str, Any]) -> None:
+    """The refined model beside the paper's equation, on each set."""
+    judged = [
+        (model, _words(name), group[name])
+        for model, group in (("refined", result), ("paper's equation", result["paper_equation"]))
+        for name in result["paper_equation"]
+    ]
+    if other := result.get("second_cpu"):
+        judged.append(("refined", "fitted on, second CPU", other["fitted_on"]))
+        judged += [
+            (model, "held back, second CPU", one)
+            for model, one in (
+                ("refined", other),
+                ("first CPU's constants", other["first_constants"]),
+                ("paper's equation", other["paper_equation"]),
+            )
+        ]
+    shares = judged[0][2]["recall"]
+    print_table(
+        ["model", "set", "samples", "pairwise"]
+        + [f"recall {share} %" for share in shares]
+        + ["ten best hold one within 5 %"],
+        [
+            [model, name, one["samples"], one["pairwise"], *one["recall"].values()]
+            + [f"{one['top10_within_5pct']} of {len(one['layers'])}"]
+            for model, name, one in judged
+        ],
+    )
+
+
+def _print_limits(result: dict[str, Any]) -> None:
+    """What measuring again would rank right, and one ranking of all layers."""
+    for name in (name for name in ("fitted_on", "held_back", "second_cpu") if name in result):
+        if again := result[name]["repeatability"]:
+            print_line(
+                f"{_words(name)}, half of the measurements against the other half: "
+                f"pairwise {again['pairwise']:.4f}, recall of the top 40 % "
+                f"{again['recall']['40']:.4f}; two differ by {again['noise']:.1%}"
+            )
+        pooled = result[name]["pooled"]
+        print_line(
+            f"{_words(name)}, all layers in one ranking: pairwise "
+            f"{pooled['pairwise']:.4f}, recall of the top 40 % {pooled['recall40']:.4f}"
+        )
+
+
+def _print_terms(terms: dict[str, dict[str, dict[str, float]]]) -> None:
+    """What leaving a term out costs."""
+    sets = next(iter(terms.values()))
+    print_table(
+        ["without this term"]
+        + [f"{_words(name)}: {what}" for name in sets for what in ("pairwise", "recall 40 %")],
+        [
+            [term, *(round(0.0 - worth, 4) for one in by_set.values() for worth in one.values())]
+            for term, by_set in terms.items()
+        ],
+    )
