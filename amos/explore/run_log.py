@@ -80,13 +80,14 @@ class RunLog:
         if self._records is None:
             return []
         counts, notices = self._records.census(self.run), []
-        if count := counts["version"]:
+        if version := counts.get("version"):
             notices.append(
-                f"{count} records are of another version of {self.run.intrinsic}, not used"
+                f"{sum(version)} records are of another version of {self.run.intrinsic}, not used"
             )
-        if count := counts["machine"]:
-            notices.append(f"{count} records were made on another machine, not used")
-        if counts.keys() == {"operator"}:
-            count = counts["operator"]
-            notices.append(f"its {count} records are of other operators, kept and not used")
+        if machine := counts.get("machine"):
+            notices.append(f"{sum(machine)} records were made on another machine, not used")
+        # Who has records of several operators in a file keeps them there on purpose.
+        if counts.keys() == {"operator"} and len(counts["operator"]) == 1:
+            (count,) = counts["operator"]
+            notices.append(f"its {count} records are of another operator, kept and not used")
         return [f"record file {str(self._records.path)!r}: {notice}" for notice in notices]

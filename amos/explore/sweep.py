@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from amos.errors import (
@@ -72,9 +72,10 @@ def sweep(
 
     Args:
         unit: the instruction.
-        machine: a described one, which has its rate. A call takes as long whatever its size.
+        machine: a described one, which has its rate. A call takes as long whatever its size,
+            unless its timing is set as well.
         axes: values by path: ``extents.i1``, ``memory.inp.capacity`` by the name of an
-            operand or its buffer, ``machine.clock``, ``machine.stream.latency``,
+            operand or its buffer, ``timing.interval`` in cycles, ``machine.clock``, ``machine.stream.latency``,
             ``machine.sram`` for the capacity of a level, ``machine.DRAM.read_bandwidth``.
         operators: what is computed.
         trials: candidates of each search.
@@ -188,6 +189,9 @@ def resized(
     if any(path.startswith("extents.") for path in settings):
         for statement, described in zip(unit.memory, values["memory"], strict=True):
             described["statement"] = _whole(unit, statement).statement
+    timed = any(path.startswith("timing.") for path in settings)
+    if timed:
+        values["timing"] = _timing(unit, machine)
     places = {path: _steps(path, machine) for path in settings}
     for path, value in settings.items():
         steps = places[path]
@@ -195,6 +199,8 @@ def resized(
             _assign(there, steps[1:], value, path)
         else:
             _assign(values, steps, value, path)
+    if timed:
+        values["timing"] = [{k: x for k, x in values["timing"].items() if x is not None}]
     values["name"] = f"{unit.name}_{number}"
     sized = toml_file.read_values(values, f"intrinsic {unit.name}")[0]
     assert isinstance(sized, Intrinsic)
@@ -211,8 +217,21 @@ def resized(
         else level
         for level in moved.levels
     ]
-    peaks = {**moved.peaks, sized.name: machine.peak(unit.name)}
+    peak = machine.peak(unit.name)
+    if timed:
+        peak = catalogue.with_timings(moved, [sized]).peak(sized.name)
+    peaks = {**moved.peaks, sized.name: peak}
     return sized, replace(moved, levels=tuple(levels), peaks=peaks)
+
+
+def _timing(unit: Intrinsic, machine: Machine) -> dict[str, Any]:
+    """The rate of a unit on a machine in cycles, by its description or else the machine's."""
+    fitting = [timing for timing in unit.timing if timing.machine in (machine.name, "")]
+    if fitting:
+        return asdict(max(fitting, key=lambda timing: timing.machine))
+    peak = machine.peak(unit.name)
+    cycles = {"interval": peak.interval * machine.clock, "latency": peak.latency * machine.clock}
+    return cycles | {"source": peak.source or machine.name, "machine": machine.name}
 
 
 def _steps(path: str, machine: Machine) -> list[str]:
@@ -258,10 +277,12 @@ def _entry(values: Any, step: str, whole: str) -> Any:
 
 def _names(entry: Any) -> tuple[str, ...]:
     """What an entry of a list is called."""
+    if not isinstance(entry, dict):
+        return ()
     if "statement" in entry:
         memory = Memory.parse(entry["statement"])
         return memory.operand, memory.register_scope
-    return (entry["name"],)
+    return (entry["name"],) if "name" in entry else ()
 
 
 def _keys(values: Any) -> list[str]:

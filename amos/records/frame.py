@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
@@ -12,8 +13,13 @@ if TYPE_CHECKING:
 
 #: Fields of a record that are columns under their own names.
 _PLAIN = (
-    *("id", "created", "operator", "intrinsic", "method", "seed", "number", "phase", "attempt"),
-    *("rule", "implementation", "verified_elements", "max_difference", "failure", "message"),
+    *("id", "created", "operator", "intrinsic", "method", "seed", "phase", "attempt", "rule"),
+    *("implementation", "verified_elements", "max_difference", "failure", "message"),
+)
+#: Columns besides those of the schedule variables.
+COLUMNS = (
+    *(*_PLAIN, "machine", "mapping", "trial"),
+    *("predicted_seconds", "measured_seconds", "noise", "repeats"),
 )
 
 
@@ -26,8 +32,8 @@ def frame_of(records: Iterable[Record]) -> pd.DataFrame:
     import pandas as pd
 
     rows = [_row(record) for record in records]
-    known = dict.fromkeys(name for row in rows for name in row)
-    return pd.DataFrame(rows, columns=list(known) or list(_PLAIN))
+    variables = dict.fromkeys(name for row in rows for name in row if name not in COLUMNS)
+    return pd.DataFrame(rows, columns=[*COLUMNS, *variables])
 
 
 def _row(record: Record) -> dict[str, object]:
@@ -37,9 +43,10 @@ def _row(record: Record) -> dict[str, object]:
         **{name: getattr(record, name) for name in _PLAIN},
         "machine": record.machine.name,
         "mapping": record.mapping_name,
+        "trial": record.number,
         "predicted_seconds": record.predicted,
-        "measured_seconds": None if right is None else right.seconds,
-        "noise": None if right is None else right.noise,
+        "measured_seconds": math.nan if right is None else right.seconds,
+        "noise": math.nan if right is None else right.noise,
         "repeats": len(record.times),
         **record.schedule,
     }

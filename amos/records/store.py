@@ -11,7 +11,6 @@ import json
 import os
 import sqlite3
 import time
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -176,21 +175,23 @@ class Records(Closing):
             raise self._error(f"there is no record {number}")
         return there[0]
 
-    def census(self, run: Run) -> Counter[str]:
-        """How many records there are by what tells them from a run's first.
+    def census(self, run: Run) -> dict[str, list[int]]:
+        """How many records of each operator there are, by what tells them from a run's first.
 
-        That is ``operator`` (or another intrinsic), ``version`` of the intrinsic, ``machine``,
-        or nothing.
+        That is the ``operator``, the ``intrinsic``, its ``version``, the ``machine``, or nothing.
         """
         mine = (run.operator, run.intrinsic, run.fingerprint, run.machine_key)
         with self._errors():
             cursor = self._database.execute(
-                "SELECT CASE WHEN operator!=? OR intrinsic!=? THEN 'operator' "
+                "SELECT CASE WHEN operator!=? THEN 'operator' WHEN intrinsic!=? THEN 'intrinsic' "
                 "WHEN fingerprint!=? THEN 'version' WHEN machine_key!=? THEN 'machine' "
-                "ELSE '' END, count(*) FROM trials GROUP BY 1",
+                "ELSE '' END, count(*) FROM trials GROUP BY 1, operator",
                 mine,
             )
-            return Counter(dict(cursor.fetchall()))
+            counts: dict[str, list[int]] = {}
+            for kind, count in cursor:
+                counts.setdefault(kind, []).append(count)
+            return counts
 
     def run(self, key: str, column: Literal["description", "finished"]) -> Any:
         """How a run began or ended, as plain values; None if the file does not say."""

@@ -60,7 +60,7 @@ def test_searches_with_and_without_an_epilogue(
     assert (found["verified_elements"], found["max_difference"]) == (6 * 32, 0)
     assert main(command) == 0
     printed = capsys.readouterr()
-    assert "its 2 records are of other operators, kept and not used" in printed.err
+    assert "its 2 records are of another operator, kept and not used" in printed.err
     found = json.loads(printed.out)
     assert set(CONTRACT) <= set(found)
     assert (found["verified_elements"], found["max_difference"]) == (6 * 32, 0)

@@ -107,10 +107,24 @@ def test_other_operators_are_kept_and_said(tmp_path: Path) -> None:
     amos.explore(gemm, INTRINSIC, machine="xeon_6240", trials=3, records=path)
     _run(path, Answering(), trials=4, notify=said.append)
     assert said == [
-        f"record file {str(path)!r}: its 3 records are of other operators, kept and not used"
+        f"record file {str(path)!r}: its 3 records are of another operator, kept and not used"
     ]
     with Records(path) as records:
         assert {row.operator for row in records.all() if row.id < 4} != {str(OPERATOR)}
+
+
+def test_a_file_of_several_operators_is_no_news(tmp_path: Path) -> None:
+    """Nor are records of the operator on another instruction those of another operator."""
+    path, said = tmp_path / "tuning.db", list[str]()
+    for rows in (6, 7, 8):
+        extents = dict(i=rows, j=32, k=8)
+        gemm = amos.Operator.parse("out[i,j] += a[i,k] * weight[j,k]", extents=extents)
+        for intrinsic in (INTRINSIC, "vnni_dpbusd_m8k4_u8_s8_s32"):
+            amos.explore(
+                gemm, intrinsic, machine="xeon_6240", trials=2, records=path, notify=said.append
+            )
+    assert len(said) == 1
+    assert "its 4 records are of another operator" in said[0]
 
 
 def test_the_model_alone_is_not_recorded_twice(tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from amos.cli.app import main
 from amos.errors import BuildError, ExploreError, MachineError, UnknownNameError
 from amos.explore.sweep import Point, machine_of, resized, sweep
 from amos.intrinsics import Memory, Timing
+from amos.machine import Peak
 from amos.plan.stream_plan import StreamPlan
 from amos.schedule import ScheduleSpace
 from tests.support.streams import OPERATORS, PYNQ, VTA
@@ -112,6 +113,31 @@ def test_paths_and_values_are_checked() -> None:
         _points({"machine.stream.latencyy": [1]})
     with pytest.raises(ExploreError, match="at most 4096 points, got 5000"):
         _points({"machine.clock": range(1, 5001)})
+
+
+def test_the_rate_of_the_instruction() -> None:
+    """In cycles, also where the machine has the rate and not the description."""
+    xeon, gemm = amos.machines.get("xeon_4110"), [OPERATORS["gemm"]]
+    unit = replace(amos.intrinsics.get("vnni_dpbusd_m16k4_u8_s8_s32"), timing=())
+    xeon = replace(xeon, peaks={**xeon.peaks, unit.name: Peak(4e-9, 1e-9, "a book")})
+    for each in (unit, replace(unit, timing=(Timing(1.0, "a book", machine="xeon_4110"),))):
+        sized, there = resized(each, xeon, {"timing.interval": 8})
+        assert there.peak(sized.name).interval == pytest.approx(8 / xeon.clock)
+        assert sized.timing[0].interval == 8
+        fast, slow = sweep(each, xeon, {"timing.interval": [4, 400]}, gemm, trials=2)
+        assert fast.predicted is not None
+        assert slow.predicted is not None
+        assert slow.predicted > 10 * fast.predicted
+    (nothing,) = sweep(unit, xeon, {"timing.interval": [0]}, gemm, trials=2)
+    assert "expected cycles above zero" in nothing.reason
+
+
+@pytest.mark.parametrize(
+    "path", ["timing.intervall", "timing.x.interval", "requires.x", "machine.features.x"]
+)
+def test_lists_of_what_has_no_name(path: str) -> None:
+    with pytest.raises(UnknownNameError, match="unknown value to set"):
+        _points({path: [4]})
 
 
 def test_levels_of_the_machine_go_by_their_names() -> None:
