@@ -28,8 +28,8 @@ Settings = Annotated[
     typer.Option(
         "--set",
         metavar="PATH=VALUES",
-        help="extents.i2=8,16, memory.inp.capacity=16k,32k, machine.sram=64k,128k or "
-        "machine.stream.latency=20,50; repeat for more.",
+        help="extents.i2=8,16, memory.inp.capacity=16k,32k, timing.interval=1,2, "
+        "machine.sram=64k,128k or machine.stream.latency=20,50; repeat for more.",
     ),
 ]
 
