@@ -177,6 +177,8 @@ def _report(result: Exploration, rule: str, elapsed: float, as_json: bool) -> No
         print_checked(measured)
     if result.note:
         print_line(f"note       {result.note}")
+    if result.disturbance:
+        print_line(f"disturbed  {result.disturbance}")
     _explain(result)
 
 

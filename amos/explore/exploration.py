@@ -21,6 +21,9 @@ from amos.records import Trial
 if TYPE_CHECKING:
     import pandas as pd
 
+#: Times are suspect if so many trials, and all of them, took this many times what was predicted.
+_SEVERAL, _FAR = 4, 4.0
+
 
 @dataclass(frozen=True)
 class Exploration(Shown):
@@ -40,6 +43,7 @@ class Exploration(Shown):
         replayed: how many trials were taken from the record of an earlier run.
         intrinsics: what became of every instruction that was asked for, fastest first.
         generations: the rows of :attr:`logbook`.
+        load: processes that wanted a core of this machine, when the run began; 0 if unknown.
     """
 
     operator: Operator
@@ -55,6 +59,7 @@ class Exploration(Shown):
     replayed: int = field(default=0, compare=False)
     intrinsics: tuple[Contender, ...] = ()
     generations: tuple[dict[str, Any], ...] = field(default=(), compare=False)
+    load: float = field(default=0.0, compare=False)
 
     @property
     def best(self) -> Trial:
@@ -138,6 +143,28 @@ class Exploration(Shown):
         why = self.emulated
         return f"compiled through the intrinsic's generic implementation: {why}" if why else ""
 
+    @property
+    def disturbance(self) -> str:
+        """Why times of this machine are not to be trusted, or nothing.
+
+        Others used the cores when the run began, or every candidate took far longer than the
+        model predicts.
+        """
+        best = self.best.measurement
+        if best is None or not best.times or self.machine.name != "host":
+            return ""
+        least, cores = f"least time {best.least_seconds * 1e3:.4f} ms", self.machine.cores
+        if self.load > cores:
+            return f"others used the cores when the run began (load {self.load:.1f}); {least}"
+        right = (trial for trial in self.trials if math.isfinite(trial.seconds))
+        ratios = [trial.seconds / expected for trial in right if (expected := self.expected(trial))]
+        if len(ratios) >= _SEVERAL and min(ratios) > _FAR:
+            return (
+                f"all candidates took at least {min(ratios):.0f} times as long as predicted: "
+                f"others may use the cores; {least}"
+            )
+        return ""
+
     def expected(self, trial: Trial) -> float | None:
         """Seconds that the model predicted for a trial.
 
@@ -219,12 +246,14 @@ class Exploration(Shown):
             "replayed": self.replayed,
             "intrinsics": [each.to_dict() for each in self.intrinsics],
             "noise": measured.noise if measured else None,
+            "least_seconds": measured.least_seconds if measured else None,
+            "disturbance": self.disturbance,
         }
 
     def __str__(self) -> str:
         best = self.best
         said = [f"{best.mapping}  {best.schedule}  {best.seconds * 1e3:.4g} ms"]
-        said += [self.note] if self.note else []
+        said += [text for text in (self.note, self.disturbance) if text]
         if len(self.intrinsics) > 1:
             compared = [each for each in self.intrinsics if each.compared]
             width = max(len(each.intrinsic.name) for each in compared)

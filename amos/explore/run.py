@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -20,7 +21,7 @@ from amos.explore.setting import Setting, chosen_mappings, described
 from amos.intrinsics import Intrinsic
 from amos.ir import Operator
 from amos.machine import Machine, catalogue
-from amos.measure.executor import Executor, open_executor
+from amos.measure.executor import Executor, LocalExecutor, open_executor
 from amos.measure.gpu_executor import gpu_executor
 from amos.measure.simulator import SimulatorExecutor
 from amos.records.store import Records
@@ -88,6 +89,7 @@ def explore(
         search = replace(search, commute=True)
     else:
         chosen_mappings(operator, alone, rule, search)
+    load = os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0
     watch = Watch(trials, search.time_limit, progress, records)
     say = watch.aside(notify)
     with watch.line, contextlib.ExitStack() as stack:
@@ -107,7 +109,8 @@ def explore(
         last = _search(contest, trials, search, watch)
         if shared.store is not None:
             shared.store.check_place()
-    return shared.result(contest, last)
+    here = load if isinstance(workers, LocalExecutor) else 0.0
+    return replace(shared.result(contest, last), load=here)
 
 
 def _check(method: str, rule: str, search: SearchOptions) -> None:

@@ -59,6 +59,11 @@ class Measurement:
         return statistics.median(steady(self.times)) if self.times else float("inf")
 
     @property
+    def least_seconds(self) -> float:
+        """The least time of one run: what others that use the cores disturb least."""
+        return min(self.times, default=float("inf"))
+
+    @property
     def noise(self) -> float:
         """Standard error of :attr:`seconds`, as a share of it; 0 if there is but one repeat."""
         return noise_of(self.times)

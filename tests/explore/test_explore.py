@@ -256,6 +256,34 @@ CONTRACT = [
 ]
 
 
+def test_times_of_a_busy_machine_say_so() -> None:
+    """Others use the cores, or every candidate is far slower than predicted."""
+    result = _model(trials=4)
+    assert result.disturbance == ""
+
+    def timed(factor: float, load: float = 0.0, count: int = 4) -> Exploration:
+        trials = tuple(
+            replace(t, measurement=Measurement((t.predicted * factor, t.predicted * factor * 1.5)))
+            for t in result.trials[:count]
+        )
+        return replace(
+            result, trials=trials, machine=replace(result.machine, name="host"), load=load
+        )
+
+    quiet = timed(1.2, load=result.machine.cores)
+    assert quiet.disturbance == ""
+    busy = timed(1.2, load=result.machine.cores + 1.0)
+    least = busy.best.measurement.least_seconds  # type: ignore[union-attr]
+    assert least == pytest.approx(busy.best.seconds / 1.25)
+    assert f"(load {result.machine.cores + 1.0:.1f})" in busy.disturbance
+    assert f"least time {least * 1e3:.4f} ms" in busy.disturbance
+    assert busy.disturbance in str(busy)
+    assert busy.to_dict()["least_seconds"] == least
+    assert "took at least 25 times as long as predicted" in timed(20.0).disturbance
+    # Of few candidates the model may be wrong.
+    assert timed(20.0, count=2).disturbance == ""
+
+
 def test_the_contract_of_the_dictionary() -> None:
     found = json.loads(json.dumps(_model(trials=2).to_dict(), allow_nan=False))
     assert set(CONTRACT) <= set(found)
