@@ -7,6 +7,7 @@ spaces, ``explain`` names the constraints in conflict.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
 COUNTED = 200_000
 _SECONDS = 10.0
 _LARGEST = 2**40
+#: Saturated values below this multiply within 64 bits, and so do sums of their products.
+_SATURATED = 2**28
 #: Conflicts of up to this size are looked for one by one.
 _SMALL = 2
 #: Draws of an assignment that is already known before a space counts as used up.
@@ -155,7 +158,15 @@ def solve(
 
 
 class _Model:
-    """The problem as CP-SAT takes it."""
+    """The problem as CP-SAT takes it, whose integers have 64 bits.
+
+    Where a value may pass ``_LARGEST``, as the number of tiles of many loops does, whatever is
+    computed saturates above all that it is compared with, so that each limit is met or broken as
+    before: values are never negative, and sums and products of saturated values are saturated.
+
+    Raises:
+        ScheduleError: a limit is too large for that.
+    """
 
     def __init__(self, csp: CSP) -> None:
         from ortools.sat.python import cp_model
@@ -165,8 +176,10 @@ class _Model:
         self.values: dict[str, Any] = {}
         self.positions: dict[str, Any] = {}
         low, high = csp.bounds({v.name: tuple(range(len(v.domain))) for v in csp.tunables})
-        if (most := max(map(abs, high), default=1)) > _LARGEST:
-            raise ScheduleError(f"a value may reach {most}, which is beyond the solver")
+        self._ceiling = _ceiling(csp, low, high) if max(high, default=1) > _LARGEST else None
+        if self._ceiling is not None:
+            low, high = ([min(value, self._ceiling) for value in end] for end in (low, high))
+        self._high = dict(zip(csp.names, high, strict=False))
         for number, (name, variable) in enumerate(csp.variables.items()):
             if not variable.domain:
                 # Constraints loosened one by one may ask for any value in the bounds.
@@ -192,17 +205,20 @@ class _Model:
 
         value = self.values
         if isinstance(constraint, Prod):
-            factors = [value[part] for part in constraint.parts]
-            factors += [1] * (2 - len(factors))
-            self.problem.add_multiplication_equality(value[constraint.target], factors)
+            self._multiply(constraint)
             return
         if isinstance(constraint, Select):
-            choices = [value[c] if isinstance(c, str) else c for c in constraint.choices]
+            choices = [
+                value[c] if isinstance(c, str) else self._saturated(c) for c in constraint.choices
+            ]
             at = self.positions[constraint.index]
             self.problem.add_element(at, choices, value[constraint.target])
             return
         if isinstance(constraint, Sum):
             total = sum(value[part] for part in constraint.parts)
+            if self._ceiling is not None:
+                self.problem.add_min_equality(value[constraint.target], [total, self._ceiling])
+                return
             added = self.problem.add(value[constraint.target] == total)
         elif isinstance(constraint, Le):
             added = self.problem.add(value[constraint.left] <= value[constraint.right])
@@ -214,6 +230,55 @@ class _Model:
             added = self.problem.add(value[constraint.left] == value[constraint.right])
         if switch is not None:
             added.only_enforce_if(switch)
+
+    def _multiply(self, constraint: Prod) -> None:
+        """Make the target the product, which saturates behind each factor."""
+        target, factors = self.values[constraint.target], list(constraint.parts)
+        if self._ceiling is None or len(factors) < 2:
+            terms = [self.values[name] for name in factors]
+            terms += [1] * (2 - len(factors))
+            self.problem.add_multiplication_equality(target, terms)
+            return
+        first, *others = factors
+        product, most = self.values[first], self._high[first]
+        for number, name in enumerate(others, 1):
+            most *= self._high[name]
+            exact = self.problem.new_int_var(0, most, "")
+            self.problem.add_multiplication_equality(exact, [product, self.values[name]])
+            most = self._saturated(most)
+            is_last = number == len(others)
+            product = target if is_last else self.problem.new_int_var(0, most, "")
+            self.problem.add_min_equality(product, [exact, self._ceiling])
+
+    def _saturated(self, value: int) -> int:
+        return value if self._ceiling is None else min(value, self._ceiling)
+
+
+def _ceiling(csp: CSP, low: list[int], high: list[int]) -> int:
+    """One more than the largest value that anything is compared with.
+
+    Raises:
+        ScheduleError: it is too large, or values may be negative.
+    """
+    number = {name: n for n, name in enumerate(csp.names)}
+    compared = {c.right for c in csp.constraints if isinstance(c, Le)}
+    compared |= {name for name, variable in csp.variables.items() if variable.domain}
+    # What is defined twice is compared with itself.
+    defined = Counter(c.names[0] for c in csp.constraints if not isinstance(c, Le | In))
+    compared |= {name for name, count in defined.items() if count > 1}
+    most = {name: high[number[name]] for name in sorted(compared)}
+    for c in csp.constraints:
+        if isinstance(c, In) and (codes := csp.variables[c.variable].coded(c.values)):
+            most[c.variable] = max(most.get(c.variable, 0), *codes)
+    name = max(most, key=lambda each: most[each])
+    if most[name] >= _SATURATED or min(low) < 0:
+        least = min(csp.names, key=lambda each: low[number[each]])
+        name, value = (least, low[number[least]]) if min(low) < 0 else (name, most[name])
+        raise ScheduleError(
+            f"schedule variable {name!r}: expected 0 to {_SATURATED - 1:,}, as others reach "
+            f"{max(high):,}, got {value:,}; smaller extents have schedules"
+        )
+    return most[name] + 1
 
 
 def _run(problem: cp_model.CpModel, seed: int) -> tuple[str, cp_model.CpSolver]:
@@ -233,4 +298,4 @@ def _run(problem: cp_model.CpModel, seed: int) -> tuple[str, cp_model.CpSolver]:
         return "FEASIBLE", solver
     if status == cp_model.INFEASIBLE:
         return "INFEASIBLE", solver
-    raise ScheduleError(f"the constraint solver gave up: {solver.status_name()}")
+    raise ScheduleError(f"the constraint solver gave up: {solver.status_name(status)}")

@@ -91,7 +91,12 @@ TOYS = [
 
 
 @pytest.mark.parametrize("csp", TOYS)
-def test_all_ways_agree_on_small_problems(csp: CSP) -> None:
+@pytest.mark.parametrize("largest", [2**40, 1])
+def test_all_ways_agree_on_small_problems(
+    csp: CSP, largest: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where values saturate, as those of large problems do."""
+    monkeypatch.setattr(solver, "_LARGEST", largest)
     expected = _brute(csp)
     assert every(csp, 10_000) == expected
     assert solver.count(csp) == len(expected)
@@ -173,7 +178,11 @@ CONFLICTS = [
 
 
 @pytest.mark.parametrize("csp", CONFLICTS)
-def test_a_conflict_of_any_size_is_the_smallest(csp: CSP) -> None:
+@pytest.mark.parametrize("largest", [2**40, 1])
+def test_a_conflict_of_any_size_is_the_smallest(
+    csp: CSP, largest: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(solver, "_LARGEST", largest)
     core = solver.explain(csp)
     assert core
     assert len(core) == _smallest(csp)
