@@ -200,15 +200,19 @@ def _print_report(report: Report) -> None:
     print_table(
         ["task", "count", "mappings", "instruction", "ms each", "share", "bound by"],
         [
-            [row.operator, row.count, row.mappings, row.method or "engine", ms(row.seconds)]
-            + [f"{row.share:.1%}" if row.seconds else "", row.bound or row.reason]
+            [row.operator, row.count, row.mappings, row.method or report.elsewhere, ms(row.seconds)]
+            + [f"{row.share:.1%}" if row.share else "", row.bound or row.reason]
             for row in report.tasks
         ],
         title=f"{report.network} on {report.machine}",
     )
     print_table(
-        ["stays with the engine", "count", "ms in all", "because"],
+        [
+            "stays with the engine" if report.has_engine else "not computed",
+            "count",
+            "ms in all",
+            "because",
+        ],
         [[row.operation, row.count, ms(row.seconds), row.reason] for row in report.engine],
     )
-    said = "" if report.complete else ", without what no model speaks of"
-    print_line(f"predicted  {report.seconds * 1e3:.4g} ms{said}")
+    print_line(f"predicted  {report.summary}")

@@ -8,7 +8,14 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from amos.errors import AmosError, ExploreError, MappingError, ScheduleError, UnknownNameError
+from amos.errors import (
+    AmosError,
+    BuildError,
+    ExploreError,
+    MappingError,
+    ScheduleError,
+    UnknownNameError,
+)
 from amos.explore.options import SearchOptions
 from amos.explore.sampled import best_sampled
 from amos.intrinsics import Intrinsic, is_native, names
@@ -17,6 +24,7 @@ from amos.ir import Operator
 from amos.machine import Machine, catalogue
 from amos.machine.cpu import cpu
 from amos.mapping import Mapping, MappingSpace, enumerate_mappings
+from amos.measure.simulator import check_operator
 from amos.schedule import spaces_of
 
 #: Cycles between calls of an instruction of which nothing is known.
@@ -168,7 +176,8 @@ def contenders(
         if (first := seen.setdefault(alike, unit.name)) != unit.name:
             refused.append(replace(each, reason=f"computes what {first} does"))
         elif slower > _HOPELESS:
-            reason = f"its calls alone take {slower:.1f} times the fewest"
+            fastest = fitting[0].intrinsic.name
+            reason = f"its calls alone take {slower:.1f} times as long as those of {fastest}"
             refused.append(replace(each, reason=reason))
         else:
             taking.append(each)
@@ -228,6 +237,11 @@ def predicted(
     """
     if each.intrinsic.name not in machine.peaks:
         return replace(each, reason=f"machine {machine.name!r} has no rate for it")
+    if machine.stream is not None:
+        try:
+            check_operator(operator, each.intrinsic, machine)
+        except BuildError as error:
+            return replace(each, reason=str(error))
     rng = np.random.default_rng(0)
     space = enumerate_mappings(operator, each.intrinsic, rule, search.commute)
     mappings = _fewest_calls(searched(space, search.only))

@@ -193,6 +193,7 @@ class Chooser:
         """
         every = self._contenders(operator)
         taking = [each for each in every if not each.reason]
+        refused = [each for each in every if each.reason]
         target = self.target([each.intrinsic for each in taking])
         best, least = None, math.inf
         for each in taking:
@@ -204,8 +205,10 @@ class Chooser:
                     break
             if look.predicted < least:
                 best, least = look, look.predicted
+            elif look.reason:
+                refused.append(look)
         if best is None:
-            why = "; ".join(reasons([each for each in every if each.reason])[:2])
+            why = "; ".join(reasons(refused)[:2])
             raise MappingError(f"no instruction can be used: {why or 'no schedule fits'}")
         return best
 

@@ -43,7 +43,7 @@ class TaskRow:
             used.
         seconds: predicted, of one occurrence; ``None`` where it stays with the engine.
         bound: what limits it.
-        share: of the predicted time of the whole.
+        share: of the predicted time of the whole; 0 while the whole has none.
         reason: why it stays with the engine, if it does.
         measured: seconds of one occurrence by the records; ``None`` where none was used.
         winograd: whether it is computed by Winograd's tiles (:mod:`amos.operators.winograd`);
@@ -76,8 +76,8 @@ class EngineRow:
     Attributes:
         operation: the engine's name.
         count: how often it occurs.
-        seconds: of all of them, as long as moving their data takes; ``None`` where the engine
-            also multiplies and adds, of which no model speaks.
+        seconds: of all of them, as long as moving their data takes; ``None`` without a
+            prediction: for products, and on machines without an engine.
         reason: why they are no groups.
     """
 
@@ -96,24 +96,48 @@ class Report(Shown):
         machine: name of the machine.
         tasks: a row for each, the longest first.
         engine: what stays with the engine.
+        has_engine: whether the machine runs one; units that streams drive do not.
     """
 
     network: str
     machine: str
     tasks: tuple[TaskRow, ...]
     engine: tuple[EngineRow, ...]
+    has_engine: bool = True
 
     @cached_property
-    def seconds(self) -> float:
-        """Predicted of the whole, as far as it is predicted."""
-        kernels = sum((row.seconds or 0.0) * row.count for row in self.tasks)
-        return kernels + sum(row.seconds or 0.0 for row in self.engine)
+    def seconds(self) -> float | None:
+        """Predicted of the whole; ``None`` while a part of it has no prediction."""
+        if not self.complete:
+            return None
+        return self.kernel_seconds + sum(row.seconds or 0.0 for row in self.engine)
+
+    @property
+    def kernel_seconds(self) -> float:
+        """Predicted of all kernels."""
+        return sum((row.seconds or 0.0) * row.count for row in self.tasks)
+
+    @property
+    def summary(self) -> str:
+        """The predicted time of the whole, or why there is none."""
+        if self.seconds is not None:
+            return f"{self.seconds * 1e3:.4g} ms"
+        products = sum(row.count for row in self.tasks if row.seconds is None)
+        operations = sum(row.count for row in self.engine if row.seconds is None)
+        missing = [f"{products} without a kernel (products)"] * bool(products)
+        missing += [f"{operations} without a prediction (other operations)"] * bool(operations)
+        return f"no total: {' and '.join(missing)}; all kernels: {self.kernel_seconds * 1e3:.4g} ms"
 
     @property
     def complete(self) -> bool:
         """Whether all of it is predicted."""
         times = [row.seconds for row in self.tasks] + [row.seconds for row in self.engine]
         return None not in times
+
+    @property
+    def elsewhere(self) -> str:
+        """Where operations without a kernel run."""
+        return "engine" if self.has_engine else "not computed"
 
     def to_frame(self) -> pd.DataFrame:
         """One row a task; seconds."""
@@ -127,25 +151,29 @@ class Report(Shown):
             "network": self.network,
             "machine": self.machine,
             "predicted_seconds": self.seconds,
+            "kernel_seconds": self.kernel_seconds,
             "complete": self.complete,
             "tasks": [asdict(row) for row in self.tasks],
             "engine": [asdict(row) for row in self.engine],
         }
 
     def __str__(self) -> str:
-        said = "" if self.complete else ", without what no model speaks of"
-        lines = [f"{self.network} on {self.machine}: {self.seconds * 1e3:.3g} ms predicted{said}"]
+        lines = [f"{self.network} on {self.machine}: predicted {self.summary}"]
         for row in self.tasks:
             if row.seconds is None:
-                lines.append(f"  {row.count:3} x {row.kind}: engine: {row.reason}")
+                lines.append(f"  {row.count:3} x {row.kind}: {self.elsewhere}: {row.reason}")
                 continue
             lines.append(
                 f"  {row.count:3} x {row.kind}: {row.seconds * 1e3:.3g} ms on {row.method}, "
-                f"{row.share:.1%}, bound by {row.bound}"
+                + (f"{row.share:.1%}, " if self.complete else "")
+                + f"bound by {row.bound}"
                 + ("" if row.measured is None else f", measured {row.measured * 1e3:.3g} ms")
             )
             lines.append(f"        {row.operator}")
-        lines += [f"  {row.count:3} x {row.operation}: engine: {row.reason}" for row in self.engine]
+        lines += [
+            f"  {row.count:3} x {row.operation}: {self.elsewhere}: {row.reason}"
+            for row in self.engine
+        ]
         return "\n".join(lines)
 
 
@@ -196,13 +224,15 @@ def compiled_report(model: CompiledNetwork) -> Report:
 def _summed(network: Network, machine: Machine, rows: Sequence[TaskRow]) -> Report:
     """The report of some tasks, with what stays with the engine."""
     engine = _engine_rows(network, machine)
-    whole = Report(network.name, machine.name, tuple(rows), engine).seconds
-    shared = [
-        row if row.seconds is None else replace(row, share=row.seconds * row.count / whole)
-        for row in rows
-    ]
-    shared.sort(key=lambda row: -row.share)
-    return Report(network.name, machine.name, tuple(shared), engine)
+    ranked = sorted(rows, key=lambda row: -(row.seconds or 0.0) * row.count)
+    whole = Report(
+        network.name, machine.name, tuple(ranked), engine, has_engine=machine.stream is None
+    )
+    if whole.seconds is None:
+        return whole
+    shares = [(row.seconds or 0.0) * row.count / whole.seconds for row in ranked]
+    shared = tuple(replace(row, share=x) for row, x in zip(ranked, shares, strict=True))
+    return replace(whole, tasks=shared)
 
 
 def _task_row(task: Task, chooser: Chooser) -> TaskRow:
@@ -242,7 +272,9 @@ def _engine_rows(network: Network, machine: Machine) -> tuple[EngineRow, ...]:
         EngineRow(
             operation,
             len(nodes),
-            None if nodes[0].number in refused else sum(_moving(n, machine) for n in nodes),
+            None
+            if nodes[0].number in refused or machine.stream is not None
+            else sum(_moving(n, machine) for n in nodes),
             reason,
         )
         for (operation, reason), nodes in rows.items()

@@ -93,9 +93,9 @@ def by_tiles(task: Task, chooser: Chooser, chosen: Callable[[Operator], Choice])
         chosen: what the product is computed by.
     """
     form = winograd_of(task)
-    if form is None:
-        return None
     machine = chooser.target(())
+    if form is None or not machine.cached:  # transforms are kernels of CPUs
+        return None
     form = form.within(_held(machine))
     try:
         product = chosen(form.operator)

@@ -55,7 +55,7 @@ def report(report: Report) -> Any:
         )
     names = [bar.name for bar in bars]
     figure.update_yaxes(categoryorder="array", categoryarray=names[::-1], automargin=True)
-    what = f"{report.network} on {report.machine}: {report.seconds * 1e3:.3g} ms predicted"
+    what = f"{report.network} on {report.machine}: predicted {report.summary}"
     return styled(figure, what, x="seconds of all occurrences", height=160 + 22 * len(bars))
 
 
@@ -65,16 +65,16 @@ def _bars(report: Report) -> list[_Bar]:
         _Bar(
             name=f"{row.count} x {row.kind} ({number})",
             seconds=row.count * (row.seconds or 0.0),
-            bound=f"bound by {row.bound}" if row.bound else "engine",
+            bound=f"bound by {row.bound}" if row.bound else report.elsewhere,
             text=f"{row.operator}<br>{row.method or row.reason}",
         )
         for number, row in enumerate(report.tasks, 1)
     ]
     bars += [
         _Bar(
-            name=f"{row.count} x {row.operation} (engine {number})",
+            name=f"{row.count} x {row.operation} ({report.elsewhere} {number})",
             seconds=row.seconds or 0.0,
-            bound="engine",
+            bound=report.elsewhere,
             text=row.reason,
         )
         for number, row in enumerate(report.engine, 1)

@@ -10,6 +10,9 @@ import pytest
 
 import amos
 from amos.cli.app import main
+from amos.errors import BuildError, MappingError
+from amos.network.candidates import Chooser
+from amos.network.winograd import by_tiles
 from tests.network.models import Builder, residual_network
 
 
@@ -55,6 +58,46 @@ def test_what_no_instruction_computes_stays_with_a_reason() -> None:
     (row, *_) = network.report("xeon_6240").engine
     assert (row.operation, row.reason) == ("matmul", "dtype float64 is not supported")
     assert not network.report("xeon_6240").complete
+
+
+@pytest.mark.parametrize("machine", ["vta_pynq", "gemmini"])
+def test_without_all_products_there_is_no_total(
+    machine: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Units of integers compute none of these products, and run no engine."""
+    report = amos.load_network(residual_network()).report(machine)
+    rows = report.to_dict()
+    assert (report.seconds, report.complete, rows["predicted_seconds"]) == (None, False, None)
+    assert {row["seconds"] for row in rows["engine"]} == {None}
+    assert "no total: 7 without a kernel (products)" in str(report)
+    assert "engine" not in str(report)
+    path = tmp_path / "model.onnx"
+    onnx.save(residual_network(), path)
+    assert main(["report", str(path), "--machine", machine]) == 0
+    printed = " ".join(capsys.readouterr().out.split())
+    assert "predicted no total" in printed
+    assert "not computed" in printed
+    assert "engine" not in printed
+
+
+@pytest.mark.parametrize("machine", ["vta_pynq", "gemmini"])
+def test_what_explore_refuses_is_no_kernel_of_a_report(machine: str) -> None:
+    text, extents = "out[i,j] += a[i,k] * weight[k,j]", dict(i=16, j=16, k=16)
+    op = amos.Operator.parse(text, extents, dict(a="int8", weight="int8"))
+    assert Chooser(machine).predicted(op).instruction.startswith(machine[:3])
+    op = op.with_epilogue("f32(tanh(acc * scale[j]))")
+    with pytest.raises(BuildError) as alone:
+        amos.explore(op, machine=machine, trials=1, progress=False)
+    with pytest.raises(MappingError) as refused:
+        Chooser(machine).predicted(op)
+    assert str(alone.value) in str(refused.value)
+
+
+@pytest.mark.parametrize("machine", ["a100", "vta_pynq", "gemmini"])
+def test_only_cpus_compute_convolutions_by_tiles(machine: str) -> None:
+    network = amos.load_network(residual_network())
+    for task in network.tasks:
+        assert by_tiles(task, Chooser(machine), Chooser("xeon_6240").predicted) is None
 
 
 def test_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
