@@ -17,7 +17,7 @@ STAMP := $(VENV)/.installed
 BENCH_STAMP := $(VENV)/.installed-bench
 NETWORKS_STAMP := $(VENV)/.installed-networks
 
-.PHONY: help demo test test-avx2 test-slow test-drawn test-notebooks notebooks pictures lint types bench \
+.PHONY: help demo test test-avx2 test-slow test-drawn test-extras test-notebooks notebooks pictures lint types bench \
 	bench-networks bench-parts drills fuzz lock clean venv
 
 help: ## list the targets
@@ -47,6 +47,10 @@ test-slow: $(STAMP) ## run the slow tests only; SLOW="slow and not exhaustive" f
 test-drawn: $(STAMP) ## run the slow tests of kernels and exports, many of them drawn by chance
 	@$(BIN)/python -m pytest -q -n $(JOBS) --dist worksteal -m "slow and not exhaustive" --timeout=1800 \
 		--ignore=tests/codegen/cuda/test_registers.py tests/codegen tests/export tests/mapping
+
+EXTRAS ?=
+test-extras: $(STAMP) ## install each extra in an environment of its own; EXTRAS="notebook or onnx" for some
+	@AMOS_TEST_EXTRAS=1 $(BIN)/python -m pytest -q -m extras -k "$(EXTRAS)" --timeout=7200 tests/test_extras.py
 
 test-notebooks: $(STAMP) ## run every notebook from top to bottom
 	@PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m pytest -q --nbmake --nbmake-timeout=300 notebooks

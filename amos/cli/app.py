@@ -41,7 +41,6 @@ app = typer.Typer(
     help="Map tensor computations onto hardware intrinsics.",
     epilog="Start with: amos map conv2d wmma_m16n16k16_f16_f32",
     no_args_is_help=True,
-    add_completion=False,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -112,7 +111,11 @@ def _run(argv: Sequence[str] | None) -> int:
         _check_numbers(arguments)
         result = command.main(arguments, prog_name="amos", standalone_mode=False)
     except AmosError as error:
-        _complain(str(error).replace("commute=True", "--commute"))
+        _complain(
+            str(error)
+            .replace("commute=True", "--commute")
+            .replace("rule='gather'", "--rule gather")
+        )
         return 2
     except typer.Abort:
         return 130

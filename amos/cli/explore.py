@@ -144,6 +144,7 @@ class _Announcement:
 def _report(result: Exploration, rule: str, elapsed: float, as_json: bool) -> None:
     """What was found, and why it is what it is."""
     from amos._progress import clock
+    from amos.explore.constants import constant_saving
     from amos.explore.progress import failures_text
 
     if as_json:
@@ -179,6 +180,8 @@ def _report(result: Exploration, rule: str, elapsed: float, as_json: bool) -> No
         print_line(f"note       {result.note}")
     if result.disturbance:
         print_line(f"disturbed  {result.disturbance}")
+    if saving := constant_saving(best.candidate, result.machine):
+        print_line(f"constant   {saving}")
     _explain(result)
 
 

@@ -171,7 +171,7 @@ def _list(space: MappingSpace, limit: int) -> None:
 
 
 def _why_none(space: MappingSpace) -> str:
-    """What speaks against the first mapping of a wider rule; empty if there are mappings."""
+    """Why a rule refuses the first mapping of a wider one; empty if it has mappings."""
     if space:
         return ""
     op, unit = space.operator, space.intrinsic
@@ -179,9 +179,10 @@ def _why_none(space: MappingSpace) -> str:
         if others := amos.enumerate_mappings(op, unit, wider):
             first = others[0]
             verdict = amos.check_matching(op, unit, first.matching, space.rule, order=first.order)
+            plural = "" if others.count == 1 else "s"
             return (
-                f"rule {wider!r} has {others.count}; against {first.name} of these speaks under "
-                f"{space.rule!r}: {'; '.join(verdict.reasons)}"
+                f"rule {wider!r} has {others.count} mapping{plural} (--rule {wider}); rule "
+                f"{space.rule!r} refuses the first, {first.name}: {'; '.join(verdict.reasons)}"
             )
     return "no other rule has any"
 

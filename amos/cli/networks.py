@@ -145,14 +145,19 @@ def compile_command(
 
 def fig7_command(
     results: Annotated[
-        Path, typer.Argument(metavar="FILE", help="Written by make bench-networks.")
-    ] = Path("benchmarks/results/networks.json"),
+        Path | None,
+        typer.Argument(
+            metavar="FILE",
+            help="Written by make bench-networks; by default its last run, or that of the README.",
+        ),
+    ] = None,
     csv: options.Csv = None,
     as_json: options.AsJson = False,
 ) -> None:
     """Networks of the benchmark beside PyTorch and others, and what the paper says."""
-    from amos.reproduce.fig7 import PAPER, PEERS, fig7, means
+    from amos.reproduce.fig7 import PAPER, PEERS, default_results, fig7, means
 
+    results = default_results() if results is None else results
     rows = fig7(results)
     rows += means(rows)
     write_rows(rows, csv)
@@ -167,7 +172,8 @@ def fig7_command(
             + [f"{row.times[name]:.2f}" if name in row.times else "" for name in peers]
             for row in rows
         ],
-        title="AMOS, Figure 7: how many times as long others take; geometric means below",
+        title=f"AMOS, Figure 7, by {results.name}: how many times as long others take; "
+        "geometric means below",
     )
     print_line(
         f"The paper has {PAPER[0]} (BERT, batch 16) to {PAPER[1]} times PyTorch's speed, on the "

@@ -60,11 +60,14 @@ Extents = Annotated[
 ]
 Dtypes = Annotated[
     list[str] | None,
-    typer.Option(metavar="[TENSOR=]DTYPE", help="dtype of all (f16, u8s8), or of one (image=u8)."),
+    typer.Option(
+        metavar="[TENSOR=]DTYPE,...",
+        help="dtype of all (f16, u8s8), or of single tensors (image=u8,weight=s8).",
+    ),
 ]
 TensorDtypes = Annotated[
     list[str] | None,
-    typer.Option("--dtype", metavar="TENSOR=DTYPE", help="dtype of a tensor; repeat for more."),
+    typer.Option("--dtype", metavar="TENSOR=DTYPE,...", help="dtypes of tensors."),
 ]
 Shapes = Annotated[
     list[str] | None,
@@ -136,6 +139,7 @@ Fix = Annotated[
 ]
 
 _WHOLE = re.compile(r"[+-]?\d+")
+_NEXT_DTYPE = re.compile(r",(?=\s*\w+\s*=)")
 
 # How explore searches, within which limits, and where it measures.
 Trials = Annotated[int, typer.Option(help="How many candidates to measure.")]
@@ -251,7 +255,7 @@ def read_operator(
 
     common: str | None = None
     single: dict[str, str] = {}
-    for item in dtype or ():
+    for item in _split_dtypes(dtype):
         if "=" in item:
             with _option("--dtype"):
                 single.update([read_pair(item, "TENSOR=DTYPE")])
@@ -363,7 +367,12 @@ def read_dtypes(items: Iterable[str] | None) -> dict[str, str]:
     from amos.operators.lookup import read_pair
 
     with _option("--dtype"):
-        return dict(read_pair(item, "TENSOR=DTYPE") for item in items or ())
+        return dict(read_pair(item, "TENSOR=DTYPE") for item in _split_dtypes(items))
+
+
+def _split_dtypes(items: Iterable[str] | None) -> list[str]:
+    """Every dtype of a list; commas of ranges, as in ``s8 in [-64, 64]``, separate nothing."""
+    return [each.strip() for item in items or () for each in _NEXT_DTYPE.split(item)]
 
 
 def read_fixes(items: Iterable[str] | None) -> tuple[tuple[str, int | str], ...]:

@@ -191,12 +191,20 @@ def _contender(operator: Operator, unit: Intrinsic, rule: str, search: SearchOpt
     try:
         space = enumerate_mappings(operator, unit, rule, search.commute)
         if not space.count:
-            return Contender(unit, reason=f"no mapping under rule {rule!r}")
+            reason = f"no mapping under rule {rule!r}{gather_hint(operator, unit, rule, search)}"
+            return Contender(unit, reason=reason)
         best = _fewest_calls(searched(space, search.only))[0].physical()
     except (MappingError, UnknownNameError) as error:
         return Contender(unit, reason=_without_names(error, operator, unit))
     count = len(search.only) or space.count
     return Contender(unit, count, best.utilization, best.calls * _declared(unit))
+
+
+def gather_hint(operator: Operator, unit: Intrinsic, rule: str, search: SearchOptions) -> str:
+    """That only the rule ``gather`` has mappings, if that is so; else nothing."""
+    if rule == "gather" or not enumerate_mappings(operator, unit, "gather", search.commute).count:
+        return ""
+    return "; only rule='gather' has mappings, with fragments gathered while staging"
 
 
 def _declared(unit: Intrinsic) -> float:

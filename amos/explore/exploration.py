@@ -133,9 +133,10 @@ class Exploration(Shown):
         peak, said = self.peak_tops, f"{self.tops:.3f} Top/s"
         if peak is None:
             return said
+        cores = "1 core" if self.machine.cores == 1 else f"{self.machine.cores} cores"
         how = "measured " if self.best.measurement and self.machine.name == "host" else ""
         share = f"{self.tops / peak:.1%} of the {peak:.3f} Top/s"
-        return f"{said}, {share} {how}peak of {self.machine.cores} cores"
+        return f"{said}, {share} {how}peak of {cores}"
 
     @property
     def note(self) -> str:

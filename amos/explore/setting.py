@@ -13,6 +13,7 @@ from amos.explore.contenders import (
     chosen_intrinsics,
     contenders,
     executes,
+    gather_hint,
     predicted,
     reasons,
     searched,
@@ -207,7 +208,8 @@ def chosen_mappings(
     spaces = _spaces(operator, unit, search)
     if not spaces[rule].count:
         each = ", ".join(f"{name} {other.count}" for name, other in spaces.items())
-        raise ExploreError(f"no mapping under rule {rule!r} to search (mappings: {each})")
+        hint = gather_hint(operator, unit, rule, search)
+        raise ExploreError(f"no mapping under rule {rule!r} to search (mappings: {each}){hint}")
     return searched(spaces[rule], search.only)
 
 

@@ -15,6 +15,7 @@ def check_statement(compute: Compute) -> None:
     """Refuse a statement that is not one of an operator; see :class:`amos.ir.Operator`."""
     _check_iterations(compute)
     _check_destination(compute)
+    _check_recurrence(compute)
     _check_bounds(compute)
     _check_tensors(compute)
 
@@ -63,13 +64,21 @@ def _check_bounds(compute: Compute) -> None:
 
 
 def _check_tensors(compute: Compute) -> None:
-    """One name is one tensor, and the output is not read."""
+    """One name is one tensor."""
     seen: dict[str, Tensor] = {}
     for load in compute.sources:
         if seen.setdefault(load.tensor.name, load.tensor) != load.tensor:
             raise OperatorError(f"tensor {load.tensor.name!r} is used with two shapes or dtypes")
-    if compute.dst.tensor.name in seen:
-        raise OperatorError(f"{compute}: {compute.dst.tensor.name!r} is both read and written")
+
+
+def _check_recurrence(compute: Compute) -> None:
+    """The output is not read."""
+    name = compute.dst.tensor.name
+    if any(load.tensor.name == name for load in compute.sources):
+        raise OperatorError(
+            f"{compute}: a recurrence: {name!r} is both read and written, so elements wait for "
+            "one another; read former values from a tensor of another name"
+        )
 
 
 def check_prologues(compute: Compute, prologues: Sequence[Prologue]) -> None:

@@ -302,6 +302,11 @@ class _StatementReader(Reader):
 
     def source(self) -> Reference:
         token = self.next
+        if token.text == "|":
+            self.fail(
+                "|...| is written as a prologue: put a new source, as d[i,k], in its place, and "
+                "define --prologue 'd[i,k] = abs(...)', in Python with_prologue"
+            )
         if token.kind == "number":
             self.fail("a constant is not supported: a source is a tensor access")
         if token.text == "-":
@@ -343,8 +348,9 @@ class _StatementReader(Reader):
             self.fail(f"expected {what}, for example 'a[i,k]', found {name}")
         if self.calls():
             self.fail(
-                f"unknown function {name.text!r}: pad(...), max(...) and min(...) are known; "
-                "others stand in prologues and epilogues"
+                f"unknown function {name.text!r}: sources have pad(...), max(...) and min(...) "
+                f"only; put a new source, as d[i,k], in its place, and define that by a prologue: "
+                f"--prologue 'd[i,k] = {name.text}(...)', in Python with_prologue"
             )
         self.take()
         if not self.accept("["):

@@ -11,12 +11,12 @@ from amos.ir.limits import TEXT
 #: Longer literals are typing errors, and Python refuses to convert huge ones.
 _MAX_DIGITS = 18
 
-# The division and modulo signs are no part of the language: they are read so
+# The signs of division, modulo and absolute values are no part of the language: they are read so
 # that the parser can say what is wrong with them.
 _PATTERN = re.compile(
     r"(?P<space>\s+)|(?P<name>[A-Za-z_][A-Za-z0-9_]*)"
     r"|(?P<number>(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?)"
-    r"|(?P<symbol>\+=|\*=|//|>>|[\[\](),+\-*=/%])"
+    r"|(?P<symbol>\+=|\*=|//|>>|[\[\](),+\-*=/%|])"
 )
 
 _CLOSING = {"[": "]", "(": ")"}

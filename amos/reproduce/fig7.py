@@ -21,6 +21,8 @@ FIGURE = ("shufflenet_v2", "resnet18", "resnet50", "mobilenet_v1", "bert", "mi_l
 PEERS = ("pytorch", "inductor", "onnxruntime", "openvino", "metaschedule", "relax")
 #: Section 7.4: the least and the largest speedup over PyTorch, on V100 and A100, batch 1 and 16.
 PAPER = 0.91, 10.42
+#: Where ``make bench-networks`` writes, in a checkout of the repository.
+_RESULTS = Path(__file__).parents[2] / "benchmarks" / "results"
 
 
 @dataclass(frozen=True)
@@ -42,11 +44,29 @@ class Fig7Row:
     times: dict[str, float]
 
 
+def default_results(folder: Path = _RESULTS) -> Path:
+    """The file of the benchmark's last run, or else that of the README's figures.
+
+    Args:
+        folder: of the benchmark's results, by default that of the repository.
+
+    Raises:
+        RecordError: there is neither, as in an installation without the repository.
+    """
+    for name in ("networks.json", "networks_zen4.json"):
+        if (folder / name).is_file():
+            return folder / name
+    raise RecordError(
+        "results: expected a FILE that make bench-networks wrote, "
+        f"got none, and there is none in {str(folder)!r}"
+    )
+
+
 def fig7(results: str | Path) -> list[Fig7Row]:
     """Networks that AMOS computes right, those of the figure first.
 
     Args:
-        results: what the benchmark wrote, ``networks.json``.
+        results: what the benchmark wrote, as :func:`default_results`.
 
     Raises:
         RecordError: it cannot be read, or has no such network.

@@ -145,7 +145,8 @@ def test_explain_keeps_wrong_and_idle_apart(capsys: pytest.CaptureFixture[str]) 
 
 def test_an_empty_space_says_why(capsys: pytest.CaptureFixture[str]) -> None:
     arguments = ["map", "o[i,j] += a[i,k] * b[j]", WMMA, *SIZES]
-    reason = "rule 'gather' has 1; against i-j-k of these speaks under 'access': `k` goes to `r1`"
+    reason = "rule 'gather' has 1 mapping (--rule gather); rule 'access' refuses the first, i-j-k: "
+    reason += "`k` goes to `r1`"
     assert main(arguments) == 0
     text = capsys.readouterr().out
     assert "0 mappings under rule 'access'" in text

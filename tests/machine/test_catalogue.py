@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+import re
+from dataclasses import fields, replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -176,6 +178,15 @@ def test_the_machine_s_own_rate_comes_first_and_a_figure_of_no_machine_last() ->
     both = replace(wmma, name="new_m16n16k16_f16_f32", timing=(anywhere, own))
     assert catalogue.get("a100", [both]).peak(both.name).interval == pytest.approx(10 / 1.41e9)
     assert catalogue.get("v100", [both]).peak(both.name).latency == pytest.approx(200 / 1.53e9)
+
+
+def test_documents_count_the_constants() -> None:
+    words = {14: "fourteen", 15: "fifteen", 16: "sixteen", 17: "seventeen"}
+    count = words[len(fields(Costs))]
+    root = Path(__file__).parents[2]
+    for page in ("ARCHITECTURE.md", "docs/performance-model.md"):
+        text = " ".join((root / page).read_text(encoding="utf-8").split())
+        assert re.search(rf"\b{count} (constants )?for (a|each) maker of CPUs", text), page
 
 
 @pytest.mark.parametrize("name", ["xeon_4110", "xeon_6240"])

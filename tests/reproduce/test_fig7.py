@@ -11,9 +11,9 @@ import pytest
 
 from amos.cli import main
 from amos.errors import RecordError
-from amos.reproduce.fig7 import fig7, means
+from amos.reproduce.fig7 import default_results, fig7, means
 
-RESULTS = Path(__file__).parents[2] / "benchmarks" / "results" / "networks.json"
+RESULTS = Path(__file__).parents[2] / "benchmarks" / "results" / "networks_zen5.json"
 
 
 def _row(network: str, contender: str, seconds: float, **other: Any) -> dict[str, Any]:
@@ -57,6 +57,25 @@ def test_the_command_reads_what_the_repository_has(capsys: pytest.CaptureFixture
     assert "0.91 (BERT, batch 16) to 10.42 times" in " ".join(printed.split())
     assert main(["reproduce", "fig7", str(RESULTS), "--json"]) == 0
     assert {row["network"] for row in json.loads(capsys.readouterr().out)} >= {"bert", "of all"}
+
+
+def test_the_default_does_not_depend_on_the_working_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    usual = default_results()
+    monkeypatch.chdir(tmp_path)
+    assert default_results() == usual
+    assert usual.is_absolute()
+    assert main(["reproduce", "fig7"]) == 0
+    assert f"by {usual.name}" in capsys.readouterr().out
+
+
+def test_the_last_run_comes_before_the_published_one(tmp_path: Path) -> None:
+    with pytest.raises(RecordError, match="expected a FILE"):
+        default_results(tmp_path)
+    for name in ("networks_zen4.json", "networks.json"):
+        (tmp_path / name).touch()
+        assert default_results(tmp_path).name == name
 
 
 @pytest.mark.parametrize("text", ["", "{}", "[1]", '{"rows": [{}]}', '{"rows": []}'])

@@ -1,0 +1,73 @@
+"""Sources that each call packs though they might be packed once (``constants=``)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from amos.errors import AmosError
+from amos.ir import Operator
+from amos.machine import Machine
+from amos.mapping import enumerate_mappings
+from amos.perfmodel import predict
+from amos.plan import Candidate
+
+#: Predicted gains below this share are not mentioned.
+_LEAST_GAIN = 0.01
+
+
+@dataclass(frozen=True)
+class ConstantSaving:
+    """The predicted gain of packing a source once instead of in each call.
+
+    Attributes:
+        tensor: the source.
+        seconds: predicted of the kernel as it is.
+        constant_seconds: predicted where the source is a constant.
+    """
+
+    tensor: str
+    seconds: float
+    constant_seconds: float
+
+    def __str__(self) -> str:
+        return (
+            f"each call packs `{self.tensor}`; with --constant {self.tensor}, for values that stay "
+            f"the same between calls: {self.constant_seconds * 1e3:.4g} ms predicted instead of "
+            f"{self.seconds * 1e3:.4g} ms"
+        )
+
+
+def constant_saving(candidate: Candidate, machine: Machine) -> ConstantSaving | None:
+    """The source whose packing ahead is predicted to save most; ``None`` if none saves enough.
+
+    Args:
+        candidate: a kernel for a CPU; other machines pack nothing ahead.
+        machine: with a rate of its instruction.
+    """
+    if not machine.cached:
+        return None
+    operator = candidate.mapping.operator
+    sources = {load.tensor.name for load in operator.operands[:-1]} - {*operator.constants}
+    try:
+        seconds = predict(candidate.mapping, machine, candidate.schedule).seconds
+    except AmosError:
+        return None
+    savings = []
+    for name in sorted(sources):
+        constant = replace(operator, constants=(*operator.constants, name))
+        try:
+            savings.append(ConstantSaving(name, seconds, _predicted(constant, candidate, machine)))
+        except AmosError:
+            continue  # it has no such mapping or schedule
+    best = min(savings, key=lambda each: each.constant_seconds, default=None)
+    if best is None or best.constant_seconds > (1 - _LEAST_GAIN) * seconds:
+        return None
+    return best
+
+
+def _predicted(operator: Operator, candidate: Candidate, machine: Machine) -> float:
+    """Seconds of a candidate's mapping and schedule for another operator of the same loops."""
+    unit = candidate.mapping.intrinsic
+    space = enumerate_mappings(operator, unit, "gather", commute=True)
+    mapping = space.find(candidate.mapping.name)
+    return predict(mapping, machine, candidate.schedule).seconds
