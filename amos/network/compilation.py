@@ -353,7 +353,7 @@ def linked(models: Sequence[CompiledNetwork], placed: Callable[[Any], Any]) -> A
     Raises:
         NetworkError: the engine cannot compile it.
     """
-    module = joined({model.function: _calling(model) for model in models})
+    module = joined({model.function: calling(model) for model in models})
     libraries = [kernel.library.mod for model in models for kernel in model.kernels.values()]
     if libraries:
         module = module.with_attr("external_mods", libraries)
@@ -361,8 +361,8 @@ def linked(models: Sequence[CompiledNetwork], placed: Callable[[Any], Any]) -> A
     return engine.executable(placed(module), name=names)
 
 
-def _calling(model: CompiledNetwork) -> Any:
-    """A module of the engine's operators and calls of the kernels."""
+def calling(model: CompiledNetwork) -> Any:
+    """Write a module of the engine's operators and calls of the kernels."""
     graph, rewrite = model.network.graph, dict[int, Any]()
     called: set[int] = set()
     for task, kernel in model.kernels.items():

@@ -6,7 +6,7 @@ schedule: outer loops parallel, the innermost spatial loop as vectors. Relax the
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from itertools import pairwise
 from math import prod
 from typing import Any
@@ -61,6 +61,26 @@ def executable(module: Any, *, name: str = "network", fused: bool = True) -> Any
         return tvm.compile(module, target=host_target(), tir_pipeline=pipeline)
     except Exception as error:  # TVM's passes fail with errors of many types
         raise NetworkError(f"{name}: TVM cannot compile it: {last_line(error)}") from error
+
+
+def compiled_loops(functions: Mapping[str, Any]) -> Any:
+    """Compile scheduled functions of TensorIR for this CPU, as a module of TVM.
+
+    Args:
+        functions: by name.
+
+    Raises:
+        NetworkError: TVM cannot compile them.
+    """
+    load_tvm()
+    import tvm
+
+    round_in_vectors()
+    pipeline = pipeline_with("amos_engine", fenced)
+    try:
+        return tvm.tirx.build(tvm.IRModule(functions), target=host_target(), pipeline=pipeline)
+    except Exception as error:  # TVM's passes fail with errors of many types
+        raise NetworkError(f"TVM cannot compile the engine's loops: {last_line(error)}") from error
 
 
 def _with_code(module: Any) -> Any:

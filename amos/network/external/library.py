@@ -1,0 +1,160 @@
+"""Compiled networks as a library of onnxruntime's custom operators."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+from amos._toolchain import load_tvm
+from amos.codegen.c.compiler import c_compiler
+from amos.codegen.tir.target import LLVM_FEATURES
+from amos.errors import NetworkError
+from amos.machine.cpu import cpu
+from amos.network import engine
+from amos.network.external.constants import Constants
+from amos.network.external.source import (
+    ELEMENT_TYPES,
+    NetworkSource,
+    library_source,
+    symbol_of,
+)
+from amos.network.external.straight_line import plan_memory, straight_line
+from amos.network.model import CompiledNetwork
+from amos.network.program import joined
+
+#: Name of the library in its folder.
+LIBRARY = "libamos.so"
+_FLAGS = ("-std=c11", "-O2", "-fPIC", "-shared", "-pthread")
+_DIGITS = 16
+
+
+@dataclass(frozen=True)
+class Library:
+    """A library that onnxruntime loads.
+
+    Attributes:
+        path: of the library.
+        constants: file that has to lie beside it.
+        domain: of its operators, which has a digest of code and constants in its name.
+    """
+
+    path: Path
+    constants: Path
+    domain: str
+
+
+def write_library(models: Sequence[CompiledNetwork], folder: Path) -> Library:
+    """Compile and link a library of networks.
+
+    Args:
+        models: with their kernels; each says what its operator is called.
+        folder: that the library and its constants are written to.
+
+    Raises:
+        NetworkError: there is no C compiler, it fails, or a network does something that only
+            TVM can run.
+    """
+    compiler = c_compiler()
+    if compiler is None:
+        raise NetworkError(
+            "a library of operators needs a C compiler: apt install gcc, or pip install ziglang"
+        )
+    functions, sources = _sources(models)
+    constants = Constants()
+    name = models[0].network.name
+    with tempfile.TemporaryDirectory() as temporary:
+        objects = _write_objects(functions, models, Path(temporary))
+        uses_tiles = any(kernel.tiled for model in models for kernel in model.kernels.values())
+
+        def source(domain: str) -> str:
+            return library_source(
+                sources,
+                constants,
+                domain=domain,
+                cores=cpu().cores,
+                features=sorted(cpu().features & LLVM_FEATURES.keys()),
+                uses_tiles=uses_tiles,
+            )
+
+        digest = sha256(source("").encode())
+        for path in objects:
+            digest.update(path.read_bytes())
+        domain = f"amos.{digest.hexdigest()[:_DIGITS]}"
+        text = Path(temporary, "libamos.c")
+        text.write_text(source(domain), encoding="utf-8")
+        exported = Path(temporary, "exported")
+        exported.write_text("{ global: RegisterCustomOps; local: *; };\n", encoding="utf-8")
+        linking = [f"-Wl,--version-script={exported}", "-Wl,-z,defs", "-lm"]
+        files = [str(text), *map(str, objects), "-o", str(folder / LIBRARY)]
+        _run([compiler, *_FLAGS, *files, *linking], name)
+    return Library(folder / LIBRARY, constants.write(folder), domain)
+
+
+def _sources(models: Sequence[CompiledNetwork]) -> tuple[Mapping[str, Any], list[NetworkSource]]:
+    """The engine's own functions of TensorIR by name, and the program of each network."""
+    from amos.network.compilation import calling
+
+    load_tvm()
+    from tvm import tirx
+
+    module = plan_memory(
+        engine.scheduled_loops(joined({each.function: calling(each) for each in models}))
+    )
+    functions = {each.name_hint: function for each, function in module.functions.items()}
+    loops = {name: each for name, each in functions.items() if isinstance(each, tirx.PrimFunc)}
+    sources = []
+    for model in models:
+        network = model.network
+        for port in (*network.inputs, *network.outputs):
+            if port.dtype not in ELEMENT_TYPES:
+                raise NetworkError(f"{network.name}: onnxruntime has no tensors of {port.dtype}")
+        program = straight_line(model.function, functions[model.function])
+        sources.append(NetworkSource(program, network.inputs, network.outputs))
+    called = {step.function for each in sources for step in each.program.steps}
+    kernels = {kernel.symbol for model in models for kernel in model.kernels.values()}
+    if unknown := called - {*loops, *kernels, ""}:
+        raise NetworkError(f"{models[0].network.name}: {min(unknown)} runs in TVM only")
+    return {name: each for name, each in loops.items() if name in called}, sources
+
+
+def _write_objects(
+    functions: Mapping[str, Any], models: Sequence[CompiledNetwork], folder: Path
+) -> list[Path]:
+    """Write an object file of the engine's loops, and one of each kernel."""
+    objects = []
+    if functions:
+        objects.append(folder / "loops.o")
+        engine.compiled_loops(functions).write_to_file(str(objects[-1]), "o")
+    for model in models:
+        for kernel in model.kernels.values():
+            path = folder / f"{kernel.symbol}.o"
+            kernel.library.mod.write_to_file(str(path), "o")
+            objects.append(path)
+            _keep_local(path, symbol_of(kernel.symbol))
+    return objects
+
+
+def _keep_local(path: Path, symbol: str) -> None:
+    """Hide what objects of several kernels name alike, such as the shape of their tiles."""
+    if tool := shutil.which("objcopy"):
+        keep = ("__TVMBackendParallelLaunch", "__TVMBackendAllocWorkspace", "__TVMBackendFreeWorkspace")
+        options = [f"--keep-global-symbol={each}" for each in (symbol, *keep)]
+        _run([tool, *options, str(path)], path.stem)
+
+
+def _run(command: Sequence[str], name: str) -> None:
+    """Run a tool.
+
+    Raises:
+        NetworkError: it fails.
+    """
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        why = next((x for x in done.stderr.splitlines() if "error" in x or "undefined" in x), "")
+        raise NetworkError(f"{name}: {Path(command[0]).name} failed: {why or done.stderr[-200:]}")

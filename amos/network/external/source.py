@@ -1,0 +1,164 @@
+"""The C source of a library of compiled networks: their tables in front of what runs them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from importlib.resources import files
+from math import prod
+from string import Template
+
+from amos.network.external.constants import Constants
+from amos.network.external.straight_line import COPY, Buffer, Place, StraightLine
+from amos.network.network import Port
+
+#: Of each dtype: onnxruntime's number of the element type, DLPack's kind and bits.
+ELEMENT_TYPES = {
+    "float32": (1, 2, 32),
+    "uint8": (2, 1, 8),
+    "int8": (3, 0, 8),
+    "uint16": (4, 1, 16),
+    "int16": (5, 0, 16),
+    "int32": (6, 0, 32),
+    "int64": (7, 0, 64),
+    "bool": (9, 6, 8),
+    "float16": (10, 2, 16),
+    "float64": (11, 2, 64),
+    "uint32": (12, 1, 32),
+    "bfloat16": (16, 4, 16),
+}
+#: Pieces of a parallel loop per core: finer than cores, so that threads that are late take fewer.
+_PIECES_PER_CORE = 4
+
+
+@dataclass(frozen=True)
+class NetworkSource:
+    """A network of a library.
+
+    Attributes:
+        program: its calls.
+        inputs: what it takes.
+        outputs: what it returns.
+    """
+
+    program: StraightLine
+    inputs: Sequence[Port]
+    outputs: Sequence[Port]
+
+
+def library_source(
+    networks: Sequence[NetworkSource],
+    constants: Constants,
+    *,
+    domain: str,
+    cores: int,
+    features: Sequence[str],
+    uses_tiles: bool,
+) -> str:
+    """Write the C source of a library.
+
+    Args:
+        networks: that it runs, each as an operator of its program's name.
+        constants: where the constants of the networks lie.
+        domain: of the operators.
+        cores: that the kernels were compiled for.
+        features: of the CPU, without which the library refuses to be registered.
+        uses_tiles: whether kernels use AMX.
+    """
+    tables = _Tables(constants)
+    entries = [tables.network(number, each) for number, each in enumerate(networks)]
+    functions = sorted({step.function for each in networks for step in each.program.steps} - {COPY})
+    most = max((len(step.buffers) for each in networks for step in each.program.steps), default=1)
+    needed = "".join(f"{json.dumps(name)}, " for name in sorted(features))
+    text = "\n".join(
+        [
+            f"#define DOMAIN {json.dumps(domain)}",
+            f"#define CONSTANTS_FILE {json.dumps(constants.file_name)}",
+            f"#define CONSTANTS_BYTES {constants.file_bytes}",
+            f"#define CONSTANTS_DIGEST {json.dumps(constants.digest)}",
+            f"enum {{ USES_TILES = {int(uses_tiles)}, PIECE_COUNT = {_PIECES_PER_CORE * cores} }};",
+            f"enum {{ MOST_ARGUMENTS = {most}, NETWORK_COUNT = {len(networks)} }};",
+            f"static const char *const needed_features[] = {{{needed}NULL}};",
+            *(f"extern int {symbol_of(name)}" + _SIGNATURE for name in functions),
+            *tables.lines,
+            "static Network networks[] = {",
+            *entries,
+            "};",
+        ]
+    )
+    template = files("amos.network").joinpath("templates", "libamos.c")
+    return Template(template.read_text(encoding="utf-8")).substitute(tables=text)
+
+
+#: What a packed function of TVM takes and returns.
+_SIGNATURE = "(void *, const Argument *, int32_t, Argument *);"
+
+
+def symbol_of(function: str) -> str:
+    """Return the symbol of a function of TVM in an object file."""
+    return f"__tvm_ffi_{function}"
+
+
+class _Tables:
+    """Declarations in C, shapes once each."""
+
+    def __init__(self, constants: Constants) -> None:
+        self.constants, self.lines = constants, list[str]()
+        self.shapes: dict[tuple[int, ...], str] = {}
+
+    def network(self, number: int, source: NetworkSource) -> str:
+        """Declare the tables of a network; returns its entry in the table of networks."""
+        program, prefix = source.program, f"network{number}"
+        buffers: dict[Buffer, int] = {}
+        arguments: list[int] = []
+        steps = []
+        for step in program.steps:
+            function = symbol_of(step.function) if step.function != COPY else "NULL"
+            steps.append(
+                f"{{{function}, {json.dumps(step.function)}, {len(arguments)}, {len(step.buffers)}}}"
+            )
+            arguments += [buffers.setdefault(each, len(buffers)) for each in step.buffers]
+        self.table("Port", f"{prefix}_inputs", map(self.port, source.inputs))
+        self.table("Port", f"{prefix}_outputs", map(self.port, source.outputs))
+        rows = [self.buffer(each, program) for each in buffers]
+        self.table("Buffer", f"{prefix}_buffers", rows)
+        self.table("uint32_t", f"{prefix}_arguments", map(str, arguments))
+        self.table("Step", f"{prefix}_steps", steps)
+        counts = [len(source.inputs), len(source.outputs), len(buffers), len(steps)]
+        parts = ("inputs", "outputs", "buffers", "arguments", "steps")
+        return (
+            f"  {{{{0}}, {json.dumps(program.name)}, {', '.join(map(str, counts))}, "
+            f"{', '.join(f'{prefix}_{part}' for part in parts)}, {program.arena_bytes}u}},"
+        )
+
+    def table(self, kind: str, name: str, rows: object) -> None:
+        """Declare an array, of one empty element where it has none."""
+        body = ",\n  ".join(rows) or "0" if kind == "uint32_t" else ",\n  ".join(rows) or "{0}"  # type: ignore[call-overload]
+        self.lines.append(f"static const {kind} {name}[] = {{\n  {body}}};")
+
+    def port(self, port: Port) -> str:
+        number, _, _ = ELEMENT_TYPES[port.dtype]
+        return f"{{{number}, {prod(port.shape)}, {len(port.shape)}, {self.shape(port.shape)}}}"
+
+    def buffer(self, buffer: Buffer, program: StraightLine) -> str:
+        _, code, bits = ELEMENT_TYPES[buffer.dtype]
+        index = buffer.index
+        if buffer.place is Place.CONSTANT:
+            index = self.constants.offset_of(program.constants[index])
+        size = prod(buffer.shape) * bits // 8
+        shape = self.shape(buffer.shape)
+        return (
+            f"{{PLACE_{buffer.place.name}, {code}, {bits}, {len(buffer.shape)}, {index}u, "
+            f"{size}u, {shape}}}"
+        )
+
+    def shape(self, shape: tuple[int, ...]) -> str:
+        """Declare extents once; returns their name."""
+        if shape not in self.shapes:
+            self.shapes[shape] = name = f"shape{len(self.shapes)}"
+            extents = ", ".join(map(str, shape)) or "0"
+            self.lines.append(f"static const int64_t {name}[] = {{{extents}}};")
+        return self.shapes[shape]
+
+

@@ -1,0 +1,424 @@
+/* Runs compiled networks as custom operators of onnxruntime. Tables of the networks follow the
+ * first part; the structures below are onnxruntime's and TVM's C interfaces, as far as they are
+ * used. onnxruntime's table of functions only grows at its end, so positions in it are stable. */
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+/* TVM: a tensor, an argument of a packed function, a piece of a parallel loop. */
+typedef struct {
+  void *data;
+  int32_t device_type, device_id;
+  int32_t ndim;
+  uint8_t code, bits;
+  uint16_t lanes;
+  const int64_t *shape;
+  const int64_t *strides;
+  uint64_t byte_offset;
+} Tensor;
+
+typedef struct {
+  int32_t type_index;
+  uint32_t zero;
+  const void *pointer;
+} Argument;
+
+typedef int (*Function)(void *, const Argument *, int32_t, Argument *);
+typedef struct {
+  void *barrier;
+  int32_t count;
+} ParallelGroup;
+typedef int (*ParallelBody)(int32_t, ParallelGroup *, void *);
+
+enum { CPU_DEVICE = 1, DLTENSOR_POINTER = 7 };
+enum { PLACE_INPUT, PLACE_OUTPUT, PLACE_ARENA, PLACE_CONSTANT };
+
+/* onnxruntime: opaque objects, its table of functions, a custom operator. */
+typedef struct OrtStatus OrtStatus;
+typedef const void *const *Api;
+typedef struct {
+  Api (*get_api)(uint32_t version);
+} ApiBase;
+
+enum { API_VERSION = 17, ORT_FAIL = 1 };
+enum {
+  CREATE_STATUS = 0,
+  CREATE_DOMAIN = 26,
+  DOMAIN_ADD = 27,
+  ADD_DOMAIN = 28,
+  TENSOR_DATA = 51,
+  TENSOR_ELEMENT_COUNT = 64,
+  TENSOR_INFO = 65,
+  CONTEXT_INPUT = 90,
+  CONTEXT_OUTPUT = 91,
+  RELEASE_TENSOR_INFO = 99,
+  PARALLEL_FOR = 274,
+};
+#define CALL(api, position, ...) ((OrtStatus * (*)(__VA_ARGS__))(api)[position])
+
+typedef struct CustomOp {
+  uint32_t version;
+  void *(*create_kernel)(const struct CustomOp *, Api, const void *);
+  const char *(*name)(const struct CustomOp *);
+  const char *(*provider)(const struct CustomOp *);
+  int (*input_type)(const struct CustomOp *, size_t);
+  size_t (*input_count)(const struct CustomOp *);
+  int (*output_type)(const struct CustomOp *, size_t);
+  size_t (*output_count)(const struct CustomOp *);
+  void (*compute)(void *, void *);
+  void (*destroy)(void *);
+  int (*input_characteristic)(const struct CustomOp *, size_t);
+  int (*output_characteristic)(const struct CustomOp *, size_t);
+  int (*input_memory)(const struct CustomOp *, size_t);
+  int (*input_arity)(const struct CustomOp *);
+  int (*input_homogeneity)(const struct CustomOp *);
+  int (*output_arity)(const struct CustomOp *);
+  int (*output_homogeneity)(const struct CustomOp *);
+  OrtStatus *(*create_kernel_v2)(const struct CustomOp *, Api, const void *, void **);
+  OrtStatus *(*compute_v2)(void *, void *);
+  OrtStatus *(*infer_shapes)(const struct CustomOp *, void *);
+  int (*start_version)(const struct CustomOp *);
+  int (*end_version)(const struct CustomOp *);
+  void *unused[4];
+} CustomOp;
+
+/* A network: ports, buffers, and calls in order. */
+typedef struct {
+  int type; /* onnxruntime's number of the element type */
+  int64_t element_count;
+  int rank;
+  const int64_t *shape;
+} Port;
+
+typedef struct {
+  uint8_t place, code, bits;
+  int32_t rank;
+  uint64_t index; /* number of the port, or offset in bytes in arena or constants */
+  uint64_t size_bytes;
+  const int64_t *shape;
+} Buffer;
+
+typedef struct {
+  Function function; /* NULL copies the first buffer to the second */
+  const char *name;
+  uint32_t first, count; /* in the network's list of arguments */
+} Step;
+
+typedef struct {
+  CustomOp op;
+  const char *name;
+  uint32_t input_count, output_count, buffer_count, step_count;
+  const Port *inputs, *outputs;
+  const Buffer *buffers;
+  const uint32_t *arguments;
+  const Step *steps;
+  uint64_t arena_bytes;
+} Network;
+
+$tables
+
+/* Memory that calls use and give back: arenas of networks and workspaces of kernels. */
+enum { POOL_BLOCKS = 128, POOL_ALIGNMENT = 64 };
+typedef struct {
+  void *memory;
+  size_t size;
+  int used;
+} Block;
+static Block pool[POOL_BLOCKS];
+static pthread_mutex_t pool_lock = PTHREAD_MUTEX_INITIALIZER;
+
+static void *pool_take(size_t size) {
+  size = (size + POOL_ALIGNMENT - 1) / POOL_ALIGNMENT * POOL_ALIGNMENT;
+  Block *best = NULL, *empty = NULL;
+  void *memory = NULL;
+  pthread_mutex_lock(&pool_lock);
+  for (int i = 0; i < POOL_BLOCKS; ++i) {
+    Block *block = &pool[i];
+    if (!block->memory) {
+      empty = empty ? empty : block;
+    } else if (!block->used && block->size >= size && block->size <= 4 * size + 4096 &&
+               (!best || block->size < best->size)) {
+      best = block;
+    }
+  }
+  if (best) {
+    best->used = 1;
+    memory = best->memory;
+  } else if ((memory = aligned_alloc(POOL_ALIGNMENT, size ? size : POOL_ALIGNMENT)) && empty) {
+    *empty = (Block){memory, size, 1};
+  }
+  pthread_mutex_unlock(&pool_lock);
+  return memory;
+}
+
+static void pool_give_back(void *memory) {
+  pthread_mutex_lock(&pool_lock);
+  Block *block = NULL;
+  for (int i = 0; i < POOL_BLOCKS && !block; ++i)
+    if (pool[i].memory == memory) block = &pool[i];
+  if (block) block->used = 0;
+  pthread_mutex_unlock(&pool_lock);
+  if (!block) free(memory);
+}
+
+static void *allocate_workspace(int type, int id, uint64_t size, int code, int bits) {
+  (void)type, (void)id, (void)code, (void)bits;
+  return pool_take(size);
+}
+
+static int free_workspace(int type, int id, void *memory) {
+  (void)type, (void)id;
+  pool_give_back(memory);
+  return 0;
+}
+
+/* What kernels report of an error; the thread that calls them reads it. */
+static __thread char error_text[512];
+
+__attribute__((visibility("hidden"))) void TVMFFIErrorSetRaisedFromCStrParts(
+    const char *kind, const char **parts, int32_t count) {
+  size_t used = (size_t)snprintf(error_text, sizeof error_text, "%s: ", kind);
+  for (int32_t i = 0; i < count && used < sizeof error_text; ++i)
+    if (parts[i]) used += (size_t)snprintf(error_text + used, sizeof error_text - used, "%s", parts[i]);
+}
+
+/* Parallel loops run on the session's threads: pieces are claimed, not dealt. */
+static __thread Api thread_api;
+static __thread void *thread_context;
+
+typedef struct {
+  ParallelBody body;
+  void *data;
+  ParallelGroup group;
+  atomic_int failed;
+} Loop;
+
+static void run_piece(void *data, size_t piece) {
+  Loop *loop = data;
+  ParallelGroup group = loop->group;
+  if (loop->body((int32_t)piece, &group, loop->data)) atomic_store(&loop->failed, 1);
+}
+
+static int launch_parallel(ParallelBody body, void *data, int count) {
+  Loop loop = {body, data, {NULL, count > 0 ? count : PIECE_COUNT}, 0};
+  OrtStatus *status =
+      CALL(thread_api, PARALLEL_FOR, const void *, void (*)(void *, size_t), size_t, size_t,
+           void *)(thread_context, run_piece, (size_t)loop.group.count, 0, &loop);
+  return status || atomic_load(&loop.failed) ? -1 : 0;
+}
+
+/* Pointers that TVM's loader would set. */
+typedef int (*Launch)(ParallelBody, void *, int);
+__attribute__((weak, visibility("hidden"))) Launch __TVMBackendParallelLaunch;
+__attribute__((weak, visibility("hidden"))) void *(*__TVMBackendAllocWorkspace)(int, int, uint64_t, int, int);
+__attribute__((weak, visibility("hidden"))) int (*__TVMBackendFreeWorkspace)(int, int, void *);
+
+static const uint8_t *constants;
+
+static OrtStatus *fail(Api api, const char *text) {
+  return CALL(api, CREATE_STATUS, int, const char *)(ORT_FAIL, text);
+}
+
+static OrtStatus *run_steps(const Network *network, Api api, void **inputs, void **outputs,
+                            uint8_t *arena) {
+  Tensor tensors[network->buffer_count + 1];
+  for (uint32_t i = 0; i < network->buffer_count; ++i) {
+    const Buffer *buffer = &network->buffers[i];
+    void *data = buffer->place == PLACE_INPUT    ? inputs[buffer->index]
+                 : buffer->place == PLACE_OUTPUT ? outputs[buffer->index]
+                 : buffer->place == PLACE_ARENA  ? arena + buffer->index
+                                                 : (void *)(constants + buffer->index);
+    tensors[i] = (Tensor){data, CPU_DEVICE, 0, buffer->rank, buffer->code, buffer->bits, 1,
+                          buffer->shape, NULL, 0};
+  }
+  for (uint32_t i = 0; i < network->step_count; ++i) {
+    const Step *step = &network->steps[i];
+    const uint32_t *list = network->arguments + step->first;
+    if (!step->function) {
+      memcpy(tensors[list[1]].data, tensors[list[0]].data, network->buffers[list[1]].size_bytes);
+      continue;
+    }
+    Argument arguments[MOST_ARGUMENTS], result = {0, 0, NULL};
+    for (uint32_t k = 0; k < step->count; ++k)
+      arguments[k] = (Argument){DLTENSOR_POINTER, 0, &tensors[list[k]]};
+    error_text[0] = 0;
+    if (step->function(NULL, arguments, (int32_t)step->count, &result)) {
+      char text[640];
+      snprintf(text, sizeof text, "AMOS: %s in %s failed: %s", step->name, network->name, error_text);
+      return fail(api, text);
+    }
+  }
+  return NULL;
+}
+
+static OrtStatus *bind_ports(const Network *network, Api api, void *context, void **inputs,
+                             void **outputs) {
+  OrtStatus *status = NULL;
+  for (uint32_t i = 0; i < network->input_count && !status; ++i) {
+    const void *value = NULL;
+    void *info = NULL;
+    size_t count = 0;
+    status = CALL(api, CONTEXT_INPUT, const void *, size_t, const void **)(context, i, &value);
+    if (!status) status = CALL(api, TENSOR_INFO, const void *, void **)(value, &info);
+    if (!status) {
+      status = CALL(api, TENSOR_ELEMENT_COUNT, const void *, size_t *)(info, &count);
+      ((void (*)(void *))api[RELEASE_TENSOR_INFO])(info);
+    }
+    if (!status && (int64_t)count != network->inputs[i].element_count) {
+      char text[256];
+      snprintf(text, sizeof text,
+               "AMOS: %s was compiled for %lld elements of input %u, got %zu; compile the model "
+               "for this shape",
+               network->name, (long long)network->inputs[i].element_count, i, count);
+      return fail(api, text);
+    }
+    if (!status) status = CALL(api, TENSOR_DATA, const void *, void **)(value, &inputs[i]);
+  }
+  for (uint32_t i = 0; i < network->output_count && !status; ++i) {
+    const Port *port = &network->outputs[i];
+    void *value = NULL;
+    status = CALL(api, CONTEXT_OUTPUT, void *, size_t, const int64_t *, size_t, void **)(
+        context, i, port->shape, (size_t)port->rank, &value);
+    if (!status) status = CALL(api, TENSOR_DATA, const void *, void **)(value, &outputs[i]);
+  }
+  return status;
+}
+
+typedef struct {
+  const Network *network;
+  Api api;
+} Kernel;
+
+static OrtStatus *compute(void *data, void *context) {
+  const Kernel *kernel = data;
+  const Network *network = kernel->network;
+  void *inputs[network->input_count + 1], *outputs[network->output_count + 1];
+  OrtStatus *status = bind_ports(network, kernel->api, context, inputs, outputs);
+  if (status) return status;
+  uint8_t *arena = pool_take(network->arena_bytes);
+  if (!arena) return fail(kernel->api, "AMOS: out of memory");
+  Api before_api = thread_api;
+  void *before_context = thread_context;
+  thread_api = kernel->api;
+  thread_context = context;
+  status = run_steps(network, kernel->api, inputs, outputs, arena);
+  thread_api = before_api;
+  thread_context = before_context;
+  pool_give_back(arena);
+  return status;
+}
+
+static OrtStatus *create_kernel(const CustomOp *op, Api api, const void *info, void **kernel) {
+  (void)info;
+  Kernel *made = malloc(sizeof *made);
+  if (!made) return fail(api, "AMOS: out of memory");
+  *made = (Kernel){(const Network *)op, api};
+  *kernel = made;
+  return NULL;
+}
+
+static const char *name_of(const CustomOp *op) { return ((const Network *)op)->name; }
+static const char *provider_of(const CustomOp *op) { return (void)op, NULL; }
+static int input_type(const CustomOp *op, size_t i) { return ((const Network *)op)->inputs[i].type; }
+static int output_type(const CustomOp *op, size_t i) { return ((const Network *)op)->outputs[i].type; }
+static size_t input_count(const CustomOp *op) { return ((const Network *)op)->input_count; }
+static size_t output_count(const CustomOp *op) { return ((const Network *)op)->output_count; }
+static int zero_at(const CustomOp *op, size_t i) { return (void)op, (void)i, 0; }
+static int one(const CustomOp *op) { return (void)op, 1; }
+static int last_version(const CustomOp *op) { return (void)op, 0x7fffffff; }
+static OrtStatus *no_shapes(const CustomOp *op, void *context) { return (void)op, (void)context, NULL; }
+
+/* Registration: what the library needs is looked for once, in words where it is not there. */
+static char refusal[1024];
+static pthread_once_t prepared = PTHREAD_ONCE_INIT;
+
+static int lists_feature(const char *flags, const char *feature) {
+  size_t length = strlen(feature);
+  for (const char *at = flags; (at = strstr(at, feature)); at += length)
+    if (at[-1] == ' ' && (at[length] == ' ' || at[length] == '\n' || !at[length])) return 1;
+  return 0;
+}
+
+static void check_features(const char *library) {
+  static char line[16384];
+  FILE *file = fopen("/proc/cpuinfo", "r");
+  if (!file) return;
+  while (fgets(line, sizeof line, file) && strncmp(line, "flags", 5)) line[0] = 0;
+  fclose(file);
+  for (const char *const *feature = needed_features; line[0] && *feature; ++feature)
+    if (!lists_feature(line, *feature)) {
+      snprintf(refusal, sizeof refusal,
+               "%s was compiled for a CPU with %s, which this one lacks; compile the model here",
+               library, *feature);
+      return;
+    }
+}
+
+static void map_constants(const char *library) {
+  char path[4096];
+  const char *slash = strrchr(library, '/');
+  snprintf(path, sizeof path, "%.*s%s", slash ? (int)(slash - library + 1) : 0, library, CONSTANTS_FILE);
+  int file = open(path, O_RDONLY | O_CLOEXEC);
+  struct stat about;
+  if (file < 0 || fstat(file, &about)) {
+    snprintf(refusal, sizeof refusal, "%s: its constants, %s, are not beside it", library, CONSTANTS_FILE);
+    if (file >= 0) close(file);
+    return;
+  }
+  void *memory = about.st_size == CONSTANTS_BYTES
+                     ? mmap(NULL, CONSTANTS_BYTES, PROT_READ, MAP_SHARED, file, 0)
+                     : MAP_FAILED;
+  close(file);
+  if (memory == MAP_FAILED ||
+      memcmp((const char *)memory + CONSTANTS_BYTES - sizeof CONSTANTS_DIGEST + 1, CONSTANTS_DIGEST,
+             sizeof CONSTANTS_DIGEST - 1)) {
+    snprintf(refusal, sizeof refusal, "%s: %s holds other constants than it was written with", library, path);
+    return;
+  }
+  constants = memory;
+}
+
+static void prepare(void) {
+  Dl_info about = {0};
+  const char *library = dladdr((void *)prepare, &about) && about.dli_fname ? about.dli_fname : "libamos.so";
+  check_features(library);
+  if (!refusal[0]) map_constants(library);
+  if (USES_TILES) syscall(SYS_arch_prctl, 0x1023 /* ARCH_REQ_XCOMP_PERM */, 18 /* tile data */);
+  __TVMBackendParallelLaunch = launch_parallel;
+  __TVMBackendAllocWorkspace = allocate_workspace;
+  __TVMBackendFreeWorkspace = free_workspace;
+}
+
+__attribute__((visibility("default"))) OrtStatus *RegisterCustomOps(void *options, const ApiBase *base) {
+  Api api = base->get_api(API_VERSION);
+  if (!api) return NULL; /* older than 1.17: says so by itself when it meets the operators */
+  pthread_once(&prepared, prepare);
+  if (refusal[0]) return fail(api, refusal);
+  static void *domain;
+  static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+  OrtStatus *status = NULL;
+  pthread_mutex_lock(&lock);
+  if (!domain) {
+    status = CALL(api, CREATE_DOMAIN, const char *, void **)(DOMAIN, &domain);
+    for (int i = 0; i < NETWORK_COUNT && !status; ++i) {
+      networks[i].op = (CustomOp){API_VERSION,    NULL,         name_of,       provider_of, input_type,
+                                  input_count,    output_type,  output_count,  NULL,        free,
+                                  zero_at,        zero_at,      zero_at,       one,         one,
+                                  one,            one,          create_kernel, compute,     no_shapes,
+                                  one,            last_version, {NULL}};
+      status = CALL(api, DOMAIN_ADD, void *, const CustomOp *)(domain, &networks[i].op);
+    }
+  }
+  pthread_mutex_unlock(&lock);
+  return status ? status : CALL(api, ADD_DOMAIN, void *, void *)(options, domain);
+}
