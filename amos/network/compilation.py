@@ -28,6 +28,8 @@ from amos.network.cascades import CascadeTask, cascades_of, outside
 from amos.network.checking import KernelChecks
 from amos.network.comparison import Comparison, compare, compare_inside, faster_inside
 from amos.network.cuts import of_strips
+from amos.network.external.compiled import CompiledPartition, compiled_partition
+from amos.network.external.partition import PartitionedNetwork
 from amos.network.groups import Task
 from amos.network.kernels import TaskKernel, build_cascade, build_kernel
 from amos.network.model import CompiledNetwork
@@ -77,7 +79,7 @@ def compile_network(
     verify: bool = True,
     measure: bool = False,
     progress: bool = True,
-) -> CompiledNetwork | CompiledBuckets:
+) -> CompiledNetwork | CompiledBuckets | CompiledPartition:
     """Build a network for this CPU.
 
     A task gets the fastest kernel that the records have of it on this machine, or else the
@@ -106,6 +108,17 @@ def compile_network(
         if not isinstance(value, bool):
             raise NetworkError(f"{name}: expected True or False, got {shown(value)}")
     ranked = _ranked(records)
+    if isinstance(network, PartitionedNetwork):
+        with ProgressLine(progress) as line:
+            chooser, numbers = Chooser("host"), counting()
+            regions = {
+                name: replace(
+                    _chosen(region, chooser, ranked, verify, measure, line, numbers), function=name
+                )
+                for name, region in network.networks.items()
+            }
+            line.show("comparing with onnxruntime")
+            return compiled_partition(network, regions, verify)
     if isinstance(network, BucketedNetwork):
         with ProgressLine(progress) as line:
             models = _compiled(network.names, ranked, verify, measure, line)

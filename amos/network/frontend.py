@@ -62,6 +62,18 @@ class Imported:
     reference: Reference | None = None
 
 
+def closed_shapes(source: Any, shapes: Shapes | None) -> tuple[Any, dict[str, list[int]]]:
+    """Open a model of ONNX; returns it with the extents of its inputs.
+
+    Raises:
+        NetworkError: this is no model, or an extent is not known.
+    """
+    model = opened(source)
+    name = os.fspath(source) if isinstance(source, str | os.PathLike) else title_of(model)
+    check_shapes(shapes := {} if shapes is None else shapes)
+    return model, _closed(name, open_shapes(model), shapes)
+
+
 def import_model(source: Any, inputs: Sequence[Any] | None, shapes: Shapes | None) -> Imported:
     """Read a model.
 
@@ -80,12 +92,12 @@ def import_model(source: Any, inputs: Sequence[Any] | None, shapes: Shapes | Non
     name = os.fspath(source) if isinstance(source, str | os.PathLike) else title_of(model)
     _check_inputs(name, model, inputs)
     with quiet():
-        program = model if _is_onnx(model) else exported(model, inputs)
+        program = model if is_onnx(model) else exported(model, inputs)
     check_shapes(shapes := {} if shapes is None else shapes)
     closed = _closed(name, open_shapes(program), shapes)
     try:
-        if _is_onnx(model):
-            return Imported(_from_onnx(model, name, closed), _onnxruntime(source))
+        if is_onnx(model):
+            return Imported(_from_onnx(model, name, closed), onnxruntime_reference(source))
         program = restated(functional(resized(program, closed)))
         reference = Reference("PyTorch", partial(evaluated, program))
         return Imported(from_program(program), reference)
@@ -128,7 +140,7 @@ def open_shapes(model: Any) -> dict[str, OpenShape]:
     Raises:
         NetworkError: an input is no tensor, or of no dtype.
     """
-    if not _is_onnx(model):
+    if not is_onnx(model):
         return dict(named_shapes(model))
     weights = {tensor.name for tensor in model.graph.initializer}
     for value in model.graph.input:
@@ -157,7 +169,7 @@ def opened(source: Any) -> Any:
     """
     if isinstance(source, str | os.PathLike):
         return _onnx_file(os.fspath(source))
-    if not _is_onnx(source) and not _kinds(source) & {"torch.Module", "torch.ExportedProgram"}:
+    if not is_onnx(source) and not _kinds(source) & {"torch.Module", "torch.ExportedProgram"}:
         raise NetworkError(
             "expected the path of an ONNX file, a torch.nn.Module or an ExportedProgram, "
             f"got {shown(source)}"
@@ -169,14 +181,15 @@ def title_of(source: Any) -> str:
     """What a model is called: by its file, its graph, or the class of a module."""
     if isinstance(source, str | os.PathLike):
         return Path(source).stem
-    return str(source.graph.name or "model") if _is_onnx(source) else type(source).__name__
+    return str(source.graph.name or "model") if is_onnx(source) else type(source).__name__
 
 
 def _kinds(source: Any) -> set[str]:
     return {f"{each.__module__.partition('.')[0]}.{each.__name__}" for each in type(source).__mro__}
 
 
-def _is_onnx(model: Any) -> bool:
+def is_onnx(model: Any) -> bool:
+    """Whether this is a model of ONNX in memory."""
     return "onnx.ModelProto" in _kinds(model)
 
 
@@ -198,8 +211,8 @@ def _onnx_file(path: str) -> Any:
     return model
 
 
-def _onnxruntime(source: Any) -> Reference | None:
-    """Runs an ONNX model node by node, where it is installed."""
+def onnxruntime_reference(source: Any) -> Reference | None:
+    """Run an ONNX model node by node, where it is installed."""
     if find_spec("onnxruntime") is None:
         return None
 

@@ -344,9 +344,15 @@ def random_arrays(
         integers: the least and the largest; by default 0 and 1, which may be indices of
             anything but dimensions of one element, or 1 alone where some divide.
     """
+    return random_values(network.inputs, seed, integers or (int(divides_integers(network)), 1))
+
+
+def random_values(
+    ports: Sequence[Port], seed: int = 0, integers: tuple[int, int] = (0, 1)
+) -> list[np.ndarray]:
+    """Draw values of ports: floats of a normal distribution, bytes, and integers of a range."""
     rng = np.random.default_rng(seed)
-    given = integers or (int(divides_integers(network)), 1)
-    return [_random(port, rng, *given) for port in network.inputs]
+    return [_random(port, rng, *integers) for port in ports]
 
 
 def _random(port: Port, rng: np.random.Generator, low: int, high: int) -> np.ndarray:

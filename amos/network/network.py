@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -11,7 +12,15 @@ from amos._display import Shown, several
 from amos.codegen.scheduled import last_line
 from amos.errors import NetworkError, shown
 from amos.machine import Machine
-from amos.network.frontend import Reference, Shapes, import_model, title_of
+from amos.network.frontend import (
+    Reference,
+    Shapes,
+    closed_shapes,
+    import_model,
+    is_onnx,
+    onnxruntime_reference,
+    title_of,
+)
 from amos.network.graph import Graph
 from amos.network.groups import Grouping, Task, grouped
 from amos.network.layouts import channels_last
@@ -22,6 +31,7 @@ from amos.network.transposes import with_fewer_transposes
 
 if TYPE_CHECKING:
     from amos.network.buckets import BucketedNetwork, Buckets
+    from amos.network.external.partition import PartitionedNetwork
     from amos.network.report import Report
 
 
@@ -116,7 +126,9 @@ def checked_network(network: object) -> None:
     """
     from amos.network.buckets import BucketedNetwork
 
-    if not isinstance(network, Network | BucketedNetwork):
+    from amos.network.external.partition import PartitionedNetwork
+
+    if not isinstance(network, Network | BucketedNetwork | PartitionedNetwork):
         raise NetworkError(f"expected what amos.load_network returns, got {shown(network)}")
 
 
@@ -128,7 +140,7 @@ def load_network(
     shapes: Shapes | None = None,
     buckets: None = None,
     name: str | None = None,
-) -> Network: ...
+) -> Network | PartitionedNetwork: ...
 
 
 @overload
@@ -149,7 +161,7 @@ def load_network(
     shapes: Shapes | None = None,
     buckets: Buckets | None = None,
     name: str | None = None,
-) -> Network | BucketedNetwork:
+) -> Network | BucketedNetwork | PartitionedNetwork:
     """Read a model and divide it into groups.
 
     Args:
@@ -170,7 +182,29 @@ def load_network(
         from amos.network.buckets import load_buckets
 
         return load_buckets(model, inputs, {} if shapes is None else shapes, name, buckets)
-    return load_one(model, inputs, shapes, name, lambda module: module)
+    try:
+        return load_one(model, inputs, shapes, name, lambda module: module)
+    except NetworkError as refused:
+        if isinstance(model, str | os.PathLike) or is_onnx(model):
+            return _divided(model, shapes, name, refused)
+        raise
+
+
+def _divided(
+    source: Any, shapes: Shapes | None, name: str | None, refused: NetworkError
+) -> PartitionedNetwork:
+    """Load a model of which AMOS does not take all.
+
+    Raises:
+        NetworkError: as it was refused, where onnxruntime does not take it either.
+    """
+    from amos.network.external.partition import load_partition
+
+    reference = onnxruntime_reference(source)
+    if reference is None:
+        raise refused
+    model, closed = closed_shapes(source, shapes)
+    return load_partition(model, closed, name or title_of(source), reference)
 
 
 def load_one(

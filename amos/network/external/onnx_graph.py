@@ -1,0 +1,153 @@
+"""ONNX models prepared for partitioning: shapes stated, constants folded, values typed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from amos.codegen.scheduled import last_line
+from amos.errors import NetworkError
+from amos.network.network import Port
+from amos.network.silence import silent
+
+
+def prepare(model: Any, shapes: Mapping[str, Sequence[int]], name: str) -> Any:
+    """State the shapes of a model's inputs, fold what is constant then, and infer all shapes.
+
+    Args:
+        model: ``onnx.ModelProto``; it is not changed.
+        shapes: extents of each input.
+        name: of the model.
+
+    Returns:
+        a model that computes the same for inputs of these shapes.
+
+    Raises:
+        NetworkError: onnxscript is not installed.
+    """
+    import onnx
+
+    try:
+        from onnxscript import optimizer
+    except ImportError:
+        raise NetworkError(
+            f"model {name!r}: dividing it needs onnxscript: pip install 'amos-mapper[onnx]'"
+        ) from None
+    stated = onnx.ModelProto()
+    stated.CopyFrom(model)
+    for port in stated.graph.input:
+        if port.name in shapes:
+            _state_shape(port, shapes[port.name])
+    try:
+        with silent():
+            stated = _with_shapes(optimizer.optimize(stated))
+    except Exception:  # a model that the optimizer does not take runs as it is
+        try:
+            stated = _with_shapes(stated)
+        except Exception as error:
+            raise NetworkError(f"model {name!r}: {last_line(error)}") from error
+    _move_constants(stated.graph)
+    return stated
+
+
+def _state_shape(port: Any, shape: Sequence[int]) -> None:
+    dimensions = port.type.tensor_type.shape.dim
+    del dimensions[:]
+    for extent in shape:
+        dimensions.add().dim_value = int(extent)
+    if not shape:  # a scalar has a shape too
+        port.type.tensor_type.shape.SetInParent()
+
+
+def _with_shapes(model: Any) -> Any:
+    from onnx import shape_inference
+
+    return shape_inference.infer_shapes(model, data_prop=True)
+
+
+def _move_constants(graph: Any) -> None:
+    """Turn nodes that are constants into initializers, where they are dense tensors."""
+    kept = []
+    for node in graph.node:
+        if node.op_type == "Constant" and node.attribute[0].name == "value":
+            tensor = node.attribute[0].t
+            tensor.name = node.output[0]
+            graph.initializer.append(tensor)
+        else:
+            kept.append(node)
+    del graph.node[:]
+    graph.node.extend(kept)
+
+
+@dataclass(frozen=True)
+class OnnxGraph:
+    """A prepared model with what is known of its values.
+
+    Attributes:
+        model: as :func:`prepare` returns it.
+    """
+
+    model: Any
+
+    @cached_property
+    def nodes(self) -> tuple[Any, ...]:
+        """Nodes in an order in which they can be computed."""
+        return tuple(self.model.graph.node)
+
+    @cached_property
+    def initializers(self) -> dict[str, Any]:
+        """Constant tensors by name."""
+        return {each.name: each for each in self.model.graph.initializer}
+
+    @cached_property
+    def ports(self) -> dict[str, Port]:
+        """Values of static shape, by name."""
+        import onnx
+
+        graph = self.model.graph
+        ports = {}
+        for value in (*graph.input, *graph.value_info, *graph.output):
+            kind = value.type.tensor_type
+            sizes = [each.dim_value for each in kind.shape.dim]
+            if kind.elem_type and kind.HasField("shape") and all(size > 0 for size in sizes):
+                dtype = onnx.TensorProto.DataType.Name(kind.elem_type).lower()
+                dtype = {"float": "float32", "double": "float64"}.get(dtype, dtype)
+                ports[value.name] = Port(value.name, tuple(sizes), dtype)
+        return ports
+
+    @cached_property
+    def producers(self) -> dict[str, int]:
+        """Number of the node that computes each value."""
+        return {name: n for n, node in enumerate(self.nodes) for name in node.output if name}
+
+    @cached_property
+    def reads(self) -> tuple[tuple[str, ...], ...]:
+        """Names that each node reads, inside of its branches and loops too."""
+        return tuple(tuple(dict.fromkeys(names_read(node))) for node in self.nodes)
+
+    @cached_property
+    def constant(self) -> frozenset[int]:
+        """Numbers of the nodes that read constants only."""
+        found: set[int] = set()
+        for number, names in enumerate(self.reads):
+            if self.nodes[number].op_type.startswith("Random"):
+                continue
+            if all(
+                name in self.initializers or self.producers.get(name) in found for name in names
+            ):
+                found.add(number)
+        return frozenset(found)
+
+
+def names_read(node: Any) -> Iterator[str]:
+    """Names that a node reads, inside of its branches and loops too."""
+    yield from filter(None, node.input)
+    for attribute in node.attribute:
+        for graph in (attribute.g, *attribute.graphs):
+            own = {each.name for each in (*graph.input, *graph.initializer)}
+            own |= {name for each in graph.node for name in each.output}
+            inner = [name for each in graph.node for name in names_read(each)]
+            inner += [each.name for each in graph.output]
+            yield from (name for name in inner if name not in own)

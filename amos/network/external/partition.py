@@ -1,0 +1,103 @@
+"""A model of which AMOS takes regions, and onnxruntime runs everything else."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from amos._display import Shown, several
+from amos.machine import Machine
+from amos.network.external.onnx_graph import OnnxGraph, prepare
+from amos.network.external.regions import Region, Regions
+from amos.network.frontend import Reference
+from amos.network.groups import Task, merged
+from amos.network.network import Network, Port, load_one
+
+if TYPE_CHECKING:
+    from amos.network.report import Report
+
+
+@dataclass(frozen=True, eq=False)
+class PartitionedNetwork(Shown):
+    """A model divided between AMOS and onnxruntime.
+
+    Attributes:
+        name: what it is called.
+        graph: of the model, with its shapes stated.
+        regions: that become one operator each, by its name.
+        left: operators that stay with onnxruntime, how many by name and reason.
+        reference: runs the model as it was read.
+    """
+
+    name: str
+    graph: OnnxGraph
+    regions: Mapping[str, Region]
+    left: Mapping[tuple[str, str], int]
+    reference: Reference
+
+    @property
+    def networks(self) -> dict[str, Network]:
+        """What AMOS takes, by the name of its operator."""
+        return {name: region.network for name, region in self.regions.items()}
+
+    @cached_property
+    def inputs(self) -> tuple[Port, ...]:
+        """What it takes."""
+        weights = self.graph.initializers
+        names = [each.name for each in self.graph.model.graph.input if each.name not in weights]
+        return tuple(self.graph.ports[name] for name in names)
+
+    @cached_property
+    def outputs(self) -> tuple[str, ...]:
+        """Names of what it returns."""
+        return tuple(each.name for each in self.graph.model.graph.output)
+
+    @cached_property
+    def tasks(self) -> tuple[Task, ...]:
+        """The distinct groups of all regions, each with how often it occurs."""
+        return merged(task for network in self.networks.values() for task in network.tasks)
+
+    def report(self, machine: str | Machine = "host") -> Report:
+        """What would run where and how fast; see :meth:`Network.report`."""
+        from amos.network.external.report import partition_report
+
+        return partition_report(self, machine)
+
+    def __str__(self) -> str:
+        ports = ", ".join(map(str, self.inputs))
+        regions = several(len(self.regions), "region")
+        return f"{self.name}({ports}): {regions}, {several(len(self.tasks), 'task')}"
+
+    __repr__ = __str__
+
+
+def load_partition(
+    model: Any, shapes: Mapping[str, Sequence[int]], name: str, reference: Reference
+) -> PartitionedNetwork:
+    """Divide a model of ONNX.
+
+    A region without a product that AMOS maps stays with onnxruntime.
+
+    Args:
+        model: ``onnx.ModelProto``.
+        shapes: extents of each input.
+        name: of the model.
+        reference: runs the model as it was read.
+
+    Raises:
+        NetworkError: onnxscript is not installed.
+    """
+    graph = OnnxGraph(prepare(model, shapes, name))
+    finder = Regions(graph, lambda part: load_one(part, None, None, name, lambda module: module))
+    useful = [region for region in finder.find() if region.network.tasks]
+    regions = {f"Region{number}": region for number, region in enumerate(useful)}
+    inside = {number for region in useful for number in region.nodes}
+    left = Counter(
+        (node.op_type, finder.reasons.get(number, "no product is near it"))
+        for number, node in enumerate(graph.nodes)
+        if number not in inside
+    )
+    return PartitionedNetwork(name, graph, regions, dict(left.most_common()), reference)

@@ -1,0 +1,61 @@
+"""The report of a partitioned model: its regions' tasks, and what stays with onnxruntime."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from amos.machine import Machine
+from amos.network.report import EngineRow, Report, TaskRow
+
+if TYPE_CHECKING:
+    from amos.network.external.compiled import CompiledPartition
+    from amos.network.external.partition import PartitionedNetwork
+
+
+def partition_report(network: PartitionedNetwork, machine: str | Machine) -> Report:
+    """See :meth:`PartitionedNetwork.report`."""
+    return _joined(network, [each.report(machine) for each in network.networks.values()], machine)
+
+
+def compiled_report(model: CompiledPartition) -> Report:
+    """See :meth:`CompiledPartition.report`."""
+    return _joined(model.network, [each.report() for each in model.models.values()], "host")
+
+
+def _joined(
+    network: PartitionedNetwork, reports: Iterable[Report], machine: str | Machine
+) -> Report:
+    """One report of several, with equal tasks in one row."""
+    reports = list(reports)
+    tasks: dict[tuple[str, str], TaskRow] = {}
+    for row in (row for each in reports for row in each.tasks):
+        key = row.kind, row.operator
+        before = tasks.get(key)
+        tasks[key] = row if before is None else replace(row, count=before.count + row.count)
+    engine: dict[tuple[str, str], EngineRow] = {}
+    for other in (row for each in reports for row in each.engine):
+        place = other.operation, other.reason
+        if place in engine:
+            one = engine[place]
+            seconds = None
+            if one.seconds is not None and other.seconds is not None:
+                seconds = one.seconds + other.seconds
+            other = replace(other, count=one.count + other.count, seconds=seconds)
+        engine[place] = other
+    rows = [*engine.values()]
+    rows += [
+        EngineRow(operation, count, None, why)
+        for (operation, why), count in network.left.items()
+        if operation != "Constant"
+    ]
+    name = machine if isinstance(machine, str) else machine.name
+    name = reports[0].machine if reports else name
+    whole = Report(network.name, name, tuple(tasks.values()), tuple(rows))
+    shared = [
+        row if not row.seconds else replace(row, share=row.seconds * row.count / whole.seconds)
+        for row in whole.tasks
+    ]
+    shared.sort(key=lambda row: -row.share)
+    return Report(network.name, name, tuple(shared), tuple(rows))
