@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from amos._display import Shown
 from amos.errors import NetworkError, shown
 from amos.machine import Machine
+from amos.network.external.partition import PartitionedNetwork
 from amos.network.frontend import Shapes, check_shapes, open_shapes, opened, title_of, whole
 from amos.network.groups import Task, merged
 from amos.network.network import Network, load_one
@@ -68,7 +69,7 @@ class BucketedNetwork(Shown):
 
 
 #: What :func:`load_network <amos.network.network.load_network>` returns.
-Loaded = Network | BucketedNetwork
+Loaded = Network | BucketedNetwork | PartitionedNetwork
 
 
 def load_buckets(

@@ -6,8 +6,10 @@ import json
 import os
 import shutil
 import tempfile
+import warnings
 from collections.abc import Mapping, Sequence
 from importlib.resources import files
+from importlib.util import find_spec
 from pathlib import Path
 from string import Template
 from typing import TYPE_CHECKING, Any
@@ -58,6 +60,8 @@ def export_network(models: Mapping[str, CompiledNetwork], folder: str | Path) ->
         raise NetworkError(f"export to {str(target)!r}: {error.strerror}") from error
     try:
         weights = _write_library([*models.values()], partial)
+        if [*models] == [""]:
+            _write_operator(models[""], partial)
         for name, model in models.items():
             (partial / name / _SAMPLE).mkdir(parents=True)
             _write_example(model, weights, partial / name, "/.." if name else "")
@@ -66,6 +70,19 @@ def export_network(models: Mapping[str, CompiledNetwork], folder: str | Path) ->
         raise NetworkError(f"export to {str(target)!r}: {error.strerror or error}") from error
     finally:
         shutil.rmtree(partial, ignore_errors=True)
+
+
+def _write_operator(model: CompiledNetwork, folder: Path) -> None:
+    """Write what an application of onnxruntime loads, unless the network needs TVM to run."""
+    from amos.network.external.library import MissingCompiler, OnlyInTvm
+    from amos.network.external.whole import write_whole
+
+    if find_spec("onnx") is None:
+        return
+    try:
+        write_whole(model, folder)
+    except (MissingCompiler, OnlyInTvm) as error:
+        warnings.warn(f"no model for onnxruntime was written: {error}", stacklevel=4)
 
 
 def _remove_leftovers(target: Path) -> None:
@@ -85,7 +102,9 @@ def _moved(partial: Path, target: Path) -> tuple[Path, ...]:
     for path in sorted(written, key=lambda path: path.name == _LIBRARY):
         (target / path).parent.mkdir(parents=True, exist_ok=True)
         os.replace(partial / path, target / path)
-    for path in target.glob(_WEIGHTS.format("[0-9a-f]" * _DIGITS)):
+    digits = "[0-9a-f]" * _DIGITS
+    stale = [*target.glob(_WEIGHTS.format(digits)), *target.glob(f"constants-{digits}.bin")]
+    for path in stale:
         if path.relative_to(target) not in written:
             path.unlink()
     return tuple(target / path for path in written)

@@ -56,13 +56,17 @@ class Imported:
     Attributes:
         module: of Relax, whose ``main`` is the model, with its weights as constants.
         reference: another program that runs the model, if one is installed.
+        output_names: what an ONNX model calls its results.
     """
 
     module: Any
     reference: Reference | None = None
+    output_names: tuple[str, ...] = ()
 
 
-def closed_shapes(source: Any, shapes: Shapes | None) -> tuple[Any, dict[str, list[int]]]:
+def closed_shapes(
+    source: Any, inputs: Sequence[Any] | None, shapes: Shapes | None
+) -> tuple[Any, dict[str, list[int]]]:
     """Open a model of ONNX; returns it with the extents of its inputs.
 
     Raises:
@@ -70,6 +74,7 @@ def closed_shapes(source: Any, shapes: Shapes | None) -> tuple[Any, dict[str, li
     """
     model = opened(source)
     name = os.fspath(source) if isinstance(source, str | os.PathLike) else title_of(model)
+    _check_inputs(name, model, inputs)
     check_shapes(shapes := {} if shapes is None else shapes)
     return model, _closed(name, open_shapes(model), shapes)
 
@@ -97,7 +102,9 @@ def import_model(source: Any, inputs: Sequence[Any] | None, shapes: Shapes | Non
     closed = _closed(name, open_shapes(program), shapes)
     try:
         if is_onnx(model):
-            return Imported(_from_onnx(model, name, closed), onnxruntime_reference(source))
+            names = tuple(port.name for port in model.graph.output)
+            module = _from_onnx(model, name, closed)
+            return Imported(module, onnxruntime_reference(source), names)
         program = restated(functional(resized(program, closed)))
         reference = Reference("PyTorch", partial(evaluated, program))
         return Imported(from_program(program), reference)
@@ -211,24 +218,32 @@ def _onnx_file(path: str) -> Any:
     return model
 
 
+def plain_session(source: Any) -> Any:
+    """Open a session of onnxruntime that runs an ONNX model node by node.
+
+    onnxruntime raises errors of its own types where it does not take the model.
+    """
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    options.log_severity_level = 4
+    file = isinstance(source, str | os.PathLike)
+    return onnxruntime.InferenceSession(
+        os.fspath(source) if file else source.SerializeToString(),
+        options,
+        providers=["CPUExecutionProvider"],
+    )
+
+
 def onnxruntime_reference(source: Any) -> Reference | None:
-    """Run an ONNX model node by node, where it is installed."""
+    """Run an ONNX model node by node, where onnxruntime is installed."""
     if find_spec("onnxruntime") is None:
         return None
 
     def evaluate(arrays: Sequence[np.ndarray]) -> Sequence[np.ndarray] | None:
-        import onnxruntime
-
-        options = onnxruntime.SessionOptions()
-        options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
-        options.log_severity_level = 4
-        file = isinstance(source, str | os.PathLike)
         try:
-            session = onnxruntime.InferenceSession(
-                os.fspath(source) if file else source.SerializeToString(),
-                options,
-                providers=["CPUExecutionProvider"],
-            )
+            session = plain_session(source)
             values = {
                 port.name: array.astype(bool) if port.type == "tensor(bool)" else array
                 for port, array in zip(session.get_inputs(), arrays, strict=True)

@@ -19,6 +19,7 @@ from amos.network.frontend import (
     import_model,
     is_onnx,
     onnxruntime_reference,
+    plain_session,
     title_of,
 )
 from amos.network.graph import Graph
@@ -63,6 +64,7 @@ class Network(Shown):
         graph: its operators, channels last, without batch norms.
         grouping: the graph divided.
         reference: another program that runs the model, if one is installed.
+        output_names: what an ONNX model calls its results; empty for other models.
     """
 
     name: str
@@ -70,6 +72,7 @@ class Network(Shown):
     graph: Graph
     grouping: Grouping
     reference: Reference | None = None
+    output_names: tuple[str, ...] = ()
 
     @cached_property
     def inputs(self) -> tuple[Port, ...]:
@@ -125,7 +128,6 @@ def checked_network(network: object) -> None:
         NetworkError: it is something else.
     """
     from amos.network.buckets import BucketedNetwork
-
     from amos.network.external.partition import PartitionedNetwork
 
     if not isinstance(network, Network | BucketedNetwork | PartitionedNetwork):
@@ -186,12 +188,16 @@ def load_network(
         return load_one(model, inputs, shapes, name, lambda module: module)
     except NetworkError as refused:
         if isinstance(model, str | os.PathLike) or is_onnx(model):
-            return _divided(model, shapes, name, refused)
+            return _divided(model, inputs, shapes, name, refused)
         raise
 
 
 def _divided(
-    source: Any, shapes: Shapes | None, name: str | None, refused: NetworkError
+    source: Any,
+    inputs: Sequence[Any] | None,
+    shapes: Shapes | None,
+    name: str | None,
+    refused: NetworkError,
 ) -> PartitionedNetwork:
     """Load a model of which AMOS does not take all.
 
@@ -203,7 +209,11 @@ def _divided(
     reference = onnxruntime_reference(source)
     if reference is None:
         raise refused
-    model, closed = closed_shapes(source, shapes)
+    model, closed = closed_shapes(source, inputs, shapes)
+    try:
+        plain_session(source)
+    except Exception:  # onnxruntime raises types of its own
+        raise refused from None
     return load_partition(model, closed, name or title_of(source), reference)
 
 
@@ -224,4 +234,5 @@ def load_one(
         raise
     except Exception as error:  # TVM's passes fail with errors of many types
         raise NetworkError(f"{title}: TVM cannot convert it: {last_line(error)}") from error
-    return Network(title, original, graph, grouped(graph), imported.reference)
+    groups = grouped(graph)
+    return Network(title, original, graph, groups, imported.reference, imported.output_names)

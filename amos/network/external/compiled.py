@@ -19,6 +19,7 @@ from amos._display import Shown, several
 from amos.codegen.scheduled import last_line
 from amos.errors import NetworkError, checked_path
 from amos.machine.cpu import cpu
+from amos.measure.reference import compared
 from amos.network.external.library import Library, write_library
 from amos.network.external.partition import PartitionedNetwork
 from amos.network.external.regions import Region, contracted
@@ -31,7 +32,6 @@ from amos.network.model import (
     random_values,
     values_of,
 )
-from amos.measure.reference import compared
 
 if TYPE_CHECKING:
     from amos.network.report import Report
@@ -112,9 +112,7 @@ class CompiledPartition(Shown):
     def outputs_of(self, arrays: Sequence[Any]) -> tuple[np.ndarray, ...]:
         """Every output, of inputs in order; errors as of a call."""
         ports = self.network.inputs
-        values = {
-            port.name: _array(port, value) for port, value in zip(ports, arrays, strict=True)
-        }
+        values = {port.name: _array(port, value) for port, value in zip(ports, arrays, strict=True)}
         try:
             return tuple(self.session.run(None, values))
         except Exception as error:  # onnxruntime raises types of its own
@@ -224,9 +222,7 @@ def compiled_partition(
     path, timings, library = Path(folder.name), tuple[Timing, ...](), None
     if models:
         library = write_library([*models.values()], path)
-        timings = tuple(
-            _raced(name, network.regions[name], library, path) for name in models
-        )
+        timings = tuple(_raced(name, network.regions[name], library, path) for name in models)
         models = {each.name: models[each.name] for each in timings if each.wins}
     if not models and library is not None:
         library.path.unlink()
@@ -250,7 +246,7 @@ def save_model(model: Any, folder: Path) -> None:
     onnx.save(model, folder / MODEL, save_as_external_data=large, location="weights.data")
 
 
-def open_session(path: Path, library: Library | None, plain: bool = False) -> Any:
+def open_session(path: Path, library: Library | None) -> Any:
     """Open a session of onnxruntime on a model.
 
     Its threads stop spinning when a call ends: other frameworks of the process then have the
@@ -323,9 +319,7 @@ def _check(network: PartitionedNetwork, result: np.ndarray, expected: np.ndarray
         wrong = float(not np.array_equal(result, expected))
         return Check(network.name, name, wrong, 0.0)
     difference, strange = compared(result, expected)
-    return Check(
-        network.name, name, np.inf if strange else difference, allowed(kind, expected)
-    )
+    return Check(network.name, name, np.inf if strange else difference, allowed(kind, expected))
 
 
 def export_folder(source: Path, folder: str | Path) -> tuple[Path, ...]:

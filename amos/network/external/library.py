@@ -24,7 +24,7 @@ from amos.network.external.source import (
     library_source,
     symbol_of,
 )
-from amos.network.external.straight_line import plan_memory, straight_line
+from amos.network.external.straight_line import OnlyInTvm, plan_memory, straight_line
 from amos.network.model import CompiledNetwork
 from amos.network.program import joined
 
@@ -32,6 +32,10 @@ from amos.network.program import joined
 LIBRARY = "libamos.so"
 _FLAGS = ("-std=c11", "-O2", "-fPIC", "-shared", "-pthread")
 _DIGITS = 16
+
+
+class MissingCompiler(NetworkError):
+    """There is no C compiler."""
 
 
 @dataclass(frozen=True)
@@ -57,12 +61,13 @@ def write_library(models: Sequence[CompiledNetwork], folder: Path) -> Library:
         folder: that the library and its constants are written to.
 
     Raises:
-        NetworkError: there is no C compiler, it fails, or a network does something that only
-            TVM can run.
+        MissingCompiler: there is no C compiler.
+        OnlyInTvm: a network does something that only TVM can run.
+        NetworkError: the compiler fails, or TVM cannot compile a function.
     """
     compiler = c_compiler()
     if compiler is None:
-        raise NetworkError(
+        raise MissingCompiler(
             "a library of operators needs a C compiler: apt install gcc, or pip install ziglang"
         )
     functions, sources = _sources(models)
@@ -113,13 +118,13 @@ def _sources(models: Sequence[CompiledNetwork]) -> tuple[Mapping[str, Any], list
         network = model.network
         for port in (*network.inputs, *network.outputs):
             if port.dtype not in ELEMENT_TYPES:
-                raise NetworkError(f"{network.name}: onnxruntime has no tensors of {port.dtype}")
+                raise OnlyInTvm(f"{network.name}: onnxruntime has no tensors of {port.dtype}")
         program = straight_line(model.function, functions[model.function])
         sources.append(NetworkSource(program, network.inputs, network.outputs))
     called = {step.function for each in sources for step in each.program.steps}
     kernels = {kernel.symbol for model in models for kernel in model.kernels.values()}
     if unknown := called - {*loops, *kernels, ""}:
-        raise NetworkError(f"{models[0].network.name}: {min(unknown)} runs in TVM only")
+        raise OnlyInTvm(f"{models[0].network.name}: {min(unknown)} runs in TVM only")
     return {name: each for name, each in loops.items() if name in called}, sources
 
 
@@ -143,7 +148,11 @@ def _write_objects(
 def _keep_local(path: Path, symbol: str) -> None:
     """Hide what objects of several kernels name alike, such as the shape of their tiles."""
     if tool := shutil.which("objcopy"):
-        keep = ("__TVMBackendParallelLaunch", "__TVMBackendAllocWorkspace", "__TVMBackendFreeWorkspace")
+        keep = (
+            "__TVMBackendParallelLaunch",
+            "__TVMBackendAllocWorkspace",
+            "__TVMBackendFreeWorkspace",
+        )
         options = [f"--keep-global-symbol={each}" for each in (symbol, *keep)]
         _run([tool, *options, str(path)], path.stem)
 

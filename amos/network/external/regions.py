@@ -293,9 +293,7 @@ def contracted(
             continue
         region = regions[place]
         nodes.append(
-            helper.make_node(
-                place, region.inputs, region.outputs, domain=domain, name=names[place]
-            )
+            helper.make_node(place, region.inputs, region.outputs, domain=domain, name=names[place])
         )
     live = _live(nodes, {port.name for port in graph.model.graph.output})
     del result.graph.node[:]

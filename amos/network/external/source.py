@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from importlib.resources import files
 from math import prod
@@ -132,9 +132,9 @@ class _Tables:
             f"{', '.join(f'{prefix}_{part}' for part in parts)}, {program.arena_bytes}u}},"
         )
 
-    def table(self, kind: str, name: str, rows: object) -> None:
+    def table(self, kind: str, name: str, rows: Iterable[str]) -> None:
         """Declare an array, of one empty element where it has none."""
-        body = ",\n  ".join(rows) or "0" if kind == "uint32_t" else ",\n  ".join(rows) or "{0}"  # type: ignore[call-overload]
+        body = ",\n  ".join(rows) or ("0" if kind == "uint32_t" else "{0}")
         self.lines.append(f"static const {kind} {name}[] = {{\n  {body}}};")
 
     def port(self, port: Port) -> str:
@@ -160,5 +160,3 @@ class _Tables:
             extents = ", ".join(map(str, shape)) or "0"
             self.lines.append(f"static const int64_t {name}[] = {{{extents}}};")
         return self.shapes[shape]
-
-

@@ -14,6 +14,11 @@ from typing import Any
 from amos._toolchain import load_tvm
 from amos.errors import NetworkError
 
+
+class OnlyInTvm(NetworkError):
+    """A network does something that only TVM can run."""
+
+
 #: Bytes of which the place of each tensor is a multiple: those of a cache line.
 ALIGNMENT_BYTES = 64
 #: Copies the first buffer to the second one.
@@ -106,7 +111,7 @@ def straight_line(name: str, function: Any) -> StraightLine:
         function: as :func:`plan_memory` leaves it.
 
     Raises:
-        NetworkError: it does something whose place or time is decided at run time.
+        OnlyInTvm: it does something whose place or time is decided at run time.
     """
     return _Reader(name).read(function)
 
@@ -172,14 +177,14 @@ class _Reader:
             return _CALLS[operator](self, value)
         name = getattr(value.op, "name_hint", None) or getattr(value.op, "global_symbol", None)
         if name is None or operator is not None and operator.startswith("relax."):
-            raise NetworkError(f"{self.name}: {operator or value.op} runs in TVM only")
+            raise OnlyInTvm(f"{self.name}: {operator or value.op} runs in TVM only")
         self.calls.append((str(name), [self.argument(each) for each in value.args]))
         return None
 
     def argument(self, value: Any) -> _View:
         view = self.value(value)
         if not isinstance(view, _View):
-            raise NetworkError(f"{self.name}: a function takes something that is no tensor")
+            raise OnlyInTvm(f"{self.name}: a function takes something that is no tensor")
         return view
 
     def tensors(self, value: Any) -> list[_View]:
@@ -223,11 +228,12 @@ class _Reader:
     def buffer(self, view: _View, places: Mapping[Any, int]) -> Buffer:
         owner = view.owner
         if not isinstance(owner, _Storage):
-            return Buffer(*owner, view.shape, view.dtype)
+            place, index = owner
+            return Buffer(place, index, view.shape, view.dtype)
         if owner in places:
             return Buffer(Place.OUTPUT, places[owner], view.shape, view.dtype)
         if owner.output:  # a result that nothing returns
-            raise NetworkError(f"{self.name}: memory that is planned at run time")
+            raise OnlyInTvm(f"{self.name}: memory that is planned at run time")
         return Buffer(Place.ARENA, owner.offset + view.offset, view.shape, view.dtype)
 
 
