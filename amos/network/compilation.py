@@ -63,6 +63,17 @@ def compile_network(
 
 @overload
 def compile_network(
+    network: PartitionedNetwork,
+    *,
+    records: str | Path | None = None,
+    verify: bool = True,
+    measure: bool = False,
+    progress: bool = True,
+) -> CompiledPartition: ...
+
+
+@overload
+def compile_network(
     network: BucketedNetwork,
     *,
     records: str | Path | None = None,
@@ -70,6 +81,17 @@ def compile_network(
     measure: bool = False,
     progress: bool = True,
 ) -> CompiledBuckets: ...
+
+
+@overload
+def compile_network(
+    network: Loaded,
+    *,
+    records: str | Path | None = None,
+    verify: bool = True,
+    measure: bool = False,
+    progress: bool = True,
+) -> CompiledNetwork | CompiledBuckets | CompiledPartition: ...
 
 
 def compile_network(

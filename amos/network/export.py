@@ -74,7 +74,8 @@ def export_network(models: Mapping[str, CompiledNetwork], folder: str | Path) ->
 
 def _write_operator(model: CompiledNetwork, folder: Path) -> None:
     """Write what an application of onnxruntime loads, unless the network needs TVM to run."""
-    from amos.network.external.library import MissingCompiler, OnlyInTvm
+    from amos.network.external.library import MissingCompiler
+    from amos.network.external.straight_line import OnlyInTvm
     from amos.network.external.whole import write_whole
 
     if find_spec("onnx") is None:

@@ -137,7 +137,18 @@ def checked_network(network: object) -> None:
 @overload
 def load_network(
     model: Any,
-    inputs: Sequence[Any] | None = None,
+    inputs: Sequence[Any],
+    *,
+    shapes: Shapes | None = None,
+    buckets: None = None,
+    name: str | None = None,
+) -> Network: ...
+
+
+@overload
+def load_network(
+    model: Any,
+    inputs: None = None,
     *,
     shapes: Shapes | None = None,
     buckets: None = None,

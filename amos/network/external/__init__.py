@@ -1,1 +1,1 @@
-"""Networks inside onnxruntime: AMOS's kernels as its custom operators, in a library of their own."""
+"""Networks inside onnxruntime: kernels as custom operators, in a library of their own."""

@@ -6,6 +6,7 @@ import os
 import shutil
 import tempfile
 import time
+import weakref
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -42,6 +43,14 @@ MODEL = "model.onnx"
 _ROUNDS, _MARGIN = 9, 0.02
 #: A model of more bytes has its weights in a file of its own.
 _LARGEST = 1 << 30
+
+
+class _Folder:
+    """A folder that is removed when nothing refers to this any more, or Python ends."""
+
+    def __init__(self) -> None:
+        self.path = Path(tempfile.mkdtemp(prefix="amos-"))
+        weakref.finalize(self, shutil.rmtree, self.path, ignore_errors=True)
 
 
 @dataclass(frozen=True)
@@ -92,12 +101,12 @@ class CompiledPartition(Shown):
     library: Library | None
     timings: tuple[Timing, ...]
     checks: tuple[Check, ...]
-    folder: Any = field(repr=False)
+    folder: _Folder = field(repr=False)
 
     @cached_property
     def session(self) -> Any:
         """The session of onnxruntime."""
-        return open_session(Path(self.folder.name, MODEL), self.library)
+        return open_session(self.folder.path / MODEL, self.library)
 
     def __call__(self, /, *arrays: Any, **named: Any) -> Any:
         """Run the model.
@@ -170,7 +179,7 @@ class CompiledPartition(Shown):
         Raises:
             NetworkError: nothing can be written there.
         """
-        return export_folder(Path(self.folder.name), folder)
+        return export_folder(self.folder.path, folder)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON; seconds."""
@@ -218,8 +227,8 @@ def compiled_partition(
         NetworkError: there is no C compiler, onnxruntime does not take the model, or a result
             is wrong.
     """
-    folder = tempfile.TemporaryDirectory(prefix="amos-")
-    path, timings, library = Path(folder.name), tuple[Timing, ...](), None
+    folder = _Folder()
+    path, timings, library = folder.path, tuple[Timing, ...](), None
     if models:
         library = write_library([*models.values()], path)
         timings = tuple(_raced(name, network.regions[name], library, path) for name in models)
@@ -230,7 +239,7 @@ def compiled_partition(
         library = None
     regions = {name: network.regions[name] for name in models}
     domain = library.domain if library is not None else ""
-    model = contracted(network.graph, regions, domain, {name: name for name in regions})
+    model = contracted(network.graph, regions, domain)
     save_model(model, path)
     compiled = CompiledPartition(network, models, library, timings, (), folder)
     checks = [check for each in models.values() for check in each.checks]

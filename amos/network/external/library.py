@@ -32,6 +32,8 @@ from amos.network.program import joined
 LIBRARY = "libamos.so"
 _FLAGS = ("-std=c11", "-O2", "-fPIC", "-shared", "-pthread")
 _DIGITS = 16
+#: Pointers in the objects of TVM that the library sets.
+_SET_BY_LOADER = ("ParallelLaunch", "AllocWorkspace", "FreeWorkspace")
 
 
 class MissingCompiler(NetworkError):

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from amos.codegen.scheduled import last_line
 from amos.errors import NetworkError
+from amos.network.frontend import plain_session
 from amos.network.network import Port
 from amos.network.silence import silent
 
@@ -40,16 +40,17 @@ def prepare(model: Any, shapes: Mapping[str, Sequence[int]], name: str) -> Any:
     for port in stated.graph.input:
         if port.name in shapes:
             _state_shape(port, shapes[port.name])
-    try:
-        with silent():
-            stated = _with_shapes(optimizer.optimize(stated))
-    except Exception:  # a model that the optimizer does not take runs as it is
+    # Both may make a model of which onnxruntime infers shapes that contradict each other.
+    for change in (lambda each: _with_shapes(optimizer.optimize(each)), _with_shapes):
         try:
-            stated = _with_shapes(stated)
-        except Exception as error:
-            raise NetworkError(f"model {name!r}: {last_line(error)}") from error
-    _move_constants(stated.graph)
-    return stated
+            with silent():
+                prepared = change(stated)
+                plain_session(prepared)
+        except Exception:  # each of these packages raises errors of its own
+            continue
+        _move_constants(prepared.graph)
+        return prepared
+    return model
 
 
 def _state_shape(port: Any, shape: Sequence[int]) -> None:

@@ -7,8 +7,9 @@ read constants only belong to every region that reads them.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from graphlib import TopologicalSorter
 from hashlib import sha256
 from typing import Any
 
@@ -72,7 +73,7 @@ class Regions:
         taken = [n for n in whole if n not in self.reasons]
         regions: list[Region] = []
         for nodes in convex_sets(self.graph, taken):
-            if (region := self.loaded(nodes)) is None:
+            if self.loaded(nodes) is None:
                 self.refuse_nodes(nodes)
         taken = [n for n in taken if n not in self.reasons]
         for nodes in convex_sets(self.graph, taken):
@@ -253,63 +254,55 @@ def value_info(graph: OnnxGraph, name: str) -> Any:
     return helper.make_tensor_value_info(name, number, port.shape)
 
 
-def contracted(
-    graph: OnnxGraph, regions: Mapping[str, Region], domain: str, names: Mapping[str, str]
-) -> Any:
-    """The model with a node for each region.
+def contracted(graph: OnnxGraph, regions: Mapping[str, Region], domain: str) -> Any:
+    """Write the model with one node for each region, and without what nothing reads then.
 
     Args:
         graph: of the model.
         regions: by the name of their operator.
         domain: of the operators.
-        names: of the nodes, by the operator.
     """
-    from graphlib import TopologicalSorter
-
     import onnx
     from onnx import helper
 
-    inside = {
-        number: key
-        for key, region in regions.items()
-        for number in region.nodes
-        if number not in graph.constant
-    }
-    after: dict[int | str, set[int | str]] = {}
-    for number in range(len(graph.nodes)):
-        place = inside.get(number, number)
-        before = after.setdefault(place, set())
-        for name in graph.reads[number]:
-            if name in graph.producers:
-                source = graph.producers[name]
-                before.add(inside.get(source, source))
-        before.discard(place)
+    nodes = [
+        graph.nodes[place]
+        if isinstance(place, int)
+        else helper.make_node(
+            place, regions[place].inputs, regions[place].outputs, domain=domain, name=place
+        )
+        for place in _ordered(graph, regions)
+    ]
+    live = _live(nodes, {port.name for port in graph.model.graph.output})
     result = onnx.ModelProto()
     result.CopyFrom(graph.model)
-    nodes = []
-    for place in TopologicalSorter(after).static_order():
-        if isinstance(place, int):
-            nodes.append(graph.nodes[place])
-            continue
-        region = regions[place]
-        nodes.append(
-            helper.make_node(place, region.inputs, region.outputs, domain=domain, name=names[place])
-        )
-    live = _live(nodes, {port.name for port in graph.model.graph.output})
     del result.graph.node[:]
     result.graph.node.extend(live)
+    read = {name for node in live for name in names_read(node)}
+    read |= {port.name for port in result.graph.output}
     del result.graph.initializer[:]
-    read = {name for node in live for name in _reads(node)} | {p.name for p in result.graph.output}
-    result.graph.initializer.extend(
-        each for name, each in graph.initializers.items() if name in read
-    )
+    weights = [each for name, each in graph.initializers.items() if name in read]
+    result.graph.initializer.extend(weights)
     if regions:
         result.opset_import.append(helper.make_opsetid(domain, 1))
     return result
 
 
-def _reads(node: Any) -> tuple[str, ...]:
-    return tuple(names_read(node))
+def _ordered(graph: OnnxGraph, regions: Mapping[str, Region]) -> Iterable[int | str]:
+    """Nodes by number and regions by name, in an order in which they can be computed."""
+    inside: dict[int, int | str] = {
+        number: name
+        for name, region in regions.items()
+        for number in region.nodes
+        if number not in graph.constant
+    }
+    after: dict[int | str, set[int | str]] = {}
+    for number, names in enumerate(graph.reads):
+        place = inside.get(number, number)
+        sources = (graph.producers[name] for name in names if name in graph.producers)
+        after.setdefault(place, set()).update(inside.get(each, each) for each in sources)
+        after[place].discard(place)
+    return TopologicalSorter(after).static_order()
 
 
 def _live(nodes: Sequence[Any], results: set[str]) -> list[Any]:
@@ -318,5 +311,5 @@ def _live(nodes: Sequence[Any], results: set[str]) -> list[Any]:
     for node in reversed(nodes):
         if read & {*node.output}:
             live.append(node)
-            read.update(_reads(node))
+            read.update(names_read(node))
     return live[::-1]

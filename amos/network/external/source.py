@@ -115,9 +115,8 @@ class _Tables:
         steps = []
         for step in program.steps:
             function = symbol_of(step.function) if step.function != COPY else "NULL"
-            steps.append(
-                f"{{{function}, {json.dumps(step.function)}, {len(arguments)}, {len(step.buffers)}}}"
-            )
+            place = f"{len(arguments)}, {len(step.buffers)}"
+            steps.append(f"{{{function}, {json.dumps(step.function)}, {place}}}")
             arguments += [buffers.setdefault(each, len(buffers)) for each in step.buffers]
         self.table("Port", f"{prefix}_inputs", map(self.port, source.inputs))
         self.table("Port", f"{prefix}_outputs", map(self.port, source.outputs))

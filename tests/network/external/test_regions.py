@@ -1,0 +1,111 @@
+"""Regions are convex, connected, and as large as they can be."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import onnx
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from onnx import TensorProto, helper, numpy_helper
+
+from amos.network.external.onnx_graph import OnnxGraph
+from amos.network.external.regions import boundary, contracted, convex_sets
+
+
+@st.composite
+def _graphs(draw: st.DrawFn) -> tuple[OnnxGraph, list[int]]:
+    """A graph of sums of one or two values before, and which of its nodes are taken."""
+    count = draw(st.integers(1, 12))
+    names, nodes = ["x"], list[Any]()
+    for number in range(count):
+        sources = [names[draw(st.integers(0, len(names) - 1))] for _ in range(2)]
+        nodes.append(helper.make_node("Add", sources, [f"v{number}"]))
+        names.append(f"v{number}")
+    ports = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [2]) for name in names]
+    graph = helper.make_graph(nodes, "g", ports[:1], ports[-1:], value_info=ports[1:-1])
+    taken = [n for n in range(count) if draw(st.booleans())]
+    return OnnxGraph(helper.make_model(graph)), taken
+
+
+def _reachable(graph: OnnxGraph) -> list[set[int]]:
+    """Nodes that a path leads to, by the node at which it begins."""
+    reached: list[set[int]] = [set() for _ in graph.nodes]
+    for number in reversed(range(len(graph.nodes))):
+        for later, names in enumerate(graph.reads):
+            if graph.nodes[number].output[0] in names:
+                reached[number] |= {later} | reached[later]
+    return reached
+
+
+@settings(max_examples=200, deadline=None)
+@given(_graphs())
+def test_no_path_leaves_a_region_and_comes_back(drawn: tuple[OnnxGraph, list[int]]) -> None:
+    graph, taken = drawn
+    sets, reached = convex_sets(graph, taken), _reachable(graph)
+    assert sorted(number for each in sets for number in each) == taken
+    for each in sets:
+        outside = set(range(len(graph.nodes))) - {*each}
+        between = {o for a in each for o in reached[a] & outside if reached[o] & {*each}}
+        assert not between
+
+
+@settings(max_examples=100, deadline=None)
+@given(_graphs())
+def test_regions_in_one_node_each_can_be_ordered(drawn: tuple[OnnxGraph, list[int]]) -> None:
+    from amos.network.external.regions import Region
+
+    graph, taken = drawn
+    regions = {}
+    for number, nodes in enumerate(convex_sets(graph, taken)):
+        every, inputs, outputs = boundary(graph, nodes)
+        regions[f"R{number}"] = Region(tuple(every), tuple(inputs), tuple(outputs), None, None)
+    model = contracted(graph, regions, "own")
+    known = {"x"}
+    for node in model.graph.node:
+        assert known >= set(node.input)
+        known |= set(node.output)
+    assert graph.model.graph.output[0].name in known
+
+
+def test_constants_belong_to_each_region_that_reads_them() -> None:
+    weight = numpy_helper.from_array(np.ones(2, "float32"), "w")
+    nodes = [
+        helper.make_node("Neg", ["w"], ["c"]),
+        helper.make_node("Add", ["x", "c"], ["a"]),
+        helper.make_node("Det", ["a"], ["b"]),
+        helper.make_node("Mul", ["b", "c"], ["y"]),
+    ]
+    ports = [helper.make_tensor_value_info(n, TensorProto.FLOAT, [2]) for n in "xcaby"]
+    graph = helper.make_graph(nodes, "g", ports[:1], ports[-1:], [weight], value_info=ports[1:-1])
+    described = OnnxGraph(helper.make_model(graph))
+    assert described.constant == {0}
+    assert convex_sets(described, [1, 3]) == [[1], [3]]
+    assert boundary(described, [1]) == ([0, 1], ["x"], ["a"])
+    assert boundary(described, [3]) == ([0, 3], ["b"], ["y"])
+
+
+def test_branches_read_values_too() -> None:
+    out = helper.make_tensor_value_info("t", TensorProto.FLOAT, [2])
+    branch = helper.make_graph([helper.make_node("Neg", ["a"], ["t"])], "b", [], [out])
+    nodes = [
+        helper.make_node("Abs", ["x"], ["a"]),
+        helper.make_node("If", ["p"], ["y"], then_branch=branch, else_branch=branch),
+    ]
+    ports = [helper.make_tensor_value_info(n, TensorProto.FLOAT, [2]) for n in "xy"]
+    flag = helper.make_tensor_value_info("p", TensorProto.BOOL, [])
+    graph = OnnxGraph(
+        helper.make_model(helper.make_graph(nodes, "g", [ports[0], flag], [ports[1]]))
+    )
+    assert graph.reads[1] == ("p", "a")
+    assert boundary(graph, [0]) == ([0], ["x"], ["a"])
+
+
+def test_a_model_of_other_operators_is_what_it_was(tmp_path: Any) -> None:
+    node = helper.make_node("Abs", ["x"], ["y"])
+    ports = [helper.make_tensor_value_info(n, TensorProto.FLOAT, [2]) for n in "xy"]
+    model = helper.make_model(helper.make_graph([node], "g", ports[:1], ports[1:]))
+    same = contracted(OnnxGraph(model), {}, "")
+    assert list(same.graph.node) == [node]
+    onnx.checker.check_model(same)
