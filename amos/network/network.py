@@ -26,6 +26,7 @@ from amos.network.graph import Graph
 from amos.network.groups import Grouping, Task, grouped
 from amos.network.layouts import channels_last
 from amos.network.levels import BYTES
+from amos.network.onnx_nodes import InvalidModel
 from amos.network.quantized import integer_arithmetic
 from amos.network.simplify import counted, simplified, without_idle_taps
 from amos.network.transposes import with_fewer_transposes
@@ -197,6 +198,8 @@ def load_network(
         return load_buckets(model, inputs, {} if shapes is None else shapes, name, buckets)
     try:
         return load_one(model, inputs, shapes, name, lambda module: module)
+    except InvalidModel:
+        raise
     except NetworkError as refused:
         if isinstance(model, str | os.PathLike) or is_onnx(model):
             return _divided(model, inputs, shapes, name, refused)

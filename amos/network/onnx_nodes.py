@@ -20,32 +20,36 @@ _FIRST_ONLY = (
 )
 
 
+class InvalidModel(NetworkError):
+    """A model that no program can run, as it contradicts itself."""
+
+
 def readable(model: Any, name: str) -> Any:
     """A model with its own functions written out.
 
     Raises:
-        NetworkError: its operators are newer than onnx, it has no output, or a value has no
+        InvalidModel: its operators are newer than onnx, it has no output, or a value has no
             definition or two.
     """
     from onnx import defs, inliner
 
     if not model.graph.output:
-        raise NetworkError(f"model {name!r} has no output")
+        raise InvalidModel(f"model {name!r} has no output")
     versions = [each.version for each in model.opset_import if each.domain in ("", "ai.onnx")]
     if versions and versions[0] > (newest := defs.onnx_opset_version()):
-        raise NetworkError(f"model {name!r}: opset {versions[0]}; onnx knows up to {newest}")
+        raise InvalidModel(f"model {name!r}: opset {versions[0]}; onnx knows up to {newest}")
     if model.functions:
         model = inliner.inline_local_functions(model)
     weights = Counter(tensor.name for tensor in model.graph.initializer)
     defined = weights + Counter(filter(None, (n for node in model.graph.node for n in node.output)))
     defined += Counter(value.name for value in model.graph.input if value.name not in weights)
     if twice := [value for value, count in defined.items() if count > 1]:
-        raise NetworkError(f"model {name!r}: value {twice[0]!r} is defined more than once")
+        raise InvalidModel(f"model {name!r}: value {twice[0]!r} is defined more than once")
     defined.update(tensor.values.name for tensor in model.graph.sparse_initializer)
     every = [value for node in model.graph.node for value in node.input if value]
     every += [value.name for value in model.graph.output]
     if missing := next((value for value in every if value not in defined), ""):
-        raise NetworkError(f"model {name!r}: value {missing!r} is read and defined nowhere")
+        raise InvalidModel(f"model {name!r}: value {missing!r} is read and defined nowhere")
     _check_readable(model.graph, frozenset(every), name)
     return model
 
@@ -67,7 +71,7 @@ def _check_readable(graph: Any, read: frozenset[str], name: str) -> None:
     later = {value for node in graph.node for value in node.output}
     for node in graph.node:
         if early := [value for value in node.input if value and value in later]:
-            raise NetworkError(f"model {name!r}: value {early[0]!r} is read before it is computed")
+            raise InvalidModel(f"model {name!r}: value {early[0]!r} is read before it is computed")
         later -= {*node.output}
         if node.domain not in _DOMAINS:
             raise NetworkError(
