@@ -70,16 +70,16 @@ def _with_shapes(model: Any) -> Any:
 
 def _move_constants(graph: Any) -> None:
     """Turn nodes that are constants into initializers, where they are dense tensors."""
-    kept = []
+    nodes = []
     for node in graph.node:
         if node.op_type == "Constant" and node.attribute[0].name == "value":
             tensor = node.attribute[0].t
             tensor.name = node.output[0]
             graph.initializer.append(tensor)
         else:
-            kept.append(node)
+            nodes.append(node)
     del graph.node[:]
-    graph.node.extend(kept)
+    graph.node.extend(nodes)
 
 
 @dataclass(frozen=True)
@@ -131,15 +131,15 @@ class OnnxGraph:
     @cached_property
     def constant(self) -> frozenset[int]:
         """Numbers of the nodes that read constants only."""
-        found: set[int] = set()
+        numbers: set[int] = set()
         for number, names in enumerate(self.reads):
             if self.nodes[number].op_type.startswith("Random"):
                 continue
             if all(
-                name in self.initializers or self.producers.get(name) in found for name in names
+                name in self.initializers or self.producers.get(name) in numbers for name in names
             ):
-                found.add(number)
-        return frozenset(found)
+                numbers.add(number)
+        return frozenset(numbers)
 
 
 def names_read(node: Any) -> Iterator[str]:

@@ -94,10 +94,10 @@ def load_partition(
     finder = Regions(graph, lambda part: load_one(part, None, None, name, lambda module: module))
     useful = [region for region in finder.find() if region.network.tasks]
     regions = {f"Region{number}": region for number, region in enumerate(useful)}
-    inside = {number for region in useful for number in region.nodes}
+    computed = {number for region in useful for number in region.nodes}
     left = Counter(
         (node.op_type, finder.reasons.get(number, "no product is near it"))
         for number, node in enumerate(graph.nodes)
-        if number not in inside
+        if number not in computed
     )
     return PartitionedNetwork(name, graph, regions, dict(left.most_common()), reference)

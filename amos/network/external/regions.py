@@ -70,13 +70,13 @@ class Regions:
         """Divide the graph: regions as large as they can be, each loaded."""
         whole = [n for n in range(len(self.graph.nodes)) if n not in self.graph.constant]
         self.reasons.update({n: why for n in whole if (why := self.refusal(n))})
-        taken = [n for n in whole if n not in self.reasons]
+        accepted = [n for n in whole if n not in self.reasons]
         regions: list[Region] = []
-        for nodes in convex_sets(self.graph, taken):
+        for nodes in convex_sets(self.graph, accepted):
             if self.loaded(nodes) is None:
                 self.refuse_nodes(nodes)
-        taken = [n for n in taken if n not in self.reasons]
-        for nodes in convex_sets(self.graph, taken):
+        accepted = [n for n in accepted if n not in self.reasons]
+        for nodes in convex_sets(self.graph, accepted):
             regions += self.divided(nodes)
         return tuple(regions)
 
@@ -111,9 +111,9 @@ class Regions:
         Raises:
             NetworkError: AMOS does not take them.
         """
-        every, inputs, outputs = boundary(self.graph, nodes)
-        model = extracted(self.graph, every, inputs, outputs)
-        return Region(tuple(every), tuple(inputs), tuple(outputs), model, self.load(model))
+        numbers, inputs, outputs = boundary(self.graph, nodes)
+        model = extracted(self.graph, numbers, inputs, outputs)
+        return Region(tuple(numbers), tuple(inputs), tuple(outputs), model, self.load(model))
 
     def refuse_nodes(self, nodes: Sequence[int]) -> None:
         """Note which nodes cannot be loaded even alone; equal ones are tried once."""
@@ -159,13 +159,13 @@ class Regions:
         return digest.digest()
 
 
-def convex_sets(graph: OnnxGraph, taken: Sequence[int]) -> list[list[int]]:
+def convex_sets(graph: OnnxGraph, accepted: Sequence[int]) -> list[list[int]]:
     """Divide nodes into connected sets that no path leaves and enters again.
 
-    Each node has a level, which rises where a path goes from nodes that are taken to ones that
+    Each node has a level, which rises where a path goes from nodes that are accepted to ones that
     are not, and back. Nodes of one level are convex together.
     """
-    chosen = set(taken)
+    chosen = set(accepted)
     level: dict[int, int] = {}
     for number in range(len(graph.nodes)):
         if number in graph.constant:
@@ -174,7 +174,7 @@ def convex_sets(graph: OnnxGraph, taken: Sequence[int]) -> list[list[int]]:
         before = [graph.producers[n] for n in graph.reads[number] if n in graph.producers]
         levels = [level[n] + ((n in chosen) != own) for n in before if n not in graph.constant]
         level[number] = max(levels, default=0 if own else 1)
-    parent = {number: number for number in taken}
+    parent = {number: number for number in accepted}
 
     def root(number: int) -> int:
         while parent[number] != number:
@@ -182,17 +182,17 @@ def convex_sets(graph: OnnxGraph, taken: Sequence[int]) -> list[list[int]]:
         return number
 
     readers: dict[tuple[str, int], int] = {}
-    for number in taken:
+    for number in accepted:
         for name in graph.reads[number]:
-            before_number = graph.producers.get(name)
-            if before_number in parent and level[before_number] == level[number]:
-                parent[root(number)] = root(before_number)
+            source = graph.producers.get(name)
+            if source is not None and level.get(source) == level[number]:
+                parent[root(number)] = root(source)
             # Those that read the same value are one region, which reads it once.
-            if name not in graph.initializers and before_number not in graph.constant:
+            if name not in graph.initializers and source not in graph.constant:
                 first = readers.setdefault((name, level[number]), number)
                 parent[root(number)] = root(first)
     sets: dict[int, list[int]] = defaultdict(list)
-    for number in sorted(taken):
+    for number in sorted(accepted):
         sets[root(number)].append(number)
     return list(sets.values())
 
@@ -230,18 +230,18 @@ def extracted(
     """A model of some nodes of a graph."""
     from onnx import helper
 
-    kept = [graph.nodes[number] for number in nodes]
+    nodes_of_region = [graph.nodes[number] for number in nodes]
     read = {name for number in nodes for name in graph.reads[number]}
     weights = [each for name, each in graph.initializers.items() if name in read]
-    made = helper.make_graph(
-        kept,
+    contents = helper.make_graph(
+        nodes_of_region,
         "region",
         [value_info(graph, name) for name in inputs],
         [value_info(graph, name) for name in outputs],
         weights,
     )
     return helper.make_model(
-        made, opset_imports=graph.model.opset_import, ir_version=graph.model.ir_version
+        contents, opset_imports=graph.model.opset_import, ir_version=graph.model.ir_version
     )
 
 
@@ -290,7 +290,7 @@ def contracted(graph: OnnxGraph, regions: Mapping[str, Region], domain: str) -> 
 
 def _ordered(graph: OnnxGraph, regions: Mapping[str, Region]) -> Iterable[int | str]:
     """Nodes by number and regions by name, in an order in which they can be computed."""
-    inside: dict[int, int | str] = {
+    region_of: dict[int, int | str] = {
         number: name
         for name, region in regions.items()
         for number in region.nodes
@@ -298,9 +298,9 @@ def _ordered(graph: OnnxGraph, regions: Mapping[str, Region]) -> Iterable[int | 
     }
     after: dict[int | str, set[int | str]] = {}
     for number, names in enumerate(graph.reads):
-        place = inside.get(number, number)
+        place = region_of.get(number, number)
         sources = (graph.producers[name] for name in names if name in graph.producers)
-        after.setdefault(place, set()).update(inside.get(each, each) for each in sources)
+        after.setdefault(place, set()).update(region_of.get(each, each) for each in sources)
         after[place].discard(place)
     return TopologicalSorter(after).static_order()
 

@@ -35,15 +35,15 @@ def _joined(
         before = tasks.get(key)
         tasks[key] = row if before is None else replace(row, count=before.count + row.count)
     engine: dict[tuple[str, str], EngineRow] = {}
-    for other in (row for each in reports for row in each.engine):
-        place = other.operation, other.reason
+    for current in (row for each in reports for row in each.engine):
+        place = current.operation, current.reason
         if place in engine:
-            one = engine[place]
+            first = engine[place]
             seconds = None
-            if one.seconds is not None and other.seconds is not None:
-                seconds = one.seconds + other.seconds
-            other = replace(other, count=one.count + other.count, seconds=seconds)
-        engine[place] = other
+            if first.seconds is not None and current.seconds is not None:
+                seconds = first.seconds + current.seconds
+            current = replace(current, count=first.count + current.count, seconds=seconds)
+        engine[place] = current
     rows = [*engine.values()]
     rows += [
         EngineRow(operation, count, None, why)

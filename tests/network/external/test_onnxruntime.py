@@ -156,10 +156,10 @@ def _refuses(folder: Path, said: str, damage: Any) -> None:
 def test_a_library_refuses_a_cpu_that_lacks_an_instruction(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    import amos.network.external.library as library
+    from amos.machine.cpu import cpu
+    from amos.network.external import library
 
-    here = library.cpu()
-    features = here.features | {"imaginary"}
+    features = cpu().features | {"imaginary"}
     monkeypatch.setattr(library, "LLVM_FEATURES", {"imaginary": "imaginary"})
     network = amos.load_network(_model())
     model = amos.compile(network, progress=False, verify=False)

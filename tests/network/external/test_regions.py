@@ -16,7 +16,7 @@ from amos.network.external.regions import boundary, contracted, convex_sets
 
 @st.composite
 def _graphs(draw: st.DrawFn) -> tuple[OnnxGraph, list[int]]:
-    """A graph of sums of one or two values before, and which of its nodes are taken."""
+    """A graph of sums of one or two values before, and which of its nodes are accepted."""
     count = draw(st.integers(1, 12))
     names, nodes = ["x"], list[Any]()
     for number in range(count):
@@ -25,8 +25,8 @@ def _graphs(draw: st.DrawFn) -> tuple[OnnxGraph, list[int]]:
         names.append(f"v{number}")
     ports = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [2]) for name in names]
     graph = helper.make_graph(nodes, "g", ports[:1], ports[-1:], value_info=ports[1:-1])
-    taken = [n for n in range(count) if draw(st.booleans())]
-    return OnnxGraph(helper.make_model(graph)), taken
+    accepted = [n for n in range(count) if draw(st.booleans())]
+    return OnnxGraph(helper.make_model(graph)), accepted
 
 
 def _reachable(graph: OnnxGraph) -> list[set[int]]:
@@ -42,9 +42,9 @@ def _reachable(graph: OnnxGraph) -> list[set[int]]:
 @settings(max_examples=200, deadline=None)
 @given(_graphs())
 def test_no_path_leaves_a_region_and_comes_back(drawn: tuple[OnnxGraph, list[int]]) -> None:
-    graph, taken = drawn
-    sets, reached = convex_sets(graph, taken), _reachable(graph)
-    assert sorted(number for each in sets for number in each) == taken
+    graph, accepted = drawn
+    sets, reached = convex_sets(graph, accepted), _reachable(graph)
+    assert sorted(number for each in sets for number in each) == accepted
     for each in sets:
         outside = set(range(len(graph.nodes))) - {*each}
         between = {o for a in each for o in reached[a] & outside if reached[o] & {*each}}
@@ -56,11 +56,11 @@ def test_no_path_leaves_a_region_and_comes_back(drawn: tuple[OnnxGraph, list[int
 def test_regions_in_one_node_each_can_be_ordered(drawn: tuple[OnnxGraph, list[int]]) -> None:
     from amos.network.external.regions import Region
 
-    graph, taken = drawn
+    graph, accepted = drawn
     regions = {}
-    for number, nodes in enumerate(convex_sets(graph, taken)):
-        every, inputs, outputs = boundary(graph, nodes)
-        regions[f"R{number}"] = Region(tuple(every), tuple(inputs), tuple(outputs), None, None)
+    for number, nodes in enumerate(convex_sets(graph, accepted)):
+        numbers, inputs, outputs = boundary(graph, nodes)
+        regions[f"R{number}"] = Region(tuple(numbers), tuple(inputs), tuple(outputs), None, None)
     model = contracted(graph, regions, "own")
     known = {"x"}
     for node in model.graph.node:
