@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -40,8 +40,9 @@ def prepare(model: Any, shapes: Mapping[str, Sequence[int]], name: str) -> Any:
     for port in stated.graph.input:
         if port.name in shapes:
             _state_shape(port, shapes[port.name])
+    optimize: Callable[[Any], Any] = optimizer.optimize
     # Both may make a model of which onnxruntime infers shapes that contradict each other.
-    for change in (lambda each: _with_shapes(optimizer.optimize(each)), _with_shapes):
+    for change in (lambda each: _with_shapes(optimize(each)), _with_shapes):
         try:
             with silent():
                 prepared = change(stated)
