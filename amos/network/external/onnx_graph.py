@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from importlib.util import find_spec
 from typing import Any
 
 from amos.errors import NetworkError
@@ -29,20 +30,17 @@ def prepare(model: Any, shapes: Mapping[str, Sequence[int]], name: str) -> Any:
     """
     import onnx
 
-    try:
-        from onnxscript import optimizer
-    except ImportError:
+    if find_spec("onnxscript") is None:
         raise NetworkError(
             f"model {name!r}: dividing it needs onnxscript: pip install 'amos-mapper[onnx]'"
-        ) from None
+        )
     stated = onnx.ModelProto()
     stated.CopyFrom(model)
     for port in stated.graph.input:
         if port.name in shapes:
             _state_shape(port, shapes[port.name])
-    optimize: Callable[[Any], Any] = optimizer.optimize
     # Both may make a model of which onnxruntime infers shapes that contradict each other.
-    for change in (lambda each: _with_shapes(optimize(each)), _with_shapes):
+    for change in (_folded, _with_shapes):
         try:
             with silent():
                 prepared = change(stated)
@@ -61,6 +59,12 @@ def _state_shape(port: Any, shape: Sequence[int]) -> None:
         dimensions.add().dim_value = int(extent)
     if not shape:  # a scalar has a shape too
         port.type.tensor_type.shape.SetInParent()
+
+
+def _folded(model: Any) -> Any:
+    from onnxscript import optimizer
+
+    return _with_shapes(optimizer.optimize(model))
 
 
 def _with_shapes(model: Any) -> Any:
