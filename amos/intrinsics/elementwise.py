@@ -197,9 +197,7 @@ def _row_in_c(vectors: _Vectors, function: str, c: str) -> str:
     combined = (
         "*Dst + lane[n]"
         if function == "add"
-        else (
-            f"*Dst {'>' if function == 'max' else '<'} lane[n] || *Dst != *Dst ? *Dst : lane[n]"
-        )
+        else (f"*Dst {'>' if function == 'max' else '<'} lane[n] || *Dst != *Dst ? *Dst : lane[n]")
     )
     return f"""
 {kind} lane[{lanes}];

@@ -15,20 +15,71 @@ from amos.errors import NetworkError
 
 #: Operators whose operands PyTorch promotes to one dtype.
 _PROMOTED = frozenset(
-    """add sub rsub mul div floor_divide remainder fmod pow eq ne lt le gt ge maximum minimum clamp
-    clamp_min clamp_max where cat logaddexp atan2 bitwise_and bitwise_or bitwise_xor""".split()
+    [
+        "add",
+        "sub",
+        "rsub",
+        "mul",
+        "div",
+        "floor_divide",
+        "remainder",
+        "fmod",
+        "pow",
+        "eq",
+        "ne",
+        "lt",
+        "le",
+        "gt",
+        "ge",
+        "maximum",
+        "minimum",
+        "clamp",
+        "clamp_min",
+        "clamp_max",
+        "where",
+        "cat",
+        "logaddexp",
+        "atan2",
+        "bitwise_and",
+        "bitwise_or",
+        "bitwise_xor",
+    ]
 )
 #: Of those, the ones that make floats of integers.
 _QUOTIENTS = frozenset({"div", "logaddexp", "atan2"})
 #: Functions of one operand that make floats of integers.
 _FUNCTIONS = frozenset(
-    """exp exp2 expm1 log log2 log10 log1p sqrt rsqrt reciprocal sigmoid tanh erf sin cos tan asin
-    acos atan sinh cosh asinh acosh atanh""".split()
+    [
+        "exp",
+        "exp2",
+        "expm1",
+        "log",
+        "log2",
+        "log10",
+        "log1p",
+        "sqrt",
+        "rsqrt",
+        "reciprocal",
+        "sigmoid",
+        "tanh",
+        "erf",
+        "sin",
+        "cos",
+        "tan",
+        "asin",
+        "acos",
+        "atan",
+        "sinh",
+        "cosh",
+        "asinh",
+        "acosh",
+        "atanh",
+    ]
 )
 #: Reductions and scans whose operand is cast to the dtype of the result.
-_CAST = frozenset("sum prod mean cumsum cumprod _softmax _log_softmax any".split())
+_CAST = frozenset(["sum", "prod", "mean", "cumsum", "cumprod", "_softmax", "_log_softmax", "any"])
 #: What rounds to whole numbers, as integers are.
-_ROUNDING = frozenset("floor ceil trunc round".split())
+_ROUNDING = frozenset(["floor", "ceil", "trunc", "round"])
 _PRODUCTS = ("mm", "bmm", "matmul")
 
 
@@ -212,8 +263,8 @@ def _convolution(node: Any, importer: Any) -> Any:
     """A convolution, whose sums of integers and of float64 are not float32's."""
     from tvm import relax
 
-    image, weight, bias, strides, padding, dilation, transposed, _, groups = (
-        importer.retrieve_args(node)
+    image, weight, bias, strides, padding, dilation, transposed, _, groups = importer.retrieve_args(
+        node
     )
     out, letters = _product_kind(str(image.ty.dtype)), {3: "W", 4: "HW", 5: "DHW"}
     axes = letters.get(int(image.ty.ndim))

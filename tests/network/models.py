@@ -8,7 +8,10 @@ from typing import Any
 import numpy as np
 from onnx import TensorProto, checker, helper, numpy_helper, shape_inference
 
-__all__ = ["Builder", "residual_network"]
+import amos
+from amos.network.network import Network
+
+__all__ = ["Builder", "load_whole", "residual_network"]
 
 
 class Builder:
@@ -72,3 +75,10 @@ def residual_network() -> Any:
     x = b.node("Relu", b.node("Add", y, x))
     x = b.node("Flatten", b.node("GlobalAveragePool", x))
     return b.model(b.node("Gemm", x, b.random(10, 16), b.random(10), transB=1))
+
+
+def load_whole(model: Any, **options: Any) -> Network:
+    """A model that AMOS takes as a whole."""
+    network = amos.load_network(model, **options)
+    assert isinstance(network, Network)
+    return network

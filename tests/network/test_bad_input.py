@@ -17,7 +17,7 @@ from amos.errors import AmosError, ExploreError, NetworkError
 from amos.network import CompiledNetwork
 from amos.network.external.partition import PartitionedNetwork
 from amos.network.model import check_outputs
-from tests.network.models import Builder
+from tests.network.models import Builder, load_whole
 
 
 def _product() -> tuple[Builder, str]:
@@ -33,7 +33,7 @@ def _unchecked(b: Builder, result: Any, inputs: list[Any] | None = None) -> Any:
 def test_a_result_may_be_a_constant() -> None:
     b, y = _product()
     model = b.model(y, b.node("Identity", b.constant([1.0, 2.0])))
-    compiled = amos.compile(amos.load_network(model), progress=False)
+    compiled = amos.compile(load_whole(model), progress=False)
     values = np.ones((4, 16), np.float32)
     product, constant = compiled(values)
     np.testing.assert_array_equal(constant, np.array([1, 2], np.float32))
@@ -51,7 +51,7 @@ def test_a_file_need_not_say_what_shape_results_have(tmp_path: Path, kind: int |
     if kind is not None:
         value = helper.make_tensor_value_info(y, kind, None)
     onnx.save(_unchecked(b, value), tmp_path / "model.onnx")
-    (output,) = amos.load_network(tmp_path / "model.onnx").outputs
+    (output,) = load_whole(tmp_path / "model.onnx").outputs
     assert output.shape == (4, 8)
 
 
@@ -61,13 +61,13 @@ def test_weights_beside_the_file(tmp_path: Path) -> None:
     onnx.save_model(
         b.model(y), path, save_as_external_data=True, location=weights.name, size_threshold=0
     )
-    assert len(amos.load_network(path).tasks) == 1
+    assert len(load_whole(path).tasks) == 1
     os.truncate(weights, 100)
     with pytest.raises(NetworkError, match=r"model.onnx' is no valid ONNX file: .*exceeds"):
-        amos.load_network(path)
+        load_whole(path)
     weights.unlink()
     with pytest.raises(NetworkError, match=r"model.onnx' is no valid ONNX file: .*weights.bin"):
-        amos.load_network(path)
+        load_whole(path)
 
 
 def test_shapes_that_are_missing_or_wrong() -> None:
@@ -76,25 +76,25 @@ def test_shapes_that_are_missing_or_wrong() -> None:
     floats, bare = TensorProto.FLOAT, helper.make_tensor_value_info("x", TensorProto.FLOAT, None)
     model = b.model(b.node("MatMul", b.input("x", ("batch", 16)), weights))
     with pytest.raises(NetworkError, match="'batch' of input 'x' is dynamic; state.*bucket batch"):
-        amos.load_network(model)
+        load_whole(model)
     for wrong in ((4, 17), (4,), (0, 16), 3):
         with pytest.raises(NetworkError, match=r"input 'x' has shape \(batch, 16\), got"):
-            amos.load_network(model, shapes={"x": wrong})  # type: ignore[dict-item]
+            load_whole(model, shapes={"x": wrong})  # type: ignore[dict-item]
     result = helper.make_tensor_value_info(b.nodes[-1].output[0], floats, None)
     model.graph.input[0].type.tensor_type.shape.dim[0].dim_value = -1  # as some exporters write
     with pytest.raises(NetworkError, match="dimension 0 of input 'x' is dynamic; state it"):
-        amos.load_network(model)
-    assert amos.load_network(model, shapes={"x": (4, 16)}).outputs[0].shape == (4, 8)
+        load_whole(model)
+    assert load_whole(model, shapes={"x": (4, 16)}).outputs[0].shape == (4, 8)
     model.graph.input[0].type.tensor_type.shape.dim[0].dim_value = 0
     with pytest.raises(NetworkError, match=r"input 'x' is empty, of shape \(0, 16\)"):
-        amos.load_network(model)
+        load_whole(model)
     shapeless = _unchecked(b, result, [bare])
     with pytest.raises(NetworkError, match="input 'x' has no shape; state it"):
-        amos.load_network(shapeless)
-    assert amos.load_network(shapeless, shapes={"x": (4, 16)}).outputs[0].shape == (4, 8)
+        load_whole(shapeless)
+    assert load_whole(shapeless, shapes={"x": (4, 16)}).outputs[0].shape == (4, 8)
     shapeless.graph.input[0].type.tensor_type.elem_type = TensorProto.UNDEFINED
     with pytest.raises(NetworkError, match="input 'x' is no tensor with a dtype"):
-        amos.load_network(shapeless)
+        load_whole(shapeless)
 
 
 def test_the_engine_says_nothing_by_itself(capfd: pytest.CaptureFixture[str]) -> None:
@@ -104,9 +104,9 @@ def test_the_engine_says_nothing_by_itself(capfd: pytest.CaptureFixture[str]) ->
     y = b.node("MatMul", x, b.random(17, 8))
     model = _unchecked(b, helper.make_tensor_value_info(y, TensorProto.FLOAT, None))
     with pytest.raises(NetworkError, match="TVM cannot import it: .*16"):
-        amos.load_network(model)
+        load_whole(model)
     b = Builder()
-    assert not amos.load_network(b.model(b.node("Det", b.input("x", (4, 4))))).tasks
+    assert not load_whole(b.model(b.node("Det", b.input("x", (4, 4))))).tasks
     assert capfd.readouterr() == ("", "")
 
 
@@ -119,39 +119,39 @@ def test_a_value_has_one_definition() -> None:
     b.weights.append(b.weights[0])
     said = "value 'constant0' is defined more than once"
     with pytest.raises(NetworkError, match=said):
-        amos.load_network(_unchecked(b, _result(y)))
+        load_whole(_unchecked(b, _result(y)))
     b, y = _product()
     b.nodes[0].output[0] = "x"
     with pytest.raises(NetworkError, match="value 'x' is defined more than once"):
-        amos.load_network(_unchecked(b, _result("x")))
+        load_whole(_unchecked(b, _result("x")))
 
 
 def test_what_is_read_is_defined() -> None:
     b, y = _product()
     b.nodes[0].input[1] = "nothing"
     with pytest.raises(NetworkError, match="value 'nothing' is read and defined nowhere"):
-        amos.load_network(_unchecked(b, _result(y)))
+        load_whole(_unchecked(b, _result(y)))
     b, y = _product()
     late = b.node("Relu", y)
     b.nodes.reverse()
     with pytest.raises(NetworkError, match="value 'matmul0' is read before it is computed"):
-        amos.load_network(_unchecked(b, _result(late)))
+        load_whole(_unchecked(b, _result(late)))
     b, y = _product()
     with pytest.raises(NetworkError, match="value 'z' is read and defined nowhere"):
-        amos.load_network(_unchecked(b, _result("z")))
+        load_whole(_unchecked(b, _result("z")))
     model = _unchecked(b, _result(y))
     model.opset_import[0].version = 99
     with pytest.raises(NetworkError, match="opset 99; onnx knows up to"):
-        amos.load_network(model)
+        load_whole(model)
     del model.graph.output[:]
     with pytest.raises(NetworkError, match="model 'g' has no output"):
-        amos.load_network(model)
+        load_whole(model)
 
 
 def test_weights_of_four_bits_stay_with_onnxruntime() -> None:
     b, y = _product()
     b.weights.append(helper.make_tensor("w", TensorProto.INT4, (2,), [1, 2]))
-    assert len(amos.load_network(_unchecked(b, _result(y))).tasks) == 1
+    assert len(load_whole(_unchecked(b, _result(y))).tasks) == 1
 
 
 def test_functions_of_a_model_are_written_out() -> None:
@@ -165,14 +165,14 @@ def test_functions_of_a_model_are_written_out() -> None:
     call = helper.make_node("Layer", list(b.nodes[0].input), [y], domain="own")
     graph = helper.make_graph([call], "g", b.inputs, [_result(y)], b.weights)
     model = helper.make_model(graph, opset_imports=opsets, ir_version=8, functions=[layer])
-    (task,) = amos.load_network(model).tasks
+    (task,) = load_whole(model).tasks
     assert str(task.operator.epilogue) == "relu(acc)"
 
 
 def test_what_depends_on_values_stays_with_onnxruntime() -> None:
     b = Builder()
     y = b.node("Cast", b.node("NonZero", b.input("x", (4, 16))), to=TensorProto.FLOAT)
-    network = amos.load_network(_unchecked(b, _result(y)))
+    network = load_whole(_unchecked(b, _result(y)))
     assert isinstance(network, PartitionedNetwork)
     assert network.left["NonZero", "shape by values"] == 1
     b = Builder()
@@ -183,7 +183,7 @@ def test_what_depends_on_values_stays_with_onnxruntime() -> None:
     condition = b.input("condition", (), TensorProto.BOOL)
     b.input("x", (4, 16))
     y = b.node("If", condition, **{f"{name}_branch": each for name, each in branches.items()})
-    network = amos.load_network(_unchecked(b, _result(y)))
+    network = load_whole(_unchecked(b, _result(y)))
     assert isinstance(network, PartitionedNetwork)
     assert network.left["If", "control flow"] == 1
 
@@ -195,7 +195,7 @@ def test_shapes_as_results_stay_with_onnxruntime() -> None:
         for kind in kinds:
             y = b.node(kind, y, *([b.constant(0, "int64")] if kind == "Gather" else []))
         model = _unchecked(b, helper.make_empty_tensor_value_info(y))
-        network = amos.load_network(model)
+        network = load_whole(model)
         assert isinstance(network, PartitionedNetwork)
         np.testing.assert_array_equal(amos.compile(network, progress=False)(values), right)
 
@@ -203,7 +203,7 @@ def test_shapes_as_results_stay_with_onnxruntime() -> None:
 @pytest.fixture(scope="module")
 def compiled() -> CompiledNetwork:
     b, y = _product()
-    return amos.compile(amos.load_network(b.model(y)), verify=False, progress=False)
+    return amos.compile(load_whole(b.model(y)), verify=False, progress=False)
 
 
 @pytest.mark.parametrize(
@@ -242,9 +242,9 @@ def test_objects_of_a_wrong_kind(compiled: CompiledNetwork) -> None:
         with pytest.raises(AmosError, match=said):
             call(compiled)
     with pytest.raises(NetworkError, match="expected the path of .*, got <class 'int'>"):
-        amos.load_network(int)
+        load_whole(int)
     with pytest.raises(NetworkError, match="model '/': this is a folder"):
-        amos.load_network("/")
+        load_whole("/")
     with pytest.raises(NetworkError, match="export: expected a path, got 3"):
         compiled.export(3)  # type: ignore[arg-type]
 
@@ -262,14 +262,14 @@ def test_sizes_go_by_name() -> None:
     b, y = _product()
     model = b.model(y)
     with pytest.raises(NetworkError, match=r"shapes: expected extents by input, got \[\(4, 16\)\]"):
-        amos.load_network(model, shapes=[(4, 16)])  # type: ignore[call-overload]
+        load_whole(model, shapes=[(4, 16)])  # type: ignore[call-overload]
     with pytest.raises(NetworkError, match="buckets: expected sizes by name, got {}"):
         amos.load_network(model, buckets={})
     with pytest.raises(NetworkError, match="shapes: expected extents by input, got 3"):
         amos.load_network(model, buckets={"x": [1]}, shapes=3)  # type: ignore[call-overload]
     with pytest.raises(NetworkError, match=r"buckets: expected sizes by name, got \[1, 4\]"):
         amos.load_network(model, buckets=[1, 4])  # type: ignore[call-overload]
-    compiled = amos.compile(amos.load_network(model), verify=False, progress=False)
+    compiled = amos.compile(load_whole(model), verify=False, progress=False)
     with pytest.raises(ExploreError, match="repeat: expected a whole number from 1 on, got 0"):
         compiled.profile(repeat=0)
 
@@ -282,7 +282,7 @@ def test_each_result_is_judged_by_its_own_size() -> None:
     results = [_result(y), _result(small), helper.make_empty_tensor_value_info(narrow)]
     graph = helper.make_graph(b.nodes, "g", b.inputs, results, b.weights)
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
-    network, one = amos.load_network(model), np.ones((4, 8), np.float32)
+    network, one = load_whole(model), np.ones((4, 8), np.float32)
     right: list[np.ndarray] = [one * 1000, one / 10, one.astype(np.float16)]
     assert check_outputs(network, "", right, right).passed
     for place, factor, passed in ((0, 1.01, False), (1, 1.01, False), (2, 1.01, True)):

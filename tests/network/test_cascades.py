@@ -21,7 +21,7 @@ from amos.network.cuts import BY_CHANNELS, BY_ROWS, CascadeChoice, of_strips
 from amos.network.kernels import TaskKernel, build_cascade
 from amos.network.profile import observed
 from amos.operators.cascade import Cascade
-from tests.network.models import Builder
+from tests.network.models import Builder, load_whole
 from tests.network.quantized_models import Model
 from tests.network.test_export import needs_compiler
 from tests.operators.test_cascade import depthwise, pointwise
@@ -125,7 +125,7 @@ def _network(*, residual: bool = False, kept: str = "") -> tuple[Network, Any]:
         y = b.node("Add", y, x)
     more = {"first": [first], "second": [second]}.get(kept, [])
     model = b.model(b.node("Relu", y), *more)
-    return amos.load_network(model), model
+    return load_whole(model), model
 
 
 def _found(network: Network) -> dict[CascadeTask, CascadeChoice]:
@@ -146,7 +146,7 @@ def test_a_residual_of_the_first_result_is_read_of_memory() -> None:
     x = b.input("x", (1, 16, 8, 8))
     first = b.node("Relu", b.convolution(x, (16, 16, 1, 1)))
     second = b.node("Add", b.convolution(first, (16, 1, 3, 3), group=16), first)
-    assert not _found(amos.load_network(b.model(second)))
+    assert not _found(load_whole(b.model(second)))
 
 
 @pytest.mark.usefixtures("paying")
@@ -219,7 +219,7 @@ def test_quantized_cascades_are_exact() -> None:
         weight, scales = g.weight(*shape)
         # What is padded by other values than zeros is padded by the engine.
         x = g.pair(g.add("Conv", x, weight, g.bias(np.float32(0.03) * scales), **more), 0.03, 0)
-    network = amos.load_network(g.model(x))
+    network = load_whole(g.model(x))
     compiled = amos.compile(network, progress=False)
     if not any(isinstance(task, CascadeTask) for task in compiled.kernels):
         pytest.skip("this CPU has no instruction for bytes in one of them")
@@ -245,7 +245,7 @@ def test_what_an_epilogue_reads_has_to_come_in_rows_of_all_images(
     x, factor = b.input("x", (images, 16, 8, 8)), b.input("factor", shape)
     first = b.node("Relu", b.convolution(x, (24, 16, 1, 1)))
     y = b.node("Mul", b.convolution(first, (24, 1, 3, 3), group=24), factor)
-    network = amos.load_network(b.model(y))
+    network = load_whole(b.model(y))
     assert len(_found(network)) == found
     compiled = amos.compile(network, progress=False)
     assert all(check.passed for check in compiled.checks)
@@ -259,7 +259,7 @@ def test_equal_cascades_that_overlap_are_one() -> None:
     for _ in range(2):
         x = b.node("Relu", b.convolution(x, (16, 1, 3, 3), group=16))
         x = b.node("Relu", b.convolution(x, (16, 16, 1, 1)))
-    compiled = amos.compile(amos.load_network(b.model(x)), progress=False)
+    compiled = amos.compile(load_whole(b.model(x)), progress=False)
     assert sorted(task.weight for task in compiled.kernels) == [1, 1, 1]
     assert sum(isinstance(task, CascadeTask) for task in compiled.kernels) == 1
 
@@ -284,7 +284,7 @@ def test_a_cascade_is_not_tried_against_the_engine(monkeypatch: pytest.MonkeyPat
 def test_a_pointwise_convolution_of_padding_is_no_stage() -> None:
     b = Builder()
     first = b.convolution(b.input("x", (1, 16, 8, 8)), (16, 16, 1, 1), pads=[0, 0, 1, 1])
-    network = amos.load_network(b.model(b.convolution(first, (16, 1, 3, 3), group=16)))
+    network = load_whole(b.model(b.convolution(first, (16, 1, 3, 3), group=16)))
     assert not _found(network)
 
 
@@ -322,7 +322,7 @@ def test_a_constant_image_is_no_part_of_a_cascade(constant: bool, found: int) ->
     y = b.convolution(y, (32, 1, 3, 3), group=32)
     if constant:
         y = b.node("Add", y, b.convolution(x, (32, 16, 1, 1)))
-    assert len(_found(amos.load_network(b.model(y)))) == found
+    assert len(_found(load_whole(b.model(y)))) == found
 
 
 @pytest.mark.usefixtures("paying_by_channels")
@@ -331,7 +331,7 @@ def test_channels_of_any_convolution_are_filtered_at_once() -> None:
     b = Builder()
     x = b.node("Relu", b.convolution(b.input("x", (2, 4, 16, 16)), (16, 4, 3, 3), 2))
     y = b.node("Relu", b.convolution(x, (16, 1, 3, 3), group=16))
-    network = amos.load_network(b.model(b.convolution(y, (8, 16, 1, 1))))
+    network = load_whole(b.model(b.convolution(y, (8, 16, 1, 1))))
     compiled = amos.compile(network, progress=False)
     (task,) = (task for task in compiled.kernels if isinstance(task, CascadeTask))
     assert task.operator.name == "conv2d + depthwise_conv2d"
@@ -346,7 +346,7 @@ def test_channels_of_several_filters_are_not_cut(before: int, found: int) -> Non
     b = Builder()
     x = b.node("Relu", b.convolution(b.input("x", (1, 16, 8, 8)), (before, 16, 1, 1)))
     y = b.convolution(x, (32, 1, 3, 3), group=before)
-    assert len(_found(amos.load_network(b.model(y)))) == found
+    assert len(_found(load_whole(b.model(y)))) == found
 
 
 @pytest.mark.usefixtures("paying")

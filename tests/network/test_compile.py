@@ -23,7 +23,7 @@ from amos.network.frontend import Reference
 from amos.network.groups import Group, Task
 from amos.network.kernels import TaskKernel, build_kernel
 from amos.network.model import random_arrays
-from tests.network.models import Builder, residual_network
+from tests.network.models import Builder, load_whole, residual_network
 
 
 def _reference(model: Any, **inputs: np.ndarray) -> np.ndarray:
@@ -33,7 +33,7 @@ def _reference(model: Any, **inputs: np.ndarray) -> np.ndarray:
 
 @pytest.fixture(scope="module")
 def compiled() -> CompiledNetwork:
-    return amos.compile(amos.load_network(residual_network()), progress=False)
+    return amos.compile(load_whole(residual_network()), progress=False)
 
 
 def test_a_residual_network_computes_what_onnx_says(compiled: CompiledNetwork) -> None:
@@ -65,7 +65,7 @@ def test_results_are_the_callers() -> None:
     kept = b.node("Identity", b.constant([1.0, 2.0])), b.node("Identity", x)
     model = b.model(b.node("Add", x, x), *kept)
     values = np.ones((2, 3), np.float32)
-    compiled = amos.compile(amos.load_network(model), progress=False)
+    compiled = amos.compile(load_whole(model), progress=False)
     for result in compiled(values):
         result[...] = 7
     np.testing.assert_array_equal(values, 1)
@@ -99,7 +99,7 @@ def test_products_with_batches_and_grouped_convolutions() -> None:
     z = b.node("Add", b.node("MatMul", scores, b.random(8, 5)), b.random(5))
     model = b.model(z)
     values = np.random.default_rng(2).standard_normal((2, 8, 6, 6)).astype(np.float32)
-    network = amos.load_network(model)
+    network = load_whole(model)
     kinds = [task.operator.name for task in network.tasks]
     assert kinds == ["grouped_conv2d", "batched_matmul", "matmul"]
     result = amos.compile(network, progress=False)(values)
@@ -111,7 +111,7 @@ def test_depthwise_and_transposed_convolutions() -> None:
     x = b.node("HardSwish", b.convolution(b.input("x", (1, 16, 5, 5)), (16, 1, 3, 3), group=16))
     y = b.node("ConvTranspose", x, b.random(16, 4, 4, 4), strides=[2, 2], pads=[1, 1, 1, 1])
     model = b.model(b.node("Sigmoid", b.norm(y, 4)))
-    network = amos.load_network(model)
+    network = load_whole(model)
     kinds = {task.operator.name: str(task.operator.epilogue) for task in network.tasks}
     assert kinds["transposed_conv2d"] == "sigmoid(acc * scale[k] + bias[k])"
     assert kinds["depthwise_conv2d"] == "acc * (min(max(acc + 3.0, 0.0), 6.0) / 6.0)"
@@ -139,7 +139,7 @@ def test_kernels_slower_than_the_engines_code_stay_out(
         return [2.0] * len(kernels) + [1.0]
 
     monkeypatch.setattr("amos.network.compilation.compare", rigged)
-    network = amos.load_network(model)
+    network = load_whole(model)
     compiled = amos.compile(network, measure=True, verify=False, progress=False)
     assert not compiled.kernels and not compiled.comparisons
     (why,) = compiled.left.values()
@@ -160,7 +160,7 @@ def test_small_tasks_are_not_measured(monkeypatch: pytest.MonkeyPatch) -> None:
         return compare(kernels, group)
 
     monkeypatch.setattr("amos.network.compilation.compare", counted)
-    compiled = amos.compile(amos.load_network(model), measure=True, progress=False)
+    compiled = amos.compile(load_whole(model), measure=True, progress=False)
     assert compared == [512]
     assert len(compiled.kernels) == 2
 
@@ -178,7 +178,7 @@ def test_a_kernel_that_cannot_be_built_leaves_the_others(
         return build_kernel(choice, operator, symbol)
 
     monkeypatch.setattr("amos.network.compilation.build_kernel", failing)
-    network = amos.load_network(model)
+    network = load_whole(model)
     compiled = amos.compile(network, measure=True, progress=False)
     assert len(tried) > 1 and [*compiled.left.values()] != ["the first"]
     np.testing.assert_allclose(compiled(values), _reference(model, x=values), rtol=1e-5, atol=1e-6)
@@ -214,7 +214,7 @@ def test_the_kernel_that_is_fastest_inside_the_network_stays(
     monkeypatch.setattr("amos.network.compilation._INSIDE", 2)
     monkeypatch.setattr("amos.network.compilation.compare", backwards)
     monkeypatch.setattr("amos.network.compilation.compare_inside", rigged)
-    compiled = amos.compile(amos.load_network(model), measure=True, progress=False)
+    compiled = amos.compile(load_whole(model), measure=True, progress=False)
     assert list(compiled.kernels.values()) == [alone[1]]
     keys = {each.choice.candidate.key for each in alone if isinstance(each.choice, Choice)}
     assert len(keys) == 3
@@ -242,7 +242,7 @@ def test_a_split_is_copied_if_kernels_read_several_parts(
     ]
     model = b.model(*results, parts[2])
     values = np.random.default_rng(2).standard_normal((4, 6)).astype(np.float32)
-    compiled = amos.compile(amos.load_network(model), progress=False)
+    compiled = amos.compile(load_whole(model), progress=False)
     for result, expected in zip(
         compiled(values), ReferenceEvaluator(model).run(None, {"x": values}), strict=True
     ):
@@ -259,7 +259,7 @@ def test_axes_of_extent_one_are_taken_away(axes: list[int] | None) -> None:
     y = b.node("Squeeze", x, *([] if axes is None else [b.constant(axes, "int64")]))
     model = b.model(y)
     values = np.random.default_rng(2).standard_normal((2, 4, 3, 3)).astype(np.float32)
-    result = amos.compile(amos.load_network(model), progress=False)(values)
+    result = amos.compile(load_whole(model), progress=False)(values)
     np.testing.assert_allclose(result, _reference(model, x=values), rtol=1e-4, atol=1e-5)
 
 
@@ -270,7 +270,7 @@ def test_constant_indices_count_from_the_end() -> None:
     some = b.node("Gather", x, b.constant([-3, 2], "int64"), axis=-1)
     model = b.model(last, some)
     values = np.random.default_rng(2).standard_normal((3, 4, 8)).astype(np.float32)
-    results = amos.compile(amos.load_network(model), progress=False)(values)
+    results = amos.compile(load_whole(model), progress=False)(values)
     for result, expected in zip(
         results, ReferenceEvaluator(model).run(None, {"x": values}), strict=True
     ):
@@ -291,7 +291,7 @@ def test_half_precision_stays_with_the_engine(kind: str) -> None:
     product = helper.make_node("MatMul", ["x", "w"], ["y"])
     graph = helper.make_graph([product], "half", ports[:1], ports[1:], [weight])
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
-    network = amos.load_network(model)
+    network = load_whole(model)
     (row,) = network.report("xeon_6240").engine
     assert row.reason == f"dtype {kind} is not supported"
     x = values["x"].astype(np.float16 if kind == "float16" else np.float32)
@@ -306,7 +306,7 @@ def test_bytes_as_truth_values_are_0_or_1() -> None:
     mask = b.node("Cast", b.input("mask", (4, 8), TensorProto.UINT8), to=TensorProto.BOOL)
     y = b.node("MatMul", b.input("x", (4, 8)), b.random(8, 8))
     model = b.model(b.node("Mul", y, b.node("Cast", mask, to=TensorProto.FLOAT)))
-    network = amos.load_network(model)
+    network = load_whole(model)
     assert not network.quantized  # so that any difference is an error
     compiled = amos.compile(network, progress=False)
     rng = np.random.default_rng(0)
@@ -325,7 +325,7 @@ def test_truth_values_are_inputs_and_results() -> None:
     ports += [helper.make_tensor_value_info(b.node("Not", mask), TensorProto.BOOL, None)]
     graph = helper.make_graph(b.nodes, "masked", b.inputs, ports, b.weights)
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
-    compiled = amos.compile(amos.load_network(model), progress=False)
+    compiled = amos.compile(load_whole(model), progress=False)
     rng = np.random.default_rng(0)
     values = {"mask": rng.random((4, 8)) < 0.5, "x": rng.standard_normal((4, 8), np.float32)}
     product, inverse = compiled(**values)
@@ -339,7 +339,7 @@ def test_calls_need_no_compiler(monkeypatch: pytest.MonkeyPatch, tmp_path: Path)
     """Nothing of this network is left to the engine."""
     b = Builder()
     y = b.node("MatMul", b.input("x", (4, 16)), b.random(16, 40))
-    model = amos.compile(amos.load_network(b.model(y)), verify=False, progress=False)
+    model = amos.compile(load_whole(b.model(y)), verify=False, progress=False)
     monkeypatch.setenv("PATH", str(tmp_path))
     assert model(np.zeros((4, 16), np.float32)).shape == (4, 40)
 
@@ -363,7 +363,7 @@ def test_a_wrong_kernel_gives_way(wrong: int, monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(compilation, "build_kernel", build)
     b = Builder()
     model = b.model(b.node("MatMul", b.input("x", (4, 16)), b.random(16, 40)))
-    compiled = amos.compile(amos.load_network(model), progress=False)
+    compiled = amos.compile(load_whole(model), progress=False)
     values = np.random.default_rng(0).standard_normal((4, 16)).astype(np.float32)
     np.testing.assert_allclose(compiled(values), _reference(model, x=values), 1e-4, 1e-4)
     assert len({kernel.choice.key for kernel in built}) == len(built) > 1

@@ -12,7 +12,7 @@ from amos.errors import NetworkError
 from amos.network.candidates import Choice
 from amos.network.groups import grouped
 from amos.network.program import const, read
-from tests.network.models import Builder, residual_network
+from tests.network.models import Builder, load_whole, residual_network
 
 
 def _texts(network: amos.network.Network) -> list[str]:
@@ -20,7 +20,7 @@ def _texts(network: amos.network.Network) -> list[str]:
 
 
 def test_a_residual_network_is_divided() -> None:
-    network = amos.load_network(residual_network())
+    network = load_whole(residual_network())
     assert [task.weight for task in network.tasks] == [1, 1, 1, 1, 1, 1, 1]
     assert Counter(_texts(network)) == {
         "relu(acc + bias[k])": 3,
@@ -38,7 +38,7 @@ def test_equal_layers_are_one_task() -> None:
     x = b.input("x", (1, 4, 6, 6))
     for _ in range(3):
         x = b.node("Relu", b.convolution(x, (4, 4, 3, 3)))
-    (task,) = amos.load_network(b.model(x)).tasks
+    (task,) = load_whole(b.model(x)).tasks
     assert task.weight == 3
     assert str(task.operator.epilogue) == "relu(acc)"
 
@@ -48,7 +48,7 @@ def test_what_is_read_elsewhere_ends_a_group() -> None:
     b = Builder()
     x = b.convolution(b.input("x", (1, 4, 6, 6)), (4, 4, 3, 3))
     total = b.node("Add", x, b.constant([[[1.0]], [[2.0]], [[3.0]], [[4.0]]]))
-    network = amos.load_network(b.model(b.node("Relu", total), total))
+    network = load_whole(b.model(b.node("Relu", total), total))
     assert _texts(network) == ["acc + bias[k]"]
     assert "nn.relu" in [node.operation for node in network.grouping.left]
 
@@ -76,9 +76,7 @@ def test_a_conversion_that_cuts_off_is_no_rounding_one(rounds: bool, low: float)
 def test_a_bound_may_be_infinite() -> None:
     b = Builder()
     x = b.node("MatMul", b.input("x", (4, 8)), b.random(8, 8))
-    (task,) = amos.load_network(
-        b.model(b.node("Clip", x, b.constant(0.0), b.constant("inf")))
-    ).tasks
+    (task,) = load_whole(b.model(b.node("Clip", x, b.constant(0.0), b.constant("inf")))).tasks
     assert str(task.operator.epilogue) == "max(acc, 0.0)"
 
 
@@ -87,7 +85,7 @@ def test_what_is_no_epilogue_leaves_its_anchor() -> None:
     x = b.node("MatMul", b.input("x", (4, 8)), b.random(8, 8))
     for _ in range(70):  # deeper than an expression may be
         x = b.node("Abs", x)
-    network = amos.load_network(b.model(x))
+    network = load_whole(b.model(x))
     assert _texts(network) == ["None"] and not network.grouping.refused
 
 
@@ -97,7 +95,7 @@ def test_rows_that_fill_no_vectors_are_stored_straight_to_their_place(
 ) -> None:
     b = Builder()
     y = b.node("Relu", b.node("MatMul", b.input("x", (5, 16)), b.random(16, columns)))
-    network = amos.load_network(b.model(y))
+    network = load_whole(b.model(y))
     (task,) = network.tasks
     assert (task.operator.store is not None) == straight
     model = amos.compile(network, progress=False)
@@ -112,7 +110,7 @@ def test_a_value_that_is_read_twice_is_written_twice() -> None:
     b = Builder()
     x = b.convolution(b.input("x", (1, 4, 6, 6)), (4, 4, 3, 3))
     y = b.node("Mul", x, b.node("Clip", x, b.constant(0.0), b.constant(6.0)))
-    assert _texts(amos.load_network(b.model(y))) == ["acc * min(max(acc, 0.0), 6.0)"]
+    assert _texts(load_whole(b.model(y))) == ["acc * min(max(acc, 0.0), 6.0)"]
 
 
 @pytest.mark.parametrize(
@@ -125,7 +123,7 @@ def test_a_value_that_is_read_twice_is_written_twice() -> None:
 def test_convolutions_in_groups(weight: tuple[int, ...], groups: int, text: str) -> None:
     b = Builder()
     x = b.convolution(b.input("x", (1, 8, 6, 6)), weight, group=groups)
-    (task,) = amos.load_network(b.model(b.node("Add", x, b.random(8, 1, 1)))).tasks
+    (task,) = load_whole(b.model(b.node("Add", x, b.random(8, 1, 1)))).tasks
     assert str(task.operator).startswith(text)
 
 
@@ -133,10 +131,10 @@ def test_a_dynamic_dimension_is_named() -> None:
     b = Builder()
     model = b.model(b.convolution(b.input("x", ("batch", 4, 6, 6)), (4, 4, 3, 3)))
     with pytest.raises(NetworkError, match="dimension 'batch' of input 'x' is dynamic"):
-        amos.load_network(model)
-    network = amos.load_network(model, shapes={"x": (2, 4, 6, 6)})
+        load_whole(model)
+    network = load_whole(model, shapes={"x": (2, 4, 6, 6)})
     assert network.inputs[0].shape == (2, 4, 6, 6)
     with pytest.raises(NetworkError, match=r"input 'x' has shape \(batch, 4, 6, 6\), got"):
-        amos.load_network(model, shapes={"x": (2, 5, 6, 6)})
+        load_whole(model, shapes={"x": (2, 5, 6, 6)})
     with pytest.raises(NetworkError, match="has no input 'y'; inputs are x"):
-        amos.load_network(model, shapes={"y": (1,)})
+        load_whole(model, shapes={"y": (1,)})

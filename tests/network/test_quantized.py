@@ -20,6 +20,7 @@ from amos.network.graph import Graph
 from amos.network.program import read
 from amos.network.qlinear import with_pairs
 from amos.network.quantized import integer_arithmetic
+from tests.network.models import load_whole
 from tests.network.quantized_models import (
     CASES,
     IN,
@@ -158,7 +159,7 @@ def test_arithmetic_of_bytes_wraps_around() -> None:
     y = g.nodes[-1].input[0]
     total = g.add("Mul", g.add("Add", y, g.constant(np.uint8(200))), y)
     scale, zero = g.constant(np.float32(OUT)), g.constant(np.uint8(90))
-    network = amos.load_network(g.model(g.add("DequantizeLinear", total, scale, zero)))
+    network = load_whole(g.model(g.add("DequantizeLinear", total, scale, zero)))
     assert [group.result.operation for group in network.grouping.groups] == ["astype"]
     assert {"add", "multiply"} <= {n.operation for n in network.grouping.left if n.dtype == "uint8"}
 
@@ -173,7 +174,7 @@ def test_groups_store_bytes_and_a_network_of_them_is_exact() -> None:
     y = g.pair(g.add("Conv", y, weight, g.bias(np.float32(0.0531) * scales)), 0.0531, 100)
     y = g.pair(g.add("Relu", g.add("Add", y, x)), OUT, 3)
     model = g.model(y)
-    network = amos.load_network(model)
+    network = load_whole(model)
     _, first, second = (group.operator for group in network.grouping.groups)
     assert str(first.epilogue) == "u8(f32(acc + bias[k]) * scale[k])"
     # What is quantized only to be added stays a float.
@@ -197,7 +198,7 @@ def test_weights_declare_the_range_that_an_instruction_asks_for(
         scales = np.full(16, 0.01, np.float32)
         names = g.constant(weight), g.constant(scales), g.constant(np.zeros(16, np.int8))
         y = g.add("Conv", "dequantizelinear1", g.add("DequantizeLinear", *names, axis=0))
-        (task,) = amos.load_network(g.model(g.pair(y, OUT, 3))).tasks
+        (task,) = load_whole(g.model(g.pair(y, OUT, 3))).tasks
         operators.append(task.operator)
     narrow, whole = operators
     assert [each.sources[1].tensor.bounds for each in operators] == [(-64, 64), None]

@@ -12,7 +12,7 @@ from onnx import TensorProto
 import amos
 from amos.errors import NetworkError
 from amos.network import candidates
-from tests.network.models import Builder
+from tests.network.models import Builder, load_whole
 
 STEPS, BATCH, WIDTH, HIDDEN = 3, 2, 6, 5
 GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}
@@ -107,7 +107,7 @@ def test_layers_compute_what_the_standard_says(
     kind: str, direction: str, options: dict[str, Any]
 ) -> None:
     model, inputs, expected = _layer(kind, direction, **options)
-    network = amos.load_network(model)
+    network = load_whole(model)
     directions = len(BACKWARDS[direction])
     products = 2 if kind == "GRU" and not options.get("linear_before_reset") else 1
     # Inputs are multiplied once, states in each step; nothing of it stays with the engine.
@@ -152,11 +152,11 @@ def _odd(**changes: Any) -> Any:
 )
 def test_what_is_not_supported_is_named(changes: dict[str, Any], said: str) -> None:
     with pytest.raises(NetworkError, match=f"^model 'small': LSTM 'cell': {said}$"):
-        amos.load_network(_odd(**changes))
+        load_whole(_odd(**changes))
 
 
 def test_lengths_of_all_steps_change_nothing() -> None:
-    network = amos.load_network(_odd(lengths=[STEPS] * BATCH))
+    network = load_whole(_odd(lengths=[STEPS] * BATCH))
     assert [port.shape for port in network.outputs] == [(STEPS, 1, BATCH, HIDDEN)]
 
 
@@ -174,4 +174,4 @@ def test_loops_are_refused_in_one_line() -> None:
     graph = helper.make_graph(b.nodes, "g", [], [y], b.weights)
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
     with pytest.raises(NetworkError, match="Loop"):
-        amos.load_network(model)
+        load_whole(model)

@@ -19,7 +19,7 @@ from amos.network.groups import Task
 from amos.network.kernels import TaskKernel, build_kernel
 from amos.network.winograd import by_tiles, predicted, searched, winograd_of
 from amos.operators.winograd import INTO_TILES, Winograd
-from tests.network.models import Builder
+from tests.network.models import Builder, load_whole
 from tests.network.test_export import needs_compiler
 
 _CHOOSER = Chooser("host")
@@ -50,7 +50,7 @@ def _floats(
     y = b.convolution(x, weight, pads=pads, **more)
     if residual:
         y = b.node("Relu", b.node("Add", y, x))
-    return amos.load_network(b.model(y))
+    return load_whole(b.model(y))
 
 
 @pytest.mark.parametrize(
@@ -83,7 +83,7 @@ def test_small_results_of_large_sums_are_right(
     monkeypatch.setattr(winograd, "WORTH", np.inf)
     b = Builder()
     x = b.node("Mul", b.input("x", (1, 16, 16, 16)), b.constant(4.0))
-    network = amos.load_network(b.model(b.node(function, b.convolution(x, (16, 16, 3, 3)))))
+    network = load_whole(b.model(b.node(function, b.convolution(x, (16, 16, 3, 3)))))
     compiled = amos.compile(network, progress=False)
     (kernel,) = compiled.kernels.values()
     assert kernel.choice.winograd is not None and isinstance(kernel.operator, Operator)
@@ -131,7 +131,7 @@ def _quantized(kind: str = "uint8", zero: int = 0, weight: int | None = None) ->
 @pytest.mark.parametrize(("kind", "zero"), [("uint8", 0), ("uint8", 9), ("int8", 0), ("int8", -5)])
 def test_integers_are_exact(kind: str, zero: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(winograd, "WORTH", np.inf)
-    network = amos.load_network(_quantized(kind, zero))
+    network = load_whole(_quantized(kind, zero))
     # Signed bytes whose zero point is another than 0 are stored from 0.
     stored = kind if zero == 0 else "uint8"
     assert {form.dtype for form in map(winograd_of, network.tasks) if form} == {stored}
@@ -166,7 +166,7 @@ def test_sums_may_wrap_around(monkeypatch: pytest.MonkeyPatch) -> None:
     kernel = b.node(
         "DequantizeLinear", b.constant(weight, "int8"), b.constant(1e-3), b.constant(0, "int8")
     )
-    network = amos.load_network(b.model(b.node("Conv", x, kernel)))
+    network = load_whole(b.model(b.node("Conv", x, kernel)))
     compiled = amos.compile(network, progress=False)
     (used,) = compiled.kernels.values()
     assert used.choice.winograd is not None
@@ -220,7 +220,7 @@ def test_others_are_computed_as_they_are(options: Mapping[str, Any]) -> None:
 
 def test_results_that_may_be_too_large_are_computed_as_they_are() -> None:
     """Of weights of 127, 16 channels of bytes sum up to 4.7 million; 128 channels to too much."""
-    tasks = amos.load_network(_quantized(weight=127)).tasks
+    tasks = load_whole(_quantized(weight=127)).tasks
     assert all(map(winograd_of, tasks))
     b = Builder()
     x = b.input("x", (1, 128, 5, 5))
@@ -229,14 +229,14 @@ def test_results_that_may_be_too_large_are_computed_as_they_are() -> None:
     parameters = [b.constant(0.01), b.constant(0, "int8")]
     kernel = b.constant(np.full((16, 128, 3, 3), 127), "int8")
     y = b.node("Conv", x, b.node("DequantizeLinear", kernel, *parameters), pads=[1, 1, 1, 1])
-    (task,) = amos.load_network(b.model(y)).tasks
+    (task,) = load_whole(b.model(y)).tasks
     assert task.operator.output.tensor.dtype == "int32" and winograd_of(task) is None
 
 
 def test_windows_that_a_network_computes_are_none_of_a_constant() -> None:
     b = Builder()
     x, weight = b.input("x", (1, 16, 8, 8)), b.input("weight", (16, 16, 3, 3))
-    (task,) = amos.load_network(b.model(b.node("Conv", x, weight, pads=[1] * 4))).tasks
+    (task,) = load_whole(b.model(b.node("Conv", x, weight, pads=[1] * 4))).tasks
     assert winograd_of(task) is None
 
 
@@ -245,7 +245,7 @@ def test_products_are_tuned_and_compiled_from_records(
 ) -> None:
     """Both convolutions have one product, though their epilogues differ."""
     monkeypatch.setattr(winograd, "WORTH", np.inf)
-    network, records = amos.load_network(_quantized()), tmp_path / "tuning.db"
+    network, records = load_whole(_quantized()), tmp_path / "tuning.db"
     assert len(network.tasks) == 2
     tuning = amos.tune(network, trials=2, records=records, progress=False)
     (row,) = tuning.tasks

@@ -72,13 +72,17 @@ class _Alu:
         if final == "int32":
             return tuple(value)
         low, high = dtype(final).limits
-        return self.apply("_less", kind, [self.apply("_greater", kind, [value, int(low)]), int(high)])
+        return self.apply(
+            "_less", kind, [self.apply("_greater", kind, [value, int(low)]), int(high)]
+        )
 
     def apply(self, name: str, kind: str, values: list[Any]) -> _Steps:
         numbers = [value for value in values if isinstance(value, int)]
         chains = [value for value in values if not isinstance(value, int)]
         if len(chains) != 1 or len(numbers) != 1 or name not in _OPCODES:
-            self.refuse(f"{_OPCODES.get(name, name)} of {'float' if kind == 'float32' else 'these'}")
+            self.refuse(
+                f"{_OPCODES.get(name, name)} of {'float' if kind == 'float32' else 'these'}"
+            )
         if name == "subtract" and values[0] is not chains[0]:
             self.refuse("number that an accumulator is subtracted from")
         number = -numbers[0] if name == "subtract" else numbers[0]
