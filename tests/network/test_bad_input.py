@@ -79,7 +79,7 @@ def test_shapes_that_are_missing_or_wrong() -> None:
         load_whole(model)
     for wrong in ((4, 17), (4,), (0, 16), 3):
         with pytest.raises(NetworkError, match=r"input 'x' has shape \(batch, 16\), got"):
-            load_whole(model, shapes={"x": wrong})  # type: ignore[dict-item]
+            load_whole(model, shapes={"x": wrong})
     result = helper.make_tensor_value_info(b.nodes[-1].output[0], floats, None)
     model.graph.input[0].type.tensor_type.shape.dim[0].dim_value = -1  # as some exporters write
     with pytest.raises(NetworkError, match="dimension 0 of input 'x' is dynamic; state it"):
@@ -262,7 +262,7 @@ def test_sizes_go_by_name() -> None:
     b, y = _product()
     model = b.model(y)
     with pytest.raises(NetworkError, match=r"shapes: expected extents by input, got \[\(4, 16\)\]"):
-        load_whole(model, shapes=[(4, 16)])  # type: ignore[call-overload]
+        load_whole(model, shapes=[(4, 16)])
     with pytest.raises(NetworkError, match="buckets: expected sizes by name, got {}"):
         amos.load_network(model, buckets={})
     with pytest.raises(NetworkError, match="shapes: expected extents by input, got 3"):

@@ -8,7 +8,7 @@ from onnx.reference import ReferenceEvaluator
 
 import amos
 from amos.network.transposes import with_fewer_transposes
-from tests.network.models import Builder, residual_network
+from tests.network.models import Builder, load_whole, residual_network
 
 
 def _shuffled(image: tuple[int, ...]) -> tuple[Builder, str]:
@@ -43,5 +43,5 @@ def test_a_channel_shuffle_stands_where_the_channels_are_last(image: tuple[int, 
 
 
 def test_a_graph_with_nothing_to_cancel_stays() -> None:
-    graph = amos.load_network(residual_network()).graph
+    graph = load_whole(residual_network()).graph
     assert with_fewer_transposes(graph) is graph

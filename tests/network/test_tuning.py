@@ -24,7 +24,7 @@ from amos.network import Tuning
 from amos.network.candidates import Chooser
 from amos.network.compilation import _choices, _ranked
 from amos.records import Measurement, Records
-from tests.network.models import Builder
+from tests.network.models import Builder, load_whole
 from tests.support.fake import Answering
 
 pytestmark = pytest.mark.usefixtures("short_search")
@@ -37,7 +37,7 @@ def _two_products() -> Any:
 
 
 def test_records_are_shared_resumed_and_compiled(tmp_path: Path) -> None:
-    network, records = amos.load_network(_two_products()), tmp_path / "records.db"
+    network, records = load_whole(_two_products()), tmp_path / "records.db"
     seen: list[tuple[int, int]] = []
     first = amos.tune(
         network,
@@ -71,7 +71,7 @@ def test_records_are_shared_resumed_and_compiled(tmp_path: Path) -> None:
     # What is compared in the network is of both, so that tuning never makes it slower.
     chooser = Chooser("host")
     for task in network.tasks:
-        several = _choices(task, chooser, _ranked(records), 6)
+        several = [*_choices(task, chooser, _ranked(records), 6)]
         keys = [each.key for each in several]
         assert several[0].seconds is not None
         assert chooser.predicted(task.operator, thorough=True).key in keys
@@ -93,7 +93,7 @@ def test_records_are_shared_resumed_and_compiled(tmp_path: Path) -> None:
 
 def _tuned(records: Path, executor: Answering, trials: int = 40, **options: Any) -> Tuning:
     measure = amos.MeasureOptions(executor=executor)
-    network = amos.load_network(_two_products())
+    network = load_whole(_two_products())
     return amos.tune(
         network, trials=trials, records=records, measure=measure, progress=False, **options
     )
@@ -137,7 +137,7 @@ def test_a_machine_that_is_described_anew_changes_no_division(tmp_path: Path) ->
 
 
 def test_records_that_do_not_count_here_are_named(tmp_path: Path) -> None:
-    network, mine, theirs = amos.load_network(_two_products()), tmp_path / "a", tmp_path / "b"
+    network, mine, theirs = load_whole(_two_products()), tmp_path / "a", tmp_path / "b"
     _tuned(theirs, Answering(), trials=4)
     with Records(theirs) as records:
         rows = records.all()
@@ -172,7 +172,7 @@ def test_damaged_records_are_refused_and_left_alone(
     before = records.read_bytes()
     onnx.save(_two_products(), tmp_path / "model.onnx")
     with pytest.raises(RecordError, match=said):
-        amos.compile(amos.load_network(tmp_path / "model.onnx"), records=records)
+        amos.compile(load_whole(tmp_path / "model.onnx"), records=records)
     arguments = ["compile", tmp_path / "model.onnx", "--records", records, "--output", out]
     assert main([*map(str, arguments)]) == 2
     if said != "it is empty":  # which is where a new file begins
@@ -194,7 +194,7 @@ def _executed(path: Path, statement: str) -> None:
 def test_one_task_gets_all(scheduler: str, expected: list[int], tmp_path: Path) -> None:
     """In batches, or one by one where each result may send the next trial elsewhere."""
     b = Builder()
-    network = amos.load_network(b.model(b.node("MatMul", b.input("x", (4, 16)), b.random(16, 32))))
+    network = load_whole(b.model(b.node("MatMul", b.input("x", (4, 16)), b.random(16, 32))))
     measure = amos.MeasureOptions(executor=Answering())
     records = tmp_path / "records.db"
     tuned = amos.tune(
@@ -209,7 +209,7 @@ def test_one_task_gets_all(scheduler: str, expected: list[int], tmp_path: Path) 
 
 
 def test_a_task_that_fails_does_not_end_the_others(tmp_path: Path) -> None:
-    wide = str(amos.load_network(_two_products()).tasks[0].operator.extents["n"])
+    wide = str(load_whole(_two_products()).tasks[0].operator.extents["n"])
 
     def answer(task: Any) -> Measurement:
         if str(task.candidate.mapping.operator.extents["n"]) == wide:
@@ -226,7 +226,7 @@ def test_a_task_that_fails_does_not_end_the_others(tmp_path: Path) -> None:
 
 
 def test_what_cannot_be_divided_is_refused(tmp_path: Path) -> None:
-    network, records = amos.load_network(_two_products()), tmp_path / "records.db"
+    network, records = load_whole(_two_products()), tmp_path / "records.db"
     with pytest.raises(UnknownNameError, match="unknown scheduler 'best'"):
         amos.tune(network, trials=3, records=records, scheduler="best")
     with pytest.raises(UnknownNameError, match="unknown scheduler"):
@@ -240,7 +240,7 @@ def test_what_cannot_be_divided_is_refused(tmp_path: Path) -> None:
 
 def test_nothing_to_tune_is_told(tmp_path: Path) -> None:
     b = Builder()
-    network = amos.load_network(b.model(b.node("Relu", b.input("x", (4, 16)))))
+    network = load_whole(b.model(b.node("Relu", b.input("x", (4, 16)))))
     with pytest.raises(ExploreError, match="has no task to tune"):
         amos.tune(network, trials=3, records=tmp_path / "records.db")
     values = np.linspace(-1, 1, 64, dtype=np.float32).reshape(4, 16)
@@ -249,7 +249,7 @@ def test_nothing_to_tune_is_told(tmp_path: Path) -> None:
 
 
 def test_a_network_is_called_by_several_threads() -> None:
-    compiled = amos.compile(amos.load_network(_two_products()), verify=False, progress=False)
+    compiled = amos.compile(load_whole(_two_products()), verify=False, progress=False)
     rng = np.random.default_rng(0)
     inputs = [rng.standard_normal((4, 16)).astype(np.float32) for _ in range(4)]
     expected = [compiled(values) for values in inputs]

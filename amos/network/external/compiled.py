@@ -31,6 +31,7 @@ from amos.network.model import (
     bound,
     random_arrays,
     random_values,
+    rounds,
     values_of,
 )
 
@@ -328,7 +329,9 @@ def _check(network: PartitionedNetwork, result: np.ndarray, expected: np.ndarray
         wrong = float(not np.array_equal(result, expected))
         return Check(network.name, name, wrong, 0.0)
     difference, strange = compared(result, expected)
-    return Check(network.name, name, np.inf if strange else difference, allowed(kind, expected))
+    rounded = any(rounds(each) for each in network.networks.values())
+    limit = allowed(kind, expected, rounded)
+    return Check(network.name, name, np.inf if strange else difference, limit)
 
 
 def export_folder(source: Path, folder: str | Path) -> tuple[Path, ...]:

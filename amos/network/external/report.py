@@ -52,10 +52,11 @@ def _joined(
     ]
     name = machine if isinstance(machine, str) else machine.name
     name = reports[0].machine if reports else name
-    whole = Report(network.name, name, tuple(tasks.values()), tuple(rows))
+    own = all(each.has_engine for each in reports)
+    whole = Report(network.name, name, tuple(tasks.values()), tuple(rows), has_engine=own)
+    total = whole.kernel_seconds
     shared = [
-        row if not row.seconds else replace(row, share=row.seconds * row.count / whole.seconds)
+        row if not row.seconds else replace(row, share=row.seconds * row.count / total)
         for row in whole.tasks
     ]
-    shared.sort(key=lambda row: -row.share)
-    return Report(network.name, name, tuple(shared), tuple(rows))
+    return replace(whole, tasks=tuple(sorted(shared, key=lambda row: -row.share)))
