@@ -140,6 +140,7 @@ def case(
     several: bool = False,
     most: int = 20_000,
     epilogue: Callable[[np.random.Generator, draw.Problem], draw.Problem] = groups.epilogue,
+    drawing: Callable[[np.random.Generator, Intrinsic], draw.Problem] | None = None,
 ) -> Case:
     """Draw until something maps.
 
@@ -152,6 +153,7 @@ def case(
         several: with more results than one, perhaps.
         most: points of all loops together.
         epilogue: draws it.
+        drawing: draws an operator for an instruction; any by default.
 
     Raises:
         Refused: nothing that was drawn has a mapping.
@@ -163,7 +165,7 @@ def case(
         kinds = chosen.dtypes
         if finished and kinds[-1] in _WIDE:
             continue
-        problem = draw.problem(rng, kinds, most=most)
+        problem = draw.problem(rng, kinds, most=most) if drawing is None else drawing(rng, chosen)
         if not chosen.compute.sums_products:
             problem = groups.joined(problem, chosen.compute.combiner, chosen.compute.join)
         problem = epilogue(rng, problem) if finished else problem

@@ -11,6 +11,7 @@ import amos
 from amos import machines
 from amos.plan import Schedule
 from amos.schedule import ScheduleSpace
+from tests.fuzz import draw
 from tests.fuzz.case import (
     Case,
     Refused,
@@ -25,7 +26,7 @@ from tests.fuzz.case import (
 from tests.fuzz.expressions import Finished
 from tests.fuzz.guarded import guarded, guarded_copy
 
-__all__ = ["cuda", "group", "kernel", "simulation"]
+__all__ = ["cuda", "group", "kernel", "simulation", "tail"]
 
 About = Callable[[str], None]
 #: Types below a byte, which CUDA kernels refuse by name.
@@ -86,6 +87,37 @@ def schedule_of(
 def kernel(rng: np.random.Generator, about: About, *, finished: bool = False) -> str:
     """A kernel of this CPU, with an epilogue or without."""
     return _built(rng, about, case(rng, about, _cpu_unit, finished=finished))
+
+
+def tail(rng: np.random.Generator, about: About) -> str:
+    """A kernel of this CPU whose rows end anywhere in a vector, with results of any width."""
+    return _built(rng, about, case(rng, about, _row_unit, drawing=_rows))
+
+
+def _row_unit(rng: np.random.Generator) -> Any:
+    """An instruction of products of bytes whose accumulators are vectors."""
+    units = [amos.intrinsics.get(name) for name in executable()]
+    bytes_ = [u for u in units if len(u.dtypes) == 3 and u.dtypes[-1] == "int32"]
+    names = [u.name for u in bytes_ if u.compute.sums_products and max(_lanes(u), default=1) > 1]
+    return catalogue_unit(rng, names or ["vnni_dpbusd_m16k4_u8_s8_s32"])
+
+
+def _lanes(unit: Any) -> list[int]:
+    return [each.extent for each in unit.compute.spatial]
+
+
+def _rows(rng: np.random.Generator, unit: Any) -> draw.Problem:
+    """A matrix product with rows of one element to two vectors of the unit's lanes."""
+    rows, depth = int(rng.integers(1, 20)), int(rng.integers(1, 40))
+    columns = int(rng.integers(1, 2 * max(_lanes(unit)) + 1))
+    wide = int(rng.integers(0, 2)) * 2 * max(_lanes(unit))
+    text = str(rng.choice(["out[i,j] += a[i,k] * b[j,k]", "out[j,i] += a[i,k] * b[j,k]"]))
+    extents = {"i": rows, "j": columns + wide, "k": depth}
+    kinds = dict(zip(("a", "b", "out"), unit.dtypes, strict=True))
+    width = str(rng.choice(["s8({})", "u8({})", "s16({})", "{}", "f32({})"]))
+    value = str(rng.choice(["acc", "acc * 0.5", "f32(min(acc, t[i,j]))", "relu(acc + bias[j])"]))
+    extra = {"t": "int8"} if "t[" in value else {"bias": "int32"} if "bias" in value else {}
+    return draw.Problem(text, extents, kinds, "out", epilogue=width.format(value), extra=extra)
 
 
 def group(rng: np.random.Generator, about: About) -> str:

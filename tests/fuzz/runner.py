@@ -14,12 +14,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-__all__ = ["DEFECTS", "Attack", "Finding"]
+__all__ = ["DEFECTS", "LACKS", "Attack", "Finding"]
 
 ROOT = Path(__file__).resolve().parents[2]
 DEFECTS = ("wrong", "traceback", "crash", "hang")
+#: What the CPU is to lack in some kinds of cases, as ``AMOS_CPU_LACKS`` says it.
+LACKS = {
+    "tail-vnni": "amx",
+    "tail-avx512": "amx avx_vnni avx512_vnni avx512_bf16",
+    "tail-avx2": "amx avx_vnni avx512",
+}
 #: Seconds that a case may take; a compiler takes longer than a parser.
-_LIMITS = dict.fromkeys(("kernel", "epilogue", "group"), 120.0) | {"record": 60.0}
+_LIMITS = dict.fromkeys(("kernel", "epilogue", "group", "tail", *LACKS), 120.0) | {"record": 60.0}
 _LIMITS |= dict.fromkeys(("cuda", "export", "group-cuda", "group-export"), 300.0)
 _LIMIT = 20.0
 
@@ -53,6 +59,7 @@ class Attack:
         self._process: subprocess.Popen[str] | None = None
         self._answers = -1
         self._buffer = b""
+        self._lacks = ""
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - closed when the attack ends
 
     def __enter__(self) -> Attack:
@@ -64,6 +71,9 @@ class Attack:
 
     def case(self, kind: str, seed: int) -> Finding:
         """Run one case."""
+        if self._lacks != LACKS.get(kind, ""):
+            self._end()
+            self._lacks = LACKS.get(kind, "")
         process = self._process or self._start()
         assert process.stdin is not None
         process.stdin.write(f"{kind} {seed}\n")
@@ -86,6 +96,7 @@ class Attack:
     def _start(self) -> subprocess.Popen[str]:
         read, write = os.pipe()
         path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH", "")]))
+        lacking = {"AMOS_CPU_LACKS": self._lacks} if self._lacks else {}
         self._process = subprocess.Popen(
             [sys.executable, "-m", "tests.fuzz.worker", str(write)],
             stdin=subprocess.PIPE,
@@ -93,7 +104,7 @@ class Attack:
             stderr=self._errors,
             pass_fds=[write],
             cwd=ROOT,
-            env=os.environ | {"PYTHONPATH": path},
+            env=os.environ | {"PYTHONPATH": path, **lacking},
             text=True,
         )
         os.close(write)

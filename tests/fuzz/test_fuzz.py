@@ -13,7 +13,7 @@ import pytest
 
 from tests.fuzz import expressions, oracle
 from tests.fuzz.guarded import guarded
-from tests.fuzz.runner import DEFECTS, Attack
+from tests.fuzz.runner import DEFECTS, LACKS, Attack
 from tests.fuzz.worker import run
 
 #: Seeds of each kind; all together take some seconds.
@@ -23,6 +23,9 @@ SEEDS: dict[str, Iterable[int]] = {
     "epilogue": (0, 1, 3, 4),
     "cuda": (0,),
     "export": (0,),
+    "tail": range(2),
+    "tail-avx512": range(2),
+    "tail-avx2": range(2),
     "group": range(4),
     "group-simulation": range(25),
     "group-export": (0,),
@@ -37,10 +40,12 @@ SEEDS: dict[str, Iterable[int]] = {
 }
 #: Groups that the slow tests draw.
 MANY = {"group": 1000, "group-cuda": 120, "group-export": 50}
+#: Rows that end in every lane, for results of every width.
+MANY |= dict.fromkeys(("tail", "tail-vnni", "tail-avx512", "tail-avx2"), 400)
 #: Where nearly every case is an error, as it is meant to be.
 BROKEN = ("record",)
 #: What draws from the instructions that this CPU has.
-NATIVE = ("kernel", "epilogue", "export", "group", "group-export")
+NATIVE = ("kernel", "epilogue", "export", "group", "group-export", "tail", *LACKS)
 
 
 @pytest.fixture(scope="module")
@@ -66,9 +71,9 @@ def test_nothing_breaks(kind: str, attack: Attack) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", MANY)
-def test_many_groups(kind: str, attack: Attack) -> None:
-    """Prologues, padding values, epilogues, outputs, further results, by an oracle of their own."""
-    if kind != "group" and shutil.which("g++") is None:
+def test_many_kernels(kind: str, attack: Attack) -> None:
+    """Groups with all that stands before and behind them, and rows that end anywhere."""
+    if kind in ("group-cuda", "group-export") and shutil.which("g++") is None:
         pytest.skip("there is no g++")
     cases = [attack.case(kind, seed) for seed in range(10_000, 10_000 + MANY[kind])]
     assert not [str(each) for each in cases if each.outcome in DEFECTS]
