@@ -10,6 +10,7 @@ warning that says why.
 
 from __future__ import annotations
 
+import sys
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
@@ -21,8 +22,9 @@ import numpy as np
 from amos.errors import AmosError, NetworkError, shown
 from amos.measure.reference import compared
 from amos.network.compilation import compile_network
-from amos.network.model import CompiledNetwork, allowed, rounds
+from amos.network.model import CompiledNetwork
 from amos.network.network import load_network
+from amos.network.tolerances import allowed, rounds
 from amos.network.torch_samples import drawn
 from amos.network.tuning import tune
 
@@ -78,6 +80,34 @@ def amos_backend(
     # PyTorch marks so what lives as long as the module does.
     own = [getattr(example, "_dynamo_static_input_type", None) is not None for example in examples]
     return _Compiled(graph, tuple(own), Options.read(options))
+
+
+class _Unseen:
+    """Recurrent layers, which PyTorch leaves out of the graphs that it hands over: said once."""
+
+    #: What PyTorch counts them as.
+    reason = "Attempted to wrap RNN, GRU, or LSTM"
+    warned = False
+
+    @classmethod
+    def warn(cls, *_: object) -> None:
+        """Warn of them, at the end of one of PyTorch's compilations."""
+        from torch._dynamo.utils import counters
+
+        if cls.warned or not any(cls.reason in each for each in counters["graph_break"]):
+            return
+        cls.warned = True
+        warnings.warn(
+            'backend "amos": recurrent layers run eagerly: PyTorch does not trace nn.LSTM, '
+            "nn.GRU and nn.RNN unless torch._dynamo.config.allow_rnn is True",
+            stacklevel=2,
+        )
+
+
+if "torch" in sys.modules:  # as where torch.compile loads this file
+    from torch._dynamo.callback import callback_handler
+
+    callback_handler.register_end_callback(_Unseen.warn)
 
 
 @dataclass(frozen=True, eq=False)
@@ -142,7 +172,8 @@ class _Compiled:
             for value, mine in zip(values, self.own, strict=True)
             if isinstance(value, torch.Tensor) and not mine
         ]
-        with torch.no_grad():
+        # Tensors made under inference_mode are no parameters that PyTorch could export.
+        with torch.inference_mode(False), torch.no_grad():
             # Which refuses what changes something in place.
             network = load_network(self.frozen(values), inputs=inputs, name="torch")
             expected = self.graph(*values)
@@ -192,6 +223,8 @@ class _Compiled:
                 value, mine = next(remaining)
                 if isinstance(value, torch.Tensor) and mine:
                     attributes[node.name] = value.detach()
+                    if value.is_inference():
+                        attributes[node.name] = value.clone()
                     environment[node] = graph.get_attr(node.name)
                 elif isinstance(value, torch.Tensor):
                     environment[node] = graph.placeholder(node.name)
@@ -211,7 +244,7 @@ def _arrays_of(tensors: Iterable[Any]) -> list[Any]:
 
 
 def _version(tensor: Any) -> int:
-    """How often a tensor was changed; of those made under ``inference_mode`` nothing counts that."""
+    """How often a tensor was changed; nothing counts that of inference tensors."""
     return 0 if tensor.is_inference() else int(tensor._version)
 
 

@@ -1,4 +1,4 @@
-"""Inputs on which a compiled PyTorch graph is compared: a call's own, and random ones of its shapes.
+"""Inputs on which a compiled PyTorch graph is compared: a call's own and random ones.
 
 A call may bring zeros, of which much that is wrong makes zeros as well.
 """

@@ -28,6 +28,7 @@ _ROUND = {
     "group-export": 1,
     "stream": 10,
     "layer-stream": 10,
+    "module": 2,
     "text": 20,
     "toml": 12,
     "loops": 6,

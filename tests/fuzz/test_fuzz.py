@@ -31,6 +31,7 @@ SEEDS: dict[str, Iterable[int]] = {
     "group-export": (0,),
     "group-cuda": (0,),
     "stream": range(12),
+    "module": (0, 1),
     "text": range(60),
     "toml": range(40),
     "loops": range(12),
@@ -59,6 +60,8 @@ def attack() -> Iterator[Attack]:
     [pytest.param(kind, marks=pytest.mark.features if kind in NATIVE else ()) for kind in SEEDS],
 )
 def test_nothing_breaks(kind: str, attack: Attack) -> None:
+    if kind == "module":
+        pytest.importorskip("torch", reason="PyTorch is not installed")
     if kind.endswith("export") and shutil.which("gcc") is None:
         pytest.skip("exports are checked with gcc's sanitizers; there is no gcc")
     if kind.endswith("cuda") and shutil.which("g++") is None and shutil.which("clang++") is None:

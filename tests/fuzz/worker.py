@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from tests.fuzz import exports, inputs, kernels, streams
+from tests.fuzz import exports, inputs, kernels, modules, streams
 from tests.fuzz.case import Refused, Wrong
 
 __all__ = ["KINDS", "run"]
@@ -35,6 +35,7 @@ KINDS: dict[str, Callable[[np.random.Generator, Callable[[str], None]], str]] = 
     "group-export": partial(exports.exported, grouped=True),
     "stream": streams.stream,
     "layer-stream": streams.layer,
+    "module": modules.module,
     "text": inputs.text,
     "toml": inputs.toml,
     "loops": inputs.loops,

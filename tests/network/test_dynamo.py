@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tomllib
+import warnings
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ from typing import Any
 import pytest
 
 from amos.errors import NetworkError
+from amos.network import dynamo
 from amos.network.dynamo import Options, amos_backend
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -143,3 +145,73 @@ def test_trials_are_measured_into_records(torch: Any, tmp_path: Path) -> None:
     with torch.no_grad():
         assert torch.allclose(compiled(x), layer(x), atol=1e-5)
     assert path.exists()
+
+
+def _compiled_after(torch: Any, function: Any, warm: Any, *inputs: Any) -> tuple[Any, list[str]]:
+    """What is compiled in a call with some inputs returns for others, and what was said."""
+    compiled = torch.compile(function, backend=amos_backend)
+    with torch.no_grad(), warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        compiled(*warm)
+        result = compiled(*inputs)
+    return result, [str(each.message) for each in caught if "amos" in str(each.message)]
+
+
+def _cases(torch: Any) -> dict[str, tuple[Any, tuple[Any, ...]]]:
+    generator = torch.Generator().manual_seed(0)
+
+    def draw(kind: Any, top: int, *shape: int) -> Any:
+        return torch.randint(-top, top, shape, generator=generator).to(kind)
+
+    pool = torch.nn.functional.avg_pool2d
+    image = torch.randn(1, 3, 9, 9, generator=generator)
+    small, large = draw(torch.int32, 50, 4, 6), draw(torch.int64, 99999, 16, 64)
+    return {
+        "division": (lambda x: [x / 255.0, x / 3, x // -3, x % -7, x > 2.5], (small,)),
+        "divisor": (lambda x: [pool(x, 3, 2, padding=1, divisor_override=5)], (image,)),
+        "scan": (lambda x: [x.cumsum(1), x.sum(1)], (draw(torch.int8, 127, 4, 64),)),
+        "product": (lambda x, y: [x @ y], (large, draw(torch.int64, 99999, 64, 16))),
+        "floats": (lambda x: [x // 0.1, x % 0.1], ((image * 10).round() / 10,)),
+    }
+
+
+@pytest.mark.parametrize("name", ["division", "divisor", "scan", "product", "floats"])
+def test_zeros_at_first_do_not_hide_what_is_wrong(torch: Any, name: str) -> None:
+    function, inputs = _cases(torch)[name]
+    zeros = [torch.zeros_like(each) for each in inputs]
+    got, said = _compiled_after(torch, function, zeros, *inputs)
+    expected = function(*inputs)
+    assert not said
+    for one, other in zip(got, expected, strict=True):
+        assert one.dtype == other.dtype
+        assert torch.allclose(one, other, rtol=1e-5 if one.is_floating_point() else 0)
+
+
+def test_what_is_random_runs_eagerly_after_zeros_too(torch: Any) -> None:
+    def dropped(x: Any) -> Any:
+        return torch.nn.functional.dropout(x, 0.5, True)
+
+    zeros, ones = torch.zeros(64, 64), torch.ones(64, 64)
+    result, said = _compiled_after(torch, dropped, (zeros,), ones)
+    assert set(result.flatten().tolist()) == {0.0, 2.0}
+    assert "draws random numbers" in said[0]
+
+
+def test_layers_made_under_inference_mode_are_compiled(torch: Any) -> None:
+    with torch.inference_mode():
+        layer = torch.nn.Linear(8, 8)
+    x = torch.randn(2, 8)
+    compiled = torch.compile(layer, backend=amos_backend)
+    for mode in (torch.inference_mode, torch.no_grad):
+        with mode():
+            assert torch.allclose(compiled(x), layer(x), atol=1e-5)
+
+
+def test_recurrent_layers_are_said_to_run_eagerly(
+    torch: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(dynamo._Unseen, "warned", False)
+    layer = torch.nn.GRU(4, 4)
+    compiled = torch.compile(layer, backend=amos_backend)
+    with torch.no_grad(), pytest.warns(UserWarning, match="recurrent layers run eagerly"):
+        compiled(torch.randn(2, 1, 4))
