@@ -20,6 +20,7 @@ import numpy as np
 from amos.errors import NetworkError, shown
 from amos.network.program import const
 from amos.network.recurrent import LAYERS
+from amos.network.resizing import by_indices
 
 #: Makes a Relax expression from a builder, the inputs of a node and its attributes.
 Convert = Callable[[Any, list[Any], Mapping[str, Any]], Any]
@@ -35,6 +36,7 @@ def own_converters() -> Iterator[None]:
     with _LOCK:
         theirs = onnx_frontend._get_convert_map
         stated = {kind: _Adjusted(theirs()[kind], adjust) for kind, adjust in _ADJUSTED.items()}
+        stated["Resize"] = _Resize(theirs()["Resize"], _resized)
         onnx_frontend._get_convert_map = lambda: {**theirs(), **_CONVERTERS, **stated}
         try:
             yield
@@ -71,6 +73,19 @@ class _Adjusted:
         def converted(builder: Any, inputs: Any, attributes: dict[str, Any], params: Any) -> Any:
             self.adjust(inputs, attributes)
             return convert(builder, inputs, attributes, params)
+
+        return converted
+
+
+class _Resize(_Adjusted):
+    """Resizes, of which some are indices."""
+
+    def get_converter(self, opset: int) -> Callable[..., Any]:
+        convert = super().get_converter(opset)
+
+        def converted(builder: Any, inputs: Any, attributes: dict[str, Any], params: Any) -> Any:
+            value = by_indices(builder, inputs, attributes)
+            return convert(builder, inputs, attributes, params) if value is None else value
 
         return converted
 
@@ -298,6 +313,27 @@ def _clip(builder: Any, inputs: list[Any], attributes: Mapping[str, Any]) -> Any
     return value
 
 
+def _above(_: Any, inputs: list[Any], attributes: Mapping[str, Any]) -> Any:
+    """Values above a threshold and 0, which the importer makes NaN of minus infinity."""
+    from tvm import relax
+
+    value = inputs[0]
+    limits = (attributes.get("alpha", 1.0), 0)
+    alpha, zero = (relax.const(each, value.ty.dtype) for each in limits)
+    return relax.op.where(relax.op.greater(value, alpha), value, zero)
+
+
+def _sign(builder: Any, inputs: list[Any], _: Mapping[str, Any]) -> Any:
+    """Of NaN itself."""
+    from tvm import relax
+
+    value = inputs[0]
+    sign = builder.normalize(relax.op.sign(value))
+    if "float" not in str(value.ty.dtype):
+        return sign
+    return relax.op.where(relax.op.isnan(value), value, sign)
+
+
 def _dropout(_: Any, inputs: list[Any], attributes: Mapping[str, Any]) -> Any:
     """Nothing, and a mask of what was kept, as a model that is not trained has it."""
     from tvm import relax
@@ -336,7 +372,6 @@ _ADJUSTED = {
     "MaxPool": _padded_pool,
     "Pow": _powered,
     "QuantizeLinear": _leveled,
-    "Resize": _resized,
     "RoiAlign": _averaged,
 }
 _CONVERTERS = {
@@ -348,7 +383,9 @@ _CONVERTERS = {
     "Min": _Converter(_pairwise("minimum")),
     "OneHot": _Converter(_one_hot),
     "ReduceMean": _Converter(_reduced_mean),
+    "Sign": _Converter(_sign),
     "Sum": _Converter(_pairwise("add")),
+    "ThresholdedRelu": _Converter(_above),
     "Upsample": _Converter(_upsampled),
     **{kind: _Converter(layer) for kind, layer in LAYERS.items()},
 }

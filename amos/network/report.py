@@ -49,6 +49,8 @@ class TaskRow:
         winograd: whether it is computed by Winograd's tiles (:mod:`amos.operators.winograd`);
             instruction, mappings and bound are then the product's, and ``measured`` is what was
             measured of that, with what is predicted of the rest.
+        spreads: whether those tiles are of floats, in which an element that is NaN or infinite
+            also spoils the other results of its tile.
     """
 
     kind: str
@@ -62,6 +64,7 @@ class TaskRow:
     reason: str = ""
     measured: float | None = None
     winograd: bool = False
+    spreads: bool = False
 
     @property
     def method(self) -> str:
@@ -174,6 +177,8 @@ class Report(Shown):
             f"  {row.count:3} x {row.operation}: {self.elsewhere}: {row.reason}"
             for row in self.engine
         ]
+        if any(row.spreads for row in self.tasks):
+            lines.append("  NaN and infinities spoil all results of their tiles by Winograd")
         return "\n".join(lines)
 
 
@@ -253,6 +258,7 @@ def _kernel_row(task: Task | CascadeTask, choice: Choice | CascadeChoice) -> Tas
         bound=choice.bound,
         measured=choice.measured,
         winograd=choice.winograd is not None,
+        spreads=choice.winograd is not None and not choice.winograd.integer,
     )
 
 

@@ -17,10 +17,12 @@ from amos.explore.contenders import contenders
 from amos.ir import Operator
 from amos.network.candidates import Chooser, with_useful_ranges
 from amos.network.graph import Graph
+from amos.network.levels import inverse_of
 from amos.network.program import read
 from amos.network.qlinear import with_pairs
 from amos.network.quantized import integer_arithmetic
-from tests.network.models import load_whole
+from amos.validate.epilogue import fma
+from tests.network.models import Builder, load_whole
 from tests.network.quantized_models import (
     CASES,
     IN,
@@ -283,3 +285,55 @@ def test_what_has_no_pairs_is_named() -> None:
     graph = onnx.helper.make_graph([node], "small", [], [])
     with pytest.raises(NetworkError, match=r"'m': QLinearSoftmax \('last'\) is not supported"):
         with_pairs(onnx.helper.make_model(graph), "m")
+
+
+def _one(g: Builder) -> list[str]:
+    """A weight of 1, its scale and its zero point."""
+    return [g.constant(np.ones((1, 1, 1, 1)), "int8"), g.constant(0.5), g.constant(0, "int8")]
+
+
+def test_ties_are_those_of_each_node() -> None:
+    """Half of all results lie between two quanta; onnxruntime's folded scales move them."""
+    g = Builder()
+    a, b = (g.input(name, (1, 1, 64, 64), onnx.TensorProto.UINT8) for name in "ab")
+    zero = g.constant(0, "uint8")
+    x, y = (g.node("DequantizeLinear", each, g.constant(0.1), zero) for each in (a, b))
+    weight = g.node("DequantizeLinear", *_one(g))
+    results = []
+    for value, scale in ((g.node("Add", x, y), 0.2), (g.node("Conv", x, weight), 0.1)):
+        results.append(g.node("QuantizeLinear", value, g.constant(scale), zero))
+    model = g.model(*results)
+    for result in model.graph.output:
+        result.type.tensor_type.elem_type = onnx.TensorProto.UINT8
+    inputs = np.random.default_rng(0).integers(0, 256, (2, 1, 1, 64, 64)).astype(np.uint8)
+    tenth, fifth, half = np.float32(0.1), np.float32(0.2), np.float32(0.5)
+    first, second = inputs.astype(np.float32) * tenth
+    expected = np.rint((first + second) / fifth), np.rint(first * half / tenth)
+    got = amos.compile(amos.load_network(model), progress=False)(*inputs)
+    for ours, right in zip(got, expected, strict=True):
+        np.testing.assert_array_equal(ours, np.clip(right, 0, 255))
+
+
+@pytest.mark.parametrize("scale", [0.1, 0.2, 0.0123, 1 / 3, 2.0**-7, 1e-3])
+def test_a_division_by_a_scale_is_two_products(scale: float) -> None:
+    value = np.float32(scale)
+    inverse = inverse_of(np.asarray(value))
+    assert inverse is not None
+    high, low = inverse
+    x = np.random.default_rng(0).integers(-(2**20), 2**20, 1 << 16).astype(np.float32) * value / 2
+    ours = fma(x, high, x * low)
+    np.testing.assert_array_equal(np.rint(ours), np.rint(x / value))
+
+
+@pytest.mark.parametrize("kind", ["int8", "uint8"])
+def test_what_a_float_convolution_reads_may_be_its_residual(kind: str) -> None:
+    g = Model(seed=3, kind=kind)
+    y = g.pair(no_result(g), 0.05, 0)
+    channels = onnx.shape_inference.infer_shapes(g.model(y)).graph.output[0]
+    count = channels.type.tensor_type.shape.dim[1].dim_value
+    weight = g.constant(g.rng.standard_normal((count, count, 3, 3)).astype(np.float32) / 9)
+    z = g.add("Add", y, g.add("Conv", y, weight, pads=[1] * 4))
+    model, x = g.model(g.add("Relu", z)), _input(3)
+    got = amos.compile(amos.load_network(model), progress=False, verify=False)(x)
+    (floats,) = _in_floats(model, x)
+    assert (np.abs(got - floats) > 1e-3).mean() < 0.01

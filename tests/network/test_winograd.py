@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from amos.network import Network, winograd
 from amos.network.candidates import Choice, Chooser
 from amos.network.groups import Task
 from amos.network.kernels import TaskKernel, build_kernel
+from amos.network.model import check_outputs
 from amos.network.winograd import by_tiles, predicted, searched, winograd_of
 from amos.operators.winograd import INTO_TILES, Winograd
 from tests.network.models import Builder, load_whole
@@ -280,3 +282,24 @@ def test_products_of_strips_occur_as_often(monkeypatch: pytest.MonkeyPatch) -> N
     assert product.operator.name == "winograd" and product.weight == 4
     choice = predicted(task, _CHOOSER)
     assert choice.predicted == 4 * choice.prediction.seconds + choice.around
+
+
+def test_the_check_allows_spoiled_tiles_and_no_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(winograd, "WORTH", np.inf)
+    b = Builder()
+    x = b.input("x", (1, 16, 16, 16))
+    network = amos.load_network(b.model(b.node("Relu", b.convolution(x, (16, 16, 3, 3)))))
+    compiled = amos.compile(network, progress=False)
+    assert compiled.spreads and "spoil" in str(compiled.report())
+    image = np.random.default_rng(0).standard_normal((1, 16, 16, 16)).astype(np.float32)
+    image[0, 3, 9, 9] = np.nan
+    result = compiled(image)
+    wrong = np.isnan(result).any((0, 1)) if result.shape[1] == 16 else np.isnan(result).any((0, 3))
+    assert wrong[8:11, 8:11].all() and wrong.sum() <= 64  # tiles of 4x4 results that read it
+    check = compiled.check(image)[0]
+    assert check.passed and check.spread == 16 * (wrong.sum() - 9)
+    assert f"without {check.spread} that tiles spoil" in str(check)
+    finite = replace(compiled, kernels={})
+    got = [np.nan_to_num(result)]
+    assert not check_outputs(network, "itself", got, [result], finite.spreads).passed
+    assert not check_outputs(network, "itself", [result], got, finite.spreads).passed

@@ -1,0 +1,77 @@
+"""NaN and infinities in networks: they go where ONNX's operators send them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import amos
+from tests.network.models import Builder
+
+_SHAPE = (1, 4, 9, 13)
+
+
+def _image() -> np.ndarray:
+    x = np.random.default_rng(0).standard_normal(_SHAPE).astype(np.float32)
+    x[0, 1, 5, 5] = x[0, 2, 0, 0] = np.nan
+    x[0, 3, 3, 3], x[0, 3, 3, 4] = np.inf, -np.inf
+    return x
+
+
+def _result(b: Builder, name: str) -> np.ndarray:
+    network = amos.load_network(b.model(name))
+    got: np.ndarray = amos.compile(network, progress=False, verify=False)(_image())
+    return got
+
+
+def test_elements_that_are_nan_stay_nan() -> None:
+    """Alone, which the engine computes, all in one model."""
+    b, image = Builder(), _image()
+    x, other = b.input("x", _SHAPE), np.ones((4, 1, 1), np.float32)
+    other[3] = np.nan
+    results = {
+        b.node("Relu", x): np.maximum(image, 0),
+        b.node("Clip", x, b.constant(0), b.constant(6)): np.clip(image, 0, 6),
+        b.node("Max", x, b.constant(other)): np.maximum(image, other),
+        b.node("Min", b.constant(other), x): np.minimum(image, other),
+        b.node("HardSigmoid", x): np.clip(image * np.float32(0.2) + np.float32(0.5), 0, 1),
+        b.node("Sign", x): np.sign(image),
+        b.node("ThresholdedRelu", x): np.where(image > 1, image, 0),
+    }
+    total = list(results)
+    model = b.model(*total)
+    got = amos.compile(amos.load_network(model), progress=False, verify=False)(image)
+    for name, ours in zip(total, got, strict=True):
+        np.testing.assert_allclose(ours, results[name], rtol=1e-6, err_msg=name)
+
+
+@pytest.mark.parametrize("kind", ["MaxPool", "GlobalMaxPool", "ReduceMax", "ReduceMin"])
+def test_the_maximum_with_nan_is_nan(kind: str) -> None:
+    b, image = Builder(), _image()
+    window: dict[str, Any] = dict(kernel_shape=[3, 3]) if kind == "MaxPool" else {}
+    window |= dict(axes=[-1]) if kind.startswith("Reduce") else {}
+    got = _result(b, b.node(kind, b.input("x", _SHAPE), **window))
+    parts = np.lib.stride_tricks.sliding_window_view(image, (3, 3), (2, 3))
+    expected = {
+        "MaxPool": lambda: parts.max((-1, -2)),
+        "GlobalMaxPool": lambda: image.max((2, 3), keepdims=True),
+        "ReduceMax": lambda: image.max(-1, keepdims=True),
+        "ReduceMin": lambda: image.min(-1, keepdims=True),
+    }[kind]()
+    np.testing.assert_array_equal(got, expected)
+
+
+@pytest.mark.parametrize("kind", ["Relu", "Clip", "Max", "HardSigmoid"])
+def test_nan_passes_an_epilogue(kind: str) -> None:
+    b = Builder()
+    x = b.input("x", _SHAPE)
+    y = b.convolution(x, (4, 4, 3, 3))
+    more = {"Clip": [b.constant(0), b.constant(6)], "Max": [x]}.get(kind, [])
+    got = np.isnan(_result(b, b.node(kind, y, *more)))
+    around = np.lib.stride_tricks.sliding_window_view(
+        np.pad(np.isnan(_image()).any(1), ((0, 0), (1, 1), (1, 1))), (3, 3), (1, 2)
+    ).any((-1, -2))
+    assert (got >= np.broadcast_to(around[:, None], got.shape)).all()
+    assert around.any() and not got[..., 10:].any()
