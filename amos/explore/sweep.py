@@ -75,8 +75,9 @@ def sweep(
         machine: a described one, which has its rate. A call takes as long whatever its size,
             unless its timing is set as well.
         axes: values by path: ``extents.i1``, ``memory.inp.capacity`` by the name of an
-            operand or its buffer, ``timing.interval`` in cycles, ``machine.clock``, ``machine.stream.latency``,
-            ``machine.sram`` for the capacity of a level, ``machine.DRAM.read_bandwidth``.
+            operand or its buffer, ``timing.interval`` in cycles, ``machine.clock``,
+            ``machine.stream.latency``, ``machine.sram`` for the capacity of a level,
+            ``machine.DRAM.read_bandwidth``.
         operators: what is computed.
         trials: candidates of each search.
         seed: of its random generator.

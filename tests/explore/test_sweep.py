@@ -117,7 +117,9 @@ def test_paths_and_values_are_checked() -> None:
 
 def test_the_rate_of_the_instruction() -> None:
     """In cycles, also where the machine has the rate and not the description."""
-    xeon, gemm = amos.machines.get("xeon_4110"), [OPERATORS["gemm"]]
+    xeon = amos.machines.get("xeon_4110")
+    extents = dict(m=64, n=64, k=64)
+    gemm = [amos.operators.resolve("gemm", extents=extents, dtype="u8s8")]
     unit = replace(amos.intrinsics.get("vnni_dpbusd_m16k4_u8_s8_s32"), timing=())
     xeon = replace(xeon, peaks={**xeon.peaks, unit.name: Peak(4e-9, 1e-9, "a book")})
     for each in (unit, replace(unit, timing=(Timing(1.0, "a book", machine="xeon_4110"),))):
