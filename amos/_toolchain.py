@@ -6,7 +6,6 @@ with some the first ``tensorize`` ends the process. A message beats a crash.
 
 from __future__ import annotations
 
-import os
 import sys
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
@@ -47,15 +46,10 @@ def check_toolchain() -> None:
 def load_tvm() -> ModuleType:
     """Import TVM after :func:`check_toolchain`.
 
-    TVM starts one thread for every second CPU that it sees. Unless
-    ``TVM_NUM_THREADS`` is set, it is told to use every CPU that this process
-    may run on.
-
     Raises:
         ToolchainError: TVM is missing, known not to work, or does not load.
     """
     check_toolchain()
-    os.environ.setdefault("TVM_NUM_THREADS", str(_cpus()))
     try:
         return import_module("tvm")
     except Exception as error:  # a package that TVM imports may raise anything
@@ -78,12 +72,6 @@ def _culprit(error: Exception) -> str:
             last = package
         trace = trace.tb_next
     return "" if last in ("tvm", "tvm_ffi") else last
-
-
-def _cpus() -> int:
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
 
 
 def _repair() -> str:

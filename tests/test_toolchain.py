@@ -61,29 +61,11 @@ def test_refuses_the_rest_with_the_repair(
     assert "pip install" in repair
 
 
-def test_uses_every_visible_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    _install(monkeypatch, GOOD)
-    monkeypatch.delenv("TVM_NUM_THREADS", raising=False)
-    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 2, 5}, raising=False)
-    monkeypatch.setattr(_toolchain, "import_module", ModuleType)
-    assert _toolchain.load_tvm().__name__ == "tvm"
-    assert os.environ["TVM_NUM_THREADS"] == "3"
-
-
-def test_keeps_the_threads_that_the_user_set(monkeypatch: pytest.MonkeyPatch) -> None:
-    _install(monkeypatch, GOOD)
-    monkeypatch.setenv("TVM_NUM_THREADS", "1")
-    monkeypatch.setattr(_toolchain, "import_module", ModuleType)
-    _toolchain.load_tvm()
-    assert os.environ["TVM_NUM_THREADS"] == "1"
-
-
 def test_a_library_that_does_not_load_is_an_error_of_ours(monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(name: str) -> ModuleType:
         raise OSError("libtvm_ffi.so: undefined symbol\nand more")
 
     _install(monkeypatch, GOOD)
-    monkeypatch.setenv("TVM_NUM_THREADS", "1")
     monkeypatch.setattr(_toolchain, "import_module", fail)
     with pytest.raises(ToolchainError, match="TVM does not load: libtvm_ffi.so: undefined symbol"):
         _toolchain.load_tvm()

@@ -16,7 +16,6 @@ from amos._closing import Closing
 from amos.errors import MeasureError
 from amos.intrinsics import Implementation, Intrinsic, implementations
 from amos.ir import Operator
-from amos.machine.cpu import cpu
 from amos.measure.messages import Deadline, Failure, Job, Reply, Request, encode, receive, send
 from amos.measure.probe import Figures, Probe
 from amos.measure.reference import Demand
@@ -138,8 +137,8 @@ class Runner(Closing):
         folder = tempfile.TemporaryDirectory(prefix="amos-", ignore_cleanup_errors=True)
         self._folder = self._held.enter_context(folder)
         environment = dict(os.environ)
-        # TVM takes half of the visible CPUs unless told otherwise.
-        environment.setdefault("TVM_NUM_THREADS", str(cpu().cores))
+        # Threads that the system moves from one core to another would blur what is measured.
+        environment.setdefault("TVM_BIND_THREADS", "1")
         try:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "amos.measure.guard", str(os.getpid()), self._folder],

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, Literal
 
 from amos._toolchain import load_tvm
+from amos.codegen.tir.pool import use_pool
 from amos.codegen.tir.statements import tests_digits
 from amos.machine.cpu import cpu
 
@@ -35,7 +36,7 @@ Vectorizer = Literal["loops", "slp"]
 
 
 def host_target(without: Vectorizer | None = None) -> Any:
-    """TVM's target for this CPU.
+    """TVM's target for this CPU, whose kernels run in one pool of threads.
 
     LLVM guesses a model from what the processor says of itself. Under a hypervisor that
     hides the model the guess is an older one, and LLVM then ends the process over an
@@ -48,6 +49,7 @@ def host_target(without: Vectorizer | None = None) -> Any:
     load_tvm()
     import tvm
 
+    use_pool()
     llvm = tvm.target.codegen
     described = {"kind": "llvm", "mcpu": str(llvm.llvm_get_system_cpu()), "num-cores": cpu().cores}
     if without is not None:

@@ -1,0 +1,98 @@
+"""The threads of kernels: one pool a process, in place of TVM's pool for each calling thread.
+
+TVM's pool belongs to the thread that calls, spins for long when there is nothing to do, pins
+its threads to the first cores, and does not outlive a fork. ``pool.ll`` beside this file is
+another: LLVM's language needs no compiler but the one in TVM. It takes the place of
+``TVMBackendParallelLaunch`` in what is compiled or loaded from then on.
+
+``TVM_NUM_THREADS`` sets the number of threads, by default one for each CPU that the process
+may use; with ``TVM_BIND_THREADS=1`` each stays on a CPU of its own among these;
+``TVM_THREAD_POOL_SPIN_COUNT`` is how many times a thread without work looks for some before it
+sleeps.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+#: Pauses of a processor, each of 15 to 50 ns, before a thread sleeps: more than there is
+#: between two loops of a network, less than another framework would miss.
+SPINS = 1000
+#: Bytes of a set of CPUs.
+_SET = 128
+_LAUNCH = b"__TVMBackendParallelLaunch"
+_RESET = ctypes.CFUNCTYPE(None, ctypes.c_int, ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p)
+#: What native code refers to, which must not be freed before the process ends.
+_immortal: list[Any] = []
+
+
+@cache
+def use_pool() -> bool:
+    """Have the kernels that are compiled from now on share one pool.
+
+    No thread is started before a kernel runs.
+
+    Returns:
+        False where TVM's LLVM does not take the pool, on other systems than Linux on x86-64:
+        there TVM's own pools are kept from spinning and pinning.
+    """
+    import tvm
+    import tvm_ffi
+
+    try:
+        module = tvm.runtime.load_module(str(Path(__file__).with_name("pool.ll")))
+        launch, reset = (ctypes.c_void_p * 2).from_address(module["table"]())
+        ffi = ctypes.CDLL(tvm_ffi.libinfo.find_libtvm_ffi())
+        failure = ctypes.cast(ffi.TVMFFIErrorSetRaisedFromCStr, ctypes.c_void_p)
+    except (RuntimeError, OSError, AttributeError):
+        os.environ.setdefault("TVM_NUM_THREADS", str(len(allowed_cpus())))
+        os.environ.setdefault("TVM_BIND_THREADS", "0")
+        os.environ.setdefault("TVM_THREAD_POOL_SPIN_COUNT", "0")
+        return False
+    # The threads run this module's code until the process ends, after Python's last object.
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(module))
+    clear = _RESET(reset)
+
+    def begin() -> None:
+        size, sets = thread_count(), _bound_sets()
+        _immortal.append(sets)
+        clear(size, _number("TVM_THREAD_POOL_SPIN_COUNT", SPINS, least=0), sets, failure)
+
+    begin()
+    # What is registered last counts.
+    ffi.TVMFFIEnvModRegisterContextSymbol(_LAUNCH, ctypes.c_void_p(launch))
+    os.register_at_fork(after_in_child=begin)
+    return True
+
+
+def thread_count() -> int:
+    """Threads that a kernel runs on, its caller among them."""
+    return _number("TVM_NUM_THREADS", len(allowed_cpus()), least=1)
+
+
+def allowed_cpus() -> list[int]:
+    """Numbers of the CPUs that this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return sorted(os.sched_getaffinity(0))
+    return list(range(os.cpu_count() or 1))
+
+
+def _bound_sets() -> Any:
+    """For each thread the set of its only CPU; nothing unless that is asked for."""
+    if not _number("TVM_BIND_THREADS", 0, least=0):
+        return None
+    cpus = allowed_cpus()
+    chosen = [cpus[thread % len(cpus)] for thread in range(thread_count())]
+    return ctypes.create_string_buffer(
+        b"".join((1 << cpu).to_bytes(_SET, "little") for cpu in chosen)
+    )
+
+
+def _number(name: str, default: int, *, least: int) -> int:
+    """An environment variable's number, or the default where it holds none that will do."""
+    text = os.environ.get(name, "")
+    return int(text) if text.isdecimal() and least <= int(text) < 1 << 31 else default

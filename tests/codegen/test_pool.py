@@ -1,0 +1,196 @@
+"""The threads of kernels: how many there are, who starts them, and what a fork does to them."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import textwrap
+
+import pytest
+
+from amos._toolchain import load_tvm
+from amos.codegen.tir import pool
+
+pytestmark = pytest.mark.skipif(
+    not sys.platform.startswith("linux") or os.uname().machine != "x86_64",
+    reason="the pool is for Linux on x86-64",
+)
+
+#: A kernel of two parallel loops, whether a call is right, and the threads of this process.
+_KERNEL = """
+import os, signal, sys, threading
+import numpy as np
+import amos
+
+op = amos.Operator.parse("out[i,j] += a[i,k] * b[j,k]", extents=dict(i=64, j=64, k=64))
+kernel = amos.build(amos.enumerate_mappings(op, "vnni_dpbusd_m16k4_u8_s8_s32")[0])
+
+def right(seed=0):
+    rng = np.random.default_rng(seed)
+    a = rng.integers(0, 255, (64, 64), dtype=np.uint8)
+    b = rng.integers(-128, 127, (64, 64), dtype=np.int8)
+    return bool((kernel(a, b) == a.astype(int) @ b.T.astype(int)).all())
+
+def pool():
+    names = []
+    for task in os.listdir("/proc/self/task"):
+        try:
+            names.append(open(f"/proc/self/task/{task}/comm").read().strip())
+        except OSError:  # it has ended
+            pass
+    return names.count("amos-pool")
+
+def cpus():
+    tasks = os.listdir("/proc/self/task")
+    named = {t: open(f"/proc/self/task/{t}/comm").read().strip() for t in tasks}
+    return [sorted(os.sched_getaffinity(int(t))) for t in tasks if named[t] == "amos-pool"]
+"""
+
+
+def _run(code: str, *, cpus: set[int] | None = None, **environment: str) -> str:
+    """What a program prints that has the kernel, in a process of its own."""
+    clean = {name: value for name, value in os.environ.items() if not name.startswith("TVM_")}
+    done = subprocess.run(
+        [sys.executable, "-c", _KERNEL + textwrap.dedent(code)],
+        env=clean | environment,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        preexec_fn=(lambda: os.sched_setaffinity(0, cpus)) if cpus else None,
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    return done.stdout.strip()
+
+
+def test_this_machine_has_the_pool() -> None:
+    load_tvm()
+    assert pool.use_pool()
+
+
+def test_threads_that_call_leave_none_behind() -> None:
+    """One by one and at once, callers share the workers that the first one started."""
+    code = """
+    assert right()
+    for seed in range(100):
+        thread = threading.Thread(target=right, args=(seed,))
+        thread.start()
+        thread.join()
+    wrong = []
+    def call(seed):
+        wrong.extend(n for n in range(20) if not right(seed + n))
+    threads = [threading.Thread(target=call, args=(seed,)) for seed in range(6)]
+    [thread.start() for thread in threads]
+    [thread.join() for thread in threads]
+    print(pool(), wrong)
+    """
+    assert _run(code, TVM_NUM_THREADS="4") == "3 []"
+
+
+def test_a_forked_child_has_a_pool_of_its_own() -> None:
+    """In a child nobody runs that the parent started, and its children fare alike."""
+    code = """
+    assert right() and pool() == 2
+    child = os.fork()
+    if child == 0:
+        signal.alarm(60)
+        before, fine, after = pool(), right(1), pool()
+        grandchild = os.fork()
+        if grandchild == 0:
+            signal.alarm(60)
+            os._exit(0 if right(2) else 1)
+        _, status = os.waitpid(grandchild, 0)
+        print(before, fine, after, status, flush=True)
+        os._exit(0)
+    _, status = os.waitpid(child, 0)
+    print(status, right(3), pool())
+    """
+    assert _run(code, TVM_NUM_THREADS="3").split("\n") == ["0 True 2 0", "0 True 2"]
+
+
+def test_a_fork_before_the_first_call() -> None:
+    code = """
+    child = os.fork()
+    if child == 0:
+        signal.alarm(60)
+        os._exit(0 if right() and pool() == 2 else 1)
+    print(os.waitpid(child, 0)[1], pool())
+    """
+    assert _run(code, TVM_NUM_THREADS="3") == "0 0"
+
+
+def test_as_many_threads_as_the_process_may_use_cpus() -> None:
+    allowed = sorted(os.sched_getaffinity(0))
+    assert _run("print(right(), pool())") == f"True {len(allowed) - 1}"
+    assert _run("print(right(), pool())", cpus={allowed[-1]}) == "True 0"
+
+
+def test_threads_are_bound_if_that_is_asked_for() -> None:
+    """To the CPUs that the process may use, not to the first ones of the machine."""
+    allowed = sorted(os.sched_getaffinity(0))
+    code = "print(right(), sorted(cpus()))"
+    assert _run(code, TVM_NUM_THREADS="3") == f"True {[allowed] * 2}"
+    bound = sorted([allowed[n % len(allowed)]] for n in (1, 2))
+    assert _run(code, TVM_NUM_THREADS="3", TVM_BIND_THREADS="1") == f"True {bound}"
+    last = allowed[-1]
+    free = _run(code, cpus={last}, TVM_NUM_THREADS="3", TVM_BIND_THREADS="1")
+    assert free == f"True {[[last]] * 2}"
+
+
+def test_threads_may_sleep_at_once() -> None:
+    code = "print(all(right(seed) for seed in range(50)), pool())"
+    assert _run(code, TVM_NUM_THREADS="4", TVM_THREAD_POOL_SPIN_COUNT="0") == "True 3"
+
+
+def test_a_piece_that_fails_is_an_error() -> None:
+    """Whoever ran it; all of the others have run."""
+    code = """
+    import ctypes
+    from amos.codegen.tir import pool as ours
+    import tvm
+    module = tvm.runtime.load_module(ours.__file__.replace("pool.py", "pool.ll"))
+    launch, reset = (ctypes.c_void_p * 2).from_address(module["table"]())
+    seen = []
+    def fail(kind, text):
+        seen.append((kind, text))
+    Raise = ctypes.CFUNCTYPE(None, ctypes.c_char_p, ctypes.c_char_p)
+    Piece = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p)
+    report, ran = Raise(fail), []
+    def piece(number, environment, data):
+        ran.append(number)
+        return -1 if number == 5 else 0
+    ours._RESET(reset)(3, 10, None, ctypes.cast(report, ctypes.c_void_p))
+    types = Piece, ctypes.c_void_p, ctypes.c_int
+    status = ctypes.CFUNCTYPE(ctypes.c_int, *types)(launch)(Piece(piece), None, 8)
+    print(status, sorted(ran) == [*range(8)], seen, flush=True)
+    os._exit(0)
+    """
+    assert _run(code) == "-1 True [(b'RuntimeError', b'a piece of a parallel loop failed')]"
+
+
+@pytest.mark.parametrize("text", ["", "none", "-1", "0", "1e3", "99999999999"])
+def test_numbers_that_mean_nothing_are_passed_over(
+    text: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TVM_NUM_THREADS", text)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 2, 5})
+    assert pool.thread_count() == 3
+    monkeypatch.setenv("TVM_NUM_THREADS", "7")
+    assert pool.thread_count() == 7
+
+
+def test_tvm_without_the_pool_is_kept_quiet(monkeypatch: pytest.MonkeyPatch) -> None:
+    load_tvm()
+    import tvm
+
+    def refuse(path: str) -> None:
+        raise RuntimeError(f"{path}: Data layout mismatch")
+
+    names = ("TVM_NUM_THREADS", "TVM_BIND_THREADS", "TVM_THREAD_POOL_SPIN_COUNT")
+    for name in names:
+        monkeypatch.setenv(name, "")  # so that it is put back
+        monkeypatch.delenv(name)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 2, 5})
+    monkeypatch.setattr(tvm.runtime, "load_module", refuse)
+    assert not pool.use_pool.__wrapped__()
+    assert [os.environ[name] for name in names] == ["3", "0", "0"]
