@@ -11,6 +11,7 @@ from __future__ import annotations
 import ctypes
 import ipaddress
 import json
+import re
 import socket
 import threading
 from collections.abc import Callable, Iterator
@@ -36,6 +37,12 @@ _FILES = {
     **{f"/{name}": (name, "text/javascript; charset=utf-8") for name in _SCRIPTS},
     "/explorer.css": ("explorer.css", "text/css; charset=utf-8"),
 }
+#: Headers that decide who is meant and where a message ends.
+_ONCE = ("Host", "Origin", "Sec-Fetch-Site", "Content-Type", "Content-Length")
+#: A host as a browser writes it: a name, or an address, and a port.
+_HOST = re.compile(
+    r"(?P<name>[A-Za-z0-9.-]+|\[[0-9A-Fa-f.]*:[0-9A-Fa-f:.]*\])(?::(?P<port>[0-9]{1,5}))?"
+)
 #: What a connection too many is told.
 _FULL = b"HTTP/1.1 503 Service Unavailable\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"
 _HEADERS = {
@@ -171,6 +178,7 @@ class _Handler(BaseHTTPRequestHandler):
     def _respond(self, content: Callable[[], tuple[bytes, str]]) -> None:
         status = HTTPStatus.OK
         try:
+            self._refuse_ambiguous()
             # A name that somebody pointed at this server is not its own.
             port = self.connection.getsockname()[1]
             if not _names_us(self.headers.get("Host", ""), self.server.host, port):
@@ -190,6 +198,13 @@ class _Handler(BaseHTTPRequestHandler):
         self.end_headers()
         if self.command != "HEAD":
             self.wfile.write(body)
+
+    def _refuse_ambiguous(self) -> None:
+        """Refuse what two readers may take for two different requests."""
+        if any(len(self.headers.get_all(name, ())) > 1 for name in _ONCE):
+            raise _Refused(HTTPStatus.BAD_REQUEST, f"at most one each of {', '.join(_ONCE)}")
+        if "Transfer-Encoding" in self.headers:
+            raise _Refused(HTTPStatus.NOT_IMPLEMENTED, "a message comes as one piece")
 
     def _file(self) -> tuple[bytes, str]:
         if (page := self._page()) not in _FILES:
@@ -273,13 +288,10 @@ def _names_us(host: str, bound: str, port: int) -> bool:
     127.0.0.1. It cannot do that with an address, so addresses are let through where
     the server is public.
     """
-    try:
-        parts = urlsplit(f"//{host}")
-        name, asked = parts.hostname or "", parts.port or 80
-    except ValueError:
+    parts = _HOST.fullmatch(host)
+    if parts is None or int(parts["port"] or 80) != port:
         return False
-    if asked != port or "@" in host:
-        return False
+    name = parts["name"].strip("[]").lower()
     public = not is_loopback(bound) and _address(name) is not None
     return name == bound or is_loopback(name) or public
 

@@ -74,7 +74,10 @@ def test_a_message_is_answered(server: Server) -> None:
 
 @pytest.mark.parametrize(
     "host", ["evil.example", "evil.example:{port}", "127.0.0.1", "127.0.0.1:1", "10.0.0.7:{port}",
-             "localhost@evil.example:{port}", "evil.example:{port}@localhost:{port}", "", "["]
+             "localhost@evil.example:{port}", "evil.example:{port}@localhost:{port}", "", "[",
+             "127.0.0.1:{port}#evil", "127.0.0.1:{port}/evil", "127.0.0.1:{port}?evil",
+             "127.0.0.1:{port}\\evil", "127.0.0.1:+{port}", "127.0.0.1:{port} evil",
+             "[::1%evil]:{port}", "[127.0.0.1]evil:{port}"]
 )  # fmt: skip
 def test_other_names_are_refused(server: Server, host: str) -> None:
     """A page whose name was pointed at this address (DNS rebinding) gets nothing."""
@@ -86,6 +89,25 @@ def test_other_names_are_refused(server: Server, host: str) -> None:
 @pytest.mark.parametrize("host", ["localhost:{port}", "127.0.0.1:{port}", "[::1]:{port}"])
 def test_own_names_are_accepted(server: Server, host: str) -> None:
     assert _request(server, "GET", "/", Host=host.format(port=server.port))[0] == 200
+
+
+@pytest.mark.parametrize(
+    "lines",
+    ["Host: evil.example", "Host: {host}", "Origin: http://{host}\r\nOrigin: http://evil.example",
+     "Origin: http://evil.example\r\nOrigin: http://{host}", "Content-Length: 4",
+     "Content-Type: text/plain", "Transfer-Encoding: chunked", "Transfer-Encoding: identity"],
+)  # fmt: skip
+def test_what_can_be_read_in_two_ways_is_refused(server: Server, lines: str) -> None:
+    """A second header that decides, or a second length, on a page as on a message."""
+    host = f"{server.host}:{server.port}"
+    own = f"Host: {host}\r\nContent-Type: application/json\r\nContent-Length: {len(ASK)}"
+    for line in ("POST /ask HTTP/1.1", "GET / HTTP/1.1"):
+        head = "\r\n".join([line, own, lines.format(host=host), "", ""]).encode()
+        with socket.create_connection((server.host, server.port), timeout=20) as connection:
+            connection.sendall(head + ASK)
+            answer = b"".join(iter(lambda: connection.recv(65536), b""))  # it is closed
+        assert answer.split()[1] in (b"400", b"501")
+        assert answer.count(b"HTTP/1.1 ") == 1
 
 
 def test_messages_of_other_pages_are_refused(server: Server) -> None:
