@@ -7,12 +7,12 @@ import math
 import os
 import signal
 import subprocess
-import sys
 import tempfile
 from dataclasses import replace
 from typing import TypeVar
 
 from amos._closing import Closing
+from amos._processes import python
 from amos.errors import MeasureError
 from amos.intrinsics import Implementation, Intrinsic, implementations
 from amos.ir import Operator
@@ -141,7 +141,7 @@ class Runner(Closing):
         environment.setdefault("TVM_BIND_THREADS", "1")
         try:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "amos.measure.guard", str(os.getpid()), self._folder],
+                [*python("amos.measure.guard"), str(os.getpid()), self._folder],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=self._errors,

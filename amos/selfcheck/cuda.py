@@ -15,6 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
+from amos._processes import python
 from amos.codegen.c.calls import parameters
 from amos.codegen.cuda.toolchain import Compiler, compilers, image_for
 from amos.errors import BuildError
@@ -147,7 +148,7 @@ def _run(pairs: Sequence[Pair], reports: dict[str, Report], rng: np.random.Gener
         file.flush()
         for unit, _ in able:
             sizes = [str(unit.fragment_bytes(load)) for load in unit.operands]
-            command = [sys.executable, "-m", __name__, _DRIVER, file.name, unit.name, *sizes]
+            command = [*python(__name__), _DRIVER, file.name, unit.name, *sizes]
             inputs = fragments(unit, rng)
             got = run_program(command, unit, inputs)
             reports[unit.name].judge(f"cuda: GPU sm_{here}", unit, inputs, got)

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from amos._processes import python
 from amos.codegen.c.calls import parameters
 from amos.intrinsics import Implementation, Intrinsic, implementations
 from amos.ir.floats import pack, unpack
@@ -71,7 +72,7 @@ def _ask(request: tuple[Any, ...]) -> list[dict[str, Any]]:
     """Let a process that may crash compile and run."""
     try:
         done = subprocess.run(
-            [sys.executable, "-m", "amos.selfcheck.opencl"],
+            python("amos.selfcheck.opencl"),
             input=pickle.dumps(request),
             capture_output=True,
             timeout=_SECONDS,

@@ -91,7 +91,7 @@ class MethodContract:
             "operator = pickle.load(sys.stdin.buffer); "
             f"print(json.dumps(proposals({self.method!r}, 3, 30, operator)))"
         )
-        command = [sys.executable, "-c", code]
+        command = [sys.executable, "-P", "-c", code]
         with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
             assert process.stdin is not None
             process.stdin.write(pickle.dumps(self.operator))
