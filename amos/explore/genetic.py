@@ -53,7 +53,7 @@ class GeneticSearch(Search):
         self.statistics = tools.Statistics(lambda individual: individual.seconds)
         for name, function in (("min", min), ("median", median), ("max", max)):
             self.statistics.register(name, function)
-        self.logbook = tools.Logbook()
+        self.logbook: Any = tools.Logbook()
         self._scored: list[Individual] = []
         self._bred: dict[Key, Individual] = {}
         self._begun = False
@@ -98,7 +98,7 @@ class GeneticSearch(Search):
         self.survivors.update(self._scored)
 
     def _offspring(self) -> Individual:
-        child = self._parent()
+        child: Individual = self._parent()
         if self.rng.random() < _MATE:
             child = self.toolbox.mate(child, self._parent())[0]
         child = self.toolbox.mutate(child)[0]
@@ -106,7 +106,8 @@ class GeneticSearch(Search):
         return child
 
     def _parent(self) -> Individual:
-        return self.toolbox.clone(self.toolbox.select(list(self.survivors), 1)[0])
+        parent: Individual = self.toolbox.clone(self.toolbox.select(list(self.survivors), 1)[0])
+        return parent
 
     def _candidate(self, individual: Individual) -> Candidate:
         """What stands for an individual until it is told the score."""

@@ -55,4 +55,5 @@ def search_of(
         return kind
     if not kind.has_operators:
         raise ExploreError(f"toolbox: expected the method 'ga', which has operators, got {name!r}")
-    return partial(kind, operators=options.toolbox)
+    make: Callable[..., Search] = kind
+    return partial(make, operators=options.toolbox)

@@ -57,10 +57,10 @@ def checked_kernel(kernel: TaskKernel, references: References | None = None) -> 
         NetworkError: it computes something else.
     """
     with np.errstate(all="ignore"):  # a sigmoid of a large sum overflows, as it does in the kernel
-        return _checked(kernel)
+        return _checked(kernel, references or References())
 
 
-def _checked(kernel: TaskKernel) -> Check:
+def _checked(kernel: TaskKernel, references: References) -> Check:
     """The check, whatever NumPy says of values.
 
     Raises:
@@ -70,7 +70,7 @@ def _checked(kernel: TaskKernel) -> Check:
     if isinstance(operator, Cascade):
         inputs, expected, allowed = _example(operator)
     else:
-        inputs, (expected,) = (references or References()).get(operator)
+        inputs, (expected,) = references.get(operator)
         allowed = tolerance(operator, expected)
     difference, strange = compared(kernel.run(inputs), expected)
     tiles = kernel.choice.winograd is not None

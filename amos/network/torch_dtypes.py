@@ -184,7 +184,7 @@ def _converted(own: Callable[[Any, Any], Any] | None, node: Any, importer: Any) 
     """
     value = _theirs(node, importer) if own is None else own(node, importer)
     expected, result = node.meta.get("val"), getattr(value, "ty", None)
-    if not hasattr(expected, "dtype") or not hasattr(result, "dtype"):
+    if result is None or not hasattr(expected, "dtype") or not hasattr(result, "dtype"):
         return value
     kind, got = str(expected.dtype).removeprefix("torch."), str(result.dtype)
     shape = _static(result.shape)

@@ -34,7 +34,7 @@ def _brief(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def _explore(method: str = "ga", **options: Any) -> Exploration:
-    return amos.explore(  # type: ignore[no-any-return]
+    return amos.explore(
         LAYER,
         VNNI,
         machine="xeon_4110",
@@ -97,7 +97,7 @@ def test_survivors_are_the_best_with_few_of_each_niche() -> None:
     """As if all were sorted at once: among equals the one that was told first."""
     rng = np.random.default_rng(0)
     told = [x for n in range(len(PROBLEM.mappings)) for x in _drawn(40, n)]
-    rng.shuffle(told)  # type: ignore[arg-type]
+    rng.shuffle(told)
     for individual in told:
         individual.fitness = Seconds((float(rng.integers(1, 20)),))
     told[0].fitness = Seconds((float("inf"),))

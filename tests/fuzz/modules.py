@@ -1,4 +1,4 @@
-"""Small PyTorch modules behind ``torch.compile``, after a first call with zeros or random values."""
+"""Small PyTorch modules behind ``torch.compile``, first called with zeros or random values."""
 
 from __future__ import annotations
 
@@ -27,7 +27,8 @@ def module(rng: np.random.Generator, about: Callable[[str], None]) -> str:
     kinds = [str(rng.choice(_KINDS)) for _ in range(2)]
     text, zeros = _text(rng), bool(rng.random() < 0.5)
     about(f"lambda x, y: {text}\nx, y: {kinds}; first call with {'zeros' if zeros else 'values'}")
-    function = eval(f"lambda x, y: {text}", {"torch": torch, "F": torch.nn.functional})
+    names = {"torch": torch, "F": torch.nn.functional}
+    function = eval(f"lambda x, y: {text}", names)  # noqa: S307 (our own text)
     inputs = [_tensor(rng, torch, kind) for kind in kinds]
     warm = [
         torch.zeros_like(each) if zeros else _tensor(rng, torch, k)

@@ -288,7 +288,7 @@ def test_the_check_allows_spoiled_tiles_and_no_others(monkeypatch: pytest.Monkey
     monkeypatch.setattr(winograd, "WORTH", np.inf)
     b = Builder()
     x = b.input("x", (1, 16, 16, 16))
-    network = amos.load_network(b.model(b.node("Relu", b.convolution(x, (16, 16, 3, 3)))))
+    network = load_whole(b.model(b.node("Relu", b.convolution(x, (16, 16, 3, 3)))))
     compiled = amos.compile(network, progress=False)
     assert compiled.spreads and "spoil" in str(compiled.report())
     image = np.random.default_rng(0).standard_normal((1, 16, 16, 16)).astype(np.float32)

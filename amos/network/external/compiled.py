@@ -27,13 +27,12 @@ from amos.network.external.regions import Region, contracted
 from amos.network.model import (
     Check,
     CompiledNetwork,
-    allowed,
     bound,
     random_arrays,
     random_values,
-    rounds,
     values_of,
 )
+from amos.network.tolerances import allowed, rounds
 
 if TYPE_CHECKING:
     from amos.network.report import Report

@@ -78,6 +78,7 @@ def test_no_narrow_vector_is_masked(
     for number, columns in enumerate(COLUMNS):
         mapping = _mapping(unit, columns, EPILOGUES[number % len(EPILOGUES)])
         schedule = ScheduleSpace(mapping).sample(rng)
+        assert isinstance(schedule, CpuSchedule)
         assert not _masked(_assembled(mapping, schedule)), Candidate(mapping, schedule)
 
 
@@ -99,6 +100,7 @@ def test_nothing_is_written_behind_a_row(columns: int, kind: str | None) -> None
         inputs = random_inputs(mapping.operator, rng)
         expected = evaluate(mapping.operator, inputs)
         schedule = ScheduleSpace(mapping).sample(rng)
+        assert isinstance(schedule, CpuSchedule)
         built = amos.build(mapping, schedule, implementation=kind)
         memory = np.full(expected.nbytes + 64, 0x55, np.uint8)
         out = memory[: expected.nbytes].view(expected.dtype).reshape(expected.shape)
