@@ -45,7 +45,7 @@ def use_pool() -> bool:
 
     try:
         module = tvm.runtime.load_module(str(Path(__file__).with_name("pool.ll")))
-        launch, reset = (ctypes.c_void_p * 2).from_address(module["table"]())
+        launch, reset = (ctypes.c_size_t * 2).from_address(module["table"]())
         ffi = ctypes.CDLL(tvm_ffi.libinfo.find_libtvm_ffi())
         failure = ctypes.cast(ffi.TVMFFIErrorSetRaisedFromCStr, ctypes.c_void_p)
     except (RuntimeError, OSError, AttributeError):
