@@ -81,8 +81,9 @@ class GeneticSearch(Search):
         self._bred.clear()
         self._scored += told
         self.survivors.update(told)
-        self.logbook.record(
-            generation=len(self.logbook),
+        book: Any = self.logbook
+        book.record(
+            generation=len(book),
             trials=len(self.problem.trials),
             evaluations=len(told),
             mappings=len({individual.space.mapping.name for individual in self.survivors}),

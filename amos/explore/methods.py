@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 from importlib import import_module
+from typing import Any
 
 import numpy as np
 
@@ -50,9 +51,9 @@ def search_of(
         UnknownNameError: there is no such method.
         ExploreError: the method has no operators to exchange.
     """
-    kind = method(name)
+    kind: Any = method(name)
     if not options.toolbox:
-        return kind
+        return method(name)
     if not kind.has_operators:
         raise ExploreError(f"toolbox: expected the method 'ga', which has operators, got {name!r}")
     make: Callable[..., Search] = kind

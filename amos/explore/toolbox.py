@@ -39,9 +39,9 @@ def build_toolbox(
     toolbox = base.Toolbox()
     toolbox.register("clone", Individual.clone)
     toolbox.register("individual", draw_individual, problem=problem, rng=rng)
-    operators: dict[str, Function] = {"mate": mate, "mutate": mutate, "select": select}
-    for name, function in operators.items():
-        chosen: Function = exchanged.get(name, function)
+    own: dict[str, Function] = {"mate": mate, "mutate": mutate, "select": select}
+    for name, function in own.items():
+        chosen = exchanged.get(name, function)
         supplied = {"problem": problem, "rng": rng}
         wanted = _parameters(chosen)
         toolbox.register(name, chosen, **{key: x for key, x in supplied.items() if key in wanted})
