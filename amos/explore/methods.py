@@ -51,10 +51,10 @@ def search_of(
         UnknownNameError: there is no such method.
         ExploreError: the method has no operators to exchange.
     """
-    kind: Any = method(name)
+    kind = method(name)
     if not options.toolbox:
-        return method(name)
+        return kind
+    breeding: Any = kind
     if not kind.has_operators:
         raise ExploreError(f"toolbox: expected the method 'ga', which has operators, got {name!r}")
-    make: Callable[..., Search] = kind
-    return partial(make, operators=options.toolbox)
+    return partial(breeding, operators=options.toolbox)
