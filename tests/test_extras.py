@@ -9,7 +9,7 @@ import subprocess
 import sys
 import tomllib
 import venv
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -109,12 +109,21 @@ def test_an_extra_works_in_an_environment_of_its_own(extra: str, tmp_path: Path)
     _run([python, "-P", "-W", "ignore", "-c", SMOKE[extra] or "import amos"], tmp_path)
     if extra == "notebook":
         path = f"{environment / 'bin'}{os.pathsep}{os.environ['PATH']}"
-        command = [python, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--rootdir", tmp_path]
+        command: list[object] = [
+            python,
+            "-m",
+            "pytest",
+            "-q",
+            "-p",
+            "no:cacheprovider",
+            "--rootdir",
+            tmp_path,
+        ]
         command += ["-c", os.devnull, "--nbmake", "--nbmake-timeout=600", ROOT / "notebooks"]
         _run(command, tmp_path, PATH=path)
 
 
-def _run(command: list[object], folder: Path, **variables: str) -> None:
+def _run(command: Sequence[object], folder: Path, **variables: str) -> None:
     """Run a command that does not see this environment's packages."""
     clean = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
     words = [str(word) for word in command]
