@@ -183,8 +183,9 @@ def _converted(own: Callable[[Any, Any], Any] | None, node: Any, importer: Any) 
         NetworkError: it is computed in a dtype that loses values, or has another shape.
     """
     value = _theirs(node, importer) if own is None else own(node, importer)
-    expected, result = node.meta.get("val"), getattr(value, "ty", None)
-    if result is None or not hasattr(expected, "dtype") or not hasattr(result, "dtype"):
+    expected: Any = node.meta.get("val")
+    result: Any = getattr(value, "ty", None)
+    if not hasattr(expected, "dtype") or not hasattr(result, "dtype"):
         return value
     kind, got = str(expected.dtype).removeprefix("torch."), str(result.dtype)
     shape = _static(result.shape)

@@ -28,7 +28,7 @@ def module(rng: np.random.Generator, about: Callable[[str], None]) -> str:
     text, zeros = _text(rng), bool(rng.random() < 0.5)
     about(f"lambda x, y: {text}\nx, y: {kinds}; first call with {'zeros' if zeros else 'values'}")
     names = {"torch": torch, "F": torch.nn.functional}
-    function = eval(f"lambda x, y: {text}", names)  # noqa: S307 (our own text)
+    function = eval(f"lambda x, y: {text}", names)  # noqa: S307 - drawn here
     inputs = [_tensor(rng, torch, kind) for kind in kinds]
     warm = [
         torch.zeros_like(each) if zeros else _tensor(rng, torch, k)
