@@ -48,7 +48,7 @@ ARROWS["network"] = _TO_RUNTIME | {"perfmodel", "measure", "explore", "operators
 # Above all rooms: these may import any of them.
 OPEN = {"_predict", "cli", "viz", "testing", "__init__", "__main__"}
 # Below all rooms: any of them may import these.
-SHARED = {"errors", "_callable", "_closing", "_display", "_progress", "_tables"}
+SHARED = {"errors", "_callable", "_closing", "_display", "_processes", "_progress", "_tables"}
 TVM_ROOMS = {"codegen", "runtime", "network"}
 TVM_FILES = {"amos/ir/te.py"}
 
