@@ -17,14 +17,10 @@ if TYPE_CHECKING:
 
 
 def fig5_command(
-    measure: Annotated[
-        bool, typer.Option("--measure", help="Measure new samples on this machine first.")
-    ] = False,
+    measure: Annotated[bool, typer.Option("--measure", help="Measure new samples first.")] = False,
     samples: Annotated[int, typer.Option(min=10, help="Samples of a layer, with --measure.")] = 50,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the samples, with --measure.")] = 0,
-    rounds: Annotated[
-        int, typer.Option(min=1, help="How often everything is measured, with --measure.")
-    ] = 2,
+    rounds: Annotated[int, typer.Option(min=1, help="Measurements of each, with --measure.")] = 2,
     dataset: Annotated[
         Path | None,
         typer.Option(metavar="FILE", help="Read the samples here; with --measure, keep them."),

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import count as counting
 from itertools import islice
 from pathlib import Path
@@ -14,7 +14,6 @@ from typing import Any, TypeVar, overload
 from amos._progress import ProgressLine
 from amos.errors import BuildError, MappingError, NetworkError, ScheduleError, shown
 from amos.ir import Operator
-from amos.network import engine
 from amos.network.bucketed import CompiledBuckets, compiled_buckets
 from amos.network.buckets import BucketedNetwork, Loaded
 from amos.network.candidates import (
@@ -32,10 +31,10 @@ from amos.network.external.compiled import CompiledPartition, compiled_partition
 from amos.network.external.partition import PartitionedNetwork
 from amos.network.groups import Task
 from amos.network.kernels import TaskKernel, build_cascade, build_kernel
+from amos.network.linking import linked
 from amos.network.model import CompiledNetwork
 from amos.network.network import Network, checked_network
-from amos.network.program import Shared, joined, rebuilt
-from amos.network.simplify import slices_of_splits
+from amos.network.program import Shared
 from amos.network.weights import LargePages
 from amos.network.winograd import by_tiles, pays, predicted
 from amos.records import Record, Records
@@ -376,44 +375,3 @@ def _inside(
 def _linked(models: Sequence[CompiledNetwork]) -> Any:
     """One module of the kernels and what the engine makes of the rest."""
     return linked(models, Shared(LargePages()))
-
-
-def linked(models: Sequence[CompiledNetwork], placed: Callable[[Any], Any]) -> Any:
-    """The engine's executable of kernels and all else, with a function for each model.
-
-    Args:
-        models: with their kernels; each says what its function is called.
-        placed: makes of the module one whose constants are somewhere else.
-
-    Raises:
-        NetworkError: the engine cannot compile it.
-    """
-    module = joined({model.function: calling(model) for model in models})
-    libraries = [kernel.library.mod for model in models for kernel in model.kernels.values()]
-    if libraries:
-        module = module.with_attr("external_mods", libraries)
-    names = ", ".join(model.network.name for model in models)
-    return engine.executable(placed(module), name=names)
-
-
-def calling(model: CompiledNetwork) -> Any:
-    """Write a module of the engine's operators and calls of the kernels."""
-    graph, rewrite = model.network.graph, dict[int, Any]()
-    called: set[int] = set()
-    for task, kernel in model.kernels.items():
-        for group in task.groups:
-            called |= {node.number for node in group.nodes}
-            rewrite[group.result.number] = _Call(kernel, group)
-    slices = slices_of_splits(graph, called)
-    return rebuilt(graph, slices | rewrite, frozenset(called - rewrite.keys()))
-
-
-@dataclass(frozen=True)
-class _Call:
-    """Writes the call of a kernel in the place of a group."""
-
-    kernel: TaskKernel
-    group: Any
-
-    def __call__(self, writer: Any) -> Any:
-        return self.kernel.call(self.group, writer)

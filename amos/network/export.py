@@ -119,7 +119,7 @@ def _write_library(models: Sequence[CompiledNetwork], folder: Path) -> WeightFil
     Raises:
         NetworkError: there is no C++ compiler, or it fails.
     """
-    from amos.network.compilation import linked
+    from amos.network.linking import linked
 
     weights = WeightFile(folder / "weights")
     executable = linked(models, weights)

@@ -153,8 +153,7 @@ class CompiledNetwork(Shown):
             floats are summed before, from those of the engine too.
 
         Raises:
-            NetworkError, BuildError: as of a call.
-            NetworkError: results of floats, or of integers by the engine, differ by more.
+            NetworkError, BuildError: as of a call; NetworkError also where results differ by more.
         """
         network, given = self.network, arrays or named
         values = bound(network.inputs, arrays, named) if given else random_arrays(network)
@@ -324,13 +323,10 @@ def check_outputs(
 def random_arrays(
     network: Network, seed: int = 0, integers: tuple[int, int] | None = None
 ) -> list[np.ndarray]:
-    """Inputs of a network: floats around zero, bytes, other integers.
+    """Draw inputs of a network; see :func:`random_values`.
 
-    Args:
-        network: the network.
-        seed: of the generator.
-        integers: the least and the largest; by default 0 and 1, which may be indices of
-            anything but dimensions of one element, or 1 alone where some divide.
+    Integers are 0 and 1 by default, which index anything but dimensions of one element, or 1
+    alone where some divide.
     """
     return random_values(network.inputs, seed, integers or (int(divides_integers(network)), 1))
 

@@ -10,7 +10,7 @@ import pytest
 
 from amos.cli import main
 
-NETWORKS = Path(__file__).parents[2] / "benchmarks" / "results" / "networks.json"
+NETWORKS = Path(__file__).parents[2] / "benchmarks" / "results" / "networks_zen4.json"
 
 
 @pytest.mark.parametrize(

@@ -25,6 +25,7 @@ from amos.network.external.source import (
     symbol_of,
 )
 from amos.network.external.straight_line import OnlyInTvm, plan_memory, straight_line
+from amos.network.linking import calling
 from amos.network.model import CompiledNetwork
 from amos.network.program import joined
 
@@ -105,8 +106,6 @@ def write_library(models: Sequence[CompiledNetwork], folder: Path) -> Library:
 
 def _sources(models: Sequence[CompiledNetwork]) -> tuple[Mapping[str, Any], list[NetworkSource]]:
     """The engine's own functions of TensorIR by name, and the program of each network."""
-    from amos.network.compilation import calling
-
     load_tvm()
     from tvm import tirx
 
