@@ -323,11 +323,7 @@ def check_outputs(
 def random_arrays(
     network: Network, seed: int = 0, integers: tuple[int, int] | None = None
 ) -> list[np.ndarray]:
-    """Draw inputs of a network; see :func:`random_values`.
-
-    Integers are 0 and 1 by default, which index anything but dimensions of one element, or 1
-    alone where some divide.
-    """
+    """Draw inputs; by default integers of 0 and 1, which can be indices, or 1 where some divide."""
     return random_values(network.inputs, seed, integers or (int(divides_integers(network)), 1))
 
 
