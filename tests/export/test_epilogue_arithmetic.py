@@ -256,7 +256,7 @@ def check(case: Case, rng: np.random.Generator, folder: Path | None) -> None:
 
 def exported(found: Candidate, case: Case, folder: Path) -> Array:
     """What the exported library stores; operators here have no constants to pack."""
-    fast = "avx512f" in cpu().features
+    fast = set(amos.intrinsics.get(case.unit).requires) <= cpu().features
     export(found, "so", folder, name="it", implementation=None if fast else "generic", force=True)
     library = ctypes.CDLL(str(folder / "libit.so"))
     size = int((folder / "it.h").read_text().partition("IT_WORKSPACE ")[2].split()[0])
