@@ -203,7 +203,8 @@ class ExpressionReader(IndexReader):
         """How many arguments a function takes, if it is one."""
         arities = {name: len(each.parameters) for name, each in self.table.items()} | OPERATIONS
         if token.text not in arities or (token.text[0] == "_" and not self.defines):
-            names = ", ".join(sorted(name for name in arities if name[0] != "_"))
+            listed = arities.keys() - {"times"}  # networks write that, nobody else
+            names = ", ".join(sorted(name for name in listed if name[0] != "_"))
             self.fail(
                 f"unknown function {token.text!r}{suggestion(token.text, arities)}; "
                 f"functions of one element are {names}",

@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 from onnx import TensorProto, checker, helper, numpy_helper, shape_inference
 
-import amos
-from amos.network.network import Network
+from amos.network.network import Network, load_one
 
 __all__ = ["Builder", "load_whole", "residual_network"]
 
@@ -77,8 +76,12 @@ def residual_network() -> Any:
     return b.model(b.node("Gemm", x, b.random(10, 16), b.random(10), transB=1))
 
 
-def load_whole(model: Any, **options: Any) -> Network:
-    """A model that AMOS takes as a whole."""
-    network = amos.load_network(model, **options)
-    assert isinstance(network, Network)
-    return network
+def load_whole(
+    model: Any,
+    inputs: Sequence[Any] | None = None,
+    *,
+    shapes: Any = None,
+    name: str | None = None,
+) -> Network:
+    """A model that AMOS takes as a whole, or the error that says why it does not."""
+    return load_one(model, inputs, shapes, name, lambda module: module)

@@ -106,7 +106,7 @@ def test_the_engine_says_nothing_by_itself(capfd: pytest.CaptureFixture[str]) ->
     with pytest.raises(NetworkError, match="TVM cannot import it: .*16"):
         load_whole(model)
     b = Builder()
-    assert not load_whole(b.model(b.node("Det", b.input("x", (4, 4))))).tasks
+    assert not amos.load_network(b.model(b.node("Det", b.input("x", (4, 4))))).tasks
     assert capfd.readouterr() == ("", "")
 
 
@@ -151,7 +151,7 @@ def test_what_is_read_is_defined() -> None:
 def test_weights_of_four_bits_stay_with_onnxruntime() -> None:
     b, y = _product()
     b.weights.append(helper.make_tensor("w", TensorProto.INT4, (2,), [1, 2]))
-    assert len(load_whole(_unchecked(b, _result(y))).tasks) == 1
+    assert len(amos.load_network(_unchecked(b, _result(y))).tasks) == 1
 
 
 def test_functions_of_a_model_are_written_out() -> None:
@@ -172,7 +172,7 @@ def test_functions_of_a_model_are_written_out() -> None:
 def test_what_depends_on_values_stays_with_onnxruntime() -> None:
     b = Builder()
     y = b.node("Cast", b.node("NonZero", b.input("x", (4, 16))), to=TensorProto.FLOAT)
-    network = load_whole(_unchecked(b, _result(y)))
+    network = amos.load_network(_unchecked(b, _result(y)))
     assert isinstance(network, PartitionedNetwork)
     assert network.left["NonZero", "shape by values"] == 1
     b = Builder()
@@ -183,7 +183,7 @@ def test_what_depends_on_values_stays_with_onnxruntime() -> None:
     condition = b.input("condition", (), TensorProto.BOOL)
     b.input("x", (4, 16))
     y = b.node("If", condition, **{f"{name}_branch": each for name, each in branches.items()})
-    network = load_whole(_unchecked(b, _result(y)))
+    network = amos.load_network(_unchecked(b, _result(y)))
     assert isinstance(network, PartitionedNetwork)
     assert network.left["If", "control flow"] == 1
 
@@ -195,7 +195,7 @@ def test_shapes_as_results_stay_with_onnxruntime() -> None:
         for kind in kinds:
             y = b.node(kind, y, *([b.constant(0, "int64")] if kind == "Gather" else []))
         model = _unchecked(b, helper.make_empty_tensor_value_info(y))
-        network = load_whole(model)
+        network = amos.load_network(model)
         assert isinstance(network, PartitionedNetwork)
         np.testing.assert_array_equal(amos.compile(network, progress=False)(values), right)
 

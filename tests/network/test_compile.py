@@ -184,7 +184,7 @@ def test_a_kernel_that_cannot_be_built_leaves_the_others(
     np.testing.assert_allclose(compiled(values), _reference(model, x=values), rtol=1e-5, atol=1e-6)
     tried.clear()
     compiled = amos.compile(network, progress=False)
-    assert [*compiled.left.values()] == ["the first"]
+    assert len(tried) > 1 and not compiled.left
 
 
 def test_the_kernel_that_is_fastest_inside_the_network_stays(

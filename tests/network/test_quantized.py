@@ -305,9 +305,10 @@ def test_ties_are_those_of_each_node() -> None:
     results = []
     for value, scale in ((g.node("Add", x, y), 0.2), (g.node("Conv", x, weight), 0.1)):
         results.append(g.node("QuantizeLinear", value, g.constant(scale), zero))
-    model = g.model(*results)
-    for result in model.graph.output:
-        result.type.tensor_type.elem_type = onnx.TensorProto.UINT8
+    ports = [onnx.helper.make_tensor_value_info(x, 2, (1, 1, 64, 64)) for x in results]
+    graph = onnx.helper.make_graph(g.nodes, "ties", g.inputs, ports, g.weights)
+    opset = onnx.helper.make_opsetid("", 17)
+    model = onnx.helper.make_model(graph, opset_imports=[opset], ir_version=8)
     inputs = np.random.default_rng(0).integers(0, 256, (2, 1, 1, 64, 64)).astype(np.uint8)
     tenth, fifth, half = np.float32(0.1), np.float32(0.2), np.float32(0.5)
     first, second = inputs.astype(np.float32) * tenth

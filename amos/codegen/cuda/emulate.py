@@ -93,7 +93,8 @@ class Emulation:
         for number, outputs in enumerate(self.outputs):
             each = zip(outputs, self.expected, self.allowed, strict=True)
             for which, (out, expected, allowed) in enumerate(each):
-                wrong = ~(out == expected)
+                both_nan = (out != out) & (expected != expected)
+                wrong = ~((out == expected) | both_nan)
                 if allowed:
                     wrong &= ~(np.abs(out - expected) <= allowed)
                 if wrong.any():

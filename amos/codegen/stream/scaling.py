@@ -105,7 +105,7 @@ class _Stores:
             self.refuse()
         (chain,), (number,) = chains, numbers
         # A factor above zero keeps signs, so that it does not matter which comes first.
-        if name == "max" and number == 0 and chain.factor > 0:
+        if name in ("max", "_greater") and number == 0 and chain.factor > 0:
             return replace(chain, relu=True)
         if name == "multiply" and kind == "float32" and chain.factor == 1:
             return replace(chain, factor=float(np.float32(number)))
