@@ -84,7 +84,8 @@ def test_the_shell_completes_commands(
         return capsys.readouterr().out
 
     monkeypatch.setenv("HOME", str(tmp_path))
-    monkeypatch.setattr("typer.completion._get_shell_name", lambda: "bash")
+    for module in ("typer.completion", "typer._completion_shared"):
+        monkeypatch.setattr(f"{module}._get_shell_name", lambda: "bash")
     assert "complete -o default -F _amos_completion amos" in printed("--show-completion")
     assert "bash completion installed" in printed("--install-completion")
     assert "amos.sh" in (tmp_path / ".bashrc").read_text()
