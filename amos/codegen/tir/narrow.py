@@ -60,7 +60,9 @@ def store_alone(body: Any) -> Any:
         bits = 16 if kind.endswith("16") else 8
         used.add(bits)
         place = tirx.address_of(tirx.BufferLoad(each.buffer, each.indices))
-        return tirx.Evaluate(tirx.call_extern("void", _STORE.format(bits=bits), place, each.value))
+        # A truth value has one bit in LLVM, and a byte in memory.
+        value = each.value.astype("uint8") if kind == "bool" else each.value
+        return tirx.Evaluate(tirx.call_extern("void", _STORE.format(bits=bits), place, value))
 
     visits = [(tirx.For, loop), (tirx.IfThenElse, branch), (tirx.BufferStore, store)]
     changed = tvm_ffi.structural_mutate(body, visits)
