@@ -86,7 +86,7 @@ class RunLog:
             )
         if machine := counts.get("machine"):
             notices.append(f"{sum(machine)} records were made on another machine, not used")
-        # Who has records of several operators in a file keeps them there on purpose.
+        # A file with records of several operators is shared on purpose.
         if counts.keys() == {"operator"} and len(counts["operator"]) == 1:
             (count,) = counts["operator"]
             notices.append(f"its {count} records are of another operator, kept and not used")

@@ -37,7 +37,7 @@ _FILES = {
     **{f"/{name}": (name, "text/javascript; charset=utf-8") for name in _SCRIPTS},
     "/explorer.css": ("explorer.css", "text/css; charset=utf-8"),
 }
-#: Headers that decide who is meant and where a message ends.
+#: Headers that decide the addressee and the end of a message.
 _ONCE = ("Host", "Origin", "Sec-Fetch-Site", "Content-Type", "Content-Length")
 #: A host as a browser writes it: a name, or an address, and a port.
 _HOST = re.compile(

@@ -255,7 +255,7 @@ def value_info(graph: OnnxGraph, name: str) -> Any:
 
 
 def contracted(graph: OnnxGraph, regions: Mapping[str, Region], domain: str) -> Any:
-    """Write the model with one node for each region, and without what nothing reads then.
+    """Write the model with one node for each region; drop nodes and weights without a reader.
 
     Args:
         graph: of the model.
