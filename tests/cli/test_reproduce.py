@@ -54,7 +54,7 @@ def test_table_5_under_another_rule(capsys: pytest.CaptureFixture[str]) -> None:
             2 * 8,
         ),
         ("fig5", {"set", "layer", "pairwise", "recall.40"}, None),
-        (f"fig7 {NETWORKS}", {"network", "seconds", "times.pytorch"}, None),
+        (f"fig7 {NETWORKS}", {"network", "seconds", "times.openvino"}, None),
         ("vta --layer C11 --trials 1", {"layer", "cycles"}, 1),
     ],
 )

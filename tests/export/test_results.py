@@ -11,6 +11,7 @@ import pytest
 
 import amos
 from amos.export import export
+from amos.machine.cpu import cpu
 from amos.plan import Candidate
 from amos.schedule import ScheduleSpace
 
@@ -58,13 +59,13 @@ def _checked(folder: Path) -> subprocess.CompletedProcess[str]:
 def test_every_result_is_right(op: amos.Operator, unit: str, count: int, tmp_path: Path) -> None:
     for text in RESULTS:
         op = op.with_result(text)
+    fast = set(amos.intrinsics.get(unit).requires) <= cpu().features
+    code = None if fast else "generic"
     mapping = amos.enumerate_mappings(op.with_epilogue("u8(relu(acc * s[j]))"), unit)[0]
     for number, schedule in enumerate(ScheduleSpace(mapping).draw(2, np.random.default_rng(1))):
         folder = tmp_path / str(number)
-        export(Candidate(mapping, schedule), "c", folder, name="kernel")
+        export(Candidate(mapping, schedule), "c", folder, name="kernel", implementation=code)
         ran = _checked(folder)
-        if ran.returncode == 77:
-            pytest.skip(ran.stdout)
         assert (ran.returncode, ran.stderr) == (0, ""), ran.stdout + ran.stderr
         assert f"{count} elements are right" in ran.stdout
 

@@ -13,7 +13,7 @@ from onnx.reference import ReferenceEvaluator
 import amos
 from amos.errors import NetworkError
 from amos.network import candidates
-from tests.network.models import Builder
+from tests.network.models import Builder, load_whole
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -139,7 +139,7 @@ def test_exponents_of_another_dtype() -> None:
     b = Builder()
     squares = b.node("Pow", b.input("x", (4,), TensorProto.INT32), b.constant(2, "int32"))
     with pytest.raises(NetworkError, match="Pow of int32 is not supported; cast it to floats"):
-        amos.load_network(_model(squares, b, 17))
+        load_whole(_model(squares, b, 17))
 
 
 @pytest.mark.parametrize("opset", [7, 9])
@@ -164,7 +164,7 @@ def test_what_is_misread_is_refused() -> None:
         graph = helper.make_graph(b.nodes, "g", b.inputs, values, b.weights)
         opsets = [helper.make_opsetid("", 18), helper.make_opsetid("own", 1)]
         with pytest.raises(NetworkError, match=said):
-            amos.load_network(helper.make_model(graph, opset_imports=opsets, ir_version=8))
+            load_whole(helper.make_model(graph, opset_imports=opsets, ir_version=8))
 
     refused("Relu of domain 'own' is not supported", "Relu", domain="own")
     refused("Attention of opset 23 is not supported", "Attention", "x", "x")
@@ -182,7 +182,7 @@ def test_what_is_misread_is_refused() -> None:
         )
         model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=8)
         with pytest.raises(NetworkError, match=said):
-            amos.load_network(model)
+            load_whole(model)
 
 
 def test_levels_and_dtypes_that_are_not_taken() -> None:
@@ -195,8 +195,8 @@ def test_levels_and_dtypes_that_are_not_taken() -> None:
         )
         model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
         with pytest.raises(NetworkError, match=rf"scales of shape \({shape[0]}, ?.*: expected one"):
-            amos.load_network(model)
+            load_whole(model)
     b = Builder()
     y = b.node("Cast", b.input("x", (4, 16), TensorProto.UINT64), to=TensorProto.FLOAT)
     with pytest.raises(NetworkError, match="x: dtype uint64 is not supported"):
-        amos.load_network(b.model(y))
+        load_whole(b.model(y))
