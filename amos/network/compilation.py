@@ -51,24 +51,13 @@ _T = TypeVar("_T")
 
 @overload
 def compile_network(
-    network: Network,
+    network: Network | PartitionedNetwork,
     *,
     records: str | Path | None = None,
     verify: bool = True,
     measure: bool = False,
     progress: bool = True,
-) -> CompiledNetwork: ...
-
-
-@overload
-def compile_network(
-    network: PartitionedNetwork,
-    *,
-    records: str | Path | None = None,
-    verify: bool = True,
-    measure: bool = False,
-    progress: bool = True,
-) -> CompiledPartition: ...
+) -> CompiledNetwork | CompiledPartition: ...
 
 
 @overload
@@ -108,7 +97,8 @@ def compile_network(
     tiles. Convolutions that are predicted to be faster as a cascade
     (:mod:`amos.operators.cascade`) are computed as such, whatever the records have of them.
     A kernel that computes something else than NumPy gives way to the next candidate, and what
-    cannot be built, or has no right kernel, stays with the engine.
+    cannot be built, or has no right kernel, stays with the engine. An ONNX model that the engine
+    cannot compile as a whole, or computes wrongly, is divided between AMOS and onnxruntime.
 
     Args:
         network: what :func:`amos.load_network` returned.
@@ -121,7 +111,8 @@ def compile_network(
         progress: show how far it is, on a terminal and in a notebook.
 
     Raises:
-        NetworkError: a result is wrong, or the engine cannot compile the rest.
+        NetworkError: the engine cannot compile the network, or a result is wrong, and
+            onnxruntime does not take it either.
         RecordError: the record file cannot be read.
     """
     checked_network(network)
@@ -129,24 +120,53 @@ def compile_network(
         if not isinstance(value, bool):
             raise NetworkError(f"{name}: expected True or False, got {shown(value)}")
     ranked = _ranked(records)
-    if isinstance(network, PartitionedNetwork):
-        with ProgressLine(progress) as line:
-            chooser, numbers = Chooser("host"), counting()
-            regions = {
-                name: replace(
-                    _chosen(region, chooser, ranked, verify, measure, line, numbers), function=name
-                )
-                for name, region in network.networks.items()
-            }
-            line.show("comparing with onnxruntime")
-            return compiled_partition(network, regions, verify)
-    if isinstance(network, BucketedNetwork):
-        with ProgressLine(progress) as line:
-            models = _compiled(network.names, ranked, verify, measure, line)
-        return compiled_buckets(network, models, verify)
     with ProgressLine(progress) as line:
-        (model,) = _compiled({"main": network}, ranked, verify, measure, line)
-    return model
+        if isinstance(network, BucketedNetwork):
+            models = _compiled(network.names, ranked, verify, measure, line)
+            return compiled_buckets(network, models, verify)
+        if isinstance(network, PartitionedNetwork):
+            return _compiled_partition(network, ranked, verify, measure, line)
+        try:
+            return _compiled({"main": network}, ranked, verify, measure, line)[0]
+        except NetworkError as refused:
+            if network.divide is None:
+                raise
+            failures = (str(refused).splitlines()[0],)
+            divided = network.divide(refused)
+            return _compiled_partition(divided, ranked, verify, measure, line, failures)
+
+
+def compile_whole(
+    network: Network,
+    *,
+    records: str | Path | None = None,
+    verify: bool = True,
+    measure: bool = False,
+    progress: bool = True,
+) -> CompiledNetwork:
+    """The same of a network that is not divided where something fails."""
+    with ProgressLine(progress) as line:
+        return _compiled({"main": network}, _ranked(records), verify, measure, line)[0]
+
+
+def _compiled_partition(
+    network: PartitionedNetwork,
+    ranked: Mapping[str, Sequence[Record]],
+    verify: bool,
+    measure: bool,
+    line: ProgressLine,
+    failures: tuple[str, ...] = (),
+) -> CompiledPartition:
+    """Compile the regions of a model; failures are of what was tried before."""
+    chooser, numbers = Chooser("host"), counting()
+    regions = {
+        name: replace(
+            _chosen(region, chooser, ranked, verify, measure, line, numbers), function=name
+        )
+        for name, region in network.networks.items()
+    }
+    line.show("comparing with onnxruntime")
+    return compiled_partition(network, regions, verify, failures)
 
 
 def _compiled(

@@ -21,7 +21,7 @@ import numpy as np
 
 from amos.errors import AmosError, NetworkError, shown
 from amos.measure.reference import compared
-from amos.network.compilation import compile_network
+from amos.network.compilation import compile_whole
 from amos.network.model import CompiledNetwork
 from amos.network.network import load_network
 from amos.network.tolerances import allowed, rounds
@@ -180,7 +180,7 @@ class _Compiled:
         if self.options.trials:
             assert self.options.records is not None
             tune(network, trials=self.options.trials, records=self.options.records)
-        model = compile_network(network, records=self.options.records, verify=False)
+        model = compile_whole(network, records=self.options.records, verify=False)
         kinds = tuple(theirs.dtype for theirs in expected)
         for port, kind in zip(model.network.outputs, kinds, strict=True):
             if port.dtype != (name := str(kind).removeprefix("torch.")):

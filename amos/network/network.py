@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from functools import cached_property
+from dataclasses import dataclass, field, replace
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, overload
 
 from amos._display import Shown, several
@@ -66,6 +66,8 @@ class Network(Shown):
         grouping: the graph divided.
         reference: another program that runs the model, if one is installed.
         output_names: what an ONNX model calls its results; empty for other models.
+        divide: of an ONNX model, loads it divided between AMOS and onnxruntime, for a reason
+            that it raises where onnxruntime does not take the model either.
     """
 
     name: str
@@ -74,6 +76,7 @@ class Network(Shown):
     grouping: Grouping
     reference: Reference | None = None
     output_names: tuple[str, ...] = ()
+    divide: Callable[[NetworkError], PartitionedNetwork] | None = field(default=None, repr=False)
 
     @cached_property
     def inputs(self) -> tuple[Port, ...]:
@@ -196,14 +199,16 @@ def load_network(
         from amos.network.buckets import load_buckets
 
         return load_buckets(model, inputs, {} if shapes is None else shapes, name, buckets)
-    try:
+    if not isinstance(model, str | os.PathLike) and not is_onnx(model):
         return load_one(model, inputs, shapes, name, lambda module: module)
+    divide = partial(_divided, model, inputs, shapes, name)
+    try:
+        network = load_one(model, inputs, shapes, name, lambda module: module)
     except InvalidModel:
         raise
     except NetworkError as refused:
-        if isinstance(model, str | os.PathLike) or is_onnx(model):
-            return _divided(model, inputs, shapes, name, refused)
-        raise
+        return divide(refused)
+    return replace(network, divide=divide)
 
 
 def _divided(

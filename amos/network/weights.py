@@ -33,11 +33,11 @@ class LargePages:
         self._used = 0
 
     def __call__(self, constant: Any) -> Any:
-        """The constant at its new place; itself where NumPy lacks its dtype."""
+        """The constant at its new place; itself where it is empty or NumPy lacks its dtype."""
         from tvm import relax, runtime
 
         tensor = constant.value
-        if not hasattr(np, str(tensor.dtype)):
+        if 0 in tensor.shape or not hasattr(np, str(tensor.dtype)):
             return constant
         return relax.const(runtime.from_dlpack(self._copy(np.from_dlpack(tensor))))
 

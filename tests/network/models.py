@@ -8,9 +8,10 @@ from typing import Any
 import numpy as np
 from onnx import TensorProto, checker, helper, numpy_helper, shape_inference
 
+from amos.network.compilation import compile_whole
 from amos.network.network import Network, load_one
 
-__all__ = ["Builder", "load_whole", "residual_network"]
+__all__ = ["Builder", "compile_whole", "load_whole", "residual_network"]
 
 
 class Builder:

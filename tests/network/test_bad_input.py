@@ -17,7 +17,7 @@ from amos.errors import AmosError, ExploreError, NetworkError
 from amos.network import CompiledNetwork
 from amos.network.external.partition import PartitionedNetwork
 from amos.network.model import check_outputs
-from tests.network.models import Builder, load_whole
+from tests.network.models import Builder, compile_whole, load_whole
 
 
 def _product() -> tuple[Builder, str]:
@@ -33,7 +33,7 @@ def _unchecked(b: Builder, result: Any, inputs: list[Any] | None = None) -> Any:
 def test_a_result_may_be_a_constant() -> None:
     b, y = _product()
     model = b.model(y, b.node("Identity", b.constant([1.0, 2.0])))
-    compiled = amos.compile(load_whole(model), progress=False)
+    compiled = compile_whole(load_whole(model), progress=False)
     values = np.ones((4, 16), np.float32)
     product, constant = compiled(values)
     np.testing.assert_array_equal(constant, np.array([1, 2], np.float32))
@@ -203,7 +203,7 @@ def test_shapes_as_results_stay_with_onnxruntime() -> None:
 @pytest.fixture(scope="module")
 def compiled() -> CompiledNetwork:
     b, y = _product()
-    return amos.compile(load_whole(b.model(y)), verify=False, progress=False)
+    return compile_whole(load_whole(b.model(y)), verify=False, progress=False)
 
 
 @pytest.mark.parametrize(
@@ -269,7 +269,7 @@ def test_sizes_go_by_name() -> None:
         amos.load_network(model, buckets={"x": [1]}, shapes=3)  # type: ignore[call-overload]
     with pytest.raises(NetworkError, match=r"buckets: expected sizes by name, got \[1, 4\]"):
         amos.load_network(model, buckets=[1, 4])  # type: ignore[call-overload]
-    compiled = amos.compile(load_whole(model), verify=False, progress=False)
+    compiled = compile_whole(load_whole(model), verify=False, progress=False)
     with pytest.raises(ExploreError, match="repeat: expected a whole number from 1 on, got 0"):
         compiled.profile(repeat=0)
 

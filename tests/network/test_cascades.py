@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-import amos
 from amos.errors import BuildError
 from amos.network import Network, cascades, cuts
 from amos.network.candidates import Chooser
@@ -21,7 +20,7 @@ from amos.network.cuts import BY_CHANNELS, BY_ROWS, CascadeChoice, of_strips
 from amos.network.kernels import TaskKernel, build_cascade
 from amos.network.profile import observed
 from amos.operators.cascade import Cascade
-from tests.network.models import Builder, load_whole
+from tests.network.models import Builder, compile_whole, load_whole
 from tests.network.quantized_models import Model
 from tests.network.test_export import needs_compiler
 from tests.operators.test_cascade import depthwise, pointwise
@@ -153,7 +152,7 @@ def test_a_residual_of_the_first_result_is_read_of_memory() -> None:
 @pytest.mark.parametrize("residual", [False, True])
 def test_a_network_with_a_cascade_computes_the_same(residual: bool) -> None:
     network, model = _network(residual=residual)
-    compiled = amos.compile(network, progress=False)
+    compiled = compile_whole(network, progress=False)
     fused = [task for task in compiled.kernels if isinstance(task, CascadeTask)]
     assert [len(task.operator.layers) for task in fused] == [3]
     assert len(compiled.kernels) == 2 and all(check.passed for check in compiled.checks)
@@ -176,7 +175,7 @@ def test_convolutions_of_a_cascade_that_cannot_be_built_are_computed_one_by_one(
         raise BuildError("none")
 
     monkeypatch.setattr("amos.network.compilation.build_cascade", failing)
-    compiled = amos.compile(_network()[0], progress=False)
+    compiled = compile_whole(_network()[0], progress=False)
     assert len(compiled.kernels) == 4 and not compiled.left
 
 
@@ -201,7 +200,7 @@ def test_a_cascade_that_is_slower_in_the_network_is_taken_apart(
 ) -> None:
     _timed(monkeypatch, 9.0 if slower else 0.0)
     monkeypatch.setattr("amos.network.compilation._MEASURED", 1)
-    compiled = amos.compile(_network()[0], measure=True, progress=False)
+    compiled = compile_whole(_network()[0], measure=True, progress=False)
     fused = [task for task in compiled.kernels if isinstance(task, CascadeTask)]
     assert len(fused) == (not slower)
     assert sum(task.weight for task in compiled.kernels) == (4 if slower else 2)
@@ -220,7 +219,7 @@ def test_quantized_cascades_are_exact() -> None:
         # What is padded by other values than zeros is padded by the engine.
         x = g.pair(g.add("Conv", x, weight, g.bias(np.float32(0.03) * scales), **more), 0.03, 0)
     network = load_whole(g.model(x))
-    compiled = amos.compile(network, progress=False)
+    compiled = compile_whole(network, progress=False)
     if not any(isinstance(task, CascadeTask) for task in compiled.kernels):
         pytest.skip("this CPU has no instruction for bytes in one of them")
     (engine,) = [each for each in compiled.checks if each.reference == "the engine alone"]
@@ -247,7 +246,7 @@ def test_what_an_epilogue_reads_has_to_come_in_rows_of_all_images(
     y = b.node("Mul", b.convolution(first, (24, 1, 3, 3), group=24), factor)
     network = load_whole(b.model(y))
     assert len(_found(network)) == found
-    compiled = amos.compile(network, progress=False)
+    compiled = compile_whole(network, progress=False)
     assert all(check.passed for check in compiled.checks)
     assert any(isinstance(task, CascadeTask) for task in compiled.kernels) == bool(found)
 
@@ -259,7 +258,7 @@ def test_equal_cascades_that_overlap_are_one() -> None:
     for _ in range(2):
         x = b.node("Relu", b.convolution(x, (16, 1, 3, 3), group=16))
         x = b.node("Relu", b.convolution(x, (16, 16, 1, 1)))
-    compiled = amos.compile(load_whole(b.model(x)), progress=False)
+    compiled = compile_whole(load_whole(b.model(x)), progress=False)
     assert sorted(task.weight for task in compiled.kernels) == [1, 1, 1]
     assert sum(isinstance(task, CascadeTask) for task in compiled.kernels) == 1
 
@@ -275,7 +274,7 @@ def test_a_cascade_is_not_tried_against_the_engine(monkeypatch: pytest.MonkeyPat
     _timed(monkeypatch, 0.0)
     monkeypatch.setattr("amos.network.compilation.compare", engine_is_fast)
     monkeypatch.setattr("amos.network.compilation._MATTERS", 1.0)
-    compiled = amos.compile(_network()[0], measure=True, progress=False)
+    compiled = compile_whole(_network()[0], measure=True, progress=False)
     assert not any(isinstance(task, CascadeTask) for task in compiled.kernels)
     assert [task.operator.name for task in compiled.left] == ["depthwise_conv2d"]
 
@@ -332,7 +331,7 @@ def test_channels_of_any_convolution_are_filtered_at_once() -> None:
     x = b.node("Relu", b.convolution(b.input("x", (2, 4, 16, 16)), (16, 4, 3, 3), 2))
     y = b.node("Relu", b.convolution(x, (16, 1, 3, 3), group=16))
     network = load_whole(b.model(b.convolution(y, (8, 16, 1, 1))))
-    compiled = amos.compile(network, progress=False)
+    compiled = compile_whole(network, progress=False)
     (task,) = (task for task in compiled.kernels if isinstance(task, CascadeTask))
     assert task.operator.name == "conv2d + depthwise_conv2d"
     assert all(check.passed for check in compiled.checks)
@@ -352,6 +351,6 @@ def test_channels_of_several_filters_are_not_cut(before: int, found: int) -> Non
 @pytest.mark.usefixtures("paying")
 @needs_compiler
 def test_a_library_holds_cascades(tmp_path: Path) -> None:
-    compiled = amos.compile(_network(residual=True)[0], verify=False, progress=False)
+    compiled = compile_whole(_network(residual=True)[0], verify=False, progress=False)
     files = compiled.export(tmp_path)
     assert {file.name for file in files} >= {"libnetwork.so", "example.cpp"}

@@ -13,7 +13,6 @@ import pytest
 from onnx import ModelProto, TensorProto, helper
 from onnx.reference import ReferenceEvaluator
 
-import amos
 from amos.errors import BuildError, NetworkError
 from amos.ir import Operator
 from amos.network import CompiledNetwork, compilation
@@ -23,7 +22,7 @@ from amos.network.frontend import Reference
 from amos.network.groups import Group, Task
 from amos.network.kernels import TaskKernel, build_kernel
 from amos.network.model import random_arrays
-from tests.network.models import Builder, load_whole, residual_network
+from tests.network.models import Builder, compile_whole, load_whole, residual_network
 
 
 def _reference(model: Any, **inputs: np.ndarray) -> np.ndarray:
@@ -33,7 +32,7 @@ def _reference(model: Any, **inputs: np.ndarray) -> np.ndarray:
 
 @pytest.fixture(scope="module")
 def compiled() -> CompiledNetwork:
-    return amos.compile(load_whole(residual_network()), progress=False)
+    return compile_whole(load_whole(residual_network()), progress=False)
 
 
 def test_a_residual_network_computes_what_onnx_says(compiled: CompiledNetwork) -> None:
@@ -65,7 +64,7 @@ def test_results_are_the_callers() -> None:
     kept = b.node("Identity", b.constant([1.0, 2.0])), b.node("Identity", x)
     model = b.model(b.node("Add", x, x), *kept)
     values = np.ones((2, 3), np.float32)
-    compiled = amos.compile(load_whole(model), progress=False)
+    compiled = compile_whole(load_whole(model), progress=False)
     for result in compiled(values):
         result[...] = 7
     np.testing.assert_array_equal(values, 1)
@@ -102,7 +101,7 @@ def test_products_with_batches_and_grouped_convolutions() -> None:
     network = load_whole(model)
     kinds = [task.operator.name for task in network.tasks]
     assert kinds == ["grouped_conv2d", "batched_matmul", "matmul"]
-    result = amos.compile(network, progress=False)(values)
+    result = compile_whole(network, progress=False)(values)
     np.testing.assert_allclose(result, _reference(model, x=values), rtol=1e-4, atol=1e-3)
 
 
@@ -116,7 +115,7 @@ def test_depthwise_and_transposed_convolutions() -> None:
     assert kinds["transposed_conv2d"] == "sigmoid(acc * scale[k] + bias[k])"
     assert kinds["depthwise_conv2d"] == "acc * (min(max(acc + 3.0, 0.0), 6.0) / 6.0)"
     values = np.random.default_rng(2).standard_normal((1, 16, 5, 5)).astype(np.float32)
-    compiled = amos.compile(network, progress=False)
+    compiled = compile_whole(network, progress=False)
     assert not dict(compiled.left)
     np.testing.assert_allclose(compiled(values), _reference(model, x=values), rtol=1e-4, atol=1e-5)
 
@@ -140,7 +139,7 @@ def test_kernels_slower_than_the_engines_code_stay_out(
 
     monkeypatch.setattr("amos.network.compilation.compare", rigged)
     network = load_whole(model)
-    compiled = amos.compile(network, measure=True, verify=False, progress=False)
+    compiled = compile_whole(network, measure=True, verify=False, progress=False)
     assert not compiled.kernels and not compiled.comparisons
     (why,) = compiled.left.values()
     assert why == "the kernel takes 2000 ms, the engine's own code 1000 ms"
@@ -160,7 +159,7 @@ def test_small_tasks_are_not_measured(monkeypatch: pytest.MonkeyPatch) -> None:
         return compare(kernels, group)
 
     monkeypatch.setattr("amos.network.compilation.compare", counted)
-    compiled = amos.compile(load_whole(model), measure=True, progress=False)
+    compiled = compile_whole(load_whole(model), measure=True, progress=False)
     assert compared == [512]
     assert len(compiled.kernels) == 2
 
@@ -179,11 +178,11 @@ def test_a_kernel_that_cannot_be_built_leaves_the_others(
 
     monkeypatch.setattr("amos.network.compilation.build_kernel", failing)
     network = load_whole(model)
-    compiled = amos.compile(network, measure=True, progress=False)
+    compiled = compile_whole(network, measure=True, progress=False)
     assert len(tried) > 1 and [*compiled.left.values()] != ["the first"]
     np.testing.assert_allclose(compiled(values), _reference(model, x=values), rtol=1e-5, atol=1e-6)
     tried.clear()
-    compiled = amos.compile(network, progress=False)
+    compiled = compile_whole(network, progress=False)
     assert len(tried) > 1 and not compiled.left
 
 
@@ -214,7 +213,7 @@ def test_the_kernel_that_is_fastest_inside_the_network_stays(
     monkeypatch.setattr("amos.network.compilation._INSIDE", 2)
     monkeypatch.setattr("amos.network.compilation.compare", backwards)
     monkeypatch.setattr("amos.network.compilation.compare_inside", rigged)
-    compiled = amos.compile(load_whole(model), measure=True, progress=False)
+    compiled = compile_whole(load_whole(model), measure=True, progress=False)
     assert list(compiled.kernels.values()) == [alone[1]]
     keys = {each.choice.candidate.key for each in alone if isinstance(each.choice, Choice)}
     assert len(keys) == 3
@@ -242,7 +241,7 @@ def test_a_split_is_copied_if_kernels_read_several_parts(
     ]
     model = b.model(*results, parts[2])
     values = np.random.default_rng(2).standard_normal((4, 6)).astype(np.float32)
-    compiled = amos.compile(load_whole(model), progress=False)
+    compiled = compile_whole(load_whole(model), progress=False)
     for result, expected in zip(
         compiled(values), ReferenceEvaluator(model).run(None, {"x": values}), strict=True
     ):
@@ -259,7 +258,7 @@ def test_axes_of_extent_one_are_taken_away(axes: list[int] | None) -> None:
     y = b.node("Squeeze", x, *([] if axes is None else [b.constant(axes, "int64")]))
     model = b.model(y)
     values = np.random.default_rng(2).standard_normal((2, 4, 3, 3)).astype(np.float32)
-    result = amos.compile(load_whole(model), progress=False)(values)
+    result = compile_whole(load_whole(model), progress=False)(values)
     np.testing.assert_allclose(result, _reference(model, x=values), rtol=1e-4, atol=1e-5)
 
 
@@ -270,7 +269,7 @@ def test_constant_indices_count_from_the_end() -> None:
     some = b.node("Gather", x, b.constant([-3, 2], "int64"), axis=-1)
     model = b.model(last, some)
     values = np.random.default_rng(2).standard_normal((3, 4, 8)).astype(np.float32)
-    results = amos.compile(load_whole(model), progress=False)(values)
+    results = compile_whole(load_whole(model), progress=False)(values)
     for result, expected in zip(
         results, ReferenceEvaluator(model).run(None, {"x": values}), strict=True
     ):
@@ -295,7 +294,7 @@ def test_half_precision_stays_with_the_engine(kind: str) -> None:
     (row,) = network.report("xeon_6240").engine
     assert row.reason == f"dtype {kind} is not supported"
     x = values["x"].astype(np.float16 if kind == "float16" else np.float32)
-    result = amos.compile(network, progress=False)(x)
+    result = compile_whole(network, progress=False)(x)
     # Sums of up to 16 products of 32 at most, of which bfloat16 keeps 8 binary digits.
     np.testing.assert_allclose(result, values["x"] @ values["w"], rtol=2**-7, atol=4)
 
@@ -308,7 +307,7 @@ def test_bytes_as_truth_values_are_0_or_1() -> None:
     model = b.model(b.node("Mul", y, b.node("Cast", mask, to=TensorProto.FLOAT)))
     network = load_whole(model)
     assert not network.quantized  # so that any difference is an error
-    compiled = amos.compile(network, progress=False)
+    compiled = compile_whole(network, progress=False)
     rng = np.random.default_rng(0)
     mask_, x = rng.integers(0, 3, (4, 8)).astype(np.uint8), rng.standard_normal((4, 8), np.float32)
     result = _reference(model, mask=mask_, x=x)
@@ -325,7 +324,7 @@ def test_truth_values_are_inputs_and_results() -> None:
     ports += [helper.make_tensor_value_info(b.node("Not", mask), TensorProto.BOOL, None)]
     graph = helper.make_graph(b.nodes, "masked", b.inputs, ports, b.weights)
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
-    compiled = amos.compile(load_whole(model), progress=False)
+    compiled = compile_whole(load_whole(model), progress=False)
     rng = np.random.default_rng(0)
     values = {"mask": rng.random((4, 8)) < 0.5, "x": rng.standard_normal((4, 8), np.float32)}
     product, inverse = compiled(**values)
@@ -339,7 +338,7 @@ def test_calls_need_no_compiler(monkeypatch: pytest.MonkeyPatch, tmp_path: Path)
     """Nothing of this network is left to the engine."""
     b = Builder()
     y = b.node("MatMul", b.input("x", (4, 16)), b.random(16, 40))
-    model = amos.compile(load_whole(b.model(y)), verify=False, progress=False)
+    model = compile_whole(load_whole(b.model(y)), verify=False, progress=False)
     monkeypatch.setenv("PATH", str(tmp_path))
     assert model(np.zeros((4, 16), np.float32)).shape == (4, 40)
 
@@ -363,7 +362,7 @@ def test_a_wrong_kernel_gives_way(wrong: int, monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(compilation, "build_kernel", build)
     b = Builder()
     model = b.model(b.node("MatMul", b.input("x", (4, 16)), b.random(16, 40)))
-    compiled = amos.compile(load_whole(model), progress=False)
+    compiled = compile_whole(load_whole(model), progress=False)
     values = np.random.default_rng(0).standard_normal((4, 16)).astype(np.float32)
     np.testing.assert_allclose(compiled(values), _reference(model, x=values), 1e-4, 1e-4)
     choices = [kernel.choice for kernel in built if isinstance(kernel.choice, Choice)]

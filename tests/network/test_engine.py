@@ -10,10 +10,9 @@ import numpy as np
 import pytest
 from onnx import TensorProto, helper
 
-import amos
 from amos.errors import NetworkError
 from amos.network.engine import executable, machine_of, scheduled_loops
-from tests.network.models import Builder, load_whole
+from tests.network.models import Builder, compile_whole, load_whole
 
 Make = Callable[[Builder, str], str]
 
@@ -52,7 +51,7 @@ def test_rows_columns_and_what_is_elementwise(
     b = Builder()
     model = b.model(make(b, b.input("x", (300, width))))
     values = np.random.default_rng(3).standard_normal((300, width)).astype(np.float32)
-    compiled = amos.compile(load_whole(model), verify=False, progress=False)
+    compiled = compile_whole(load_whole(model), verify=False, progress=False)
     result = compiled(values)
     np.testing.assert_allclose(result, expected(values.astype(float)), rtol=2e-5, atol=2e-6)
 
@@ -254,7 +253,7 @@ def test_narrow_floats_stay_with_the_engine(kind: str, atol: float) -> None:
     result = helper.make_tensor_value_info(y, code, None)
     graph = helper.make_graph(b.nodes, "narrow", b.inputs, [result], b.weights)
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
-    compiled = amos.compile(load_whole(model), progress=False)
+    compiled = compile_whole(load_whole(model), progress=False)
     values = rng.standard_normal((1, 3, 8, 16)).astype("f2" if kind == "float16" else "f4")
     each = (v.reshape(-1, 1, 1) for v in (scale, shift, mean, variance))
     product = np.einsum("kc,nchw->nkhw", weight[..., 0, 0], values.astype("f8"))
@@ -268,7 +267,7 @@ def test_dropout_keeps_everything() -> None:
     y = b.node("Dropout", b.node("Relu", b.input("x", (4, 16))))
     b.nodes[-1].output.append("mask")
     values = np.linspace(-1, 1, 64, dtype=np.float32).reshape(4, 16)
-    compiled = amos.compile(load_whole(b.model(y)), progress=False)
+    compiled = compile_whole(load_whole(b.model(y)), progress=False)
     np.testing.assert_array_equal(compiled(values), np.maximum(values, 0))
     ratio, training = b.constant(0.5), b.constant(True, "bool")
     model = b.model(b.node("Dropout", y, ratio, training))
@@ -282,14 +281,14 @@ def test_constants_keep_64_bits() -> None:
     total = b.node("Add", x, b.constant(np.arange(16) + 2**40, "int64"))
     y = b.node("Cast", b.node("Sub", total, b.constant(2**40, "int64")), to=TensorProto.FLOAT)
     values = np.arange(64).reshape(4, 16)
-    compiled = amos.compile(load_whole(b.model(y)), progress=False)
+    compiled = compile_whole(load_whole(b.model(y)), progress=False)
     np.testing.assert_array_equal(compiled(values), values + np.arange(16))
 
 
 def test_inputs_are_read_where_they_are() -> None:
     b = Builder()
     network = load_whole(b.model(b.node("Transpose", b.input("x", (30, 64)), perm=[1, 0])))
-    compiled = amos.compile(network, verify=False, progress=False)
+    compiled = compile_whole(network, verify=False, progress=False)
     memory = np.arange(4 * 30 * 64 + 64, dtype=np.uint8)
     for start in range(0, 64, 20):
         values = memory[start : start + 4 * 30 * 64].view(np.float32).reshape(30, 64)

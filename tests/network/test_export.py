@@ -13,12 +13,11 @@ import onnx
 import pytest
 from onnx import TensorProto
 
-import amos
 from amos.cli.app import main
 from amos.errors import NetworkError
 from amos.network import CompiledNetwork
 from amos.network.model import random_arrays
-from tests.network.models import Builder, load_whole
+from tests.network.models import Builder, compile_whole, load_whole
 
 needs_compiler = pytest.mark.skipif(
     not shutil.which("g++") or not shutil.which("make"), reason="needs g++ and make"
@@ -34,7 +33,7 @@ def compiled() -> CompiledNetwork:
     x = b.node("Tanh", b.node("MatMul", x, b.random(16, 8)))
     y = b.node("Where", mask, b.node("Add", x, y), half)
     model = b.model(y, x, b.node("Log", x))  # of which some is no number
-    return amos.compile(load_whole(model, name="two\nlines"), progress=False)
+    return compile_whole(load_whole(model, name="two\nlines"), progress=False)
 
 
 @needs_compiler

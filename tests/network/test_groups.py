@@ -12,7 +12,7 @@ from amos.errors import NetworkError
 from amos.network.candidates import Choice
 from amos.network.groups import grouped
 from amos.network.program import const, read
-from tests.network.models import Builder, load_whole, residual_network
+from tests.network.models import Builder, compile_whole, load_whole, residual_network
 
 
 def _texts(network: amos.network.Network) -> list[str]:
@@ -98,7 +98,7 @@ def test_rows_that_fill_no_vectors_are_stored_straight_to_their_place(
     network = load_whole(b.model(y))
     (task,) = network.tasks
     assert (task.operator.store is not None) == straight
-    model = amos.compile(network, progress=False)
+    model = compile_whole(network, progress=False)
     assert all(check.passed for check in model.checks)
     (kernel,) = model.kernels.values()
     assert isinstance(kernel.choice, Choice)

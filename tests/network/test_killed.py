@@ -79,7 +79,10 @@ for n in range(moments):
     after = files()
     kills.append({
         "signal": os.WTERMSIG(status),
-        "torn": [name for name in after if after[name] not in (earlier.get(name), complete.get(name))],
+        "torn": [
+            name for name, data in after.items()
+            if data not in (earlier.get(name), complete.get(name))
+        ],
         "missing": [name for name in earlier if name not in after],
         "new library": after["libnetwork.so"] == complete["libnetwork.so"],
         "newest": sum(after.get(name) == data for name, data in complete.items()),

@@ -24,7 +24,7 @@ from amos.network import Tuning
 from amos.network.candidates import Chooser
 from amos.network.compilation import _choices, _ranked
 from amos.records import Measurement, Records
-from tests.network.models import Builder, load_whole
+from tests.network.models import Builder, compile_whole, load_whole
 from tests.support.fake import Answering
 
 pytestmark = pytest.mark.usefixtures("short_search")
@@ -62,7 +62,7 @@ def test_records_are_shared_resumed_and_compiled(tmp_path: Path) -> None:
     assert again.seconds == first.seconds
     assert list(again.history["task"]) == list(history["task"])
 
-    compiled = amos.compile(network, records=records, progress=False)
+    compiled = compile_whole(network, records=records, progress=False)
     # Leaders that are too close to call are measured again, each time in a record of its own.
     assert all(kernel.choice.seconds is not None for kernel in compiled.kernels.values())
     assert len(compiled.kernels) == 2
@@ -144,13 +144,13 @@ def test_records_that_do_not_count_here_are_named(tmp_path: Path) -> None:
     older = [replace(row, fingerprint="0" * 16, definition={}) for row in rows]
     with Records(mine) as records:
         records.add_all([*rows, *older])
-    compiled = amos.compile(network, records=mine, verify=False, progress=False)
+    compiled = compile_whole(network, records=mine, verify=False, progress=False)
     assert all(kernel.choice.seconds is None for kernel in compiled.kernels.values())
     searched = len({(row.key, row.candidate) for row in rows})
     unused = {"other machine": searched, "other version of the intrinsic": searched}
     assert compiled.to_dict()["unused_records"] == unused
     assert f"{searched} records not used: other machine" in str(compiled)
-    assert "not used" not in str(amos.compile(network, verify=False, progress=False))
+    assert "not used" not in str(compile_whole(network, verify=False, progress=False))
 
 
 @pytest.mark.parametrize(
@@ -172,7 +172,7 @@ def test_damaged_records_are_refused_and_left_alone(
     before = records.read_bytes()
     onnx.save(_two_products(), tmp_path / "model.onnx")
     with pytest.raises(RecordError, match=said):
-        amos.compile(load_whole(tmp_path / "model.onnx"), records=records)
+        compile_whole(load_whole(tmp_path / "model.onnx"), records=records)
     arguments = ["compile", tmp_path / "model.onnx", "--records", records, "--output", out]
     assert main([*map(str, arguments)]) == 2
     if said != "it is empty":  # which is where a new file begins
@@ -244,12 +244,12 @@ def test_nothing_to_tune_is_told(tmp_path: Path) -> None:
     with pytest.raises(ExploreError, match="has no task to tune"):
         amos.tune(network, trials=3, records=tmp_path / "records.db")
     values = np.linspace(-1, 1, 64, dtype=np.float32).reshape(4, 16)
-    compiled = amos.compile(network, progress=False)
+    compiled = compile_whole(network, progress=False)
     np.testing.assert_array_equal(compiled(values), np.maximum(values, 0))
 
 
 def test_a_network_is_called_by_several_threads() -> None:
-    compiled = amos.compile(load_whole(_two_products()), verify=False, progress=False)
+    compiled = compile_whole(load_whole(_two_products()), verify=False, progress=False)
     rng = np.random.default_rng(0)
     inputs = [rng.standard_normal((4, 16)).astype(np.float32) for _ in range(4)]
     expected = [compiled(values) for values in inputs]

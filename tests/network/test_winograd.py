@@ -21,7 +21,7 @@ from amos.network.kernels import TaskKernel, build_kernel
 from amos.network.model import check_outputs
 from amos.network.winograd import by_tiles, predicted, searched, winograd_of
 from amos.operators.winograd import INTO_TILES, Winograd
-from tests.network.models import Builder, load_whole
+from tests.network.models import Builder, compile_whole, load_whole
 from tests.network.test_export import needs_compiler
 
 _CHOOSER = Chooser("host")
@@ -86,7 +86,7 @@ def test_small_results_of_large_sums_are_right(
     b = Builder()
     x = b.node("Mul", b.input("x", (1, 16, 16, 16)), b.constant(4.0))
     network = load_whole(b.model(b.node(function, b.convolution(x, (16, 16, 3, 3)))))
-    compiled = amos.compile(network, progress=False)
+    compiled = compile_whole(network, progress=False)
     (kernel,) = compiled.kernels.values()
     assert kernel.choice.winograd is not None and isinstance(kernel.operator, Operator)
     assert kernel.operator.epilogue is not None
@@ -137,7 +137,7 @@ def test_integers_are_exact(kind: str, zero: int, monkeypatch: pytest.MonkeyPatc
     # Signed bytes whose zero point is another than 0 are stored from 0.
     stored = kind if zero == 0 else "uint8"
     assert {form.dtype for form in map(winograd_of, network.tasks) if form} == {stored}
-    compiled = amos.compile(network, progress=False)
+    compiled = compile_whole(network, progress=False)
     assert len(compiled.kernels) == 2
     differences = {check.reference: check.difference for check in compiled.checks}
     assert differences["NumPy"] == differences["the engine alone"] == 0
@@ -169,7 +169,7 @@ def test_sums_may_wrap_around(monkeypatch: pytest.MonkeyPatch) -> None:
         "DequantizeLinear", b.constant(weight, "int8"), b.constant(1e-3), b.constant(0, "int8")
     )
     network = load_whole(b.model(b.node("Conv", x, kernel)))
-    compiled = amos.compile(network, progress=False)
+    compiled = compile_whole(network, progress=False)
     (used,) = compiled.kernels.values()
     assert used.choice.winograd is not None
     values = np.broadcast_to(image.astype(np.float32), (1, channels, 6, 6))
@@ -187,7 +187,7 @@ def test_what_cannot_be_built_by_tiles_is_built_as_it_is(monkeypatch: pytest.Mon
         return build_kernel(choice, operator, symbol)
 
     monkeypatch.setattr("amos.network.compilation.build_kernel", refusing)
-    compiled = amos.compile(_floats((1, 16, 8, 8), 16, [1] * 4), progress=False)
+    compiled = compile_whole(_floats((1, 16, 8, 8), 16, [1] * 4), progress=False)
     (kernel,) = compiled.kernels.values()
     assert kernel.choice.winograd is None and not compiled.left
 
@@ -197,7 +197,7 @@ def test_it_is_exported(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None
     import subprocess
 
     monkeypatch.setattr(winograd, "WORTH", np.inf)
-    compiled = amos.compile(_floats((1, 16, 8, 8), 16, [1] * 4), progress=False)
+    compiled = compile_whole(_floats((1, 16, 8, 8), 16, [1] * 4), progress=False)
     compiled.export(tmp_path)
     subprocess.run(["make", "-s", "-C", tmp_path, "test"], check=True, capture_output=True)
 
@@ -254,7 +254,7 @@ def test_products_are_tuned_and_compiled_from_records(
     assert row.kind == "winograd" and row.count == 2 and row.seconds is not None
     # What was measured is taken, whatever is predicted of the other way.
     monkeypatch.setattr(winograd, "WORTH", 0.0)
-    compiled = amos.compile(network, records=records, progress=False)
+    compiled = compile_whole(network, records=records, progress=False)
     for kernel in compiled.kernels.values():
         assert kernel.choice.winograd is not None
         assert kernel.choice.seconds is not None
@@ -270,7 +270,7 @@ def test_both_ways_are_timed_with_measure(monkeypatch: pytest.MonkeyPatch) -> No
         return build_kernel(choice, *rest)
 
     monkeypatch.setattr("amos.network.compilation.build_kernel", recorded)
-    amos.compile(network, measure=True, progress=False)
+    compile_whole(network, measure=True, progress=False)
     assert seen.count(True) == 1 and seen.count(False) >= 1
 
 
@@ -289,7 +289,7 @@ def test_the_check_allows_spoiled_tiles_and_no_others(monkeypatch: pytest.Monkey
     b = Builder()
     x = b.input("x", (1, 16, 16, 16))
     network = load_whole(b.model(b.node("Relu", b.convolution(x, (16, 16, 3, 3)))))
-    compiled = amos.compile(network, progress=False)
+    compiled = compile_whole(network, progress=False)
     assert compiled.spreads and "spoil" in str(compiled.report())
     image = np.random.default_rng(0).standard_normal((1, 16, 16, 16)).astype(np.float32)
     image[0, 3, 9, 9] = np.nan

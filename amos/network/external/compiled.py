@@ -5,13 +5,11 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
-import time
 import weakref
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from statistics import median
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -19,30 +17,30 @@ import numpy as np
 from amos._display import Shown, several
 from amos.codegen.scheduled import last_line
 from amos.errors import NetworkError, checked_path
-from amos.machine.cpu import cpu
-from amos.measure.reference import compared
-from amos.network.external.library import Library, write_library
+from amos.network.external.library import Library, MissingCompiler, write_library
 from amos.network.external.partition import PartitionedNetwork
-from amos.network.external.regions import Region, contracted
+from amos.network.external.race import (
+    MODEL,
+    REFERENCE,
+    Timing,
+    array_of,
+    check_result,
+    open_session,
+    race,
+    save_model,
+)
+from amos.network.external.regions import contracted
 from amos.network.model import (
     Check,
     CompiledNetwork,
     bound,
-    random_arrays,
     random_values,
     values_of,
 )
-from amos.network.tolerances import allowed, rounds
+from amos.network.tolerances import rounds
 
 if TYPE_CHECKING:
     from amos.network.report import Report
-
-#: Name of the model in a folder.
-MODEL = "model.onnx"
-#: Calls of each contender, in turns, and the share of onnxruntime's time that has to be saved.
-_ROUNDS, _MARGIN = 9, 0.02
-#: A model of more bytes has its weights in a file of its own.
-_LARGEST = 1 << 30
 
 
 class _Folder:
@@ -51,33 +49,6 @@ class _Folder:
     def __init__(self) -> None:
         self.path = Path(tempfile.mkdtemp(prefix="amos-"))
         weakref.finalize(self, shutil.rmtree, self.path, ignore_errors=True)
-
-
-@dataclass(frozen=True)
-class Timing:
-    """A region beside onnxruntime's own operators, in seconds.
-
-    Attributes:
-        name: of its operator.
-        own: AMOS's.
-        engine: onnxruntime's.
-    """
-
-    name: str
-    own: float
-    engine: float
-
-    @property
-    def wins(self) -> bool:
-        """Whether AMOS runs the region."""
-        return self.own <= self.engine * (1 - _MARGIN)
-
-    def __str__(self) -> str:
-        where = "AMOS" if self.wins else "onnxruntime"
-        return (
-            f"{self.name}: {self.own * 1e3:.4g} ms, by onnxruntime's operators "
-            f"{self.engine * 1e3:.4g} ms: stays with {where}"
-        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -93,6 +64,7 @@ class CompiledPartition(Shown):
         library: of the operators; ``None`` where onnxruntime runs all of the model.
         timings: of each region.
         checks: what was compared with a reference.
+        failures: why parts that AMOS had taken went to onnxruntime.
         folder: holds model and library while this exists.
     """
 
@@ -101,6 +73,7 @@ class CompiledPartition(Shown):
     library: Library | None
     timings: tuple[Timing, ...]
     checks: tuple[Check, ...]
+    failures: tuple[str, ...]
     folder: _Folder = field(repr=False)
 
     @cached_property
@@ -121,7 +94,9 @@ class CompiledPartition(Shown):
     def outputs_of(self, arrays: Sequence[Any]) -> tuple[np.ndarray, ...]:
         """Every output, of inputs in order; errors as of a call."""
         ports = self.network.inputs
-        values = {port.name: _array(port, value) for port, value in zip(ports, arrays, strict=True)}
+        values = {
+            port.name: array_of(port, value) for port, value in zip(ports, arrays, strict=True)
+        }
         try:
             return tuple(self.session.run(None, values))
         except Exception as error:  # onnxruntime raises types of its own
@@ -138,22 +113,34 @@ class CompiledPartition(Shown):
             NetworkError, BuildError: as of a call.
             NetworkError: results differ by more than is allowed.
         """
+        worst = self.worst_check(*arrays, **named)
+        if worst is None:
+            return ()
+        if self.counts(worst):
+            raise NetworkError(
+                f"{worst.name}: differs from {worst.reference} by {worst.difference:g}, "
+                f"{worst.allowed:g} is allowed"
+            )
+        return (worst,)
+
+    def worst_check(self, /, *arrays: Any, **named: Any) -> Check | None:
+        """Compare as :meth:`check` does; return the worst result, right or wrong."""
         network, stated = self.network, arrays or named
         values = bound(network.inputs, arrays, named) if stated else self._random()
         expected = network.reference.evaluate([*map(values_of, network.inputs, values)])
         if expected is None:
-            return ()
-        worst = Check(network.name, network.reference.name, 0.0, 0.0)
+            return None
+        rounded = any(rounds(each) for each in network.networks.values())
+        worst = Check(network.name, REFERENCE, 0.0, 0.0)
         for result, right in zip(self.outputs_of(values), expected, strict=True):
-            check = _check(network, np.asarray(result), right)
+            check = check_result(network.name, rounded, np.asarray(result), right)
             worst = check if check.excess >= worst.excess else worst
+        return worst
+
+    def counts(self, check: Check) -> bool:
+        """Whether a difference is a fault: not where levels of 8 bits are rounded apart."""
         quantized = any(model.network.quantized for model in self.models.values())
-        if not worst.passed and not quantized:
-            raise NetworkError(
-                f"{network.name}: differs from {worst.reference} by {worst.difference:g}, "
-                f"{worst.allowed:g} is allowed"
-            )
-        return (worst,)
+        return not check.passed and not quantized
 
     def _random(self) -> list[np.ndarray]:
         """Draw inputs; where integers may be divided by them, none is 0."""
@@ -191,6 +178,7 @@ class CompiledPartition(Shown):
                 for each in self.timings
             ],
             "models": {name: model.to_dict() for name, model in self.models.items()},
+            "failures": list(self.failures),
             "engine": [
                 {"operation": name, "reason": why, "count": count}
                 for (name, why), count in self.network.left.items()
@@ -208,129 +196,95 @@ class CompiledPartition(Shown):
             f"{self.network.name}: {several(len(self.models), 'operator')} of "
             f"{several(kernels, 'kernel')} in onnxruntime"
         ]
+        lines += [f"  not used: {why}" for why in self.failures]
         return "\n".join([*lines, *(f"  {each}" for each in (*self.timings, *self.checks))])
 
     __repr__ = __str__
 
 
 def compiled_partition(
-    network: PartitionedNetwork, models: Mapping[str, CompiledNetwork], verify: bool
+    network: PartitionedNetwork,
+    models: Mapping[str, CompiledNetwork],
+    verify: bool,
+    failures: Sequence[str] = (),
 ) -> CompiledPartition:
-    """Link regions into a library, and give onnxruntime those that it runs slower itself.
+    """Link regions into a library.
+
+    onnxruntime gets the regions that it runs faster itself, that cannot be compiled, and whose
+    results are wrong; and all of the model where the whole is wrong with them.
 
     Args:
         network: the model.
         models: its regions with their kernels, by the name of their operator.
-        verify: compare the whole with onnxruntime.
+        verify: compare each region and the whole with onnxruntime.
+        failures: what went wrong before, for the report.
 
     Raises:
-        NetworkError: there is no C compiler, onnxruntime does not take the model, or a result
-            is wrong.
+        NetworkError: there is no C compiler, or onnxruntime does not take the model.
     """
     folder = _Folder()
-    path, timings, library = folder.path, tuple[Timing, ...](), None
-    if models:
-        library = write_library([*models.values()], path)
-        timings = tuple(_raced(name, network.regions[name], library, path) for name in models)
-        models = {each.name: models[each.name] for each in timings if each.wins}
+    library, models, unbuilt = _built_library(models, folder.path)
+    timings = tuple[Timing, ...]()
+    if library is not None:
+        regions = [(name, network.regions[name]) for name in models]
+        timings = tuple(race(*each, library, folder.path, verify) for each in regions)
+    wrong = [f"{each.name}: {each.fault}" for each in timings if each.fault]
+    said = (*failures, *unbuilt, *wrong)
+    winners = {each.name: models[each.name] for each in timings if each.wins}
+    checks = tuple(check for each in winners.values() for check in each.checks)
+    compiled = _contracted(network, winners, library, folder)
+    compiled = replace(compiled, timings=timings, checks=checks, failures=said)
+    whole = compiled.worst_check() if verify else None
+    if whole is not None and compiled.counts(whole):
+        compiled = _contracted(network, {}, library, folder)
+        said = (*said, f"with {several(len(winners), 'region')} of AMOS it {whole}")
+        compiled = replace(compiled, timings=timings, failures=said)
+    elif whole is not None:
+        compiled = replace(compiled, checks=(*checks, whole))
+    return compiled
+
+
+def _built_library(
+    models: Mapping[str, CompiledNetwork], folder: Path
+) -> tuple[Library | None, Mapping[str, CompiledNetwork], list[str]]:
+    """A library of the models that can be compiled, these, and why others cannot."""
+    failures: list[str] = []
+    while models:
+        try:
+            return write_library([*models.values()], folder), models, failures
+        except MissingCompiler:
+            raise
+        except NetworkError as error:
+            sound = models if len(models) > 1 else {}
+            for name in [*sound]:
+                try:
+                    write_library([models[name]], folder)
+                except NetworkError as alone:
+                    failures.append(f"{name}: {str(alone).splitlines()[0]}")
+                    sound = {key: value for key, value in sound.items() if key != name}
+            if len(sound) == len(models):
+                raise
+            if len(models) == 1:
+                failures.append(f"{next(iter(models))}: {str(error).splitlines()[0]}")
+            models = sound
+    return None, {}, failures
+
+
+def _contracted(
+    network: PartitionedNetwork,
+    models: Mapping[str, CompiledNetwork],
+    library: Library | None,
+    folder: _Folder,
+) -> CompiledPartition:
+    """Write the model with an operator for each region that AMOS runs."""
     if not models and library is not None:
         library.path.unlink()
         library.constants.unlink()
         library = None
     regions = {name: network.regions[name] for name in models}
     domain = library.domain if library is not None else ""
-    model = contracted(network.graph, regions, domain)
-    save_model(model, path)
-    compiled = CompiledPartition(network, models, library, timings, (), folder)
-    checks = [check for each in models.values() for check in each.checks]
-    checks += compiled.check() if verify else ()
-    return CompiledPartition(network, models, library, timings, tuple(checks), folder)
-
-
-def save_model(model: Any, folder: Path) -> None:
-    """Write a model, with its weights in a file of their own where it is large."""
-    import onnx
-
-    large = model.ByteSize() > _LARGEST
-    onnx.save(model, folder / MODEL, save_as_external_data=large, location="weights.data")
-
-
-def open_session(path: Path, library: Library | None) -> Any:
-    """Open a session of onnxruntime on a model.
-
-    Its threads stop spinning when a call ends: other frameworks of the process then have the
-    cores for themselves.
-
-    Raises:
-        NetworkError: onnxruntime is missing or does not take the model.
-    """
-    try:
-        import onnxruntime
-    except ImportError:
-        raise NetworkError(
-            "running this model needs onnxruntime: pip install 'amos-mapper[onnx]'"
-        ) from None
-    options = onnxruntime.SessionOptions()
-    options.log_severity_level = 4
-    options.intra_op_num_threads = cpu().cores
-    options.add_session_config_entry("session.force_spinning_stop", "1")
-    try:
-        if library is not None:
-            options.register_custom_ops_library(str(library.path))
-        return onnxruntime.InferenceSession(
-            os.fspath(path), options, providers=["CPUExecutionProvider"]
-        )
-    except Exception as error:  # onnxruntime raises types of its own
-        raise NetworkError(f"onnxruntime refuses the model: {last_line(error)}") from error
-
-
-def _raced(name: str, region: Region, library: Library, folder: Path) -> Timing:
-    """A region timed in turns with the operators that it replaces."""
-    from onnx import helper
-
-    network = region.network
-    arrays = dict(zip(region.inputs, random_arrays(network), strict=True))
-    arrays = {port.name: _array(port, arrays[port.name]) for port in network.inputs}
-    graph = region.model.graph
-    node = helper.make_node(name, region.inputs, region.outputs, domain=library.domain)
-    own = helper.make_model(
-        helper.make_graph([node], "region", graph.input, graph.output),
-        opset_imports=[*region.model.opset_import, helper.make_opsetid(library.domain, 1)],
-        ir_version=region.model.ir_version,
-    )
-    sessions = []
-    for model, used in ((own, library), (region.model, None)):
-        with tempfile.TemporaryDirectory(dir=folder) as place:
-            save_model(model, Path(place))
-            sessions.append(open_session(Path(place, MODEL), used))
-    times: list[list[float]] = [[], []]
-    for _ in range(_ROUNDS):
-        for session, row in zip(sessions, times, strict=True):
-            session.run(None, arrays)  # the caches are another session's
-            start = time.perf_counter()
-            session.run(None, arrays)
-            row.append(time.perf_counter() - start)
-    return Timing(name, *map(median, times))
-
-
-def _array(port: Any, value: Any) -> np.ndarray:
-    """An input as onnxruntime takes it."""
-    array = values_of(port, value)
-    return array.astype(bool) if port.dtype == "bool" else array
-
-
-def _check(network: PartitionedNetwork, result: np.ndarray, expected: np.ndarray) -> Check:
-    """A result held against another one."""
-    name, kind = network.reference.name, str(expected.dtype)
-    if result.shape != expected.shape:
-        return Check(network.name, name, np.inf, 0.0)
-    if expected.dtype.kind not in "fiub":
-        wrong = float(not np.array_equal(result, expected))
-        return Check(network.name, name, wrong, 0.0)
-    difference, strange = compared(result, expected)
-    rounded = any(rounds(each) for each in network.networks.values())
-    limit = allowed(kind, expected, rounded)
-    return Check(network.name, name, np.inf if strange else difference, limit)
+    save_model(contracted(network.graph, regions, domain), folder.path)
+    return CompiledPartition(network, models, library, (), (), (), folder)
 
 
 def export_folder(source: Path, folder: str | Path) -> tuple[Path, ...]:

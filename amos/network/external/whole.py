@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from amos.network.external.compiled import MODEL
 from amos.network.external.library import write_library
+from amos.network.external.race import MODEL
 from amos.network.external.source import ELEMENT_TYPES
 from amos.network.model import CompiledNetwork
 from amos.network.network import Network, Port

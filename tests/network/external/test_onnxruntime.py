@@ -18,8 +18,9 @@ from onnx import TensorProto, helper
 import amos
 from amos.codegen.c.compiler import c_compiler
 from amos.errors import NetworkError
-from amos.network.external.compiled import CompiledPartition, Timing
+from amos.network.external.compiled import CompiledPartition
 from amos.network.external.partition import PartitionedNetwork
+from amos.network.external.race import Timing
 from amos.network.network import Network
 from tests.network.models import Builder
 
@@ -63,7 +64,7 @@ def _model(channels: int = 8, seed: int = 0) -> Any:
     return b.model(b.node("Gemm", x, b.random(10, 8), b.random(10), transB=1))
 
 
-def _partly() -> Any:
+def partly() -> Any:
     """Products before and behind what depends on values."""
     b = Builder()
     x = b.node("MatMul", b.input("x", (4, 16)), b.random(16, 8))
@@ -173,7 +174,7 @@ def test_what_amos_does_not_take_stays_with_onnxruntime(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Timing, "wins", True)
-    model = _partly()
+    model = partly()
     onnx.save(model, tmp_path / "partly.onnx")
     network = amos.load_network(tmp_path / "partly.onnx")
     assert isinstance(network, PartitionedNetwork)
@@ -196,9 +197,9 @@ def test_what_amos_does_not_take_stays_with_onnxruntime(
 
 def test_a_region_that_is_slower_stays_with_onnxruntime(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Timing, "wins", False)
-    compiled = amos.compile(amos.load_network(_partly()), progress=False)
+    compiled = amos.compile(amos.load_network(partly()), progress=False)
     assert isinstance(compiled, CompiledPartition)
     assert not compiled.models and compiled.library is None
     assert sorted(os.listdir(compiled.folder.path)) == ["model.onnx"]
     x = np.ones((4, 16), "float32")
-    np.testing.assert_allclose(compiled(x), _expected(_partly(), {"x": x}), rtol=1e-3)
+    np.testing.assert_allclose(compiled(x), _expected(partly(), {"x": x}), rtol=1e-3)

@@ -1,0 +1,131 @@
+"""What AMOS took and then cannot compile, or computes wrongly, goes to onnxruntime."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+from onnx.reference import ReferenceEvaluator
+
+import amos
+from amos.codegen.c.compiler import c_compiler
+from amos.errors import NetworkError
+from amos.network.external.compiled import CompiledPartition
+from amos.network.external.library import write_library
+from amos.network.external.partition import PartitionedNetwork
+from amos.network.external.race import Timing
+from amos.network.network import Network, load_one
+from tests.network.external.test_onnxruntime import partly
+from tests.network.models import Builder
+
+needs_compiler = pytest.mark.skipif(c_compiler() is None, reason="needs a C compiler")
+
+
+def _values(*shape: int) -> np.ndarray:
+    return np.random.default_rng(0).standard_normal(shape).astype(np.float32)
+
+
+@needs_compiler
+def test_a_model_that_the_engine_cannot_compile_is_divided(monkeypatch: pytest.MonkeyPatch) -> None:
+    def executable(module: Any, *, name: str) -> Any:
+        raise NetworkError(f"{name}: TVM cannot compile it: it is full")
+
+    monkeypatch.setattr("amos.network.engine.executable", executable)
+    b = Builder()
+    model = b.model(b.node("MatMul", b.input("x", (4, 16)), b.random(16, 8)))
+    network = amos.load_network(model)
+    assert isinstance(network, Network)
+    compiled = amos.compile(network, progress=False)
+    assert isinstance(compiled, CompiledPartition)
+    assert compiled.failures == ("small: TVM cannot compile it: it is full",)
+    assert f"not used: {compiled.failures[0]}" in str(compiled)
+    assert compiled.to_dict()["failures"] == list(compiled.failures)
+    (expected,) = ReferenceEvaluator(model).run(None, {"x": _values(4, 16)})
+    np.testing.assert_allclose(compiled(_values(4, 16)), expected, rtol=1e-4, atol=1e-5)
+
+
+@needs_compiler
+def test_slices_backwards_and_sums_of_nothing() -> None:
+    b = Builder()
+    x = b.input("x", (2, 8))
+    backwards = b.node("Slice", x, *(b.constant([each], "int64") for each in (0, 5, 1, -1)))
+    zeros = b.node("MatMul", backwards, b.constant(np.zeros((0, 4))))
+    product = b.node("MatMul", b.node("Concat", backwards, x, axis=1), b.random(8, 4))
+    one = b.node("ReduceProd", backwards, axes=[1], keepdims=1)
+    model = b.model(b.node("Add", b.node("Mul", product, one), zeros))
+    (expected,) = ReferenceEvaluator(model).run(None, {"x": _values(2, 8)})
+    result = amos.compile(amos.load_network(model), progress=False)(_values(2, 8))
+    np.testing.assert_allclose(result, expected, rtol=1e-4, atol=1e-5)
+
+
+def _misread(monkeypatch: pytest.MonkeyPatch, scale: float) -> None:
+    """Have AMOS read every weight of regions wrongly."""
+
+    def load(model: Any, *arguments: Any) -> Network:
+        wrong = type(model)()
+        wrong.CopyFrom(model)
+        for weight in wrong.graph.initializer:
+            values = numpy_helper.to_array(weight)
+            if values.dtype == np.float32:
+                weight.CopyFrom(numpy_helper.from_array(values * np.float32(scale), weight.name))
+        return usual(wrong, *arguments)
+
+    usual = load_one
+    monkeypatch.setattr("amos.network.external.partition.load_one", load)
+
+
+@needs_compiler
+def test_a_wrong_region_stays_with_onnxruntime(monkeypatch: pytest.MonkeyPatch) -> None:
+    _misread(monkeypatch, 3)
+    model = partly()
+    compiled = amos.compile(amos.load_network(model), progress=False)
+    assert isinstance(compiled, CompiledPartition)
+    assert not compiled.models and len(compiled.failures) == len(compiled.timings) == 2
+    assert all("differs from onnxruntime by" in each for each in compiled.failures)
+    assert "Region0: differs from onnxruntime" in str(compiled.timings[0])
+    x = _values(4, 16)
+    (expected,) = ReferenceEvaluator(model).run(None, {"x": x})
+    np.testing.assert_allclose(compiled(x), expected, rtol=1e-3)
+
+
+@needs_compiler
+def test_a_region_that_cannot_be_compiled_stays_with_onnxruntime(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def write(models: Any, folder: Any) -> Any:
+        if any(model.function == "Region0" for model in models):
+            raise NetworkError("region: TVM cannot compile it")
+        return usual(models, folder)
+
+    usual = write_library
+    monkeypatch.setattr("amos.network.external.compiled.write_library", write)
+    monkeypatch.setattr(Timing, "wins", True)
+    compiled = amos.compile(amos.load_network(partly()), progress=False)
+    assert isinstance(compiled, CompiledPartition)
+    assert [*compiled.models] == ["Region1"]
+    assert compiled.failures == ("Region0: region: TVM cannot compile it",)
+    assert compiled(_values(4, 16)).shape == (4, 8)
+
+
+@needs_compiler
+def test_weights_in_blocks_are_not_rounded_any_further() -> None:
+    """onnxruntime would round the other operand to 8 bits."""
+    rng = np.random.default_rng(0)
+    b = Builder()
+    levels = b.constant(rng.integers(-128, 128, (64, 24)), "int8")
+    scales = b.constant(rng.uniform(0.01, 0.1, (4, 24)))
+    weights = b.node("DequantizeLinear", levels, scales, axis=0, block_size=16)
+    y = b.node("MatMul", b.input("x", (1, 64)), weights)
+    graph = helper.make_graph(
+        b.nodes, "g", b.inputs, [helper.make_tensor_value_info(y, TensorProto.FLOAT, (1, 24))],
+        b.weights,
+    )  # fmt: skip
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
+    network = amos.load_network(model)
+    assert isinstance(network, PartitionedNetwork)
+    x = _values(1, 64)
+    (expected,) = ReferenceEvaluator(model).run(None, {"x": x})
+    result = amos.compile(network, progress=False)(x)
+    np.testing.assert_allclose(result, expected, rtol=1e-4, atol=1e-4)
