@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from copy import deepcopy
 from typing import Any
 
 import numpy as np
@@ -31,10 +32,11 @@ def exported(model: Any, inputs: Sequence[Any] | None) -> Any:
         raise NetworkError(
             f"module {name}: give example inputs, as in load_network(module, inputs=(x,))"
         )
+    model = _outside_inference_mode(model)
     modes = {each: each.training for each in model.modules()}
     try:
-        with torch.no_grad():
-            return torch.export.export(model.eval(), tuple(inputs))
+        with torch.inference_mode(False), torch.no_grad():
+            return torch.export.export(model.eval(), tuple(map(_usual_tensor, inputs)))
     except Exception as error:  # what torch refuses, it refuses with many types
         raise NetworkError(
             f"module {name}: PyTorch cannot export it: {_first_line(error)}"
@@ -42,6 +44,28 @@ def exported(model: Any, inputs: Sequence[Any] | None) -> Any:
     finally:
         for each, training in modes.items():
             each.training = training
+
+
+def _outside_inference_mode(model: Any) -> Any:
+    """The module; a copy if ``torch.inference_mode`` made it, which PyTorch does not export."""
+    import torch
+
+    if not any(each.is_inference() for each in (*model.parameters(), *model.buffers())):
+        return model
+    tensors: dict[int, Any] = {}
+    with torch.inference_mode(False):
+        for each in model.parameters():
+            tensors[id(each)] = torch.nn.Parameter(each.clone(), requires_grad=False)
+        for each in model.buffers():
+            tensors[id(each)] = each.clone()
+        return deepcopy(model, tensors)
+
+
+def _usual_tensor(value: Any) -> Any:
+    """A tensor that PyTorch may export."""
+    import torch
+
+    return value.clone() if isinstance(value, torch.Tensor) and value.is_inference() else value
 
 
 def _first_line(error: Exception) -> str:

@@ -6,9 +6,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from onnx.reference import ReferenceEvaluator
 
 import amos
-from tests.network.models import Builder
+from tests.network.models import Builder, compile_whole, load_whole
 
 _SHAPE = (1, 4, 9, 13)
 
@@ -77,3 +78,32 @@ def test_nan_passes_an_epilogue(kind: str) -> None:
     assert (got >= np.broadcast_to(channels, got.shape)).all()
     assert np.any(spoiled)
     assert not np.any(got[..., 10:])
+
+
+def test_a_chain_of_maxima_grows_no_faster_than_it_is_long() -> None:
+    """Each writes one of its arguments three times: the shorter one."""
+    b = Builder()
+    x = b.input("x", (1, 16))
+    y = b.node("Tanh", x)
+    for n in range(20):
+        padded = b.node(
+            "Pad", b.node("Mul", x, b.constant([float(n)])), b.constant([0, 1, 0, 0], "int64")
+        )
+        y = b.node(
+            "Max",
+            y,
+            b.node(
+                "Slice",
+                padded,
+                b.constant([0], "int64"),
+                b.constant([16], "int64"),
+                b.constant([1], "int64"),
+            ),
+        )
+    values = np.random.default_rng(0).standard_normal((1, 16)).astype(np.float32)
+    values[0, 3] = np.nan
+    model = b.model(b.node("MatMul", y, b.random(16, 4)), y)
+    compiled = compile_whole(load_whole(model), progress=False)
+    _, maxima = compiled(values)
+    (_, expected) = ReferenceEvaluator(model).run(None, {"x": values})
+    np.testing.assert_allclose(maxima, expected, rtol=1e-5)

@@ -140,3 +140,14 @@ def test_sizes_that_are_misread_are_refused(said: str, options: dict[str, Any]) 
         amos.load_network(_Resized(**options), inputs=(x,))
     whole = _Resized(scale_factor=2, mode=options.get("mode", "nearest"))
     assert amos.load_network(whole, inputs=(x,)).outputs[0].shape == (1, 2, 12, 12)
+
+
+def test_a_module_made_in_inference_mode_is_exported() -> None:
+    with torch.inference_mode():
+        module = nn.Sequential(nn.Linear(16, 8), nn.BatchNorm1d(8)).eval()
+        x = torch.ones(4, 16)
+        expected = module(x).numpy()
+    network = amos.load_network(module, [x])
+    result = amos.compile(network, progress=False)(x.numpy())
+    np.testing.assert_allclose(result, expected, rtol=1e-4, atol=1e-5)
+    assert module[0].weight.is_inference()

@@ -10,6 +10,7 @@ from typing import Any
 
 from amos.codegen.tir.arrays import is_number
 from amos.codegen.tir.program import Program
+from amos.codegen.tir.statements import inside
 from amos.ir import dtype
 from amos.ir.combining import function as function_of
 
@@ -23,7 +24,9 @@ def compare_with_nan(function: Any, program: Program) -> Any:
 
 
 def compared(symbol: str, one: Any, other: Any) -> Any:
-    """``max`` or ``min`` of two values; of the two arguments the first is cheaper to write twice.
+    """``max`` or ``min`` of two values, of which the first is written three times.
+
+    A chain of comparisons that repeated its longer argument would grow exponentially.
 
     Args:
         symbol: ``"max"`` or ``"min"``.
@@ -48,7 +51,7 @@ def with_nan(function: Any) -> Any:
     def change(symbol: str) -> Any:
         def changed(node: Any) -> Any:
             one, other = node.a, node.b
-            if _is_load(other) and not _is_load(one):
+            if _cost(other) < _cost(one):
                 one, other = other, one
             return compared(symbol, one, other)
 
@@ -64,5 +67,8 @@ def with_nan(function: Any) -> Any:
     return function.with_body(tvm_ffi.structural_map(function.body, kinds))
 
 
-def _is_load(value: Any) -> bool:
-    return type(value).__name__ == "TensorLoad"
+def _cost(value: Any) -> tuple[int, bool]:
+    """How many elements an expression reads as it is written out, and whether it does more."""
+    from tvm import ir
+
+    return len(inside(value, ir.TensorLoad)), not isinstance(value, ir.TensorLoad)
