@@ -103,11 +103,16 @@ class _Unseen:
             stacklevel=2,
         )
 
+    @classmethod
+    def watch(cls) -> None:
+        """Look at every compilation of PyTorch from now on."""
+        from torch._dynamo.callback import callback_handler
+
+        callback_handler.register_end_callback(cls.warn)
+
 
 if "torch" in sys.modules:  # as where torch.compile loads this file
-    from torch._dynamo.callback import callback_handler
-
-    callback_handler.register_end_callback(_Unseen.warn)
+    _Unseen.watch()
 
 
 @dataclass(frozen=True, eq=False)

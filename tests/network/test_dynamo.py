@@ -211,6 +211,7 @@ def test_recurrent_layers_are_said_to_run_eagerly(
     torch: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(dynamo._Unseen, "warned", False)
+    dynamo._Unseen.watch()  # this file is imported before PyTorch is
     layer = torch.nn.GRU(4, 4)
     compiled = torch.compile(layer, backend=amos_backend)
     with torch.no_grad(), pytest.warns(UserWarning, match="recurrent layers run eagerly"):
