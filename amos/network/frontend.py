@@ -218,15 +218,16 @@ def _onnx_file(path: str) -> Any:
     return model
 
 
-def plain_session(source: Any) -> Any:
-    """Open a session of onnxruntime that runs an ONNX model node by node.
+def plain_session(source: Any, *, optimized: bool = False) -> Any:
+    """Open a session of onnxruntime that runs an ONNX model node by node, or optimized.
 
     onnxruntime raises errors of its own types where it does not take the model.
     """
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
-    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    if not optimized:
+        options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     options.log_severity_level = 4
     file = isinstance(source, str | os.PathLike)
     return onnxruntime.InferenceSession(

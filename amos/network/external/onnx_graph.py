@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from importlib.util import find_spec
@@ -14,7 +15,7 @@ from amos.network.network import Port
 from amos.network.silence import silent
 
 
-def prepare(model: Any, shapes: Mapping[str, Sequence[int]], name: str) -> Any:
+def prepare_graph(model: Any, shapes: Mapping[str, Sequence[int]], name: str) -> OnnxGraph:
     """State the shapes of a model's inputs, fold what is constant then, and infer all shapes.
 
     Args:
@@ -23,7 +24,7 @@ def prepare(model: Any, shapes: Mapping[str, Sequence[int]], name: str) -> Any:
         name: of the model.
 
     Returns:
-        a model that computes the same for inputs of these shapes.
+        the graph of a model that computes the same for inputs of these shapes.
 
     Raises:
         NetworkError: onnxscript is not installed.
@@ -39,17 +40,23 @@ def prepare(model: Any, shapes: Mapping[str, Sequence[int]], name: str) -> Any:
     for port in stated.graph.input:
         if port.name in shapes:
             _state_shape(port, shapes[port.name])
-    # Both may make a model of which onnxruntime infers shapes that contradict each other.
+    # Each may make a model of which onnxruntime infers shapes that contradict each other: in
+    # branches that are never taken, and only while it optimizes. Then shapes are not stated there.
     for change in (_folded, _with_shapes):
         try:
             with silent():
                 prepared = change(stated)
-                plain_session(prepared)
+                plain_session(prepared, optimized=True)
         except Exception:  # each of these packages raises errors of its own
             continue
         _move_constants(prepared.graph)
-        return prepared
-    return model
+        return OnnxGraph(prepared, prepared)
+    same = onnx.ModelProto()
+    same.CopyFrom(model)
+    _move_constants(same.graph)
+    with suppress(Exception):
+        stated = _with_shapes(stated)
+    return OnnxGraph(same, stated)
 
 
 def _state_shape(port: Any, shape: Sequence[int]) -> None:
@@ -92,10 +99,12 @@ class OnnxGraph:
     """A prepared model with what is known of its values.
 
     Attributes:
-        model: as :func:`prepare` returns it.
+        model: computes what is asked for.
+        typed: the same model with the shapes of its values.
     """
 
     model: Any
+    typed: Any
 
     @cached_property
     def nodes(self) -> tuple[Any, ...]:
@@ -112,7 +121,7 @@ class OnnxGraph:
         """Values of static shape, by name."""
         import onnx
 
-        graph = self.model.graph
+        graph = self.typed.graph
         ports = {}
         for value in (*graph.input, *graph.value_info, *graph.output):
             kind = value.type.tensor_type

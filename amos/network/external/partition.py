@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from amos._display import Shown, several
 from amos.machine import Machine
-from amos.network.external.onnx_graph import OnnxGraph, prepare
+from amos.network.external.onnx_graph import OnnxGraph, prepare_graph
 from amos.network.external.regions import Region, Regions
 from amos.network.frontend import Reference
 from amos.network.groups import Task, merged
@@ -90,7 +90,7 @@ def load_partition(
     Raises:
         NetworkError: onnxscript is not installed.
     """
-    graph = OnnxGraph(prepare(model, shapes, name))
+    graph = prepare_graph(model, shapes, name)
     finder = Regions(graph, lambda part: load_one(part, None, None, name, lambda module: module))
     useful = [region for region in finder.find() if region.network.tasks]
     regions = {f"Region{number}": region for number, region in enumerate(useful)}

@@ -129,3 +129,44 @@ def test_weights_in_blocks_are_not_rounded_any_further() -> None:
     (expected,) = ReferenceEvaluator(model).run(None, {"x": x})
     result = amos.compile(network, progress=False)(x)
     np.testing.assert_allclose(result, expected, rtol=1e-4, atol=1e-4)
+
+
+@needs_compiler
+def test_shapes_that_contradict_a_branch_nobody_takes_are_not_stated() -> None:
+    """One branch is for signals, the other for rows of them; the model takes both."""
+    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, None)
+    weights = [
+        numpy_helper.from_array(np.ones((1, 16, 4), np.float32), "w"),
+        numpy_helper.from_array(np.ones((1, 16, 4), np.float32), "r"),
+        numpy_helper.from_array(np.ones((4, 4), np.float32), "m"),
+        numpy_helper.from_array(np.array([0, 2], np.int64), "axes"),
+        numpy_helper.from_array(np.array(3, np.int64), "three"),
+    ]
+    branches = {}
+    for name, first in (("then", "Identity"), ("else", "Squeeze")):
+        inputs = ["x", "axes"] if first == "Squeeze" else ["x"]
+        nodes = [
+            helper.make_node(first, inputs, [f"{name}_x"]),
+            helper.make_node("LSTM", [f"{name}_x", "w", "r"], [f"{name}_y"], hidden_size=4),
+        ]
+        out = helper.make_tensor_value_info(f"{name}_y", TensorProto.FLOAT, None)
+        branches[f"{name}_branch"] = helper.make_graph(nodes, name, [], [out])
+    nodes = [
+        helper.make_node("Size", ["x"], ["size"]),
+        helper.make_node("Greater", ["size", "three"], ["many"]),
+        helper.make_node("MatMul", ["x", "m"], ["product"]),
+        helper.make_node("If", ["many"], ["y"], **branches),
+    ]
+    results = [helper.make_tensor_value_info(n, TensorProto.FLOAT, None) for n in ("y", "product")]
+    graph = helper.make_graph(nodes, "g", [x], results, weights)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    network = amos.load_network(model, shapes={"x": (5, 1, 4)})
+    assert isinstance(network, PartitionedNetwork)
+    assert network.inputs[0].shape == (5, 1, 4)
+    values = _values(5, 1, 4)
+    for result, right in zip(
+        amos.compile(network, progress=False)(values),
+        ReferenceEvaluator(model).run(None, {"x": values}),
+        strict=True,
+    ):
+        np.testing.assert_allclose(result, right, rtol=1e-4, atol=1e-5)

@@ -14,6 +14,10 @@ from amos.network.external.onnx_graph import OnnxGraph
 from amos.network.external.regions import boundary, contracted, convex_sets
 
 
+def _graph(model: Any) -> OnnxGraph:
+    return OnnxGraph(model, model)
+
+
 @st.composite
 def _graphs(draw: st.DrawFn) -> tuple[OnnxGraph, list[int]]:
     """A graph of sums of one or two values before, and which of its nodes are accepted."""
@@ -26,7 +30,7 @@ def _graphs(draw: st.DrawFn) -> tuple[OnnxGraph, list[int]]:
     ports = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [2]) for name in names]
     graph = helper.make_graph(nodes, "g", ports[:1], ports[-1:], value_info=ports[1:-1])
     accepted = [n for n in range(count) if draw(st.booleans())]
-    return OnnxGraph(helper.make_model(graph)), accepted
+    return _graph(helper.make_model(graph)), accepted
 
 
 def _reachable(graph: OnnxGraph) -> list[set[int]]:
@@ -79,7 +83,7 @@ def test_constants_belong_to_each_region_that_reads_them() -> None:
     ]
     ports = [helper.make_tensor_value_info(n, TensorProto.FLOAT, [2]) for n in "xcaby"]
     graph = helper.make_graph(nodes, "g", ports[:1], ports[-1:], [weight], value_info=ports[1:-1])
-    described = OnnxGraph(helper.make_model(graph))
+    described = _graph(helper.make_model(graph))
     assert described.constant == {0}
     assert convex_sets(described, [1, 3]) == [[1], [3]]
     assert boundary(described, [1]) == ([0, 1], ["x"], ["a"])
@@ -95,9 +99,7 @@ def test_branches_read_values_too() -> None:
     ]
     ports = [helper.make_tensor_value_info(n, TensorProto.FLOAT, [2]) for n in "xy"]
     flag = helper.make_tensor_value_info("p", TensorProto.BOOL, [])
-    graph = OnnxGraph(
-        helper.make_model(helper.make_graph(nodes, "g", [ports[0], flag], [ports[1]]))
-    )
+    graph = _graph(helper.make_model(helper.make_graph(nodes, "g", [ports[0], flag], [ports[1]])))
     assert graph.reads[1] == ("p", "a")
     assert boundary(graph, [0]) == ([0], ["x"], ["a"])
 
@@ -106,6 +108,6 @@ def test_a_model_of_other_operators_is_what_it_was(tmp_path: Any) -> None:
     node = helper.make_node("Abs", ["x"], ["y"])
     ports = [helper.make_tensor_value_info(n, TensorProto.FLOAT, [2]) for n in "xy"]
     model = helper.make_model(helper.make_graph([node], "g", ports[:1], ports[1:]))
-    same = contracted(OnnxGraph(model), {}, "")
+    same = contracted(_graph(model), {}, "")
     assert list(same.graph.node) == [node]
     onnx.checker.check_model(same)
