@@ -302,17 +302,17 @@ def _built(
     why = ""
     try:
         for choice in _choices(task, chooser, ranked, count):
-            if kernels and count == 1:
-                break
             try:
                 kernel = build_kernel(choice, task.operator, symbol)
             except (BuildError, ScheduleError) as error:
                 why = why or str(error).splitlines()[0]
                 continue
-            if checks.passes(kernel):
-                kernels.append(kernel)
-            else:
+            if not checks.passes(kernel):
                 why = why or checks.failures[-1]
+                continue
+            kernels.append(kernel)
+            if count == 1:
+                break  # before more are searched for
     except MappingError as error:
         why = str(error).splitlines()[0]
     return kernels, "" if kernels else why
