@@ -63,12 +63,13 @@ class Exploration(Shown):
 
     @property
     def best(self) -> Trial:
-        """The fastest trial that was right.
+        """The fastest trial that was right: by medians, or by least times if others used the cores.
 
         Raises:
             ExploreError: every trial failed.
         """
-        best = min(self.trials, key=lambda trial: trial.seconds, default=None)
+        seconds = _least if self._crowded else _median
+        best = min(self.trials, key=seconds, default=None)
         if best is None or math.isinf(best.seconds):
             raise ExploreError(none_ran(self.trials))
         return best
@@ -152,17 +153,24 @@ class Exploration(Shown):
         model predicts.
         """
         best = self.best.measurement
-        if best is None or not best.times or self.machine.name != "host":
+        if best is None or not (why := self._crowded):
             return ""
-        least, cores = f"least time {best.least_seconds * 1e3:.4f} ms", self.machine.cores
-        if self.load > cores:
-            return f"others used the cores when the run began (load {self.load:.1f}); {least}"
-        right = (trial for trial in self.trials if math.isfinite(trial.seconds))
+        return f"{why}; least time {best.least_seconds * 1e3:.4f} ms"
+
+    @property
+    def _crowded(self) -> str:
+        """That others use the cores, as far as one can tell; or nothing."""
+        right = [trial for trial in self.trials if math.isfinite(trial.seconds)]
+        timed = any(trial.measurement and trial.measurement.times for trial in right)
+        if not timed or self.machine.name != "host":
+            return ""
+        if self.load > self.machine.cores:
+            return f"others used the cores when the run began (load {self.load:.1f})"
         ratios = [trial.seconds / expected for trial in right if (expected := self.expected(trial))]
         if len(ratios) >= _SEVERAL and min(ratios) > _FAR:
             return (
                 f"all candidates took at least {min(ratios):.0f} times as long as predicted: "
-                f"others may use the cores; {least}"
+                "others may use the cores"
             )
         return ""
 
@@ -268,6 +276,14 @@ def none_ran(trials: Sequence[Trial]) -> str:
     first = next((trial.measurement for trial in trials if trial.measurement), None)
     detail = f"; the first says: {first.message}" if first else ""
     return f"none of {len(trials)} candidates ran ({', '.join(sorted(_failures(trials)))}){detail}"
+
+
+def _median(trial: Trial) -> float:
+    return trial.seconds
+
+
+def _least(trial: Trial) -> float:
+    return trial.measurement.least_seconds if trial.measurement else trial.seconds
 
 
 def _failures(trials: Sequence[Trial]) -> dict[str, int]:

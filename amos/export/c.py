@@ -27,6 +27,16 @@ _INTRINSICS = """#if defined(__x86_64__) || defined(__i386__)
 #include <immintrin.h>
 #endif
 """
+#: Linux gives a process the tile registers of AMX when it asks for them.
+_TILES = """#include <sys/syscall.h>
+#include <unistd.h>
+"""
+_GRANTED = """
+static int tiles_are_granted(void) {
+  return syscall(SYS_arch_prctl, 0x1023 /* ARCH_REQ_XCOMP_PERM */, 18 /* tile data */) == 0;
+}
+__attribute__((constructor)) static void ask_for_tiles(void) { (void)tiles_are_granted(); }
+"""
 #: For whoever builds the source with options of their own.
 _ROUNDS = """/* A product is rounded before it is added, and no sum is reordered. */
 #ifdef __FAST_MATH__
@@ -164,9 +174,13 @@ def _source(request: Request, kernel: CKernel) -> str:
         for p in kernel.parameters
         if p.packed
     )
-    include = _INTRINSICS if "_mm" in kernel.helpers + kernel.body else ""
-    spelled = (feature.replace("_", "") for feature in kernel.features)  # as GNU C does
-    tests = " && ".join(f'__builtin_cpu_supports("{gnu}") != 0' for gnu in spelled)
+    text = kernel.helpers + kernel.body
+    include = _INTRINSICS if "_mm" in text or "_tile" in text else ""
+    tests = [f'__builtin_cpu_supports("{_gnu_name(each)}") != 0' for each in kernel.features]
+    granted = ""
+    if any(each.startswith("amx") for each in kernel.features):
+        include, granted = include + _TILES, _GRANTED
+        tests.append("tiles_are_granted()")
     return f"""/* Made by amos export. Build: cc {_flags(kernel)} -c {name}.c
 {_about(request)} */
 {_ROUNDS if kernel.rounds else ""}#include "{name}.h"
@@ -178,11 +192,16 @@ def _source(request: Request, kernel: CKernel) -> str:
 {_prototype(name, kernel)} {{
   (void)workspace;
 {kernel.body}}}
-{packers}
+{packers}{granted}
 int {name}_supported(void) {{
-  return {tests or "1"};
+  return {" && ".join(tests) or "1"};
 }}
 """
+
+
+def _gnu_name(feature: str) -> str:
+    """A feature of the CPU as GNU C spells it."""
+    return feature.replace("_", "-" if feature.startswith("amx") else "")
 
 
 def _flags(kernel: CKernel) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 
 from amos.intrinsics.arithmetic import ShapeFamily, Timing
@@ -26,6 +27,8 @@ _ROWS = tuple(range(1, 17))
 #: Rows of the first source that have a name: full tiles, and those that divide the images of
 #: 7, 14, 28, 56 and 112 pixels in which most networks end.
 _NAMED = (16, 14, 7)
+#: What the C of a kernel uses beside tiles.
+_VECTORS = ("avx512f", "avx512bw", "avx512dq", "avx512vl")
 #: Linux grants the registers of the tiles to a process that asks for them (the kernel's
 #: Documentation/arch/x86/xstate.rst): ARCH_REQ_XCOMP_PERM of the state XFEATURE_XTILEDATA.
 _HEADERS = """
@@ -65,6 +68,17 @@ declare void @llvm.x86.ldtilecfg(ptr)
 define linkonce_odr hidden i32 @{CONFIGURE}() alwaysinline "target-features"="+amx-tile" {{
   call void @llvm.x86.ldtilecfg(ptr @{CONFIGURE}_shape)
   ret i32 0
+}}
+"""
+
+
+def configuration_in_c(text: str) -> str:
+    """The function of :func:`configuration` in C."""
+    ((shape,),) = (re.findall(r'c"((?:\\[0-9A-F]{2}){64})"', text),)
+    numbers = ", ".join(str(int(byte, 16)) for byte in shape.split("\\")[1:])
+    return f"""static inline void {CONFIGURE}(void) {{
+  static const uint8_t shape[64] __attribute__((aligned(64))) = {{{numbers}}};
+  _tile_loadconfig(shape);
 }}
 """
 
@@ -120,8 +134,10 @@ def _variant(
         ("+amx-tile", f"+{option}"),
         instruction=f"llvm.x86.t{instruction}",
     )
-    c, flags = _c(instruction, rows, depth, group), ("-mamx-tile", f"-m{option}")
-    yield Implementation(name, "c", c, "x86_64", requires, flags, _HEADERS)
+    # Tiles are filled and emptied by vectors, which every CPU with AMX has of 512 bits.
+    flags = ("-mamx-tile", f"-m{option}", *(f"-m{each}" for each in _VECTORS))
+    c = _c(instruction, rows, depth, group)
+    yield Implementation(name, "c", c, "x86_64", (*requires, *_VECTORS), flags, _HEADERS)
 
 
 def _c(instruction: str, rows: int, depth: int, group: int) -> str:

@@ -284,6 +284,19 @@ def test_times_of_a_busy_machine_say_so() -> None:
     assert timed(20.0, count=2).disturbance == ""
 
 
+def test_a_busy_machine_ranks_least_times() -> None:
+    """Of medians the one that others disturbed least would win."""
+    result = _model(trials=2)
+    times = (2e-3, 2e-3, 2e-3), (1e-3, 5e-3, 5e-3)
+    trials = [
+        replace(trial, measurement=Measurement(each))
+        for trial, each in zip(result.trials, times, strict=True)
+    ]
+    host = replace(result, trials=tuple(trials), machine=replace(result.machine, name="host"))
+    assert host.best.number == 0
+    assert replace(host, load=host.machine.cores + 1.0).best.number == 1
+
+
 def test_the_contract_of_the_dictionary() -> None:
     found = json.loads(json.dumps(_model(trials=2).to_dict(), allow_nan=False))
     assert set(CONTRACT) <= set(found)

@@ -12,7 +12,16 @@ import numpy as np
 
 from amos.codegen.c.nodes import as_it_was, is_sum_of_64_bits, low, rounded, type_of
 from amos.codegen.c.operations import WIDEST, operation
-from amos.codegen.c.types import CALLS, EXTERNS, OWN, c_type, short, split, vector_bytes
+from amos.codegen.c.types import (
+    CALLS,
+    EXTERNS,
+    OWN,
+    TILE_CALLS,
+    c_type,
+    short,
+    split,
+    vector_bytes,
+)
 from amos.codegen.naming import spelled
 from amos.errors import ExportError
 
@@ -324,6 +333,15 @@ class CExpressions:
         arguments = ", ".join(f"({call.kind}){self._value(each)}" for each in node.args[1:])
         self._note(kind)
         return f"({c_type(kind)}){call.function}({arguments})"
+
+    def _call_call_llvm_intrin(self, node: Any) -> str:
+        """A statement on tile registers."""
+        import tvm
+
+        name = str(tvm.target.codegen.llvm_get_intrinsic_name(int(node.args[0])))
+        if name not in TILE_CALLS:
+            raise ExportError(f"LLVM's {name} has no form in C here")
+        return f"{TILE_CALLS[name]}({', '.join(bare(self._value(each)) for each in node.args[1:])})"
 
     # Names and places.
 

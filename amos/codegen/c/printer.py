@@ -18,6 +18,7 @@ from amos.codegen.c.expressions import ByLanes, CBuffer, CExpressions, bare
 from amos.codegen.c.nodes import type_of
 from amos.codegen.c.types import c_type, split, vector_bytes
 from amos.errors import ExportError
+from amos.intrinsics.amx import CONFIGURE, configuration_in_c
 
 #: Larger buffers are taken from the workspace instead of the stack.
 _STACK_BYTES = 1 << 15
@@ -87,6 +88,8 @@ class CPrinter(CExpressions):
             yield from self._block(part)
 
     def _on_AttrStmt(self, node: Any) -> Iterator[str]:
+        if node.attr_key == "pragma_import_llvm" and CONFIGURE in (text := str(node.value.value)):
+            self.functions = {**self.functions, CONFIGURE: configuration_in_c(text)}
         yield from self._block(node.body)
 
     def _on_Bind(self, node: Any) -> Iterator[str]:

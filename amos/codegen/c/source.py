@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from math import prod
 from typing import Any
 
@@ -120,11 +121,6 @@ def c_kernel(candidate: Candidate, limits: CpuLimits, implementation: str | None
         return _generated(candidate, limits, "generic")
     if not kinds:
         raise ExportError(f"{unit.name}: no native implementation is known")
-    if unit.tile_registers:
-        raise ExportError(
-            f"{unit.name}: the C of a kernel cannot name tile registers; "
-            "implementation 'generic' can be exported"
-        )
     try:
         return _generated(candidate, limits, kinds[0])
     except ExportError:
@@ -162,8 +158,9 @@ def _generated(candidate: Candidate, limits: CpuLimits, kind: str) -> CKernel:
     if printer.rounds:
         flags = (*flags, "-ffp-contract=off")
     operations, needed = definitions(printer.operations)
-    called = "".join(functions[name] for name in sorted(printer.externs))
-    source = sources.get({"native": "llvm"}.get(kind, kind))
+    called = "".join(printer.functions[name] for name in sorted(printer.externs))
+    used = [sources[each] for each in ("llvm", "c") if kind != "generic" and each in sources]
+    requires = (unit.requires, *(source.requires for source in used)) if used else ()
     return CKernel(
         parameters=parameters,
         names=spelling,
@@ -172,7 +169,7 @@ def _generated(candidate: Candidate, limits: CpuLimits, kind: str) -> CKernel:
         packing=packing,
         workspace=workspace,
         implementation="generic" if kind == "generic" else "native",
-        features=tuple(dict.fromkeys((*unit.requires, *source.requires))) if source else (),
+        features=tuple(dict.fromkeys(chain(*requires))),
         flags=flags,
         count=len(operator.results),
         rounds=printer.rounds,

@@ -83,6 +83,19 @@ const uint16_t *pair, const uint16_t *lanes) {{
 }
 
 
+#: C of the statements on tile registers, whose numbers are constants in the text.
+TILE_CALLS: dict[str, str] = {
+    "llvm.x86.tilezero": "_tile_zero",
+    "llvm.x86.tileloadd64": "_tile_loadd",
+    "llvm.x86.tilestored64": "_tile_stored",
+    "llvm.x86.tilerelease": "_tile_release",
+    **{
+        f"llvm.x86.t{name}": f"_tile_{name}"
+        for name in ("dpbusd", "dpbssd", "dpbsud", "dpbuud", "dpbf16ps")
+    },
+}
+
+
 def split(name: str) -> tuple[str, int]:
     """Scalar type and lanes of a TVM type.
 
