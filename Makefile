@@ -18,7 +18,7 @@ BENCH_STAMP := $(VENV)/.installed-bench
 NETWORKS_STAMP := $(VENV)/.installed-networks
 
 .PHONY: help demo test test-avx2 test-slow test-drawn test-extras test-notebooks notebooks pictures lint types bench \
-	bench-networks bench-parts drills fuzz lock clean venv
+	bench-networks bench-parts real-models drills fuzz lock clean venv
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -77,8 +77,11 @@ bench-networks: $(NETWORKS_STAMP) ## compare whole networks with onnxruntime, Op
 	@$(BIN)/python benchmarks/bench_networks.py $(if $(NETWORKS),--networks $(NETWORKS)) \
 		$(if $(BATCHES),--batches $(BATCHES))
 
+real-models: $(NETWORKS_STAMP) ## compare models that packages of PyPI ship; MODELS=rapidocr,magika for some
+	@$(BIN)/python benchmarks/bench_real_models.py $(if $(MODELS),--models $(MODELS))
+
 bench-parts: $(STAMP) ## time the parts of AMOS itself
-	@for file in $(filter-out %_cpu.py %_networks.py,$(wildcard benchmarks/bench_*.py)); do \
+	@for file in $(filter-out %_cpu.py %_networks.py %_real_models.py,$(wildcard benchmarks/bench_*.py)); do \
 		echo "amos: $$file"; $(BIN)/python "$$file"; \
 	done
 

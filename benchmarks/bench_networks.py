@@ -17,22 +17,20 @@ import argparse
 import json
 import os
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import onnx
 from contenders.machine import machine
-from contenders.pool import ContenderError, Pool
+from contenders.pool import Pool
 from networks.contenders import CONTENDERS, USUAL
 from networks.graph import feeds
+from networks.race import race
 from networks.zoo import DTYPES, NETWORKS, model_file
 
 RESULTS = Path(__file__).parent / "results"
 WORKER = Path(__file__).parent / "networks" / "worker.py"
-#: Seconds between two turns, in which idle thread pools go to sleep.
-PAUSE = 0.05
 #: Seconds after which a contender has failed, unless MetaSchedule tunes.
 LIMIT = 3600.0
 #: Relative difference (2-norm) up to which a result counts as correct. A quantized network
@@ -71,49 +69,22 @@ def measure(
     path = model_file(work, network, dtype, batch)
     inputs = work / f"{network}_b{batch}.npz"
     np.savez(inputs, **feeds(onnx.load(str(path)), seed=0))
-    pool.ask("reference", "prepare", path=str(path), inputs=str(inputs))
-    loaded: dict[str, dict[str, Any]] = {}
-    seconds: dict[str, list[float]] = {}
-
-    def ask(contender: str, command: str, /, **arguments: Any) -> Any:
-        """Its answer; one that fails takes no further part."""
-        try:
-            return pool.ask(contender, command, **arguments)
-        except ContenderError as error:
-            print(f"  {network} {dtype} {batch}: {contender} is left out: {error}", flush=True)
-            loaded.pop(contender, None)
-
-    files = dict(path=str(path), inputs=str(inputs), records=str(chosen.records))
-    for contender in chosen.contenders:
-        told = ask(contender, "load", contender=contender, threads=chosen.threads, **files)
-        if told is not None:
-            loaded[contender], seconds[contender] = told, []
-    for number in range(chosen.rounds):
-        # The order changes, so that nobody always follows the same one.
-        for contender in list(loaded)[:: 1 if number % 2 else -1]:
-            time.sleep(PAUSE)
-            seconds[contender].append(ask(contender, "time"))
-    rows = []
-    for contender, told in loaded.items():
-        low, middle, high = np.percentile(seconds[contender], [25, 50, 75])
-        rows.append(
-            {
-                "network": network,
-                "dtype": dtype,
-                "batch": batch,
-                "contender": contender,
-                "median_seconds": middle,
-                "spread": (high - low) / middle,
-                "correct": told["difference"] <= CORRECT[dtype],
-                "difference": told["difference"],
-                "load_seconds": told["load_seconds"],
-                "threads": chosen.threads,
-                "rounds": chosen.rounds,
-            }
-        )
-    for contender in list(loaded):
-        ask(contender, "drop")
-    return rows
+    found = race(
+        pool, chosen.contenders, path, inputs, chosen.records, chosen.threads, chosen.rounds
+    )
+    return [
+        {
+            "network": network,
+            "dtype": dtype,
+            "batch": batch,
+            "contender": contender,
+            "correct": row["difference"] <= CORRECT[dtype],
+            "threads": chosen.threads,
+            "rounds": chosen.rounds,
+            **row,
+        }
+        for contender, row in found.items()
+    ]
 
 
 def line(row: dict[str, Any]) -> str:

@@ -38,6 +38,10 @@ def report_command(
     machine: options.MachineName = "host",
     shape: InputShapes = None,
     bucket: BucketSizes = None,
+    passes: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="Write the ONNX model here as it is after each pass."),
+    ] = None,
     as_json: options.AsJson = False,
 ) -> None:
     """What of a network would run where and how fast.
@@ -46,7 +50,14 @@ def report_command(
     """
     from amos.network.report import BucketReports
 
-    report = _load(model, shape, bucket).report(machine)
+    network = _load(model, shape, bucket)
+    if passes is not None:
+        from amos.network.external.passes import write_passes
+
+        written = write_passes(network, passes)
+        if not as_json:
+            print_line("\n".join(f"wrote {path}" for path in written))
+    report = network.report(machine)
     if as_json:
         print_json(report.to_dict())
         return

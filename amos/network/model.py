@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING, Any
@@ -365,6 +365,7 @@ def values_of(port: Port, value: Any) -> np.ndarray:
     return _adapter(port).values(_plain(value, port.dtype))
 
 
+@lru_cache(maxsize=1024)  # making one takes longer than some networks do
 def _adapter(port: Port) -> ArgumentAdapter:
     return ArgumentAdapter(Tensor(port.name, port.shape, port.dtype), port.shape)
 

@@ -64,7 +64,9 @@ def _openvino(path: Path, inputs: Arrays, threads: int, records: Path) -> Call:
     }
     # It would compute in bfloat16 where the CPU has it.
     options["INFERENCE_PRECISION_HINT"] = "f32"
-    request = core.compile_model(core.read_model(str(path)), "CPU", options).create_infer_request()
+    model = core.read_model(str(path))
+    model.reshape({name: list(array.shape) for name, array in inputs.items()})
+    request = core.compile_model(model, "CPU", options).create_infer_request()
     return lambda: request.infer(inputs, share_inputs=True)[0]
 
 
@@ -183,9 +185,9 @@ def _amos(
     import amos
 
     best = records if records.exists() else None
-    network = amos.load_network(path)
+    network = amos.load_network(path, shapes={name: a.shape for name, a in inputs.items()})
     model = amos.compile(network, records=best, verify=False, measure=measure)
-    return lambda: _first(model(*inputs.values()))
+    return lambda: _first(model(**inputs))
 
 
 def _amos_measured(path: Path, inputs: Arrays, threads: int, records: Path) -> Call:

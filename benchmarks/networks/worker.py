@@ -47,7 +47,9 @@ class Worker:
         result = self.call()
         if result.shape != expected.shape:
             raise ValueError(f"expected a result of shape {expected.shape}, got {result.shape}")
-        difference = np.linalg.norm(result - expected) / np.linalg.norm(expected)
+        expected = expected.astype(np.float64)
+        norm = np.linalg.norm(expected) or 1.0
+        difference = np.linalg.norm(result.astype(np.float64) - expected) / norm
         once = self._run(1)
         self.count = max(1, round(SPAN / once))
         return {"difference": float(difference), "load_seconds": seconds}

