@@ -63,7 +63,7 @@ def configuration(rows: Sequence[int]) -> str:
     shape += bytes(rows) + bytes(8)
     text = "".join(f"\\{byte:02X}" for byte in shape)
     return f"""
-@{CONFIGURE}_shape = linkonce_odr hidden constant [64 x i8] c"{text}", align 64
+@{CONFIGURE}_shape = private unnamed_addr constant [64 x i8] c"{text}", align 64
 declare void @llvm.x86.ldtilecfg(ptr)
 define linkonce_odr hidden i32 @{CONFIGURE}() alwaysinline "target-features"="+amx-tile" {{
   call void @llvm.x86.ldtilecfg(ptr @{CONFIGURE}_shape)

@@ -59,9 +59,13 @@ def export_network(models: Mapping[str, CompiledNetwork], folder: str | Path) ->
     except OSError as error:
         raise NetworkError(f"export to {str(target)!r}: {error.strerror}") from error
     try:
+        written = [*models] == [""] and _write_operator(models[""], partial)
+        if written and not _has_cpp_compiler():
+            warnings.warn(
+                "no C++ compiler: only the files for onnxruntime were written", stacklevel=3
+            )
+            return _moved(partial, target)
         weights = _write_library([*models.values()], partial)
-        if [*models] == [""]:
-            _write_operator(models[""], partial)
         for name, model in models.items():
             (partial / name / _SAMPLE).mkdir(parents=True)
             _write_example(model, weights, partial / name, "/.." if name else "")
@@ -72,18 +76,30 @@ def export_network(models: Mapping[str, CompiledNetwork], folder: str | Path) ->
         shutil.rmtree(partial, ignore_errors=True)
 
 
-def _write_operator(model: CompiledNetwork, folder: Path) -> None:
-    """Write what an application of onnxruntime loads, unless the network needs TVM to run."""
+def _has_cpp_compiler() -> bool:
+    load_tvm()
+    from tvm.support.cc import get_cc
+
+    return bool(get_cc())
+
+
+def _write_operator(model: CompiledNetwork, folder: Path) -> bool:
+    """Write what an application of onnxruntime loads; tell whether that could be done.
+
+    It cannot where the network needs TVM to run.
+    """
     from amos.network.external.library import MissingCompiler
     from amos.network.external.straight_line import OnlyInTvm
     from amos.network.external.whole import write_whole
 
     if find_spec("onnx") is None:
-        return
+        return False
     try:
         write_whole(model, folder)
     except (MissingCompiler, OnlyInTvm) as error:
         warnings.warn(f"no model for onnxruntime was written: {error}", stacklevel=4)
+        return False
+    return True
 
 
 def _remove_leftovers(target: Path) -> None:
@@ -127,10 +143,8 @@ def _write_library(models: Sequence[CompiledNetwork], folder: Path) -> WeightFil
         with tempfile.TemporaryDirectory(dir=folder) as objects, silent():
             executable.export_library(str(folder / _LIBRARY), workspace_dir=objects)
     except Exception as error:  # what a missing or failing compiler raises, TVM decides
-        from tvm.support.cc import get_cc
-
         why = "".join(str(error).strip().splitlines()[-1:])
-        why = why if get_cc() else "there is no C++ compiler on the PATH"
+        why = why if _has_cpp_compiler() else "there is no C++ compiler on the PATH"
         raise NetworkError(f"{models[0].network.name}: no library was linked: {why}") from error
     weights.path = weights.path.rename(folder / _WEIGHTS.format(weights.digest[:_DIGITS]))
     return weights

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import shutil
 import subprocess
+import sys
 from collections.abc import Sequence
+from importlib.util import find_spec
 from pathlib import Path
 
 #: Names that a C compiler goes by, in the order in which they are looked for.
@@ -16,6 +18,13 @@ _PATIENCE = 300.0
 def c_compiler() -> str | None:
     """The first C compiler on the path."""
     return next((path for name in NAMES if (path := shutil.which(name))), None)
+
+
+def compiler_command() -> list[str] | None:
+    """How to call a C compiler: the first one on the path, or that of the package ziglang."""
+    if (path := c_compiler()) is not None:
+        return [path]
+    return [sys.executable, "-m", "ziglang", "cc"] if find_spec("ziglang") is not None else None
 
 
 def complaint(command: Sequence[str | Path], folder: str | None = None) -> str:

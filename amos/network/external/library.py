@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import subprocess
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -12,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from amos._toolchain import load_tvm
-from amos.codegen.c.compiler import c_compiler
+from amos.codegen.c.compiler import compiler_command
 from amos.codegen.tir.target import LLVM_FEATURES
 from amos.errors import NetworkError
 from amos.machine.cpu import cpu
@@ -22,7 +21,6 @@ from amos.network.external.source import (
     ELEMENT_TYPES,
     NetworkSource,
     library_source,
-    symbol_of,
 )
 from amos.network.external.straight_line import OnlyInTvm, plan_memory, straight_line
 from amos.network.linking import calling
@@ -33,8 +31,6 @@ from amos.network.program import joined
 LIBRARY = "libamos.so"
 _FLAGS = ("-std=c11", "-O2", "-fPIC", "-shared", "-pthread")
 _DIGITS = 16
-#: Pointers in the objects of TVM that the library sets.
-_SET_BY_LOADER = ("ParallelLaunch", "AllocWorkspace", "FreeWorkspace")
 
 
 class MissingCompiler(NetworkError):
@@ -68,7 +64,7 @@ def write_library(models: Sequence[CompiledNetwork], folder: Path) -> Library:
         OnlyInTvm: a network does something that only TVM can run.
         NetworkError: the compiler fails, or TVM cannot compile a function.
     """
-    compiler = c_compiler()
+    compiler = compiler_command()
     if compiler is None:
         raise MissingCompiler(
             "a library of operators needs a C compiler: apt install gcc, or pip install ziglang"
@@ -100,7 +96,7 @@ def write_library(models: Sequence[CompiledNetwork], folder: Path) -> Library:
         exported.write_text("{ global: RegisterCustomOps; local: *; };\n", encoding="utf-8")
         linking = [f"-Wl,--version-script={exported}", "-Wl,-z,defs", "-lm"]
         files = [str(text), *map(str, objects), "-o", str(folder / LIBRARY)]
-        _run([compiler, *_FLAGS, *files, *linking], name)
+        _run([*compiler, *_FLAGS, *files, *linking], name)
     return Library(folder / LIBRARY, constants.write(folder), domain)
 
 
@@ -142,24 +138,11 @@ def _write_objects(
             path = folder / f"{kernel.symbol}.o"
             kernel.library.mod.write_to_file(str(path), "o")
             objects.append(path)
-            _keep_local(path, symbol_of(kernel.symbol))
     return objects
 
 
-def _keep_local(path: Path, symbol: str) -> None:
-    """Hide what objects of several kernels name alike, such as the shape of their tiles."""
-    if tool := shutil.which("objcopy"):
-        keep = (
-            "__TVMBackendParallelLaunch",
-            "__TVMBackendAllocWorkspace",
-            "__TVMBackendFreeWorkspace",
-        )
-        options = [f"--keep-global-symbol={each}" for each in (symbol, *keep)]
-        _run([tool, *options, str(path)], path.stem)
-
-
 def _run(command: Sequence[str], name: str) -> None:
-    """Run a tool.
+    """Run the compiler.
 
     Raises:
         NetworkError: it fails.
@@ -167,4 +150,4 @@ def _run(command: Sequence[str], name: str) -> None:
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
         why = next((x for x in done.stderr.splitlines() if "error" in x or "undefined" in x), "")
-        raise NetworkError(f"{name}: {Path(command[0]).name} failed: {why or done.stderr[-200:]}")
+        raise NetworkError(f"{name}: the C compiler failed: {why or done.stderr[-200:]}")
