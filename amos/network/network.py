@@ -12,6 +12,7 @@ from amos._display import Shown, several
 from amos.codegen.scheduled import last_line
 from amos.errors import NetworkError, shown
 from amos.machine import Machine
+from amos.network.denormals import without_denormals
 from amos.network.frontend import (
     Reference,
     Shapes,
@@ -248,7 +249,9 @@ def load_one(
     imported = import_model(model, inputs, shapes)
     try:
         original = shared(integer_arithmetic(without_idle_taps(counted(imported.module))))
-        graph = with_fewer_transposes(channels_last(shared(simplified(original))))
+        graph = with_fewer_transposes(
+            channels_last(shared(without_denormals(simplified(original))))
+        )
     except NetworkError:
         raise
     except Exception as error:  # TVM's passes fail with errors of many types
