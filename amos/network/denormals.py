@@ -14,12 +14,13 @@ import numpy as np
 from amos.network.graph import Constant, Node, Operand
 from amos.network.program import Rewrite, Writer, const, read, rebuilt, renewed
 
-#: Beside elements of this size, denormal ones are below the rounding of 24 bits.
-_LARGE = 2.0**-100
+#: Elements below the first size count as zero beside others from the second one on, where they
+#: are below the rounding of 24 bits. Sums of products of the first size may be denormal.
+_SMALL, _LARGE = 2.0**-110, 2.0**-84
 
 
 def without_denormals(module: Any) -> Any:
-    """The module with zeros in place of denormal numbers beside others of usual size."""
+    """The module with zeros in place of tiny constants beside others of usual size."""
     graph = read(module)
     rewrite: dict[int, Rewrite] = {}
     for node in graph.nodes:
@@ -30,15 +31,15 @@ def without_denormals(module: Any) -> Any:
 
 
 def _flushed(operand: Operand) -> np.ndarray | None:
-    """A constant with zeros for denormal numbers; ``None`` if it stays as it is."""
-    if not isinstance(operand, Constant) or operand.dtype not in ("float32", "float64"):
+    """A constant with zeros for tiny numbers; ``None`` if it stays as it is."""
+    if not isinstance(operand, Constant) or operand.dtype != "float32":
         return None
     array = operand.array
     sizes = np.abs(array)
-    small = (sizes > 0) & (sizes < np.finfo(array.dtype).tiny)
+    small = (sizes > 0) & (sizes < _SMALL)
     if not small.any() or not sizes.max() >= _LARGE:
         return None
-    return np.where(small, array.dtype.type(0), array)
+    return np.where(small, np.float32(0), array)
 
 
 def _with_constants(node: Node, arrays: Sequence[np.ndarray | None]) -> Rewrite:
