@@ -203,3 +203,16 @@ def test_a_region_that_is_slower_stays_with_onnxruntime(monkeypatch: pytest.Monk
     assert sorted(os.listdir(compiled.folder.path)) == ["model.onnx"]
     x = np.ones((4, 16), "float32")
     np.testing.assert_allclose(compiled(x), _expected(partly(), {"x": x}), rtol=1e-3)
+
+
+def test_the_compiler_may_be_a_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from amos.codegen.c import compiler
+
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr(compiler, "find_spec", lambda name: None)
+    assert compiler.compiler_command() is None
+    network = amos.load_network(partly())
+    with pytest.raises(NetworkError, match="apt install gcc, or pip install ziglang"):
+        amos.compile(network, progress=False, verify=False)
+    monkeypatch.setattr(compiler, "find_spec", lambda name: name == "ziglang")
+    assert compiler.compiler_command() == [sys.executable, "-m", "ziglang", "cc"]
