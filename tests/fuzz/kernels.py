@@ -107,14 +107,18 @@ def _lanes(unit: Any) -> list[int]:
 
 
 def _rows(rng: np.random.Generator, unit: Any) -> draw.Problem:
-    """A matrix product with rows of one element to two vectors of the unit's lanes."""
-    rows, depth = int(rng.integers(1, 20)), int(rng.integers(1, 40))
-    columns = int(rng.integers(1, 2 * max(_lanes(unit)) + 1))
-    wide = int(rng.integers(0, 2)) * 2 * max(_lanes(unit))
+    """A matrix product with rows of one element to two vectors of the unit's lanes.
+
+    Seeds one after the other go through every length of a row, and every width of a result.
+    """
+    rows, depth, lanes = int(rng.integers(1, 20)), int(rng.integers(1, 40)), max(_lanes(unit))
+    widths = ["s8({})", "u8({})", "s16({})", "{}", "f32({})"]
+    place = rng.bit_generator.seed_seq.entropy[-1]  # type: ignore[attr-defined]
+    columns, width = 1 + place % (2 * lanes), widths[place // (2 * lanes) % len(widths)]
+    wide = int(rng.integers(0, 2)) * 2 * lanes
     text = str(rng.choice(["out[i,j] += a[i,k] * b[j,k]", "out[j,i] += a[i,k] * b[j,k]"]))
     extents = {"i": rows, "j": columns + wide, "k": depth}
     kinds = dict(zip(("a", "b", "out"), unit.dtypes, strict=True))
-    width = str(rng.choice(["s8({})", "u8({})", "s16({})", "{}", "f32({})"]))
     value = str(rng.choice(["acc", "acc * 0.5", "f32(min(acc, t[i,j]))", "relu(acc + bias[j])"]))
     extra = {"t": "int8"} if "t[" in value else {"bias": "int32"} if "bias" in value else {}
     return draw.Problem(text, extents, kinds, "out", epilogue=width.format(value), extra=extra)
