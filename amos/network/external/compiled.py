@@ -66,6 +66,7 @@ class CompiledPartition(Shown):
         checks: what was compared with a reference.
         failures: why parts that AMOS had taken went to onnxruntime.
         folder: holds model and library while this exists.
+        settings: of its session, by onnxruntime's names.
     """
 
     network: PartitionedNetwork
@@ -75,11 +76,22 @@ class CompiledPartition(Shown):
     checks: tuple[Check, ...]
     failures: tuple[str, ...]
     folder: _Folder = field(repr=False)
+    settings: Mapping[str, str] = field(default_factory=dict)
 
     @cached_property
     def session(self) -> Any:
         """The session of onnxruntime."""
-        return open_session(self.folder.path / MODEL, self.library)
+        return open_session(self.folder.path / MODEL, self.library, self.settings)
+
+    def with_session(self, settings: Mapping[str, str]) -> CompiledPartition:
+        """The same model in a session of its own.
+
+        Args:
+            settings: entries of onnxruntime's session configuration, for example
+                ``{"session.force_spinning_stop": "1"}`` where other frameworks of the process
+                use the cores between calls.
+        """
+        return replace(self, settings=dict(settings))
 
     def __call__(self, /, *arrays: Any, **named: Any) -> Any:
         """Run the model.

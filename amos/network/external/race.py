@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
@@ -27,6 +27,10 @@ from amos.network.tolerances import allowed, rounds
 MODEL = "model.onnx"
 #: What results are compared with.
 REFERENCE = "onnxruntime"
+#: Threads stop spinning when a call ends, and leave the cores to others of the process.
+QUIET = {"session.force_spinning_stop": "1"}
+#: By default onnxruntime rounds inputs to 8 bits where weights are quantized in blocks.
+_EXACT = {"session.qdq_matmulnbits_accuracy_level": "1"}
 #: Calls of each contender, in turns, and the share of onnxruntime's time that has to be saved.
 _ROUNDS, _MARGIN = 9, 0.02
 #: A model of more bytes has its weights in a file of its own.
@@ -82,7 +86,7 @@ def race(name: str, region: Region, library: Library, folder: Path, verify: bool
     for model, used in ((own, library), (region.model, None)):
         with tempfile.TemporaryDirectory(dir=folder) as place:
             save_model(model, Path(place))
-            sessions.append(open_session(Path(place, MODEL), used))
+            sessions.append(open_session(Path(place, MODEL), used, QUIET))
     own, right = (session.run(None, arrays) for session in sessions)
     fault = _fault(network, own, right) if verify else ""
     times: list[list[float]] = [[], []]
@@ -116,11 +120,13 @@ def save_model(model: Any, folder: Path, name: str = MODEL) -> Path:
     return folder / name
 
 
-def open_session(path: Path, library: Library | None) -> Any:
+def open_session(path: Path, library: Library | None, settings: Mapping[str, str]) -> Any:
     """Open a session of onnxruntime on a model.
 
-    Its threads stop spinning when a call ends: other frameworks of the process then have the
-    cores for themselves.
+    Args:
+        path: of the model.
+        library: of its operators.
+        settings: of the session, by onnxruntime's names, such as ``QUIET``.
 
     Raises:
         NetworkError: onnxruntime is missing or does not take the model.
@@ -134,10 +140,9 @@ def open_session(path: Path, library: Library | None) -> Any:
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 4
     options.intra_op_num_threads = cpu().cores
-    options.add_session_config_entry("session.force_spinning_stop", "1")
-    # By default onnxruntime rounds inputs to 8 bits where weights are quantized in blocks.
-    options.add_session_config_entry("session.qdq_matmulnbits_accuracy_level", "1")
     try:
+        for name, value in {**_EXACT, **settings}.items():
+            options.add_session_config_entry(name, value)
         if library is not None:
             options.register_custom_ops_library(str(library.path))
         return onnxruntime.InferenceSession(

@@ -187,6 +187,10 @@ def test_what_amos_does_not_take_stays_with_onnxruntime(
     x = np.random.default_rng(0).standard_normal((4, 16)).astype("float32")
     np.testing.assert_allclose(compiled(x), _expected(model, {"x": x}), rtol=1e-3)
     np.testing.assert_array_equal(compiled(x=x), compiled(x))
+    quiet = compiled.with_session({"session.force_spinning_stop": "1"})
+    np.testing.assert_array_equal(quiet(x), compiled(x))
+    with pytest.raises(NetworkError, match="onnxruntime refuses the model"):
+        compiled.with_session({"session.intra_op.allow_spinning": "x" * 9999})(x)
     with pytest.raises(NetworkError, match="unknown input 'y'"):
         compiled(y=x)
     names = sorted(path.name for path in compiled.export(tmp_path / "out"))
