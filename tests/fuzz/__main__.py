@@ -29,6 +29,7 @@ _ROUND = {
     "stream": 10,
     "layer-stream": 10,
     "module": 2,
+    "graph": 2,
     "text": 20,
     "toml": 12,
     "loops": 6,

@@ -32,6 +32,7 @@ SEEDS: dict[str, Iterable[int]] = {
     "group-cuda": (0,),
     "stream": range(12),
     "module": (0, 1),
+    "graph": (0, 1),
     "text": range(60),
     "toml": range(40),
     "loops": range(12),
@@ -41,6 +42,7 @@ SEEDS: dict[str, Iterable[int]] = {
 }
 #: Groups that the slow tests draw.
 MANY = {"group": 1000, "group-cuda": 120, "group-export": 50}
+MANY |= {"graph": 100}
 #: Rows that end in every lane, for results of every width.
 MANY |= dict.fromkeys(("tail", "tail-vnni", "tail-avx512", "tail-avx2"), 400)
 #: Where nearly every case is an error, as it is meant to be.

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from tests.fuzz import exports, inputs, kernels, modules, streams
+from tests.fuzz import exports, graphs, inputs, kernels, modules, streams
 from tests.fuzz.case import Refused, Wrong
 
 __all__ = ["KINDS", "run"]
@@ -36,6 +36,7 @@ KINDS: dict[str, Callable[[np.random.Generator, Callable[[str], None]], str]] = 
     "stream": streams.stream,
     "layer-stream": streams.layer,
     "module": modules.module,
+    "graph": graphs.graph,
     "text": inputs.text,
     "toml": inputs.toml,
     "loops": inputs.loops,

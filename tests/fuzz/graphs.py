@@ -1,0 +1,157 @@
+"""Random ONNX graphs of float and quantized parts, against onnxruntime node by node."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from onnx import TensorProto, helper
+
+from tests.fuzz.case import Refused, Wrong
+from tests.network.models import Builder
+
+__all__ = ["graph"]
+
+#: Channels, among them those whose last vector ends in a single lane.
+_CHANNELS = (1, 3, 8, 9, 16, 17, 25, 33, 41)
+#: Share of elements that may be a few quanta off: a sum of floats near a tie is rounded apart.
+_TIES = 0.02
+
+
+class _Drawn:
+    """A graph that grows by one operator at a time.
+
+    Attributes:
+        b: writes it.
+        value: name of the last result.
+        shape: its extents, channels second.
+        quantum: of the coarsest quantization so far; 0 before any.
+    """
+
+    def __init__(self, rng: np.random.Generator) -> None:
+        self.rng = rng
+        self.b = Builder(int(rng.integers(1 << 30)))
+        size = int(rng.integers(4, 10))
+        self.shape = (1, int(rng.choice(_CHANNELS)), size, size)
+        self.value = self.b.input("x", self.shape)
+        self.quantum = 0.0
+
+    def grow(self) -> None:
+        """Append an operator, or a few that belong together."""
+        steps: list[Callable[[], str]] = [
+            *[self._convolution] * 3, self._product, *[self._compared] * 2, self._pooled,
+            self._residual, *[self._quantized] * 2,
+        ]  # fmt: skip
+        self.value = steps[int(self.rng.integers(len(steps)))]()
+
+    def _levels(self, value: str, scale: float, kind: str = "int8") -> str:
+        """A value quantized and dequantized again."""
+        scales = self.b.constant(scale)
+        zero = self.b.constant(0 if kind == "int8" else 128, kind)
+        self.quantum = max(self.quantum, scale)
+        levels = self.b.node("QuantizeLinear", value, scales, zero)
+        return self.b.node("DequantizeLinear", levels, scales, zero)
+
+    def _weights(self, *shape: int) -> str:
+        if not self.quantum or self.rng.random() < 0.5:
+            return self.b.random(*shape)
+        levels = self.b.constant(self.rng.integers(-127, 128, shape), "int8")
+        scales = self.b.constant(self.rng.uniform(0.001, 0.01, shape[0]))
+        zeros = self.b.constant(np.zeros(shape[0]), "int8")
+        return self.b.node("DequantizeLinear", levels, scales, zeros, axis=0)
+
+    def _convolution(self) -> str:
+        channels, taps = int(self.rng.choice(_CHANNELS)), int(self.rng.choice([1, 3]))
+        groups = self.shape[1] if self.rng.random() < 0.2 else 1
+        channels = groups if groups > 1 else channels
+        stride = int(self.rng.integers(1, 3)) if self.shape[2] > 2 else 1
+        weights = self._weights(channels, self.shape[1] // groups, taps, taps)
+        bias = [self.b.random(channels)] if self.rng.random() < 0.5 else []
+        more = dict(pads=[taps // 2] * 4, strides=[stride] * 2, group=groups)
+        size = (self.shape[2] + 2 * (taps // 2) - taps) // stride + 1
+        self.shape = (1, channels, size, size)
+        return self.b.node("Conv", self.value, weights, *bias, **more)
+
+    def _product(self) -> str:
+        columns = int(self.rng.choice(_CHANNELS))
+        matrix = self.b.random(self.shape[3], columns)
+        self.shape = (*self.shape[:3], columns)
+        result = self.b.node("MatMul", self.value, matrix)
+        if columns == self.shape[2]:
+            return result
+        size = self.shape[2]  # images are square
+        matrix = self.b.random(columns, size)
+        self.shape = (*self.shape[:2], size, size)
+        return self.b.node("MatMul", result, matrix)
+
+    def _compared(self) -> str:
+        kind = str(self.rng.choice(["Relu", "Clip", "Max", "Min", "HardSigmoid", "Sigmoid"]))
+        bound = float(self.rng.choice([-1.0, 0.0, 0.5]))
+        more = {"Clip": [self.b.constant(bound), self.b.constant(bound + 2)]}
+        more |= dict.fromkeys(("Max", "Min"), [self.b.constant(bound)])
+        return self.b.node(kind, self.value, *more.get(kind, []))
+
+    def _pooled(self) -> str:
+        kind = str(self.rng.choice(["MaxPool", "AveragePool"]))
+        return self.b.node(kind, self.value, kernel_shape=[3, 3], pads=[1, 1, 1, 1])
+
+    def _residual(self) -> str:
+        kind, before = str(self.rng.choice(["Add", "Mul", "Sub"])), self.value
+        shape = self.shape
+        other = self._convolution()
+        if self.shape == shape:
+            return self.b.node(kind, other, before)
+        return self.b.node(kind, other, self.b.random(self.shape[1], 1, 1))
+
+    def _quantized(self) -> str:
+        kind = str(self.rng.choice(["int8", "uint8"]))
+        return self._levels(self.value, float(self.rng.choice([0.02, 0.05, 0.0625])), kind)
+
+    def model(self) -> Any:
+        return self.b.model(self.value)
+
+
+def graph(rng: np.random.Generator, about: Callable[[str], None]) -> str:
+    """A graph, loaded and compiled as a user does; floats may be NaN or infinite."""
+    import amos
+    from amos.network.frontend import plain_session
+
+    drawn = _Drawn(rng)
+    for _ in range(int(rng.integers(2, 7))):
+        drawn.grow()
+    try:
+        model = drawn.model()
+    except Exception as error:  # onnx refuses shapes with errors of many types
+        raise Refused(str(error)) from None
+    about(helper.printable_graph(model.graph))
+    x = rng.standard_normal([d.dim_value for d in _dims(model)]).astype(np.float32) * 2
+    special = not drawn.quantum and rng.random() < 0.3
+    if special:
+        x.flat[rng.integers(x.size, size=2)] = rng.choice([np.nan, np.inf, -np.inf], 2)
+    (expected,) = plain_session(model).run(None, {"x": x})
+    compiled = amos.compile(amos.load_network(model), progress=False, verify=not special)
+    if failures := getattr(compiled, "failures", ()):
+        raise Wrong(failures[0])
+    if special:
+        # It knows what Winograd's tiles spoil beside an element that is not finite.
+        compiled.check(x)
+        return "right"
+    _compare(np.asarray(compiled(x)), expected, drawn.quantum)
+    return "right"
+
+
+def _dims(model: Any) -> Any:
+    (port,) = model.graph.input
+    assert port.type.tensor_type.elem_type == TensorProto.FLOAT
+    return port.type.tensor_type.shape.dim
+
+
+def _compare(result: np.ndarray, expected: np.ndarray, quantum: float) -> None:
+    if result.shape != expected.shape or result.dtype != expected.dtype:
+        raise Wrong(f"{result.dtype}{result.shape}, not {expected.dtype}{expected.shape}")
+    off = np.abs(result - expected) > 1e-4 * (1 + np.abs(expected))
+    share = float(off.mean())
+    if share > (_TIES if quantum else 0):
+        largest = float(np.abs(result - expected).max())
+        raise Wrong(f"{share:.1%} of the elements differ, by up to {largest:g}")
