@@ -126,7 +126,9 @@ def graph(rng: np.random.Generator, about: Callable[[str], None]) -> str:
         raise Refused(str(error)) from None
     about(helper.printable_graph(model.graph))
     x = rng.standard_normal([d.dim_value for d in _dims(model)]).astype(np.float32) * 2
-    special = not drawn.quantum and rng.random() < 0.3
+    # onnxruntime's maximum over a window leaves NaN out.
+    windows = any(node.op_type == "MaxPool" for node in model.graph.node)
+    special = not (drawn.quantum or windows) and rng.random() < 0.4
     if special:
         x.flat[rng.integers(x.size, size=2)] = rng.choice([np.nan, np.inf, -np.inf], 2)
     (expected,) = plain_session(model).run(None, {"x": x})
