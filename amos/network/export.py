@@ -15,6 +15,7 @@ from string import Template
 from typing import TYPE_CHECKING, Any
 
 from amos._toolchain import load_tvm
+from amos.codegen.c.compiler import compiler_command
 from amos.codegen.tir.arrays import to_tensor
 from amos.errors import NetworkError, checked_path
 from amos.network.network import Port
@@ -59,16 +60,18 @@ def export_network(models: Mapping[str, CompiledNetwork], folder: str | Path) ->
     except OSError as error:
         raise NetworkError(f"export to {str(target)!r}: {error.strerror}") from error
     try:
-        written = [*models] == [""] and _write_operator(models[""], partial)
-        if written and not _has_cpp_compiler():
-            warnings.warn(
-                "no C++ compiler: only the files for onnxruntime were written", stacklevel=3
-            )
+        alone = [*models] == [""]
+        if alone and compiler_command() is not None and not _has_cpp_compiler():
+            _write_operator(models[""], partial)
+            said = "no C++ compiler: only the files for onnxruntime were written"
+            warnings.warn(said, stacklevel=3)
             return _moved(partial, target)
         weights = _write_library([*models.values()], partial)
         for name, model in models.items():
             (partial / name / _SAMPLE).mkdir(parents=True)
             _write_example(model, weights, partial / name, "/.." if name else "")
+        if alone:
+            _write_operator(models[""], partial)
         return _moved(partial, target)
     except OSError as error:
         raise NetworkError(f"export to {str(target)!r}: {error.strerror or error}") from error
@@ -83,23 +86,18 @@ def _has_cpp_compiler() -> bool:
     return bool(get_cc())
 
 
-def _write_operator(model: CompiledNetwork, folder: Path) -> bool:
-    """Write what an application of onnxruntime loads; tell whether that could be done.
-
-    It cannot where the network needs TVM to run.
-    """
+def _write_operator(model: CompiledNetwork, folder: Path) -> None:
+    """Write what an application of onnxruntime loads, unless the network needs TVM to run."""
     from amos.network.external.library import MissingCompiler
     from amos.network.external.straight_line import OnlyInTvm
     from amos.network.external.whole import write_whole
 
     if find_spec("onnx") is None:
-        return False
+        return
     try:
         write_whole(model, folder)
     except (MissingCompiler, OnlyInTvm) as error:
         warnings.warn(f"no model for onnxruntime was written: {error}", stacklevel=4)
-        return False
-    return True
 
 
 def _remove_leftovers(target: Path) -> None:

@@ -24,7 +24,9 @@ def compiler_command() -> list[str] | None:
     """How to call a C compiler: the first one on the path, or that of the package ziglang."""
     if (path := c_compiler()) is not None:
         return [path]
-    return [sys.executable, "-m", "ziglang", "cc"] if find_spec("ziglang") is not None else None
+    return (
+        [sys.executable, "-P", "-m", "ziglang", "cc"] if find_spec("ziglang") is not None else None
+    )
 
 
 def complaint(command: Sequence[str | Path], folder: str | None = None) -> str:

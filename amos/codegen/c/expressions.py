@@ -12,16 +12,7 @@ import numpy as np
 
 from amos.codegen.c.nodes import as_it_was, is_sum_of_64_bits, low, rounded, type_of
 from amos.codegen.c.operations import WIDEST, operation
-from amos.codegen.c.types import (
-    CALLS,
-    EXTERNS,
-    OWN,
-    TILE_CALLS,
-    c_type,
-    short,
-    split,
-    vector_bytes,
-)
+from amos.codegen.c.types import CALLS, EXTERNS, OWN, TILE_CALLS, c_type, short, split, vector_bytes
 from amos.codegen.naming import spelled
 from amos.errors import ExportError
 

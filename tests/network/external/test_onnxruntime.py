@@ -219,4 +219,4 @@ def test_the_compiler_may_be_a_package(tmp_path: Path, monkeypatch: pytest.Monke
     with pytest.raises(NetworkError, match="apt install gcc, or pip install ziglang"):
         amos.compile(network, progress=False, verify=False)
     monkeypatch.setattr(compiler, "find_spec", lambda name: name == "ziglang")
-    assert compiler.compiler_command() == [sys.executable, "-m", "ziglang", "cc"]
+    assert compiler.compiler_command() == [sys.executable, "-P", "-m", "ziglang", "cc"]
