@@ -72,7 +72,7 @@ def write_library(models: Sequence[CompiledNetwork], folder: Path) -> Library:
     functions, sources = _sources(models)
     constants = Constants()
     name = models[0].network.name
-    with tempfile.TemporaryDirectory() as temporary:
+    with tempfile.TemporaryDirectory(dir=folder) as temporary:
         objects = _write_objects(functions, models, Path(temporary))
         uses_tiles = any(kernel.tiled for model in models for kernel in model.kernels.values())
 
