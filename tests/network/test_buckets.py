@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import shutil
 import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,17 +17,9 @@ from onnx.reference import ReferenceEvaluator
 import amos
 from amos.cli.app import main
 from amos.errors import BuildError, NetworkError
-from amos.network import CompiledBuckets, Network, candidates
+from amos.network import CompiledBuckets, Network
 from amos.network.graph import Constant
 from tests.network.models import Builder, load_whole
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _short_searches() -> Iterator[None]:
-    """Which kernel is chosen does not matter here."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("amos.network.candidates.GeneticSearch", candidates._Quick)
-        yield
 
 
 def _rows_and_columns() -> Any:

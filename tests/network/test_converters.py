@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -12,16 +11,7 @@ from onnx.reference import ReferenceEvaluator
 
 import amos
 from amos.errors import NetworkError
-from amos.network import candidates
 from tests.network.models import Builder, load_whole
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _short_searches() -> Iterator[None]:
-    """Which kernel is chosen does not matter here."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("amos.network.candidates.GeneticSearch", candidates._Quick)
-        yield
 
 
 def _equal(model: Any, reference: Any = None, **inputs: np.ndarray) -> None:

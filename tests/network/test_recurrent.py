@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -11,20 +10,11 @@ from onnx import TensorProto
 
 import amos
 from amos.errors import NetworkError
-from amos.network import candidates
 from tests.network.models import Builder, load_whole
 
 STEPS, BATCH, WIDTH, HIDDEN = 3, 2, 6, 5
 GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}
 BACKWARDS = {"forward": [False], "reverse": [True], "bidirectional": [False, True]}
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _short_searches() -> Iterator[None]:
-    """Which kernel is chosen does not matter here."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("amos.network.candidates.GeneticSearch", candidates._Quick)
-        yield
 
 
 def _sigmoid(x: Any) -> Any:
