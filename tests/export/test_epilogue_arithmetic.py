@@ -91,7 +91,7 @@ class Drawing:
             return self._sum("-", inner, inner)
         if name == "clip":
             x, low, high = (self.term(depth - 1) for _ in range(3))
-            made = self._extreme("min", self._extreme("max", x, low), high)
+            made = self._extreme("min", high, self._extreme("max", low, x))
             if not made.real or x.real or low.real:
                 return Term(f"clip({x.text}, {low.text}, {high.text})", made.value, made.real)
             return made

@@ -229,8 +229,9 @@ def test_a_bound_takes_one_instruction_though_nan_stays() -> None:
         return Counter(re.findall(r"^\s+v(max|min|cmp|blend)\w*p[sd]\b", kernel.assembly, re.M))
 
     plain, bounded = instructions("acc"), instructions("max(acc, 0)")
-    assert set(bounded - plain) == {"max"}
-    assert set(instructions("clip(acc, 0, 6)") - plain) == {"max", "min"}
+    zero = set(bounded - plain)
+    assert zero in ({"max"}, {"cmp"})  # on AVX2 a comparison with zero is a mask
+    assert set(instructions("clip(acc, 0, 6)") - plain) == {*zero, "min"}
     assert instructions("max(acc, low[n])")["cmp"] > plain["cmp"]
 
 
