@@ -63,8 +63,8 @@ def export_network(models: Mapping[str, CompiledNetwork], folder: str | Path) ->
         alone = [*models] == [""]
         if alone and compiler_command() is not None and not _has_cpp_compiler():
             _write_operator(models[""], partial)
-            said = "no C++ compiler: only the files for onnxruntime were written"
-            warnings.warn(said, stacklevel=3)
+            lacking = "no C++ compiler: only the files for onnxruntime were written"
+            warnings.warn(lacking, stacklevel=3)
             return _moved(partial, target)
         weights = _write_library([*models.values()], partial)
         for name, model in models.items():

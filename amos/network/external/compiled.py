@@ -260,26 +260,32 @@ def _built_library(
     models: Mapping[str, CompiledNetwork], folder: Path
 ) -> tuple[Library | None, Mapping[str, CompiledNetwork], list[str]]:
     """A library of the models that can be compiled, these, and why others cannot."""
+    if not models:
+        return None, models, []
+    try:
+        return write_library([*models.values()], folder), models, []
+    except MissingCompiler:
+        raise
+    except NetworkError:
+        sound, failures = _sound(models, folder)
+    return write_library([*sound.values()], folder) if sound else None, sound, failures
+
+
+def _sound(
+    models: Mapping[str, CompiledNetwork], folder: Path
+) -> tuple[Mapping[str, CompiledNetwork], list[str]]:
+    """The models that can be compiled alone, and why others cannot; trials leave no files."""
+    sound: dict[str, CompiledNetwork] = {}
     failures: list[str] = []
-    while models:
+    for name, model in models.items():
         try:
-            return write_library([*models.values()], folder), models, failures
-        except MissingCompiler:
-            raise
+            with tempfile.TemporaryDirectory(dir=folder) as trial:
+                write_library([model], Path(trial))
         except NetworkError as error:
-            sound = models if len(models) > 1 else {}
-            for name in [*sound]:
-                try:
-                    write_library([models[name]], folder)
-                except NetworkError as alone:
-                    failures.append(f"{name}: {str(alone).splitlines()[0]}")
-                    sound = {key: value for key, value in sound.items() if key != name}
-            if len(sound) == len(models):
-                raise
-            if len(models) == 1:
-                failures.append(f"{next(iter(models))}: {str(error).splitlines()[0]}")
-            models = sound
-    return None, {}, failures
+            failures.append(f"{name}: {str(error).splitlines()[0]}")
+        else:
+            sound[name] = model
+    return sound, failures
 
 
 def _contracted(
