@@ -28,8 +28,8 @@ ELEMENT_TYPES = {
     "uint32": (12, 1, 32),
     "bfloat16": (16, 4, 16),
 }
-#: Pieces of a parallel loop per core: finer than cores, so that threads that are late take fewer.
-_PIECES_PER_CORE = 4
+#: Pieces of a parallel loop per core: more would leave data in the caches of other cores.
+_PIECES_PER_CORE = 1
 
 
 @dataclass(frozen=True)
@@ -77,7 +77,8 @@ def library_source(
             f"#define CONSTANTS_FILE {json.dumps(constants.file_name)}",
             f"#define CONSTANTS_BYTES {constants.file_bytes}",
             f"#define CONSTANTS_DIGEST {json.dumps(constants.digest)}",
-            f"enum {{ USES_TILES = {int(uses_tiles)}, PIECE_COUNT = {_PIECES_PER_CORE * cores} }};",
+            f"enum {{ USES_TILES = {int(uses_tiles)}, CORE_COUNT = {cores} }};",
+            f"enum {{ PIECE_COUNT = {_PIECES_PER_CORE * cores} }};",
             f"enum {{ MOST_ARGUMENTS = {most}, NETWORK_COUNT = {len(networks)} }};",
             f"static const char *const needed_features[] = {{{needed}NULL}};",
             *(f"extern int {symbol_of(name)}" + _SIGNATURE for name in functions),
@@ -128,7 +129,7 @@ class _Tables:
         parts = ("inputs", "outputs", "buffers", "arguments", "steps")
         return (
             f"  {{{{0}}, {json.dumps(program.name)}, {', '.join(map(str, counts))}, "
-            f"{', '.join(f'{prefix}_{part}' for part in parts)}, {program.arena_bytes}u}},"
+            f"{', '.join(f'{prefix}_{part}' for part in parts)}, {program.arena_bytes}u, NULL}},"
         )
 
     def table(self, kind: str, name: str, rows: Iterable[str]) -> None:

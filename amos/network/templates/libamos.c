@@ -5,6 +5,7 @@
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <pthread.h>
+#include <sched.h>
 #include <stdatomic.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -13,6 +14,7 @@
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
+#include <time.h>
 #include <unistd.h>
 
 /* TVM: a tensor, an argument of a packed function, a piece of a parallel loop. */
@@ -123,6 +125,7 @@ typedef struct {
   const uint32_t *arguments;
   const Step *steps;
   uint64_t arena_bytes;
+  double *step_seconds; /* where a profile wants them */
 } Network;
 
 $tables
@@ -192,29 +195,94 @@ __attribute__((visibility("hidden"))) void TVMFFIErrorSetRaisedFromCStrParts(
     if (parts[i]) used += (size_t)snprintf(error_text + used, sizeof error_text - used, "%s", parts[i]);
 }
 
-/* Parallel loops run on the session's threads: pieces are claimed, not dealt. */
-static __thread Api thread_api;
-static __thread void *thread_context;
-
+/* Parallel loops. A network enters the session's thread pool once: the first thread to arrive leads
+ * and runs all steps, the others help with its loops. Each member first claims pieces of its own
+ * range, whose data its caches have from the loop before, and then those that others have not begun:
+ * nobody waits for a thread that the system does not run. */
+enum { SPIN_COUNT = 512, FIELD_BITS = 20, FIELD_MASK = (1 << FIELD_BITS) - 1 };
 typedef struct {
+  _Alignas(64) atomic_uint_fast64_t claims; /* number of the loop | end of the range | next piece */
+} Range;
+typedef struct {
+  Range ranges[CORE_COUNT];
+  _Alignas(64) atomic_uint_fast64_t number; /* of the loop */
   ParallelBody body;
   void *data;
-  ParallelGroup group;
+  int32_t count;
+  _Alignas(64) atomic_int_fast32_t finished; /* pieces of the loop */
   atomic_int failed;
-} Loop;
+  _Alignas(64) atomic_int member_count, done;
+  OrtStatus *(*lead)(void *);
+  void *lead_data;
+  OrtStatus *status;
+} Team;
+static __thread Team *led_team;
 
-static void run_piece(void *data, size_t piece) {
-  Loop *loop = data;
-  ParallelGroup group = loop->group;
-  if (loop->body((int32_t)piece, &group, loop->data)) atomic_store(&loop->failed, 1);
+static void wait_briefly(unsigned *spins) {
+  if (++*spins < SPIN_COUNT)
+    __builtin_ia32_pause();
+  else
+    sched_yield();
+}
+
+/* Claims and runs pieces, of a member's own range first, until none is left. */
+static void run_pieces(Team *team, int member) {
+  for (int i = 0; i < CORE_COUNT; ++i) {
+    atomic_uint_fast64_t *claims = &team->ranges[(member + i) % CORE_COUNT].claims;
+    for (;;) {
+      uint64_t claim = atomic_load_explicit(claims, memory_order_acquire);
+      if ((claim & FIELD_MASK) >= (claim >> FIELD_BITS & FIELD_MASK)) break;
+      claim = atomic_fetch_add_explicit(claims, 1, memory_order_acq_rel);
+      if ((claim & FIELD_MASK) >= (claim >> FIELD_BITS & FIELD_MASK)) break;
+      ParallelGroup group = {NULL, team->count};
+      if (team->body((int32_t)(claim & FIELD_MASK), &group, team->data)) atomic_store(&team->failed, 1);
+      atomic_fetch_add_explicit(&team->finished, 1, memory_order_release);
+    }
+  }
 }
 
 static int launch_parallel(ParallelBody body, void *data, int count) {
-  Loop loop = {body, data, {NULL, count > 0 ? count : PIECE_COUNT}, 0};
-  OrtStatus *status =
-      CALL(thread_api, PARALLEL_FOR, const void *, void (*)(void *, size_t), size_t, size_t,
-           void *)(thread_context, run_piece, (size_t)loop.group.count, 0, &loop);
-  return status || atomic_load(&loop.failed) ? -1 : 0;
+  Team *team = led_team;
+  uint64_t number = atomic_load_explicit(&team->number, memory_order_relaxed) + 1;
+  uint64_t pieces = count > 0 ? count : PIECE_COUNT;
+  team->body = body;
+  team->data = data;
+  team->count = (int32_t)pieces;
+  atomic_store_explicit(&team->finished, 0, memory_order_relaxed);
+  for (uint64_t i = 0; i < CORE_COUNT; ++i)
+    atomic_store_explicit(&team->ranges[i].claims,
+                          number << 2 * FIELD_BITS | (i + 1) * pieces / CORE_COUNT << FIELD_BITS |
+                              i * pieces / CORE_COUNT,
+                          memory_order_release);
+  atomic_store_explicit(&team->number, number, memory_order_release);
+  run_pieces(team, 0);
+  for (unsigned spins = 0; atomic_load_explicit(&team->finished, memory_order_acquire) < (int64_t)pieces;)
+    wait_briefly(&spins);
+  return atomic_load(&team->failed) ? -1 : 0;
+}
+
+static void join_team(void *data, size_t index) {
+  (void)index;
+  Team *team = data, *before = led_team;
+  int member = atomic_fetch_add(&team->member_count, 1);
+  if (!member) {
+    led_team = team;
+    team->status = team->lead(team->lead_data);
+    led_team = before;
+    atomic_store_explicit(&team->done, 1, memory_order_release);
+    return;
+  }
+  uint64_t last = 0;
+  for (unsigned spins = 0; !atomic_load_explicit(&team->done, memory_order_acquire);) {
+    uint64_t number = atomic_load_explicit(&team->number, memory_order_acquire);
+    if (number == last) {
+      wait_briefly(&spins);
+      continue;
+    }
+    last = number;
+    spins = 0;
+    run_pieces(team, member);
+  }
 }
 
 /* Pointers that TVM's loader would set. */
@@ -229,14 +297,28 @@ static OrtStatus *fail(Api api, const char *text) {
   return CALL(api, CREATE_STATUS, int, const char *)(ORT_FAIL, text);
 }
 
-static OrtStatus *run_steps(const Network *network, Api api, void **inputs, void **outputs,
-                            uint8_t *arena) {
+static double read_clock(void) {
+  struct timespec now;
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return now.tv_sec + now.tv_nsec * 1e-9;
+}
+
+typedef struct {
+  const Network *network;
+  Api api;
+  void **inputs, **outputs;
+  uint8_t *arena;
+} Run;
+
+static OrtStatus *run_steps(void *data) {
+  const Run *run = data;
+  const Network *network = run->network;
   Tensor tensors[network->buffer_count + 1];
   for (uint32_t i = 0; i < network->buffer_count; ++i) {
     const Buffer *buffer = &network->buffers[i];
-    void *data = buffer->place == PLACE_INPUT    ? inputs[buffer->index]
-                 : buffer->place == PLACE_OUTPUT ? outputs[buffer->index]
-                 : buffer->place == PLACE_ARENA  ? arena + buffer->index
+    void *data = buffer->place == PLACE_INPUT    ? run->inputs[buffer->index]
+                 : buffer->place == PLACE_OUTPUT ? run->outputs[buffer->index]
+                 : buffer->place == PLACE_ARENA  ? run->arena + buffer->index
                                                  : (void *)(constants + buffer->index);
     tensors[i] = (Tensor){data, CPU_DEVICE, 0, buffer->rank, buffer->code, buffer->bits, 1,
                           buffer->shape, NULL, 0};
@@ -248,6 +330,7 @@ static OrtStatus *run_steps(const Network *network, Api api, void **inputs, void
       memcpy(tensors[list[1]].data, tensors[list[0]].data, network->buffers[list[1]].size_bytes);
       continue;
     }
+    double start = network->step_seconds ? read_clock() : 0;
     Argument arguments[MOST_ARGUMENTS], result = {0, 0, NULL};
     for (uint32_t k = 0; k < step->count; ++k)
       arguments[k] = (Argument){DLTENSOR_POINTER, 0, &tensors[list[k]]};
@@ -255,8 +338,9 @@ static OrtStatus *run_steps(const Network *network, Api api, void **inputs, void
     if (step->function(NULL, arguments, (int32_t)step->count, &result)) {
       char text[640];
       snprintf(text, sizeof text, "AMOS: %s in %s failed: %s", step->name, network->name, error_text);
-      return fail(api, text);
+      return fail(run->api, text);
     }
+    if (network->step_seconds) network->step_seconds[i] = read_clock() - start;
   }
   return NULL;
 }
@@ -307,15 +391,12 @@ static OrtStatus *compute(void *data, void *context) {
   if (status) return status;
   uint8_t *arena = pool_take(network->arena_bytes);
   if (!arena) return fail(kernel->api, "AMOS: out of memory");
-  Api before_api = thread_api;
-  void *before_context = thread_context;
-  thread_api = kernel->api;
-  thread_context = context;
-  status = run_steps(network, kernel->api, inputs, outputs, arena);
-  thread_api = before_api;
-  thread_context = before_context;
+  Run run = {network, kernel->api, inputs, outputs, arena};
+  Team team = {.lead = run_steps, .lead_data = &run};
+  status = CALL(kernel->api, PARALLEL_FOR, const void *, void (*)(void *, size_t), size_t, size_t,
+                void *)(context, join_team, CORE_COUNT, 0, &team);
   pool_give_back(arena);
-  return status;
+  return status ? status : team.status;
 }
 
 static OrtStatus *create_kernel(const CustomOp *op, Api api, const void *info, void **kernel) {
@@ -421,4 +502,10 @@ __attribute__((visibility("default"))) OrtStatus *RegisterCustomOps(void *option
   }
   pthread_mutex_unlock(&lock);
   return status ? status : CALL(api, ADD_DOMAIN, void *, void *)(options, domain);
+}
+
+/* Writes the seconds of each step of a network's last run to an array from now on; NULL ends that. */
+__attribute__((visibility("default"))) void amos_profile(const char *network, double *step_seconds) {
+  for (int i = 0; i < NETWORK_COUNT; ++i)
+    if (!strcmp(networks[i].name, network)) networks[i].step_seconds = step_seconds;
 }
