@@ -3,8 +3,8 @@
 from amos.network.bucketed import CompiledBuckets
 from amos.network.buckets import BucketedNetwork
 from amos.network.compilation import compile_network as compile
+from amos.network.external.compiled import CompiledNetwork
 from amos.network.groups import Group, Task
-from amos.network.model import CompiledNetwork
 from amos.network.network import Network, load_network
 from amos.network.report import Report
 from amos.network.tuned import Tuning

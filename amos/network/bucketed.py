@@ -18,15 +18,16 @@ import numpy as np
 from amos._display import Shown
 from amos.errors import NetworkError
 from amos.network.buckets import BucketedNetwork
+from amos.network.external.compiled import CompiledNetwork
 from amos.network.model import (
     Check,
-    CompiledNetwork,
     bound,
-    check_outputs,
+    check_results,
     divides_integers,
     random_arrays,
     values_of,
 )
+from amos.network.tolerances import rounds
 
 if TYPE_CHECKING:
     from amos.network.profile import Profile
@@ -103,7 +104,7 @@ class Dimension:
 class CompiledBuckets(Shown):
     """A network, compiled for some sizes of its open dimensions.
 
-    Called as :class:`CompiledNetwork <amos.network.model.CompiledNetwork>` is.
+    Called as :class:`CompiledNetwork <amos.network.external.compiled.CompiledNetwork>` is.
 
     Attributes:
         network: what it was made of.
@@ -129,7 +130,7 @@ class CompiledBuckets(Shown):
         for dimension, size in zip(self.dimensions, sizes, strict=True):
             if size not in dimension.sizes:
                 outputs = dimension.cut(outputs, size)
-        return outputs[0] if model.network.graph.single else outputs
+        return outputs[0] if model.network.single else outputs
 
     def profile(self, /, *arrays: Any, repeat: int = 20, **named: Any) -> Profile:
         """What each function takes in the bucket of a call; in the largest without inputs.
@@ -171,17 +172,14 @@ class CompiledBuckets(Shown):
         return BucketReports(self.network.name, reports)
 
     def export(self, folder: str | Path) -> tuple[Path, ...]:
-        """Write one library of all buckets, as :meth:`CompiledNetwork.export` does.
-
-        It has a function for each bucket; equal weights of several buckets are in one file,
-        once. There is a folder for each bucket with C++ that runs it.
+        """Write one library of all buckets, and a model of each, for any application of onnxruntime.
 
         Raises:
-            NetworkError: there is no C++ compiler, or nothing can be written there.
+            NetworkError: nothing can be written there.
         """
-        from amos.network.export import export_network
+        from amos.network.export import export_models
 
-        return export_network({model.function: model for model in self.models.values()}, folder)
+        return export_models([*self.models.values()], folder)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON; seconds."""
@@ -270,7 +268,7 @@ def _dimension(
         if small[position] == size
     ]
     # They may differ from one pair to another where sizes are multiplied.
-    first, *others = (_rows(models, *pair, position) for pair in pairs)
+    first, *others = (_rows(network, *pair, position) for pair in pairs)
     rows = first if all(each == first for each in others) else None
     dimension = Dimension(name, sizes, rows=rows or ())
     faults = (
@@ -281,11 +279,11 @@ def _dimension(
 
 
 def _rows(
-    models: Mapping[_Sizes, CompiledNetwork], small: _Sizes, large: _Sizes, position: int
+    network: BucketedNetwork, small: _Sizes, large: _Sizes, position: int
 ) -> tuple[Rows | None, ...] | None:
     """Where outputs grow with a dimension; ``None`` if one does so in no plain way."""
     rows: list[Rows | None] = []
-    ports = (models[sizes].network.outputs for sizes in (small, large))
+    ports = (network.networks[sizes].outputs for sizes in (small, large))
     for one, other in zip(*ports, strict=True):
         extents = enumerate(zip(one.shape, other.shape, strict=True))
         grown = [Rows(axis, n // small[position]) for axis, (n, m) in extents if n != m]
@@ -310,15 +308,16 @@ def _fault(
     """Why a larger bucket cannot stand for a smaller one; empty if it can."""
     one, other = models[small], models[large]
     size, full = small[position], large[position]
-    if divides_integers(one.network):
+    single, larger = network.networks[small], network.networks[large]
+    if divides_integers(single):
         return "integers are divided, and padding is 0"
     for integers in _INTEGERS:
-        arrays = random_arrays(one.network, integers=integers)
+        arrays = random_arrays(single, integers=integers)
         result = dimension.cut(other.outputs_of(padded(network, arrays, large)), size)
-        check = check_outputs(one.network, "", result, one.outputs_of(arrays))
+        check = check_results("", "", result, one.outputs_of(arrays), rounded=rounds(single))
         if not check.passed:
             return f"padded from {size} to {full} it differs by {check.difference:.3g}"
-    arrays, noise = random_arrays(other.network), random_arrays(other.network, seed=1)
+    arrays, noise = random_arrays(larger), random_arrays(larger, seed=1)
     every = other.outputs_of(arrays)
     for rows, factor in product(sorted({1, size, full - 1}), _FACTORS):
         mixed = [

@@ -1,4 +1,4 @@
-"""Kernels of a task in turns: beside the engine's own code, and then inside the network."""
+"""Kernels of a task in turns: beside plain loops, and then inside the network."""
 
 from __future__ import annotations
 
@@ -6,18 +6,16 @@ import math
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
-import numpy as np
-
-from amos.network import engine
 from amos.network.cascades import CascadeTask
 from amos.network.graph import Graph, Node
-from amos.network.groups import Group, Task
+from amos.network.external.compiled import CompiledNetwork
+from amos.network.external.linking import link_trials
+from amos.network.groups import Group, Grouping, Task
 from amos.network.kernels import TaskKernel
-from amos.network.model import CompiledNetwork, random_arrays
+from amos.network.model import CompiledRegion, random_arrays
+from amos.network.network import Network
 from amos.network.profile import observed
-from amos.network.program import rebuilt
 
 #: Rounds in which all are timed in turn, and seconds of a turn. The fastest call counts: the
 #: others were disturbed.
@@ -53,24 +51,26 @@ class Comparison:
         return f"{times} us in the network, of {self.count} x {self.operator}"
 
 
-def compare(kernels: Sequence[TaskKernel], group: Group) -> list[float]:
-    """Seconds of each kernel for one group of a network, and at last of the engine's own code.
+def compare(kernels: Sequence[TaskKernel], task: Task) -> list[float]:
+    """Seconds of each kernel for one group of a task, and at last of plain loops.
 
-    All are compiled with the rest of the engine around them, and take turns.
+    All are operators of onnxruntime, and take turns.
     """
-    graph = _alone(group)
-    modules = [*(_calling(kernel, group, graph) for kernel in kernels), rebuilt(graph, {})]
-    calls = [engine.machine_of(engine.executable(each))["main"] for each in modules]
-    arrays = _arrays(graph)
+    group = task.groups[0]
+    network = Network(task.operator.name, None, _alone(group), Grouping((), ()))
+    single = Task(task.operator, (group,))
+    lineups: list[dict[Task | CascadeTask, TaskKernel]] = [{single: each} for each in kernels]
+    models = link_trials(CompiledRegion(network, lineup) for lineup in [*lineups, {}])
+    arrays = random_arrays(network, integers=(0, 2))
     best = []
-    for call in calls:
-        call(*arrays)
-        best.append(_least(call, arrays, 0))
+    for model in models:
+        model.outputs_of(arrays)
+        best.append(_least(model, arrays, 0))
     hopeless = _HOPELESS * min(best)
     for _ in range(_ROUNDS):
-        for n, call in enumerate(calls):
+        for n, model in enumerate(models):
             if best[n] <= hopeless:
-                best[n] = min(best[n], _least(call, arrays, _SECONDS))
+                best[n] = min(best[n], _least(model, arrays, _SECONDS))
     return best
 
 
@@ -85,7 +85,7 @@ def compare_inside(
         models: a network with the first kernel of each task, with the second, and so on.
         kernels: of each task, under one name; with fewer than models, the last stands in.
     """
-    runs = observed(models, random_arrays(models[0].network), _turns(len(models)))
+    runs = observed(models, models[0].random_inputs(), _turns(len(models)))
 
     return {
         task: Comparison(
@@ -109,7 +109,7 @@ def faster_inside(
         kernels: of all tasks but those that the engine computes faster.
         cascades: with their kernels.
     """
-    runs = observed(models, random_arrays(models[0].network), _turns(len(models)))
+    runs = observed(models, models[0].random_inputs(), _turns(len(models)))
     alone: dict[Group, float] = {}
     for task, kernel in kernels.items():
         alone |= zip(task.groups, _least_of_calls(runs[0], kernel), strict=False)
@@ -140,14 +140,6 @@ def _turns(count: int) -> Iterator[int]:
             yield from (n for n in range(count) for _ in range(_RUNS))
 
 
-def _calling(kernel: TaskKernel, group: Group, graph: Graph) -> Any:
-    """A module in which a kernel stands for a group."""
-    number = group.result.number
-    skip = frozenset(node.number for node in group.nodes if node.number != number)
-    module = rebuilt(graph, {number: lambda writer: kernel.call(group, writer)}, skip)
-    return module.with_attr("external_mods", [kernel.library.mod])
-
-
 def _alone(group: Group) -> Graph:
     """A graph of a group, whose inputs are what it reads of others."""
     inside = {node.number: node for node in group.nodes}
@@ -165,20 +157,12 @@ def _alone(group: Group) -> Graph:
     return Graph(nodes, (group.result,))
 
 
-def _arrays(graph: Graph) -> list[Any]:
-    import tvm
-
-    rng = np.random.default_rng(0)
-    values = (rng.integers(0, 3, node.shape).astype(node.dtype) for node in graph.inputs)
-    return [tvm.runtime.tensor(each) for each in values]
-
-
-def _least(call: Any, arrays: list[Any], span: float) -> float:
+def _least(model: CompiledNetwork, arrays: Sequence[Any], span: float) -> float:
     """Seconds of the fastest of the calls that some time has room for, at least one."""
     least, end = math.inf, time.perf_counter() + span
     while True:
         start = time.perf_counter()
-        call(*arrays)
+        model.outputs_of(arrays)
         now = time.perf_counter()
         least = min(least, max(now - start, math.ulp(1.0)))
         if now >= end:

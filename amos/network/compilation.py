@@ -1,11 +1,11 @@
-"""``amos.compile``: a kernel for each task, the engine for the rest, one module of both."""
+"""``amos.compile``: a kernel for each task, and onnxruntime, which runs them and the rest."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from itertools import count as counting
 from itertools import islice
 from pathlib import Path
@@ -27,15 +27,13 @@ from amos.network.cascades import CascadeTask, cascades_of, outside
 from amos.network.checking import KernelChecks
 from amos.network.comparison import Comparison, compare, compare_inside, faster_inside
 from amos.network.cuts import of_strips
-from amos.network.external.compiled import CompiledPartition, compiled_partition
+from amos.network.external.compiled import CompiledNetwork
+from amos.network.external.linking import link_buckets, link_regions, link_trials, link_whole
 from amos.network.external.partition import PartitionedNetwork
 from amos.network.groups import Task
 from amos.network.kernels import TaskKernel, build_cascade, build_kernel
-from amos.network.linking import linked
-from amos.network.model import CompiledNetwork
+from amos.network.model import CompiledRegion
 from amos.network.network import Network, checked_network
-from amos.network.program import Shared
-from amos.network.weights import LargePages
 from amos.network.winograd import by_tiles, pays, predicted
 from amos.records import Record, Records
 
@@ -57,7 +55,7 @@ def compile_network(
     verify: bool = True,
     measure: bool = False,
     progress: bool = True,
-) -> CompiledNetwork | CompiledPartition: ...
+) -> CompiledNetwork: ...
 
 
 @overload
@@ -79,7 +77,7 @@ def compile_network(
     verify: bool = True,
     measure: bool = False,
     progress: bool = True,
-) -> CompiledNetwork | CompiledBuckets | CompiledPartition: ...
+) -> CompiledNetwork | CompiledBuckets: ...
 
 
 def compile_network(
@@ -89,7 +87,7 @@ def compile_network(
     verify: bool = True,
     measure: bool = False,
     progress: bool = True,
-) -> CompiledNetwork | CompiledBuckets | CompiledPartition:
+) -> CompiledNetwork | CompiledBuckets:
     """Build a network for this CPU.
 
     A task gets the fastest kernel that the records have of it on this machine, or else the
@@ -97,8 +95,8 @@ def compile_network(
     tiles. Convolutions that are predicted to be faster as a cascade
     (:mod:`amos.operators.cascade`) are computed as such, whatever the records have of them.
     A kernel that computes something else than NumPy gives way to the next candidate, and what
-    cannot be built, or has no right kernel, stays with the engine. An ONNX model that the engine
-    cannot compile as a whole, or computes wrongly, is divided between AMOS and onnxruntime.
+    cannot be built, or has no right kernel, is computed by plain loops. An ONNX model that is
+    wrong as a whole is divided between AMOS and onnxruntime, which also gets what it runs faster.
 
     Args:
         network: what :func:`amos.load_network` returned.
@@ -111,29 +109,28 @@ def compile_network(
         progress: show how far it is, on a terminal and in a notebook.
 
     Raises:
-        NetworkError: the engine cannot compile the network, or a result is wrong, and
-            onnxruntime does not take it either.
+        NetworkError: the network cannot be compiled, or a result is wrong, and onnxruntime does
+            not take it either; or there is no C compiler.
         RecordError: the record file cannot be read.
     """
     checked_network(network)
     for name, value in {"verify": verify, "measure": measure}.items():
         if not isinstance(value, bool):
             raise NetworkError(f"{name}: expected True or False, got {shown(value)}")
-    ranked = _ranked(records)
-    with ProgressLine(progress) as line:
+    build = _Builder(_ranked(records), verify, measure)
+    with ProgressLine(progress) as build.line:
         if isinstance(network, BucketedNetwork):
-            models = _compiled(network.names, ranked, verify, measure, line)
-            return compiled_buckets(network, models, verify)
+            regions = [build.region(each, name) for name, each in network.names.items()]
+            return compiled_buckets(network, link_buckets(regions, verify=verify), verify)
         if isinstance(network, PartitionedNetwork):
-            return _compiled_partition(network, ranked, verify, measure, line)
+            return build.divided(network)
         try:
-            return _compiled({"main": network}, ranked, verify, measure, line)[0]
+            return build.whole(network, raced=True)
         except NetworkError as refused:
             if network.divide is None:
                 raise
-            failures = (str(refused).splitlines()[0],)
-            divided = network.divide(refused)
-            return _compiled_partition(divided, ranked, verify, measure, line, failures)
+            why = str(refused).splitlines()[0]
+            return build.divided(network.divide(refused), why)
 
 
 def compile_whole(
@@ -144,51 +141,47 @@ def compile_whole(
     measure: bool = False,
     progress: bool = True,
 ) -> CompiledNetwork:
-    """The same of a network that is not divided where something fails."""
-    with ProgressLine(progress) as line:
-        return _compiled({"main": network}, _ranked(records), verify, measure, line)[0]
+    """The same of a network that AMOS runs as a whole, whatever fails and whoever is faster."""
+    build = _Builder(_ranked(records), verify, measure)
+    with ProgressLine(progress) as build.line:
+        return build.whole(network, raced=False)
 
 
-def _compiled_partition(
-    network: PartitionedNetwork,
-    ranked: Mapping[str, Sequence[Record]],
-    verify: bool,
-    measure: bool,
-    line: ProgressLine,
-    failures: tuple[str, ...] = (),
-) -> CompiledPartition:
-    """Compile the regions of a model; failures are of what was tried before."""
-    chooser, numbers = Chooser("host"), counting()
-    regions = {
-        name: replace(
-            _chosen(region, chooser, ranked, verify, measure, line, numbers), function=name
+@dataclass
+class _Builder:
+    """Builds the kernels of networks, which have symbols of their own in one library.
+
+    Attributes:
+        ranked: records by operator.
+        verify, measure: as of :func:`compile_network`.
+        line: shows how far it is.
+    """
+
+    ranked: Mapping[str, Sequence[Record]]
+    verify: bool
+    measure: bool
+    line: ProgressLine = field(default_factory=lambda: ProgressLine(False))
+    chooser: Chooser = field(default_factory=lambda: Chooser("host"))
+    numbers: Iterator[int] = field(default_factory=counting)
+
+    def region(self, network: Network, name: str) -> CompiledRegion:
+        """Build the kernels of a network."""
+        region = _chosen(
+            network, self.chooser, self.ranked, self.verify, self.measure, self.line, self.numbers
         )
-        for name, region in network.networks.items()
-    }
-    line.show("comparing with onnxruntime")
-    return compiled_partition(network, regions, verify, failures)
+        return replace(region, function=name)
 
+    def whole(self, network: Network, *, raced: bool) -> CompiledNetwork:
+        """Build a network that AMOS takes as a whole."""
+        region = self.region(network, "main")
+        self.line.show("linking, and comparing the whole")
+        return link_whole(region, verify=self.verify, raced=raced)
 
-def _compiled(
-    networks: Mapping[str, Network],
-    ranked: Mapping[str, Sequence[Record]],
-    verify: bool,
-    measure: bool,
-    line: ProgressLine,
-) -> list[CompiledNetwork]:
-    """Networks as functions of one module, which holds equal weights once."""
-    chooser, numbers = Chooser("host"), counting()
-    models = [
-        replace(_chosen(network, chooser, ranked, verify, measure, line, numbers), function=name)
-        for name, network in networks.items()
-    ]
-    line.show("compiling the rest")
-    linked = _linked(models)
-    models = [replace(model, executable=linked) for model in models]
-    if verify:
-        line.show("comparing the whole")
-        models = [replace(each, checks=(*each.checks, *each.check())) for each in models]
-    return models
+    def divided(self, network: PartitionedNetwork, *refused: str) -> CompiledNetwork:
+        """Build the regions of a model; ``refused`` says what went wrong before."""
+        regions = {name: self.region(each, name) for name, each in network.networks.items()}
+        self.line.show("linking, and comparing with onnxruntime")
+        return link_regions(network, regions, verify=self.verify, refused=refused)
 
 
 def _chosen(
@@ -199,8 +192,8 @@ def _chosen(
     measure: bool,
     line: ProgressLine,
     numbers: Iterator[int],
-) -> CompiledNetwork:
-    """A network with its kernels, numbered in the module, and not linked yet."""
+) -> CompiledRegion:
+    """A network with its kernels, not linked yet."""
     checks = KernelChecks(verify)
     cascades = _cascades(network, chooser, line, numbers, checks)
     tasks = network.tasks if measure else outside(network.tasks, cascades)
@@ -229,7 +222,7 @@ def _chosen(
     unused = Counter(each.standing for each in every if not each.counts_here)
     comparisons = tuple(inside.values())
     passed, failures = checks.of(kernels.values()), tuple(checks.failures)
-    return CompiledNetwork(network, None, kernels, left, passed, comparisons, unused, failures)
+    return CompiledRegion(network, kernels, left, passed, comparisons, unused, failures)
 
 
 def _cascades(
@@ -259,8 +252,7 @@ def _faster(
 ) -> dict[CascadeTask, TaskKernel]:
     """The cascades that are no slower in the network than the kernels of their convolutions."""
     lineups = _together(kernels), _together(_outside(kernels, cascades), cascades)
-    models = [CompiledNetwork(network, None, lineup) for lineup in lineups]
-    models = [replace(model, executable=_linked([model])) for model in models]
+    models = link_trials(CompiledRegion(network, lineup) for lineup in lineups)
     return faster_inside(models, kernels, cascades)
 
 
@@ -366,7 +358,7 @@ def _records(
 
 def _fastest(kernels: Sequence[TaskKernel], task: Task) -> tuple[Sequence[TaskKernel], str]:
     """Kernels, the fastest first; or none, and why the engine's own code stays."""
-    *own, engines = compare(kernels, task.groups[0])
+    *own, engines = compare(kernels, task)
     least = min(own)
     order = sorted(range(len(own)), key=own.__getitem__)[:_INSIDE]
     if least <= engines:
@@ -384,14 +376,8 @@ def _inside(
     count = max(map(len, kernels.values()), default=1)
     if count == 1:
         return {}
-    models = []
-    for n in range(count):
-        lineup = {task: each[min(n, len(each) - 1)] for task, each in kernels.items()}
-        model = CompiledNetwork(network, None, _together(lineup))
-        models.append(replace(model, executable=_linked([model])))
+    lineups = [
+        {task: each[min(n, len(each) - 1)] for task, each in kernels.items()} for n in range(count)
+    ]
+    models = link_trials(CompiledRegion(network, _together(lineup)) for lineup in lineups)
     return compare_inside(models, kernels)
-
-
-def _linked(models: Sequence[CompiledNetwork]) -> Any:
-    """One module of the kernels and what the engine makes of the rest."""
-    return linked(models, Shared(LargePages()))

@@ -1,6 +1,6 @@
-"""The engine, TVM Relax: what it does with everything that is no group.
+"""Plain loops: how everything of a region that is no group is computed.
 
-Its operators become loops, elementwise ones are fused, and each function gets one simple
+Operators of Relax become loops, elementwise ones are fused, and each function gets one simple
 schedule: outer loops parallel, the innermost spatial loop as vectors. Relax then plans memory.
 """
 
@@ -39,30 +39,6 @@ _READS = 64
 _KINDS = _PARALLEL, _SUMMED = 0, 2
 
 
-def executable(module: Any, *, name: str = "network", fused: bool = True) -> Any:
-    """Compile a Relax module for this CPU.
-
-    Args:
-        module: operators of Relax, and calls of kernels that its attribute ``external_mods``
-            holds.
-        name: of the network.
-        fused: whether one function may compute several operators.
-
-    Raises:
-        NetworkError: TVM cannot compile it.
-    """
-    load_tvm()
-    import tvm
-
-    round_in_vectors()
-    pipeline = pipeline_with("amos_engine", fenced)
-    try:
-        module = _with_code(scheduled_loops(module, fused=fused))
-        return tvm.compile(module, target=host_target(), tir_pipeline=pipeline)
-    except Exception as error:  # TVM's passes fail with errors of many types
-        raise NetworkError(f"{name}: TVM cannot compile it: {last_line(error)}") from error
-
-
 def compiled_loops(functions: Mapping[str, Any]) -> Any:
     """Compile scheduled functions of TensorIR for this CPU, as a module of TVM.
 
@@ -81,20 +57,6 @@ def compiled_loops(functions: Mapping[str, Any]) -> Any:
         return tvm.tirx.build(tvm.IRModule(functions), target=host_target(), pipeline=pipeline)
     except Exception as error:  # TVM's passes fail with errors of many types
         raise NetworkError(f"TVM cannot compile the engine's loops: {last_line(error)}") from error
-
-
-def _with_code(module: Any) -> Any:
-    """A module that has some function of loops.
-
-    For one of kernels alone TVM would write C, and ask for a compiler at the first call.
-    """
-    from tvm import te, tirx
-
-    if not any(isinstance(each, tirx.PrimFunc) for each in module.functions.values()):
-        empty = te.placeholder((1,), "float32")
-        copy = te.create_prim_func([empty, te.compute((1,), lambda at: empty[at])])
-        module["amos_nothing"] = copy.with_attr("global_symbol", "amos_nothing")
-    return module
 
 
 def scheduled_loops(module: Any, *, fused: bool = True) -> Any:
@@ -117,14 +79,6 @@ def scheduled_loops(module: Any, *, fused: bool = True) -> Any:
                 scheduling,
             ]
         )(module)
-
-
-def machine_of(built: Any) -> Any:
-    """A virtual machine that runs what was compiled."""
-    import tvm
-    from tvm import relax
-
-    return relax.VirtualMachine(built, tvm.cpu())
 
 
 def _scheduled(module: Any, _: Any) -> Any:

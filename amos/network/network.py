@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, Any, ClassVar, overload
 
 from amos._display import Shown, several
 from amos.codegen.scheduled import last_line
@@ -67,6 +67,7 @@ class Network(Shown):
         grouping: the graph divided.
         reference: another program that runs the model, if one is installed.
         output_names: what an ONNX model calls its results; empty for other models.
+        source: the ONNX model, or the path of its file; ``None`` for other models.
         divide: of an ONNX model, loads it divided between AMOS and onnxruntime, for a reason
             that it raises where onnxruntime does not take the model either.
     """
@@ -77,7 +78,21 @@ class Network(Shown):
     grouping: Grouping
     reference: Reference | None = None
     output_names: tuple[str, ...] = ()
+    source: Any = field(default=None, repr=False)
     divide: Callable[[NetworkError], PartitionedNetwork] | None = field(default=None, repr=False)
+
+    #: Operators that stay with onnxruntime, as of a network that is divided.
+    external: ClassVar[Mapping[tuple[str, str], int]] = {}
+
+    @property
+    def networks(self) -> dict[str, Network]:
+        """What AMOS takes, by the name of its operator."""
+        return {"main": self}
+
+    @property
+    def single(self) -> bool:
+        """Whether it returns one result, and not a tuple."""
+        return self.graph.single
 
     @cached_property
     def inputs(self) -> tuple[Port, ...]:
@@ -209,7 +224,7 @@ def load_network(
         raise
     except NetworkError as refused:
         return divide(refused)
-    return replace(network, divide=divide)
+    return replace(network, source=model, divide=divide)
 
 
 def _divided(

@@ -2,25 +2,28 @@
 
 from __future__ import annotations
 
+import ctypes
 import statistics
 import time
 from collections.abc import Iterable, Sequence
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from amos._display import Shown
 from amos.explore.options import check_count
-from amos.network import engine
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from amos.network.model import CompiledNetwork
+    from amos.network.external.compiled import CompiledNetwork
 
 #: Runs before the first that counts.
 _WARM = 2
-#: What the virtual machine calls for its own purposes, and no network asks for.
-_OWN = "vm.builtin."
+#: Name of the row of all operators that onnxruntime runs itself.
+_EXTERNAL = "onnxruntime"
 
 
 @dataclass(frozen=True)
@@ -50,7 +53,7 @@ class Profile(Shown):
 
     Attributes:
         network: its name.
-        seconds: of a whole run without an observer, the median.
+        seconds: of a whole run without a clock inside, the median.
         rows: functions, the longest first.
     """
 
@@ -80,64 +83,80 @@ class Profile(Shown):
 
 
 def profile(model: CompiledNetwork, arrays: Sequence[Any], repeat: int) -> Profile:
-    """See :meth:`CompiledNetwork.profile <amos.network.model.CompiledNetwork.profile>`."""
+    """See :meth:`CompiledNetwork.profile`."""
     check_count("repeat", repeat)
     for _ in range(_WARM):
         model.outputs_of(arrays)
-    whole = []
+    times = []
     for _ in range(repeat):
         start = time.perf_counter()
         model.outputs_of(arrays)
-        whole.append(time.perf_counter() - start)
+        times.append(time.perf_counter() - start)
     (runs,) = observed([model], arrays, [0] * repeat)
-    rows = _rows(model, runs)
-    return Profile(model.network.name, statistics.median(whole), rows)
+    seconds = statistics.median(times)
+    return Profile(model.network.name, seconds, _rows(model, runs, seconds))
 
 
 def observed(
     models: Sequence[CompiledNetwork], arrays: Sequence[Any], turns: Iterable[int]
 ) -> list[list[dict[str, list[float]]]]:
-    """Seconds of each call of each function, for each model and run.
+    """Seconds of each call of each function of AMOS, for each model and run.
 
     Args:
         models: what runs, on the same inputs.
         arrays: inputs in order.
         turns: positions of the models that run, one after the other.
     """
-    observers = [_Observer() for _ in models]
-    machines = [engine.machine_of(model.executable) for model in models]
-    for machine, observer in zip(machines, observers, strict=True):
-        machine.set_instrument(observer)
-    values = models[0].tensors(arrays)
-    for n in turns:
-        observers[n].runs.append({})
-        machines[n][models[n].function](*values)
-    return [observer.runs for observer in observers]
+    runs: list[list[dict[str, list[float]]]] = [[] for _ in models]
+    with ExitStack() as stack:
+        observers = [stack.enter_context(_Observer(model)) for model in models]
+        for n in turns:
+            models[n].outputs_of(arrays)
+            runs[n].append(observers[n].read())
+    return runs
 
 
 class _Observer:
-    """Called by the virtual machine before and after each call."""
+    """Reads the clock of a compiled network's library."""
 
-    def __init__(self) -> None:
-        #: Seconds of each call of each function, run by run.
-        self.runs: list[dict[str, list[float]]] = []
-        self._start = 0.0
+    def __init__(self, model: CompiledNetwork) -> None:
+        self.model, self.seconds = model, dict[str, np.ndarray]()
 
-    def __call__(self, _: Any, symbol: str, before: bool, *rest: Any) -> int:
-        now = time.perf_counter()
-        if not before and self.runs and not symbol.startswith(_OWN):
-            self.runs[-1].setdefault(symbol, []).append(now - self._start)
-        self._start = time.perf_counter()
-        return 0
+    def __enter__(self) -> _Observer:
+        library = self.model.library
+        if library is not None:
+            _ = self.model.session  # which loads the library as it has to be loaded
+            self.set_clock = ctypes.CDLL(str(library.path)).amos_profile
+            for name in self.model.regions:
+                self.seconds[name] = np.zeros(len(library.steps[name]))
+                self.set_clock(name.encode(), ctypes.c_void_p(self.seconds[name].ctypes.data))
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for name in self.seconds:
+            self.set_clock(name.encode(), None)
+
+    def read(self) -> dict[str, list[float]]:
+        """Seconds of each call of the last run, by function."""
+        calls: dict[str, list[float]] = {}
+        for name, seconds in self.seconds.items():
+            assert self.model.library is not None
+            for function, taken in zip(self.model.library.steps[name], seconds, strict=True):
+                calls.setdefault(function or "copy", []).append(float(taken))
+        return calls
 
 
-def _rows(model: CompiledNetwork, runs: Sequence[dict[str, list[float]]]) -> tuple[ProfileRow, ...]:
+def _rows(
+    model: CompiledNetwork, runs: Sequence[dict[str, list[float]]], whole: float
+) -> tuple[ProfileRow, ...]:
     kernels = {kernel.symbol: kernel for kernel in model.kernels.values()}
     seconds = {name: statistics.median(sum(run[name]) for run in runs) for name in runs[0]}
     total = sum(seconds.values())
+    if model.network.external or not model.regions:
+        seconds[_EXTERNAL], total = max(whole - total, 0.0), max(whole, total)
     rows = []
     for name, taken in seconds.items():
-        kernel, count = kernels.get(name), len(runs[0][name])
+        kernel, count = kernels.get(name), len(runs[0].get(name, [0.0]))
         rows.append(
             ProfileRow(
                 name=kernel.operator.name if kernel else name,

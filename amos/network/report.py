@@ -23,7 +23,7 @@ from amos.network.winograd import predicted
 if TYPE_CHECKING:
     import pandas as pd
 
-    from amos.network.model import CompiledNetwork
+    from amos.network.model import CompiledRegion
 
 #: What moves nothing: names for values that are there.
 _FREE = ("tuple", "item", "reshape", "constant")
@@ -219,11 +219,11 @@ def report(network: Network, machine: str | Machine) -> Report:
     return _summed(network, chooser.target(()), rows)
 
 
-def compiled_report(model: CompiledNetwork) -> Report:
-    """See :meth:`CompiledNetwork.report <amos.network.model.CompiledNetwork.report>`."""
-    rows = [_kernel_row(task, kernel.choice) for task, kernel in model.kernels.items()]
-    rows += [_left_row(task, reason) for task, reason in model.left.items()]
-    return _summed(model.network, Chooser("host").target(()), rows)
+def compiled_report(region: CompiledRegion) -> Report:
+    """See :meth:`CompiledRegion.report <amos.network.model.CompiledRegion.report>`."""
+    rows = [_kernel_row(task, kernel.choice) for task, kernel in region.kernels.items()]
+    rows += [_left_row(task, reason) for task, reason in region.left.items()]
+    return _summed(region.network, Chooser("host").target(()), rows)
 
 
 def _summed(network: Network, machine: Machine, rows: Sequence[TaskRow]) -> Report:

@@ -1,13 +1,13 @@
-"""A model with its regions compiled: an onnxruntime session with AMOS's operators."""
+"""A compiled network: an ONNX model with AMOS's operators, run by onnxruntime."""
 
 from __future__ import annotations
 
-import os
 import shutil
 import tempfile
 import weakref
+from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,34 +16,37 @@ import numpy as np
 
 from amos._display import Shown, several
 from amos.codegen.scheduled import last_line
-from amos.errors import NetworkError, checked_path
-from amos.network.external.library import Library, MissingCompiler, write_library
+from amos.errors import NetworkError
+from amos.network.cascades import CascadeTask
+from amos.network.external.library import Library
 from amos.network.external.partition import PartitionedNetwork
-from amos.network.external.race import (
-    MODEL,
-    REFERENCE,
-    Timing,
-    array_of,
-    check_result,
-    open_session,
-    race,
-    save_model,
-)
-from amos.network.external.regions import contracted
+from amos.network.external.race import Timing
+from amos.network.external.sessions import MODEL, open_session, run_session
+from amos.network.groups import Task
+from amos.network.kernels import TaskKernel
 from amos.network.model import (
     Check,
-    CompiledNetwork,
+    CompiledRegion,
     bound,
+    check_results,
+    divides_integers,
     random_values,
     values_of,
 )
+from amos.network.network import Network
 from amos.network.tolerances import rounds
 
 if TYPE_CHECKING:
+    from amos.network.comparison import Comparison
+    from amos.network.profile import Profile
     from amos.network.report import Report
 
+#: Share of a quantized network's results, by their 2-norm, from which on a difference is a fault:
+#: where floats are rounded to levels of 8 bits, a level that is rounded otherwise goes on.
+_ROUNDED_APART = 0.25
 
-class _Folder:
+
+class ModelFolder:
     """A folder that is removed when nothing refers to this any more, or Python ends."""
 
     def __init__(self) -> None:
@@ -52,38 +55,40 @@ class _Folder:
 
 
 @dataclass(frozen=True, eq=False)
-class CompiledPartition(Shown):
-    """A model compiled for this CPU, run by onnxruntime.
+class CompiledNetwork(Shown):
+    """A network compiled for this CPU, run by onnxruntime.
 
-    Calling it with the model's inputs, in order or by name, returns its output, or a tuple of
+    Calling it with the network's inputs, in order or by name, returns its output, or a tuple of
     them. Inputs are NumPy arrays or tensors of any package that speaks DLPack.
 
     Attributes:
         network: what it was made of.
-        models: regions with their kernels, by the name of their operator.
+        regions: what AMOS computes, by the name of its operator.
         library: of the operators; ``None`` where onnxruntime runs all of the model.
-        timings: of each region.
-        checks: what was compared with a reference.
-        failures: why parts that AMOS had taken went to onnxruntime.
         folder: holds model and library while this exists.
+        timings: of each region beside onnxruntime's own operators.
+        checks: what was compared with a reference.
+        refused: why regions that AMOS had taken went to onnxruntime.
+        file: name of the model in its folder.
         settings: of its session, by onnxruntime's names.
     """
 
-    network: PartitionedNetwork
-    models: Mapping[str, CompiledNetwork]
+    network: Network | PartitionedNetwork
+    regions: Mapping[str, CompiledRegion]
     library: Library | None
-    timings: tuple[Timing, ...]
-    checks: tuple[Check, ...]
-    failures: tuple[str, ...]
-    folder: _Folder = field(repr=False)
+    folder: ModelFolder = field(repr=False)
+    timings: tuple[Timing, ...] = ()
+    checks: tuple[Check, ...] = ()
+    refused: tuple[str, ...] = ()
+    file: str = MODEL
     settings: Mapping[str, str] = field(default_factory=dict)
 
     @cached_property
     def session(self) -> Any:
         """The session of onnxruntime."""
-        return open_session(self.folder.path / MODEL, self.library, self.settings)
+        return open_session(self.folder.path / self.file, self.library, self.settings)
 
-    def with_session(self, settings: Mapping[str, str]) -> CompiledPartition:
+    def with_session(self, settings: Mapping[str, str]) -> CompiledNetwork:
         """The same model in a session of its own.
 
         Args:
@@ -93,42 +98,72 @@ class CompiledPartition(Shown):
         """
         return replace(self, settings=dict(settings))
 
+    @property
+    def kernels(self) -> dict[Task | CascadeTask, TaskKernel]:
+        """What tasks run as."""
+        regions = self.regions.values()
+        return {task: each for region in regions for task, each in region.kernels.items()}
+
+    @property
+    def left(self) -> dict[Task, str]:
+        """Why tasks are computed by plain loops."""
+        return {task: why for each in self.regions.values() for task, why in each.left.items()}
+
+    @property
+    def comparisons(self) -> tuple[Comparison, ...]:
+        """Kernels of tasks that were timed inside the network."""
+        return tuple(each for region in self.regions.values() for each in region.comparisons)
+
+    @property
+    def unused(self) -> Counter[str]:
+        """Records of its tasks that do not count here, how many by the reason."""
+        counts: Counter[str] = Counter()
+        for region in self.regions.values():
+            counts.update(region.unused)
+        return counts
+
+    @property
+    def failures(self) -> tuple[str, ...]:
+        """What was wrong with kernels and regions that are not used."""
+        return (*self.refused, *(why for each in self.regions.values() for why in each.failures))
+
     def __call__(self, /, *arrays: Any, **named: Any) -> Any:
-        """Run the model.
+        """Run the network.
 
         Raises:
             NetworkError: an input is missing or unknown, or onnxruntime fails.
             BuildError: an input is of another shape, dtype or device.
         """
         results = self.outputs_of(bound(self.network.inputs, arrays, named))
-        return results[0] if len(results) == 1 else results
+        return results[0] if self.network.single else results
 
     def outputs_of(self, arrays: Sequence[Any]) -> tuple[np.ndarray, ...]:
         """Every output, of inputs in order; errors as of a call."""
-        ports = self.network.inputs
-        values = {
-            port.name: array_of(port, value) for port, value in zip(ports, arrays, strict=True)
-        }
         try:
-            return tuple(self.session.run(None, values))
-        except Exception as error:  # onnxruntime raises types of its own
+            return run_session(self.session, self.network.inputs, arrays)
+        except RuntimeError as error:
             raise NetworkError(f"{self.network.name}: {last_line(error)}") from error
 
     def check(self, /, *arrays: Any, **named: Any) -> tuple[Check, ...]:
-        """Compare the results with those of onnxruntime without optimization.
+        """Compare the results with those of another program that runs the model.
+
+        It is PyTorch, or onnxruntime without optimization, whichever the model is for.
 
         Args:
             arrays: inputs in order; random ones where none are given at all.
             named: inputs by name.
 
+        Returns:
+            the difference. Quantized results may be the next quantum of what floats are
+            rounded to, and so may differ by more than is allowed from those of floats.
+
         Raises:
-            NetworkError, BuildError: as of a call.
-            NetworkError: results differ by more than is allowed.
+            NetworkError, BuildError: as of a call; NetworkError also where results differ by more.
         """
         worst = self.worst_check(*arrays, **named)
         if worst is None:
             return ()
-        if self.counts(worst):
+        if self.is_fault(worst):
             raise NetworkError(
                 f"{worst.name}: differs from {worst.reference} by {worst.difference:g}, "
                 f"{worst.allowed:g} is allowed"
@@ -137,36 +172,62 @@ class CompiledPartition(Shown):
 
     def worst_check(self, /, *arrays: Any, **named: Any) -> Check | None:
         """Compare as :meth:`check` does; return the worst result, right or wrong."""
-        network, stated = self.network, arrays or named
-        values = bound(network.inputs, arrays, named) if stated else self._random()
-        expected = network.reference.evaluate([*map(values_of, network.inputs, values)])
+        network, reference = self.network, self.network.reference
+        if reference is None:
+            return None
+        stated = arrays or named
+        values = bound(network.inputs, arrays, named) if stated else self.random_inputs()
+        expected = reference.evaluate([*map(values_of, network.inputs, values)])
         if expected is None:
             return None
         rounded = any(rounds(each) for each in network.networks.values())
-        worst = Check(network.name, REFERENCE, 0.0, 0.0)
-        for result, right in zip(self.outputs_of(values), expected, strict=True):
-            check = check_result(network.name, rounded, np.asarray(result), right)
-            worst = check if check.excess >= worst.excess else worst
-        return worst
+        spreads = any(each.spreads for each in self.regions.values())
+        results = self.outputs_of(values)
+        return check_results(
+            network.name, reference.name, results, expected, rounded=rounded, spreads=spreads
+        )
 
-    def counts(self, check: Check) -> bool:
-        """Whether a difference is a fault: not where levels of 8 bits are rounded apart."""
-        quantized = any(model.network.quantized for model in self.models.values())
-        return not check.passed and not quantized
+    def is_fault(self, check: Check) -> bool:
+        """Whether a difference is too large, also where levels of 8 bits are rounded apart."""
+        quantized = any(each.network.quantized for each in self.regions.values())
+        large = not quantized or np.isinf(check.difference) or check.share > _ROUNDED_APART
+        return not check.passed and bool(large)
 
-    def _random(self) -> list[np.ndarray]:
+    def random_inputs(self) -> list[np.ndarray]:
         """Draw inputs; where integers may be divided by them, none is 0."""
-        divides = any(each.op_type in ("Div", "Mod") for each in self.network.graph.nodes)
+        divides = any(map(divides_integers, self.network.networks.values()))
         return random_values(self.network.inputs, integers=(int(divides), 1))
 
+    def profile(self, /, *arrays: Any, repeat: int = 20, **named: Any) -> Profile:
+        """What each function takes inside the network, with what was predicted of it.
+
+        Args:
+            arrays: inputs in order; random ones where none are given at all.
+            repeat: runs, of which the median counts.
+            named: inputs by name.
+
+        Raises:
+            NetworkError, BuildError: as of a call.
+            ExploreError: ``repeat`` is not a whole number from 1 on.
+        """
+        from amos.network.profile import profile
+
+        stated = arrays or named
+        values = bound(self.network.inputs, arrays, named) if stated else self.random_inputs()
+        return profile(self, values, repeat)
+
     def report(self) -> Report:
-        """What runs where: the report of the network, with the kernels that it has."""
+        """What runs where: the report of the network, with the kernels that it has.
+
+        Raises:
+            MeasureError: this machine could not be measured.
+        """
         from amos.network.external.report import compiled_report
 
         return compiled_report(self)
 
     def export(self, folder: str | Path) -> tuple[Path, ...]:
-        """Write the model and its library, for any application of onnxruntime.
+        """Write the model and its library, for any application of onnxruntime, and examples.
 
         Args:
             folder: where to; it is made if it is not there. Files that are there are replaced
@@ -178,150 +239,56 @@ class CompiledPartition(Shown):
         Raises:
             NetworkError: nothing can be written there.
         """
-        return export_folder(self.folder.path, folder)
+        from amos.network.export import export_models
+
+        return export_models([self], folder)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON; seconds."""
         return {
             "network": self.network.name,
+            "kernels": [
+                {
+                    "kind": task.operator.name,
+                    "operator": str(task.operator),
+                    "count": task.weight,
+                    **kernel.choice.to_dict(),
+                }
+                for task, kernel in self.kernels.items()
+            ],
+            "engine": [
+                {"operator": str(task.operator), "count": task.weight, "reason": reason}
+                for task, reason in self.left.items()
+            ],
             "regions": [
                 {"name": each.name, "seconds": each.own, "onnxruntime_seconds": each.engine}
                 | {"chosen": each.wins}
                 for each in self.timings
             ],
-            "models": {name: model.to_dict() for name, model in self.models.items()},
-            "failures": list(self.failures),
-            "engine": [
+            "onnxruntime": [
                 {"operation": name, "reason": why, "count": count}
-                for (name, why), count in self.network.left.items()
+                for (name, why), count in self.network.external.items()
             ],
-            "checks": [
-                {"name": each.name, "reference": each.reference}
-                | {"difference": each.difference, "allowed": each.allowed}
-                for each in self.checks
-            ],
+            "unused_records": dict(self.unused),
+            "failures": list(self.failures),
+            "checks": [asdict(check) for check in self.checks],
+            "comparisons": [asdict(each) | {"chosen": each.chosen} for each in self.comparisons],
         }
 
     def __str__(self) -> str:
-        kernels = sum(len(model.kernels) for model in self.models.values())
+        called = sum(task.weight for task in self.kernels)
+        measured = sum(kernel.choice.seconds is not None for kernel in self.kernels.values())
         lines = [
-            f"{self.network.name}: {several(len(self.models), 'operator')} of "
-            f"{several(kernels, 'kernel')} in onnxruntime"
+            f"{self.network.name}: {several(called, 'call')} of "
+            f"{several(len(self.kernels), 'kernel')} in {several(len(self.regions), 'operator')} "
+            f"of onnxruntime, {measured} from records"
+        ]
+        lines += [
+            f"  {several(count, 'record')} not used: {why}" for why, count in self.unused.items()
         ]
         lines += [f"  not used: {why}" for why in self.failures]
-        return "\n".join([*lines, *(f"  {each}" for each in (*self.timings, *self.checks))])
+        lines += [f"  engine: {task.operator}: {why}" for task, why in self.left.items()]
+        rows = (*self.comparisons, *self.timings, *self.checks)
+        return "\n".join([*lines, *(f"  {each}" for each in rows)])
 
     __repr__ = __str__
-
-
-def compiled_partition(
-    network: PartitionedNetwork,
-    models: Mapping[str, CompiledNetwork],
-    verify: bool,
-    failures: Sequence[str] = (),
-) -> CompiledPartition:
-    """Link regions into a library.
-
-    onnxruntime gets the regions that it runs faster itself, that cannot be compiled, and whose
-    results are wrong; and all of the model where the whole is wrong with them.
-
-    Args:
-        network: the model.
-        models: its regions with their kernels, by the name of their operator.
-        verify: compare each region and the whole with onnxruntime.
-        failures: what went wrong before, for the report.
-
-    Raises:
-        NetworkError: there is no C compiler, or onnxruntime does not take the model.
-    """
-    folder = _Folder()
-    library, models, unbuilt = _built_library(models, folder.path)
-    timings = tuple[Timing, ...]()
-    if library is not None:
-        regions = [(name, network.regions[name]) for name in models]
-        timings = tuple(race(*each, library, folder.path, verify) for each in regions)
-    wrong = [f"{each.name}: {each.fault}" for each in timings if each.fault]
-    said = (*failures, *unbuilt, *wrong)
-    winners = {each.name: models[each.name] for each in timings if each.wins}
-    checks = tuple(check for each in winners.values() for check in each.checks)
-    compiled = _contracted(network, winners, library, folder)
-    compiled = replace(compiled, timings=timings, checks=checks, failures=said)
-    whole = compiled.worst_check() if verify else None
-    if whole is not None and compiled.counts(whole):
-        compiled = _contracted(network, {}, library, folder)
-        said = (*said, f"with {several(len(winners), 'region')} of AMOS it {whole}")
-        compiled = replace(compiled, timings=timings, failures=said)
-    elif whole is not None:
-        compiled = replace(compiled, checks=(*checks, whole))
-    return compiled
-
-
-def _built_library(
-    models: Mapping[str, CompiledNetwork], folder: Path
-) -> tuple[Library | None, Mapping[str, CompiledNetwork], list[str]]:
-    """A library of the models that can be compiled, these, and why others cannot."""
-    if not models:
-        return None, models, []
-    try:
-        return write_library([*models.values()], folder), models, []
-    except MissingCompiler:
-        raise
-    except NetworkError:
-        sound, failures = _sound(models, folder)
-    return write_library([*sound.values()], folder) if sound else None, sound, failures
-
-
-def _sound(
-    models: Mapping[str, CompiledNetwork], folder: Path
-) -> tuple[Mapping[str, CompiledNetwork], list[str]]:
-    """The models that can be compiled alone, and why others cannot; trials leave no files."""
-    sound: dict[str, CompiledNetwork] = {}
-    failures: list[str] = []
-    for name, model in models.items():
-        try:
-            with tempfile.TemporaryDirectory(dir=folder) as trial:
-                write_library([model], Path(trial))
-        except NetworkError as error:
-            failures.append(f"{name}: {str(error).splitlines()[0]}")
-        else:
-            sound[name] = model
-    return sound, failures
-
-
-def _contracted(
-    network: PartitionedNetwork,
-    models: Mapping[str, CompiledNetwork],
-    library: Library | None,
-    folder: _Folder,
-) -> CompiledPartition:
-    """Write the model with an operator for each region that AMOS runs."""
-    if not models and library is not None:
-        library.path.unlink()
-        library.constants.unlink()
-        library = None
-    regions = {name: network.regions[name] for name in models}
-    domain = library.domain if library is not None else ""
-    save_model(contracted(network.graph, regions, domain), folder.path)
-    return CompiledPartition(network, models, library, (), (), (), folder)
-
-
-def export_folder(source: Path, folder: str | Path) -> tuple[Path, ...]:
-    """Copy what a compiled model consists of; see :meth:`CompiledPartition.export`."""
-    target = checked_path("export", folder, NetworkError)
-    names = sorted(path.name for path in source.iterdir() if path.is_file())
-    try:
-        target.mkdir(parents=True, exist_ok=True)
-        partial = Path(tempfile.mkdtemp(prefix=".amos-", dir=target))
-        try:
-            for name in names:
-                shutil.copyfile(source / name, partial / name)
-            for name in names:
-                os.replace(partial / name, target / name)
-        finally:
-            shutil.rmtree(partial, ignore_errors=True)
-        for path in target.glob("constants-*.bin"):
-            if path.name not in names:
-                path.unlink()
-    except OSError as error:
-        raise NetworkError(f"export to {str(target)!r}: {error.strerror or error}") from error
-    return tuple(target / name for name in names)

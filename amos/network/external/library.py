@@ -6,6 +6,7 @@ import subprocess
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -22,10 +23,10 @@ from amos.network.external.source import (
     NetworkSource,
     library_source,
 )
-from amos.network.external.straight_line import OnlyInTvm, plan_memory, straight_line
-from amos.network.linking import calling
-from amos.network.model import CompiledNetwork
-from amos.network.program import joined
+from amos.network.external.straight_line import Unsupported, plan_memory, straight_line
+from amos.network.model import CompiledRegion
+from amos.network.program import joined, rebuilt
+from amos.network.simplify import slices_of_splits
 
 #: Name of the library in its folder.
 LIBRARY = "libamos.so"
@@ -45,14 +46,16 @@ class Library:
         path: of the library.
         constants: file that has to lie beside it.
         domain: of its operators, which has a digest of code and constants in its name.
+        steps: functions that each operator calls, in order.
     """
 
     path: Path
     constants: Path
     domain: str
+    steps: Mapping[str, tuple[str, ...]]
 
 
-def write_library(models: Sequence[CompiledNetwork], folder: Path) -> Library:
+def write_library(models: Sequence[CompiledRegion], folder: Path) -> Library:
     """Compile and link a library of networks.
 
     Args:
@@ -61,7 +64,7 @@ def write_library(models: Sequence[CompiledNetwork], folder: Path) -> Library:
 
     Raises:
         MissingCompiler: there is no C compiler.
-        OnlyInTvm: a network does something that only TVM can run.
+        Unsupported: a network does something that no library can.
         NetworkError: the compiler fails, or TVM cannot compile a function.
     """
     compiler = compiler_command()
@@ -97,10 +100,12 @@ def write_library(models: Sequence[CompiledNetwork], folder: Path) -> Library:
         linking = [f"-Wl,--version-script={exported}", "-Wl,-z,defs", "-lm"]
         files = [str(text), *map(str, objects), "-o", str(folder / LIBRARY)]
         _run([*compiler, *_FLAGS, *files, *linking], name)
-    return Library(folder / LIBRARY, constants.write(folder), domain)
+    programs = (each.program for each in sources)
+    steps = {each.name: tuple(step.function for step in each.steps) for each in programs}
+    return Library(folder / LIBRARY, constants.write(folder), domain, steps)
 
 
-def _sources(models: Sequence[CompiledNetwork]) -> tuple[Mapping[str, Any], list[NetworkSource]]:
+def _sources(models: Sequence[CompiledRegion]) -> tuple[Mapping[str, Any], list[NetworkSource]]:
     """The engine's own functions of TensorIR by name, and the program of each network."""
     load_tvm()
     from tvm import tirx
@@ -115,18 +120,18 @@ def _sources(models: Sequence[CompiledNetwork]) -> tuple[Mapping[str, Any], list
         network = model.network
         for port in (*network.inputs, *network.outputs):
             if port.dtype not in ELEMENT_TYPES:
-                raise OnlyInTvm(f"{network.name}: onnxruntime has no tensors of {port.dtype}")
+                raise Unsupported(f"{network.name}: onnxruntime has no tensors of {port.dtype}")
         program = straight_line(model.function, functions[model.function])
         sources.append(NetworkSource(program, network.inputs, network.outputs))
     called = {step.function for each in sources for step in each.program.steps}
     kernels = {kernel.symbol for model in models for kernel in model.kernels.values()}
     if unknown := called - {*loops, *kernels, ""}:
-        raise OnlyInTvm(f"{models[0].network.name}: {min(unknown)} runs in TVM only")
+        raise Unsupported(f"{models[0].network.name}: {min(unknown)} cannot be exported")
     return {name: each for name, each in loops.items() if name in called}, sources
 
 
 def _write_objects(
-    functions: Mapping[str, Any], models: Sequence[CompiledNetwork], folder: Path
+    functions: Mapping[str, Any], models: Sequence[CompiledRegion], folder: Path
 ) -> list[Path]:
     """Write an object file of the engine's loops, and one of each kernel."""
     objects = []
@@ -151,3 +156,15 @@ def _run(command: Sequence[str], name: str) -> None:
     if done.returncode:
         why = next((x for x in done.stderr.splitlines() if "error" in x or "undefined" in x), "")
         raise NetworkError(f"{name}: the C compiler failed: {why or done.stderr[-200:]}")
+
+
+def calling(region: CompiledRegion) -> Any:
+    """Write a module of the engine's operators and calls of a region's kernels."""
+    graph, rewrite = region.network.graph, dict[int, Any]()
+    called: set[int] = set()
+    for task, kernel in region.kernels.items():
+        for group in task.groups:
+            called |= {node.number for node in group.nodes}
+            rewrite[group.result.number] = partial(kernel.call, group)
+    slices = slices_of_splits(graph, called)
+    return rebuilt(graph, slices | rewrite, frozenset(called - rewrite.keys()))

@@ -28,14 +28,14 @@ class PartitionedNetwork(Shown):
         name: what it is called.
         graph: of the model, with its shapes stated.
         regions: that become one operator each, by its name.
-        left: operators that stay with onnxruntime, how many by name and reason.
+        external: operators that stay with onnxruntime, how many by name and reason.
         reference: runs the model as it was read.
     """
 
     name: str
     graph: OnnxGraph
     regions: Mapping[str, Region]
-    left: Mapping[tuple[str, str], int]
+    external: Mapping[tuple[str, str], int]
     reference: Reference
 
     @property
@@ -54,6 +54,11 @@ class PartitionedNetwork(Shown):
     def outputs(self) -> tuple[str, ...]:
         """Names of what it returns."""
         return tuple(each.name for each in self.graph.model.graph.output)
+
+    @property
+    def single(self) -> bool:
+        """Whether it returns one result, and not a tuple."""
+        return len(self.outputs) == 1
 
     @cached_property
     def tasks(self) -> tuple[Task, ...]:

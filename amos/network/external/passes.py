@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from amos.errors import NetworkError, checked_path
 from amos.network.external.partition import PartitionedNetwork
-from amos.network.external.race import save_model
 from amos.network.external.regions import Region, contracted
+from amos.network.external.sessions import save_model
 from amos.network.network import Network
 
 if TYPE_CHECKING:

@@ -10,8 +10,9 @@ from amos.machine import Machine
 from amos.network.report import EngineRow, Report, TaskRow
 
 if TYPE_CHECKING:
-    from amos.network.external.compiled import CompiledPartition
+    from amos.network.external.compiled import CompiledNetwork
     from amos.network.external.partition import PartitionedNetwork
+    from amos.network.network import Network
 
 
 def partition_report(network: PartitionedNetwork, machine: str | Machine) -> Report:
@@ -19,13 +20,13 @@ def partition_report(network: PartitionedNetwork, machine: str | Machine) -> Rep
     return _joined(network, [each.report(machine) for each in network.networks.values()], machine)
 
 
-def compiled_report(model: CompiledPartition) -> Report:
-    """See :meth:`CompiledPartition.report`."""
-    return _joined(model.network, [each.report() for each in model.models.values()], "host")
+def compiled_report(model: CompiledNetwork) -> Report:
+    """See :meth:`CompiledNetwork.report`."""
+    return _joined(model.network, [each.report() for each in model.regions.values()], "host")
 
 
 def _joined(
-    network: PartitionedNetwork, reports: Iterable[Report], machine: str | Machine
+    network: Network | PartitionedNetwork, reports: Iterable[Report], machine: str | Machine
 ) -> Report:
     """One report of several, with equal tasks in one row."""
     reports = list(reports)
@@ -47,7 +48,7 @@ def _joined(
     rows = [*engine.values()]
     rows += [
         EngineRow(operation, count, None, why)
-        for (operation, why), count in network.left.items()
+        for (operation, why), count in network.external.items()
         if operation != "Constant"
     ]
     name = machine if isinstance(machine, str) else machine.name

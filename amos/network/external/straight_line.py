@@ -15,8 +15,8 @@ from amos._toolchain import load_tvm
 from amos.errors import NetworkError
 
 
-class OnlyInTvm(NetworkError):
-    """A network does something that only TVM can run."""
+class Unsupported(NetworkError):
+    """A network does something that cannot be decided ahead."""
 
 
 #: Bytes of which the place of each tensor is a multiple: those of a cache line.
@@ -111,7 +111,7 @@ def straight_line(name: str, function: Any) -> StraightLine:
         function: as :func:`plan_memory` leaves it.
 
     Raises:
-        OnlyInTvm: it does something whose place or time is decided at run time.
+        Unsupported: it does something whose place or time is decided at run time.
     """
     return _Reader(name).read(function)
 
@@ -177,14 +177,14 @@ class _Reader:
             return _CALLS[operator](self, value)
         name = getattr(value.op, "name_hint", None) or getattr(value.op, "global_symbol", None)
         if name is None or operator is not None and operator.startswith("relax."):
-            raise OnlyInTvm(f"{self.name}: {operator or value.op} runs in TVM only")
+            raise Unsupported(f"{self.name}: {operator or value.op} is decided at run time")
         self.calls.append((str(name), [self.argument(each) for each in value.args]))
         return None
 
     def argument(self, value: Any) -> _View:
         view = self.value(value)
         if not isinstance(view, _View):
-            raise OnlyInTvm(f"{self.name}: a function takes something that is no tensor")
+            raise Unsupported(f"{self.name}: a function takes something that is no tensor")
         return view
 
     def tensors(self, value: Any) -> list[_View]:
@@ -233,7 +233,7 @@ class _Reader:
         if owner in places:
             return Buffer(Place.OUTPUT, places[owner], view.shape, view.dtype)
         if owner.output:  # a result that nothing returns
-            raise OnlyInTvm(f"{self.name}: memory that is planned at run time")
+            raise Unsupported(f"{self.name}: memory that is planned at run time")
         return Buffer(Place.ARENA, owner.offset + view.offset, view.shape, view.dtype)
 
 

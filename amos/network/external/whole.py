@@ -3,30 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
-from amos.network.external.library import write_library
-from amos.network.external.race import MODEL
 from amos.network.external.source import ELEMENT_TYPES
-from amos.network.model import CompiledNetwork
 from amos.network.network import Network, Port
 
 #: Versions of ONNX that every onnxruntime with the interface of the library reads.
 _IR_VERSION, _OPSET = 8, 17
-
-
-def write_whole(model: CompiledNetwork, folder: Path) -> None:
-    """Write a compiled network as a model, a library and its constants.
-
-    Raises:
-        NetworkError: as of :func:`~amos.network.external.library.write_library`.
-        OSError: something cannot be written.
-    """
-    import onnx
-
-    library = write_library([model], folder)
-    onnx.save(whole_model(model.network, model.function, library.domain), folder / MODEL)
 
 
 def whole_model(network: Network, operator: str, domain: str) -> Any:

@@ -1,0 +1,207 @@
+"""Compiled regions linked into a library, raced against onnxruntime, and put into a model."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from amos._display import several
+from amos.errors import NetworkError
+from amos.network.external.compiled import CompiledNetwork, ModelFolder
+from amos.network.external.library import Library, MissingCompiler, write_library
+from amos.network.external.partition import PartitionedNetwork
+from amos.network.external.race import Timing, race
+from amos.network.external.regions import contracted
+from amos.network.external.sessions import MODEL, save_model
+from amos.network.external.whole import whole_model
+from amos.network.model import CompiledRegion
+from amos.network.network import Network
+
+#: Regions by the name of their operator.
+Regions = Mapping[str, CompiledRegion]
+
+
+def link_whole(
+    region: CompiledRegion, *, verify: bool, raced: bool, refused: Sequence[str] = ()
+) -> CompiledNetwork:
+    """Compile a network that AMOS takes as a whole.
+
+    Args:
+        region: the network with its kernels.
+        verify: compare the results with another program's.
+        raced: leave the network to onnxruntime where that is faster.
+        refused: what went wrong before, for the report.
+
+    Raises:
+        NetworkError: there is no C compiler, it fails, or a result is wrong.
+    """
+    network, folder = region.network, ModelFolder()
+    library = write_library([region], folder.path)
+    compiled = _with_whole(region, library, folder, MODEL)
+    compiled = replace(compiled, refused=tuple(refused))
+    if verify:
+        compiled = _verified(compiled)
+    if not raced or network.source is None:
+        return compiled
+    own = whole_model(network, region.function, library.domain)
+    timing = race(region, own, network.source, library, folder.path, verify=False)
+    compiled = replace(compiled, timings=(timing,))
+    if timing.wins:
+        return compiled
+    _remove_library(library)
+    save_model(_opened(network.source), folder.path)
+    return replace(compiled, regions={}, library=None, checks=())
+
+
+def link_buckets(regions: Sequence[CompiledRegion], *, verify: bool) -> list[CompiledNetwork]:
+    """Compile networks into one library, which has equal constants once, and a model for each.
+
+    Raises:
+        NetworkError: there is no C compiler, it fails, or a result is wrong.
+    """
+    folder = ModelFolder()
+    library = write_library(regions, folder.path)
+    models = [_with_whole(each, library, folder, f"{each.function}.onnx") for each in regions]
+    return [*map(_verified, models)] if verify else models
+
+
+def link_regions(
+    network: PartitionedNetwork, regions: Regions, *, verify: bool, refused: Sequence[str] = ()
+) -> CompiledNetwork:
+    """Compile a model of which AMOS takes regions.
+
+    onnxruntime gets the regions that it runs faster itself, that cannot be compiled, and whose
+    results are wrong; and all of the model where the whole is wrong with them.
+
+    Args:
+        network: the model.
+        regions: with their kernels.
+        verify: compare each region and the whole with onnxruntime.
+        refused: what went wrong before, for the report.
+
+    Raises:
+        NetworkError: there is no C compiler, or onnxruntime does not take the model.
+    """
+    folder = ModelFolder()
+    library, regions, unbuilt = _built_library(regions, folder.path)
+    timings = tuple[Timing, ...]()
+    if library is not None:
+        timings = tuple(
+            _raced(network, region, library, folder.path, verify) for region in regions.values()
+        )
+    wrong = [f"{each.name}: {each.fault}" for each in timings if each.fault]
+    why = (*refused, *unbuilt, *wrong)
+    winners = {each.name: regions[each.name] for each in timings if each.wins}
+    compiled = _contracted(network, winners, library, folder)
+    compiled = replace(compiled, timings=timings, checks=_kernel_checks(winners), refused=why)
+    whole = compiled.worst_check() if verify else None
+    if whole is not None and compiled.is_fault(whole):
+        compiled = _contracted(network, {}, library, folder)
+        why = (*why, f"with {several(len(winners), 'region')} of AMOS it {whole}")
+        compiled = replace(compiled, timings=timings, refused=why)
+    elif whole is not None:
+        compiled = replace(compiled, checks=(*compiled.checks, whole))
+    return compiled
+
+
+def _with_whole(
+    region: CompiledRegion, library: Library, folder: ModelFolder, file: str
+) -> CompiledNetwork:
+    """Write the model of one operator that calls a region of a library."""
+    network, name = region.network, region.function
+    save_model(whole_model(network, name, library.domain), folder.path, file)
+    checks = _kernel_checks({name: region})
+    return CompiledNetwork(network, {name: region}, library, folder, checks=checks, file=file)
+
+
+def _verified(compiled: CompiledNetwork) -> CompiledNetwork:
+    return replace(compiled, checks=(*compiled.checks, *compiled.check()))
+
+
+def _kernel_checks(regions: Regions) -> tuple[Any, ...]:
+    return tuple(check for each in regions.values() for check in each.checks)
+
+
+def _raced(
+    network: PartitionedNetwork,
+    compiled: CompiledRegion,
+    library: Library,
+    folder: Path,
+    verify: bool,
+) -> Timing:
+    from onnx import helper
+
+    name = compiled.function
+    region = network.regions[name]
+    graph = region.model.graph
+    node = helper.make_node(name, region.inputs, region.outputs, domain=library.domain)
+    own = helper.make_model(
+        helper.make_graph([node], "region", graph.input, graph.output),
+        opset_imports=[*region.model.opset_import, helper.make_opsetid(library.domain, 1)],
+        ir_version=region.model.ir_version,
+    )
+    return race(compiled, own, region.model, library, folder, verify=verify)
+
+
+def _built_library(
+    regions: Regions, folder: Path
+) -> tuple[Library | None, Regions, list[str]]:
+    """A library of the regions that can be compiled, these, and why others cannot."""
+    if not regions:
+        return None, regions, []
+    try:
+        return write_library([*regions.values()], folder), regions, []
+    except MissingCompiler:
+        raise
+    except NetworkError:
+        sound, failures = _sound(regions, folder)
+    return write_library([*sound.values()], folder) if sound else None, sound, failures
+
+
+def _sound(regions: Regions, folder: Path) -> tuple[Regions, list[str]]:
+    """The regions that can be compiled alone, and why others cannot; trials leave no files."""
+    sound: dict[str, CompiledRegion] = {}
+    failures: list[str] = []
+    for name, region in regions.items():
+        try:
+            with tempfile.TemporaryDirectory(dir=folder) as trial:
+                write_library([region], Path(trial))
+        except NetworkError as error:
+            failures.append(f"{name}: {str(error).splitlines()[0]}")
+        else:
+            sound[name] = region
+    return sound, failures
+
+
+def _contracted(
+    network: PartitionedNetwork, regions: Regions, library: Library | None, folder: ModelFolder
+) -> CompiledNetwork:
+    """Write the model with an operator for each region that AMOS runs."""
+    if not regions and library is not None:
+        _remove_library(library)
+        library = None
+    parts = {name: network.regions[name] for name in regions}
+    domain = library.domain if library is not None else ""
+    save_model(contracted(network.graph, parts, domain), folder.path)
+    return CompiledNetwork(network, regions, library, folder)
+
+
+def _remove_library(library: Library) -> None:
+    library.path.unlink()
+    library.constants.unlink()
+
+
+def _opened(source: Any) -> Any:
+    """A model of ONNX in memory."""
+    import onnx
+
+    return onnx.load(source) if isinstance(source, str | os.PathLike) else source
+
+
+def link_trials(networks: Iterable[CompiledRegion]) -> list[CompiledNetwork]:
+    """Compile networks for measurements of their kernels, a library each."""
+    return [link_whole(each, verify=False, raced=False) for each in networks]

@@ -1,0 +1,136 @@
+"""Sessions of onnxruntime: opened on models with AMOS's library, and run on arrays."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from amos.codegen.scheduled import last_line
+from amos.errors import NetworkError
+from amos.machine.cpu import cpu
+from amos.network.external.library import Library
+from amos.network.model import values_of
+from amos.network.network import Port
+
+#: Name of the model in a folder.
+MODEL = "model.onnx"
+#: Threads stop spinning when a call ends, and leave the cores to others of the process.
+QUIET = {"session.force_spinning_stop": "1"}
+#: By default onnxruntime rounds inputs to 8 bits where weights are quantized in blocks.
+_EXACT = {"session.qdq_matmulnbits_accuracy_level": "1"}
+#: A model of more bytes has its weights in a file of its own.
+_LARGEST = 1 << 30
+
+
+def save_model(model: Any, folder: Path, name: str = MODEL) -> Path:
+    """Write a model, with its weights in a file of their own where it is large."""
+    import onnx
+
+    large = model.ByteSize() > _LARGEST
+    weights = f"{name.removesuffix('.onnx')}.data"
+    onnx.save(model, folder / name, save_as_external_data=large, location=weights)
+    return folder / name
+
+
+def open_session(
+    path: str | os.PathLike[str], library: Library | None, settings: Mapping[str, str]
+) -> Any:
+    """Open a session of onnxruntime on a model.
+
+    Args:
+        path: of the model.
+        library: of its operators.
+        settings: of the session, by onnxruntime's names, such as ``QUIET``.
+
+    Raises:
+        NetworkError: onnxruntime is missing or does not take the model.
+    """
+    try:
+        import onnxruntime
+    except ImportError:
+        raise NetworkError(
+            "running a network needs onnxruntime: pip install 'amos-mapper[onnx]'"
+        ) from None
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 4
+    options.intra_op_num_threads = cpu().cores
+    try:
+        for name, value in {**_EXACT, **settings}.items():
+            options.add_session_config_entry(name, value)
+        if library is not None:
+            options.register_custom_ops_library(str(library.path))
+        return onnxruntime.InferenceSession(
+            os.fspath(path), options, providers=["CPUExecutionProvider"]
+        )
+    except Exception as error:  # onnxruntime raises types of its own
+        raise NetworkError(f"onnxruntime refuses the model: {last_line(error)}") from error
+
+
+def run_session(
+    session: Any, ports: Sequence[Port], arrays: Sequence[Any]
+) -> tuple[np.ndarray, ...]:
+    """Run a session on inputs in order; bfloat16 stands as float32 in arrays.
+
+    Raises:
+        BuildError: an input is of another shape, dtype or device.
+        RuntimeError: onnxruntime fails.
+    """
+    values = {port.name: array_of(port, value) for port, value in zip(ports, arrays, strict=True)}
+    try:
+        if not _has_bfloat16(session):
+            return tuple(session.run(None, values))
+        return _run_bfloat16(session, ports, values)
+    except Exception as error:  # onnxruntime raises types of its own
+        raise RuntimeError(str(error)) from error
+
+
+def array_of(port: Port, value: Any) -> np.ndarray:
+    """An input as onnxruntime takes it."""
+    array = values_of(port, value)
+    return array.astype(bool) if port.dtype == "bool" else array
+
+
+def _has_bfloat16(session: Any) -> bool:
+    ports = (*session.get_inputs(), *session.get_outputs())
+    return any(port.type == "tensor(bfloat16)" for port in ports)
+
+
+def _run_bfloat16(
+    session: Any, ports: Sequence[Port], values: Mapping[str, np.ndarray]
+) -> tuple[np.ndarray, ...]:
+    """Run a session of which a port is of bfloat16, a dtype that NumPy lacks."""
+    from onnx import TensorProto
+    from onnxruntime import OrtValue
+
+    inputs = {}
+    for port in ports:
+        array = values[port.name]
+        if port.dtype == "bfloat16":
+            inputs[port.name] = OrtValue.ortvalue_from_numpy_with_onnx_type(
+                _bits(array), TensorProto.BFLOAT16
+            )
+        else:
+            inputs[port.name] = OrtValue.ortvalue_from_numpy(array)
+    names = [port.name for port in session.get_outputs()]
+    return tuple(map(_from_value, session.run_with_ort_values(names, inputs)))
+
+
+def _bits(array: np.ndarray) -> np.ndarray:
+    """Floats that bfloat16 holds, as its bits."""
+    words = np.ascontiguousarray(array, np.float32).view(np.uint32)
+    return (words >> 16).astype(np.uint16)
+
+
+def _from_value(value: Any) -> np.ndarray:
+    if value.data_type() != "tensor(bfloat16)":
+        return np.asarray(value.numpy())
+    import ctypes
+
+    size = int(np.prod(value.shape()))
+    words = (ctypes.c_uint16 * size).from_address(value.data_ptr()) if size else ()
+    bits = np.array(words, np.uint32) << 16
+    return bits.astype(np.uint32).view(np.float32).reshape(value.shape())
