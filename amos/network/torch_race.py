@@ -16,24 +16,28 @@ _MARGIN = 0.02
 
 @dataclass(frozen=True)
 class Race:
-    """Median seconds of a call.
+    """Seconds of calls, in turns.
 
     Attributes:
         amos: of the compiled graph.
         eager: of PyTorch's own.
     """
 
-    amos: float
-    eager: float
+    amos: tuple[float, ...]
+    eager: tuple[float, ...]
 
     @property
     def wins(self) -> bool:
-        """Whether the compiled graph runs."""
-        return self.amos <= self.eager * (1 - _MARGIN)
+        """Whether the compiled graph runs: it is faster by its median, and at its best.
+
+        Threads of PyTorch wait long for each other where other processes use the cores.
+        """
+        return all(least(self.amos) <= least(self.eager) * (1 - _MARGIN) for least in (median, min))
 
     def __str__(self) -> str:
         runs = "compiled" if self.wins else "eagerly"
-        return f"{self.amos * 1e3:.4g} ms, PyTorch {self.eager * 1e3:.4g} ms: runs {runs}"
+        amos, eager = (median(seconds) * 1e3 for seconds in (self.amos, self.eager))
+        return f"{amos:.4g} ms, PyTorch {eager:.4g} ms: runs {runs}"
 
 
 def race(amos: Callable[[], Any], eager: Callable[[], Any]) -> Race:
@@ -48,4 +52,4 @@ def race(amos: Callable[[], Any], eager: Callable[[], Any]) -> Race:
             start = time.perf_counter()
             function()
             row.append(time.perf_counter() - start)
-    return Race(median(seconds[amos]), median(seconds[eager]))
+    return Race(tuple(seconds[amos]), tuple(seconds[eager]))

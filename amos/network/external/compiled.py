@@ -296,8 +296,8 @@ def _contracted(
 ) -> CompiledPartition:
     """Write the model with an operator for each region that AMOS runs."""
     if not models and library is not None:
-        library.path.unlink()
-        library.constants.unlink()
+        library.path.unlink(missing_ok=True)
+        library.constants.unlink(missing_ok=True)
         library = None
     regions = {name: network.regions[name] for name in models}
     domain = library.domain if library is not None else ""
