@@ -3,8 +3,8 @@
     python benchmarks/bench_torch.py [--modules nn,BERT] [--rounds 9] [--out rows.json]
 
 The modules are of torch.nn, torchvision and transformers, with random weights. Each runs in a
-process of its own; the two are timed in turns, and the least times are printed. ``torch.compile(backend="eager")`` is timed too:
-it shows the time that PyTorch's own guards take.
+process of its own; the two are timed in turns, and the least times are printed.
+``torch.compile(backend="eager")`` is timed too: it shows the time that PyTorch's own guards take.
 """
 
 from __future__ import annotations
@@ -23,6 +23,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 #: Seconds after which a module has failed.
 LIMIT = 600.0
+#: Calls of a turn at most, and the seconds after which no further one begins.
+CALLS, SPAN = 50, 0.05
 #: Largest difference of a result, over its largest element; f16, bf16 and int8 are coarser.
 ALLOWED, COARSE = 2e-3, 1e-1
 
@@ -77,14 +79,13 @@ def timed(functions: dict[str, Any], inputs: Any, rounds: int) -> dict[str, floa
     for _ in range(rounds):
         for name, function in functions.items():
             function(*inputs)
-            start = time.perf_counter()
-            function(*inputs)
-            once = time.perf_counter() - start
-            count = min(200, max(1, round(0.02 / once)))
-            start = time.perf_counter()
-            for _ in range(count):
+            begin = time.perf_counter()
+            for _ in range(CALLS):
+                start = time.perf_counter()
                 function(*inputs)
-            seconds[name].append((time.perf_counter() - start) / count)
+                seconds[name].append((end := time.perf_counter()) - start)
+                if end - begin > SPAN:
+                    break
     return {name: min(row) for name, row in seconds.items()}
 
 
