@@ -74,7 +74,6 @@ Loaded = Network | BucketedNetwork | PartitionedNetwork
 
 def load_buckets(
     model: Any,
-    inputs: Sequence[Any] | None,
     shapes: Shapes,
     title: str | None,
     buckets: Buckets,
@@ -99,7 +98,7 @@ def load_buckets(
         }
         said = ", ".join(f"{name}={size}" for name, size in chosen.items())
         closed = {**shapes, **_closed(stated, title)}
-        networks[combination] = load_one(source, inputs, closed, f"{title}[{said}]", shared)
+        networks[combination] = load_one(source, closed, f"{title}[{said}]", shared)
     first = next(iter(networks.values()))
     every = {port.name: used.get(port.name, port.shape) for port in first.inputs}
     return BucketedNetwork(title, sizes, every, networks)

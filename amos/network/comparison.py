@@ -8,9 +8,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from amos.network.cascades import CascadeTask
-from amos.network.graph import Graph, Node
 from amos.network.external.compiled import CompiledNetwork
 from amos.network.external.linking import link_trials
+from amos.network.graph import Graph, Node
 from amos.network.groups import Group, Grouping, Task
 from amos.network.kernels import TaskKernel
 from amos.network.model import CompiledRegion, random_arrays
@@ -57,7 +57,7 @@ def compare(kernels: Sequence[TaskKernel], task: Task) -> list[float]:
     All are operators of onnxruntime, and take turns.
     """
     group = task.groups[0]
-    network = Network(task.operator.name, None, _alone(group), Grouping((), ()))
+    network = Network(task.operator.name, _alone(group), Grouping((), ()))
     single = Task(task.operator, (group,))
     lineups: list[dict[Task | CascadeTask, TaskKernel]] = [{single: each} for each in kernels]
     models = link_trials(CompiledRegion(network, lineup) for lineup in [*lineups, {}])

@@ -1,18 +1,20 @@
 """``torch.compile(module, backend="amos")``.
 
-PyTorch hands over a graph whose parameters are inputs like any others. Those that belong to the
-module become constants, so that weights are packed ahead; when one of them was changed, the graph
-is compiled again. PyTorch does not count what is changed through ``.data``. Each combination of
-shapes is compiled when it first occurs, and its results are compared with PyTorch's, of that call
-and of random inputs (:mod:`amos.network.torch_samples`). What is not taken runs eagerly, with a
-warning that says why.
+PyTorch passes a graph whose parameters are inputs like any others. Those that belong to the module
+become constants, so that weights are packed ahead; when one of them was changed, the graph is
+compiled again. PyTorch does not count changes through ``.data``. Each combination of shapes is
+exported to ONNX when it first occurs, divided between AMOS and onnxruntime, compared with PyTorch
+on the data of that call and on random inputs (:mod:`amos.network.torch_samples`), and timed in
+turns with PyTorch's own graph. The slower of the two is dropped. A graph that cannot be compiled
+runs eagerly, with a warning that says why.
 """
 
 from __future__ import annotations
 
+import logging
 import sys
 import warnings
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from itertools import chain
 from typing import Any
@@ -20,16 +22,30 @@ from typing import Any
 import numpy as np
 
 from amos.errors import AmosError, NetworkError, shown
-from amos.measure.reference import compared
-from amos.network.compilation import compile_whole
-from amos.network.model import CompiledNetwork
-from amos.network.network import load_network
-from amos.network.tolerances import allowed, rounds
+from amos.network.compilation import compile_network
+from amos.network.external.compiled import CompiledNetwork
+from amos.network.external.sessions import QUIET
+from amos.network.network import load_divided
+from amos.network.torch_check import array_of_tensor, check_tensor, operators_of
+from amos.network.torch_programs import Translation, translate
+from amos.network.torch_race import Race, race
 from amos.network.torch_samples import drawn
 from amos.network.tuning import tune
 
-#: Combinations of shapes that are kept compiled; more run eagerly.
+_LOG = logging.getLogger(__name__)
+#: Combinations of shapes that stay compiled; more run eagerly.
 _SHAPES = 8
+#: Operators of ONNX that take long enough to be worth a compilation.
+_PRODUCTS = frozenset(
+    ["Conv", "ConvTranspose", "Einsum", "Gemm", "GRU", "LSTM", "MatMul", "RNN", "ConvInteger"]
+    + ["DeformConv", "MatMulInteger", "QLinearConv", "QLinearMatMul"]
+)
+
+if "torch" in sys.modules:  # as where torch.compile loads this file
+    import torch
+
+    # Otherwise PyTorch leaves recurrent layers out of the graphs that it passes.
+    torch._dynamo.config.allow_rnn = True
 
 
 @dataclass(frozen=True)
@@ -49,25 +65,25 @@ class Options:
             raise NetworkError('backend "amos": trials need a file that keeps them: records=…')
 
     @staticmethod
-    def read(given: Mapping[str, Any] | None) -> Options:
+    def read(options: Mapping[str, Any] | None) -> Options:
         """Options by name.
 
         Raises:
             NetworkError: there is no such option, or trials without records.
         """
         names = [field.name for field in fields(Options)]
-        if unknown := [name for name in given or {} if name not in names]:
+        if unknown := [name for name in options or {} if name not in names]:
             raise NetworkError(
                 f'backend "amos": unknown option {shown(unknown[0])}; '
                 f"options are {', '.join(names)}"
             )
-        return Options(**(given or {}))
+        return Options(**(options or {}))
 
 
 def amos_backend(
     graph: Any, examples: Sequence[Any], *, options: Mapping[str, Any] | None = None, **_: Any
 ) -> Callable[..., Any]:
-    """What ``torch.compile`` calls for a graph, by the entry point ``torch_dynamo_backends``.
+    """The backend that ``torch.compile`` calls, by the entry point ``torch_dynamo_backends``.
 
     Args:
         graph: a ``torch.fx.GraphModule``.
@@ -79,122 +95,132 @@ def amos_backend(
     """
     # PyTorch marks so what lives as long as the module does.
     own = [getattr(example, "_dynamo_static_input_type", None) is not None for example in examples]
-    return _Compiled(graph, tuple(own), Options.read(options))
-
-
-class _Unseen:
-    """Recurrent layers, which PyTorch leaves out of the graphs that it hands over: said once."""
-
-    #: What PyTorch counts them as.
-    reason = "Attempted to wrap RNN, GRU, or LSTM"
-    warned = False
-
-    @classmethod
-    def warn(cls, *_: object) -> None:
-        """Warn of them, at the end of one of PyTorch's compilations."""
-        from torch._dynamo.utils import counters
-
-        if cls.warned or not any(cls.reason in each for each in counters["graph_break"]):
-            return
-        cls.warned = True
-        warnings.warn(
-            'backend "amos": recurrent layers run eagerly: PyTorch does not trace nn.LSTM, '
-            "nn.GRU and nn.RNN unless torch._dynamo.config.allow_rnn is True",
-            stacklevel=2,
-        )
-
-    @classmethod
-    def watch(cls) -> None:
-        """Look at every compilation of PyTorch from now on."""
-        from torch._dynamo.callback import callback_handler
-
-        callback_handler.register_end_callback(cls.warn)
-
-
-if "torch" in sys.modules:  # as where torch.compile loads this file
-    _Unseen.watch()
+    return CompiledGraph(graph, tuple(own), Options.read(options))
 
 
 @dataclass(frozen=True, eq=False)
 class _Model:
-    """A compiled graph, and the dtypes of PyTorch's results.
+    """A compiled graph, and the dtypes of PyTorch's results; bfloat16 goes in and out as float32.
 
-    They are not always the engine's; and arrays hold bfloat16 as float32.
+    Attributes:
+        partition: the compiled network.
+        names: of its inputs.
+        dtypes: of PyTorch's results.
     """
 
-    network: CompiledNetwork
-    kinds: tuple[Any, ...]
+    partition: CompiledNetwork
+    names: tuple[str, ...]
+    dtypes: tuple[Any, ...]
 
-
-class _Compiled:
-    """A graph that is compiled for each combination of shapes that it is called with."""
-
-    def __init__(self, graph: Any, own: tuple[bool, ...], options: Options) -> None:
-        self.graph, self.own, self.options = graph, own, options
-        self.models: dict[tuple[object, ...], _Model | None] = {}
-        self.versions: tuple[tuple[int, int], ...] = ()
-
-    def __call__(self, *values: Any) -> Any:
+    def __call__(self, tensors: Sequence[Any]) -> tuple[Any, ...]:
+        """The results of the inputs that are not the module's own."""
         import torch
 
-        own = [value for value, mine in zip(values, self.own, strict=True) if mine]
-        versions = tuple((value.data_ptr(), _version(value)) for value in own)
-        if versions != self.versions:
-            self.models, self.versions = {}, versions
-        given = [value for value, mine in zip(values, self.own, strict=True) if not mine]
-        key = tuple((v.shape, v.dtype) if isinstance(v, torch.Tensor) else v for v in given)
+        # Checks of shapes and dtypes, which PyTorch's guards make too, would take longer than
+        # small graphs do.
+        values = dict(zip(self.names, map(array_of_tensor, tensors), strict=True))
+        arrays = self.partition.session.run(None, values)
+        return tuple(
+            torch.from_numpy(np.asarray(array)).to(dtype)
+            for array, dtype in zip(arrays, self.dtypes, strict=True)
+        )
+
+
+class CompiledGraph:
+    """A graph that is compiled for each combination of shapes that it is called with.
+
+    Attributes:
+        races: the times of each combination that was compiled, beside PyTorch's own.
+    """
+
+    def __init__(self, graph: Any, own: tuple[bool, ...], options: Options) -> None:
+        self.races: list[Race] = []
+        self._graph, self._own, self._options = graph, own, options
+        self._positions = [n for n, mine in enumerate(own) if not mine]
+        self._models: dict[tuple[object, ...], _Model | None] = {}
+        self._versions: tuple[tuple[int, int], ...] = ()
+
+    def __call__(self, *values: Any) -> Any:
+        """Run the graph, compiled where that is faster."""
+        import torch
+
+        inputs = [values[n] for n in self._positions]
+        key = tuple((v.shape, v.dtype) if isinstance(v, torch.Tensor) else v for v in inputs)
         gradients = torch.is_grad_enabled() and any(getattr(v, "requires_grad", 0) for v in values)
         key = (*key, gradients)
-        if key not in self.models:
-            self.models[key] = self.compiled(values, gradients)
-        model = self.models[key]
+        if key in self._models and self._models[key] is None:
+            return self._graph(*values)
+        versions = tuple(
+            (value.data_ptr(), _version(value))
+            for value, mine in zip(values, self._own, strict=True)
+            if mine and isinstance(value, torch.Tensor)
+        )
+        if versions != self._versions:
+            self._models = {key: None for key, model in self._models.items() if model is None}
+            self._versions = versions
+        if key not in self._models:
+            self._models[key] = self._compiled(values, gradients)
+        model = self._models[key]
         if model is None:
-            return self.graph(*values)
-        arrays = _arrays_of(v for v in given if isinstance(v, torch.Tensor))
-        pairs = zip(model.network.outputs_of(arrays), model.kinds, strict=True)
-        return tuple(torch.from_numpy(array).to(kind) for array, kind in pairs)
+            return self._graph(*values)
+        return model([value for value in inputs if isinstance(value, torch.Tensor)])
 
-    def compiled(self, values: Sequence[Any], gradients: bool) -> _Model | None:
-        """The graph compiled; ``None`` where it has to run eagerly, after a warning."""
+    def _compiled(self, values: Sequence[Any], gradients: bool) -> _Model | None:
+        """The graph compiled; ``None`` where it runs eagerly: if it has to, after a warning."""
         try:
             if gradients:
                 raise NetworkError("gradients are asked for: use torch.no_grad()")
-            if len(self.models) >= _SHAPES:
+            if len(self._models) >= _SHAPES:
                 raise NetworkError(f"it was called with more than {_SHAPES} shapes")
-            return self.built(values)
+            return self._faster(values)
         except AmosError as error:
             warnings.warn(f'backend "amos": runs eagerly: {error}', stacklevel=2)
             return None
 
-    def built(self, values: Sequence[Any]) -> _Model:
+    def _faster(self, values: Sequence[Any]) -> _Model | None:
+        """The graph compiled; ``None`` where PyTorch's own is no slower."""
         import torch
 
         tensors = [value for value in values if isinstance(value, torch.Tensor)]
         if devices := {str(each.device) for each in tensors if each.device.type != "cpu"}:
             raise NetworkError(f"tensors are on {', '.join(sorted(devices))}, not on the CPU")
-        inputs = [
-            value
-            for value, mine in zip(values, self.own, strict=True)
-            if isinstance(value, torch.Tensor) and not mine
-        ]
+        inputs = [values[n] for n in self._positions if isinstance(values[n], torch.Tensor)]
         # Tensors made under inference_mode are no parameters that PyTorch could export.
         with torch.inference_mode(False), torch.no_grad():
             # Which refuses what changes something in place.
-            network = load_network(self.frozen(values), inputs=inputs, name="torch")
-            expected = self.graph(*values)
-        if self.options.trials:
-            assert self.options.records is not None
-            tune(network, trials=self.options.trials, records=self.options.records)
-        model = compile_whole(network, records=self.options.records, verify=False)
-        kinds = tuple(theirs.dtype for theirs in expected)
-        for port, kind in zip(model.network.outputs, kinds, strict=True):
-            if port.dtype != (name := str(kind).removeprefix("torch.")):
-                raise NetworkError(f"its result would be of {port.dtype}, PyTorch's is of {name}")
-        self.compare(model, values, inputs, expected)
-        return _Model(model, kinds)
+            examples = [x.float() if x.dtype == torch.bfloat16 else x for x in inputs]
+            translation = translate(self._frozen(values), examples, "torch")
+            operators = operators_of(translation.model)
+            if not operators & _PRODUCTS:
+                _LOG.debug("a graph without a product runs eagerly")
+                return None
+            expected = self._graph(*values)
+            compiled = self._built(translation, expected)
+            self._compare(compiled, values, expected, operators)
+            times = race(lambda: compiled(inputs), lambda: self._graph(*values))
+        self.races.append(times)
+        _LOG.debug("%s", times)
+        return compiled if times.wins else None
 
-    def compare(
-        self, model: CompiledNetwork, values: Sequence[Any], inputs: list[Any], expected: Any
+    def _built(self, translation: Translation, expected: Sequence[Any]) -> _Model:
+        """A translated graph, divided between AMOS and onnxruntime."""
+        reason = NetworkError("onnxruntime does not take it")
+        network = load_divided(
+            translation.model, None, "torch", reason, reference=translation.reference
+        )
+        if self._options.trials and network.tasks:
+            assert self._options.records is not None
+            tune(network, trials=self._options.trials, records=self._options.records)
+        partition = compile_network(network, records=self._options.records, progress=False)
+        assert isinstance(partition, CompiledNetwork)
+        return _Model(
+            partition.with_session(QUIET),
+            tuple(port.name for port in network.inputs),
+            tuple(result.dtype for result in expected),
+        )
+
+    def _compare(
+        self, model: _Model, values: Sequence[Any], expected: Any, operators: frozenset[str]
     ) -> None:
         """Hold results against PyTorch's: those of a call, and of random inputs.
 
@@ -203,49 +229,58 @@ class _Compiled:
         """
         import torch
 
+        inputs = [values[n] for n in self._positions if isinstance(values[n], torch.Tensor)]
+
         def evaluate(tensors: Sequence[Any]) -> Any:
             changed = dict(zip(map(id, inputs), tensors, strict=True))
-            return self.graph(*(changed.get(id(value), value) for value in values))
+            return self._graph(*(changed.get(id(value), value) for value in values))
 
-        rounded = rounds(model.network)
-        with torch.no_grad(), torch.random.fork_rng(devices=()):
+        with torch.random.fork_rng(devices=()):
             for tensors, results in chain([(inputs, expected)], drawn(inputs, evaluate)):
                 if not all(map(_equal, results, evaluate(tensors))):
                     raise NetworkError("its results are random")
-                for ours, theirs in zip(
-                    model.outputs_of(_arrays_of(tensors)), results, strict=True
-                ):
-                    _compare(ours, theirs, rounded)
+                for result, right in zip(model(tensors), results, strict=True):
+                    check_tensor(result, right, operators)
 
-    def frozen(self, values: Sequence[Any]) -> Any:
-        """The graph with its own tensors, and all numbers, as constants."""
+    def _frozen(self, values: Sequence[Any]) -> Any:
+        """The graph with its own tensors, and all numbers, as constants; float32 for bfloat16."""
         import torch
 
         graph, attributes, environment = torch.fx.Graph(), dict[str, Any](), dict[Any, Any]()
-        remaining = iter(zip(values, self.own, strict=True))
-        for node in self.graph.graph.nodes:
+        remaining = iter(zip(values, self._own, strict=True))
+        for node in self._graph.graph.nodes:
             if node.op == "placeholder":
                 value, mine = next(remaining)
-                if isinstance(value, torch.Tensor) and mine:
-                    attributes[node.name] = value.detach()
-                    if value.is_inference():
-                        attributes[node.name] = value.clone()
-                    environment[node] = graph.get_attr(node.name)
-                elif isinstance(value, torch.Tensor):
-                    environment[node] = graph.placeholder(node.name)
-                else:
+                if not isinstance(value, torch.Tensor):
                     environment[node] = value
+                elif mine:
+                    attributes[node.name] = (
+                        value.clone() if value.is_inference() else value.detach()
+                    )
+                    environment[node] = graph.get_attr(node.name)
+                else:
+                    environment[node] = graph.placeholder(node.name)
+                    if value.dtype == torch.bfloat16:
+                        environment[node] = graph.call_method("bfloat16", (environment[node],))
                 continue
             if node.op in ("get_attr", "call_module"):
                 owner, _, name = str(node.target).rpartition(".")
-                attributes[str(node.target)] = getattr(self.graph.get_submodule(owner), name)
+                attributes[str(node.target)] = getattr(self._graph.get_submodule(owner), name)
+            if node.op == "output":
+                graph.output(
+                    [_exact_result(graph, each, environment[each]) for each in node.args[0]]
+                )
+                continue
             environment[node] = graph.node_copy(node, environment.__getitem__)
         return torch.fx.GraphModule(attributes, graph)
 
 
-def _arrays_of(tensors: Iterable[Any]) -> list[Any]:
-    """Tensors as the network takes them."""
-    return [tensor.detach().contiguous() for tensor in tensors]
+def _exact_result(graph: Any, node: Any, result: Any) -> Any:
+    """A result of a graph; float32 for bfloat16, which NumPy does not have."""
+    import torch
+
+    dtype = getattr(node.meta.get("example_value"), "dtype", None)
+    return graph.call_method("float", (result,)) if dtype == torch.bfloat16 else result
 
 
 def _version(tensor: Any) -> int:
@@ -258,22 +293,3 @@ def _equal(first: Any, second: Any) -> bool:
     import torch
 
     return bool(torch.allclose(first, second, equal_nan=True))
-
-
-def _compare(ours: np.ndarray, theirs: Any, rounded: bool) -> None:
-    """Hold a result against PyTorch's.
-
-    Raises:
-        NetworkError: it is another one.
-    """
-    import torch
-
-    values = (theirs.float() if theirs.dtype == torch.bfloat16 else theirs).numpy()
-    if ours.shape != values.shape:
-        raise NetworkError(f"its result has shape {ours.shape}, PyTorch's {values.shape}")
-    difference, strange = compared(ours, values)
-    most = allowed(str(theirs.dtype).removeprefix("torch."), values, rounded)
-    if strange or not difference <= most:
-        raise NetworkError(
-            f"its result differs from PyTorch's by {difference:g}, {most:g} is allowed"
-        )

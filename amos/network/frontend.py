@@ -1,4 +1,4 @@
-"""Models in: ONNX files and PyTorch modules as a Relax module of operators."""
+"""Models in: ONNX as a Relax module of operators."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ import warnings
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import redirect_stdout
 from dataclasses import dataclass
-from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -21,16 +20,7 @@ from amos.codegen.scheduled import last_line
 from amos.errors import NetworkError, shown
 from amos.network.onnx_nodes import check_results, readable
 from amos.network.qlinear import with_pairs
-from amos.network.silence import quiet, silent
-from amos.network.torch_nodes import restated
-from amos.network.torch_programs import (
-    evaluated,
-    exported,
-    from_program,
-    functional,
-    named_shapes,
-    resized,
-)
+from amos.network.silence import silent
 
 #: Extents of inputs by name.
 Shapes = Mapping[str, Sequence[int]]
@@ -64,28 +54,22 @@ class Imported:
     output_names: tuple[str, ...] = ()
 
 
-def closed_shapes(
-    source: Any, inputs: Sequence[Any] | None, shapes: Shapes | None
-) -> tuple[Any, dict[str, list[int]]]:
+def closed_shapes(source: Any, shapes: Shapes | None) -> tuple[Any, dict[str, list[int]]]:
     """Open a model of ONNX; returns it with the extents of its inputs.
 
     Raises:
         NetworkError: this is no model, or an extent is not known.
     """
     model = opened(source)
-    name = os.fspath(source) if isinstance(source, str | os.PathLike) else title_of(model)
-    _check_inputs(name, model, inputs)
     check_shapes(shapes := {} if shapes is None else shapes)
-    return model, _closed(name, open_shapes(model), shapes)
+    return model, _closed(_file_or_title(source), open_shapes(model), shapes)
 
 
-def import_model(source: Any, inputs: Sequence[Any] | None, shapes: Shapes | None) -> Imported:
+def import_model(source: Any, shapes: Shapes | None) -> Imported:
     """Read a model.
 
     Args:
-        source: path of an ONNX file, an ``onnx.ModelProto``, a ``torch.nn.Module`` or a
-            ``torch.export.ExportedProgram``.
-        inputs: example inputs of a ``torch.nn.Module``.
+        source: path of an ONNX file, or an ``onnx.ModelProto``.
         shapes: extents of inputs that the model leaves open.
 
     Raises:
@@ -93,48 +77,20 @@ def import_model(source: Any, inputs: Sequence[Any] | None, shapes: Shapes | Non
         ToolchainError: onnx is not installed.
     """
     load_tvm()
-    model = opened(source)
-    name = os.fspath(source) if isinstance(source, str | os.PathLike) else title_of(model)
-    _check_inputs(name, model, inputs)
-    with quiet():
-        program = model if is_onnx(model) else exported(model, inputs)
-    check_shapes(shapes := {} if shapes is None else shapes)
-    closed = _closed(name, open_shapes(program), shapes)
+    model, closed = closed_shapes(source, shapes)
     try:
-        if is_onnx(model):
-            names = tuple(port.name for port in model.graph.output)
-            module = _from_onnx(model, name, closed)
-            return Imported(module, onnxruntime_reference(source), names)
-        program = restated(functional(resized(program, closed)))
-        reference = Reference("PyTorch", partial(evaluated, program))
-        return Imported(from_program(program), reference)
+        names = tuple(port.name for port in model.graph.output)
+        module = _from_onnx(model, _file_or_title(source), closed)
+        return Imported(module, onnxruntime_reference(source), names)
     except NetworkError as error:
         with silent():  # TVM complains where a builder ends before its work is done
             traceback.clear_frames((error.__cause__ or error).__traceback__)
         raise
 
 
-def _check_inputs(name: str, model: Any, inputs: object) -> None:
-    """Refuse example inputs that are none, or of a model that has its own.
-
-    Raises:
-        NetworkError: they are.
-    """
-    if inputs is None:
-        return
-    if "torch.Module" not in _kinds(model):
-        raise NetworkError(
-            f"model {name!r}: inputs are for a torch.nn.Module; what another model leaves open is "
-            "stated by shapes or buckets"
-        )
-    if not isinstance(inputs, tuple | list):
-        raise NetworkError(f"inputs: expected a tuple of tensors, as (x,), got {shown(inputs)}")
-    for number, value in enumerate(inputs):
-        if isinstance(value, np.ndarray):
-            raise NetworkError(
-                f"inputs: expected tensors, number {number} is an array of NumPy; "
-                "torch.from_numpy makes a tensor of it"
-            )
+def _file_or_title(source: Any) -> str:
+    """What errors call a model: the path of its file, or its title."""
+    return os.fspath(source) if isinstance(source, str | os.PathLike) else title_of(source)
 
 
 #: Extents of an input, or names of what is open; ``None`` where not even their number is known.
@@ -147,8 +103,6 @@ def open_shapes(model: Any) -> dict[str, OpenShape]:
     Raises:
         NetworkError: an input is no tensor, or of no dtype.
     """
-    if not is_onnx(model):
-        return dict(named_shapes(model))
     weights = {tensor.name for tensor in model.graph.initializer}
     for value in model.graph.input:
         if not value.type.tensor_type.elem_type:
@@ -176,7 +130,7 @@ def opened(source: Any) -> Any:
     """
     if isinstance(source, str | os.PathLike):
         return _onnx_file(os.fspath(source))
-    if not is_onnx(source) and not _kinds(source) & {"torch.Module", "torch.ExportedProgram"}:
+    if not is_onnx(source):
         raise NetworkError(
             "expected the path of an ONNX file, a torch.nn.Module or an ExportedProgram, "
             f"got {shown(source)}"
@@ -191,13 +145,14 @@ def title_of(source: Any) -> str:
     return str(source.graph.name or "model") if is_onnx(source) else type(source).__name__
 
 
-def _kinds(source: Any) -> set[str]:
+def type_names(source: Any) -> set[str]:
+    """The names of a value's types, with the packages that define them."""
     return {f"{each.__module__.partition('.')[0]}.{each.__name__}" for each in type(source).__mro__}
 
 
 def is_onnx(model: Any) -> bool:
     """Whether this is a model of ONNX in memory."""
-    return "onnx.ModelProto" in _kinds(model)
+    return "onnx.ModelProto" in type_names(model)
 
 
 def _onnx_file(path: str) -> Any:

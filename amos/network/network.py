@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
@@ -18,7 +17,6 @@ from amos.network.frontend import (
     Shapes,
     closed_shapes,
     import_model,
-    is_onnx,
     onnxruntime_reference,
     plain_session,
     title_of,
@@ -30,6 +28,7 @@ from amos.network.levels import BYTES
 from amos.network.onnx_nodes import InvalidModel
 from amos.network.quantized import integer_arithmetic
 from amos.network.simplify import counted, simplified, without_idle_taps
+from amos.network.torch_programs import is_torch, translate
 from amos.network.transposes import with_fewer_transposes
 
 if TYPE_CHECKING:
@@ -62,7 +61,6 @@ class Network(Shown):
 
     Attributes:
         name: what it is called.
-        original: the engine's module as it was imported, in integers where it quantizes.
         graph: its operators, channels last, without batch norms.
         grouping: the graph divided.
         reference: another program that runs the model, if one is installed.
@@ -73,7 +71,6 @@ class Network(Shown):
     """
 
     name: str
-    original: Any
     graph: Graph
     grouping: Grouping
     reference: Reference | None = None
@@ -157,18 +154,7 @@ def checked_network(network: object) -> None:
 @overload
 def load_network(
     model: Any,
-    inputs: Sequence[Any],
-    *,
-    shapes: Shapes | None = None,
-    buckets: None = None,
-    name: str | None = None,
-) -> Network: ...
-
-
-@overload
-def load_network(
-    model: Any,
-    inputs: None = None,
+    inputs: Sequence[Any] | None = None,
     *,
     shapes: Shapes | None = None,
     buckets: None = None,
@@ -211,15 +197,20 @@ def load_network(
         NetworkError: this is no model, or one with something that is not supported.
         ToolchainError: TVM is missing, known not to work, or does not load.
     """
+    if is_torch(model):
+        return _load_torch(model, inputs, shapes, buckets, name or title_of(model))
+    if inputs is not None:
+        raise NetworkError(
+            "inputs are for a torch.nn.Module; what another model leaves open is stated by shapes "
+            "or buckets"
+        )
     if buckets is not None:
         from amos.network.buckets import load_buckets
 
-        return load_buckets(model, inputs, {} if shapes is None else shapes, name, buckets)
-    if not isinstance(model, str | os.PathLike) and not is_onnx(model):
-        return load_one(model, inputs, shapes, name, lambda module: module)
-    divide = partial(_divided, model, inputs, shapes, name)
+        return load_buckets(model, {} if shapes is None else shapes, name, buckets)
+    divide = partial(load_divided, model, shapes, name)
     try:
-        network = load_one(model, inputs, shapes, name, lambda module: module)
+        network = load_one(model, shapes, name, lambda module: module)
     except InvalidModel:
         raise
     except NetworkError as refused:
@@ -227,24 +218,58 @@ def load_network(
     return replace(network, source=model, divide=divide)
 
 
-def _divided(
+def _load_torch(
+    source: Any, inputs: Any, shapes: Shapes | None, buckets: Buckets | None, title: str
+) -> Network | BucketedNetwork | PartitionedNetwork:
+    """Load a module or a program of PyTorch as an ONNX model that is compared with PyTorch."""
+    if inputs is not None and not hasattr(source, "forward"):
+        raise NetworkError(f"model {title!r}: inputs are for a torch.nn.Module")
+    from amos.network.torch_check import check_translation
+
+    translation = translate(source, inputs, title)
+    check_translation(translation, title)
+    reference = translation.reference
+    if buckets is not None:
+        loaded = load_network(translation.model, shapes=shapes, buckets=buckets, name=title)
+        networks = {
+            sizes: replace(network, reference=reference)
+            for sizes, network in loaded.networks.items()
+        }
+        return replace(loaded, networks=networks)
+    network = load_network(translation.model, shapes=shapes, name=title)
+    if isinstance(network, Network):
+        divide = partial(
+            load_divided, translation.model, shapes, title, reference=translation.reference
+        )
+        return replace(network, reference=reference, divide=divide)
+    return replace(network, reference=reference)
+
+
+def load_divided(
     source: Any,
-    inputs: Sequence[Any] | None,
     shapes: Shapes | None,
     name: str | None,
     refused: NetworkError,
+    reference: Reference | None = None,
 ) -> PartitionedNetwork:
-    """Load a model of which AMOS does not take all.
+    """Load an ONNX model divided between AMOS and onnxruntime.
+
+    Args:
+        source: as of :func:`load_network`.
+        shapes: as of :func:`load_network`.
+        name: as of :func:`load_network`.
+        refused: why AMOS does not take it as a whole.
+        reference: runs the model; by default onnxruntime does.
 
     Raises:
         NetworkError: as it was refused, where onnxruntime does not take it either.
     """
     from amos.network.external.partition import load_partition
 
-    reference = onnxruntime_reference(source)
+    reference = reference or onnxruntime_reference(source)
     if reference is None:
         raise refused
-    model, closed = closed_shapes(source, inputs, shapes)
+    model, closed = closed_shapes(source, shapes)
     try:
         plain_session(source)
     except Exception:  # onnxruntime raises types of its own
@@ -253,15 +278,11 @@ def _divided(
 
 
 def load_one(
-    model: Any,
-    inputs: Sequence[Any] | None,
-    shapes: Shapes | None,
-    name: str | None,
-    shared: Callable[[Any], Any],
+    model: Any, shapes: Shapes | None, name: str | None, shared: Callable[[Any], Any]
 ) -> Network:
     """The same without buckets, where the constants of a module may be shared with others."""
     title = name or title_of(model)
-    imported = import_model(model, inputs, shapes)
+    imported = import_model(model, shapes)
     try:
         original = shared(integer_arithmetic(without_idle_taps(counted(imported.module))))
         graph = with_fewer_transposes(
@@ -272,4 +293,4 @@ def load_one(
     except Exception as error:  # TVM's passes fail with errors of many types
         raise NetworkError(f"{title}: TVM cannot convert it: {last_line(error)}") from error
     groups = grouped(graph)
-    return Network(title, original, graph, groups, imported.reference, imported.output_names)
+    return Network(title, graph, groups, imported.reference, imported.output_names)

@@ -10,6 +10,8 @@ from threading import RLock
 
 #: Held while what belongs to the whole process, as standard error, is something else.
 _PROCESS = RLock()
+#: Loggers of the packages that export a module.
+_EXPORTERS = ("torch._subclasses.fake_tensor", "torch.export", "torch.onnx", "onnxscript")
 
 
 @contextmanager
@@ -27,11 +29,14 @@ def silent() -> Iterator[None]:
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """PyTorch does not log the traces of what an error says in a line."""
-    logger = logging.getLogger("torch._subclasses.fake_tensor")
+    """PyTorch and onnxscript log nothing while they export; errors say in a line what failed."""
+    loggers = [logging.getLogger(name) for name in _EXPORTERS]
     with _PROCESS:
-        before, logger.disabled = logger.disabled, True
+        levels = [logger.level for logger in loggers]
+        for logger in loggers:
+            logger.setLevel(logging.CRITICAL + 1)
         try:
             yield
         finally:
-            logger.disabled = before
+            for logger, level in zip(loggers, levels, strict=True):
+                logger.setLevel(level)

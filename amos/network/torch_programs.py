@@ -1,37 +1,124 @@
-"""PyTorch's modules and exported programs as Relax modules, their open dimensions by name."""
+"""PyTorch's modules and exported programs as ONNX models, their open dimensions by name."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import re
+import warnings
+from collections.abc import Sequence
 from copy import deepcopy
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 
-from amos.codegen.scheduled import last_line
 from amos.errors import NetworkError, shown
-from amos.network.torch_dtypes import converters, promoted
+from amos.network.frontend import Reference, type_names
+from amos.network.silence import quiet
+
+#: Operators of ONNX that draw random numbers, beside a Dropout that is told to.
+_RANDOM = frozenset(
+    ["Bernoulli", "Multinomial", "RandomNormal", "RandomUniform"]
+    + ["RandomNormalLike", "RandomUniformLike"]
+)
 
 
-def exported(model: Any, inputs: Sequence[Any] | None) -> Any:
-    """The ``ExportedProgram`` of a ``torch.nn.Module``, or of a program itself.
+@dataclass(frozen=True)
+class Translation:
+    """A program of PyTorch as an ONNX model.
+
+    Attributes:
+        program: a ``torch.export.ExportedProgram``.
+        model: an ``onnx.ModelProto`` with the program's names of inputs.
+    """
+
+    program: Any
+    model: Any
+
+    @property
+    def reference(self) -> Reference:
+        """PyTorch itself."""
+        return Reference("PyTorch", self.evaluate)
+
+    @cached_property
+    def _module(self) -> Any:
+        return self.program.module()
+
+    @property
+    def examples(self) -> list[Any]:
+        """The tensors that it was exported with."""
+        return [value for value in self._flat()[0] if hasattr(value, "dtype")]
+
+    def run(self, tensors: Sequence[Any]) -> list[Any]:
+        """PyTorch's results of tensors in order."""
+        import torch
+        from torch.utils import _pytree
+
+        remaining = iter(tensors)
+        flat, structure = self._flat()
+        values = [next(remaining) if isinstance(x, torch.Tensor) else x for x in flat]
+        arguments, named = _pytree.tree_unflatten(values, structure)
+        with torch.no_grad():
+            results = _pytree.tree_leaves(self._module(*arguments, **named))
+        return [result for result in results if isinstance(result, torch.Tensor)]
+
+    def evaluate(self, arrays: Sequence[np.ndarray]) -> list[np.ndarray] | None:
+        """The same of arrays, bfloat16 as float32 on both sides; ``None`` where it fails."""
+        import torch
+
+        pairs = zip(arrays, self.examples, strict=True)
+        try:
+            results = self.run([torch.from_numpy(np.array(a)).to(x.dtype) for a, x in pairs])
+        except Exception:  # PyTorch refuses values with errors of many types
+            return None
+        return [(r.float() if r.dtype == torch.bfloat16 else r).numpy(force=True) for r in results]
+
+    def _flat(self) -> Any:
+        from torch.utils import _pytree
+
+        return _pytree.tree_flatten(self.program.example_inputs)
+
+
+def is_torch(model: Any) -> bool:
+    """Whether this is a module or an exported program of PyTorch."""
+    return bool(type_names(model) & {"torch.Module", "torch.ExportedProgram"})
+
+
+def translate(model: Any, inputs: Any, name: str) -> Translation:
+    """Export a module or a program to ONNX.
 
     Args:
-        model: a module or a program.
+        model: a ``torch.nn.Module`` or a ``torch.export.ExportedProgram``.
         inputs: example inputs of a module.
+        name: of the model.
 
     Raises:
-        NetworkError: PyTorch cannot export it, or inputs are missing.
+        NetworkError: inputs are wrong or missing, PyTorch cannot export it, it changes tensors
+            in place, or draws random numbers.
+    """
+    with quiet(), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        program = _exported(model, inputs)
+        _check_functional(program)
+        translated = _translated(program, name)
+    for node in translated.graph.node:
+        if node.op_type in _RANDOM or (node.op_type == "Dropout" and len(node.input) == 3):
+            raise NetworkError(f"model {name!r}: {node.op_type} draws random numbers")
+    return Translation(program, translated)
+
+
+def _exported(model: Any, inputs: Any) -> Any:
+    """The program of a module; a program is one already.
+
+    Raises:
+        NetworkError: PyTorch cannot export it, or inputs are wrong or missing.
     """
     import torch
 
     if not isinstance(model, torch.nn.Module):
         return model
     name = type(model).__name__
-    if inputs is None:
-        raise NetworkError(
-            f"module {name}: give example inputs, as in load_network(module, inputs=(x,))"
-        )
+    _check_inputs(name, inputs)
     model = _outside_inference_mode(model)
     modes = {each: each.training for each in model.modules()}
     try:
@@ -44,6 +131,26 @@ def exported(model: Any, inputs: Sequence[Any] | None) -> Any:
     finally:
         for each, training in modes.items():
             each.training = training
+
+
+def _check_inputs(name: str, inputs: object) -> None:
+    """Refuse example inputs that are none.
+
+    Raises:
+        NetworkError: they are.
+    """
+    if inputs is None:
+        raise NetworkError(
+            f"module {name}: give example inputs, as in load_network(module, inputs=(x,))"
+        )
+    if not isinstance(inputs, tuple | list):
+        raise NetworkError(f"inputs: expected a tuple of tensors, as (x,), got {shown(inputs)}")
+    for number, value in enumerate(inputs):
+        if isinstance(value, np.ndarray):
+            raise NetworkError(
+                f"inputs: expected tensors, number {number} is an array of NumPy; "
+                "torch.from_numpy makes a tensor of it"
+            )
 
 
 def _outside_inference_mode(model: Any) -> Any:
@@ -68,122 +175,69 @@ def _usual_tensor(value: Any) -> Any:
     return value.clone() if isinstance(value, torch.Tensor) and value.is_inference() else value
 
 
-def _first_line(error: Exception) -> str:
-    """What PyTorch says first: advice and where its own code stands follow."""
-    lines = (line.strip() for line in str(error).splitlines())
-    return next(filter(None, lines), type(error).__name__)
-
-
-def functional(program: Any) -> Any:
-    """A program that changes nothing in place.
+def _check_functional(program: Any) -> None:
+    """Refuse programs that take what is no tensor, or change something in place.
 
     Raises:
-        NetworkError: it does, which would be lost from one call to the next.
+        NetworkError: it does; a change would be lost from one call to the next.
     """
-    try:
-        # Without decompositions it still tells changes in place apart.
-        program = program.run_decompositions({})
-    except Exception as error:  # what torch refuses, it refuses with many types
-        raise NetworkError(f"PyTorch cannot decompose the program: {_first_line(error)}") from error
-    signature = program.graph_signature
-    if changed := [
-        *signature.user_inputs_to_mutate.values(),
-        *signature.buffers_to_mutate.values(),
-    ]:
-        raise NetworkError(f"{changed[0]!r} is changed in place")
-    return program
-
-
-def resized(program: Any, shapes: Mapping[str, Sequence[int]]) -> Any:
-    """A program with nothing open, its inputs with some shapes.
-
-    Raises:
-        NetworkError: PyTorch cannot export it so.
-    """
-    if all(isinstance(e, int) for shape in named_shapes(program).values() for e in shape):
-        return program
-    try:
-        return _exported_again(program, shapes)
-    except Exception as error:  # what torch refuses, it refuses with many types
-        raise NetworkError(f"PyTorch cannot export the program: {_first_line(error)}") from error
-
-
-def evaluated(program: Any, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
-    """What PyTorch computes of inputs in order; bfloat16 as float32, on both sides."""
-    import torch
-    from torch.utils import _pytree
-
-    tensors = (torch.from_numpy(np.asarray(array)) for array in arrays)
-    flat, structure = _pytree.tree_flatten(program.example_inputs)
-    values = [next(tensors).to(x.dtype) if isinstance(x, torch.Tensor) else x for x in flat]
-    arguments, named = _pytree.tree_unflatten(values, structure)
-    with torch.no_grad():
-        results = _pytree.tree_leaves(program.module()(*arguments, **named))
-    inside = (result for result in results if isinstance(result, torch.Tensor))
-    return [(r.float() if r.dtype == torch.bfloat16 else r).numpy(force=True) for r in inside]
-
-
-def from_program(program: Any) -> Any:
-    """A Relax module of a program.
-
-    Raises:
-        NetworkError: there is something that is not supported.
-    """
-    from tvm.relax.frontend.torch import from_exported_program
-
     for spec in program.graph_signature.input_specs:
         if type(spec.arg).__name__ == "ConstantArgument":
             value = shown(spec.arg.value)
             raise NetworkError(f"input {spec.arg.name!r}: expected a tensor, got {value}")
     try:
-        return from_exported_program(
-            promoted(program.run_decompositions()),
-            keep_params_as_input=False,
-            unwrap_unit_return_tuple=True,
-            custom_convert_map=converters(),
-            run_ep_decomposition=False,
-        )
-    except NetworkError:
-        raise
-    except Exception as error:  # what TVM refuses, it refuses with many types
-        raise NetworkError(f"TVM cannot import the program: {last_line(error)}") from error
+        # Without decompositions it still tells changes in place apart.
+        signature = program.run_decompositions({}).graph_signature
+    except Exception as error:  # what torch refuses, it refuses with many types
+        raise NetworkError(f"PyTorch cannot decompose the program: {_first_line(error)}") from error
+    changed = [*signature.user_inputs_to_mutate.values(), *signature.buffers_to_mutate.values()]
+    if changed:
+        raise NetworkError(f"{changed[0]!r} is changed in place")
 
 
-def named_shapes(model: Any) -> dict[str, tuple[int | str, ...]]:
-    """Extents of a program's inputs, or names of those that it leaves open; none of a module."""
-    nodes = [] if not hasattr(model, "graph_signature") else _inputs(model)
-    shapes = {node.name: getattr(node.meta["val"], "shape", ()) for node in nodes}
-    return {name: tuple(map(_extent, shape)) for name, shape in shapes.items()}
+def _translated(program: Any, name: str) -> Any:
+    """A program as an ONNX model in memory.
 
-
-def _inputs(program: Any) -> list[Any]:
-    """The nodes of what a program reads that is no weight."""
-    names = program.graph_signature.user_inputs
-    return [node for node in program.graph.nodes if node.op == "placeholder" and node.name in names]
-
-
-def _extent(size: Any) -> int | str:
-    """An extent, or what ``torch.export.Dim`` calls it, or else PyTorch's own symbol."""
-    if isinstance(size, int):
-        return size
-    symbol, environment = size.node.expr, size.node.shape_env
-    names = getattr(environment, "source_name_to_debug_name", {})
-    sources = getattr(environment, "var_to_sources", {}).get(symbol, ())
-    return next((names[each.name] for each in sources if each.name in names), str(symbol))
-
-
-def _exported_again(program: Any, shapes: Mapping[str, Sequence[int]]) -> Any:
-    """A program exported again for other shapes."""
+    Raises:
+        NetworkError: onnxscript is missing, or there is no ONNX for an operator.
+    """
     import torch
-    from torch.utils import _pytree
 
-    flat, structure = _pytree.tree_flatten(program.example_inputs)
-    examples = [
-        torch.zeros(tuple(shapes[node.name]), dtype=value.dtype)
-        if isinstance(value, torch.Tensor)
-        else value
-        for node, value in zip(_inputs(program), flat, strict=True)
-    ]
-    arguments, named = _pytree.tree_unflatten(examples, structure)
-    with torch.no_grad():
-        return torch.export.export(program.module(), arguments, named)
+    try:
+        exported = torch.onnx.export(program, dynamo=True, optimize=True, verbose=False)
+        model = exported.model_proto
+    except ImportError:
+        raise NetworkError(
+            "PyTorch needs onnxscript to export ONNX: pip install 'amos-mapper[torch]'"
+        ) from None
+    except Exception as error:  # what torch refuses, it refuses with many types
+        cause = error.__cause__ or error
+        raise NetworkError(f"PyTorch cannot export {name} to ONNX: {_first_line(cause)}") from error
+    model.graph.name = name
+    names = _dimension_names(program)
+    for port in (*model.graph.input, *model.graph.output):
+        for extent in port.type.tensor_type.shape.dim:
+            if extent.HasField("dim_param"):
+                extent.dim_param = re.sub(
+                    r"\w+", lambda found: names.get(found[0], found[0]), extent.dim_param
+                )
+    return model
+
+
+def _dimension_names(program: Any) -> dict[str, str]:
+    """Names by ``torch.export.Dim`` of PyTorch's symbols for open dimensions."""
+    nodes = [node for node in program.graph.nodes if node.op == "placeholder"]
+    names: dict[str, str] = {}
+    for size in (size for node in nodes for size in getattr(node.meta.get("val"), "shape", ())):
+        if not isinstance(size, int):
+            symbol, environment = size.node.expr, size.node.shape_env
+            debug = getattr(environment, "source_name_to_debug_name", {})
+            sources = getattr(environment, "var_to_sources", {}).get(symbol, ())
+            names |= {str(symbol): debug[each.name] for each in sources if each.name in debug}
+    return names
+
+
+def _first_line(error: BaseException) -> str:
+    """What PyTorch says first: advice and where its own code stands follow."""
+    lines = (line.strip() for line in str(error).splitlines())
+    return next(filter(None, lines), type(error).__name__)

@@ -77,12 +77,6 @@ def residual_network() -> Any:
     return b.model(b.node("Gemm", x, b.random(10, 16), b.random(10), transB=1))
 
 
-def load_whole(
-    model: Any,
-    inputs: Sequence[Any] | None = None,
-    *,
-    shapes: Any = None,
-    name: str | None = None,
-) -> Network:
+def load_whole(model: Any, *, shapes: Any = None, name: str | None = None) -> Network:
     """A model that AMOS takes as a whole, or the error that says why it does not."""
-    return load_one(model, inputs, shapes, name, lambda module: module)
+    return load_one(model, shapes, name, lambda module: module)

@@ -51,7 +51,7 @@ def test_the_result_is_the_same(
     b = Builder()
     x = b.input("x", (1, 4, *image))
     y = b.node("Conv", x, b.random(4, 2, *window), group=2, **attributes)
-    module = counted(import_model(b.model(y), None, None).module)
+    module = counted(import_model(b.model(y), None).module)
     fewer = without_idle_taps(module)
     assert _taps(read(fewer)) == left
     value = b.rng.standard_normal((1, 4, *image)).astype(np.float32)
@@ -66,7 +66,7 @@ def test_dequantized_weights_lose_taps_as_well() -> None:
     scales = b.constant(b.rng.uniform(0.001, 0.004, 16))
     weight = b.node("DequantizeLinear", weight, scales, b.constant(np.zeros(16), "int8"), axis=0)
     y = b.node("Conv", b.node("DequantizeLinear", x, scale, zero), weight, pads=[1, 1, 1, 1])
-    module = counted(import_model(b.model(y), None, None).module)
+    module = counted(import_model(b.model(y), None).module)
     fewer, all_taps = (integer_arithmetic(each) for each in (without_idle_taps(module), module))
     assert _taps(read(fewer)) == [1, 3]
     assert _taps(read(all_taps)) == [3, 3]

@@ -96,7 +96,9 @@ def write_library(models: Sequence[CompiledRegion], folder: Path) -> Library:
         text = Path(temporary, "libamos.c")
         text.write_text(source(domain), encoding="utf-8")
         exported = Path(temporary, "exported")
-        exported.write_text("{ global: RegisterCustomOps; amos_profile; local: *; };\n", encoding="utf-8")
+        exported.write_text(
+            "{ global: RegisterCustomOps; amos_profile; local: *; };\n", encoding="utf-8"
+        )
         linking = [f"-Wl,--version-script={exported}", "-Wl,-z,defs", "-lm"]
         files = [str(text), *map(str, objects), "-o", str(folder / LIBRARY)]
         _run([*compiler, *_FLAGS, *files, *linking], name)

@@ -19,7 +19,6 @@ from amos.network.external.regions import contracted
 from amos.network.external.sessions import MODEL, save_model
 from amos.network.external.whole import whole_model
 from amos.network.model import CompiledRegion
-from amos.network.network import Network
 
 #: Regions by the name of their operator.
 Regions = Mapping[str, CompiledRegion]
@@ -147,9 +146,7 @@ def _raced(
     return race(compiled, own, region.model, library, folder, verify=verify)
 
 
-def _built_library(
-    regions: Regions, folder: Path
-) -> tuple[Library | None, Regions, list[str]]:
+def _built_library(regions: Regions, folder: Path) -> tuple[Library | None, Regions, list[str]]:
     """A library of the regions that can be compiled, these, and why others cannot."""
     if not regions:
         return None, regions, []
