@@ -71,12 +71,13 @@ class References:
 
     def get(self, operator: Operator) -> tuple[dict[str, np.ndarray], tuple[np.ndarray, ...]]:
         """Random inputs, and the results that the operator makes of them."""
-        if operator not in self._kept:
+        results = self._kept.get(operator)
+        if results is None:
             inputs = validate.random_inputs(operator, np.random.default_rng(_SEED))
-            self._kept[operator] = inputs, several(validate.evaluate(operator, inputs))
+            results = self._kept[operator] = inputs, several(validate.evaluate(operator, inputs))
             if len(self._kept) > _KEPT:
                 del self._kept[next(iter(self._kept))]
-        return self._kept[operator]
+        return results
 
     @property
     def operators(self) -> frozenset[Operator]:

@@ -172,7 +172,7 @@ class CompiledBuckets(Shown):
         return BucketReports(self.network.name, reports)
 
     def export(self, folder: str | Path) -> tuple[Path, ...]:
-        """Write one library of all buckets, and a model of each, for any application of onnxruntime.
+        """Write one library of all buckets, and a model of each, for onnxruntime.
 
         Raises:
             NetworkError: nothing can be written there.

@@ -31,15 +31,15 @@ class KernelChecks:
         self._verify, self._references = verify, References()
         self._passed: dict[TaskKernel, Check] = {}
 
-    def passes(self, kernel: TaskKernel) -> bool:
-        """Whether a kernel may be used; if not, the failure is noted."""
+    def find_fault(self, kernel: TaskKernel) -> str:
+        """Say what is wrong with a kernel, and note it; empty if it may be used."""
         if self._verify:
             try:
                 self._passed[kernel] = checked_kernel(kernel, self._references)
             except NetworkError as error:
                 self.failures.append(str(error))
-                return False
-        return True
+                return str(error)
+        return ""
 
     def of(self, kernels: Iterable[TaskKernel]) -> tuple[Check, ...]:
         """What was compared of some kernels."""

@@ -6,6 +6,7 @@ import math
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from amos.network.cascades import CascadeTask
 from amos.network.external.compiled import CompiledNetwork

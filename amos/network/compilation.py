@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, TypeVar, overload
 
 from amos._progress import ProgressLine
+from amos._threads import map_in_threads
 from amos.errors import BuildError, MappingError, NetworkError, ScheduleError, shown
 from amos.ir import Operator
 from amos.network.bucketed import CompiledBuckets, compiled_buckets
@@ -200,12 +201,18 @@ def _chosen(
     finalists: dict[Task, Sequence[TaskKernel]] = {}
     left: dict[Task, str] = {}
     measured = _that_matter(tasks, chooser) if measure else frozenset()
-    for place, task in enumerate(tasks):
-        line.show(f"kernel {place + 1} of {len(tasks)}: {task.operator.name}")
-        symbol = f"amos_task_{next(numbers)}"
+
+    def build(task: Task, symbol: str) -> tuple[list[TaskKernel], str]:
         count = _MEASURED if task in measured else 1
-        built, why = _built(task, symbol, chooser, ranked, count, checks)
-        several, why = _fastest(built, task) if count > 1 and built else (built, why)
+        return _built(task, symbol, chooser, ranked, count, checks)
+
+    symbols = [f"amos_task_{next(numbers)}" for _ in tasks]
+    results = []
+    for place, result in enumerate(map_in_threads(build, tasks, symbols)):
+        line.show(f"kernel {place + 1} of {len(tasks)}: {tasks[place].operator.name}")
+        results.append(result)
+    for task, (built, why) in zip(tasks, results, strict=True):
+        several, why = _fastest(built, task) if task in measured and built else (built, why)
         if why:
             left[task] = why
         else:
@@ -240,7 +247,7 @@ def _cascades(
         with suppress(BuildError, ScheduleError):
             if choice is not None:
                 kernel = build_cascade(choice, f"amos_task_{next(numbers)}")
-                if checks.passes(kernel):
+                if not checks.find_fault(kernel):
                     built[task] = kernel
     return built
 
@@ -299,8 +306,8 @@ def _built(
             except (BuildError, ScheduleError) as error:
                 why = why or str(error).splitlines()[0]
                 continue
-            if not checks.passes(kernel):
-                why = why or checks.failures[-1]
+            if fault := checks.find_fault(kernel):
+                why = why or fault
                 continue
             kernels.append(kernel)
             if count == 1:

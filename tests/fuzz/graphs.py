@@ -8,8 +8,10 @@ from typing import Any
 import numpy as np
 from onnx import TensorProto, helper
 
+import amos
+from amos.network import Network
 from tests.fuzz.case import Refused, Wrong
-from tests.network.models import Builder
+from tests.network.models import Builder, compile_whole
 
 __all__ = ["graph"]
 
@@ -114,7 +116,6 @@ class _Drawn:
 
 def graph(rng: np.random.Generator, about: Callable[[str], None]) -> str:
     """A graph, loaded and compiled as a user does; floats may be NaN or infinite."""
-    import amos
     from amos.network.frontend import plain_session
 
     drawn = _Drawn(rng)
@@ -132,7 +133,9 @@ def graph(rng: np.random.Generator, about: Callable[[str], None]) -> str:
     if special:
         x.flat[rng.integers(x.size, size=2)] = rng.choice([np.nan, np.inf, -np.inf], 2)
     (expected,) = plain_session(model).run(None, {"x": x})
-    compiled = amos.compile(amos.load_network(model), progress=False, verify=not special)
+    network = amos.load_network(model)
+    compile_model = compile_whole if isinstance(network, Network) else amos.compile
+    compiled = compile_model(network, progress=False, verify=not special)
     if failures := getattr(compiled, "failures", ()):
         raise Wrong(failures[0])
     if special:

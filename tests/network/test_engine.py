@@ -11,8 +11,8 @@ import pytest
 from onnx import TensorProto, helper
 
 from amos.errors import NetworkError
-from amos.network.engine import executable, machine_of, scheduled_loops
-from tests.network.models import Builder, compile_whole, load_whole
+from amos.network.engine import scheduled_loops
+from tests.network.models import Builder, compile_module, compile_whole, load_whole, run_module
 
 Make = Callable[[Builder, str], str]
 
@@ -76,11 +76,7 @@ def _scheduled(call: Callable[..., Any], shape: tuple[int, ...], kind: str = "fl
 
 def _computed(call: Callable[..., Any], values: np.ndarray, *, fused: bool = True) -> np.ndarray:
     """What the engine computes of one tensor."""
-    import tvm
-
-    built = executable(_module(call, values.shape, str(values.dtype)), fused=fused)
-    result: np.ndarray = machine_of(built)["main"](tvm.runtime.tensor(values)).numpy()
-    return result
+    return run_module(_module(call, values.shape, str(values.dtype)), values, fused=fused)
 
 
 @pytest.mark.parametrize(
@@ -126,8 +122,6 @@ _FUNCTIONS: dict[str, Callable[[np.ndarray], np.ndarray]] = {
 @pytest.mark.parametrize("functions", [["exp"], ["tanh"], ["sigmoid"], [*_FUNCTIONS] * 3])
 def test_functions_are_polynomials_in_vectors(functions: list[str]) -> None:
     """Of each other too, which as one expression would take minutes to compile."""
-    import tvm
-
     module, text = _after(*functions)
     assert not {f"T.{name}(" for name in _FUNCTIONS if f"T.{name}(" in text}
     special = [np.nan, np.inf, -np.inf, 0.0, 100.0, -100.0]
@@ -136,27 +130,19 @@ def test_functions_are_polynomials_in_vectors(functions: list[str]) -> None:
     with np.errstate(over="ignore"):
         for function in functions:
             expected = _FUNCTIONS[function](expected).astype(np.float32).astype(np.float64)
-    result = machine_of(executable(module))["main"](tvm.runtime.tensor(values)).numpy()
+    result = run_module(module, values)
     np.testing.assert_allclose(result, expected, rtol=2e-6, atol=1e-37)
 
 
-def test_what_tvm_cannot_compile_is_told() -> None:
-    module = _module(lambda op, x: op.power(x, x), (2, 4), "int32")
-    with pytest.raises(NetworkError, match="^powers: TVM cannot compile it: .*power only applies"):
-        executable(module, name="powers", fused=False)
-
-
 def test_values_are_rounded_in_vectors() -> None:
-    import tvm
-
     module, _ = _after("round")
-    built = executable(module)
+    built = compile_module(module)
     rounding = re.findall(
         r"\tv?(?:round|rndscale)([ps][sd])\b", built.mod.imports[0].inspect_source("s")
     )
     assert set(rounding) == {"ps"}
     values = np.array([[*np.linspace(-4, 4, 33), *np.random.default_rng(0).normal(0, 99, 63)]], "f")
-    result = machine_of(built)["main"](tvm.runtime.tensor(values)).numpy()
+    result = run_module(module, values)
     np.testing.assert_array_equal(result, np.rint(values))
 
 

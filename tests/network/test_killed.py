@@ -19,8 +19,9 @@ _PROGRAM = """
 import json, os, signal, sys
 from pathlib import Path
 import amos
-from amos.network import candidates, compilation, engine
-from tests.network.models import Builder
+from amos.network import candidates, compilation
+from amos.network.external import linking
+from tests.network.models import Builder, compile_whole, load_whole
 
 candidates.GeneticSearch = candidates._Quick
 CHANGES = ("open", "os.mkdir", "os.rename", "os.remove", "os.rmdir", "subprocess.Popen")
@@ -49,7 +50,7 @@ def before(function):
 def model(columns):
     b = Builder(columns)
     y = b.node("MatMul", b.input("x", (4, 16)), b.random(16, columns))
-    return amos.compile(amos.load_network(b.model(y)), verify=False, progress=False)
+    return compile_whole(load_whole(b.model(y)), verify=False, progress=False)
 
 def files(skip=".amos-"):
     return {
@@ -59,7 +60,7 @@ def files(skip=".amos-"):
     }
 
 compilation.build_kernel = before(compilation.build_kernel)
-engine.executable = before(engine.executable)
+linking.write_library = before(linking.write_library)
 old = model(8)
 model(24).export(out)
 sys.addaudithook(hook)
@@ -84,7 +85,7 @@ for n in range(moments):
             if data not in (earlier.get(name), complete.get(name))
         ],
         "missing": [name for name in earlier if name not in after],
-        "new library": after["libnetwork.so"] == complete["libnetwork.so"],
+        "new library": after["libamos.so"] == complete["libamos.so"],
         "newest": sum(after.get(name) == data for name, data in complete.items()),
         "leftovers": len([*out.glob(".amos-*")]),
     })

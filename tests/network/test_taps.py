@@ -2,31 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import pytest
 
-from amos.network.engine import executable, machine_of
 from amos.network.frontend import import_model
 from amos.network.graph import Graph
 from amos.network.program import read
 from amos.network.quantized import integer_arithmetic
 from amos.network.simplify import counted, without_idle_taps
-from tests.network.models import Builder
+from tests.network.models import Builder, run_module
 
 
 def _taps(graph: Graph) -> list[int]:
     """Extents of the window of the only convolution."""
     (node,) = (node for node in graph.nodes if node.operation.startswith("nn.conv"))
     return list(node.operands[1].shape[2:])
-
-
-def _result(module: Any, x: np.ndarray) -> np.ndarray:
-    import tvm
-
-    array: np.ndarray = machine_of(executable(module))["main"](tvm.runtime.tensor(x)).numpy()
-    return array
 
 
 @pytest.mark.parametrize(
@@ -55,7 +45,9 @@ def test_the_result_is_the_same(
     fewer = without_idle_taps(module)
     assert _taps(read(fewer)) == left
     value = b.rng.standard_normal((1, 4, *image)).astype(np.float32)
-    np.testing.assert_allclose(_result(fewer, value), _result(module, value), rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(
+        run_module(fewer, value), run_module(module, value), rtol=1e-5, atol=1e-6
+    )
 
 
 def test_dequantized_weights_lose_taps_as_well() -> None:
@@ -71,4 +63,4 @@ def test_dequantized_weights_lose_taps_as_well() -> None:
     assert _taps(read(fewer)) == [1, 3]
     assert _taps(read(all_taps)) == [3, 3]
     value = b.rng.standard_normal((1, 8, 1, 2)).astype(np.float32)
-    np.testing.assert_array_equal(_result(fewer, value), _result(all_taps, value))
+    np.testing.assert_array_equal(run_module(fewer, value), run_module(all_taps, value))

@@ -12,7 +12,7 @@ from onnx.reference import ReferenceEvaluator
 import amos
 from amos.codegen.c.compiler import c_compiler
 from amos.errors import NetworkError
-from amos.network.external.compiled import CompiledPartition
+from amos.network.external.compiled import CompiledNetwork
 from amos.network.external.library import write_library
 from amos.network.external.partition import PartitionedNetwork
 from amos.network.external.race import Timing
@@ -29,16 +29,18 @@ def _values(*shape: int) -> np.ndarray:
 
 @needs_compiler
 def test_a_model_that_the_engine_cannot_compile_is_divided(monkeypatch: pytest.MonkeyPatch) -> None:
-    def executable(module: Any, *, name: str) -> Any:
-        raise NetworkError(f"{name}: TVM cannot compile it: it is full")
+    def failing(regions: Any, folder: Any) -> Any:
+        if regions[0].function == "main":
+            raise NetworkError("small: TVM cannot compile it: it is full")
+        return write_library(regions, folder)
 
-    monkeypatch.setattr("amos.network.engine.executable", executable)
+    monkeypatch.setattr("amos.network.external.linking.write_library", failing)
     b = Builder()
     model = b.model(b.node("MatMul", b.input("x", (4, 16)), b.random(16, 8)))
     network = amos.load_network(model)
     assert isinstance(network, Network)
     compiled = amos.compile(network, progress=False)
-    assert isinstance(compiled, CompiledPartition)
+    assert isinstance(compiled, CompiledNetwork)
     assert compiled.failures == ("small: TVM cannot compile it: it is full",)
     assert f"not used: {compiled.failures[0]}" in str(compiled)
     assert compiled.to_dict()["failures"] == list(compiled.failures)
@@ -81,8 +83,8 @@ def test_a_wrong_region_stays_with_onnxruntime(monkeypatch: pytest.MonkeyPatch) 
     _misread(monkeypatch, 3)
     model = partly()
     compiled = amos.compile(amos.load_network(model), progress=False)
-    assert isinstance(compiled, CompiledPartition)
-    assert not compiled.models and len(compiled.failures) == len(compiled.timings) == 2
+    assert isinstance(compiled, CompiledNetwork)
+    assert not compiled.regions and len(compiled.failures) == len(compiled.timings) == 2
     assert all("differs from onnxruntime by" in each for each in compiled.failures)
     assert "Region0: differs from onnxruntime" in str(compiled.timings[0])
     x = _values(4, 16)
@@ -103,8 +105,8 @@ def test_a_region_that_cannot_be_compiled_stays_with_onnxruntime(
     monkeypatch.setattr("amos.network.external.compiled.write_library", write)
     monkeypatch.setattr(Timing, "wins", True)
     compiled = amos.compile(amos.load_network(partly()), progress=False)
-    assert isinstance(compiled, CompiledPartition)
-    assert [*compiled.models] == ["Region1"]
+    assert isinstance(compiled, CompiledNetwork)
+    assert [*compiled.regions] == ["Region1"]
     assert compiled.failures == ("Region0: region: TVM cannot compile it",)
     assert compiled(_values(4, 16)).shape == (4, 8)
 

@@ -18,7 +18,7 @@ from onnx import TensorProto, helper
 import amos
 from amos.codegen.c.compiler import c_compiler
 from amos.errors import NetworkError
-from amos.network.external.compiled import CompiledPartition
+from amos.network.external.compiled import CompiledNetwork
 from amos.network.external.partition import PartitionedNetwork
 from amos.network.external.race import Timing
 from amos.network.network import Network
@@ -182,7 +182,7 @@ def test_what_amos_does_not_take_stays_with_onnxruntime(
     assert len(network.regions) == 2 and len(network.tasks) == 2
     assert "shape by values" in str(network.report())
     compiled = amos.compile(network, progress=False)
-    assert isinstance(compiled, CompiledPartition)
+    assert isinstance(compiled, CompiledNetwork)
     assert [each.reference for each in compiled.checks] == ["NumPy", "NumPy", "onnxruntime"]
     x = np.random.default_rng(0).standard_normal((4, 16)).astype("float32")
     np.testing.assert_allclose(compiled(x), _expected(model, {"x": x}), rtol=1e-3)
@@ -202,8 +202,8 @@ def test_what_amos_does_not_take_stays_with_onnxruntime(
 def test_a_region_that_is_slower_stays_with_onnxruntime(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Timing, "wins", False)
     compiled = amos.compile(amos.load_network(partly()), progress=False)
-    assert isinstance(compiled, CompiledPartition)
-    assert not compiled.models and compiled.library is None
+    assert isinstance(compiled, CompiledNetwork)
+    assert not compiled.regions and compiled.library is None
     assert sorted(os.listdir(compiled.folder.path)) == ["model.onnx"]
     x = np.ones((4, 16), "float32")
     np.testing.assert_allclose(compiled(x), _expected(partly(), {"x": x}), rtol=1e-3)
