@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,7 @@ from onnx.reference import ReferenceEvaluator
 
 import amos
 from amos.cli.app import main
+from amos.codegen.c.compiler import compiler_command
 from amos.errors import BuildError, NetworkError
 from amos.network import CompiledBuckets, Network
 from amos.network.external.sessions import open_session
@@ -178,20 +178,10 @@ def test_rows_of_two_dimensions_as_one_are_not_padded() -> None:
     np.testing.assert_allclose(compiled(values), _expected(model, x=values)[0], atol=1e-5)
 
 
-def _places(network: Network) -> tuple[list[int], list[int]]:
-    """Where the constants of a network as it was read, and of its graph, are in memory."""
-    from tvm import ir, relax
-
-    original: list[int] = []
-
-    def visit(expression: Any) -> None:
-        if isinstance(expression, ir.GenericConst):
-            original.append(expression.value.data_ptr())
-
-    relax.analysis.post_order_visit(network.original["main"], visit)
+def _places(network: Network) -> list[int]:
+    """Where the constants of a network's graph are in memory."""
     operands = (each for node in network.graph.nodes for each in node.operands)
-    graph = [each.array.ctypes.data for each in operands if isinstance(each, Constant)]
-    return original, graph
+    return [each.array.ctypes.data for each in operands if isinstance(each, Constant)]
 
 
 def test_loaded_buckets_read_the_same_constants() -> None:
@@ -203,11 +193,10 @@ def test_loaded_buckets_read_the_same_constants() -> None:
     network = amos.load_network(model, buckets={"n": [1, 2, 5]})
     first, *others = map(_places, network.networks.values())
     assert all(each == first for each in others)
-    original, graph = map(set, first)
-    assert len(original) >= 7 and len(graph) >= 4
+    assert len({*first}) >= 4
 
 
-@pytest.mark.skipif(not shutil.which("g++") or not shutil.which("make"), reason="needs g++, make")
+@pytest.mark.skipif(compiler_command() is None, reason="needs a C compiler")
 def test_equal_weights_are_there_once(tmp_path: Path) -> None:
     """The engine's own, and those of kernels in each layout. Buckets have a Tile of their own."""
     b = Builder()
@@ -217,7 +206,7 @@ def test_equal_weights_are_there_once(tmp_path: Path) -> None:
     network = amos.load_network(model, buckets={"n": list(sizes)})
     compiled = amos.compile(network, progress=False)
     library, *others = (each.library for each in compiled.models.values())
-    assert all(each is library for each in others)
+    assert library is not None and all(each is library for each in others)
     compiled.export(tmp_path)
     (weights,) = tmp_path.glob("constants-*.bin")
     assert 1 << 20 < weights.stat().st_size < 2 << 20

@@ -51,14 +51,14 @@ class PartitionedNetwork(Shown):
         return tuple(self.graph.ports[name] for name in names)
 
     @cached_property
-    def outputs(self) -> tuple[str, ...]:
-        """Names of what it returns."""
+    def output_names(self) -> tuple[str, ...]:
+        """Names of its results."""
         return tuple(each.name for each in self.graph.model.graph.output)
 
     @property
     def single(self) -> bool:
         """Whether it returns one result, and not a tuple."""
-        return len(self.outputs) == 1
+        return len(self.output_names) == 1
 
     @cached_property
     def tasks(self) -> tuple[Task, ...]:

@@ -178,7 +178,7 @@ def test_what_amos_does_not_take_stays_with_onnxruntime(
     onnx.save(model, tmp_path / "partly.onnx")
     network = amos.load_network(tmp_path / "partly.onnx")
     assert isinstance(network, PartitionedNetwork)
-    assert ("NonZero", "shape by values") in network.left
+    assert ("NonZero", "shape by values") in network.external
     assert len(network.regions) == 2 and len(network.tasks) == 2
     assert "shape by values" in str(network.report())
     compiled = amos.compile(network, progress=False)
