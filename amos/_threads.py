@@ -1,4 +1,4 @@
-"""Work that is shared by threads of Python: where NumPy and compilers leave the interpreter free."""
+"""Work on threads of Python, where NumPy and compilers leave the interpreter free."""
 
 from __future__ import annotations
 

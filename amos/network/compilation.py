@@ -126,26 +126,12 @@ def compile_network(
         if isinstance(network, PartitionedNetwork):
             return build.divided(network)
         try:
-            return build.whole(network, raced=True)
+            return build.whole(network)
         except NetworkError as refused:
             if network.divide is None:
                 raise
             why = str(refused).splitlines()[0]
             return build.divided(network.divide(refused), why)
-
-
-def compile_whole(
-    network: Network,
-    *,
-    records: str | Path | None = None,
-    verify: bool = True,
-    measure: bool = False,
-    progress: bool = True,
-) -> CompiledNetwork:
-    """The same of a network that AMOS runs as a whole, whatever fails and whoever is faster."""
-    build = _Builder(_ranked(records), verify, measure)
-    with ProgressLine(progress) as build.line:
-        return build.whole(network, raced=False)
 
 
 @dataclass
@@ -172,11 +158,11 @@ class _Builder:
         )
         return replace(region, function=name)
 
-    def whole(self, network: Network, *, raced: bool) -> CompiledNetwork:
+    def whole(self, network: Network) -> CompiledNetwork:
         """Build a network that AMOS takes as a whole."""
         region = self.region(network, "main")
         self.line.show("linking, and comparing the whole")
-        return link_whole(region, verify=self.verify, raced=raced)
+        return link_whole(region, verify=self.verify)
 
     def divided(self, network: PartitionedNetwork, *refused: str) -> CompiledNetwork:
         """Build the regions of a model; ``refused`` says what went wrong before."""

@@ -240,14 +240,9 @@ def joined(modules: Mapping[str, Any]) -> Any:
 
 
 class Shared:
-    """Modules with the constants of earlier ones, where they are equal.
+    """Modules with the constants of earlier ones, where they are equal."""
 
-    Args:
-        placed: makes of the first of equal constants what stands for all of them.
-    """
-
-    def __init__(self, placed: Callable[[Any], Any] = lambda constant: constant) -> None:
-        self._placed = placed
+    def __init__(self) -> None:
         self._first: dict[tuple[str, tuple[int, ...], bytes], Any] = {}
 
     def __call__(self, module: Any) -> Any:
@@ -276,9 +271,7 @@ class Shared:
         shape, kind = tuple(map(int, tensor.shape)), str(tensor.dtype)
         values = Constant(tensor, shape, kind).array.tobytes()
         key = kind, shape, sha256(values).digest()
-        if key not in self._first:
-            self._first[key] = self._placed(constant)
-        return self._first[key]
+        return self._first.setdefault(key, constant)
 
 
 def renewed(node: Node, values: Sequence[Any]) -> Any:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from onnx import TensorProto, checker, helper, numpy_helper, shape_inference
 
-from amos.network.compilation import compile_whole
+from amos.network import CompiledNetwork
+from amos.network.compilation import compile_network
 from amos.network.network import Network, load_one
 
 __all__ = [
@@ -112,3 +114,8 @@ def compile_module(module: Any, *, fused: bool = True) -> Any:
     pipeline = pipeline_with("amos_engine", fenced)
     module = scheduled_loops(module, fused=fused)
     return tvm.compile(module, target=host_target(), tir_pipeline=pipeline)
+
+
+def compile_whole(network: Network, **options: Any) -> CompiledNetwork:
+    """Compile a network that is run by AMOS as a whole, whatever fails and whoever is faster."""
+    return compile_network(replace(network, source=None, divide=None), **options)

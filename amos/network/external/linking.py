@@ -24,16 +24,12 @@ from amos.network.model import CompiledRegion
 Regions = Mapping[str, CompiledRegion]
 
 
-def link_whole(
-    region: CompiledRegion, *, verify: bool, raced: bool, refused: Sequence[str] = ()
-) -> CompiledNetwork:
-    """Compile a network that AMOS takes as a whole.
+def link_whole(region: CompiledRegion, *, verify: bool) -> CompiledNetwork:
+    """Compile a network that AMOS takes as a whole; leave it to onnxruntime where that is faster.
 
     Args:
         region: the network with its kernels.
         verify: compare the results with another program's.
-        raced: leave the network to onnxruntime where that is faster.
-        refused: what went wrong before, for the report.
 
     Raises:
         NetworkError: there is no C compiler, it fails, or a result is wrong.
@@ -41,10 +37,9 @@ def link_whole(
     network, folder = region.network, ModelFolder()
     library = write_library([region], folder.path)
     compiled = _with_whole(region, library, folder, MODEL)
-    compiled = replace(compiled, refused=tuple(refused))
     if verify:
         compiled = _verified(compiled)
-    if not raced or network.source is None:
+    if network.source is None:
         return compiled
     own = whole_model(network, region.function, library.domain)
     timing = race(region, own, network.source, library, folder.path, verify=False)
@@ -201,4 +196,5 @@ def _opened(source: Any) -> Any:
 
 def link_trials(networks: Iterable[CompiledRegion]) -> list[CompiledNetwork]:
     """Compile networks for measurements of their kernels, a library each."""
-    return [link_whole(each, verify=False, raced=False) for each in networks]
+    plain = (replace(each, network=replace(each.network, source=None)) for each in networks)
+    return [link_whole(each, verify=False) for each in plain]
