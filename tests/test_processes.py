@@ -55,4 +55,6 @@ def test_pythons_own_modules_come_first_where_the_directory_was_asked_for(
 def test_no_module_is_run_in_another_way() -> None:
     """``-m`` alone would import from the working directory."""
     for path in (ROOT / "amos").rglob("*.py"):
-        assert not re.search(r'sys\.executable, "-[cm]"', path.read_text()), path
+        text = path.read_text()
+        assert not re.search(r'sys\.executable, (\*|"-[cm]")', text), path
+        assert '["-m", ' not in text, path

@@ -7,13 +7,17 @@ the compiler is told to use it, runs the loops that the schedule made parallel.
 
 from __future__ import annotations
 
+import shlex
+import sys
 import tempfile
+import warnings
 from math import prod
 from pathlib import Path
 
-from amos.codegen.c.compiler import NAMES, c_compiler, complaint
+from amos.codegen.c.compiler import INSTALL, compiler_command, complaint
 from amos.codegen.c.source import CKernel, Parameter, c_kernel
 from amos.errors import ExportError
+from amos.export.cpuid import feature_query
 from amos.export.reference import test_program
 from amos.export.request import Request
 from amos.ir import Operator, Tensor
@@ -22,6 +26,8 @@ from amos.plan.planning import cpu_limits
 #: What the text relies on: wrapping integers, and aliasing only through memcpy. Vectors
 #: wider than the CPU's never cross a function that is not inlined, so their ABI is nobody's.
 OPTIONS = ("-O3", "-fwrapv", "-fopenmp", "-Wno-psabi")
+#: A library that lacks a function is refused when it is linked, not when it is loaded.
+_COMPLETE = ("-Wl,-z,defs",) if sys.platform == "linux" else ()
 
 _INTRINSICS = """#if defined(__x86_64__) || defined(__i386__)
 #include <immintrin.h>
@@ -62,18 +68,23 @@ def library(request: Request) -> dict[str, str | bytes]:
     Raises:
         ExportError: there is no C compiler, or it refuses the source.
     """
-    compiler = c_compiler()
+    compiler = compiler_command()
     if compiler is None:
-        raise ExportError(f"format so: no C compiler on the path ({', '.join(NAMES)})")
+        raise ExportError(f"format so: no C compiler: {INSTALL}")
     kernel, name = _kernel(request), request.name
     texts = _texts(request, kernel)
     with tempfile.TemporaryDirectory(prefix="amos-") as folder:
         for file, text in texts.items():
             Path(folder, file).write_text(text, encoding="utf-8")
-        command = [compiler, *OPTIONS, *kernel.flags, "-mtune=native", "-fPIC", "-shared"]
-        command += ["-o", f"lib{name}.so", f"{name}.c"]
+        command = [*compiler, *OPTIONS, *kernel.flags, "-mtune=native", "-fPIC", "-shared"]
+        command += ["-o", f"lib{name}.so", f"{name}.c", "-lm", *_COMPLETE]
         if problem := complaint(command, folder):
-            raise ExportError(f"format so: {compiler} refuses the source: {problem}")
+            if complaint([word for word in command if word != "-fopenmp"], folder):
+                raise ExportError(
+                    f"format so: {shlex.join(compiler)} refuses the source: {problem}"
+                )
+            alone = f"{shlex.join(compiler)} has no OpenMP: the library runs on one core"
+            warnings.warn(f"format so: {alone}", stacklevel=3)
         return {f"lib{name}.so": Path(folder, f"lib{name}.so").read_bytes(), **texts}
 
 
@@ -176,7 +187,8 @@ def _source(request: Request, kernel: CKernel) -> str:
     )
     text = kernel.helpers + kernel.body
     include = _INTRINSICS if "_mm" in text or "_tile" in text else ""
-    tests = [f'__builtin_cpu_supports("{_gnu_name(each)}") != 0' for each in kernel.features]
+    query = feature_query(kernel.features)
+    tests = list(query.tests)
     granted = ""
     if any(each.startswith("amx") for each in kernel.features):
         include, granted = include + _TILES, _GRANTED
@@ -192,16 +204,11 @@ def _source(request: Request, kernel: CKernel) -> str:
 {_prototype(name, kernel)} {{
   (void)workspace;
 {kernel.body}}}
-{packers}{granted}
+{packers}{granted}{query.helper}
 int {name}_supported(void) {{
   return {" && ".join(tests) or "1"};
 }}
 """
-
-
-def _gnu_name(feature: str) -> str:
-    """A feature of the CPU as GNU C spells it."""
-    return feature.replace("_", "-" if feature.startswith("amx") else "")
 
 
 def _flags(kernel: CKernel) -> str:

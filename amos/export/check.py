@@ -137,8 +137,7 @@ def check_kernels(folder: Path, options: dict[str, Any]) -> Iterator[GpuRow]:
 
 def _process(folder: Path, names: Sequence[str], options: dict[str, Any]) -> Iterator[GpuRow]:
     """Rows of a process of its own, at least one; it ends early if a kernel harms it."""
-    me = ["-m", __spec__.name] if __spec__ is not None and __package__ else [__file__]
-    command = [sys.executable, *me, str(folder), "--serve", json.dumps(options)]
+    command = [*_this_program(), str(folder), "--serve", json.dumps(options)]
     process = subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1
     )
@@ -166,6 +165,15 @@ def _process(folder: Path, names: Sequence[str], options: dict[str, Any]) -> Ite
     finally:
         process.kill()
         process.communicate()
+
+
+def _this_program() -> list[str]:
+    """The command that runs this file: as a module of AMOS, or as the script that was copied."""
+    if __spec__ is None or not __package__:
+        return [sys.executable, __file__]
+    from amos._processes import python
+
+    return python(__spec__.name)
 
 
 def _end(process: subprocess.Popen[str]) -> str:

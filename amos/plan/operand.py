@@ -93,7 +93,11 @@ def how_copied(staged: StagedOperand) -> tuple[Copy, int]:
     """How elements are found, and the divisions that it takes to find one."""
     if isinstance(staged, StridedOperand):
         return "run", 0
-    if staged.nest.mapping.intrinsic.tile_registers and guarded(staged):
+    intrinsic = staged.nest.mapping.intrinsic
+    if intrinsic.tile_registers and staged.name == intrinsic.sources[1].tensor.name:
+        # Groups of 32 bits along the reduction, by column (packing.grouped), wherever they lie.
+        return "pieces", 0
+    if intrinsic.tile_registers and guarded(staged):
         # Rows gathered from windows: no two of them lie where the first says.
         *rows, row = (staged.nest.groups[t] for t in staged.fragment)
         unit = any(staged.load.indices[-1].coefficient(name) == 1 for name in row.members[-1:])

@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 
 from amos.codegen.c.calls import OPERAND_TYPES, parameters
-from amos.codegen.c.compiler import NAMES, c_compiler, complaint
+from amos.codegen.c.compiler import INSTALL, compiler_command, complaint
 from amos.intrinsics import Implementation, Intrinsic, implementations
 from amos.ir import dtype
 from amos.ir.floats import pack, unpack
@@ -34,13 +34,13 @@ def check_c(unit: Intrinsic, given: Fragments, report: Report) -> None:
     source = implementations(unit.name).get("c")
     if source is None or not source.runs_here:
         return
-    compiler = c_compiler()
+    compiler = compiler_command()
     if compiler is None:
-        report.skipped.append(f"c: no compiler on the path ({', '.join(NAMES)})")
+        report.skipped.append(f"c: no compiler: {INSTALL}")
         return
     missing = {*unit.requires, *source.requires} - cpu().features
     reason = f"c: this CPU lacks {', '.join(sorted(missing))}" if missing else ""
-    compare_program(unit, source, given, report, [compiler], [], f"c: {platform.machine()}", reason)
+    compare_program(unit, source, given, report, compiler, [], f"c: {platform.machine()}", reason)
 
 
 def compare_program(

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import html
 import json
-import platform
 import subprocess
 import sys
 from collections import Counter
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import amos
-from amos import viz
 from amos.errors import (
     AmosError,
     BuildError,
@@ -256,47 +252,6 @@ CONTRACT = [
 ]
 
 
-def test_times_of_a_busy_machine_say_so() -> None:
-    """Others use the cores, or every candidate is far slower than predicted."""
-    result = _model(trials=4)
-    assert result.disturbance == ""
-
-    def timed(factor: float, load: float = 0.0, count: int = 4) -> Exploration:
-        trials = tuple(
-            replace(t, measurement=Measurement((t.predicted * factor, t.predicted * factor * 1.5)))
-            for t in result.trials[:count]
-        )
-        return replace(
-            result, trials=trials, machine=replace(result.machine, name="host"), load=load
-        )
-
-    quiet = timed(1.2, load=result.machine.cores)
-    assert quiet.disturbance == ""
-    busy = timed(1.2, load=result.machine.cores + 1.0)
-    least = busy.best.measurement.least_seconds  # type: ignore[union-attr]
-    assert least == pytest.approx(busy.best.seconds / 1.25)
-    assert f"(load {result.machine.cores + 1.0:.1f})" in busy.disturbance
-    assert f"least time {least * 1e3:.4f} ms" in busy.disturbance
-    assert busy.disturbance in str(busy)
-    assert busy.to_dict()["least_seconds"] == least
-    assert "took at least 25 times as long as predicted" in timed(20.0).disturbance
-    # Of few candidates the model may be wrong.
-    assert timed(20.0, count=2).disturbance == ""
-
-
-def test_a_busy_machine_ranks_least_times() -> None:
-    """Of medians the one that others disturbed least would win."""
-    result = _model(trials=2)
-    times = (2e-3, 2e-3, 2e-3), (1e-3, 5e-3, 5e-3)
-    trials = [
-        replace(trial, measurement=Measurement(each))
-        for trial, each in zip(result.trials, times, strict=True)
-    ]
-    host = replace(result, trials=tuple(trials), machine=replace(result.machine, name="host"))
-    assert host.best.number == 0
-    assert replace(host, load=host.machine.cores + 1.0).best.number == 1
-
-
 def test_the_contract_of_the_dictionary() -> None:
     found = json.loads(json.dumps(_model(trials=2).to_dict(), allow_nan=False))
     assert set(CONTRACT) <= set(found)
@@ -330,53 +285,6 @@ def test_on_this_machine(tmp_path: Path) -> None:
     assert result.best.mapping.name in str(result) or str(result.best.mapping) in str(result)
     kernel = amos.build(result.best)
     assert kernel.candidate == result.best.candidate
-
-
-def _measured(unit: str, implementation: str, features: tuple[str, ...]) -> Exploration:
-    """A result whose best kernel was made that way, on a machine that has those features."""
-    result = _model(GEMM, trials=1)
-    measured = Measurement((1e-5,), 192, 0.0, implementation)
-    trials = tuple(replace(trial, measurement=measured) for trial in result.trials)
-    machine = replace(result.machine, features=features)
-    return replace(result, trials=trials, machine=machine, intrinsic=amos.intrinsics.get(unit))
-
-
-#: Needs nothing of a CPU, and has nothing that LLVM could emit.
-LOOPS = "virtual_axpy_m16_f16_f32"
-
-
-@pytest.mark.parametrize(
-    ("unit", "features", "why"),
-    [
-        (VNNI, ("avx2",), "this CPU lacks avx512_vnni"),
-        (VNNI, ("avx2", "avx512_vnni"), "as asked"),
-        (LOOPS, (), f"{LOOPS} has no LLVM implementation for this CPU"),
-    ],
-)
-def test_a_result_says_that_loops_stand_for_the_instruction(
-    unit: str, features: tuple[str, ...], why: str
-) -> None:
-    """In text and notebooks, with its reason, and without a share of a peak that loops lack."""
-    if "as asked" in why and platform.machine() != "x86_64":
-        pytest.skip("an instruction of x86-64")
-    result = _measured(unit, "generic", features)
-    note = f"compiled through the intrinsic's generic implementation: {why}"
-    assert result.note == note
-    assert note in str(result)
-    assert note in viz.text(result)
-    assert html.escape(note) in viz.html(result)
-    assert (result.peak_tops, result.peak_fraction) == (None, None)
-    assert json.loads(json.dumps(result.to_dict(), allow_nan=False))["peak_fraction"] is None
-    for said in (result.speed, viz.text(result), viz.html(result)):
-        assert "Top/s" in said
-        assert " peak" not in said
-
-
-def test_a_result_with_the_instruction_has_no_note() -> None:
-    result = _measured(VNNI, "native", ("avx512_vnni",))
-    assert result.note == "" == result.emulated
-    assert "generic" not in str(result)
-    assert "% of the " in viz.text(result)
 
 
 @pytest.mark.parametrize(

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
-import subprocess
 from pathlib import Path
 
 import numpy as np
@@ -13,12 +11,9 @@ import amos
 from amos.export import export
 from amos.plan import Candidate
 from amos.schedule import ScheduleSpace
-
-OPTIONS = ("-O1", "-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-fwrapv")
-needs_gcc = pytest.mark.skipif(not shutil.which("gcc"), reason="needs gcc")
+from tests.support.programs import run_test_program
 
 
-@needs_gcc
 @pytest.mark.features
 @pytest.mark.parametrize(
     ("unit", "dtype", "shape", "epilogue"),
@@ -42,15 +37,6 @@ def test_the_test_program_agrees(
     assert "_tile_dp" in text and "tiles_are_granted()" in text
     (flags,) = [x for x in (tmp_path / "kernel.mk").read_text().splitlines() if "CFLAGS ?=" in x]
     options = [x for x in flags.split() if x.startswith(("-ma", "-Wno", "-ff"))]
-    files = ["-o", "check", "kernel.c", "kernel_test.c", "-lm"]
-    built = subprocess.run(
-        ["gcc", *OPTIONS, *options, *files], cwd=tmp_path, capture_output=True, text=True
-    )
-    if "unrecognized command-line option" in built.stderr:
-        pytest.skip("this gcc does not know AMX")
-    assert built.returncode == 0, built.stderr
-    ran = subprocess.run(["./check"], cwd=tmp_path, capture_output=True, text=True)
-    if ran.returncode == 77:
-        pytest.skip(ran.stdout)
+    ran = run_test_program(tmp_path, options)
     assert (ran.returncode, ran.stderr) == (0, ""), ran.stdout + ran.stderr
     assert f"{m * n} elements are right" in ran.stdout

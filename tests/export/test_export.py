@@ -14,7 +14,9 @@ import pytest
 import amos
 from amos.errors import ExportError, UnknownNameError
 from amos.export import export
+from amos.export.cpuid import feature_query
 from amos.export.reference import Example, output_digest
+from amos.intrinsics import implementations
 from amos.intrinsics.virtual import unit
 from amos.ir import Operator
 from amos.machine.cpu import cpu
@@ -195,9 +197,59 @@ def test_formats_have_names(tmp_path: Path) -> None:
 
 
 def test_a_library_needs_a_compiler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shutil, "which", lambda name: None)
-    with pytest.raises(ExportError, match=r"format so: no C compiler on the path \(cc, gcc"):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr("amos.codegen.c.compiler.find_spec", lambda name: None)
+    with pytest.raises(ExportError, match="format so: no C compiler: apt install gcc, or pip ins"):
         export(candidate("vnni_dpbusd_m16k4_u8_s8_s32", GEMM), "so", tmp_path)
+
+
+def _loaded(folder: Path) -> ctypes.CDLL:
+    """A library made without OpenMP."""
+    with pytest.warns(UserWarning, match="has no OpenMP: the library runs on one core") as caught:
+        path, *_ = export(candidate("avx2_fmadd_m8_f32_f32", GEMM), "so", folder, name="kernel")
+    assert caught[0].filename == __file__
+    return ctypes.CDLL(str(path))
+
+
+@pytest.mark.features
+def test_a_library_may_lack_openmp(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    if (path := shutil.which("cc")) is None:
+        pytest.skip("no C compiler here")
+    script = tmp_path / "compiler"
+    script.write_text(
+        f'#!/bin/sh\ncase " $* " in *" -fopenmp "*) exit 1;; esac\nexec {path} "$@"\n'
+    )
+    script.chmod(0o755)
+    monkeypatch.setattr("amos.export.c.compiler_command", lambda: [str(script)])
+    assert _loaded(tmp_path / "new").kernel_supported() == ("avx2" in cpu().features)
+
+
+@pytest.mark.features
+def test_the_compiler_of_a_library_may_be_a_package(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It links a library without OpenMP's functions, and knows no features of the CPU."""
+    pytest.importorskip("ziglang")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert _loaded(tmp_path / "new").kernel_supported() == ("avx2" in cpu().features)
+
+
+def test_features_are_asked_of_the_cpu(tmp_path: Path) -> None:
+    """Those that kernels in C need, as the system lists them."""
+    if shutil.which("cc") is None or platform.machine() != "x86_64":
+        pytest.skip("no C compiler for x86-64 here")
+    codes = [code for unit in amos.intrinsics.names() if (code := implementations(unit).get("c"))]
+    names = sorted({name for code in codes if code.machine == "x86_64" for name in code.requires})
+    query = feature_query(names)
+    assert not [test for test in query.tests if "__builtin" in test]
+    digits = ", ".join(query.tests)
+    text = f"#include <stdio.h>\n{query.helper}\nint main(void) {{ int all[] = {{{digits}}};\n"
+    text += f'for (int i = 0; i < {len(names)}; ++i) printf("%d", all[i]); }}\n'
+    (tmp_path / "ask.c").write_text(text)
+    subprocess.run(["cc", "-o", "ask", "ask.c"], cwd=tmp_path, check=True)
+    done = subprocess.run([str(tmp_path / "ask")], capture_output=True, text=True, check=True)
+    listed = set(Path("/proc/cpuinfo").read_text().split("flags", 1)[1].splitlines()[0].split())
+    assert done.stdout == "".join(str(int(name in listed)) for name in names)
 
 
 def test_what_has_no_native_form(tmp_path: Path) -> None:

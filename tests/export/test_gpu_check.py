@@ -123,6 +123,20 @@ def test_a_kernel_that_harms_its_process(
     assert second.correct and not second.problem
 
 
+def test_modules_of_the_working_directory_are_not_imported(
+    exported: Exporter, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, driver: str, nvcc: None
+) -> None:
+    """The process of the kernels starts where the user is, whose files may have any name."""
+    exported(tmp_path / "all" / "1", seed=1)
+    here = tmp_path / "here"
+    here.mkdir()
+    for name in ("re", "json", "select"):
+        (here / f"{name}.py").write_text(f"raise SystemExit('{name} of the working directory')\n")
+    monkeypatch.chdir(here)
+    (row,) = gpu_check.check_folder(tmp_path / "all", timed=False, library=driver)
+    assert row.correct, row.problem
+
+
 @pytest.fixture(scope="module")
 def three(exported: Exporter, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Three kernels, and what checks them without AMOS."""

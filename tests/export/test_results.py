@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
-import subprocess
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +12,7 @@ from amos.export import export
 from amos.machine.cpu import cpu
 from amos.plan import Candidate
 from amos.schedule import ScheduleSpace
+from tests.support.programs import run_test_program
 
 BYTES = amos.Operator.parse(
     "out[i,j] += a[i,k] * weight[j,k]",
@@ -36,19 +35,8 @@ RESULTS = [
     "last[i] max= acc then bf16(gelu(acc * 0.001))",
     "mean[] += acc * 0.5 then tanh(acc * 0.0001)",
 ]
-OPTIONS = "-O1 -g -fsanitize=address,undefined -fno-sanitize-recover=all -fwrapv -Wno-psabi"
-
-
-def _checked(folder: Path) -> subprocess.CompletedProcess[str]:
-    """The test program of an export, built and run."""
-    compiler = shutil.which("gcc")
-    if compiler is None:
-        pytest.skip("no gcc here")
-    flags = [*OPTIONS.split(), "-march=native", "-ffp-contract=off"]
-    command = [compiler, *flags, "-o", "check", "kernel.c", "kernel_test.c", "-lm"]
-    built = subprocess.run(command, cwd=folder, capture_output=True, text=True)
-    assert built.returncode == 0, built.stderr
-    return subprocess.run(["./check"], cwd=folder, capture_output=True, text=True)
+#: Of gcc: what this CPU has, and products that are rounded.
+NATIVE = ("-march=native", "-ffp-contract=off")
 
 
 @pytest.mark.features
@@ -65,7 +53,7 @@ def test_every_result_is_right(op: amos.Operator, unit: str, count: int, tmp_pat
     for number, schedule in enumerate(ScheduleSpace(mapping).draw(2, np.random.default_rng(1))):
         folder = tmp_path / str(number)
         export(Candidate(mapping, schedule), "c", folder, name="kernel", implementation=code)
-        ran = _checked(folder)
+        ran = run_test_program(folder, NATIVE)
         assert (ran.returncode, ran.stderr) == (0, ""), ran.stdout + ran.stderr
         assert f"{count} elements are right" in ran.stdout
 
@@ -81,11 +69,11 @@ def test_every_result_is_right(op: amos.Operator, unit: str, count: int, tmp_pat
 def test_a_wrong_result_is_told(text: str, said: str, tmp_path: Path) -> None:
     mapping = amos.enumerate_mappings(FLOATS.with_result(text), "avx2_fmadd_m8_f32_f32")[0]
     export(mapping, "c", tmp_path, name="kernel", implementation="generic")
-    assert _checked(tmp_path).returncode == 0
+    assert run_test_program(tmp_path, NATIVE).returncode == 0
     source, name = tmp_path / "kernel_test.c", text.partition("[")[0]
     spoiled = source.read_text().replace("size_t wrong;", f"size_t wrong; of_{name}[0] += 1;")
     source.write_text(spoiled)
-    ran = _checked(tmp_path)
+    ran = run_test_program(tmp_path, NATIVE)
     assert ran.returncode == 1
     assert said in ran.stdout
 
@@ -96,8 +84,14 @@ def test_some_of_many_rounded_elements_are_compared(tmp_path: Path) -> None:
     op = op.with_prologue("a", "x[i,k] * 0.3")
     mapping = amos.enumerate_mappings(op, "avx2_fmadd_m8_f32_f32")[0]
     export(mapping, "c", tmp_path, name="kernel", implementation="generic")
-    assert "4096 of 5141 elements were compared and are right" in _checked(tmp_path).stdout
+    assert (
+        "4096 of 5141 elements were compared and are right"
+        in run_test_program(tmp_path, NATIVE).stdout
+    )
     source = tmp_path / "kernel_test.c"
     spoiled = source.read_text().replace("size_t wrong;", "size_t wrong; of_out[5140] += 1e-3f;")
     source.write_text(spoiled)
-    assert "1 of 4096 elements of out are not what NumPy had" in _checked(tmp_path).stdout
+    assert (
+        "1 of 4096 elements of out are not what NumPy had"
+        in run_test_program(tmp_path, NATIVE).stdout
+    )

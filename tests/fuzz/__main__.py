@@ -19,6 +19,7 @@ _ROUND = {
     "cuda": 1,
     "export": 1,
     "tail": 6,
+    "tail-amx": 4,
     "tail-vnni": 4,
     "tail-avx512": 4,
     "tail-avx2": 4,

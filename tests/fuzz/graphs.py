@@ -29,6 +29,7 @@ class _Drawn:
         value: name of the last result.
         shape: its extents, channels second.
         quantum: of the coarsest quantization so far; 0 before any.
+        averaged: whether an average over windows was drawn.
     """
 
     def __init__(self, rng: np.random.Generator) -> None:
@@ -38,6 +39,7 @@ class _Drawn:
         self.shape = (1, int(rng.choice(_CHANNELS)), size, size)
         self.value = self.b.input("x", self.shape)
         self.quantum = 0.0
+        self.averaged = False
 
     def grow(self) -> None:
         """Append an operator, or a few that belong together."""
@@ -96,6 +98,7 @@ class _Drawn:
 
     def _pooled(self) -> str:
         kind = str(self.rng.choice(["MaxPool", "AveragePool"]))
+        self.averaged |= kind == "AveragePool"
         return self.b.node(kind, self.value, kernel_shape=[3, 3], pads=[1, 1, 1, 1])
 
     def _residual(self) -> str:
@@ -107,8 +110,16 @@ class _Drawn:
         return self.b.node(kind, other, self.b.random(self.shape[1], 1, 1))
 
     def _quantized(self) -> str:
+        """Levels, behind an average of 1/16 or of a number that has no ties.
+
+        Averages of decimal fractions lie halfway between two levels so often that the order of
+        their sums, which ONNX leaves open, would decide; sums of sixteenths are exact.
+        """
         kind = str(self.rng.choice(["int8", "uint8"]))
-        return self._levels(self.value, float(self.rng.choice([0.02, 0.05, 0.0625])), kind)
+        scale = float(self.rng.choice([0.02, 0.05, 0.0625]))
+        if self.averaged and scale != 0.0625:
+            scale = float(self.rng.uniform(0.02, 0.06))
+        return self._levels(self.value, scale, kind)
 
     def model(self) -> Any:
         return self.b.model(self.value)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -89,14 +90,22 @@ def kernel(rng: np.random.Generator, about: About, *, finished: bool = False) ->
     return _built(rng, about, case(rng, about, _cpu_unit, finished=finished))
 
 
-def tail(rng: np.random.Generator, about: About) -> str:
-    """A kernel of this CPU whose rows end anywhere in a vector, with results of any width."""
-    return _built(rng, about, case(rng, about, _row_unit, drawing=_rows))
+def tail(rng: np.random.Generator, about: About, *, tiles: bool = False) -> str:
+    """A kernel of this CPU whose rows end anywhere in a vector, with results of any width.
+
+    Args:
+        rng: where chance comes from.
+        about: is told what is looked at.
+        tiles: with instructions on tile registers only.
+    """
+    return _built(rng, about, case(rng, about, partial(_row_unit, tiles=tiles), drawing=_rows))
 
 
-def _row_unit(rng: np.random.Generator) -> Any:
-    """An instruction of products of bytes whose accumulators are vectors."""
+def _row_unit(rng: np.random.Generator, *, tiles: bool) -> Any:
+    """An instruction of products of bytes whose accumulators are vectors, or rows of a tile."""
     units = [amos.intrinsics.get(name) for name in executable()]
+    if tiles and not (units := [u for u in units if u.tile_registers]):
+        raise Refused("this CPU has no tile registers")
     bytes_ = [u for u in units if len(u.dtypes) == 3 and u.dtypes[-1] == "int32"]
     names = [u.name for u in bytes_ if u.compute.sums_products and max(_lanes(u), default=1) > 1]
     return catalogue_unit(rng, names or ["vnni_dpbusd_m16k4_u8_s8_s32"])

@@ -25,7 +25,8 @@ LACKS = {
     "tail-avx2": "amx avx_vnni avx512",
 }
 #: Seconds that a case may take; a compiler takes longer than a parser.
-_LIMITS = dict.fromkeys(("kernel", "epilogue", "group", "tail", "module", "graph", *LACKS), 120.0)
+_COMPILED = ("kernel", "epilogue", "group", "tail", "tail-amx", "module", "graph")
+_LIMITS = dict.fromkeys((*_COMPILED, *LACKS), 120.0)
 _LIMITS |= {"record": 60.0}
 _LIMITS |= dict.fromkeys(("cuda", "export", "group-cuda", "group-export"), 300.0)
 _LIMIT = 20.0

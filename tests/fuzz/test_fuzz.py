@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator
 import numpy as np
 import pytest
 
+from amos.machine.cpu import cpu
 from tests.fuzz import expressions, oracle
 from tests.fuzz.guarded import guarded
 from tests.fuzz.runner import DEFECTS, LACKS, Attack
@@ -24,6 +25,7 @@ SEEDS: dict[str, Iterable[int]] = {
     "cuda": (0,),
     "export": (0,),
     "tail": range(2),
+    "tail-amx": range(2),
     "tail-avx512": range(2),
     "tail-avx2": range(2),
     "group": range(4),
@@ -44,11 +46,22 @@ SEEDS: dict[str, Iterable[int]] = {
 MANY = {"group": 1000, "group-cuda": 120, "group-export": 50}
 MANY |= {"graph": 100}
 #: Rows that end in every lane, for results of every width.
-MANY |= dict.fromkeys(("tail", "tail-vnni", "tail-avx512", "tail-avx2"), 400)
+MANY |= dict.fromkeys(("tail", "tail-amx", "tail-vnni", "tail-avx512", "tail-avx2"), 400)
 #: Where nearly every case is an error, as it is meant to be.
 BROKEN = ("record",)
 #: What draws from the instructions that this CPU has.
-NATIVE = ("kernel", "epilogue", "export", "group", "group-export", "tail", *LACKS)
+NATIVE = ("kernel", "epilogue", "export", "group", "group-export", "tail", "tail-amx", *LACKS)
+
+
+def _skip_what_is_missing(kind: str) -> None:
+    if kind == "tail-amx" and "amx_int8" not in cpu().features:
+        pytest.skip("this CPU has no tile registers")
+    if kind == "module":
+        pytest.importorskip("torch", reason="PyTorch is not installed")
+    if kind.endswith("export") and shutil.which("gcc") is None:
+        pytest.skip("exports are checked with gcc's sanitizers; there is no gcc")
+    if kind.endswith("cuda") and shutil.which("g++") is None and shutil.which("clang++") is None:
+        pytest.skip("CUDA programs run on the host with g++ or clang++; there is none")
 
 
 @pytest.fixture(scope="module")
@@ -62,12 +75,7 @@ def attack() -> Iterator[Attack]:
     [pytest.param(kind, marks=pytest.mark.features if kind in NATIVE else ()) for kind in SEEDS],
 )
 def test_nothing_breaks(kind: str, attack: Attack) -> None:
-    if kind == "module":
-        pytest.importorskip("torch", reason="PyTorch is not installed")
-    if kind.endswith("export") and shutil.which("gcc") is None:
-        pytest.skip("exports are checked with gcc's sanitizers; there is no gcc")
-    if kind.endswith("cuda") and shutil.which("g++") is None and shutil.which("clang++") is None:
-        pytest.skip("CUDA programs run on the host with g++ or clang++; there is none")
+    _skip_what_is_missing(kind)
     cases = [attack.case(kind, seed) for seed in SEEDS[kind]]
     assert not [str(each) for each in cases if each.outcome in DEFECTS]
     # An attack that is refused at the door attacks nothing.
@@ -78,8 +86,7 @@ def test_nothing_breaks(kind: str, attack: Attack) -> None:
 @pytest.mark.parametrize("kind", MANY)
 def test_many_kernels(kind: str, attack: Attack) -> None:
     """Groups with all that stands before and behind them, and rows that end anywhere."""
-    if kind in ("group-cuda", "group-export") and shutil.which("g++") is None:
-        pytest.skip("there is no g++")
+    _skip_what_is_missing(kind)
     cases = [attack.case(kind, seed) for seed in range(10_000, 10_000 + MANY[kind])]
     assert not [str(each) for each in cases if each.outcome in DEFECTS]
     assert sum(each.outcome == "right" for each in cases) > 0.9 * MANY[kind]

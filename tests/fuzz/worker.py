@@ -26,6 +26,7 @@ KINDS: dict[str, Callable[[np.random.Generator, Callable[[str], None]], str]] = 
     "cuda": kernels.cuda,
     "export": exports.exported,
     "tail": kernels.tail,
+    "tail-amx": partial(kernels.tail, tiles=True),
     "tail-vnni": kernels.tail,
     "tail-avx512": kernels.tail,
     "tail-avx2": kernels.tail,

@@ -92,6 +92,23 @@ def test_rows_of_windows_are_found_once_and_moved_in_vectors() -> None:
     assert Structure(MAPPING).cuts_tiles
 
 
+@pytest.mark.parametrize("second", ["b[k,j]", "b[j,k]"])
+def test_groups_of_a_tile_move_element_by_element(second: str) -> None:
+    """The second source is laid out in groups of 32 bits, so that no row of it stays one."""
+    unit = amos.intrinsics.get("amx_tdpbusd_m16n16k64_u8_s8_s32")
+    op = Operator.parse(
+        f"out[i,j] += a[i,k] * {second}",
+        extents=dict(i=256, j=128, k=512),
+        dtypes=dict(a="u8", b="s8", out="s32"),
+    )
+    mapping = amos.enumerate_mappings(op, unit)[0]
+    assert Structure(mapping).sources[1].copy == "pieces"
+    costs = replace(COSTS, serial=100.0, read=10.0)  # far slower than any memory
+    machine = replace(machine_of(*LEVELS), costs=costs, peaks={unit.name: Peak(1e-8, 1e-8)})
+    staging = predict(mapping, machine, Schedule.of({"stage.Src2": "whole"})).staging
+    assert staging == pytest.approx(128 * 512 * 110 / machine.clock / machine.cores, rel=0.01)
+
+
 def test_short_rows_and_results_move_element_by_element() -> None:
     """Sixteen pixels of four channels each are no run, and their results leave transposed."""
     unit = amos.intrinsics.get("vnni_dpbusd_lhs_m16k4_u8_s8_s32")
