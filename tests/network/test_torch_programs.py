@@ -152,3 +152,13 @@ def test_random_numbers_are_refused() -> None:
 
     with pytest.raises(NetworkError, match="model 'Random': RandomUniformLike draws random"):
         amos.load_network(Random(), inputs=(torch.randn(4, 6),))
+
+
+def test_examples_may_be_the_same_tensor() -> None:
+    class Difference(Module):  # type: ignore[misc]
+        def forward(self, x: Any, y: Any) -> Any:
+            return (x @ x.T) - 2 * y
+
+    x, y = torch.randn(4, 4), torch.randn(4, 4)
+    compiled = amos.compile(amos.load_network(Difference(), inputs=(x, x)), progress=False)
+    np.testing.assert_allclose(compiled(x, y), Difference()(x, y), rtol=1e-4, atol=1e-5)
