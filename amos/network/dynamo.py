@@ -27,6 +27,7 @@ from amos.network.external.compiled import CompiledNetwork
 from amos.network.external.sessions import QUIET
 from amos.network.network import load_divided
 from amos.network.torch_check import array_of_tensor, check_tensor, operators_of
+from amos.network.torch_layers import exportable
 from amos.network.torch_programs import Translation, translate
 from amos.network.torch_race import Race, race
 from amos.network.torch_samples import drawn
@@ -136,6 +137,9 @@ class CompiledGraph:
     def __init__(self, graph: Any, own: tuple[bool, ...], options: Options) -> None:
         self.races: list[Race] = []
         self._graph, self._own, self._options = graph, own, options
+        # PyTorch's guards hold shapes that the graph states as numbers.
+        nodes = [node for node in graph.graph.nodes if node.op == "placeholder"]
+        self._fixed = all(_has_fixed_shape(node.meta.get("example_value")) for node in nodes)
         self._positions = [n for n, mine in enumerate(own) if not mine]
         self._models: dict[tuple[object, ...], _Model | None] = {}
         self._versions: tuple[tuple[int, int], ...] = ()
@@ -144,11 +148,13 @@ class CompiledGraph:
         """Run the graph, compiled where that is faster."""
         import torch
 
-        inputs = [values[n] for n in self._positions]
-        key = tuple((v.shape, v.dtype) if isinstance(v, torch.Tensor) else v for v in inputs)
         gradients = torch.is_grad_enabled() and any(getattr(v, "requires_grad", 0) for v in values)
-        key = (*key, gradients)
-        if key in self._models and self._models[key] is None:
+        key: tuple[object, ...] = (gradients,)
+        if not self._fixed:
+            own = (values[n] for n in self._positions)
+            shapes = ((v.shape, v.dtype) if isinstance(v, torch.Tensor) else v for v in own)
+            key = (*shapes, gradients)
+        if self._models.get(key, self) is None:
             return self._graph(*values)
         versions = tuple(
             (value.data_ptr(), _version(value))
@@ -160,25 +166,39 @@ class CompiledGraph:
             self._versions = versions
         if key not in self._models:
             self._models[key] = self._compiled(values, gradients)
+            if self._models[key] is not None:
+                self._race(key, values)
         model = self._models[key]
         if model is None:
             return self._graph(*values)
+        inputs = (values[n] for n in self._positions)
         return model([value for value in inputs if isinstance(value, torch.Tensor)])
 
     def _compiled(self, values: Sequence[Any], gradients: bool) -> _Model | None:
-        """The graph compiled; ``None`` where it runs eagerly: if it has to, after a warning."""
+        """The graph compiled; ``None`` where it runs eagerly."""
         try:
             if gradients:
                 raise NetworkError("gradients are asked for: use torch.no_grad()")
             if len(self._models) >= _SHAPES:
                 raise NetworkError(f"it was called with more than {_SHAPES} shapes")
-            return self._faster(values)
+            return self._checked(values)
         except AmosError as error:
             warnings.warn(f'backend "amos": runs eagerly: {error}', stacklevel=2)
             return None
 
-    def _faster(self, values: Sequence[Any]) -> _Model | None:
-        """The graph compiled; ``None`` where PyTorch's own is no slower."""
+    def _race(self, key: tuple[object, ...], values: Sequence[Any]) -> None:
+        """Drop a compiled graph that is no faster than PyTorch's own."""
+        import torch
+
+        with torch.no_grad():
+            times = race(lambda: self(*values), lambda: self._graph(*values))
+        self.races.append(times)
+        _LOG.debug("%s", times)
+        if not times.wins:
+            self._models[key] = None
+
+    def _checked(self, values: Sequence[Any]) -> _Model | None:
+        """The graph compiled and compared; ``None`` where that cannot pay."""
         import torch
 
         tensors = [value for value in values if isinstance(value, torch.Tensor)]
@@ -197,10 +217,7 @@ class CompiledGraph:
             expected = self._graph(*values)
             compiled = self._built(translation, expected)
             self._compare(compiled, values, expected, operators)
-            times = race(lambda: compiled(inputs), lambda: self._graph(*values))
-        self.races.append(times)
-        _LOG.debug("%s", times)
-        return compiled if times.wins else None
+        return compiled
 
     def _built(self, translation: Translation, expected: Sequence[Any]) -> _Model:
         """A translated graph, divided between AMOS and onnxruntime."""
@@ -271,8 +288,14 @@ class CompiledGraph:
                     [_exact_result(graph, each, environment[each]) for each in node.args[0]]
                 )
                 continue
-            environment[node] = graph.node_copy(node, environment.__getitem__)
+            environment[node] = copy = graph.node_copy(node, environment.__getitem__)
+            copy.target = exportable(node) or node.target
         return torch.fx.GraphModule(attributes, graph)
+
+
+def _has_fixed_shape(example: Any) -> bool:
+    """Whether an input is a tensor without an open dimension."""
+    return hasattr(example, "shape") and all(isinstance(size, int) for size in example.shape)
 
 
 def _exact_result(graph: Any, node: Any, result: Any) -> Any:

@@ -123,7 +123,7 @@ def _exported(model: Any, inputs: Any) -> Any:
     modes = {each: each.training for each in model.modules()}
     try:
         with torch.inference_mode(False), torch.no_grad():
-            return torch.export.export(model.eval(), tuple(map(_usual_tensor, inputs)))
+            return torch.export.export(model.eval(), tuple(map(_example, inputs)))
     except Exception as error:  # what torch refuses, it refuses with many types
         raise NetworkError(
             f"module {name}: PyTorch cannot export it: {_first_line(error)}"
@@ -168,11 +168,13 @@ def _outside_inference_mode(model: Any) -> Any:
         return deepcopy(model, tensors)
 
 
-def _usual_tensor(value: Any) -> Any:
-    """A tensor that PyTorch may export."""
+def _example(value: Any) -> Any:
+    """An input that PyTorch may export: one made under inference mode is no such tensor, and of
+    inputs that are the same tensor it would read the last one only.
+    """
     import torch
 
-    return value.clone() if isinstance(value, torch.Tensor) and value.is_inference() else value
+    return value.clone() if isinstance(value, torch.Tensor) else value
 
 
 def _check_functional(program: Any) -> None:

@@ -207,12 +207,129 @@ def test_layers_made_under_inference_mode_are_compiled(torch: Any) -> None:
             assert torch.allclose(compiled(x), layer(x), atol=1e-5)
 
 
-def test_recurrent_layers_are_said_to_run_eagerly(
-    torch: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(dynamo._Unseen, "warned", False)
-    dynamo._Unseen.watch()  # this file is imported before PyTorch is
-    layer = torch.nn.GRU(4, 4)
+def _wins(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have compiled graphs win every race: these tests compare results."""
+    from amos.network.torch_race import Race
+
+    monkeypatch.setattr(Race, "wins", True)
+
+
+class _Causal:
+    """Attention of GPT-2, with a causal mask of its own."""
+
+    def __new__(cls, torch: Any) -> Any:
+        class Causal(torch.nn.Module):  # type: ignore[misc]
+            def __init__(self) -> None:
+                super().__init__()
+                self.joined, self.last = torch.nn.Linear(32, 96), torch.nn.Linear(32, 32)
+                self.register_buffer("mask", torch.ones(16, 16).tril().bool())
+
+            def forward(self, x: Any) -> Any:
+                split = (each.unflatten(2, (4, 8)) for each in self.joined(x).split(32, 2))
+                q, k, v = (each.transpose(1, 2) for each in split)
+                length = x.shape[1]
+                scores = (q @ k.transpose(2, 3) / 8**0.5).masked_fill(
+                    ~self.mask[:length, :length], torch.finfo(x.dtype).min
+                )
+                return self.last((scores.softmax(3) @ v).transpose(1, 2).flatten(2))
+
+        return Causal()
+
+
+class _Levels:
+    """A product of values rounded to 8 bits, as PT2E writes it."""
+
+    def __new__(cls, torch: Any) -> Any:
+        from torch.ao.quantization.fx import _decomposed  # noqa: F401
+
+        levels = torch.ops.quantized_decomposed
+
+        class Levels(torch.nn.Module):  # type: ignore[misc]
+            def __init__(self) -> None:
+                super().__init__()
+                weight = torch.randint(-127, 127, (32, 32), dtype=torch.int8)
+                self.register_buffer("weight", weight)
+
+            def forward(self, x: Any) -> Any:
+                limits = (0.05, 128, 0, 255, torch.uint8)
+                x = levels.quantize_per_tensor(x, *limits)
+                x = levels.dequantize_per_tensor(x, *limits)
+                weight = levels.dequantize_per_tensor(self.weight, 0.01, 0, -127, 127, torch.int8)
+                return torch.nn.functional.linear(x, weight)
+
+        return Levels()
+
+
+def _layers(torch: Any) -> dict[str, tuple[Any, tuple[Any, ...]]]:
+    nn, x = torch.nn, torch.randn(2, 16, 32)
+    attention = nn.MultiheadAttention(32, 4, batch_first=True)
+    layers = nn.Sequential(nn.Linear(32, 64), nn.GELU(), nn.Linear(64, 32))
+    return {
+        "causal": (_Causal(torch), (x,)),
+        "attention": (attention, (x, x.clone(), x.clone())),
+        "lstm": (nn.LSTM(32, 16, 2, batch_first=True, bidirectional=True), (x,)),
+        "gru": (nn.GRU(32, 16), (x,)),
+        "levels": (_Levels(torch), (x,)),
+        "half": (layers.half(), (x.half(),)),
+    }
+
+
+@pytest.mark.parametrize("name", ["causal", "attention", "lstm", "gru", "levels", "half"])
+def test_layers_are_compiled(torch: Any, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    _wins(monkeypatch)
+    layer, inputs = _layers(torch)[name]
+    compiled: list[Any] = []
+    usual = dynamo.CompiledGraph._built
+
+    def built(self: Any, *arguments: Any) -> Any:
+        compiled.append(usual(self, *arguments))
+        return compiled[-1]
+
+    monkeypatch.setattr(dynamo.CompiledGraph, "_built", built)
+    function = torch.compile(layer.eval(), backend=amos_backend)
+    recurrent = torch._dynamo.config.patch(allow_rnn=True)  # torch was imported after the backend
+    with recurrent, torch.no_grad(), warnings.catch_warnings():
+        warnings.filterwarnings("error", message='backend "amos"')
+        function(*map(torch.zeros_like, inputs))
+        results, expected = function(*inputs), layer(*inputs)
+    leaves = torch.utils._pytree.tree_leaves
+    for result, right in zip(leaves(results), leaves(expected), strict=True):
+        assert result.dtype == right.dtype
+        assert torch.allclose(result, right, atol=2e-2 if name in ("half", "levels") else 1e-5)
+    assert len(compiled) == 1
+
+
+def test_bfloat16_is_compiled_or_runs_eagerly(torch: Any) -> None:
+    layer, x = torch.nn.Linear(32, 16).bfloat16(), torch.randn(4, 32).bfloat16()
     compiled = torch.compile(layer, backend=amos_backend)
-    with torch.no_grad(), pytest.warns(UserWarning, match="recurrent layers run eagerly"):
-        compiled(torch.randn(2, 1, 4))
+    with torch.no_grad(), warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        result = compiled(x)
+        assert result.dtype == torch.bfloat16
+        assert torch.allclose(result.float(), layer(x).float(), atol=2e-2)
+    assert sum('backend "amos": runs eagerly' in str(each.message) for each in caught) <= 1
+
+
+def test_what_is_slower_runs_eagerly(torch: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    from amos.network.torch_race import Race
+
+    assert Race((1.0, 2.0), (3.0, 4.0)).wins
+    assert not Race((1.0, 5.0), (0.9, 6.0)).wins  # by the median only
+    assert not Race((0.99,), (1.0,)).wins
+    layer, x = torch.nn.Linear(8, 8), torch.randn(2, 8)
+    monkeypatch.setattr(dynamo, "race", lambda amos, eager: Race((2.0,), (1.0,)))
+    graphs: list[Any] = []
+    usual = dynamo.CompiledGraph._checked
+
+    def checked(self: Any, values: Any) -> Any:
+        graphs.append(self)
+        return usual(self, values)
+
+    monkeypatch.setattr(dynamo.CompiledGraph, "_checked", checked)
+    compiled = torch.compile(layer, backend=amos_backend)
+    with torch.no_grad(), warnings.catch_warnings():
+        warnings.filterwarnings("error", message='backend "amos"')
+        assert torch.equal(compiled(x), layer(x))
+        assert torch.equal(compiled(x), layer(x))
+    (graph,) = graphs
+    assert graph.races == [Race((2.0,), (1.0,))] and [*graph._models.values()] == [None]

@@ -1,0 +1,58 @@
+"""Fused layers of PyTorch, which it does not export, as operators that it does."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+
+def encoder_layer(source: Any, width: int, heads: int, *rest: Any) -> Any:
+    """The layer of a Transformer's encoder, as ``torch._transformer_encoder_layer_fwd`` has it.
+
+    Args:
+        source: batch × length × width.
+        width: of the embedding.
+        heads: how many there are.
+        rest: weights and biases of the joined projection and of the last one; whether GELU is
+            the activation, and norms come first; epsilon; weights and biases of both norms and
+            of both layers of the perceptron.
+    """
+    from torch.nn import functional
+
+    use_gelu, norm_first, epsilon = rest[4:7]
+    first, second = rest[7:9], rest[9:11]
+    activate = functional.gelu if use_gelu else functional.relu
+
+    def normalize(x: Any, weights: Sequence[Any]) -> Any:
+        return functional.layer_norm(x, (width,), *weights, epsilon)
+
+    def attend(x: Any) -> Any:
+        return _attention(x, width, heads, rest[:4])
+
+    def perceive(x: Any) -> Any:
+        return functional.linear(activate(functional.linear(x, *rest[11:13])), *rest[13:15])
+
+    if norm_first:
+        source = source + attend(normalize(source, first))
+        return source + perceive(normalize(source, second))
+    source = normalize(source + attend(source), first)
+    return normalize(source + perceive(source), second)
+
+
+def _attention(x: Any, width: int, heads: int, weights: Sequence[Any]) -> Any:
+    """Attention of a tensor to itself."""
+    from torch.nn import functional
+
+    parts = functional.linear(x, *weights[:2]).split(width, -1)
+    query, key, value = (
+        each.unflatten(-1, (heads, width // heads)).transpose(1, 2) for each in parts
+    )
+    mixed = functional.scaled_dot_product_attention(query, key, value)
+    return functional.linear(mixed.transpose(1, 2).flatten(2), *weights[2:])
+
+
+def exportable(node: Any) -> Callable[..., Any] | None:
+    """A function that computes the same as the call of a node; ``None`` where none is needed."""
+    name = getattr(node.target, "__name__", "")
+    masked = any(each is not None for each in (*node.args[18:], *node.kwargs.values()))
+    return encoder_layer if name == "_transformer_encoder_layer_fwd" and not masked else None
