@@ -41,7 +41,7 @@ def export_models(models: Sequence[CompiledNetwork], folder: str | Path) -> tupl
     try:
         source = models[0].folder.path
         for path in source.iterdir():
-            if path.is_file():
+            if path.is_file() and not path.name.startswith("."):
                 shutil.copyfile(path, partial / path.name)
         _write_examples(models[0], partial)
         return _moved(partial, target)

@@ -118,4 +118,7 @@ def compile_module(module: Any, *, fused: bool = True) -> Any:
 
 def compile_whole(network: Network, **options: Any) -> CompiledNetwork:
     """Compile a network that is run by AMOS as a whole, whatever fails and whoever is faster."""
-    return compile_network(replace(network, source=None, divide=None), **options)
+    compiled: CompiledNetwork = compile_network(
+        replace(network, source=None, divide=None), **options
+    )
+    return compiled

@@ -215,7 +215,7 @@ def compiled() -> CompiledNetwork:
         ("compile", {"measure": amos.MeasureOptions()}, "measure: expected True or False, got"),
         ("tune", {"trials": 1, "measure": True}, "measure: expected amos.MeasureOptions, got True"),
         ("tune", {"trials": "5"}, "trials: expected a whole number from 1 on, got '5'"),
-        ("load_network", {"inputs": ()}, "model 'g': inputs are for a torch.nn.Module"),
+        ("load_network", {"inputs": ()}, "inputs are for a torch.nn.Module"),
     ],
 )
 def test_arguments_of_a_wrong_kind(

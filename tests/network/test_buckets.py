@@ -162,9 +162,8 @@ def test_two_dimensions_make_a_network_of_each_combination(tmp_path: Path) -> No
     np.testing.assert_allclose(compiled(x_), _expected(model, x=x_)[0], rtol=1e-4, atol=1e-5)
     assert compiled.profile(x_, repeat=1).network == "net[batch=1, length=5]"
     assert compiled.profile(repeat=1).network == "net[batch=2, length=5]"
-    written = [path.relative_to(tmp_path) for path in compiled.export(tmp_path)]
-    folders = {path.parts[0] for path in written if len(path.parts) > 1}
-    assert folders == {f"batch{n}_length{m}" for n in (1, 2) for m in (3, 5)}
+    models = {path.stem for path in compiled.export(tmp_path) if path.suffix == ".onnx"}
+    assert models == {f"batch{n}_length{m}" for n in (1, 2) for m in (3, 5)}
 
 
 def test_rows_of_two_dimensions_as_one_are_not_padded() -> None:

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
-import tempfile
-import weakref
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -18,6 +15,7 @@ from amos._display import Shown, several
 from amos.codegen.scheduled import last_line
 from amos.errors import NetworkError
 from amos.network.cascades import CascadeTask
+from amos.network.external.folders import ModelFolder
 from amos.network.external.library import Library
 from amos.network.external.partition import PartitionedNetwork
 from amos.network.external.race import Timing
@@ -44,14 +42,6 @@ if TYPE_CHECKING:
 #: Share of a quantized network's results, by their 2-norm, from which on a difference is a fault:
 #: where floats are rounded to levels of 8 bits, a level that is rounded otherwise goes on.
 _ROUNDED_APART = 0.25
-
-
-class ModelFolder:
-    """A folder that is removed when nothing refers to this any more, or Python ends."""
-
-    def __init__(self) -> None:
-        self.path = Path(tempfile.mkdtemp(prefix="amos-"))
-        weakref.finalize(self, shutil.rmtree, self.path, ignore_errors=True)
 
 
 @dataclass(frozen=True, eq=False)

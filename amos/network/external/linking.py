@@ -11,7 +11,8 @@ from typing import Any
 
 from amos._display import several
 from amos.errors import NetworkError
-from amos.network.external.compiled import CompiledNetwork, ModelFolder
+from amos.network.external.compiled import CompiledNetwork
+from amos.network.external.folders import ModelFolder
 from amos.network.external.library import Library, MissingCompiler, write_library
 from amos.network.external.partition import PartitionedNetwork
 from amos.network.external.race import Timing, race

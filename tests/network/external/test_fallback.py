@@ -102,7 +102,7 @@ def test_a_region_that_cannot_be_compiled_stays_with_onnxruntime(
         return usual(models, folder)
 
     usual = write_library
-    monkeypatch.setattr("amos.network.external.compiled.write_library", write)
+    monkeypatch.setattr("amos.network.external.linking.write_library", write)
     monkeypatch.setattr(Timing, "wins", True)
     compiled = amos.compile(amos.load_network(partly()), progress=False)
     assert isinstance(compiled, CompiledNetwork)

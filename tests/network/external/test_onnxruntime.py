@@ -162,10 +162,10 @@ def test_a_library_refuses_a_cpu_that_lacks_an_instruction(
 
     features = cpu().features | {"imaginary"}
     monkeypatch.setattr(library, "LLVM_FEATURES", {"imaginary": "imaginary"})
-    network = amos.load_network(_model())
-    model = amos.compile(network, progress=False, verify=False)
+    model = amos.compile(amos.load_network(_model()), progress=False, verify=False)
+    assert isinstance(model, CompiledNetwork)
     monkeypatch.setattr(library, "cpu", lambda: type("Cpu", (), dict(features=features, cores=2)))
-    model.export(tmp_path)
+    library.write_library([*model.regions.values()], tmp_path)
     _refuses(tmp_path, "compiled for a CPU with imaginary, which this one lacks", lambda: None)
 
 
@@ -194,7 +194,7 @@ def test_what_amos_does_not_take_stays_with_onnxruntime(
     with pytest.raises(NetworkError, match="unknown input 'y'"):
         compiled(y=x)
     names = sorted(path.name for path in compiled.export(tmp_path / "out"))
-    assert names[1:] == ["libamos.so", "model.onnx"] and names[0].startswith("constants-")
+    assert names[-2:] == ["libamos.so", "model.onnx"] and names[0].startswith("constants-")
     (result,) = _session(tmp_path / "out").run(None, {"x": x})
     np.testing.assert_array_equal(result, compiled(x))
 
