@@ -188,8 +188,8 @@ def load_network(
         return _load_torch(model, inputs, shapes, buckets, name or title_of(model))
     if inputs is not None:
         raise NetworkError(
-            "inputs are for a torch.nn.Module; what another model leaves open is stated by shapes "
-            "or buckets"
+            f"model {title_of(model)!r}: inputs are for a torch.nn.Module; what another model "
+            "leaves open is stated by shapes or buckets"
         )
     if buckets is not None:
         from amos.network.buckets import load_buckets
