@@ -34,7 +34,7 @@ def options() -> argparse.Namespace:
     parser.add_argument("--modules", default="", help="parts of names, by commas; by default all")
     parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--out", type=Path, help="write the rows as JSON")
-    parser.add_argument("--one", help="run this module in this process")
+    parser.add_argument("--alone", help="run this module in this process")
     return parser.parse_args()
 
 
@@ -122,7 +122,7 @@ def run(name: str, rounds: int) -> dict[str, Any]:
 
 def apart(name: str, rounds: int) -> dict[str, Any]:
     """The same in a process of its own; why it failed or was skipped, if it was."""
-    command = [sys.executable, __file__, "--one", name, "--rounds", str(rounds)]
+    command = [sys.executable, __file__, "--alone", name, "--rounds", str(rounds)]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT)
     except subprocess.TimeoutExpired:
@@ -152,8 +152,8 @@ def line(name: str, row: dict[str, Any]) -> str:
 
 def main() -> int:
     chosen = options()
-    if chosen.one:
-        print(json.dumps(run(chosen.one, chosen.rounds)))
+    if chosen.alone:
+        print(json.dumps(run(chosen.alone, chosen.rounds)))
         return 0
     from networks.torch_modules import MODULES
 
