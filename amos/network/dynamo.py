@@ -221,10 +221,7 @@ class CompiledGraph:
 
     def _built(self, translation: Translation, expected: Sequence[Any]) -> _Model:
         """A translated graph, divided between AMOS and onnxruntime."""
-        reason = NetworkError("onnxruntime does not take it")
-        network = load_divided(
-            translation.model, None, "torch", reason, reference=translation.reference
-        )
+        network = load_divided(translation.model, None, "torch", reference=translation.reference)
         if self._options.trials and network.tasks:
             assert self._options.records is not None
             tune(network, trials=self._options.trials, records=self._options.records)
