@@ -26,6 +26,7 @@ from amos.network.compilation import compile_network
 from amos.network.external.compiled import CompiledPartition
 from amos.network.external.race import QUIET
 from amos.network.network import load_divided
+from amos.network.torch_bfloat16 import widen
 from amos.network.torch_check import array_of_tensor, check_tensor, operators_of
 from amos.network.torch_layers import exportable
 from amos.network.torch_programs import Translation, translate
@@ -210,6 +211,7 @@ class CompiledGraph:
             # Which refuses what changes something in place.
             examples = [x.float() if x.dtype == torch.bfloat16 else x for x in inputs]
             translation = translate(self._frozen(values), examples, "torch")
+            widen(translation.model)
             operators = operators_of(translation.model)
             if not operators & _PRODUCTS:
                 _LOG.debug("a graph without a product runs eagerly")
