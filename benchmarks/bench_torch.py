@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import json
 import logging
+import os
 import subprocess
 import sys
 import time
@@ -21,6 +22,9 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
+#: Threads of OpenMP sleep while they wait for each other. Kernels of virtual machines may pack
+#: them onto one core, where threads that spin make PyTorch a hundred times as slow.
+ASLEEP = {"OMP_WAIT_POLICY": "passive"}
 #: Seconds after which a module has failed.
 LIMIT = 600.0
 #: Calls of a turn at most, and the seconds after which no further one begins.
@@ -34,7 +38,7 @@ def options() -> argparse.Namespace:
     parser.add_argument("--modules", default="", help="parts of names, by commas; by default all")
     parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--out", type=Path, help="write the rows as JSON")
-    parser.add_argument("--one", help="run this module in this process")
+    parser.add_argument("--alone", help="run this module in this process")
     return parser.parse_args()
 
 
@@ -72,9 +76,7 @@ def difference_of(results: Any, expected: Any) -> float:
 
 
 def timed(functions: dict[str, Any], inputs: Any, rounds: int) -> dict[str, float]:
-    """Least seconds of each function, in turns: where other processes use the cores, threads of
-    PyTorch wait for each other, some calls a hundred times as long as others.
-    """
+    """Least seconds of each function, in turns: other processes may use the cores as well."""
     seconds: dict[str, list[float]] = {name: [] for name in functions}
     for _ in range(rounds):
         for name, function in functions.items():
@@ -122,9 +124,11 @@ def run(name: str, rounds: int) -> dict[str, Any]:
 
 def apart(name: str, rounds: int) -> dict[str, Any]:
     """The same in a process of its own; why it failed or was skipped, if it was."""
-    command = [sys.executable, __file__, "--one", name, "--rounds", str(rounds)]
+    command = [sys.executable, __file__, "--alone", name, "--rounds", str(rounds)]
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT)
+        done = subprocess.run(
+            command, capture_output=True, text=True, timeout=LIMIT, env={**os.environ, **ASLEEP}
+        )
     except subprocess.TimeoutExpired:
         return {"failed": f"took more than {LIMIT:g} s"}
     if done.returncode == 0:
@@ -152,8 +156,8 @@ def line(name: str, row: dict[str, Any]) -> str:
 
 def main() -> int:
     chosen = options()
-    if chosen.one:
-        print(json.dumps(run(chosen.one, chosen.rounds)))
+    if chosen.alone:
+        print(json.dumps(run(chosen.alone, chosen.rounds)))
         return 0
     from networks.torch_modules import MODULES
 

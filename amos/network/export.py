@@ -71,7 +71,7 @@ def _remove_leftovers(target: Path) -> None:
 def _moved(partial: Path, target: Path) -> tuple[Path, ...]:
     """Put files in their places, each at once and models last, and remove older constants.
 
-    Then no model ever calls operators that its library lacks.
+    A new model then has all that it needs; an older one refuses a library that is not its own.
     """
     names = sorted(path.name for path in partial.iterdir())
     for name in sorted(names, key=lambda name: name.endswith(".onnx")):

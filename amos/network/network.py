@@ -201,8 +201,8 @@ def load_network(
         return _load_torch(model, inputs, shapes, buckets, name or title_of(model))
     if inputs is not None:
         raise NetworkError(
-            "inputs are for a torch.nn.Module; what another model leaves open is stated by shapes "
-            "or buckets"
+            f"model {title_of(model)!r}: inputs are for a torch.nn.Module; what another model "
+            "leaves open is stated by shapes or buckets"
         )
     if buckets is not None:
         from amos.network.buckets import load_buckets
@@ -249,7 +249,7 @@ def load_divided(
     source: Any,
     shapes: Shapes | None,
     name: str | None,
-    refused: NetworkError,
+    refused: NetworkError | None = None,
     reference: Reference | None = None,
 ) -> PartitionedNetwork:
     """Load an ONNX model divided between AMOS and onnxruntime.
@@ -258,7 +258,7 @@ def load_divided(
         source: as of :func:`load_network`.
         shapes: as of :func:`load_network`.
         name: as of :func:`load_network`.
-        refused: why AMOS does not take it as a whole.
+        refused: why AMOS does not take it as a whole, if that was tried.
         reference: runs the model; by default onnxruntime does.
 
     Raises:
@@ -268,12 +268,13 @@ def load_divided(
 
     reference = reference or onnxruntime_reference(source)
     if reference is None:
-        raise refused
+        raise refused or NetworkError("dividing a model needs onnxruntime")
     model, closed = closed_shapes(source, shapes)
     try:
         plain_session(source)
-    except Exception:  # onnxruntime raises types of its own
-        raise refused from None
+    except Exception as error:  # onnxruntime raises types of its own
+        why = f"onnxruntime does not take it: {last_line(error)}"
+        raise refused or NetworkError(why) from None
     return load_partition(model, closed, name or title_of(source), reference)
 
 

@@ -221,7 +221,7 @@ def _translated(program: Any, name: str) -> Any:
         for extent in port.type.tensor_type.shape.dim:
             if extent.HasField("dim_param"):
                 extent.dim_param = re.sub(
-                    r"\w+", lambda found: names.get(found[0], found[0]), extent.dim_param
+                    r"\w+", lambda symbol: names.get(symbol[0], symbol[0]), extent.dim_param
                 )
     return model
 

@@ -42,28 +42,28 @@ def drawn(
             break
 
 
-def _tensor(given: Any, deviation: float, ranges: Any, generator: Any) -> Any:
+def _tensor(example: Any, deviation: float, ranges: Any, generator: Any) -> Any:
     """A random tensor like another, or that itself."""
     import torch
 
-    shape, kind = tuple(given.shape), given.dtype
+    shape, kind = tuple(example.shape), example.dtype
     if kind.is_floating_point:
         return (torch.randn(shape, generator=generator) * deviation).to(kind)
     if kind == torch.bool:
         return torch.randint(0, 2, shape, generator=generator).bool()
     if ranges is None or kind.is_complex:
-        return given
-    low, high = ranges(given)
+        return example
+    low, high = ranges(example)
     return torch.randint(low, high + 1, shape, generator=generator).to(kind)
 
 
-def _whole_range(given: Any) -> tuple[int, int]:
+def _whole_range(example: Any) -> tuple[int, int]:
     """The least and largest integer that is useful for a dtype."""
-    name = str(given.dtype).removeprefix("torch.")
+    name = str(example.dtype).removeprefix("torch.")
     largest = _LARGEST.get(name, _LARGEST["int16"])
     return (0 if name.startswith("uint") else -largest), largest
 
 
-def _own_range(given: Any) -> tuple[int, int]:
+def _own_range(example: Any) -> tuple[int, int]:
     """The least and largest integer of a tensor."""
-    return int(given.min()), int(given.max())
+    return int(example.min()), int(example.max())

@@ -85,7 +85,7 @@ for n in range(moments):
             if data not in (earlier.get(name), complete.get(name))
         ],
         "missing": [name for name in earlier if name not in after],
-        "new library": after["libamos.so"] == complete["libamos.so"],
+        "new model": after["model.onnx"] == complete["model.onnx"],
         "newest": sum(after.get(name) == data for name, data in complete.items()),
         "leftovers": len([*out.glob(".amos-*")]),
     })
@@ -188,8 +188,8 @@ def test_compiling_and_exporting_are_killed_at_every_stage(tmp_path: Path) -> No
     for kill in said["kills"]:
         assert not kill["torn"]
         # The library comes last: until then the old one is there, with all it needs.
-        assert kill["new library"] or not kill["missing"]
-        assert not kill["new library"] or kill["newest"] == said["files"]
+        assert kill["new model"] or not kill["missing"]
+        assert not kill["new model"] or kill["newest"] == said["files"]
     assert any(kill["leftovers"] for kill in said["kills"])
     assert not said["kills"][0]["leftovers"]  # it came to no export
     assert said["leftovers"] == 0
