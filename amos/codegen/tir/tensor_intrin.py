@@ -15,6 +15,7 @@ import re
 import textwrap
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from threading import Lock
 from typing import Any
 
 from amos._toolchain import load_tvm
@@ -32,6 +33,8 @@ _OWN = re.compile(rf"{'|'.join(keyword.kwlist)}|T|range|main|call|part|v_\w+")
 #: The iterations over calls, and over the parts that an implementation keeps of each sum.
 _CALL, _PART = "call", "part"
 
+#: Held while TVM is asked whether it has a tensor intrinsic, and given it.
+_REGISTERING = Lock()
 #: Types that no buffer of a CPU kernel can hold.
 _UNHELD = ("int4", "uint4", "bool", "float8_e4m3", "float8_e5m2")
 #: A saturating sum is written out; beyond this many products it is refused.
@@ -93,8 +96,9 @@ def register_tensor_intrin(intrinsic: Intrinsic, kind: str) -> str:
     from tvm.script import from_source
 
     pattern, emitted, name = _texts(intrinsic, kind)
-    if TensorIntrin.get(name, allow_missing=True) is None:
-        TensorIntrin.register(name, from_source(pattern), from_source(emitted))
+    with _REGISTERING:
+        if TensorIntrin.get(name, allow_missing=True) is None:
+            TensorIntrin.register(name, from_source(pattern), from_source(emitted))
     return name
 
 
