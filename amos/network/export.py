@@ -7,12 +7,14 @@ import shutil
 import tempfile
 from collections.abc import Sequence
 from importlib.resources import files
+from math import prod
 from pathlib import Path
 from string import Template
 from typing import TYPE_CHECKING
 
 from amos.errors import NetworkError, checked_path
 from amos.network.external.library import LIBRARY
+from amos.network.external.source import ELEMENT_TYPES
 
 if TYPE_CHECKING:
     from amos.network.external.compiled import CompiledNetwork
@@ -54,9 +56,14 @@ def export_models(models: Sequence[CompiledNetwork], folder: str | Path) -> tupl
 def _write_examples(model: CompiledNetwork, folder: Path) -> None:
     """Write applications in Python and C++ that run a model."""
     library = LIBRARY if model.library is not None else ""
+    ports = model.network.inputs
+    sizes = (
+        ", ".join(str(prod(port.shape) * ELEMENT_TYPES[port.dtype][2] // 8) for port in ports)
+        or "0"
+    )
     for name in _EXAMPLES:
         text = files("amos.network").joinpath("templates", f"{name}.in").read_text("utf-8")
-        written = Template(text).substitute(model=model.file, library=library)
+        written = Template(text).substitute(model=model.file, library=library, bytes=sizes)
         (folder / name).write_text(written, encoding="utf-8")
 
 
