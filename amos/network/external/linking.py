@@ -184,8 +184,8 @@ def _contracted(
 
 
 def _remove_library(library: Library) -> None:
-    library.path.unlink()
-    library.constants.unlink()
+    library.path.unlink(missing_ok=True)
+    library.constants.unlink(missing_ok=True)
 
 
 def _opened(source: Any) -> Any:
