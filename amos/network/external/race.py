@@ -11,10 +11,10 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-import numpy as np
-
+from amos.codegen.scheduled import last_line
+from amos.errors import NetworkError
 from amos.network.external.library import Library
-from amos.network.external.sessions import MODEL, QUIET, array_of, open_session, save_model
+from amos.network.external.sessions import MODEL, QUIET, open_session, run_session, save_model
 from amos.network.model import CompiledRegion, check_results, random_arrays
 from amos.network.tolerances import rounds
 
@@ -67,20 +67,22 @@ def race(
         verify: compare the results.
 
     Raises:
-        NetworkError: onnxruntime does not take one of them.
+        NetworkError: onnxruntime does not take one of them, or fails.
     """
     network = region.network
-    arrays = zip(network.inputs, random_arrays(network), strict=True)
-    values = {port.name: array_of(port, array) for port, array in arrays}
+    ports, arrays = network.inputs, random_arrays(network)
     sessions = [_opened(own, library, folder), _opened(plain, None, folder)]
-    results, expected = (session.run(None, values) for session in sessions)
+    try:
+        results, expected = (run_session(session, ports, arrays) for session in sessions)
+    except RuntimeError as error:
+        raise NetworkError(f"{network.name}: {last_line(error)}") from error
     fault = _fault(region, results, expected) if verify else ""
     times: list[list[float]] = [[], []]
     for _ in range(_ROUNDS):
         for session, row in zip(sessions, times, strict=True):
-            session.run(None, values)  # the caches are another session's
+            run_session(session, ports, arrays)  # the caches are another session's
             start = time.perf_counter()
-            session.run(None, values)
+            run_session(session, ports, arrays)
             row.append(time.perf_counter() - start)
     own_seconds, engine_seconds = map(median, times)
     return Timing(region.function, own_seconds, engine_seconds, fault)
@@ -93,8 +95,8 @@ def _fault(region: CompiledRegion, results: Sequence[Any], expected: Sequence[An
     check = check_results(
         region.network.name,
         "onnxruntime",
-        [*map(np.asarray, results)],
-        [*map(np.asarray, expected)],
+        results,
+        expected,
         rounded=rounds(region.network),
         spreads=region.spreads,
     )
