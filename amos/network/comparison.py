@@ -117,7 +117,7 @@ def faster_inside(
 
     def fast(task: CascadeTask, kernel: TaskKernel) -> bool:
         groups = [group for place in task.groups for group in place.groups]
-        # Where the engine's own code was faster than a kernel, the cascade is not tried against it.
+        # Where plain loops were faster than a kernel, the cascade is not tried against it.
         if not alone.keys() >= {*groups}:
             return False
         return sum(_least_of_calls(runs[1], kernel)) <= sum(alone[group] for group in groups)

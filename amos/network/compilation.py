@@ -103,9 +103,9 @@ def compile_network(
         network: what :func:`amos.load_network` returned.
         records: file of earlier measurements.
         verify: compare each kernel with NumPy, and the whole as
-            :meth:`CompiledNetwork.check <amos.network.model.CompiledNetwork.check>` does.
+            :meth:`CompiledNetwork.check` does.
         measure: of the tasks that matter, time the best kernels of the records, and those that
-            the model thinks best, beside the engine's own code for the group, and the fastest of
+            the model thinks best, beside plain loops for the group, and the fastest of
             them inside the network, cascades too. The fastest there stays.
         progress: show how far it is, on a terminal and in a notebook.
 

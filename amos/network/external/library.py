@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from amos._toolchain import load_tvm
-from amos.codegen.c.compiler import compiler_command
+from amos.codegen.c.compiler import INSTALL, compiler_command
 from amos.codegen.tir.target import LLVM_FEATURES
 from amos.errors import NetworkError
 from amos.machine.cpu import cpu
@@ -69,9 +69,7 @@ def write_library(models: Sequence[CompiledRegion], folder: Path) -> Library:
     """
     compiler = compiler_command()
     if compiler is None:
-        raise MissingCompiler(
-            "a library of operators needs a C compiler: apt install gcc, or pip install ziglang"
-        )
+        raise MissingCompiler(f"a library of operators needs a C compiler: {INSTALL}")
     functions, sources = _sources(models)
     constants = Constants()
     name = models[0].network.name

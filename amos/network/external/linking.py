@@ -35,23 +35,21 @@ def link_whole(region: CompiledRegion, *, verify: bool) -> CompiledNetwork:
     Raises:
         NetworkError: there is no C compiler, it fails, or a result is wrong.
     """
-    network, folder = region.network, ModelFolder()
-    library = write_library([region], folder.path)
-    compiled = _with_whole(region, library, folder, MODEL)
+    compiled, source = _linked(region), region.network.source
+    library, folder = compiled.library, compiled.folder.path
     if verify:
         compiled = _verified(compiled)
-    if network.source is None:
+    if source is None or library is None:
         return compiled
-    own = whole_model(network, region.function, library.domain)
     try:
-        timing = race(region, own, network.source, library, folder.path, verify=False)
+        timing = race(region, source, library, folder, verify=False)
     except NetworkError:  # onnxruntime lacks operators of the model, as for bfloat16
         return compiled
     compiled = replace(compiled, timings=(timing,))
     if timing.wins:
         return compiled
     _remove_library(library)
-    save_model(_opened(network.source), folder.path)
+    save_model(_opened(source), folder)
     return replace(compiled, regions={}, library=None, checks=())
 
 
@@ -89,7 +87,8 @@ def link_regions(
     timings = tuple[Timing, ...]()
     if library is not None:
         timings = tuple(
-            _raced(network, region, library, folder.path, verify) for region in regions.values()
+            race(region, network.regions[name].model, library, folder.path, verify=verify)
+            for name, region in regions.items()
         )
     wrong = [f"{each.name}: {each.fault}" for each in timings if each.fault]
     why = (*refused, *unbuilt, *wrong)
@@ -104,6 +103,17 @@ def link_regions(
     elif whole is not None:
         compiled = replace(compiled, checks=(*compiled.checks, whole))
     return compiled
+
+
+def link_trials(regions: Iterable[CompiledRegion]) -> list[CompiledNetwork]:
+    """Compile networks for measurements of their kernels, a library each."""
+    return [*map(_linked, regions)]
+
+
+def _linked(region: CompiledRegion) -> CompiledNetwork:
+    """Compile a network into a library of its own, and write its model."""
+    folder = ModelFolder()
+    return _with_whole(region, write_library([region], folder.path), folder, MODEL)
 
 
 def _with_whole(
@@ -122,27 +132,6 @@ def _verified(compiled: CompiledNetwork) -> CompiledNetwork:
 
 def _kernel_checks(regions: Regions) -> tuple[Any, ...]:
     return tuple(check for each in regions.values() for check in each.checks)
-
-
-def _raced(
-    network: PartitionedNetwork,
-    compiled: CompiledRegion,
-    library: Library,
-    folder: Path,
-    verify: bool,
-) -> Timing:
-    from onnx import helper
-
-    name = compiled.function
-    region = network.regions[name]
-    graph = region.model.graph
-    node = helper.make_node(name, region.inputs, region.outputs, domain=library.domain)
-    own = helper.make_model(
-        helper.make_graph([node], "region", graph.input, graph.output),
-        opset_imports=[*region.model.opset_import, helper.make_opsetid(library.domain, 1)],
-        ir_version=region.model.ir_version,
-    )
-    return race(compiled, own, region.model, library, folder, verify=verify)
 
 
 def _built_library(regions: Regions, folder: Path) -> tuple[Library | None, Regions, list[str]]:
@@ -196,9 +185,3 @@ def _opened(source: Any) -> Any:
     import onnx
 
     return onnx.load(source) if isinstance(source, str | os.PathLike) else source
-
-
-def link_trials(networks: Iterable[CompiledRegion]) -> list[CompiledNetwork]:
-    """Compile networks for measurements of their kernels, a library each."""
-    plain = (replace(each, network=replace(each.network, source=None)) for each in networks)
-    return [link_whole(each, verify=False) for each in plain]

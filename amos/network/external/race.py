@@ -15,6 +15,7 @@ from amos.codegen.scheduled import last_line
 from amos.errors import NetworkError
 from amos.network.external.library import Library
 from amos.network.external.sessions import MODEL, QUIET, open_session, run_session, save_model
+from amos.network.external.whole import whole_model
 from amos.network.model import CompiledRegion, check_results, random_arrays
 from amos.network.tolerances import rounds
 
@@ -54,13 +55,12 @@ class Timing:
 
 
 def race(
-    region: CompiledRegion, own: Any, plain: Any, library: Library, folder: Path, *, verify: bool
+    region: CompiledRegion, plain: Any, library: Library, folder: Path, *, verify: bool
 ) -> Timing:
     """Time a region in turns with the operators that it replaces.
 
     Args:
         region: with its kernels.
-        own: a model that calls the operator.
         plain: the model of onnxruntime's operators, or the path of its file.
         library: that holds the operator.
         folder: for files that are removed at the end.
@@ -71,6 +71,7 @@ def race(
     """
     network = region.network
     ports, arrays = network.inputs, random_arrays(network)
+    own = whole_model(network, region.function, library.domain)
     sessions = [_opened(own, library, folder), _opened(plain, None, folder)]
     try:
         results, expected = (run_session(session, ports, arrays) for session in sessions)

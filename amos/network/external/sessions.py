@@ -11,6 +11,7 @@ import numpy as np
 
 from amos.codegen.scheduled import last_line
 from amos.errors import NetworkError
+from amos.ir.floats import pack, unpack
 from amos.machine.cpu import cpu
 from amos.network.external.library import Library
 from amos.network.model import values_of
@@ -110,19 +111,14 @@ def _run_bfloat16(
     for port in ports:
         array = values[port.name]
         if port.dtype == "bfloat16":
+            bits = pack(array, "bfloat16").view(np.uint16).reshape(array.shape)
             inputs[port.name] = OrtValue.ortvalue_from_numpy_with_onnx_type(
-                _bits(array), TensorProto.BFLOAT16
+                bits, TensorProto.BFLOAT16
             )
         else:
             inputs[port.name] = OrtValue.ortvalue_from_numpy(array)
     names = [port.name for port in session.get_outputs()]
     return tuple(map(_from_value, session.run_with_ort_values(names, inputs)))
-
-
-def _bits(array: np.ndarray) -> np.ndarray:
-    """Floats that bfloat16 holds, as its bits."""
-    words = np.ascontiguousarray(array, np.float32).view(np.uint32)
-    return (words >> 16).astype(np.uint16)
 
 
 def _from_value(value: Any) -> np.ndarray:
@@ -132,5 +128,4 @@ def _from_value(value: Any) -> np.ndarray:
 
     size = int(np.prod(value.shape()))
     words = (ctypes.c_uint16 * size).from_address(value.data_ptr()) if size else ()
-    bits = np.array(words, np.uint32) << 16
-    return bits.astype(np.uint32).view(np.float32).reshape(value.shape())
+    return unpack(np.array(words, np.uint16), "bfloat16", tuple(value.shape()))
