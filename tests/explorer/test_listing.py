@@ -42,9 +42,9 @@ def test_ten_thousand_rows_are_ready_at_once() -> None:
     _rows(LARGE)
     times = []
     for first in range(9000, 9010):
-        start = time.process_time()
+        start = time.thread_time()
         answer = _rows(LARGE, first=first)
-        times.append(time.process_time() - start)
+        times.append(time.thread_time() - start)
     # The quickest says what an answer takes; the others, what else this machine does.
     assert min(times) < 0.1
     assert (answer["total"], len(answer["rows"])) == (14415, 50)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import combinations, islice
-from time import process_time
+from time import thread_time
 from typing import Any
 
 import numpy as np
@@ -30,9 +30,9 @@ CONV = Operator.parse(
 def best_time(action: Any, tries: int = 5) -> float:
     times = []
     for _ in range(tries):
-        start = process_time()
+        start = thread_time()
         action()
-        times.append(process_time() - start)
+        times.append(thread_time() - start)
     return min(times)
 
 
@@ -163,14 +163,14 @@ def _wide(count: int) -> tuple[Operator, Intrinsic]:
 @pytest.mark.parametrize("rule", ["paper", "gather"])
 def test_counting_is_not_listing(rule: str) -> None:
     op, cube = _wide(7)
-    start = process_time()
+    start = thread_time()
     space = enumerate_mappings(op, cube, rule)
     # Functions from 7 loops to 3 groups or none that leave no group empty, squared.
     onto = 4**7 - 3 * 3**7 + 3 * 2**7 - 1
     assert space.count == onto**2
     assert space[space.count // 2] in space
     assert len(list(islice(space, 100))) == 100
-    assert process_time() - start < 1
+    assert thread_time() - start < 1
     assert list(islice(space, 50)) == space[:50]
 
 

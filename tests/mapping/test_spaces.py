@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import product
-from time import process_time
+from time import thread_time
 
 import pytest
 from hypothesis import given, settings
@@ -114,10 +114,10 @@ def test_fourteen_loops_on_six_iterations_are_counted_in_a_second(rule: str) -> 
     op = Operator.parse(text, dict.fromkeys("ngkbdpqcetrsml", 3))
     assert (len(op.iterations), len(SIX.iterations)) == (14, 6)
     assert 7 ** len(op.iterations) > 10**11
-    start = process_time()
+    start = thread_time()
     space = enumerate_mappings(op, SIX, rule)
     count = space.count
-    assert process_time() - start < 1
+    assert thread_time() - start < 1
     assert count == (2_300_196 if rule == "paper" else 6_144_012)
     assert space.find(space[count // 3].name) == space[count // 3]
 

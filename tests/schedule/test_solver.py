@@ -254,10 +254,10 @@ def test_sampling_is_fast() -> None:
     mapping = amos.enumerate_mappings(amos.operators.resolve("conv2d"), WMMA)[0]
     space = ScheduleSpace(mapping, A100)
     space.draw(1, np.random.default_rng(0))
-    start = time.process_time()
+    start = time.thread_time()
     drawn = space.draw(200, np.random.default_rng(0))
     assert len(set(drawn)) == 200
-    assert time.process_time() - start < 1.0
+    assert time.thread_time() - start < 1.0
 
 
 def test_a_partial_assignment_is_completed() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from time import process_time
+from time import thread_time
 
 import numpy as np
 import pytest
@@ -75,9 +75,9 @@ def test_a_million_matchings_a_second() -> None:
     y = np.random.default_rng(0).random((300_000, 3, 7)) < 0.2
     best = np.inf
     for _ in range(3):
-        start = process_time()
+        start = thread_time()
         algorithm_1_batch(X, y, Z, matched=True)
-        best = min(best, process_time() - start)
+        best = min(best, thread_time() - start)
     assert best < 0.3
 
 

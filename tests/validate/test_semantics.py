@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from itertools import product
-from time import process_time
+from time import thread_time
 
 import numpy as np
 import pytest
@@ -95,9 +95,9 @@ def test_a_resnet_layer_takes_less_than_a_second() -> None:
         dict(image="u8", weight="s8", out="s32"),
     )
     inputs = random_inputs(op, np.random.default_rng(0))
-    start = process_time()
+    start = thread_time()
     evaluate(op, inputs)
-    assert process_time() - start < 1
+    assert thread_time() - start < 1
 
 
 def test_random_inputs_span_the_dtype_and_repeat() -> None:
