@@ -49,6 +49,8 @@ def load_tvm() -> ModuleType:
     Raises:
         ToolchainError: TVM is missing, known not to work, or does not load.
     """
+    if (loaded := sys.modules.get("tvm")) is not None and "__version__" in vars(loaded):
+        return loaded  # it was checked, or is there already anyway
     check_toolchain()
     try:
         return import_module("tvm")

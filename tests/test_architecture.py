@@ -49,7 +49,6 @@ ARROWS["network"] = _TO_RUNTIME | {"perfmodel", "measure", "explore", "operators
 OPEN = {"_predict", "cli", "viz", "testing", "__init__", "__main__"}
 # Below all rooms: any of them may import these.
 SHARED = {"errors", "_callable", "_closing", "_display", "_processes", "_progress", "_tables"}
-SHARED |= {"_threads"}
 TVM_ROOMS = {"codegen", "runtime", "network"}
 TVM_FILES = {"amos/ir/te.py"}
 

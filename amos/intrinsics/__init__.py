@@ -6,6 +6,7 @@ from amos.intrinsics.implementation import Implementation
 from amos.intrinsics.meaning import execute
 from amos.intrinsics.memory import FragmentLayout, Memory
 from amos.intrinsics.registry import (
+    added,
     broken,
     get,
     implementations,
@@ -26,6 +27,7 @@ __all__ = [
     "Memory",
     "ShapeFamily",
     "Timing",
+    "added",
     "broken",
     "execute",
     "from_toml",

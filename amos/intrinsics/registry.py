@@ -34,6 +34,8 @@ _implemented: dict[tuple[str, str], Implementation] = {}
 #: The file that describes it, by the name of an intrinsic.
 _files: dict[str, Path] = {}
 _broken: dict[str, str] = {}
+#: What every process has: names, and keys of implementations.
+_standard: set[str | tuple[str, str]] = set()
 _loaded = False
 
 
@@ -125,6 +127,13 @@ def provide(objects: Iterable[Intrinsic | Implementation]) -> None:
     _add_all([x for x in objects if not (isinstance(x, Intrinsic) and x.name in _registered)])
 
 
+def added() -> tuple[Intrinsic | Implementation, ...]:
+    """What this process registered beside built-in families and plug-ins: see :func:`provide`."""
+    _load()
+    units = (unit for name, unit in _registered.items() if name not in _standard)
+    return (*units, *(each for key, each in _implemented.items() if key not in _standard))
+
+
 def broken() -> dict[str, str]:
     """Plug-ins that could not be loaded: the entry point's name and the reason.
 
@@ -183,3 +192,4 @@ def _load() -> None:
             _add_all(entry.load())
         except Exception as error:  # a plug-in can fail in any way whatever
             _broken[entry.name] = f"{entry.value}: {type(error).__name__}: {error}"
+    _standard.update(_registered, _implemented)

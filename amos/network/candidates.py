@@ -236,9 +236,18 @@ def best_predicted(
     problem: Problem, count: int = 1, *, thorough: bool = False
 ) -> Sequence[Candidate]:
     """What the model thinks best of a space of which nothing has been measured."""
-    search = GeneticSearch if thorough else _Quick
+    search = _Thorough if thorough else _Quick
     guided = Guided(problem, np.random.default_rng(0), search, epsilon=0.0)
     return guided.ask(count)
+
+
+class _Thorough(GeneticSearch):
+    """The usual search where nothing will be measured.
+
+    Twice as long predicts 0.4 % less time (geometric mean of the tasks of seven networks).
+    """
+
+    inner = 256
 
 
 class _Quick(GeneticSearch):

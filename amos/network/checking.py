@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import replace
 
 import numpy as np
@@ -14,36 +13,6 @@ from amos.network.kernels import TaskKernel
 from amos.network.model import Check
 from amos.operators.cascade import SOURCE, Cascade, argument
 from amos.validate import evaluate, random_inputs
-
-
-class KernelChecks:
-    """Kernels held against NumPy, each once.
-
-    Args:
-        verify: whether any are.
-
-    Attributes:
-        failures: what was wrong with kernels, in sentences.
-    """
-
-    def __init__(self, verify: bool) -> None:
-        self.failures: list[str] = []
-        self._verify, self._references = verify, References()
-        self._passed: dict[TaskKernel, Check] = {}
-
-    def find_fault(self, kernel: TaskKernel) -> str:
-        """Say what is wrong with a kernel, and note it; empty if it may be used."""
-        if self._verify:
-            try:
-                self._passed[kernel] = checked_kernel(kernel, self._references)
-            except NetworkError as error:
-                self.failures.append(str(error))
-                return str(error)
-        return ""
-
-    def of(self, kernels: Iterable[TaskKernel]) -> tuple[Check, ...]:
-        """What was compared of some kernels."""
-        return tuple(self._passed[each] for each in kernels if each in self._passed)
 
 
 def checked_kernel(kernel: TaskKernel, references: References | None = None) -> Check:

@@ -5,43 +5,43 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import count as counting
-from itertools import islice
+from itertools import repeat
 from pathlib import Path
 from typing import Any, TypeVar, overload
 
 from amos._progress import ProgressLine
-from amos._threads import map_in_threads
 from amos.errors import BuildError, MappingError, NetworkError, ScheduleError, shown
-from amos.ir import Operator
+from amos.intrinsics import added
+from amos.measure.helpers import HelperLost, map_in_processes
 from amos.network.bucketed import CompiledBuckets, compiled_buckets
 from amos.network.buckets import BucketedNetwork, Loaded
-from amos.network.candidates import (
-    Choice,
-    Chooser,
-    choice_of_record,
-    operator_key,
-    records_by_operator,
+from amos.network.building import (
+    BuiltKernels,
+    KernelRequest,
+    build_elsewhere,
+    build_kernels,
+    records_of,
+    request_kernels,
 )
+from amos.network.candidates import Chooser, records_by_operator
 from amos.network.cascades import CascadeTask, cascades_of, outside
-from amos.network.checking import KernelChecks
+from amos.network.checking import checked_kernel
 from amos.network.comparison import Comparison, compare, compare_inside, faster_inside
 from amos.network.cuts import of_strips
 from amos.network.external.compiled import CompiledNetwork
 from amos.network.external.linking import link_buckets, link_regions, link_trials, link_whole
 from amos.network.external.partition import PartitionedNetwork
 from amos.network.groups import Task
-from amos.network.kernels import TaskKernel, build_cascade, build_kernel
-from amos.network.model import CompiledRegion
+from amos.network.kernels import TaskKernel, build_cascade
+from amos.network.model import Check, CompiledRegion
 from amos.network.network import Network, checked_network
-from amos.network.winograd import by_tiles, pays, predicted
+from amos.network.winograd import predicted
 from amos.records import Record, Records
 
 #: Kernels of a task that are measured alone, and of those the ones that are inside the network.
 _MEASURED, _INSIDE = 6, 4
-#: Candidates that are searched for where the first kernel of a task is wrong.
-_MORE = 4
 #: Share of a network's predicted time whose tasks are measured. The many small ones that are
 #: left take most of the time it takes.
 _MATTERS = 0.9
@@ -142,6 +142,8 @@ class _Builder:
         ranked: records by operator.
         verify, measure: as of :func:`compile_network`.
         line: shows how far it is.
+        chooser: selects kernels for this machine.
+        numbers: of the symbols.
     """
 
     ranked: Mapping[str, Sequence[Record]]
@@ -150,13 +152,6 @@ class _Builder:
     line: ProgressLine = field(default_factory=lambda: ProgressLine(False))
     chooser: Chooser = field(default_factory=lambda: Chooser("host"))
     numbers: Iterator[int] = field(default_factory=counting)
-
-    def region(self, network: Network, name: str) -> CompiledRegion:
-        """Build the kernels of a network."""
-        region = _chosen(
-            network, self.chooser, self.ranked, self.verify, self.measure, self.line, self.numbers
-        )
-        return replace(region, function=name)
 
     def whole(self, network: Network) -> CompiledNetwork:
         """Build a network that AMOS takes as a whole."""
@@ -170,72 +165,111 @@ class _Builder:
         self.line.show("linking, and comparing with onnxruntime")
         return link_regions(network, regions, verify=self.verify, refused=refused)
 
+    def region(self, network: Network, name: str) -> CompiledRegion:
+        """Build the kernels of a network, which are not linked yet."""
+        cascades, checks, failures = self.cascades(network)
+        tasks = network.tasks if self.measure else outside(network.tasks, cascades)
+        measured = _that_matter(tasks, self.chooser) if self.measure else frozenset()
+        finalists: dict[Task, Sequence[TaskKernel]] = {}
+        left: dict[Task, str] = {}
+        for task, built in zip(tasks, self.built(tasks, measured), strict=True):
+            checks |= zip(built.kernels, built.checks, strict=False)
+            failures += built.failures
+            kernels: Sequence[TaskKernel] = built.kernels
+            why = built.reason
+            if kernels and task in measured:
+                kernels, why = _fastest(kernels, task)
+            if why:
+                left[task] = why
+            else:
+                finalists[task] = kernels
+        inside = _inside(network, finalists)
+        alone = {
+            task: each[inside[task].chosen if inside else 0] for task, each in finalists.items()
+        }
+        if self.measure and cascades:
+            cascades = _faster(network, alone, cascades)
+            alone, left = _outside(alone, cascades), _outside(left, cascades)
+        used = _together(alone, cascades)
+        return CompiledRegion(
+            network,
+            used,
+            left,
+            tuple(checks[kernel] for kernel in used.values() if kernel in checks),
+            tuple(inside.values()),
+            self.unused(network, alone),
+            tuple(failures),
+            function=name,
+        )
 
-def _chosen(
-    network: Network,
-    chooser: Chooser,
-    ranked: Mapping[str, Sequence[Record]],
-    verify: bool,
-    measure: bool,
-    line: ProgressLine,
-    numbers: Iterator[int],
-) -> CompiledRegion:
-    """A network with its kernels, not linked yet."""
-    checks = KernelChecks(verify)
-    cascades = _cascades(network, chooser, line, numbers, checks)
-    tasks = network.tasks if measure else outside(network.tasks, cascades)
-    finalists: dict[Task, Sequence[TaskKernel]] = {}
-    left: dict[Task, str] = {}
-    measured = _that_matter(tasks, chooser) if measure else frozenset()
+    def built(self, tasks: Sequence[Task], measured: frozenset[Task]) -> list[BuiltKernels]:
+        """The kernels of some tasks: several of those that are measured."""
+        requests = [
+            request_kernels(
+                task,
+                f"amos_task_{next(self.numbers)}",
+                _MEASURED if task in measured else 1,
+                chooser=self.chooser,
+                ranked=self.ranked,
+                verify=self.verify,
+            )
+            for task in tasks
+        ]
+        results = map_in_processes(
+            build_elsewhere, requests, repeat(added()), here=self.kernels_of, lost=_lost
+        )
+        built: list[BuiltKernels] = []
+        for place, task in enumerate(tasks):
+            self.line.show(f"kernel {place + 1} of {len(tasks)}: {task.operator.name}")
+            built.append(next(results))
+        return built
 
-    def build(task: Task, symbol: str) -> tuple[list[TaskKernel], str]:
-        count = _MEASURED if task in measured else 1
-        return _built(task, symbol, chooser, ranked, count, checks)
+    def kernels_of(self, request: KernelRequest, _: object) -> BuiltKernels:
+        """The kernels of a task, built by this process."""
+        return build_kernels(request, self.chooser)
 
-    symbols = [f"amos_task_{next(numbers)}" for _ in tasks]
-    results = []
-    for place, result in enumerate(map_in_threads(build, tasks, symbols)):
-        line.show(f"kernel {place + 1} of {len(tasks)}: {tasks[place].operator.name}")
-        results.append(result)
-    for task, (built, why) in zip(tasks, results, strict=True):
-        several, why = _fastest(built, task) if task in measured and built else (built, why)
-        if why:
-            left[task] = why
-        else:
-            finalists[task] = several
-    inside = _inside(network, finalists)
-    alone = {task: each[inside[task].chosen if inside else 0] for task, each in finalists.items()}
-    if measure and cascades:
-        cascades = _faster(network, alone, cascades)
-        alone, left = _outside(alone, cascades), _outside(left, cascades)
-    operators = [task.operator for task in network.tasks]
-    operators += [each.choice.operator for each in alone.values() if each.choice.winograd]
-    kernels = _together(alone, cascades)
-    every = [each for one in operators for each in _records(one, chooser, ranked)]
-    unused = Counter(each.standing for each in every if not each.counts_here)
-    comparisons = tuple(inside.values())
-    passed, failures = checks.of(kernels.values()), tuple(checks.failures)
-    return CompiledRegion(network, kernels, left, passed, comparisons, unused, failures)
+    def cascades(
+        self, network: Network
+    ) -> tuple[dict[CascadeTask, TaskKernel], dict[TaskKernel, Check], list[str]]:
+        """The kernels of cascades, their checks, and what was wrong with others.
+
+        Convolutions of others stay tasks of their own.
+        """
+        built: dict[CascadeTask, TaskKernel] = {}
+        checks: dict[TaskKernel, Check] = {}
+        failures: list[str] = []
+        for task, brief in cascades_of(network.tasks, network.graph, self.chooser).items():
+            self.line.show(f"cascade: {task.operator.name}")
+            choice = of_strips(task.operator, brief.by, brief.size, self.chooser, thorough=True)
+            if choice is None:
+                continue
+            try:
+                kernel = build_cascade(choice, f"amos_task_{next(self.numbers)}")
+                if self.verify:
+                    checks[kernel] = checked_kernel(kernel)
+            except NetworkError as error:
+                failures.append(str(error))
+            except (BuildError, ScheduleError):
+                continue
+            else:
+                built[task] = kernel
+        return built, checks, failures
+
+    def unused(self, network: Network, alone: Mapping[Task, TaskKernel]) -> Counter[str]:
+        """Records of a network's tasks that do not count here, how many by the reason."""
+        operators = [task.operator for task in network.tasks]
+        operators += [each.choice.operator for each in alone.values() if each.choice.winograd]
+        records = (
+            record
+            for operator in operators
+            for record in records_of(operator, self.chooser, self.ranked)
+        )
+        return Counter(record.standing for record in records if not record.counts_here)
 
 
-def _cascades(
-    network: Network,
-    chooser: Chooser,
-    line: ProgressLine,
-    numbers: Iterator[int],
-    checks: KernelChecks,
-) -> dict[CascadeTask, TaskKernel]:
-    """The kernels of a network's cascades; convolutions of others stay tasks of their own."""
-    built: dict[CascadeTask, TaskKernel] = {}
-    for task, brief in cascades_of(network.tasks, network.graph, chooser).items():
-        line.show(f"cascade: {task.operator.name}")
-        choice = of_strips(task.operator, brief.by, brief.size, chooser, thorough=True)
-        with suppress(BuildError, ScheduleError):
-            if choice is not None:
-                kernel = build_cascade(choice, f"amos_task_{next(numbers)}")
-                if not checks.find_fault(kernel):
-                    built[task] = kernel
-    return built
+def _lost(error: HelperLost) -> BuiltKernels:
+    """What there is of a task whose kernels ended a process."""
+    return BuiltKernels(failures=(str(error),), reason=str(error))
 
 
 def _faster(
@@ -274,79 +308,11 @@ def _that_matter(tasks: Sequence[Task], chooser: Chooser) -> frozenset[Task]:
     return frozenset(found)
 
 
-def _built(
-    task: Task,
-    symbol: str,
-    chooser: Chooser,
-    ranked: Mapping[str, Sequence[Record]],
-    count: int,
-    checks: KernelChecks,
-) -> tuple[list[TaskKernel], str]:
-    """Those kernels of a task that can be built and are right, and why there is none."""
-    kernels: list[TaskKernel] = []
-    why = ""
-    try:
-        for choice in _choices(task, chooser, ranked, count):
-            try:
-                kernel = build_kernel(choice, task.operator, symbol)
-            except (BuildError, ScheduleError) as error:
-                why = why or str(error).splitlines()[0]
-                continue
-            if fault := checks.find_fault(kernel):
-                why = why or fault
-                continue
-            kernels.append(kernel)
-            if count == 1:
-                break  # before more are searched for
-    except MappingError as error:
-        why = str(error).splitlines()[0]
-    return kernels, "" if kernels else why
-
-
 def _ranked(records: str | Path | None) -> Mapping[str, Sequence[Record]]:
     if records is None:
         return {}
     with Records(records, readonly=True) as store:
         return records_by_operator(store.all())
-
-
-def _choices(
-    task: Task, chooser: Chooser, ranked: Mapping[str, Sequence[Record]], count: int
-) -> Iterator[Choice]:
-    """The best of the records, or of what the model thinks of; of several both.
-
-    A convolution is also there by tiles: first where that is taken, else last. Where all of
-    them fail, some follow that are searched for only then.
-    """
-    direct = _of_operator(task.operator, chooser, ranked, count)
-    tiles = by_tiles(task, chooser, lambda product: _of_operator(product, chooser, ranked, 1)[0])
-    ordered = [*direct]
-    if tiles is not None:
-        ordered.insert(0 if pays(tiles, direct[0]) else len(direct), tiles)
-    yield from ordered
-    seen = {each.key for each in ordered}
-    if count == 1:
-        more = chooser.promising(task.operator, _MORE)
-        yield from (each for each in more if each.key not in seen)
-
-
-def _of_operator(
-    operator: Operator, chooser: Chooser, ranked: Mapping[str, Sequence[Record]], count: int
-) -> Sequence[Choice]:
-    here = (each for each in _records(operator, chooser, ranked) if each.counts_here)
-    rebuilt = (choice_of_record(each, chooser) for each in here)
-    recorded = [*islice(filter(None, rebuilt), max(count - 1, 1))]
-    if count == 1:
-        return recorded or [chooser.predicted(operator, thorough=True)]
-    more = chooser.promising(operator, count - len(recorded))
-    seen = {each.key for each in recorded}
-    return [*recorded, *(each for each in more if each.key not in seen)]
-
-
-def _records(
-    operator: Operator, chooser: Chooser, ranked: Mapping[str, Sequence[Record]]
-) -> Sequence[Record]:
-    return ranked.get(operator_key(chooser.operator(operator)), ())
 
 
 def _fastest(kernels: Sequence[TaskKernel], task: Task) -> tuple[Sequence[TaskKernel], str]:

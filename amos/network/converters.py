@@ -1,8 +1,7 @@
 """ONNX nodes that are imported our way.
 
-The engine makes loops of some that are elementwise, before anything can see what they are, and
-has no recurrent layers; its importer takes no converters of others. So its table has ours in it
-while a model is imported.
+The engine makes loops of some that are elementwise, before anything can see what they are; its
+importer takes no converters of others. So its table has ours in it while a model is imported.
 """
 
 from __future__ import annotations
@@ -19,7 +18,6 @@ import numpy as np
 
 from amos.errors import NetworkError, shown
 from amos.network.program import const
-from amos.network.recurrent import LAYERS
 from amos.network.resizing import by_indices
 
 #: Makes a Relax expression from a builder, the inputs of a node and its attributes.
@@ -387,5 +385,4 @@ _CONVERTERS = {
     "Sum": _Converter(_pairwise("add")),
     "ThresholdedRelu": _Converter(_above),
     "Upsample": _Converter(_upsampled),
-    **{kind: _Converter(layer) for kind, layer in LAYERS.items()},
 }

@@ -26,11 +26,11 @@ from amos.network.compilation import compile_network
 from amos.network.external.compiled import CompiledNetwork
 from amos.network.external.sessions import QUIET
 from amos.network.network import load_divided
+from amos.network.races import Race, race
 from amos.network.torch_bfloat16 import widen
 from amos.network.torch_check import array_of_tensor, check_tensor, operators_of
 from amos.network.torch_layers import exportable
 from amos.network.torch_programs import Translation, translate
-from amos.network.torch_race import Race, race
 from amos.network.torch_samples import drawn
 from amos.network.tuning import tune
 
@@ -195,7 +195,9 @@ class CompiledGraph:
         with torch.no_grad():
             times = race(lambda: self(*values), lambda: self._eager(*values))
         self.races.append(times)
-        _LOG.debug("%s", times)
+        amos, eager = (seconds * 1e3 for seconds in times.medians)
+        runs = "compiled" if times.wins else "eagerly"
+        _LOG.debug("%.4g ms, PyTorch %.4g ms: runs %s", amos, eager, runs)
         if not times.wins:
             self._models[key] = None
 

@@ -6,9 +6,11 @@ schedule: outer loops parallel, the innermost spatial loop as vectors. Relax the
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Callable, Mapping
 from itertools import pairwise
 from math import prod
+from pathlib import Path
 from typing import Any
 
 from amos._toolchain import load_tvm
@@ -39,24 +41,44 @@ _READS = 64
 _KINDS = _PARALLEL, _SUMMED = 0, 2
 
 
-def compiled_loops(functions: Mapping[str, Any]) -> Any:
-    """Compile scheduled functions of TensorIR for this CPU, as a module of TVM.
+def to_text(functions: Mapping[str, Any]) -> str:
+    """Scheduled functions of TensorIR by name, as text for another process."""
+    load_tvm()
+    import tvm
+    from tvm_ffi.serialization import to_json_graph_str
+
+    return str(to_json_graph_str(tvm.IRModule(functions)))
+
+
+def object_code(text: str) -> bytes:
+    """Compile scheduled functions of TensorIR for this CPU; returns an object file.
 
     Args:
-        functions: by name.
+        text: of :func:`to_text`.
 
     Raises:
         NetworkError: TVM cannot compile them.
     """
     load_tvm()
     import tvm
+    from tvm_ffi.serialization import from_json_graph_str
 
     round_in_vectors()
     pipeline = pipeline_with("amos_engine", fenced)
+    module = from_json_graph_str(text)
     try:
-        return tvm.tirx.build(tvm.IRModule(functions), target=host_target(), pipeline=pipeline)
+        compiled = tvm.tirx.build(module, target=host_target(), pipeline=pipeline)
     except Exception as error:  # TVM's passes fail with errors of many types
         raise NetworkError(f"TVM cannot compile the engine's loops: {last_line(error)}") from error
+    return code_of(compiled)
+
+
+def code_of(module: Any) -> bytes:
+    """The object file of a compiled module of TVM."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "code.o")
+        module.write_to_file(str(path), "o")
+        return path.read_bytes()
 
 
 def scheduled_loops(module: Any, *, fused: bool = True) -> Any:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -18,6 +18,7 @@ from amos.network.candidates import Choice
 from amos.network.cascades import CascadePlace
 from amos.network.channels import by_channels
 from amos.network.cuts import BY_CHANNELS, CascadeChoice
+from amos.network.engine import code_of
 from amos.network.graph import Constant, Operand
 from amos.network.groups import Group
 from amos.network.program import Writer
@@ -41,16 +42,22 @@ class TaskKernel:
         operator: what it computes.
         choice: what it was made from.
         arguments: of the function, the output last.
-        library: TVM's module that holds it.
         tiled: whether it uses tile registers, which a process has to ask for.
+        object_code: of its object file.
+        library: TVM's module that holds it; ``None`` if another process has built it.
     """
 
     symbol: str
     operator: Operator | Cascade
     choice: Choice | CascadeChoice
     arguments: tuple[Argument, ...]
-    library: Any
     tiled: bool
+    object_code: bytes = field(repr=False)
+    library: Any = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What another process gets."""
+        return {**vars(self), "library": None}
 
     def run(self, inputs: dict[str, np.ndarray]) -> np.ndarray:
         """Its result for the operator's inputs."""
@@ -136,7 +143,8 @@ def build_kernel(choice: Choice, operator: Operator, symbol: str) -> TaskKernel:
     library = compile_module(choice.candidate, program, kind, named)
     if program.plan.tiled:
         ask_for_tiles()
-    return TaskKernel(symbol, operator, choice, arguments, library, program.plan.tiled)
+    code = code_of(library.mod)
+    return TaskKernel(symbol, operator, choice, arguments, program.plan.tiled, code, library)
 
 
 def build_cascade(choice: CascadeChoice, symbol: str) -> TaskKernel:
@@ -166,7 +174,7 @@ def build_cascade(choice: CascadeChoice, symbol: str) -> TaskKernel:
     library = compile_module(
         choice.layers[0].candidate, layers[0].program, _NATIVE, named, shared=False
     )
-    return TaskKernel(symbol, cascade, choice, arguments, library, False)
+    return TaskKernel(symbol, cascade, choice, arguments, False, code_of(library.mod), library)
 
 
 def _around(

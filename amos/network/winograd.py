@@ -66,7 +66,10 @@ def predicted(task: Task, chooser: Chooser) -> Choice:
         MappingError: no instruction can be used; the message says why.
     """
     direct = chooser.predicted(task.operator)
-    tiles = by_tiles(task, chooser, chooser.predicted)
+    form = form_of(task, chooser)
+    if form is None:
+        return direct
+    tiles = by_tiles(form, task.operator, chooser, chooser.predicted)
     return direct if tiles is None or not pays(tiles, direct) else tiles
 
 
@@ -84,24 +87,36 @@ def searched(task: Task, chooser: Chooser) -> Task:
     return task if form is None else Task(form.operator, task.groups * form.strips)
 
 
-def by_tiles(task: Task, chooser: Chooser, chosen: Callable[[Operator], Choice]) -> Choice | None:
-    """The choice of a convolution by tiles; ``None`` for what is none.
+def form_of(task: Task, chooser: Chooser) -> Winograd | None:
+    """The convolution that a task is by tiles, cut into strips; ``None`` for what is none.
 
     Args:
         task: of a network.
         chooser: of the machine.
-        chosen: what the product is computed by.
     """
     form = winograd_of(task)
     machine = chooser.target(())
     if form is None or not machine.cached:  # transforms are kernels of CPUs
         return None
-    form = form.within(_held(machine))
+    return form.within(_held(machine))
+
+
+def by_tiles(
+    form: Winograd, operator: Operator, chooser: Chooser, select: Callable[[Operator], Choice]
+) -> Choice | None:
+    """The choice of a convolution by tiles; ``None`` if no instruction computes its product.
+
+    Args:
+        form: of the convolution, as :func:`form_of` returns it.
+        operator: the convolution.
+        chooser: of the machine.
+        select: what the product is computed by.
+    """
     try:
-        product = chosen(form.operator)
+        product = select(form.operator)
     except AmosError:
         return None  # the machine has no instruction for integers of 16 bits
-    around = _around(form, task.operator, machine)
+    around = _around(form, operator, chooser.target(()))
     return replace(product, winograd=form, around=around)
 
 

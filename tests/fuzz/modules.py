@@ -62,7 +62,7 @@ def _run_whatever_is_faster() -> None:
     """Compile graphs without a product too, and run them where PyTorch or onnxruntime is faster."""
     from amos.network import dynamo
     from amos.network.external.race import Timing
-    from amos.network.torch_race import Race
+    from amos.network.races import Race
 
     dynamo._PRODUCTS = _Anything()
     Race.wins = property(lambda _: True)  # type: ignore[method-assign, assignment]

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from amos.measure import helpers
 from amos.network import candidates
 from amos.network.external.race import Timing
 
@@ -14,7 +15,8 @@ from amos.network.external.race import Timing
 def _brief_searches() -> Iterator[None]:
     """Which kernel is chosen rarely matters here; a thorough search takes longer than the rest."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("amos.network.candidates.GeneticSearch", candidates._Quick)
+        patch.setattr(candidates, "_Thorough", candidates._Quick)
+        patch.setattr(helpers, "LEAST_CALLS", 1000)  # other processes would search for long
         yield
 
 

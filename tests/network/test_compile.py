@@ -15,7 +15,7 @@ from onnx.reference import ReferenceEvaluator
 
 from amos.errors import BuildError, NetworkError
 from amos.ir import Operator
-from amos.network import CompiledNetwork, compilation
+from amos.network import CompiledNetwork
 from amos.network.candidates import Choice
 from amos.network.comparison import Comparison, compare, compare_inside
 from amos.network.frontend import Reference
@@ -175,7 +175,7 @@ def test_a_kernel_that_cannot_be_built_leaves_the_others(
             raise BuildError("the first")
         return build_kernel(choice, operator, symbol)
 
-    monkeypatch.setattr("amos.network.compilation.build_kernel", failing)
+    monkeypatch.setattr("amos.network.building.build_kernel", failing)
     network = load_whole(model)
     compiled = compile_whole(network, measure=True, progress=False)
     assert len(tried) > 1 and [*compiled.left.values()] != ["the first"]
@@ -358,7 +358,7 @@ def test_a_wrong_kernel_gives_way(wrong: int, monkeypatch: pytest.MonkeyPatch) -
         built.append(build_kernel(choice, operator, symbol))
         return replace(built[-1], library=_Silent()) if len(built) <= wrong else built[-1]
 
-    monkeypatch.setattr(compilation, "build_kernel", build)
+    monkeypatch.setattr("amos.network.building.build_kernel", build)
     b = Builder()
     model = b.model(b.node("MatMul", b.input("x", (4, 16)), b.random(16, 40)))
     compiled = compile_whole(load_whole(model), progress=False)

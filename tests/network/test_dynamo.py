@@ -210,7 +210,7 @@ def test_layers_made_under_inference_mode_are_compiled(torch: Any) -> None:
 
 def _wins(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have compiled graphs win every race: these tests compare results."""
-    from amos.network.torch_race import Race
+    from amos.network.races import Race
 
     monkeypatch.setattr(Race, "wins", True)
 
@@ -306,7 +306,7 @@ def test_layers_are_compiled(torch: Any, name: str, monkeypatch: pytest.MonkeyPa
 
 
 def test_what_is_slower_runs_eagerly(torch: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    from amos.network.torch_race import Race
+    from amos.network.races import Race
 
     assert Race((1.0, 2.0), (3.0, 4.0)).wins
     assert not Race((1.0, 5.0), (0.9, 6.0)).wins  # by the median only

@@ -19,11 +19,11 @@ _PROGRAM = """
 import json, os, signal, sys
 from pathlib import Path
 import amos
-from amos.network import candidates, compilation
+from amos.network import building, candidates
 from amos.network.external import linking
 from tests.network.models import Builder, compile_whole, load_whole
 
-candidates.GeneticSearch = candidates._Quick
+candidates._Thorough = candidates._Quick
 CHANGES = ("open", "os.mkdir", "os.rename", "os.remove", "os.rmdir", "subprocess.Popen")
 out, moments = Path(sys.argv[1]), int(sys.argv[2])
 state = {"left": None, "seen": 0}
@@ -59,7 +59,7 @@ def files(skip=".amos-"):
         if path.is_file() and not path.relative_to(out).parts[0].startswith(skip)
     }
 
-compilation.build_kernel = before(compilation.build_kernel)
+building.build_kernel = before(building.build_kernel)
 linking.write_library = before(linking.write_library)
 old = model(8)
 model(24).export(out)

@@ -12,7 +12,7 @@ import amos
 from amos.cli.app import main
 from amos.errors import BuildError, MappingError
 from amos.network.candidates import Chooser
-from amos.network.winograd import by_tiles
+from amos.network.winograd import form_of
 from tests.network.models import Builder, residual_network
 
 
@@ -97,7 +97,7 @@ def test_what_explore_refuses_is_no_kernel_of_a_report(machine: str) -> None:
 def test_only_cpus_compute_convolutions_by_tiles(machine: str) -> None:
     network = amos.load_network(residual_network())
     for task in network.tasks:
-        assert by_tiles(task, Chooser(machine), Chooser("xeon_6240").predicted) is None
+        assert form_of(task, Chooser(machine)) is None
 
 
 def test_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -21,8 +21,9 @@ from amos.cli.app import main
 from amos.errors import ExploreError, RecordError, UnknownNameError
 from amos.machine import Machine
 from amos.network import Tuning
+from amos.network.building import _choices, request_kernels
 from amos.network.candidates import Chooser
-from amos.network.compilation import _choices, _ranked
+from amos.network.compilation import _ranked
 from amos.records import Measurement, Records
 from tests.network.models import Builder, compile_whole, load_whole
 from tests.support.fake import Answering
@@ -71,7 +72,10 @@ def test_records_are_shared_resumed_and_compiled(tmp_path: Path) -> None:
     # What is compared in the network is of both, so that tuning never makes it slower.
     chooser = Chooser("host")
     for task in network.tasks:
-        several = [*_choices(task, chooser, _ranked(records), 6)]
+        request = request_kernels(
+            task, "kernel", 6, chooser=chooser, ranked=_ranked(records), verify=False
+        )
+        several = [*_choices(request, chooser)]
         keys = [each.key for each in several]
         assert several[0].seconds is not None
         assert chooser.predicted(task.operator, thorough=True).key in keys

@@ -18,7 +18,7 @@ from amos.network.candidates import Choice, Chooser
 from amos.network.groups import Task
 from amos.network.kernels import TaskKernel, build_kernel
 from amos.network.model import check_results
-from amos.network.winograd import by_tiles, predicted, searched, winograd_of
+from amos.network.winograd import by_tiles, form_of, predicted, searched, winograd_of
 from amos.operators.winograd import INTO_TILES, Winograd
 from tests.network.models import Builder, compile_whole, load_whole
 
@@ -26,7 +26,9 @@ _CHOOSER = Chooser("host")
 
 
 def _kernel(task: Task) -> TaskKernel:
-    choice = by_tiles(task, _CHOOSER, _CHOOSER.predicted)
+    form = form_of(task, _CHOOSER)
+    assert form is not None
+    choice = by_tiles(form, task.operator, _CHOOSER, _CHOOSER.predicted)
     assert choice is not None
     return build_kernel(choice, task.operator, "kernel")
 
@@ -94,7 +96,9 @@ def test_small_results_of_large_sums_are_right(
 def test_strips(strips: int, monkeypatch: pytest.MonkeyPatch) -> None:
     (task,) = _floats((2, 16, 14, 10), 16, [1, 1, 1, 1], residual=True).tasks
     monkeypatch.setattr(winograd, "_held", lambda machine: 36 * 6 * 32 * 4 * 4 // strips)
-    choice = by_tiles(task, _CHOOSER, _CHOOSER.predicted)
+    form = form_of(task, _CHOOSER)
+    assert form is not None
+    choice = by_tiles(form, task.operator, _CHOOSER, _CHOOSER.predicted)
     assert choice is not None and choice.winograd is not None
     assert choice.winograd.strips == strips
     _check(task)
@@ -185,7 +189,7 @@ def test_what_cannot_be_built_by_tiles_is_built_as_it_is(monkeypatch: pytest.Mon
             raise BuildError("tiles")
         return build_kernel(choice, operator, symbol)
 
-    monkeypatch.setattr("amos.network.compilation.build_kernel", refusing)
+    monkeypatch.setattr("amos.network.building.build_kernel", refusing)
     compiled = compile_whole(_floats((1, 16, 8, 8), 16, [1] * 4), progress=False)
     (kernel,) = compiled.kernels.values()
     assert kernel.choice.winograd is None and not compiled.left
@@ -258,7 +262,7 @@ def test_both_ways_are_timed_with_measure(monkeypatch: pytest.MonkeyPatch) -> No
         seen.append(choice.winograd is not None)
         return build_kernel(choice, *rest)
 
-    monkeypatch.setattr("amos.network.compilation.build_kernel", recorded)
+    monkeypatch.setattr("amos.network.building.build_kernel", recorded)
     compile_whole(network, measure=True, progress=False)
     assert seen.count(True) == 1 and seen.count(False) >= 1
 

@@ -132,10 +132,11 @@ def aligned_to_bytes(module: Any) -> Any:
     No pass of TVM changes an alignment, which is part of a type; the serialized form does.
     """
     load_tvm()
-    import tvm
+    from tvm_ffi.serialization import from_json_graph_str, to_json_graph_str
 
-    document = json.loads(tvm.ir.save_json(module))
+    document = json.loads(to_json_graph_str(module))
     for node in document["nodes"]:
         if node["type"] == "tirx.BufferType":
             node["data"]["data_alignment"] = 1
-    return tvm.ir.load_json(json.dumps(document))
+    # TVM's own function would first look for what its earlier versions wrote.
+    return from_json_graph_str(json.dumps(document))

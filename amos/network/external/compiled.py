@@ -251,8 +251,8 @@ class CompiledNetwork(Shown):
                 for task, reason in self.left.items()
             ],
             "regions": [
-                {"name": each.name, "seconds": each.own, "onnxruntime_seconds": each.engine}
-                | {"chosen": each.wins}
+                dict(zip(("seconds", "onnxruntime_seconds"), each.race.medians, strict=True))
+                | {"name": each.name, "chosen": each.wins}
                 for each in self.timings
             ],
             "onnxruntime": [

@@ -16,6 +16,7 @@ from amos.codegen.c.compiler import INSTALL, compiler_command
 from amos.codegen.tir.target import LLVM_FEATURES
 from amos.errors import NetworkError
 from amos.machine.cpu import cpu
+from amos.measure.helpers import HelperLost, map_in_processes
 from amos.network import engine
 from amos.network.external.constants import Constants
 from amos.network.external.source import (
@@ -32,6 +33,8 @@ from amos.network.simplify import slices_of_splits
 LIBRARY = "libamos.so"
 _FLAGS = ("-std=c11", "-O2", "-fPIC", "-shared", "-pthread")
 _DIGITS = 16
+#: Functions that are compiled together, and parts that all of them are divided into at most.
+_FUNCTIONS, _MOST_MODULES = 8, 16
 
 
 class MissingCompiler(NetworkError):
@@ -133,16 +136,21 @@ def _sources(models: Sequence[CompiledRegion]) -> tuple[Mapping[str, Any], list[
 def _write_objects(
     functions: Mapping[str, Any], models: Sequence[CompiledRegion], folder: Path
 ) -> list[Path]:
-    """Write an object file of the engine's loops, and one of each kernel."""
+    """Write object files of the engine's loops, and one of each kernel."""
+    kernels = [each for model in models for each in model.kernels.values()]
+    codes = {each.symbol: each.object_code for each in kernels}
+    named = [*functions.items()]
+    count = min(_MOST_MODULES, -(-len(named) // _FUNCTIONS))
+    parts = [engine.to_text(dict(named[number::count])) for number in range(count)]
+    try:
+        for number, code in enumerate(map_in_processes(engine.object_code, parts)):
+            codes[f"loops{number}"] = code
+    except HelperLost as error:
+        raise NetworkError(f"{models[0].network.name}: {error}") from error
     objects = []
-    if functions:
-        objects.append(folder / "loops.o")
-        engine.compiled_loops(functions).write_to_file(str(objects[-1]), "o")
-    for model in models:
-        for kernel in model.kernels.values():
-            path = folder / f"{kernel.symbol}.o"
-            kernel.library.mod.write_to_file(str(path), "o")
-            objects.append(path)
+    for name, code in codes.items():
+        objects.append(folder / f"{name}.o")
+        objects[-1].write_bytes(code)
     return objects
 
 

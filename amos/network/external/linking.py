@@ -15,7 +15,7 @@ from amos.network.external.compiled import CompiledNetwork
 from amos.network.external.folders import ModelFolder
 from amos.network.external.library import Library, MissingCompiler, write_library
 from amos.network.external.partition import PartitionedNetwork
-from amos.network.external.race import Timing, race
+from amos.network.external.race import Timing, race_region, race_whole
 from amos.network.external.regions import contracted
 from amos.network.external.sessions import MODEL, save_model
 from amos.network.external.whole import whole_model
@@ -42,7 +42,7 @@ def link_whole(region: CompiledRegion, *, verify: bool) -> CompiledNetwork:
     if source is None or library is None:
         return compiled
     try:
-        timing = race(region, source, library, folder, verify=False)
+        timing = race_region(region, source, library, folder, verify=False)
     except NetworkError:  # onnxruntime lacks operators of the model, as for bfloat16
         return compiled
     compiled = replace(compiled, timings=(timing,))
@@ -87,22 +87,23 @@ def link_regions(
     timings = tuple[Timing, ...]()
     if library is not None:
         timings = tuple(
-            race(region, network.regions[name].model, library, folder.path, verify=verify)
+            race_region(region, network.regions[name].model, library, folder.path, verify=verify)
             for name, region in regions.items()
         )
     wrong = [f"{each.name}: {each.fault}" for each in timings if each.fault]
     why = (*refused, *unbuilt, *wrong)
     winners = {each.name: regions[each.name] for each in timings if each.wins}
     compiled = _contracted(network, winners, library, folder)
-    compiled = replace(compiled, timings=timings, checks=_kernel_checks(winners), refused=why)
-    whole = compiled.worst_check() if verify else None
-    if whole is not None and compiled.is_fault(whole):
-        compiled = _contracted(network, {}, library, folder)
-        why = (*why, f"with {several(len(winners), 'region')} of AMOS it {whole}")
-        compiled = replace(compiled, timings=timings, refused=why)
-    elif whole is not None:
-        compiled = replace(compiled, checks=(*compiled.checks, whole))
-    return compiled
+    if winners and not (together := race_whole(compiled, network.source)).wins:
+        winners, timings = {}, (*timings, together)
+        compiled = _contracted(network, winners, library, folder)
+    check = compiled.worst_check() if verify else None
+    if check is not None and compiled.is_fault(check):
+        why = (*why, f"with {several(len(winners), 'region')} of AMOS it {check}")
+        winners, check = {}, None
+        compiled = _contracted(network, winners, library, folder)
+    checks = (*_kernel_checks(winners), *([check] if check is not None else []))
+    return replace(compiled, timings=timings, checks=checks, refused=why)
 
 
 def link_trials(regions: Iterable[CompiledRegion]) -> list[CompiledNetwork]:
@@ -166,9 +167,11 @@ def _contracted(
     network: PartitionedNetwork, regions: Regions, library: Library | None, folder: ModelFolder
 ) -> CompiledNetwork:
     """Write the model with an operator for each region that AMOS runs."""
-    if not regions and library is not None:
-        _remove_library(library)
-        library = None
+    if not regions:
+        if library is not None:
+            _remove_library(library)
+        save_model(network.source, folder.path)
+        return CompiledNetwork(network, regions, None, folder)
     parts = {name: network.regions[name] for name in regions}
     domain = library.domain if library is not None else ""
     save_model(contracted(network.graph, parts, domain), folder.path)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -30,6 +30,7 @@ class PartitionedNetwork(Shown):
         regions: that become one operator each, by its name.
         external: operators that stay with onnxruntime, how many by name and reason.
         reference: runs the model as it was read.
+        source: the model as it was read.
     """
 
     name: str
@@ -37,6 +38,7 @@ class PartitionedNetwork(Shown):
     regions: Mapping[str, Region]
     external: Mapping[tuple[str, str], int]
     reference: Reference
+    source: Any = field(repr=False)
 
     @property
     def networks(self) -> dict[str, Network]:
@@ -105,4 +107,4 @@ def load_partition(
         for number, node in enumerate(graph.nodes)
         if number not in computed
     )
-    return PartitionedNetwork(name, graph, regions, dict(left.most_common()), reference)
+    return PartitionedNetwork(name, graph, regions, dict(left.most_common()), reference, model)

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import os
 import tempfile
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from statistics import median
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from amos.codegen.scheduled import last_line
 from amos.errors import NetworkError
@@ -17,44 +15,41 @@ from amos.network.external.library import Library
 from amos.network.external.sessions import MODEL, QUIET, open_session, run_session, save_model
 from amos.network.external.whole import whole_model
 from amos.network.model import CompiledRegion, check_results, random_arrays
+from amos.network.races import Race, race
 from amos.network.tolerances import rounds
 
-#: Calls of each contender, in turns, and the share of onnxruntime's time that has to be saved.
-_ROUNDS, _MARGIN = 9, 0.02
+if TYPE_CHECKING:
+    from amos.network.external.compiled import CompiledNetwork
 
 
 @dataclass(frozen=True)
 class Timing:
-    """A region beside onnxruntime's own operators, in seconds.
+    """A region beside onnxruntime's own operators.
 
     Attributes:
         name: of its operator.
-        own: AMOS's.
-        engine: onnxruntime's.
+        race: AMOS's times and onnxruntime's.
         fault: what is wrong with AMOS's results; empty if nothing is.
     """
 
     name: str
-    own: float
-    engine: float
+    race: Race
     fault: str = ""
 
     @property
     def wins(self) -> bool:
         """Whether AMOS runs the region."""
-        return not self.fault and self.own <= self.engine * (1 - _MARGIN)
+        return not self.fault and self.race.wins
 
     def __str__(self) -> str:
         if self.fault:
             return f"{self.name}: {self.fault}: stays with onnxruntime"
         where = "AMOS" if self.wins else "onnxruntime"
-        return (
-            f"{self.name}: {self.own * 1e3:.4g} ms, by onnxruntime's operators "
-            f"{self.engine * 1e3:.4g} ms: stays with {where}"
-        )
+        own, engine = (f"{seconds * 1e3:.4g} ms" for seconds in self.race.medians)
+        return f"{self.name}: {own}, by onnxruntime's operators {engine}: stays with {where}"
 
 
-def race(
+def race_region(
     region: CompiledRegion, plain: Any, library: Library, folder: Path, *, verify: bool
 ) -> Timing:
     """Time a region in turns with the operators that it replaces.
@@ -78,15 +73,34 @@ def race(
     except RuntimeError as error:
         raise NetworkError(f"{network.name}: {last_line(error)}") from error
     fault = _fault(region, results, expected) if verify else ""
-    times: list[list[float]] = [[], []]
-    for _ in range(_ROUNDS):
-        for session, row in zip(sessions, times, strict=True):
-            run_session(session, ports, arrays)  # the caches are another session's
-            start = time.perf_counter()
-            run_session(session, ports, arrays)
-            row.append(time.perf_counter() - start)
-    own_seconds, engine_seconds = map(median, times)
-    return Timing(region.function, own_seconds, engine_seconds, fault)
+    own_session, engine = sessions
+    times = race(
+        lambda: run_session(own_session, ports, arrays), lambda: run_session(engine, ports, arrays)
+    )
+    return Timing(region.function, times, fault)
+
+
+def race_whole(compiled: CompiledNetwork, plain: Any) -> Timing:
+    """Time a divided model in turns with the model as it was read.
+
+    Args:
+        compiled: with the regions that are faster than their operators.
+        plain: the model as it was read.
+
+    Raises:
+        NetworkError: onnxruntime does not take one of them, or fails.
+    """
+    arrays = compiled.random_inputs()
+    own = compiled.with_session(QUIET)
+    engine = _opened(plain, None, compiled.folder.path)
+    try:
+        times = race(
+            lambda: own.outputs_of(arrays),
+            lambda: run_session(engine, compiled.network.inputs, arrays),
+        )
+    except RuntimeError as error:
+        raise NetworkError(f"{compiled.network.name}: {last_line(error)}") from error
+    return Timing("the whole", times)
 
 
 def _fault(region: CompiledRegion, results: Sequence[Any], expected: Sequence[Any]) -> str:

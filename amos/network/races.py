@@ -1,4 +1,4 @@
-"""A compiled PyTorch graph timed in turns with PyTorch's own."""
+"""Two programs that compute the same, timed in turns."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 #: Rounds at least and at most, and the seconds after which no further one begins.
 _LEAST, _MOST, _SECONDS = 3, 31, 0.5
-#: Share of PyTorch's time that has to be saved.
+#: Share of the other's time that has to be saved.
 _MARGIN = 0.02
 
 
@@ -19,30 +19,30 @@ class Race:
     """Seconds of calls, in turns.
 
     Attributes:
-        amos: of the compiled graph.
-        eager: of PyTorch's own.
+        amos: of AMOS.
+        other: of the program that it replaces.
     """
 
     amos: tuple[float, ...]
-    eager: tuple[float, ...]
+    other: tuple[float, ...]
 
     @property
     def wins(self) -> bool:
-        """Whether the compiled graph runs: it is faster by its median, and at its best.
+        """Whether AMOS is faster by its median, and at its best.
 
-        Threads of PyTorch wait long for each other where other processes use the cores.
+        Threads wait long for each other where other processes use the cores.
         """
-        return all(least(self.amos) <= least(self.eager) * (1 - _MARGIN) for least in (median, min))
+        return all(least(self.amos) <= least(self.other) * (1 - _MARGIN) for least in (median, min))
 
-    def __str__(self) -> str:
-        runs = "compiled" if self.wins else "eagerly"
-        amos, eager = (median(seconds) * 1e3 for seconds in (self.amos, self.eager))
-        return f"{amos:.4g} ms, PyTorch {eager:.4g} ms: runs {runs}"
+    @property
+    def medians(self) -> tuple[float, float]:
+        """Seconds of both."""
+        return median(self.amos), median(self.other)
 
 
-def race(amos: Callable[[], Any], eager: Callable[[], Any]) -> Race:
+def race(amos: Callable[[], Any], other: Callable[[], Any]) -> Race:
     """Time two functions in turns."""
-    seconds: dict[Callable[[], Any], list[float]] = {amos: [], eager: []}
+    seconds: dict[Callable[[], Any], list[float]] = {amos: [], other: []}
     begin = time.perf_counter()
     for number in range(_MOST):
         if number >= _LEAST and time.perf_counter() - begin > _SECONDS:
@@ -52,4 +52,4 @@ def race(amos: Callable[[], Any], eager: Callable[[], Any]) -> Race:
             start = time.perf_counter()
             function()
             row.append(time.perf_counter() - start)
-    return Race(tuple(seconds[amos]), tuple(seconds[eager]))
+    return Race(tuple(seconds[amos]), tuple(seconds[other]))

@@ -1,0 +1,241 @@
+"""Processes that compute beside this one, where Python's lock would make threads wait.
+
+Started as ``python -m amos.measure.helpers``; each ends with its parent, or when nothing was
+asked of it for a while.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import pickle
+import select
+import signal
+import subprocess
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, wait
+from dataclasses import dataclass, field
+from threading import Lock, Thread
+from typing import Any, TypeVar
+
+from amos._processes import python
+from amos.errors import AmosError
+from amos.measure.messages import encode, receive, send
+
+_T = TypeVar("_T")
+#: Calls from which on it pays to start processes, which takes each a second or two.
+LEAST_CALLS = 6
+#: Seconds without a call after which a process ends.
+_IDLE_SECONDS = 30.0
+#: Seconds after which it is looked whether there is something to do.
+_LOOK_SECONDS = 0.05
+
+
+class HelperLost(AmosError):
+    """A process ended in the middle of a call."""
+
+
+@dataclass(frozen=True)
+class _Answer:
+    """What became of a call.
+
+    Attributes:
+        value: of the function.
+        error: that it raised.
+    """
+
+    value: Any = None
+    error: BaseException | None = None
+
+
+@dataclass(eq=False)
+class _Helper:
+    """A process, which answers one call at a time."""
+
+    parent: int = field(default_factory=os.getpid)
+    process: subprocess.Popen[bytes] | None = None
+    lock: Lock = field(default_factory=Lock)
+
+    @property
+    def runs(self) -> bool:
+        """Whether the process is there."""
+        return self.process is not None and self.process.poll() is None
+
+    def ready(self) -> subprocess.Popen[bytes]:
+        """The process, once it listens.
+
+        Raises:
+            EOFError: it does not start.
+        """
+        if self.process is None or not self.runs:
+            self.close()
+            # Several processes with as many threads as cores each would get in each other's way.
+            alone = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
+            self.process = subprocess.Popen(
+                python(__name__),
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+                env={**os.environ, **alone},
+            )
+            receive(_number(self.process.stdout))
+        return self.process
+
+    def serve(self, jobs: deque[_Job]) -> None:
+        """Take jobs as long as there are any."""
+        with self.lock:
+            try:
+                process = self.ready()
+            except (EOFError, OSError):
+                return
+            while jobs:
+                try:
+                    job = jobs.popleft()
+                except IndexError:
+                    return
+                try:
+                    send(_number(process.stdin), job.message)
+                    answer: _Answer = receive(_number(process.stdout))
+                except (EOFError, OSError):
+                    if process.wait() == 0:  # it had waited for long enough
+                        jobs.appendleft(job)
+                    else:
+                        job.future.set_exception(
+                            HelperLost("a process that built kernels has crashed")
+                        )
+                    return
+                job.finish(answer)
+
+    def close(self) -> None:
+        """End the process."""
+        if self.process is not None:
+            if self.parent == os.getpid():
+                self.process.kill()
+                self.process.wait()
+            for pipe in (self.process.stdin, self.process.stdout):
+                if pipe is not None:
+                    pipe.close()
+            self.process = None
+
+
+@dataclass(eq=False)
+class _Job:
+    """A call that is to be made."""
+
+    function: Callable[..., Any]
+    arguments: tuple[Any, ...]
+    future: Future[Any] = field(default_factory=Future)
+
+    @property
+    def message(self) -> bytes:
+        return encode((self.function, self.arguments))
+
+    def finish(self, answer: _Answer) -> None:
+        if answer.error is not None:
+            self.future.set_exception(answer.error)
+        else:
+            self.future.set_result(answer.value)
+
+
+_helpers: list[_Helper] = []
+_lock = Lock()
+
+
+def map_in_processes(
+    function: Callable[..., _T],
+    *arguments: Iterable[Any],
+    here: Callable[..., _T] | None = None,
+    lost: Callable[[HelperLost], _T] | None = None,
+) -> Iterator[_T]:
+    """Call a function on each of its arguments, as ``map`` does, on all cores.
+
+    This process computes too, and one for each other core, if there are enough calls to start
+    them or they are there already. An error, or an interrupt, ends it without the calls that
+    have not begun.
+
+    Args:
+        function: of a module; what it takes and returns is pickled.
+        arguments: of each call.
+        here: what this process calls in its place, if it is not the same.
+        lost: makes the result of a call whose process crashed.
+
+    Yields:
+        the results in order.
+
+    Raises:
+        HelperLost: a process crashed, and ``lost`` is not given.
+    """
+    jobs = [_Job(function, each) for each in zip(*arguments, strict=False)]
+    waiting = deque(jobs)
+    count = min(len(os.sched_getaffinity(0)), len(jobs)) - 1
+    for helper in _some_helpers(count, start=len(jobs) >= LEAST_CALLS):
+        Thread(target=helper.serve, args=(waiting,), daemon=True).start()
+    try:
+        for job in jobs:
+            while not job.future.done():
+                try:
+                    own = waiting.popleft()
+                except IndexError:  # but a helper may give one back
+                    wait([job.future], _LOOK_SECONDS)
+                else:
+                    own.finish(_answer(here or function, own.arguments))
+            error = job.future.exception()
+            if lost is not None and isinstance(error, HelperLost):
+                yield lost(error)
+            else:
+                yield job.future.result()
+    finally:
+        waiting.clear()
+
+
+def _some_helpers(count: int, *, start: bool) -> list[_Helper]:
+    """Up to as many helpers of this process; one that was forked has its own."""
+    with _lock:
+        if any(each.parent != os.getpid() for each in _helpers):
+            _helpers.clear()
+        while start and len(_helpers) < count:
+            _helpers.append(_Helper())
+        return [each for each in _helpers[:count] if start or each.runs]
+
+
+@atexit.register
+def _close() -> None:
+    for helper in _helpers:
+        helper.close()
+
+
+def _number(pipe: Any) -> int:
+    return int(pipe.fileno())
+
+
+def _answer(function: Callable[..., Any], arguments: tuple[Any, ...]) -> _Answer:
+    try:
+        return _Answer(function(*arguments))
+    except Exception as error:
+        return _Answer(error=error)
+
+
+def _serve() -> None:
+    """The side of the process that was started."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    outward = os.dup(1)
+    os.dup2(2, 1)  # what compilers print is no answer
+    send(outward, encode(None))
+    while select.select([0], [], [], _IDLE_SECONDS)[0]:
+        try:
+            function, arguments = receive(0)
+        except EOFError:
+            return
+        answer = _answer(function, arguments)
+        try:
+            data = encode(answer)
+        except (pickle.PicklingError, TypeError, AttributeError) as error:
+            data = encode(_Answer(error=AmosError(f"{answer.error or error}")))
+        send(outward, data)
+
+
+if __name__ == "__main__":
+    from amos.measure import helpers  # by the name by which answers are read
+
+    helpers._serve()
