@@ -17,11 +17,9 @@ from typing import Any
 import numpy as np
 
 from amos.errors import NetworkError, shown
+from amos.network.activations import ACTIVATIONS, Convert
 from amos.network.program import const
 from amos.network.resizing import by_indices
-
-#: Makes a Relax expression from a builder, the inputs of a node and its attributes.
-Convert = Callable[[Any, list[Any], Mapping[str, Any]], Any]
 
 _LOCK = Lock()
 
@@ -296,42 +294,6 @@ def _upsampled(builder: Any, inputs: list[Any], attributes: Mapping[str, Any]) -
     return onnx_frontend.Resize._impl_v18(builder, operands, stated, ({}, {}))
 
 
-def _clip(builder: Any, inputs: list[Any], attributes: Mapping[str, Any]) -> Any:
-    """Bounds were attributes once and are inputs now; each may be missing."""
-    from tvm import relax
-
-    value, *bounds = inputs
-    kind = value.ty.dtype
-    for name, bound in zip(("min", "max"), [*bounds, None, None], strict=False):
-        if bound is None and name in attributes:
-            bound = relax.const(attributes[name], kind)
-        if bound is not None:
-            apply = relax.op.maximum if name == "min" else relax.op.minimum
-            value = builder.emit(apply(value, bound))
-    return value
-
-
-def _above(_: Any, inputs: list[Any], attributes: Mapping[str, Any]) -> Any:
-    """Values above a threshold and 0, which the importer makes NaN of minus infinity."""
-    from tvm import relax
-
-    value = inputs[0]
-    limits = (attributes.get("alpha", 1.0), 0)
-    alpha, zero = (relax.const(each, value.ty.dtype) for each in limits)
-    return relax.op.where(relax.op.greater(value, alpha), value, zero)
-
-
-def _sign(builder: Any, inputs: list[Any], _: Mapping[str, Any]) -> Any:
-    """Of NaN itself."""
-    from tvm import relax
-
-    value = inputs[0]
-    sign = builder.normalize(relax.op.sign(value))
-    if "float" not in str(value.ty.dtype):
-        return sign
-    return relax.op.where(relax.op.isnan(value), value, sign)
-
-
 def _dropout(_: Any, inputs: list[Any], attributes: Mapping[str, Any]) -> Any:
     """Nothing, and a mask of what was kept, as a model that is not trained has it."""
     from tvm import relax
@@ -373,7 +335,7 @@ _ADJUSTED = {
     "RoiAlign": _averaged,
 }
 _CONVERTERS = {
-    "Clip": _Converter(_clip),
+    **{name: _Converter(convert) for name, convert in ACTIVATIONS.items()},
     "Dropout": _Converter(_dropout),
     "IsInf": _Converter(_infinite),
     "Max": _Converter(_pairwise("maximum")),
@@ -381,8 +343,6 @@ _CONVERTERS = {
     "Min": _Converter(_pairwise("minimum")),
     "OneHot": _Converter(_one_hot),
     "ReduceMean": _Converter(_reduced_mean),
-    "Sign": _Converter(_sign),
     "Sum": _Converter(_pairwise("add")),
-    "ThresholdedRelu": _Converter(_above),
     "Upsample": _Converter(_upsampled),
 }

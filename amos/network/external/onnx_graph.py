@@ -14,6 +14,11 @@ from amos.network.frontend import plain_session
 from amos.network.network import Port
 from amos.network.silence import silent
 
+#: Operators whose results of constants are weights with levels.
+_QUANTIZING = ("QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear")
+#: Elements of the largest constant that is computed ahead.
+_MOST_FOLDED = 4096
+
 
 def prepare_graph(model: Any, shapes: Mapping[str, Sequence[int]], name: str) -> OnnxGraph:
     """State the shapes of a model's inputs, fold what is constant then, and infer all shapes.
@@ -71,7 +76,54 @@ def _state_shape(port: Any, shape: Sequence[int]) -> None:
 def _folded(model: Any) -> Any:
     from onnxscript import optimizer
 
-    return _with_shapes(optimizer.optimize(model))
+    folded = _with_shapes(optimizer.optimize(model))
+    if not _fold_small(folded):
+        return folded
+    return _with_shapes(optimizer.optimize(folded))
+
+
+def _fold_small(model: Any) -> bool:
+    """Compute small constants that the optimizer leaves, such as the widths of a padding.
+
+    Shapes depend on them. What is quantized stays as it is.
+
+    Returns:
+        whether there were any.
+    """
+    from onnx import helper, numpy_helper
+
+    _move_constants(model.graph)
+    graph = OnnxGraph(model, model)
+    numbers = list[int]()
+    foldable = {*graph.initializers}
+    for number in sorted(graph.constant):
+        node = graph.nodes[number]
+        if node.op_type not in _QUANTIZING and foldable.issuperset(graph.reads[number]):
+            numbers.append(number)
+            foldable.update(node.output)
+    computed = {name for number in numbers for name in graph.nodes[number].output if name}
+    inside = {*numbers}
+    outside = (names for n, names in enumerate(graph.reads) if n not in inside)
+    wanted = sorted(computed.intersection(name for names in outside for name in names))
+    if not wanted:
+        return False
+    nodes = [graph.nodes[number] for number in numbers]
+    read = {name for number in numbers for name in graph.reads[number]}
+    weights = [each for name, each in graph.initializers.items() if name in read]
+    outputs = [helper.make_empty_tensor_value_info(name) for name in wanted]
+    constants = helper.make_graph(nodes, "constants", [], outputs, weights)
+    part = helper.make_model(
+        constants, opset_imports=model.opset_import, ir_version=model.ir_version
+    )
+    values = dict(zip(wanted, plain_session(part).run(None, {}), strict=True))
+    small = {name: value for name, value in values.items() if value.size <= _MOST_FOLDED}
+    for node in nodes:
+        node.output[:] = ["" if name in small else name for name in node.output]
+        if not any(node.output):
+            model.graph.node.remove(node)
+    tensors = (numpy_helper.from_array(value, name) for name, value in small.items())
+    model.graph.initializer.extend(tensors)
+    return bool(small)
 
 
 def _with_shapes(model: Any) -> Any:

@@ -6,6 +6,7 @@ import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
@@ -25,6 +26,8 @@ QUIET = {"session.force_spinning_stop": "1"}
 _EXACT = {"session.qdq_matmulnbits_accuracy_level": "1"}
 #: A model of more bytes has its weights in a file of its own.
 _LARGEST = 1 << 30
+#: Whether a session takes or returns bfloat16; asking it takes longer than some networks.
+_bfloat16: WeakKeyDictionary[Any, bool] = WeakKeyDictionary()
 
 
 def save_model(model: Any, folder: Path, name: str = MODEL) -> Path:
@@ -91,13 +94,19 @@ def run_session(
 
 def array_of(port: Port, value: Any) -> np.ndarray:
     """An input as onnxruntime takes it."""
+    if isinstance(value, np.ndarray) and value.flags.c_contiguous:
+        array: np.ndarray = value
+        if array.dtype == port.dtype and array.shape == port.shape:
+            return array  # what follows takes longer than some networks
     array = values_of(port, value)
     return array.astype(bool) if port.dtype == "bool" else array
 
 
 def _has_bfloat16(session: Any) -> bool:
-    ports = (*session.get_inputs(), *session.get_outputs())
-    return any(port.type == "tensor(bfloat16)" for port in ports)
+    if session not in _bfloat16:
+        ports = (*session.get_inputs(), *session.get_outputs())
+        _bfloat16[session] = any(port.type == "tensor(bfloat16)" for port in ports)
+    return _bfloat16[session]
 
 
 def _run_bfloat16(
