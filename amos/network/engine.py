@@ -221,6 +221,8 @@ def _schedule_block(schedule: Any, block: Any) -> Callable[[], None]:
         return _schedule_parts(schedule, loops, parts, large)
     *outer, last = spatial
     lanes = next((n for n in vectors if extents[last] % n == 0), 1)
+    if lanes == 1 and vectors and not summed and outer and extents[last] > 2 * _LANES:
+        return _schedule_ragged(schedule, loops, extents[last], large)
     vector = []
     if lanes > 1:
         last, inner = schedule.split(last, [None, lanes])
@@ -307,6 +309,18 @@ def _schedule_parts(
     if large and outer:
         _divide(schedule, outer)
     schedule.loop_partition(last, [*parts[:-1], None])
+    return lambda: None
+
+
+def _schedule_ragged(
+    schedule: Any, loops: list[Any], extent: int, large: bool
+) -> Callable[[], None]:
+    """Vectors as far as they fill the last loop, and a loop for its end."""
+    *outer, last = loops
+    if large:
+        _divide(schedule, outer)
+    whole, _ = schedule.loop_partition(last, [extent // _LANES * _LANES, None])
+    schedule.vectorize(schedule.split(whole, [None, _LANES])[1])
     return lambda: None
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+#: Elements of the longest vectors.
+_LANES = 16
 #: Makes functions of loops of a builder and a call of an operator, or calls of other operators.
 Loops = Callable[[Any, Any], Any]
 
@@ -15,7 +17,68 @@ def _softmax(builder: Any, call: Any) -> Any:
 
     if str(call.ty.dtype) != "float32":
         return builder.call_te(topi.nn.softmax, call.args[0], call.attrs.axis)
+    if int(call.attrs.axis) % len(call.ty.shape) == len(call.ty.shape) - 1:
+        return builder.call_te(_softmax_of_rows, call.args[0])
     return builder.call_te(topi.nn.fast_softmax, call.args[0], call.attrs.axis)
+
+
+def _softmax_of_rows(x: Any) -> Any:
+    from tvm import te, topi
+
+    largest = _of_rows(x, te.max)
+    power = topi.fast_exp(te.compute(x.shape, lambda *at: x(*at) - largest(*at[:-1], 0)))
+    total = _of_rows(power, te.sum)
+    return te.compute(x.shape, lambda *at: power(*at) / total(*at[:-1], 0))
+
+
+def _is_ragged(call: Any, axis: int) -> bool:
+    """Whether this reduces long rows whose ends fill no vector."""
+    shape = [int(extent) for extent in call.args[0].ty.shape]
+    rows = axis % len(shape) == len(shape) - 1
+    return rows and shape[-1] >= 2 * _LANES and shape[-1] % _LANES > 0
+
+
+def _of_rows(x: Any, reduce: Any) -> Any:
+    """Reduce rows: what fills whole vectors, the end of a row, and both together.
+
+    That is a reduction as well, which nothing computes anew for each element of a row.
+    """
+    from tvm import te, tirx
+
+    *outer, extent = (int(size) for size in x.shape)
+    main = extent // _LANES * _LANES
+    inner, behind = te.reduce_axis((0, main)), te.reduce_axis((0, extent - main))
+    shape = (*outer, 1)
+    if extent < 2 * _LANES or extent == main:
+        every = te.reduce_axis((0, extent))
+        return te.compute(shape, lambda *at: reduce(x(*at[:-1], every), axis=every))
+    whole = te.compute(shape, lambda *at: reduce(x(*at[:-1], inner), axis=inner))
+    tail = te.compute(shape, lambda *at: reduce(x(*at[:-1], main + behind), axis=behind))
+    both = te.reduce_axis((0, 2))
+    return te.compute(
+        shape,
+        lambda *at: reduce(tirx.if_then_else(both == 0, whole(*at), tail(*at)), axis=both),
+    )
+
+
+def _reduced(builder: Any, call: Any) -> Any:
+    """Sums, means and bounds of rows that fill no whole vectors, in two parts."""
+    from tvm import relax, te
+
+    name = call.op.name.removeprefix("relax.")
+    axes = [int(axis) for axis in call.attrs.axis or ()]
+    if str(call.ty.dtype) != "float32" or len(axes) != 1 or not _is_ragged(call, axes[0]):
+        return _in_float32(builder, call)
+    reduce = {"max": te.max, "min": te.min}.get(name, te.sum)
+
+    def rows(x: Any) -> Any:
+        return _of_rows(x, reduce)
+
+    value = builder.emit_te(rows, call.args[0])
+    if name == "mean":
+        count = relax.const(float(int(call.args[0].ty.shape[-1])), "float32")
+        value = builder.emit(relax.op.divide(value, count))
+    return value if call.attrs.keepdims else relax.op.squeeze(value, [-1])
 
 
 def _polynomial(name: str) -> Loops:
@@ -105,7 +168,8 @@ def _scaled(builder: Any, value: Any, channels: int, call: Any) -> Any:
 
 
 _POOLS = (f"relax.nn.{kind}avg_pool{n}d" for kind in ("", "adaptive_") for n in (1, 2, 3))
-_SUMS = ("relax.mean", "relax.sum", "relax.std", "relax.variance", *_POOLS)
+_SUMS = ("relax.std", "relax.variance", *_POOLS)
+_REDUCTIONS = ("relax.mean", "relax.sum", "relax.max", "relax.min")
 #: By the engine's names of operators.
 LOOPS: Mapping[str, Loops] = {
     "relax.nn.softmax": _softmax,
@@ -115,4 +179,5 @@ LOOPS: Mapping[str, Loops] = {
     "relax.nn.group_norm": _group_norm,
     "relax.nn.instance_norm": _instance_norm,
     **dict.fromkeys(_SUMS, _in_float32),
+    **dict.fromkeys(_REDUCTIONS, _reduced),
 }

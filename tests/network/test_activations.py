@@ -49,5 +49,7 @@ def test_zeros_infinities_and_nan() -> None:
     values = np.random.default_rng(2).standard_normal(_SHAPE).astype(np.float32)
     values[0, :, 0, :6] = np.nan, np.inf, -np.inf, 0.0, -0.0, -90.0
     compiled = compile_whole(load_whole(model), verify=False, progress=False)
-    for got, right in zip(compiled(values), plain_session(model).run(None, {"x": values})):
+    for got, right in zip(
+        compiled(values), plain_session(model).run(None, {"x": values}), strict=True
+    ):
         np.testing.assert_allclose(got, right, rtol=1e-5, atol=2e-7)
