@@ -189,6 +189,19 @@ def map_in_processes(
         waiting.clear()
 
 
+def start_helpers(calls: int, function: Callable[[], Any]) -> None:
+    """Start processes ahead of calls, if these are enough, and let each import what they need.
+
+    Args:
+        calls: that will be made.
+        function: of a module, that each process calls at once.
+    """
+    if calls >= LEAST_CALLS:
+        for helper in _some_helpers(len(os.sched_getaffinity(0)) - 1, start=True):
+            job = deque([_Job(function, ())])
+            Thread(target=helper.serve, args=(job,), daemon=True).start()
+
+
 def _some_helpers(count: int, *, start: bool) -> list[_Helper]:
     """Up to as many helpers of this process; one that was forked has its own."""
     with _lock:

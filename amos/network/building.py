@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from functools import cache
 from itertools import islice
 
+from amos._toolchain import load_tvm
 from amos.errors import BuildError, MappingError, NetworkError, ScheduleError
 from amos.intrinsics import Implementation, Intrinsic, names, provide
 from amos.ir import Operator
@@ -97,6 +98,12 @@ def records_of(
 ) -> tuple[Record, ...]:
     """The records of an operator, the fastest first."""
     return tuple(ranked.get(operator_key(chooser.operator(operator)), ())) if ranked else ()
+
+
+def load_builders() -> None:
+    """Import ahead what building takes."""
+    load_tvm()
+    Chooser("host").target(())
 
 
 def build_elsewhere(

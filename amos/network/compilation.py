@@ -14,7 +14,7 @@ from typing import Any, TypeVar, overload
 from amos._progress import ProgressLine
 from amos.errors import BuildError, MappingError, NetworkError, ScheduleError, shown
 from amos.intrinsics import added
-from amos.measure.helpers import HelperLost, map_in_processes
+from amos.measure.helpers import HelperLost, map_in_processes, start_helpers
 from amos.network.bucketed import CompiledBuckets, compiled_buckets
 from amos.network.buckets import BucketedNetwork, Loaded
 from amos.network.building import (
@@ -22,6 +22,7 @@ from amos.network.building import (
     KernelRequest,
     build_elsewhere,
     build_kernels,
+    load_builders,
     records_of,
     request_kernels,
 )
@@ -167,6 +168,7 @@ class _Builder:
 
     def region(self, network: Network, name: str) -> CompiledRegion:
         """Build the kernels of a network, which are not linked yet."""
+        start_helpers(len(network.tasks), load_builders)
         cascades, checks, failures = self.cascades(network)
         tasks = network.tasks if self.measure else outside(network.tasks, cascades)
         measured = _that_matter(tasks, self.chooser) if self.measure else frozenset()

@@ -128,13 +128,18 @@ def chosen(cascade: Cascade, apart: float, chooser: Chooser) -> CascadeChoice | 
 def _cuts(cascade: Cascade, machine: Machine) -> Iterator[tuple[str, int]]:
     """What strips may be of, and their sizes."""
     if _of_rows(cascade) and not _stays(cascade, machine):
-        yield from ((BY_ROWS, rows) for rows in _heights(cascade, machine))
+        yield from ((BY_ROWS, rows) for rows in _doubling(_heights(cascade, machine)))
     if _of_channels(cascade) and not _has_room(cascade, machine):
-        last = 0
-        for channels in _widths(cascade, machine):
-            if channels >= 2 * last:  # those between hardly differ
-                yield BY_CHANNELS, channels
-                last = channels
+        yield from ((BY_CHANNELS, each) for each in _doubling(_widths(cascade, machine)))
+
+
+def _doubling(sizes: Sequence[int]) -> Iterator[int]:
+    """Sizes of which each is at least twice the one before: those between hardly differ."""
+    last = 0
+    for size in sizes:
+        if size >= 2 * last:
+            yield size
+            last = size
 
 
 def _heights(cascade: Cascade, machine: Machine) -> list[int]:
