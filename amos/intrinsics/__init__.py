@@ -7,6 +7,7 @@ from amos.intrinsics.meaning import execute
 from amos.intrinsics.memory import FragmentLayout, Memory
 from amos.intrinsics.registry import (
     added,
+    adopt,
     broken,
     get,
     implementations,
@@ -28,6 +29,7 @@ __all__ = [
     "ShapeFamily",
     "Timing",
     "added",
+    "adopt",
     "broken",
     "execute",
     "from_toml",

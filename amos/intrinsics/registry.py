@@ -127,8 +127,18 @@ def provide(objects: Iterable[Intrinsic | Implementation]) -> None:
     _add_all([x for x in objects if not (isinstance(x, Intrinsic) and x.name in _registered)])
 
 
+def adopt(objects: Iterable[Intrinsic | Implementation]) -> None:
+    """Register what :func:`added` gave in another process, in place of what was added here."""
+    _load()
+    for name in _registered.keys() - _standard:
+        del _registered[name]
+    for key in _implemented.keys() - _standard:
+        del _implemented[key]
+    _add_all(objects)
+
+
 def added() -> tuple[Intrinsic | Implementation, ...]:
-    """What this process registered beside built-in families and plug-ins: see :func:`provide`."""
+    """What this process registered beside built-in families and plug-ins; see :func:`adopt`."""
     _load()
     units = (unit for name, unit in _registered.items() if name not in _standard)
     return (*units, *(each for key, each in _implemented.items() if key not in _standard))

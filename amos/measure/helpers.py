@@ -1,6 +1,6 @@
 """Processes that compute beside this one, where Python's lock would make threads wait.
 
-Started as ``python -m amos.measure.helpers``; each ends with its parent, or when nothing was
+Started as this module; each ends with its parent, or when nothing was
 asked of it for a while.
 """
 
@@ -13,7 +13,7 @@ import select
 import signal
 import subprocess
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable
 from concurrent.futures import Future, wait
 from dataclasses import dataclass, field
 from threading import Lock, Thread
@@ -66,7 +66,7 @@ class _Helper:
         """The process, once it listens.
 
         Raises:
-            EOFError: it does not start.
+            Exception: it does not start.
         """
         if self.process is None or not self.runs:
             self.close()
@@ -79,15 +79,21 @@ class _Helper:
                 stderr=subprocess.DEVNULL,
                 env={**os.environ, **alone},
             )
-            receive(_number(self.process.stdout))
+            try:
+                receive(_number(self.process.stdout))
+            except BaseException:
+                self.close()
+                raise
         return self.process
 
     def serve(self, jobs: deque[_Job]) -> None:
         """Take jobs as long as there are any."""
         with self.lock:
+            if not jobs:
+                return
             try:
                 process = self.ready()
-            except (EOFError, OSError):
+            except Exception:  # whatever is in its way, this process does the work alone
                 return
             while jobs:
                 try:
@@ -98,12 +104,17 @@ class _Helper:
                     send(_number(process.stdin), job.message)
                     answer: _Answer = receive(_number(process.stdout))
                 except (EOFError, OSError):
-                    if process.wait() == 0:  # it had waited for long enough
+                    if _ended_idle(process):
                         jobs.appendleft(job)
                     else:
                         job.future.set_exception(
                             HelperLost("a process that built kernels has crashed")
                         )
+                    self.close()
+                    return
+                except Exception as error:
+                    job.future.set_exception(error)
+                    self.close()
                     return
                 job.finish(answer)
 
@@ -147,7 +158,7 @@ def map_in_processes(
     *arguments: Iterable[Any],
     here: Callable[..., _T] | None = None,
     lost: Callable[[HelperLost], _T] | None = None,
-) -> Iterator[_T]:
+) -> Generator[_T, None, None]:
     """Call a function on each of its arguments, as ``map`` does, on all cores.
 
     This process computes too, and one for each other core, if there are enough calls to start
@@ -218,6 +229,14 @@ def _close() -> None:
         helper.close()
 
 
+def _ended_idle(process: subprocess.Popen[bytes]) -> bool:
+    """Whether a process had waited for so long that it ended."""
+    try:
+        return process.wait(_LOOK_SECONDS) == 0
+    except subprocess.TimeoutExpired:
+        return False
+
+
 def _number(pipe: Any) -> int:
     return int(pipe.fileno())
 
@@ -243,7 +262,8 @@ def _serve() -> None:
         answer = _answer(function, arguments)
         try:
             data = encode(answer)
-        except (pickle.PicklingError, TypeError, AttributeError) as error:
+            pickle.loads(pickle.dumps(answer.error))  # which errors with more arguments are not
+        except Exception as error:  # whatever classes raise that cannot be pickled
             data = encode(_Answer(error=AmosError(f"{answer.error or error}")))
         send(outward, data)
 

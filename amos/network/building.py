@@ -5,14 +5,15 @@ What is asked and what comes back are plain values, so that another process can 
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import lru_cache
 from itertools import islice
 
 from amos._toolchain import load_tvm
 from amos.errors import BuildError, MappingError, NetworkError, ScheduleError
-from amos.intrinsics import Implementation, Intrinsic, names, provide
+from amos.intrinsics import adopt
 from amos.ir import Operator
 from amos.measure.reference import References
 from amos.network.candidates import Choice, Chooser, choice_of_record, operator_key
@@ -106,17 +107,20 @@ def load_builders() -> None:
     Chooser("host").target(())
 
 
-def build_elsewhere(
-    request: KernelRequest, provided: Sequence[Intrinsic | Implementation]
-) -> BuiltKernels:
-    """Build the kernels of a task in a process that may lack intrinsics of another one."""
-    provide(provided)
-    return build_kernels(request, _host(names()))
+def build_elsewhere(request: KernelRequest, added: bytes) -> BuiltKernels:
+    """Build the kernels of a task in a process for another one.
+
+    Args:
+        request: what is wanted.
+        added: pickled, what the other one registered beside built-in intrinsics.
+    """
+    return build_kernels(request, _host_with(added))
 
 
-@cache
-def _host(_: tuple[str, ...]) -> Chooser:
-    """The chooser for this machine, as long as there are no other intrinsics."""
+@lru_cache(maxsize=1)
+def _host_with(added: bytes) -> Chooser:
+    """The chooser for this machine, as long as intrinsics stay the same."""
+    adopt(pickle.loads(added))
     return Chooser("host")
 
 

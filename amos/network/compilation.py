@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import pickle
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from itertools import count as counting
 from itertools import repeat
@@ -168,6 +169,7 @@ class _Builder:
 
     def region(self, network: Network, name: str) -> CompiledRegion:
         """Build the kernels of a network, which are not linked yet."""
+        self.chooser.target(())  # measured here, if it never was, and by no two processes
         start_helpers(len(network.tasks), load_builders)
         cascades, checks, failures = self.cascades(network)
         tasks = network.tasks if self.measure else outside(network.tasks, cascades)
@@ -218,12 +220,17 @@ class _Builder:
             for task in tasks
         ]
         results = map_in_processes(
-            build_elsewhere, requests, repeat(added()), here=self.kernels_of, lost=_lost
+            build_elsewhere,
+            requests,
+            repeat(pickle.dumps(added())),
+            here=self.kernels_of,
+            lost=_lost,
         )
         built: list[BuiltKernels] = []
-        for place, task in enumerate(tasks):
-            self.line.show(f"kernel {place + 1} of {len(tasks)}: {task.operator.name}")
-            built.append(next(results))
+        with closing(results):
+            for place, task in enumerate(tasks):
+                self.line.show(f"kernel {place + 1} of {len(tasks)}: {task.operator.name}")
+                built.append(next(results))
         return built
 
     def kernels_of(self, request: KernelRequest, _: object) -> BuiltKernels:

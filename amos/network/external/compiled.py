@@ -56,7 +56,7 @@ class CompiledNetwork(Shown):
         regions: what AMOS computes, by the name of its operator.
         library: of the operators; ``None`` where onnxruntime runs all of the model.
         folder: holds model and library while this exists.
-        timings: of each region beside onnxruntime's own operators.
+        timings: of each region beside onnxruntime's own operators, and of a whole that lost.
         checks: what was compared with a reference.
         refused: why regions that AMOS had taken went to onnxruntime.
         file: name of the model in its folder.

@@ -71,7 +71,7 @@ def link_regions(
     """Compile a model of which AMOS takes regions.
 
     onnxruntime gets the regions that it runs faster itself, that cannot be compiled, and whose
-    results are wrong; and all of the model where the whole is wrong with them.
+    results are wrong; and all of the model where the whole is wrong with them, or no faster.
 
     Args:
         network: the model.
@@ -94,16 +94,27 @@ def link_regions(
     why = (*refused, *unbuilt, *wrong)
     winners = {each.name: regions[each.name] for each in timings if each.wins}
     compiled = _contracted(network, winners, library, folder)
-    if winners and not (together := race_whole(compiled, network.source)).wins:
-        winners, timings = {}, (*timings, together)
+    together = _raced(compiled) if winners else None
+    if together is not None and not together.wins:
+        lost = (replace(each, fault=each.fault or "the whole is no faster") for each in timings)
+        winners, timings = {}, (*lost, together)
         compiled = _contracted(network, winners, library, folder)
-    check = compiled.worst_check() if verify else None
+    check = compiled.worst_check() if verify and winners else None
     if check is not None and compiled.is_fault(check):
         why = (*why, f"with {several(len(winners), 'region')} of AMOS it {check}")
         winners, check = {}, None
         compiled = _contracted(network, winners, library, folder)
     checks = (*_kernel_checks(winners), *([check] if check is not None else []))
     return replace(compiled, timings=timings, checks=checks, refused=why)
+
+
+def _raced(compiled: CompiledNetwork) -> Timing | None:
+    """The whole beside the model as it was read; ``None`` if random inputs do not run it."""
+    assert isinstance(compiled.network, PartitionedNetwork)
+    try:
+        return race_whole(compiled, compiled.network.source)
+    except NetworkError:  # integers may be shapes
+        return None
 
 
 def link_trials(regions: Iterable[CompiledRegion]) -> list[CompiledNetwork]:

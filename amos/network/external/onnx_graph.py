@@ -16,6 +16,10 @@ from amos.network.silence import silent
 
 #: Operators whose results of constants are weights with levels.
 _QUANTIZING = ("QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear")
+#: What the value of a constant is called beside the node that computes it.
+_FOLDED = "{}/folded"
+#: Operators whose results differ from run to run, beside those whose names say so.
+_RANDOM = ("Bernoulli", "Multinomial", "Dropout")
 #: Elements of the largest constant that is computed ahead.
 _MOST_FOLDED = 4096
 
@@ -77,9 +81,10 @@ def _folded(model: Any) -> Any:
     from onnxscript import optimizer
 
     folded = _with_shapes(optimizer.optimize(model))
-    if not _fold_small(folded):
+    try:
+        return _with_shapes(optimizer.optimize(folded)) if _fold_small(folded) else folded
+    except Exception:  # onnxruntime, onnx and the optimizer raise errors of their own
         return folded
-    return _with_shapes(optimizer.optimize(folded))
 
 
 def _fold_small(model: Any) -> bool:
@@ -98,7 +103,9 @@ def _fold_small(model: Any) -> bool:
     foldable = {*graph.initializers}
     for number in sorted(graph.constant):
         node = graph.nodes[number]
-        if node.op_type not in _QUANTIZING and foldable.issuperset(graph.reads[number]):
+        branches = any(each.HasField("g") or each.graphs for each in node.attribute)
+        known = foldable.issuperset(graph.reads[number])
+        if known and not branches and node.op_type not in _QUANTIZING + _RANDOM:
             numbers.append(number)
             foldable.update(node.output)
     computed = {name for number in numbers for name in graph.nodes[number].output if name}
@@ -117,13 +124,12 @@ def _fold_small(model: Any) -> bool:
     )
     values = dict(zip(wanted, plain_session(part).run(None, {}), strict=True))
     small = {name: value for name, value in values.items() if value.size <= _MOST_FOLDED}
-    for node in nodes:
-        node.output[:] = ["" if name in small else name for name in node.output]
-        if not any(node.output):
-            model.graph.node.remove(node)
-    tensors = (numpy_helper.from_array(value, name) for name, value in small.items())
+    for number, node in enumerate(graph.nodes):
+        if number not in inside:  # nodes that nothing reads any more are the optimizer's
+            node.input[:] = [_FOLDED.format(name) if name in small else name for name in node.input]
+    tensors = [numpy_helper.from_array(each, _FOLDED.format(n)) for n, each in small.items()]
     model.graph.initializer.extend(tensors)
-    return bool(small)
+    return bool(tensors)
 
 
 def _with_shapes(model: Any) -> Any:

@@ -1,0 +1,38 @@
+"""Kernels that another process builds are called as those of this one."""
+
+from __future__ import annotations
+
+import os
+
+import numpy as np
+import pytest
+
+from amos.measure import helpers
+from amos.network.frontend import plain_session
+from tests.network.models import Builder, compile_whole, load_whole
+
+
+@pytest.fixture
+def _another_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(helpers, "LEAST_CALLS", 2)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1})
+    (helper,) = helpers._some_helpers(1, start=True)
+    with helper.lock:
+        helper.ready()  # or this one would have built all of them before
+
+
+@pytest.mark.usefixtures("_another_process")
+def test_a_network_is_built_by_two_processes() -> None:
+    b = Builder()
+    x = b.input("x", (4, 16))
+    for columns, rows in [(24, 16), (40, 24), (8, 40), (48, 8)]:
+        x = b.node("Relu", b.node("MatMul", x, b.random(rows, columns)))
+    model = b.model(x)
+    network = load_whole(model)
+    compiled = compile_whole(network, progress=False)
+    kernels = [*compiled.kernels.values()]
+    assert len(kernels) == 4 and {kernel.library is None for kernel in kernels} == {True, False}
+    assert len(compiled.checks) == 5  # and the whole
+    values = np.random.default_rng(0).standard_normal((4, 16)).astype(np.float32)
+    (expected,) = plain_session(model).run(None, {"x": values})
+    np.testing.assert_allclose(compiled(values), expected, rtol=1e-4, atol=1e-4)
