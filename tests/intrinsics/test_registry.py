@@ -22,6 +22,7 @@ def fresh(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """A registry that has loaded nothing yet."""
     monkeypatch.setattr(registry, "_registered", {})
     monkeypatch.setattr(registry, "_broken", {})
+    monkeypatch.setattr(registry, "_standard", set())
     monkeypatch.setattr(registry, "_loaded", False)
     yield
 
@@ -64,6 +65,19 @@ def test_a_registered_intrinsic_is_found() -> None:
     mine = intrinsics.register(_renamed("acme_dot"))
     assert intrinsics.get("acme_dot") is mine
     assert "acme_dot" in intrinsics.names()
+
+
+@pytest.mark.usefixtures("fresh")
+def test_another_process_adopts_what_was_added() -> None:
+    assert intrinsics.added() == ()
+    mine = intrinsics.register(_renamed("acme_dot"))
+    assert intrinsics.added() == (mine,)
+    changed = replace(mine, source="another manual")
+    intrinsics.adopt((changed,))
+    assert intrinsics.get("acme_dot") is changed
+    count = len(intrinsics.names())
+    intrinsics.adopt(())
+    assert "acme_dot" not in intrinsics.names() and len(intrinsics.names()) == count - 1
 
 
 def test_plug_ins_are_callables_or_iterables(monkeypatch: pytest.MonkeyPatch, fresh: None) -> None:
