@@ -20,6 +20,8 @@ from amos.errors import ToolchainError
 REQUIRED = {"apache-tvm": "<0.28,>=0.27.0.post1", "apache-tvm-ffi": "<0.1.15,>=0.1.14.post0"}
 
 _CRASHING_FFI = Version("0.1.15")
+#: TVM, once it was checked and imported: reading versions takes longer than some passes.
+_tvm: ModuleType | None = None
 
 
 def check_toolchain() -> None:
@@ -49,11 +51,13 @@ def load_tvm() -> ModuleType:
     Raises:
         ToolchainError: TVM is missing, known not to work, or does not load.
     """
-    if (loaded := sys.modules.get("tvm")) is not None and "__version__" in vars(loaded):
-        return loaded  # it was checked, or is there already anyway
+    global _tvm
+    if _tvm is not None:
+        return _tvm
     check_toolchain()
     try:
-        return import_module("tvm")
+        _tvm = import_module("tvm")
+        return _tvm
     except Exception as error:  # a package that TVM imports may raise anything
         first = str(error).splitlines()[0] if str(error) else type(error).__name__
         culprit = _culprit(error)

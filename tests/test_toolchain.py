@@ -28,6 +28,7 @@ def _install(patch: pytest.MonkeyPatch, versions: dict[str, str]) -> None:
         return versions[name]
 
     patch.setattr(_toolchain, "version", version)
+    patch.setattr(_toolchain, "_tvm", None)
 
 
 @pytest.mark.parametrize("ffi", ["0.1.14.post0", "0.1.14.post1"])

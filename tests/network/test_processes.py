@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import os
+import time
+from collections import deque
 
 import numpy as np
 import pytest
 
 from amos.measure import helpers
+from amos.network import compilation
+from amos.network.building import BuiltKernels, KernelRequest, build_kernels, load_builders
+from amos.network.candidates import Chooser
 from amos.network.frontend import plain_session
 from tests.network.models import Builder, compile_whole, load_whole
 
@@ -17,8 +22,13 @@ def _another_process(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(helpers, "LEAST_CALLS", 2)
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1})
     (helper,) = helpers._some_helpers(1, start=True)
-    with helper.lock:
-        helper.ready()  # or this one would have built all of them before
+    helper.serve(deque([helpers._Job(load_builders, ())]))
+
+    def build_later(request: KernelRequest, chooser: Chooser) -> BuiltKernels:
+        time.sleep(0.5)  # or this process might build all of them
+        return build_kernels(request, chooser)
+
+    monkeypatch.setattr(compilation, "build_kernels", build_later)
 
 
 @pytest.mark.usefixtures("_another_process")
