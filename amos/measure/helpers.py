@@ -1,7 +1,6 @@
 """Processes that compute beside this one, where Python's lock would make threads wait.
 
-Started as this module; each ends with its parent, or when nothing was
-asked of it for a while.
+Each runs this module, and ends with its parent or after some seconds without a call.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The kernels of a task: which ones are tried, built, and right.
 
-What is asked and what comes back are plain values, so that another process can do it.
+Requests and answers are plain values, so that another process can build the kernels.
 """
 
 from __future__ import annotations

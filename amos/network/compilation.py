@@ -171,12 +171,12 @@ class _Builder:
         """Build the kernels of a network, which are not linked yet."""
         self.chooser.target(())  # measured here, if it never was, and by no two processes
         start_helpers(len(network.tasks), load_builders)
-        cascades, checks, failures = self.cascades(network)
+        cascades, checks, failures = self.build_cascades(network)
         tasks = network.tasks if self.measure else outside(network.tasks, cascades)
         measured = _that_matter(tasks, self.chooser) if self.measure else frozenset()
         finalists: dict[Task, Sequence[TaskKernel]] = {}
         left: dict[Task, str] = {}
-        for task, built in zip(tasks, self.built(tasks, measured), strict=True):
+        for task, built in zip(tasks, self.build_tasks(tasks, measured), strict=True):
             checks |= zip(built.kernels, built.checks, strict=False)
             failures += built.failures
             kernels: Sequence[TaskKernel] = built.kernels
@@ -201,12 +201,12 @@ class _Builder:
             left,
             tuple(checks[kernel] for kernel in used.values() if kernel in checks),
             tuple(inside.values()),
-            self.unused(network, alone),
+            self.count_unused(network, alone),
             tuple(failures),
             function=name,
         )
 
-    def built(self, tasks: Sequence[Task], measured: frozenset[Task]) -> list[BuiltKernels]:
+    def build_tasks(self, tasks: Sequence[Task], measured: frozenset[Task]) -> list[BuiltKernels]:
         """The kernels of some tasks: several of those that are measured."""
         requests = [
             request_kernels(
@@ -223,7 +223,7 @@ class _Builder:
             build_elsewhere,
             requests,
             repeat(pickle.dumps(added())),
-            here=self.kernels_of,
+            here=self.build_here,
             lost=_lost,
         )
         built: list[BuiltKernels] = []
@@ -233,11 +233,11 @@ class _Builder:
                 built.append(next(results))
         return built
 
-    def kernels_of(self, request: KernelRequest, _: object) -> BuiltKernels:
+    def build_here(self, request: KernelRequest, _: object) -> BuiltKernels:
         """The kernels of a task, built by this process."""
         return build_kernels(request, self.chooser)
 
-    def cascades(
+    def build_cascades(
         self, network: Network
     ) -> tuple[dict[CascadeTask, TaskKernel], dict[TaskKernel, Check], list[str]]:
         """The kernels of cascades, their checks, and what was wrong with others.
@@ -264,7 +264,7 @@ class _Builder:
                 built[task] = kernel
         return built, checks, failures
 
-    def unused(self, network: Network, alone: Mapping[Task, TaskKernel]) -> Counter[str]:
+    def count_unused(self, network: Network, alone: Mapping[Task, TaskKernel]) -> Counter[str]:
         """Records of a network's tasks that do not count here, how many by the reason."""
         operators = [task.operator for task in network.tasks]
         operators += [each.choice.operator for each in alone.values() if each.choice.winograd]

@@ -26,10 +26,10 @@ from amos.codegen.tir.rounding import (
 from amos.codegen.tir.statements import inside
 from amos.codegen.tir.target import host_target
 from amos.errors import NetworkError
-from amos.network.loops import LOOPS
+from amos.network.loops import LANES, LOOPS
 
-#: Parts of a sum along a row, and how many steps of a loop are worth another thread.
-_LANES, _WORTH = 16, 16384
+#: How many steps of a loop are worth another thread.
+_WORTH = 16384
 #: Elements of vectors, and the bytes of the longest.
 _VECTORS, _LONGEST = (64, 32, 16, 8), 64
 #: Pieces of a parallel loop that all cores get about as many of.
@@ -214,14 +214,14 @@ def _schedule_block(schedule: Any, block: Any) -> Callable[[], None]:
     extents = {loop: int(schedule.get(loop).extent) for loop in loops}
     large = prod(extents.values()) >= _WORTH
     vectors = _vectors(schedule, block)
-    rows = vectors and summed == loops[-1:] and extents[loops[-1]] % _LANES == 0
+    rows = vectors and summed == loops[-1:] and extents[loops[-1]] % LANES == 0
     if rows and _along_rows(schedule, block):
         return _schedule_rows(schedule, block, large)
     if not summed and (parts := _parts(schedule, block, extents[loops[-1]])):
         return _schedule_parts(schedule, loops, parts, large)
     *outer, last = spatial
     lanes = next((n for n in vectors if extents[last] % n == 0), 1)
-    if lanes == 1 and vectors and not summed and outer and extents[last] > 2 * _LANES:
+    if lanes == 1 and vectors and not summed and outer and extents[last] > 2 * LANES:
         return _schedule_ragged(schedule, loops, extents[last], large)
     vector = []
     if lanes > 1:
@@ -319,15 +319,15 @@ def _schedule_ragged(
     *outer, last = loops
     if large:
         _divide(schedule, outer)
-    whole, _ = schedule.loop_partition(last, [extent // _LANES * _LANES, None])
-    schedule.vectorize(schedule.split(whole, [None, _LANES])[1])
+    whole, _ = schedule.loop_partition(last, [extent // LANES * LANES, None])
+    schedule.vectorize(schedule.split(whole, [None, LANES])[1])
     return lambda: None
 
 
 def _schedule_rows(schedule: Any, block: Any, large: bool) -> Callable[[], None]:
     """Sums along rows: as many parts as a vector has lanes, added up at the end of a row."""
     *rows, summed = schedule.get_loops(block)
-    _, lane = schedule.split(summed, [None, _LANES])
+    _, lane = schedule.split(summed, [None, LANES])
     parts = schedule.rfactor(lane, len(rows))
     row = schedule.fuse(*schedule.get_loops(block)[:-1])
     schedule.compute_at(parts, row)

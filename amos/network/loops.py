@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 #: Elements of the longest vectors.
-_LANES = 16
+LANES = 16
 #: Makes functions of loops of a builder and a call of an operator, or calls of other operators.
 Loops = Callable[[Any, Any], Any]
 
@@ -35,7 +35,7 @@ def _is_ragged(call: Any, axis: int) -> bool:
     """Whether this reduces long rows whose ends fill no vector."""
     shape = [int(extent) for extent in call.args[0].ty.shape]
     rows = axis % len(shape) == len(shape) - 1
-    return rows and shape[-1] >= 2 * _LANES and shape[-1] % _LANES > 0
+    return rows and shape[-1] >= 2 * LANES and shape[-1] % LANES > 0
 
 
 def _of_rows(x: Any, reduce: Any) -> Any:
@@ -46,10 +46,10 @@ def _of_rows(x: Any, reduce: Any) -> Any:
     from tvm import te, tirx
 
     *outer, extent = (int(size) for size in x.shape)
-    main = extent // _LANES * _LANES
+    main = extent // LANES * LANES
     inner, behind = te.reduce_axis((0, main)), te.reduce_axis((0, extent - main))
     shape = (*outer, 1)
-    if extent < 2 * _LANES or extent == main:
+    if extent < 2 * LANES or extent == main:
         every = te.reduce_axis((0, extent))
         return te.compute(shape, lambda *at: reduce(x(*at[:-1], every), axis=every))
     whole = te.compute(shape, lambda *at: reduce(x(*at[:-1], inner), axis=inner))

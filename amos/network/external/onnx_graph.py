@@ -90,7 +90,7 @@ def _folded(model: Any) -> Any:
 def _fold_small(model: Any) -> bool:
     """Compute small constants that the optimizer leaves, such as the widths of a padding.
 
-    Shapes depend on them. What is quantized stays as it is.
+    Shapes depend on them. Quantized constants keep their levels.
 
     Returns:
         whether there were any.
