@@ -39,8 +39,8 @@ class Anchor:
     refused: str = ""
 
 
-#: Names of the axes of a window: of the output, of the kernel, and in layouts.
-_WINDOWS = {1: ("q", "s", "W"), 2: ("pq", "rs", "HW"), 3: ("dpq", "trs", "DHW")}
+#: Names of the axes of a window by how many there are: of the output, and of the kernel.
+_WINDOWS = {1: ("q", "s"), 2: ("pq", "rs"), 3: ("dpq", "trs")}
 
 
 def anchor_of(node: Node) -> Anchor | None:
@@ -49,32 +49,28 @@ def anchor_of(node: Node) -> Anchor | None:
     return make(node) if make else None
 
 
-def _convolution(dimensions: int) -> Callable[[Node], Anchor]:
-    def make(node: Node) -> Anchor:
-        kind = f"conv{dimensions}d"
-        outputs, taps, letters = _WINDOWS[dimensions]
-        image, weight = node.operands
-        data, kernel = str(node.attributes.data_layout), str(node.attributes.kernel_layout)
-        if data != f"N{letters}C" or kernel != f"OI{letters}":
-            return Anchor(kind, refused=f"layout {data} with {kernel}")
-        groups = int(node.attributes.groups)
-        channels, features = image.shape[-1], weight.shape[0]
-        extents = {"n": image.shape[0], "g": groups, "k": features // groups}
-        extents |= {"c": channels // groups}
-        reads = []
-        strides, dilation = node.integers("strides"), node.integers("dilation")
-        padding = node.integers("padding")
-        padded = False
-        for d, (out, tap) in enumerate(zip(outputs, taps, strict=True)):
-            extents |= {out: node.shape[1 + d], tap: weight.shape[2 + d]}
-            reads.append(_index(out, strides[d], tap, dilation[d], padding[d]))
-            last = (node.shape[1 + d] - 1) * strides[d] + (weight.shape[2 + d] - 1) * dilation[d]
-            padded |= padding[d] > 0 or last - padding[d] >= image.shape[1 + d]
-        return _written(
-            _grouped(kind, groups, extents), node, extents, ",".join(outputs), reads, taps, padded
-        )
-
-    return make
+def _convolution(node: Node) -> Anchor:
+    image, weight = node.operands
+    dimensions, told = len(image.shape) - 2, node.attributes
+    kind = f"conv{dimensions}d"
+    if not told["channels_last"]:
+        return Anchor(kind, refused="channels are not the last axis")
+    outputs, taps = _WINDOWS[dimensions]
+    groups = told["group"]
+    channels, features = image.shape[-1], weight.shape[0]
+    extents = {"n": image.shape[0], "g": groups, "k": features // groups}
+    extents |= {"c": channels // groups}
+    reads = []
+    strides, dilation, padding = told["strides"], told["dilations"], told["pads"]
+    padded = False
+    for d, (out, tap) in enumerate(zip(outputs, taps, strict=True)):
+        extents |= {out: node.shape[1 + d], tap: weight.shape[2 + d]}
+        reads.append(_index(out, strides[d], tap, dilation[d], padding[d]))
+        last = (node.shape[1 + d] - 1) * strides[d] + (weight.shape[2 + d] - 1) * dilation[d]
+        padded |= padding[d] > 0 or last - padding[d] >= image.shape[1 + d]
+    return _written(
+        _grouped(kind, groups, extents), node, extents, ",".join(outputs), reads, taps, padded
+    )
 
 
 def _grouped(kind: str, groups: int, extents: dict[str, int]) -> str:
@@ -166,14 +162,14 @@ def _matmul(node: Node) -> Anchor:
 
 def _transposed(node: Node) -> Anchor:
     """By phases, which read no inserted zero (:mod:`amos.operators.transposed`)."""
-    kind = "transposed_conv2d"
     image, weight = node.operands
-    layouts = str(node.attributes.data_layout), str(node.attributes.kernel_layout)
-    if layouts != ("NHWC", "IOHW"):
-        return Anchor(kind, refused=f"layout {layouts[0]} with {layouts[1]}")
-    strides, padding = set(node.integers("strides")), set(node.integers("padding"))
-    plain = {*node.integers("dilation"), int(node.attributes.groups)} == {1}
-    if not plain or len(strides) > 1 or len(padding) > 1 or any(node.integers("output_padding")):
+    told = node.attributes
+    kind = f"transposed_conv{len(image.shape) - 2}d"
+    if len(image.shape) != 4 or not told["channels_last"]:
+        return Anchor(kind, refused="channels are not the last axis, or it is no image")
+    strides, padding = {*told["strides"]}, {*told["pads"]}
+    plain = {*told["dilations"], told["group"]} == {1}
+    if not plain or len(strides) > 1 or len(padding) > 1 or any(told["output_padding"]):
         return Anchor(kind, refused="groups, dilation, or sides that differ")
     (n, p, q, k), (c, _, r, s) = node.shape, weight.shape
     sizes = dict(n=n, c=c, k=k, p=p, q=q, r=r, s=s)
@@ -210,11 +206,11 @@ def _in_phases(op: Operator, weight: Constant) -> tuple[tuple[str, ...], Constan
     inside = reduce(np.logical_and, [(x >= 0) & (x < extent) for x, extent in pairs])
     places = tuple(np.clip(x, 0, extent - 1) for x, extent in pairs)
     array = np.where(inside, weight.array[places], np.zeros((), weight.array.dtype))
-    return order, Constant(array, array.shape, weight.dtype)
+    return order, Constant(array)
 
 
 _ANCHORS: dict[str, Callable[[Node], Anchor]] = {
-    **{f"nn.conv{dimensions}d": _convolution(dimensions) for dimensions in _WINDOWS},
-    "nn.conv2d_transpose": _transposed,
-    "matmul": _matmul,
+    "Conv": _convolution,
+    "ConvTranspose": _transposed,
+    "MatMul": _matmul,
 }

@@ -16,7 +16,6 @@ from amos.network.external.partition import PartitionedNetwork
 from amos.network.frontend import Shapes, check_shapes, open_shapes, opened, title_of, whole
 from amos.network.groups import Task, merged
 from amos.network.network import Network, load_one
-from amos.network.program import Shared
 
 if TYPE_CHECKING:
     from amos.network.report import BucketReports
@@ -89,7 +88,7 @@ def load_buckets(
     own = {n: shape for n, shape in open_shapes(source).items() if shape and n not in shapes}
     sizes = _checked(buckets, own, title)
     used = {name: shape for name, shape in own.items() if set(shape) & set(sizes)}
-    networks, shared = {}, Shared()
+    networks = {}
     for combination in product(*sizes.values()):
         chosen = dict(zip(sizes, combination, strict=True))
         stated = {
@@ -98,7 +97,7 @@ def load_buckets(
         }
         said = ", ".join(f"{name}={size}" for name, size in chosen.items())
         closed = {**shapes, **_closed(stated, title)}
-        networks[combination] = load_one(source, closed, f"{title}[{said}]", shared)
+        networks[combination] = load_one(source, closed, f"{title}[{said}]")
     first = next(iter(networks.values()))
     every = {port.name: used.get(port.name, port.shape) for port in first.inputs}
     return BucketedNetwork(title, sizes, every, networks)

@@ -169,6 +169,6 @@ def _only(one: Group, other: Group, graph: Graph) -> bool:
         len(kinds) == 1
         and other.arguments[SOURCE] is result
         and inside.issuperset(graph.users[result.number])
-        and result.number not in graph.kept
+        and result.number not in graph.returned
         and all(each is not result for each in beside)
     )

@@ -151,7 +151,7 @@ def _alone(group: Group) -> Graph:
         if isinstance(operand, Node) and operand.number not in inside
     }
     inputs = [
-        replace(node, operation="input", operands=(), expression=None, name=f"input{number}")
+        replace(node, operation="input", operands=(), attributes={}, name=f"input{number}")
         for number, node in sorted(outside.items())
     ]
     nodes = (*inputs, *(inside[number] for number in sorted(inside)))

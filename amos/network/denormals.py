@@ -6,48 +6,44 @@ about a hundred times slower than with other numbers, and what it computes is de
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from functools import partial
 
 import numpy as np
 
-from amos.network.graph import Constant, Node, Operand
-from amos.network.program import Rewrite, Writer, const, read, rebuilt, renewed
+from amos.network.graph import Constant, Graph, GraphBuilder, Node, Operand, Rewrite, rewrite_graph
 
 #: Elements below the first size count as zero beside others from the second one on, where they
 #: are below the rounding of 24 bits. Sums of products of the first size may be denormal.
 _SMALL, _LARGE = 2.0**-110, 2.0**-84
 
 
-def without_denormals(module: Any) -> Any:
-    """The module with zeros in place of tiny constants beside others of usual size."""
-    graph = read(module)
-    rewrite: dict[int, Rewrite] = {}
+def without_denormals(graph: Graph) -> Graph:
+    """Return a graph with zeros in place of tiny constants beside others of usual size."""
+    rewrites: dict[int, Rewrite] = {}
+    flushed: dict[int, Constant] = {}
     for node in graph.nodes:
-        values = [_flushed(operand) for operand in node.operands]
-        if any(value is not None for value in values):
-            rewrite[node.number] = _with_constants(node, values)
-    return rebuilt(graph, rewrite) if rewrite else module
+        for operand in node.operands:
+            if isinstance(operand, Constant) and id(operand) not in flushed:
+                flushed[id(operand)] = _flushed(operand)
+        if any(flushed.get(id(each), each) is not each for each in node.operands):
+            rewrites[node.number] = partial(_emit_flushed, node, flushed)
+    return rewrite_graph(graph, rewrites)
 
 
-def _flushed(operand: Operand) -> np.ndarray | None:
-    """A constant with zeros for tiny numbers; ``None`` if it stays as it is."""
-    if not isinstance(operand, Constant) or operand.dtype != "float32":
-        return None
-    array = operand.array
-    sizes = np.abs(array)
+def _flushed(constant: Constant) -> Constant:
+    """A constant with zeros for tiny numbers; itself if there are none."""
+    if constant.dtype != "float32":
+        return constant
+    sizes = np.abs(constant.array)
     small = (sizes > 0) & (sizes < _SMALL)
     if not small.any() or not sizes.max() >= _LARGE:
-        return None
-    return np.where(small, np.float32(0), array)
+        return constant
+    return Constant(np.where(small, np.float32(0), constant.array))
 
 
-def _with_constants(node: Node, arrays: Sequence[np.ndarray | None]) -> Rewrite:
-    """A node with other constants, where there are any."""
-
-    def make(writer: Writer) -> Any:
-        pairs = zip(node.operands, arrays, strict=True)
-        values = [writer.value(old) if new is None else const(new) for old, new in pairs]
-        return renewed(node, values)
-
-    return make
+def _emit_flushed(node: Node, flushed: dict[int, Constant], builder: GraphBuilder) -> Operand:
+    operands = [
+        flushed[id(each)] if isinstance(each, Constant) else builder.value(each)
+        for each in node.operands
+    ]
+    return builder.copy(node, operands)

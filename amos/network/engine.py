@@ -1,7 +1,6 @@
 """Plain loops: how everything of a region that is no group is computed.
 
-Operators of Relax become loops, elementwise ones are fused, and each function gets one simple
-schedule: outer loops parallel, the innermost spatial loop as vectors. Relax then plans memory.
+Each function gets one simple schedule: outer loops parallel, the innermost spatial loop as vectors.
 """
 
 from __future__ import annotations
@@ -9,7 +8,7 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Callable, Mapping
 from itertools import pairwise
-from math import prod
+from math import copysign, inf, prod
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +25,8 @@ from amos.codegen.tir.rounding import (
 from amos.codegen.tir.statements import inside
 from amos.codegen.tir.target import host_target
 from amos.errors import NetworkError
-from amos.network.loops import LANES, LOOPS
+from amos.ir.floats import limits
+from amos.network.loops.reductions import LANES
 
 #: How many steps of a loop are worth another thread.
 _WORTH = 16384
@@ -81,41 +81,43 @@ def code_of(module: Any) -> bytes:
         return path.read_bytes()
 
 
-def scheduled_loops(module: Any, *, fused: bool = True) -> Any:
-    """A Relax module whose operators are functions of loops, with their schedules."""
+def scheduled_loops(functions: Mapping[str, Any]) -> dict[str, Any]:
+    """Schedule functions of :class:`amos.network.loops.functions.LoopFunctions`."""
     load_tvm()
-    import tvm
-    from tvm import relax
-
-    passes = relax.transform
-    fusing = [passes.AnnotateTIROpPattern(), passes.FuseOps(), passes.FuseTIR()] if fused else []
-    scheduling = tvm.transform.module_pass(_scheduled, opt_level=0, name="amos.simple_schedules")
-    with host_target():
-        return tvm.transform.Sequential(
-            [
-                # Loops of a batch norm of float16 would have a result of float32.
-                passes.DecomposeOpsForInference(),
-                passes.LegalizeOps(dict(LOOPS)),
-                *fusing,
-                passes.DeadCodeElimination(),
-                scheduling,
-            ]
-        )(module)
-
-
-def _scheduled(module: Any, _: Any) -> Any:
-    """The module with a simple schedule for each function of TensorIR."""
-    import tvm
-    from tvm import tirx
-
-    functions = dict(module.functions.items())
-    loops = {name: each for name, each in functions.items() if isinstance(each, tirx.PrimFunc)}
     # A quantized result may lie halfway between two quanta, and then depends on every rounding.
-    exact = any(map(quantizes, loops.values()))
-    for name, function in loops.items():
-        scheduled = with_nan(_simple(function))
-        functions[name] = _anywhere(with_rounded_products(scheduled) if exact else scheduled)
-    return tvm.IRModule(functions, attrs=module.attrs)
+    exact = any(map(quantizes, functions.values()))
+    made = {}
+    for name, function in functions.items():
+        scheduled = _unbounded(with_nan(_simple(function)))
+        made[name] = _anywhere(with_rounded_products(scheduled) if exact else scheduled)
+    return made
+
+
+def _unbounded(function: Any) -> Any:
+    """A function whose maxima and minima of floats begin at an infinity.
+
+    TVM's begin at the largest numbers, and it divides the reductions of no others.
+    """
+    import tvm_ffi
+    from tvm import tirx
+    from tvm.s_tir import SBlock
+
+    def infinite(number: Any) -> Any:
+        bound = limits(str(number.ty.dtype))[1]
+        unbounded = abs(number.value) == bound
+        return tirx.const(copysign(inf, number.value), number.ty.dtype) if unbounded else number
+
+    def begun(block: Any) -> Any:
+        if block.name_hint.endswith("_init"):
+            return tvm_ffi.structural_map(block, bounds)
+        if block.init is None:
+            return block
+        init = tvm_ffi.structural_map(block.init, bounds)
+        parts = block.iter_vars, block.reads, block.writes, block.name_hint, block.body, init
+        return SBlock(*parts, block.alloc_buffers, block.match_buffers, block.annotations)
+
+    bounds = tirx.FloatImm, infinite
+    return function.with_body(tvm_ffi.structural_map(function.body, (SBlock, begun)))
 
 
 def _anywhere(function: Any) -> Any:

@@ -12,29 +12,28 @@ from amos.network.anchors import Anchor
 from amos.network.graph import Constant, Node, Operand
 from amos.network.levels import inverse_of
 
-#: Signs and functions of the epilogue language by the engine's names.
-_SIGNS = {"add": "+", "subtract": "-", "multiply": "*", "divide": "/"}
+#: Signs and functions of the epilogue language by the names of operators.
+_SIGNS = {"Add": "+", "Sub": "-", "Mul": "*", "Div": "/"}
 _FUNCTIONS = {
-    "nn.relu": "relu",
-    "nn.silu": "silu",
-    "nn.gelu": "gelu",
-    "nn.gelu_tanh": "gelu_tanh",
-    **{name: name for name in ("abs", "erf", "exp", "round", "rsqrt", "sigmoid", "sqrt", "tanh")},
+    "Swish": "silu",
+    **{
+        name: name.lower()
+        for name in ("Abs", "Erf", "Exp", "Relu", "Round", "Sigmoid", "Sqrt", "Tanh")
+    },
 }
-_PAIRS = {"maximum": "max", "minimum": "min"}
+_GELU = {"none": "gelu", "tanh": "gelu_tanh"}
+_PAIRS = {"Max": "max", "Min": "min"}
 #: What bytes stay bytes under: sums and products of them wrap around, those of an epilogue do not.
-_KEEPING = frozenset({*_PAIRS, "astype"})
-#: The engine's names of what computes each element from those at its place.
-ELEMENTWISE = frozenset({*_SIGNS, *_FUNCTIONS, *_PAIRS, "astype"})
+_KEEPING = frozenset({*_PAIRS, "Cast"})
 #: Bytes, by the function that makes them; and all dtypes that are read.
 _CASTS = {"uint8": "u8", "int8": "s8"}
 _DTYPES = ("float32", "int32", *_CASTS)
 #: Their smallest and largest numbers.
 _BOUNDS = frozenset(bound for name in _CASTS for bound in (np.iinfo(name).min, np.iinfo(name).max))
 #: What constants are called by what is done with them; others are biases.
-_NAMES = {"multiply": "scale", "divide": "inverse", "maximum": "low", "minimum": "high"}
+_NAMES = {"Mul": "scale", "Div": "inverse", "Max": "low", "Min": "high"}
 #: Signs whose sides may change places: one sum is one task, however it was written.
-_COMMUTING = ("add", "multiply")
+_COMMUTING = ("Add", "Mul")
 #: Characters of the longest epilogue: what is read twice is written twice.
 _LONGEST = 1000
 
@@ -110,8 +109,8 @@ def _clamped(node: Node) -> Node | None:
     alone cuts off what is behind the point, and an epilogue rounds.
     """
     info, (clamped,) = np.iinfo(node.dtype), node.operands
-    above = _bounded(clamped, "minimum")
-    below = _bounded(above[0], "maximum") if above else None
+    above = _bounded(clamped, "Min")
+    below = _bounded(above[0], "Max") if above else None
     if above is None or below is None or above[1] != info.max or below[1] < info.min:
         return None
     source = below[0]
@@ -119,7 +118,7 @@ def _clamped(node: Node) -> Node | None:
         return None
     if below[1] > info.min:
         return above[0]
-    rounded = source.operands[0] if source.operation == "round" else source
+    rounded = source.operands[0] if source.operation == "Round" else source
     return rounded if isinstance(rounded, Node) else None
 
 
@@ -129,8 +128,8 @@ def _whole(value: Operand) -> bool:
         return True
     if isinstance(value, Constant):
         return bool((value.array == np.rint(value.array)).all())
-    exact = value.operation in ("add", "subtract", "maximum", "minimum", "astype")
-    return value.operation == "round" or (exact and all(map(_whole, value.operands)))
+    exact = value.operation in ("Add", "Sub", "Max", "Min", "Cast")
+    return value.operation == "Round" or (exact and all(map(_whole, value.operands)))
 
 
 def _bounded(node: Operand, operation: str) -> tuple[Node, float] | None:
@@ -182,14 +181,18 @@ class _Writer:
                 left, right = right, left
             if name in _PAIRS:
                 return f"{_PAIRS[name]}({left}, {right})"
-            if name == "divide" and (quotient := self.quotient(left, node)) is not None:
+            if name == "Div" and (quotient := self.quotient(left, node)) is not None:
                 return quotient
             return f"({left} {_SIGNS[name]} {right})"
         first = self.operand(node.operands[0], node) if node.operands else None
         if first is None:
             return None
-        if name == "astype":
+        if name == "Cast":
             return self.cast(node, first)
+        if name == "Gelu":
+            return f"{_GELU[node.attributes['approximate']]}({first})"
+        if name == "Neg":
+            return f"({first} * -1.0)"
         if name in _FUNCTIONS:
             return f"{_FUNCTIONS[name]}({first})"
         return None
@@ -202,7 +205,7 @@ class _Writer:
         inverse = inverse_of(divisor.array)
         if inverse is None:
             return None
-        names = [self.read(Constant(part, (), "float32"), node) for part in inverse]
+        names = [self.read(Constant(part), node) for part in inverse]
         return f"times({text}, {', '.join(map(str, names))})"
 
     def cast(self, node: Node, text: str) -> str | None:
@@ -227,7 +230,7 @@ class _Writer:
 
     def of_bytes(self, node: Node) -> str | None:
         """The text of what is made of bytes element by element; they are a quarter to read."""
-        if node.operation not in ("astype", "subtract", "multiply"):
+        if node.operation not in ("Cast", "Sub", "Mul"):
             return None
         if node.dtype not in ("float32", "int32"):  # a truth value is not its byte
             return None
@@ -237,7 +240,7 @@ class _Writer:
         text = self.read(first, node) if first.dtype in _CASTS else self.of_bytes(first)
         if text is None:
             return None
-        if node.operation == "astype":
+        if node.operation == "Cast":
             text = f"f32({text})" if node.dtype == "float32" else text
         else:
             factor = self.read(rest[0], node)

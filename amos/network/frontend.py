@@ -1,13 +1,9 @@
-"""Models in: ONNX as a Relax module of operators."""
+"""Models of ONNX: their files, the shapes that they leave open, and onnxruntime beside them."""
 
 from __future__ import annotations
 
-import io
 import os
-import traceback
-import warnings
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import redirect_stdout
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -15,12 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from amos._toolchain import load_tvm
 from amos.codegen.scheduled import last_line
 from amos.errors import NetworkError, shown
-from amos.network.onnx_nodes import check_results, readable
-from amos.network.qlinear import with_pairs
-from amos.network.silence import silent
 
 #: Extents of inputs by name.
 Shapes = Mapping[str, Sequence[int]]
@@ -39,21 +31,6 @@ class Reference:
     evaluate: Callable[[Sequence[np.ndarray]], Sequence[np.ndarray] | None]
 
 
-@dataclass(frozen=True)
-class Imported:
-    """A model as the engine has it.
-
-    Attributes:
-        module: of Relax, whose ``main`` is the model, with its weights as constants.
-        reference: another program that runs the model, if one is installed.
-        output_names: what an ONNX model calls its results.
-    """
-
-    module: Any
-    reference: Reference | None = None
-    output_names: tuple[str, ...] = ()
-
-
 def closed_shapes(source: Any, shapes: Shapes | None) -> tuple[Any, dict[str, list[int]]]:
     """Open a model of ONNX; returns it with the extents of its inputs.
 
@@ -63,29 +40,6 @@ def closed_shapes(source: Any, shapes: Shapes | None) -> tuple[Any, dict[str, li
     model = opened(source)
     check_shapes(shapes := {} if shapes is None else shapes)
     return model, _closed(_file_or_title(source), open_shapes(model), shapes)
-
-
-def import_model(source: Any, shapes: Shapes | None) -> Imported:
-    """Read a model.
-
-    Args:
-        source: path of an ONNX file, or an ``onnx.ModelProto``.
-        shapes: extents of inputs that the model leaves open.
-
-    Raises:
-        NetworkError: this is no model, or one with something that is not supported.
-        ToolchainError: onnx is not installed.
-    """
-    load_tvm()
-    model, closed = closed_shapes(source, shapes)
-    try:
-        names = tuple(port.name for port in model.graph.output)
-        module = _from_onnx(model, _file_or_title(source), closed)
-        return Imported(module, onnxruntime_reference(source), names)
-    except NetworkError as error:
-        with silent():  # TVM complains where a builder ends before its work is done
-            traceback.clear_frames((error.__cause__ or error).__traceback__)
-        raise
 
 
 def _file_or_title(source: Any) -> str:
@@ -209,23 +163,6 @@ def onnxruntime_reference(source: Any) -> Reference | None:
             return None
 
     return Reference("onnxruntime", evaluate)
-
-
-def _from_onnx(model: Any, name: str, shapes: dict[str, list[int]]) -> Any:
-    from tvm.relax.frontend.onnx import from_onnx
-
-    from amos.network.converters import own_converters
-
-    model = with_pairs(readable(model, name), name)
-    try:
-        with own_converters(), redirect_stdout(io.StringIO()), warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            module = from_onnx(model, shape_dict=shapes, sanitize_input_names=False)
-    except Exception as error:
-        why = "" if isinstance(error, NetworkError) else "TVM cannot import it: "
-        raise NetworkError(f"model {name!r}: {why}{last_line(error)}") from error
-    check_results(module, model, name)
-    return module
 
 
 def check_shapes(shapes: object) -> None:

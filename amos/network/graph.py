@@ -1,16 +1,18 @@
-"""A network as a list of nodes: Relax's dataflow without Relax.
+"""A network as a list of nodes: operators of ONNX, each with one result of static shape.
 
-What decides about groups reads nothing else, so that it needs no TVM.
+Passes read a graph and write another one through :class:`GraphBuilder`. Nothing here needs TVM.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
 import numpy as np
+
+from amos.network.operations import evaluate, infer
 
 
 @dataclass(frozen=True, eq=False)
@@ -18,38 +20,34 @@ class Constant:
     """A tensor whose values do not change from call to call.
 
     Attributes:
-        tensor: the engine's, or an array.
-        shape: its extents.
-        dtype: of its elements.
+        array: its values; of ``bfloat16`` as ``ml_dtypes`` has it.
     """
 
-    tensor: Any
-    shape: tuple[int, ...]
-    dtype: str
+    array: np.ndarray
 
     @property
-    def array(self) -> np.ndarray:
-        """Its values: the engine's themselves, or a copy where NumPy lacks the dtype."""
-        tensor = self.tensor
-        if isinstance(tensor, np.ndarray):
-            return tensor
-        values: np.ndarray = np.from_dlpack(tensor) if hasattr(np, self.dtype) else tensor.numpy()
-        return values
+    def shape(self) -> tuple[int, ...]:
+        """Extents."""
+        return self.array.shape
+
+    @property
+    def dtype(self) -> str:
+        """Of its elements."""
+        return str(self.array.dtype)
 
 
 @dataclass(frozen=True, eq=False)
 class Node:
-    """One operation of a network, or one of its inputs.
+    """An operator of a network, or one of its inputs.
 
     Attributes:
-        number: position; a node reads only nodes before it.
-        operation: the engine's name for it, for example ``"nn.conv2d"``; ``"input"``;
-            ``"tuple"`` and ``"item"`` where several values are put together and taken apart.
-        operands: what it reads, tuples taken apart.
-        shape: extents of its result; empty where that is no single tensor.
-        dtype: of its result; empty where that is no single tensor.
-        attributes: how the engine was told to do it.
-        expression: the engine's, over the engine's variables of other nodes.
+        number: rises from node to node; a node reads only nodes before it.
+        operation: ``"input"``, or the name of an operator in
+            :data:`amos.network.operations.OPERATIONS`.
+        operands: what it reads.
+        shape: extents of its result.
+        dtype: of its result.
+        attributes: by name, defaults written out; plain numbers, strings and tuples.
         name: of an input.
     """
 
@@ -58,17 +56,14 @@ class Node:
     operands: tuple[Operand, ...]
     shape: tuple[int, ...]
     dtype: str
-    attributes: Any = None
-    expression: Any = None
+    attributes: Mapping[str, Any] = field(default_factory=dict)
     name: str = ""
-
-    def integers(self, attribute: str) -> tuple[int, ...]:
-        """An attribute that is a list of integers."""
-        return tuple(int(value) for value in getattr(self.attributes, attribute))
 
 
 #: What a node reads.
 Operand = Node | Constant
+#: Emits what stands for a node in another graph; returns its value there.
+Rewrite = Callable[["GraphBuilder"], Operand]
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,15 +72,13 @@ class Graph:
 
     Attributes:
         nodes: inputs first.
-        outputs: nodes whose results are the network's.
+        outputs: whose results are the network's.
         single: whether the network's result is one array, rather than a tuple of them.
-        functions: the engine's functions that nodes call, by its names.
     """
 
     nodes: tuple[Node, ...]
     outputs: tuple[Node, ...]
     single: bool = True
-    functions: Mapping[Any, Any] = field(default_factory=dict)
 
     @property
     def inputs(self) -> tuple[Node, ...]:
@@ -94,7 +87,7 @@ class Graph:
 
     @cached_property
     def users(self) -> dict[int, tuple[Node, ...]]:
-        """Who reads each node, by its number; the network itself is not among them."""
+        """Nodes that read each node, by its number; the network itself is not among them."""
         users: dict[int, dict[int, Node]] = {node.number: {} for node in self.nodes}
         for node in self.nodes:
             for operand in node.operands:
@@ -103,10 +96,105 @@ class Graph:
         return {number: tuple(readers.values()) for number, readers in users.items()}
 
     @cached_property
-    def kept(self) -> frozenset[int]:
+    def returned(self) -> frozenset[int]:
         """Numbers of the nodes that the network returns."""
         return frozenset(node.number for node in self.outputs)
+
+    def has_one_reader(self, node: Node) -> bool:
+        """Whether a single node reads a value, and the network does not return it."""
+        return len(self.users[node.number]) == 1 and node.number not in self.returned
 
     def computing(self) -> Iterator[Node]:
         """Nodes other than inputs."""
         return (node for node in self.nodes if node.operation != "input")
+
+
+class GraphBuilder:
+    """Writes a graph node by node.
+
+    Attributes:
+        values: what stands here for each node of another graph, by its number there.
+    """
+
+    def __init__(self) -> None:
+        self.values: dict[int, Operand] = {}
+        self._nodes: list[Node] = []
+
+    def add_input(self, name: str, shape: Sequence[int], dtype: str) -> Node:
+        """Append an input."""
+        node = Node(len(self._nodes), "input", (), tuple(shape), dtype, name=name)
+        self._nodes.append(node)
+        return node
+
+    def emit(self, operation: str, *operands: Operand, **attributes: Any) -> Operand:
+        """Append an operator; of constants alone it is computed at once, where NumPy can.
+
+        Args:
+            operation: its name.
+            operands: values of this graph, and constants.
+            attributes: all that it has.
+
+        Raises:
+            NetworkError: its operands do not go together.
+        """
+        result = infer(operation, operands, attributes)
+        if all(isinstance(operand, Constant) for operand in operands):
+            arrays = [operand.array for operand in operands if isinstance(operand, Constant)]
+            array = evaluate(operation, arrays, attributes, result)
+            if array is not None:
+                return Constant(array)
+        node = Node(len(self._nodes), operation, operands, result.shape, result.dtype, attributes)
+        self._nodes.append(node)
+        return node
+
+    def value(self, operand: Operand) -> Operand:
+        """Return what stands here for a value of the other graph; constants for themselves."""
+        return operand if isinstance(operand, Constant) else self.values[operand.number]
+
+    def copy(self, node: Node, operands: Sequence[Operand] | None = None) -> Operand:
+        """Append the operator of a node of the other graph.
+
+        Args:
+            node: of the other graph.
+            operands: values of this graph; by default those that stand for the node's own.
+        """
+        if operands is None:
+            operands = [self.value(each) for each in node.operands]
+        return self.emit(node.operation, *operands, **node.attributes)
+
+    def finish(self, outputs: Sequence[Operand], *, single: bool) -> Graph:
+        """Return the graph of these results, without nodes that none of them needs."""
+        results = [each if isinstance(each, Node) else self._stored(each) for each in outputs]
+        live = {node.number for node in results}
+        for node in reversed(self._nodes):
+            if node.number in live:
+                live.update(each.number for each in node.operands if isinstance(each, Node))
+        nodes = (n for n in self._nodes if n.number in live or n.operation == "input")
+        return Graph(tuple(nodes), tuple(results), single)
+
+    def _stored(self, constant: Constant) -> Node:
+        """A node for a result that is a constant."""
+        node = Node(len(self._nodes), "Identity", (constant,), constant.shape, constant.dtype)
+        self._nodes.append(node)
+        return node
+
+
+def rewrite_graph(graph: Graph, rewrites: Mapping[int, Rewrite]) -> Graph:
+    """Return a graph with other nodes in place of some, and without those that nothing needs.
+
+    Args:
+        graph: what is computed.
+        rewrites: by number of the nodes that they stand for.
+    """
+    if not rewrites:
+        return graph
+    builder = GraphBuilder()
+    for node in graph.nodes:
+        if node.operation == "input":
+            builder.values[node.number] = builder.add_input(node.name, node.shape, node.dtype)
+        elif node.number in rewrites:
+            builder.values[node.number] = rewrites[node.number](builder)
+        else:
+            builder.values[node.number] = builder.copy(node)
+    outputs = [builder.values[node.number] for node in graph.outputs]
+    return builder.finish(outputs, single=graph.single)

@@ -92,10 +92,11 @@ def grouped(graph: Graph) -> Grouping:
     groups: list[Group] = []
     refused: dict[int, str] = {}
     users = {
-        number: (*readers, _OUTSIDE) if number in graph.kept else readers
+        number: (*readers, _OUTSIDE) if number in graph.returned else readers
         for number, readers in graph.users.items()
     }
-    for node in reversed(graph.nodes):
+    for place in reversed(range(len(graph.nodes))):
+        node, behind = graph.nodes[place], graph.nodes[place + 1 :]
         anchor = anchor_of(node)
         if anchor is None:
             continue
@@ -103,7 +104,7 @@ def grouped(graph: Graph) -> Grouping:
         if why:
             refused[node.number] = why
             continue
-        later = [each for each in graph.nodes[node.number + 1 :] if each.number not in claimed]
+        later = [each for each in behind if each.number not in claimed]
         chain = chain_behind(node, anchor, later, users)
         try:
             group = _longest(chain)

@@ -19,9 +19,9 @@ from amos.network.cascades import CascadePlace
 from amos.network.channels import by_channels
 from amos.network.cuts import BY_CHANNELS, CascadeChoice
 from amos.network.engine import code_of
+from amos.network.external.straight_line import Call
 from amos.network.graph import Constant, Operand
 from amos.network.groups import Group
-from amos.network.program import Writer
 from amos.network.strips import Layer, by_rows
 from amos.network.tiles import convolution, read_behind
 from amos.operators.cascade import Cascade
@@ -72,18 +72,14 @@ class TaskKernel:
         made = [to_tensor(self._formed(a, inputs[a.tensor]), a.dtype) for a in sources]
         return [*made, to_tensor(np.zeros(out.shape, _container(out.dtype)), out.dtype)]
 
-    def call(self, group: Group | CascadePlace, writer: Writer) -> Any:
-        """The engine's expression that calls it for a group."""
-        from tvm import relax
-
+    def call(self, group: Group | CascadePlace) -> Call:
+        """The call that computes a group."""
         *sources, out = self.arguments
-        values = [
-            self._passed(argument, group.arguments[argument.tensor], writer) for argument in sources
+        arguments = [
+            (self._passed(argument, group.arguments[argument.tensor]), argument.shape)
+            for argument in sources
         ]
-        type_ = relax.TensorType(out.shape, out.dtype)
-        result = writer.emit(relax.op.call_dps_packed(self.symbol, relax.Tuple(values), type_))
-        shape = group.result.shape
-        return result if out.shape == shape else relax.op.reshape(result, shape)
+        return Call(self.symbol, tuple(arguments), group.result, out.shape)
 
     def _formed(self, argument: Argument, array: np.ndarray) -> np.ndarray:
         """An array in the form in which the kernel takes it."""
@@ -100,16 +96,12 @@ class TaskKernel:
         whole = np.stack(parts) if len(parts) > 1 else parts[0]
         return whole.reshape(argument.shape)
 
-    def _passed(self, argument: Argument, operand: Operand, writer: Writer) -> Any:
-        """What the engine passes for an argument: constants are packed here, once."""
-        from tvm import relax
-
-        if isinstance(operand, Constant):
-            return relax.const(to_tensor(self._formed(argument, operand.array), argument.dtype))
-        value = writer.value(operand)
-        if operand.shape == argument.shape:
-            return value
-        return writer.emit(relax.op.reshape(value, argument.shape))
+    def _passed(self, argument: Argument, operand: Operand) -> Operand:
+        """What a call passes for an argument: constants are packed here, once."""
+        if not isinstance(operand, Constant):
+            return operand
+        packed = to_tensor(self._formed(argument, operand.array), argument.dtype)
+        return Constant(packed.numpy())
 
 
 def _container(kind: str) -> Any:

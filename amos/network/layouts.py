@@ -1,84 +1,281 @@
-"""Layouts: channels last in the whole network, transposed at its borders."""
+"""Layouts: channels last in the whole network, transposed where something needs another order.
+
+Each value is there in one or more orders of its axes (:mod:`amos.network.orders`). Convolutions
+and pools have their channels last. A transpose is another name for what it transposes, and other
+operators that can follow the order of what they read. Only where a value is read in an order in
+which it is not there yet, it is transposed.
+"""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping, Set
+from itertools import dropwhile
+from math import prod
 
+from amos.ir import dtype
 from amos.network.anchors import anchor_of
-from amos.network.graph import Graph, Node, Operand
+from amos.network.graph import Constant, Graph, GraphBuilder, Node, Operand
 from amos.network.groups import unfit
-from amos.network.program import Rewrite, Writer, read, rebuilt
+from amos.network.operations import Kind, kind_of
+from amos.network.orders import (
+    Order,
+    moved_attributes,
+    order_ahead,
+    order_behind,
+    original,
+    places_of_followed,
+    significant,
+    with_channels_last,
+)
+from amos.network.simplify import merge_moves
 
-_TRANSPOSED = "relax.nn.conv2d_transpose"
-#: Layouts of image and weight. Kernels have their weights packed ahead, whatever their order.
-_LAYOUTS = {
-    "relax.nn.conv1d": ["NWC", "OIW"],
-    "relax.nn.conv2d": ["NHWC", "OIHW"],
-    "relax.nn.conv3d": ["NDHWC", "OIDHW"],
-    _TRANSPOSED: ["NHWC", "IOHW"],
-    # Stated, for the engine would take the layout of the convolution before, which it has not.
-    "relax.nn.conv1d_transpose": ["NCW", "IOW"],
-    "relax.nn.conv3d_transpose": ["NCDHW", "IODHW"],
-}
+_WINDOWS = frozenset({"AveragePool", "Conv", "ConvTranspose", "MaxPool"})
 
 
-def channels_last(module: Any) -> Graph:
-    """The graph of a module with the channels of images as the last axis.
+def channels_last(graph: Graph) -> Graph:
+    """Return a graph with the channels of images as the last axis, and few transposes.
 
-    Raises:
-        NetworkError: it has control flow, or a shape that is not known.
+    Args:
+        graph: with the channels of all images second.
     """
-    from tvm import relax
-
-    module = _with_plain_norms(module)
-    graph = read(relax.transform.ConvertLayout(_LAYOUTS)(module))
-    if all(_kernel_takes(node) for node in graph.nodes):
-        return graph
-    layouts = _LAYOUTS | {_TRANSPOSED: ["NCHW", "IOHW"]}
-    return read(relax.transform.ConvertLayout(layouts)(module))
+    windows = {n.number for n in graph.nodes if n.operation in _WINDOWS and _is_taken(n)}
+    wishes = _wishes(graph, windows)
+    graphs = [
+        merge_moves(_Walk(windows, wishes, early=early).rewritten(graph)) for early in (False, True)
+    ]
+    return min(graphs, key=_transposed)
 
 
-def _kernel_takes(node: Node) -> bool:
-    if f"relax.{node.operation}" != _TRANSPOSED:
+def _transposed(graph: Graph) -> int:
+    """Bytes that are transposed."""
+    return sum(_bytes(node) for node in graph.nodes if node.operation == "Transpose")
+
+
+def _bytes(value: Operand) -> int:
+    return prod(value.shape) * dtype(value.dtype).numpy.itemsize
+
+
+def _is_taken(node: Node) -> bool:
+    """Whether channels are last: of transposed convolutions only where a kernel computes it."""
+    if node.operation != "ConvTranspose":
         return True
-    anchor = anchor_of(node)
+    image, weight = node.operands
+    moved = Node(-1, "input", (), _permuted(image.shape), image.dtype)
+    attributes = {**node.attributes, "channels_last": True}
+    shape = _permuted(node.shape)
+    anchor = anchor_of(Node(0, node.operation, (moved, weight), shape, node.dtype, attributes))
     return anchor is not None and not (anchor.refused or unfit(anchor))
 
 
-def _with_plain_norms(module: Any) -> Any:
-    """The module with norms over several axes written out.
+def _permuted(shape: tuple[int, ...], order: Order | None = None) -> tuple[int, ...]:
+    """Extents in an order of their axes, by default with channels last."""
+    return tuple(shape[axis] for axis in order or with_channels_last(len(shape)))
 
-    The engine would change the order of the axes, and not that of what they are scaled by.
+
+def _wishes(graph: Graph, windows: Set[int]) -> dict[int, Order]:
+    """The order in which each value is read in the end, by number; none where any order does.
+
+    Another than the original one counts more.
     """
-    graph = read(module)
-    rewrite = {
-        node.number: _written_out(node)
-        for node in graph.computing()
-        if node.operation == "nn.layer_norm" and len(node.integers("axes")) > 1
-    }
-    return rebuilt(graph, rewrite) if rewrite else module
+    wishes = {node.number: original(len(node.shape)) for node in graph.outputs}
+    for node in reversed(graph.nodes):
+        for place, operand in enumerate(node.operands):
+            if isinstance(operand, Constant):
+                continue
+            wish = _wish(node, place, wishes.get(node.number), windows)
+            plain = original(len(operand.shape))
+            if wish is not None and wishes.get(operand.number, plain) == plain:
+                wishes[operand.number] = wish
+    return wishes
 
 
-def _written_out(node: Node) -> Rewrite:
-    from tvm import relax
+def _wish(node: Node, place: int, own: Order | None, windows: Set[int]) -> Order | None:
+    """In which order a node, whose result is read in an order, reads an operand."""
+    rank = len(node.operands[place].shape)
+    if node.number in windows and place == 0:
+        return with_channels_last(rank)
+    if node.operation == "Transpose":
+        return None if own is None else tuple(node.attributes["perm"][axis] for axis in own)
+    if place not in places_of_followed(node):
+        return original(rank)
+    wish = None if own is None else order_ahead(node, own)
+    return wish if wish is not None and len(wish) == rank else None
 
-    op, axes, (source, gamma, beta) = relax.op, list(node.integers("axes")), node.operands
-    attributes = node.attributes
 
-    def make(writer: Writer) -> Any:
-        def shaped(operand: Operand) -> Any:
-            missing = list(range(len(node.shape) - len(operand.shape)))
-            value = writer.value(operand)
-            return writer.emit(op.expand_dims(value, missing)) if missing else value
+class _Value:
+    """What there is of a value of the original graph.
 
-        mean = writer.emit(op.mean(writer.value(source), axes, keepdims=True))
-        value = writer.emit(op.subtract(writer.value(source), mean))
-        squares = writer.emit(op.multiply(value, value))
-        variance = writer.emit(op.mean(squares, axes, keepdims=True))
-        epsilon = relax.const(float(attributes.epsilon), node.dtype)
-        value = writer.emit(op.multiply(value, op.rsqrt(op.add(variance, epsilon))))
-        if attributes.scale:
-            value = writer.emit(op.multiply(value, shaped(gamma)))
-        return op.add(value, shaped(beta)) if attributes.center else value
+    Transposes share the forms of what they transpose, so that each is made once.
+    """
 
-    return make
+    def __init__(
+        self, shape: tuple[int, ...], forms: dict[Order, Operand], axes: Order | None = None
+    ) -> None:
+        self.shape = shape
+        #: By order of the axes of the first value that has them.
+        self._forms = forms
+        #: Those axes, by axis of this value.
+        self._axes = axes or original(len(shape))
+
+    def transposed(self, perm: Order) -> _Value:
+        """Return the transposed value."""
+        axes = tuple(self._axes[axis] for axis in perm)
+        return _Value(_permuted(self.shape, perm), self._forms, axes)
+
+    @property
+    def orders(self) -> list[Order]:
+        """In which it is there."""
+        return [tuple(map(self._axes.index, order)) for order in self._forms]
+
+    def is_free(self, order: Order) -> bool:
+        """Whether nothing has to be transposed for an order."""
+        if any(isinstance(form, Constant) for form in self._forms.values()):
+            return True
+        wanted = significant(order, self.shape)
+        return any(significant(each, self.shape) == wanted for each in self.orders)
+
+    def cost(self, order: Order) -> int:
+        """Bytes to transpose for an order."""
+        return 0 if self.is_free(order) else _bytes(next(iter(self._forms.values())))
+
+    def form(self, order: Order, builder: GraphBuilder) -> Operand:
+        """Return the value in an order; emits it where it is not there yet."""
+        key = tuple(self._axes[axis] for axis in order)
+        if key not in self._forms:
+            self._forms[key] = self._made(order, builder)
+        return self._forms[key]
+
+    def _made(self, order: Order, builder: GraphBuilder) -> Operand:
+        wanted = significant(order, self.shape)
+        forms = [*zip(self.orders, self._forms.values(), strict=True)]
+        for each, form in forms:
+            if significant(each, self.shape) == wanted:
+                return builder.emit("Reshape", form, shape=_permuted(self.shape, order))
+        each, form = forms[0]
+        return builder.emit("Transpose", form, perm=tuple(map(each.index, order)))
+
+
+class _Walk:
+    """Writes a graph anew, node by node."""
+
+    def __init__(self, windows: Set[int], wishes: Mapping[int, Order], *, early: bool) -> None:
+        """Start with no value.
+
+        Args:
+            windows: numbers of the nodes with channels last.
+            wishes: the order in which values are read in the end, by number.
+            early: whether what costs the same now and later is transposed now.
+        """
+        self._windows, self._wishes, self._early = windows, wishes, early
+        self._builder = GraphBuilder()
+        self._values: dict[int, _Value] = {}
+        #: Of constants, by what they are.
+        self._constants: dict[int, _Value] = {}
+
+    def rewritten(self, graph: Graph) -> Graph:
+        """Return the graph."""
+        for node in graph.nodes:
+            self._values[node.number] = self._rewritten(node)
+        results = [self._form(node, original(len(node.shape))) for node in graph.outputs]
+        return self._builder.finish(results, single=graph.single)
+
+    def _rewritten(self, node: Node) -> _Value:
+        builder = self._builder
+        if node.operation == "input":
+            value: Operand = builder.add_input(node.name, node.shape, node.dtype)
+            return _Value(node.shape, {original(len(node.shape)): value})
+        if node.operation == "Transpose":
+            return self._value(node.operands[0]).transposed(node.attributes["perm"])
+        if node.number in self._windows:
+            last = with_channels_last(len(node.shape))
+            image, *weights = node.operands
+            operands = [self._form(image, last), *map(self._plain, weights)]
+            attributes = {**node.attributes, "channels_last": True}
+            return _Value(node.shape, {last: builder.emit(node.operation, *operands, **attributes)})
+        order = self._chosen(node)
+        result = original(len(node.shape)) if order is None else order_behind(node, order)
+        assert result is not None
+        if node.operation == "Reshape" and order is not None:
+            if self._pleases(node, result):
+                result = self._wishes.get(node.number, result)
+            source, shape = self._form(node.operands[0], order), _permuted(node.shape, result)
+            return _Value(node.shape, {result: builder.emit("Reshape", source, shape=shape)})
+        return _Value(node.shape, {result: self._emitted(node, order)})
+
+    def _value(self, operand: Operand) -> _Value:
+        if isinstance(operand, Node):
+            return self._values[operand.number]
+        plain = original(len(operand.shape))
+        fresh = _Value(operand.shape, {plain: operand})
+        return self._constants.setdefault(id(operand), fresh)
+
+    def _form(self, operand: Operand, order: Order) -> Operand:
+        return self._value(operand).form(order, self._builder)
+
+    def _plain(self, operand: Operand) -> Operand:
+        return self._form(operand, original(len(operand.shape)))
+
+    def _chosen(self, node: Node) -> Order | None:
+        """The order in which a node reads what it follows; ``None`` if it follows nothing."""
+        followed = [node.operands[place] for place in places_of_followed(node)]
+        if not followed:
+            return None
+        rank = max(len(each.shape) for each in followed)
+        if node.operation == "Expand":
+            rank = len(node.shape)
+        orders = [
+            order
+            for each in followed
+            if isinstance(each, Node) and len(each.shape) == rank
+            for order in self._value(each).orders
+        ]
+        if node.number in self._wishes:
+            orders += filter(None, [order_ahead(node, self._wishes[node.number])])
+        orders.append(original(rank))
+
+        def cost(order: Order) -> tuple[int, int]:
+            now = sum(self._cost(each, order) for each in followed)
+            later = 0 if self._pleases(node, order_behind(node, order)) else _bytes(node)
+            return now + later, later if self._early else now
+
+        return min((each for each in orders if order_behind(node, each) is not None), key=cost)
+
+    def _pleases(self, node: Node, order: Order | None) -> bool:
+        """Whether a result in an order is what is read in the end."""
+        wish = self._wishes.get(node.number, order)
+        if wish is None or order is None:
+            return order is wish
+        return significant(order, node.shape) == significant(wish, node.shape)
+
+    def _cost(self, operand: Operand, order: Order) -> int:
+        value = self._value(operand)
+        return value.cost(_of_rank(order, len(value.shape)))
+
+    def _emitted(self, node: Node, order: Order | None) -> Operand:
+        """A node that reads what it follows in an order."""
+        builder = self._builder
+        if order is None or order == original(len(order)):
+            return builder.copy(node, [*map(self._plain, node.operands)])
+        places = places_of_followed(node)
+        full = any(isinstance(x, Node) and len(x.shape) == len(order) for x in node.operands)
+        fewer_axes = full and kind_of(node.operation) is Kind.ELEMENTWISE
+        operands = [
+            self._aligned(each, order, fewer_axes) if place in places else self._plain(each)
+            for place, each in enumerate(node.operands)
+        ]
+        return builder.emit(node.operation, *operands, **moved_attributes(node, order))
+
+    def _aligned(self, operand: Operand, order: Order, fewer_axes: bool) -> Operand:
+        """An operand in an order, with as many axes, of which a constant may lack the first."""
+        missing = len(order) - len(operand.shape)
+        value = self._form(operand, _of_rank(order, len(operand.shape)))
+        shape = _permuted((1,) * missing + operand.shape, order)
+        if fewer_axes and isinstance(operand, Constant):
+            shape = tuple(dropwhile(lambda extent: extent == 1, shape))
+        return value if value.shape == shape else self._builder.emit("Reshape", value, shape=shape)
+
+
+def _of_rank(order: Order, rank: int) -> Order:
+    """The order of the last axes of a tensor, counted among themselves."""
+    missing = len(order) - rank
+    return tuple(axis - missing for axis in order if axis >= missing)

@@ -14,8 +14,6 @@ from amos.validate.epilogue import fma
 _SCALES, _RESULTS = (2.0**-60, 2.0**60), 512
 #: Floats next to a tie that are tried: a quotient is off by one of them at most.
 _NEXT = np.arange(-8, 9)
-#: dtypes that quantized activations have.
-BYTES = ("uint8", "int8")
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,8 +57,8 @@ class Levels:
         return floats
 
 
-def levels_of(node: Operand, operation: str = "dequantize") -> Levels | None:
-    """Of the operand of a dequantize, or the result of a quantize."""
+def levels_of(node: Operand, operation: str = "DequantizeLinear") -> Levels | None:
+    """Of the operand of a dequantize, or the result of a quantize; ``None`` if not constant."""
     if not isinstance(node, Node) or node.operation != operation:
         return None
     integers, scale, zero = node.operands
@@ -70,7 +68,7 @@ def levels_of(node: Operand, operation: str = "dequantize") -> Levels | None:
         integers,
         scale.array.astype(np.float32).reshape(-1),
         zero.array.astype(np.int32).reshape(-1),
-        int(node.attributes.axis),
+        node.attributes["axis"],
     )
 
 
@@ -78,7 +76,7 @@ def constant_floats(operand: Operand) -> np.ndarray | None:
     """The floats of a constant, dequantized and reshaped or not."""
     if isinstance(operand, Constant):
         return operand.array if operand.dtype == "float32" else None
-    if operand.operation in ("reshape", "expand_dims", "squeeze"):
+    if operand.operation == "Reshape":
         inner = constant_floats(operand.operands[0])
         return None if inner is None else inner.reshape(operand.shape)
     levels = levels_of(operand)

@@ -16,8 +16,8 @@ from amos.network.cascades import CascadeTask
 from amos.network.graph import Node
 from amos.network.groups import Task
 from amos.network.kernels import TaskKernel
-from amos.network.levels import BYTES
 from amos.network.network import Network, Port
+from amos.network.operations import BYTES
 from amos.network.tolerances import allowed
 from amos.runtime.borrow import ArgumentAdapter
 
@@ -206,7 +206,7 @@ def _random(port: Port, rng: np.random.Generator, low: int, high: int) -> np.nda
 def divides_integers(network: Network) -> bool:
     """Whether integers are divided by what is no constant: of 0, the process would die."""
     return any(
-        node.operation in ("divide", "floor_divide", "mod", "floor_mod")
+        node.operation in ("Div", "Mod")
         and "int" in node.dtype
         and isinstance(node.operands[1], Node)
         for node in network.graph.nodes

@@ -16,7 +16,6 @@ from amos.network.frontend import (
     Reference,
     Shapes,
     closed_shapes,
-    import_model,
     onnxruntime_reference,
     plain_session,
     title_of,
@@ -24,12 +23,13 @@ from amos.network.frontend import (
 from amos.network.graph import Graph
 from amos.network.groups import Grouping, Task, grouped
 from amos.network.layouts import channels_last
-from amos.network.levels import BYTES
-from amos.network.onnx_nodes import InvalidModel
+from amos.network.onnx_nodes import InvalidModel, readable
+from amos.network.operations import BYTES
+from amos.network.qlinear import with_pairs
 from amos.network.quantized import integer_arithmetic
-from amos.network.simplify import counted, simplified, without_idle_taps
+from amos.network.reading import read_model
+from amos.network.simplify import fold_scales, merge_moves, without_idle_taps
 from amos.network.torch_programs import is_torch, translate
-from amos.network.transposes import with_fewer_transposes
 
 if TYPE_CHECKING:
     from amos.network.buckets import BucketedNetwork, Buckets
@@ -108,7 +108,7 @@ class Network(Shown):
     def quantized(self) -> bool:
         """Whether some of it is rounded to integers of 8 bits."""
         return any(
-            node.operation == "astype" and node.dtype in BYTES and "float" in node.operands[0].dtype
+            node.operation == "Cast" and node.dtype in BYTES and "float" in node.operands[0].dtype
             for node in self.graph.nodes
         )
 
@@ -195,7 +195,6 @@ def load_network(
 
     Raises:
         NetworkError: this is no model, or one with something that is not supported.
-        ToolchainError: TVM is missing, known not to work, or does not load.
     """
     if is_torch(model):
         return _load_torch(model, inputs, shapes, buckets, name or title_of(model))
@@ -210,7 +209,7 @@ def load_network(
         return load_buckets(model, {} if shapes is None else shapes, name, buckets)
     divide = partial(load_divided, model, shapes, name)
     try:
-        network = load_one(model, shapes, name, lambda module: module)
+        network = load_one(model, shapes, name)
     except InvalidModel:
         raise
     except NetworkError as refused:
@@ -278,20 +277,21 @@ def load_divided(
     return load_partition(model, closed, name or title_of(source), reference)
 
 
-def load_one(
-    model: Any, shapes: Shapes | None, name: str | None, shared: Callable[[Any], Any]
-) -> Network:
-    """The same without buckets, where the constants of a module may be shared with others."""
+def load_one(model: Any, shapes: Shapes | None, name: str | None) -> Network:
+    """Load an ONNX model that AMOS takes as a whole.
+
+    Raises:
+        NetworkError: it does not.
+    """
     title = name or title_of(model)
-    imported = import_model(model, shapes)
+    opened, closed = closed_shapes(model, shapes)
+    names = tuple(port.name for port in opened.graph.output)
     try:
-        original = shared(integer_arithmetic(without_idle_taps(counted(imported.module))))
-        graph = with_fewer_transposes(
-            channels_last(shared(without_denormals(simplified(original))))
-        )
-    except NetworkError:
+        read = read_model(with_pairs(readable(opened, title), title), closed)
+        graph = integer_arithmetic(without_idle_taps(merge_moves(read)))
+        graph = channels_last(without_denormals(fold_scales(graph)))
+    except InvalidModel:
         raise
-    except Exception as error:  # TVM's passes fail with errors of many types
-        raise NetworkError(f"{title}: TVM cannot convert it: {last_line(error)}") from error
-    groups = grouped(graph)
-    return Network(title, graph, groups, imported.reference, imported.output_names)
+    except NetworkError as error:
+        raise NetworkError(f"model {title!r}: {error}") from error
+    return Network(title, graph, grouped(graph), onnxruntime_reference(model), names)

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 
-from amos.network.graph import Constant, Graph, Node, Operand
-from amos.network.levels import BYTES, Levels, constant_floats, levels_of
-from amos.network.program import Writer, const
+from amos.network.graph import Constant, Graph, GraphBuilder, Node, Operand
+from amos.network.levels import Levels, constant_floats, levels_of
+from amos.network.operations import BYTES
 
 #: Convolutions, with the axis of the weights that counts the features.
-_FEATURES = {"nn.conv1d": 0, "nn.conv2d": 0, "nn.conv3d": 0, "nn.conv2d_transpose": 1}
+_FEATURES = {"Conv": 0, "ConvTranspose": 1}
 #: How much the scale of a bias may be off the product of the other two.
 _SAME = 1e-5
 
@@ -39,18 +39,18 @@ class IntegerProduct:
 
     def shaped(self, values: np.ndarray) -> np.ndarray:
         """One value for each feature, as they are broadcast to the result."""
-        if values.size == 1 or self.node.operation == "matmul":
+        if values.size == 1 or self.node.operation == "MatMul":
             return values
-        return values.reshape(1, -1, *[1] * (len(self.node.shape) - 2))
+        return values.reshape(-1, *[1] * (len(self.node.shape) - 2))
 
 
 def integer_product(graph: Graph, node: Node) -> IntegerProduct | None:
     """The integer product that a node is, or that the bias it adds follows."""
-    if node.operation != "add":
+    if node.operation != "Add":
         return _bare_product(node)
     for source, other in (node.operands, node.operands[::-1]):
         bias = constant_floats(other)
-        if bias is None or not isinstance(source, Node) or not read_once(graph, source):
+        if bias is None or not isinstance(source, Node) or not graph.has_one_reader(source):
             continue
         product = _bare_product(source)
         if product is not None:
@@ -58,23 +58,18 @@ def integer_product(graph: Graph, node: Node) -> IntegerProduct | None:
     return None
 
 
-def read_once(graph: Graph, node: Node) -> bool:
-    """Whether a single node reads a value."""
-    return len(graph.users[node.number]) == 1 and node.number not in graph.kept
-
-
 def _bare_product(node: Node) -> IntegerProduct | None:
     axis = _FEATURES.get(node.operation, -1)
-    if axis < 0 and node.operation != "matmul":
+    if axis < 0 and node.operation != "MatMul":
         return None
     data, weight = levels_of(node.operands[0]), _weight(node.operands[1])
     if data is None or weight is None or not data.single or data.integers.dtype not in BYTES:
         return None
     axis = axis if axis >= 0 else weight.values.ndim - 1
-    transposed = node.operation == "nn.conv2d_transpose"
-    if transposed and (data.zero.any() or int(node.attributes.groups) > 1):
+    transposed = node.operation == "ConvTranspose"
+    if transposed and (data.zero.any() or node.attributes["group"] > 1):
         return None  # what is inserted between its elements is not padding
-    if node.operation == "matmul" and weight.values.ndim != 2:
+    if node.operation == "MatMul" and weight.values.ndim != 2:
         return None
     if weight.scale.size > 1 and weight.axis != axis:
         return None
@@ -101,9 +96,8 @@ class _Weight:
 def _weight(operand: Operand) -> _Weight | None:
     """What a dequantize of a constant stands for, transposed or not."""
     axes: tuple[int, ...] = ()
-    if isinstance(operand, Node) and operand.operation == "permute_dims":
-        given = operand.attributes.axes
-        axes = tuple(map(int, given)) if given else tuple(reversed(range(len(operand.shape))))
+    if isinstance(operand, Node) and operand.operation == "Transpose":
+        axes = tuple(operand.attributes["perm"])
         operand = operand.operands[0]
     levels = levels_of(operand)
     if levels is None or not isinstance(levels.integers, Constant):
@@ -124,12 +118,11 @@ def _biased(
     features = product.bias.size
     if node.shape != product.node.shape or bias.size not in (1, features):
         return None
-    if bias.size > 1 and bias.shape not in (product.shaped(product.bias).shape, (features,)):
-        return None
-    if bias.ndim == 1 and product.node.operation != "matmul" and bias.size > 1:
-        return None  # it belongs to the last axis
+    places = product.shaped(product.bias).shape
+    if bias.size > 1 and bias.shape != (1,) * (bias.ndim - len(places)) + places:
+        return None  # it belongs to another axis
     flat = np.broadcast_to(bias.reshape(-1), (features,))
-    while isinstance(other, Node) and other.operation != "dequantize":
+    while isinstance(other, Node) and other.operation != "DequantizeLinear":
         other = other.operands[0]
     levels = levels_of(other)
     meant = levels is not None and np.allclose(levels.scale, product.scale, rtol=_SAME, atol=0)
@@ -141,36 +134,26 @@ def _biased(
     return replace(product, bias=total)
 
 
-def sums(writer: Writer, product: IntegerProduct) -> Any:
-    """The sums of a product with the bias of its integers."""
-    from tvm import relax
-
-    node, attributes = product.node, product.node.attributes
-    data, weight = writer.value(product.data.integers), const(product.weight)
-    if node.operation == "matmul":
-        value = writer.emit(relax.op.matmul(data, weight, out_dtype="int32"))
-    else:
-        padding = node.integers("padding")
-        zero = int(product.data.zero[0])
-        if zero and any(padding):
-            half = len(padding) // 2
-            both = zip(padding[:half], padding[half:], strict=True)
-            widths = [0, 0, 0, 0, *(width for pair in both for width in pair)]
-            data = writer.emit(relax.op.nn.pad(data, widths, "constant", zero))
-            padding = (0,) * len(padding)
-        options = dict(
-            strides=list(node.integers("strides")),
-            padding=list(padding),
-            dilation=list(node.integers("dilation")),
-            groups=int(attributes.groups),
-            data_layout=str(attributes.data_layout),
-            kernel_layout=str(attributes.kernel_layout),
-            out_dtype="int32",
-        )
-        if node.operation == "nn.conv2d_transpose":
-            options["output_padding"] = list(node.integers("output_padding"))
-        function = getattr(relax.op.nn, node.operation.removeprefix("nn."))
-        value = writer.emit(function(data, weight, **options))
+def emit_sums(builder: GraphBuilder, product: IntegerProduct) -> Operand:
+    """Emit the sums of a product with the bias of its integers."""
+    node, attributes = product.node, dict(product.node.attributes)
+    data, weight = builder.value(product.data.integers), Constant(product.weight)
+    zero = int(product.data.zero[0])
+    if zero and any(pads := attributes.get("pads", ())):
+        data = emit_padding(builder, data, pads, zero)
+        attributes["pads"] = (0,) * len(pads)
+    value = builder.emit(node.operation, data, weight, **attributes)
     if product.bias.any():
-        value = writer.emit(relax.op.add(value, const(product.shaped(product.bias))))
+        value = builder.emit("Add", value, Constant(product.shaped(product.bias)))
     return value
+
+
+def emit_padding(
+    builder: GraphBuilder, image: Operand, pads: Sequence[int], value: float
+) -> Operand:
+    """Emit an image, channels second, with a number around it."""
+    half = len(pads) // 2
+    before, after = (0, 0, *pads[:half]), (0, 0, *pads[half:])
+    return builder.emit(
+        "Pad", image, before=before, after=after, mode="constant", value=float(value)
+    )

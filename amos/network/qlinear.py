@@ -84,7 +84,7 @@ _FORMS: dict[str, Callable[[list[str]], _Form]] = {
     "QLinearGlobalAveragePool": _plain("GlobalAveragePool", 1),
 }
 #: Names of operators over integers that no other operator begins with.
-_FAMILIES = ("QLinear", "QGemm", "QAttention", "ConvInteger")
+_FAMILIES = ("QLinear", "QGemm", "QAttention")
 
 
 def with_pairs(model: Any, name: str) -> Any:

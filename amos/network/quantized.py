@@ -21,113 +21,123 @@ where its sums of products are rounded; sums of integers are not.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
-from amos.network.graph import Constant, Graph, Node, Operand
-from amos.network.levels import BYTES, Levels, constant_floats, levels_of
-from amos.network.products import IntegerProduct, integer_product, read_once, sums
-from amos.network.program import Rewrite, Writer, const, read, rebuilt, renewed
+from amos.network.dynamic import emit_cast, emit_dequantize, emit_quantize
+from amos.network.graph import (
+    Constant,
+    Graph,
+    GraphBuilder,
+    Node,
+    Operand,
+    Rewrite,
+    rewrite_graph,
+)
+from amos.network.levels import Levels, constant_floats, levels_of
+from amos.network.operations import BYTES
+from amos.network.products import IntegerProduct, emit_sums, integer_product
 from amos.network.tables import table_of
 
 #: What gives some of the elements of its first operand, in whatever order.
-_MOVES = (
-    *("reshape", "permute_dims", "expand_dims", "squeeze", "flatten", "strided_slice", "take"),
-    *("nn.max_pool1d", "nn.max_pool2d", "nn.max_pool3d", "nn.batch_flatten"),
-)
+_MOVES = ("Expand", "Gather", "GatherElements", "MaxPool", "Reshape", "Slice", "Tile", "Transpose")
 
 
-def integer_arithmetic(module: Any) -> Any:
-    """The module with integer operations for quantize, dequantize and what stands between.
+def integer_arithmetic(graph: Graph) -> Graph:
+    """Return the graph with integer operations for quantize, dequantize and what is between.
 
     Layouts are as frameworks write them, channels second.
     """
-    module = _unsigned(module)
-    graph = read(module)
+    graph = _with_unsigned_bytes(graph)
     rewrites: dict[int, Rewrite] = {}
     for node in graph.computing():
-        if node.operation == "quantize":
+        if node.operation == "QuantizeLinear":
             rewrite = _of_quantize(graph, node)
-        elif node.operation == "dequantize":
+        elif node.operation == "DequantizeLinear":
             rewrite = _of_dequantize(node)
         else:
             product = integer_product(graph, node)
-            rewrite = _float_product(product, node.dtype) if product else None
-        if rewrite is not None:
-            rewrites[node.number] = rewrite
-    return rebuilt(graph, rewrites) if rewrites else module
+            if product is None:
+                continue
+            rewrite = _float_product(product, node.dtype)
+        rewrites[node.number] = rewrite
+    return rewrite_graph(graph, rewrites)
 
 
-def _unsigned(module: Any) -> Any:
-    """The module with bytes from 0 where those from -128 are only dequantized again.
+def _with_unsigned_bytes(graph: Graph) -> Graph:
+    """The graph with bytes from 0 where those from -128 are only dequantized again.
 
     Instructions take unsigned activations, and what a ReLU cuts off becomes 0, as padding is.
     Where it is 0 already, bytes stay signed.
     """
-    graph, rewrites = read(module), dict[int, Rewrite]()
+    rewrites: dict[int, Rewrite] = {}
     for node in graph.computing():
-        users = {user: levels_of(user) for user in graph.users[node.number]}
-        levels = levels_of(node, "quantize")
-        if levels is None or node.dtype != "int8" or node.number in graph.kept:
+        levels = levels_of(node, "QuantizeLinear")
+        if levels is None or node.dtype != "int8" or node.number in graph.returned:
             continue
-        if not levels.zero.any() or None in users.values():
-            continue
-        for each, own in {node: levels, **users}.items():
-            if own is not None:
-                rewrites[each.number] = _from_zero(each, own)
-    return rebuilt(graph, rewrites) if rewrites else module
+        readers = graph.users[node.number]
+        if levels.zero.any() and all(levels_of(each) is not None for each in readers):
+            rewrites |= {each.number: _from_zero(each) for each in (node, *readers)}
+    return rewrite_graph(graph, rewrites)
 
 
-def _from_zero(node: Node, levels: Levels) -> Rewrite:
+def _from_zero(node: Node) -> Rewrite:
     """The same quantize or dequantize over bytes that are larger by 128."""
 
-    def make(writer: Writer) -> Any:
-        from tvm import relax
+    def emit(builder: GraphBuilder) -> Operand:
+        value, scale, zero = node.operands
+        assert isinstance(zero, Constant)
+        larger = Constant((zero.array.astype(np.int32) + 128).astype(np.uint8))
+        return builder.copy(node, (builder.value(value), scale, larger))
 
-        zero = (levels.zero + 128).astype(np.uint8)
-        scale, zero = (v.reshape(()) if v.size == 1 else v for v in (levels.scale, zero))
-        function = getattr(relax.op, node.operation)
-        kind = "uint8" if node.operation == "quantize" else node.dtype
-        value = writer.value(node.operands[0])
-        return function(value, const(scale), const(zero), axis=levels.axis, out_dtype=kind)
-
-    return make
+    return emit
 
 
-def _of_quantize(graph: Graph, node: Node) -> Rewrite | None:
+def _of_quantize(graph: Graph, node: Node) -> Rewrite:
     """What a quantize becomes, with what stands before it."""
-    levels = levels_of(node, "quantize")
+    levels = levels_of(node, "QuantizeLinear")
     source = node.operands[0]
     if levels is None:
-        return None
+        return _computed(node)
     if not isinstance(source, Node) or not levels.single:
         return _division(node, levels, source)
     move = _move(node, source, levels)
     if move is not None:
         return move
-    if source.operation == "concat" and read_once(graph, source):
+    if source.operation == "Concat" and graph.has_one_reader(source):
         return _joined(node, source, levels)
     inner, relu = source, False
-    if source.operation == "nn.relu" and read_once(graph, source):
+    if source.operation == "Relu" and graph.has_one_reader(source):
         operand = source.operands[0]
         if isinstance(operand, Node):
             inner, relu = operand, True
-    if read_once(graph, inner):
+    if graph.has_one_reader(inner):
         product = integer_product(graph, inner)
         if product is not None:
             return _requantized(product, node, levels, relu, _only_summed(graph, node, levels))
         terms = [_term(operand) for operand in inner.operands]
-        if inner.operation == "add" and inner.shape == node.shape and None not in terms:
+        if inner.operation == "Add" and inner.shape == node.shape and None not in terms:
             return _sum([term for term in terms if term is not None], node, levels, relu)
     table = table_of(node)
-    return table.taken if table else _division(node, levels, source)
+    return table.emit if table else _division(node, levels, source)
+
+
+def _computed(node: Node) -> Rewrite:
+    """A quantize or dequantize with levels that the network computes."""
+    emit = emit_quantize if node.operation == "QuantizeLinear" else emit_dequantize
+
+    def make(builder: GraphBuilder) -> Operand:
+        value, scale, zero = (builder.value(each) for each in node.operands)
+        return emit(builder, value, scale, zero, node.attributes["axis"])
+
+    return make
 
 
 def _move(node: Node, source: Node, levels: Levels) -> Rewrite | None:
     """The same node over integers, where the scale and the zero point stay."""
-    joined = source.operation == "concat"
+    joined = source.operation == "Concat"
     if source.operation not in _MOVES and not joined:
         return None
     operands = source.operands if joined else source.operands[:1]
@@ -135,8 +145,8 @@ def _move(node: Node, source: Node, levels: Levels) -> Rewrite | None:
     same = [each for each in integers if each is not None]
     if len(same) < len(integers):
         return None
-    read_ = [*same, *source.operands[len(same) :]]
-    return lambda writer: renewed(source, [writer.value(each) for each in read_])
+    reads = [*same, *source.operands[len(same) :]]
+    return lambda builder: builder.copy(source, [builder.value(each) for each in reads])
 
 
 def _integers(operand: Operand, node: Node, levels: Levels) -> Operand | None:
@@ -150,13 +160,13 @@ def _integers(operand: Operand, node: Node, levels: Levels) -> Operand | None:
 def _joined(node: Node, source: Node, levels: Levels) -> Rewrite:
     """A quantize of what is joined: of each part, where the kernel that makes it can do it."""
 
-    def part(writer: Writer, operand: Operand) -> Any:
+    def part(builder: GraphBuilder, operand: Operand) -> Operand:
         integers = _integers(operand, node, levels)
         if integers is not None:
-            return writer.value(integers)
-        return writer.emit(_division(node, levels, operand)(writer))
+            return builder.value(integers)
+        return _division(node, levels, operand)(builder)
 
-    return lambda writer: renewed(source, [part(writer, each) for each in source.operands])
+    return lambda builder: builder.copy(source, [part(builder, x) for x in source.operands])
 
 
 def _requantized(
@@ -164,48 +174,43 @@ def _requantized(
 ) -> Rewrite:
     """A product whose result is quantized at once; as floats if it is only summed."""
 
-    def make(writer: Writer) -> Any:
-        from tvm import relax
-
-        value = _scaled(writer, product)
-        value = writer.emit(relax.op.divide(value, const(levels.shaped(levels.scale))))
+    def emit(builder: GraphBuilder) -> Operand:
+        value = _emit_scaled(builder, product)
+        value = builder.emit("Div", value, Constant(levels.shaped(levels.scale)))
         if summed:
-            return _rounded_floats(writer, value, levels, node.dtype, relu)
-        return _rounded(writer, value, levels, node.dtype, relu)
+            return _emit_rounded_floats(builder, value, levels, node.dtype, relu)
+        return _emit_rounded(builder, value, levels, node.dtype, relu)
 
-    return make
+    return emit
 
 
 def _only_summed(graph: Graph, node: Node, levels: Levels) -> bool:
     """Whether all that is done with a quantized tensor is to add its floats to others."""
-    if not levels.single or not read_once(graph, node):
+    if not levels.single or not graph.has_one_reader(node):
         return False
     (reader,) = graph.users[node.number]
     own = levels_of(reader)
-    if own is None or not own.same(levels) or not read_once(graph, reader):
+    if own is None or not own.same(levels) or not graph.has_one_reader(reader):
         return False
     (last,) = graph.users[reader.number]
     terms = [levels_of(operand) for operand in last.operands]
     numbers = [each.integers.number for each in terms if each and isinstance(each.integers, Node)]
-    added = last.operation == "add" and last.shape == node.shape and len(set(numbers)) == 2
+    added = last.operation == "Add" and last.shape == node.shape and len(set(numbers)) == 2
     return added and max(numbers) == node.number  # the other is computed before, and stored
 
 
 def _float_product(product: IntegerProduct, dtype: str) -> Rewrite:
     """A product of integers whose result stays a float, of some dtype."""
+    return lambda builder: emit_cast(builder, _emit_scaled(builder, product), dtype)
 
-    return lambda writer: _converted(writer, _scaled(writer, product), dtype)
 
-
-def _scaled(writer: Writer, product: IntegerProduct) -> Any:
-    """A product as floats, with all of its bias."""
-    from tvm import relax
-
+def _emit_scaled(builder: GraphBuilder, product: IntegerProduct) -> Operand:
+    """Emit a product as floats, with all of its bias."""
     factor = product.shaped(product.scale.astype(np.float32))
-    value = _times(writer, sums(writer, product), factor)
+    value = _emit_times(builder, emit_sums(builder, product), factor)
     if product.rest is None:
         return value
-    return writer.emit(relax.op.add(value, const(product.shaped(product.rest))))
+    return builder.emit("Add", value, Constant(product.shaped(product.rest)))
 
 
 @dataclass(frozen=True, eq=False)
@@ -226,113 +231,87 @@ def _term(operand: Operand) -> _Term | None:
     return _Term(levels, None)
 
 
-def _sum(terms: list[_Term], node: Node, levels: Levels, relu: bool) -> Rewrite:
+def _sum(terms: Sequence[_Term], node: Node, levels: Levels, relu: bool) -> Rewrite:
     """A sum of tensors, in units of the result's scale."""
 
-    def value(writer: Writer, term: _Term) -> Any:
+    def value(builder: GraphBuilder, term: _Term) -> Operand:
         if term.levels is None:
             assert term.floats is not None
-            return const(term.floats)
-        return _units(writer, term.levels, term.levels.scale.reshape(()))
+            return Constant(term.floats)
+        return _emit_units(builder, term.levels, term.levels.scale.reshape(()))
 
-    def make(writer: Writer) -> Any:
-        from tvm import relax
+    def emit(builder: GraphBuilder) -> Operand:
+        total = builder.emit("Add", *(value(builder, term) for term in terms))
+        total = builder.emit("Div", total, Constant(levels.scale.reshape(())))
+        return _emit_rounded(builder, total, levels, node.dtype, relu)
 
-        total = writer.emit(relax.op.add(*(value(writer, term) for term in terms)))
-        total = writer.emit(relax.op.divide(total, const(levels.scale.reshape(()))))
-        return _rounded(writer, total, levels, node.dtype, relu)
-
-    return make
+    return emit
 
 
 def _division(node: Node, levels: Levels, source: Operand) -> Rewrite:
     """A quantize as it is defined."""
 
-    def make(writer: Writer) -> Any:
-        from tvm import relax
+    def emit(builder: GraphBuilder) -> Operand:
+        value = emit_cast(builder, builder.value(source), "float32")
+        value = builder.emit("Div", value, Constant(levels.shaped(levels.scale)))
+        return _emit_rounded(builder, value, levels, node.dtype, relu=False)
 
-        scale = const(levels.shaped(levels.scale))
-        value = _converted(writer, writer.value(source), "float32")
-        value = writer.emit(relax.op.divide(value, scale))
-        return _rounded(writer, value, levels, node.dtype, relu=False)
-
-    return make
+    return emit
 
 
-def _of_dequantize(node: Node) -> Rewrite | None:
+def _of_dequantize(node: Node) -> Rewrite:
     levels = levels_of(node)
     if levels is None:
-        return None
+        return _computed(node)
 
-    def make(writer: Writer) -> Any:
+    def emit(builder: GraphBuilder) -> Operand:
         if isinstance(levels.integers, Constant):
-            kind = node.dtype if hasattr(np, node.dtype) else "float32"
-            value = writer.emit(const(levels.values().astype(kind)))
+            value: Operand = Constant(levels.values())
         else:
-            value = _units(writer, levels, levels.shaped(levels.scale))
-        return _converted(writer, value, node.dtype)
+            value = _emit_units(builder, levels, levels.shaped(levels.scale))
+        return emit_cast(builder, value, node.dtype)
 
-    return make
-
-
-def _units(writer: Writer, levels: Levels, factor: np.ndarray) -> Any:
-    """The integers less their zero point as floats, which they may be already, times a factor."""
-    from tvm import relax
-
-    value = writer.value(levels.integers)
-    if value.ty.dtype == "float32":
-        return writer.emit(relax.op.multiply(value, const(factor)))
-    return _times(writer, _centred(writer, levels), factor)
+    return emit
 
 
-def _centred(writer: Writer, levels: Levels) -> Any:
-    """The integers less their zero point, as int32."""
-    from tvm import relax
-
-    value = writer.emit(relax.op.astype(writer.value(levels.integers), "int32"))
-    if not levels.zero.any():
-        return value
-    return writer.emit(relax.op.subtract(value, const(levels.shaped(levels.zero))))
-
-
-def _times(writer: Writer, integers: Any, factor: np.ndarray) -> Any:
-    """Integers as floats, times a constant."""
-    from tvm import relax
-
-    floats = writer.emit(relax.op.astype(integers, "float32"))
-    return writer.emit(relax.op.multiply(floats, const(factor)))
+def _emit_units(builder: GraphBuilder, levels: Levels, factor: np.ndarray) -> Operand:
+    """Emit integers less their zero point, which may be floats already, times a factor."""
+    value = builder.value(levels.integers)
+    if value.dtype == "float32":
+        return builder.emit("Mul", value, Constant(factor))
+    value = emit_cast(builder, value, "int32")
+    if levels.zero.any():
+        value = builder.emit("Sub", value, Constant(levels.shaped(levels.zero)))
+    return _emit_times(builder, value, factor)
 
 
-def _converted(writer: Writer, value: Any, dtype: str) -> Any:
-    """Floats in a dtype; what is between bytes has 32 bits, whatever the dtype of scales."""
-    from tvm import relax
+def _emit_times(builder: GraphBuilder, integers: Operand, factor: np.ndarray) -> Operand:
+    """Emit integers as floats, times a constant."""
+    floats = builder.emit("Cast", integers, to="float32")
+    return builder.emit("Mul", floats, Constant(factor))
 
-    return value if value.ty.dtype == dtype else writer.emit(relax.op.astype(value, dtype))
 
-
-def _rounded_floats(writer: Writer, value: Any, levels: Levels, dtype: str, relu: bool) -> Any:
-    """As :func:`_rounded`, less the zero point and still floats: four instructions fewer."""
-    from tvm import relax
-
+def _emit_rounded_floats(
+    builder: GraphBuilder, value: Operand, levels: Levels, dtype: str, relu: bool
+) -> Operand:
+    """As :func:`_emit_rounded`, less the zero point and still floats: four instructions fewer."""
     info, zero = np.iinfo(dtype), int(levels.zero[0])
     low, high = (0 if relu else info.min - zero), info.max - zero
-    value = writer.emit(relax.op.round(value))
-    value = writer.emit(relax.op.maximum(value, const(np.array(low, np.float32))))
-    return writer.emit(relax.op.minimum(value, const(np.array(high, np.float32))))
+    value = builder.emit("Round", value)
+    value = builder.emit("Max", value, Constant(np.array(low, np.float32)))
+    return builder.emit("Min", value, Constant(np.array(high, np.float32)))
 
 
-def _rounded(writer: Writer, value: Any, levels: Levels, dtype: str, relu: bool) -> Any:
-    """Floats in units of the scale as integers of a type, clamped to its range.
-
-    A clip would do for the two comparisons, but layouts do not pass through it.
-    """
-    from tvm import relax
-
-    op, info = relax.op, np.iinfo(dtype)
+def _emit_rounded(
+    builder: GraphBuilder, value: Operand, levels: Levels, dtype: str, relu: bool
+) -> Operand:
+    """Emit floats in units of the scale as integers of a type, clamped to its range."""
+    info = np.iinfo(dtype)
     low = levels.shaped(np.maximum(levels.zero, info.min) if relu else np.array([info.min]))
-    value = writer.emit(op.round(value))
+    value = builder.emit("Round", value)
     if levels.zero.any():
-        value = writer.emit(op.add(value, const(levels.shaped(levels.zero).astype(np.float32))))
-    value = writer.emit(op.maximum(value, const(low.astype(np.float32))))
-    value = writer.emit(op.minimum(value, const(np.array(info.max, np.float32))))
-    return op.astype(value, dtype)
+        zero = levels.shaped(levels.zero).astype(np.float32)
+        value = builder.emit("Add", value, Constant(zero))
+    value = builder.emit("Max", value, Constant(low.astype(np.float32)))
+    value = builder.emit("Min", value, Constant(np.array(info.max, np.float32)))
+    return builder.emit("Cast", value, to=dtype)

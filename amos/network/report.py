@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from amos.network.model import CompiledRegion
 
 #: What moves nothing: names for values that are there.
-_FREE = ("tuple", "item", "reshape", "constant")
+_FREE = ("Reshape", "Identity")
 
 
 @dataclass(frozen=True)

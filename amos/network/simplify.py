@@ -1,124 +1,140 @@
-"""What is made plain before layouts are chosen: batch norms, taps, constants of fewer axes."""
+"""What is made plain before layouts are chosen: scales, idle taps, moves that move nothing.
+
+The channels of images are the second axis here, as ONNX has them.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence, Set
-from math import isfinite
-from typing import Any
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
-from amos.network.graph import Constant, Graph, Node, Operand
-from amos.network.products import read_once
-from amos.network.program import Rewrite, Writer, const, read, rebuilt, renewed
-
-#: Operations whose first axis of the weights is the channel that a norm scales.
-_SCALED = ("nn.conv1d", "nn.conv2d", "nn.conv3d")
-
-#: Operations that repeat an operand along the axes that it lacks.
-_BROADCASTING = ("add", "subtract", "multiply", "divide", "maximum", "minimum")
+from amos.network.graph import Constant, Graph, GraphBuilder, Node, Operand, Rewrite, rewrite_graph
+from amos.network.operations import Kind, kind_of
 
 
-def counted(module: Any) -> Any:
-    """The module with axes and constant indices counted from the first.
+def fold_scales(graph: Graph) -> Graph:
+    """Return a graph with factors and summands of each channel folded.
 
-    The engine reads beside the tensor at an index below 0, and fails at layouts of such axes. An
-    index of a call that is beyond the end means the last place.
+    They follow a convolution or a matrix product of floats with constant weights, and nothing
+    else reads what is between. Factors become part of the weights, summands a single one.
+    Factors stay where they, or the weights times them, are not finite.
     """
-    graph = read(module)
-    rewrite: dict[int, Rewrite] = {}
+    rewrites: dict[int, Rewrite] = {}
     for node in graph.nodes:
-        make = _COUNTED[node.operation](node) if node.operation in _COUNTED else None
-        if make is not None:
-            rewrite[node.number] = make
-    return rebuilt(graph, rewrite) if rewrite else module
+        chain = _chain_behind(graph, node)
+        if chain is not None and (chain.weight is not node.operands[1] or chain.length > 1):
+            rewrites[chain.last.number] = partial(_emit_chain, chain)
+    return rewrite_graph(graph, rewrites)
 
 
-def _squeezed(node: Node) -> Rewrite | None:
-    from tvm import relax
+@dataclass
+class _Chain:
+    """A linear operator with the products and sums behind it, in double precision.
 
-    shape = node.operands[0].shape
-    axes = range(-len(shape), 0) if node.attributes.axis is None else node.integers("axis")
-    if min(axes, default=0) >= 0:
-        return None
-    ones = sorted({axis % len(shape) for axis in axes if shape[axis] == 1})
-    return lambda writer: relax.op.squeeze(writer.value(node.operands[0]), ones)
-
-
-def _permuted(node: Node) -> Rewrite | None:
-    from tvm import relax
-
-    if node.attributes.axes is None or min(node.integers("axes"), default=0) >= 0:
-        return None
-    axes = [axis % len(node.shape) for axis in node.integers("axes")]
-    return lambda writer: relax.op.permute_dims(writer.value(node.operands[0]), axes)
-
-
-def _taken(node: Node) -> Rewrite | None:
-    from tvm import relax
-
-    source, indices = node.operands[0], node.operands[-1]
-    axis = node.attributes.axis
-    if isinstance(indices, Node):
-        return lambda writer: relax.op.take(
-            writer.value(source), writer.value(indices), axis, "clip"
-        )
-    if not (indices.array < 0).any():
-        return None
-    size = int(np.prod(source.shape)) if axis is None else source.shape[int(axis)]
-    places = np.where(indices.array < 0, indices.array + size, indices.array)
-    values = const(places.astype(indices.dtype))
-    return lambda writer: relax.op.take(writer.value(source), values, axis, "clip")
-
-
-_COUNTED: dict[str, Callable[[Node], Rewrite | None]] = {
-    "squeeze": _squeezed,
-    "permute_dims": _permuted,
-    "take": _taken,
-}
-
-
-def slices_of_splits(graph: Graph, called: Set[int]) -> dict[int, Rewrite]:
-    """A slice for each part of the splits of which kernels read one part at the most.
-
-    The engine computes a slice where its own functions read it; of a split it copies all parts.
-
-    Args:
-        graph: what is computed.
-        called: numbers of the nodes that kernels compute.
+    Attributes:
+        anchor: the linear operator.
+        last: whose result the chain's is.
+        weight: the anchor's, with the factors.
+        scale: a factor for all channels or one for each.
+        shift: a summand for all channels or one for each; ``None`` if there is none.
+        length: how many nodes follow the anchor.
     """
-    slices: dict[int, Rewrite] = {}
-    for node in graph.nodes:
-        parts = graph.users[node.number] if node.operation == "split" else ()
-        copied = [p for p in parts if any(user.number in called for user in graph.users[p.number])]
-        if len(copied) <= 1 and all(part.operation == "item" for part in parts):
-            slices |= {part.number: _slice(node, part) for part in parts}
-    return slices
+
+    anchor: Node
+    last: Node
+    weight: Constant
+    scale: np.ndarray
+    shift: np.ndarray | None = None
+    length: int = 0
+
+    @property
+    def axis(self) -> int:
+        """The axis of its channels."""
+        return len(self.anchor.shape) - 1 if self.anchor.operation == "MatMul" else 1
+
+    def take(self, node: Node) -> bool:
+        """Append what reads the last node; returns whether that can be."""
+        values = self._values(node)
+        if values is None:
+            return False
+        if node.operation == "Mul":
+            with np.errstate(all="ignore"):
+                scale = self.scale * values
+                weight = _scaled_weight(self.anchor, scale)
+            if not np.isfinite(weight.array).all():
+                return False
+            self.weight, self.scale = weight, scale
+            self.shift = None if self.shift is None else self.shift * values
+        else:
+            self.shift = values if self.shift is None else self.shift + values
+        self.last, self.length = node, self.length + 1
+        return True
+
+    def _values(self, node: Node) -> np.ndarray | None:
+        """The constant of a product or a sum, if it is one for each channel or for all."""
+        constants = [each.array for each in node.operands if isinstance(each, Constant)]
+        plain = node.operation in ("Mul", "Add") and node.shape == self.anchor.shape
+        if not plain or len(constants) != 1:
+            return None
+        (array,) = constants
+        axis = self.axis - len(node.shape) + array.ndim
+        if array.size > 1 and (axis < 0 or array.shape[axis] != array.size):
+            return None
+        return array.astype(np.float64).reshape(-1)
 
 
-def _slice(node: Node, part: Node) -> Rewrite:
-    from tvm import relax
+def _chain_behind(graph: Graph, node: Node) -> _Chain | None:
+    """The chain of a linear operator of floats; of others there is none."""
+    linear = node.operation in ("Conv", "ConvTranspose", "MatMul") and "float" in node.dtype
+    weight = node.operands[1] if linear else None
+    if not isinstance(weight, Constant):
+        return None
+    chain = _Chain(node, node, weight, np.ones(1))
+    while graph.has_one_reader(chain.last):
+        (reader,) = graph.users[chain.last.number]
+        if not chain.take(reader):
+            break
+    return chain
 
-    source, axis = node.operands[0], int(node.attributes.axis) % len(part.shape)
-    places, index = node.attributes.indices_or_sections, part.expression.index
-    if isinstance(getattr(places, "value", places), int):  # the last of as many is the shortest
-        begin = index * -(-source.shape[axis] // int(places))
+
+def _scaled_weight(node: Node, scale: np.ndarray) -> Constant:
+    """The weights of a linear operator times a factor for each of its channels."""
+    weight = node.operands[1]
+    assert isinstance(weight, Constant)
+    array = weight.array.astype(np.float64)
+    if node.operation == "Conv":
+        scaled = array * scale.reshape(-1, *[1] * (array.ndim - 1))
+    elif node.operation == "MatMul":
+        scaled = array * scale
     else:
-        begin = (0, *map(int, places))[index]
-    end = begin + part.shape[axis]
-    return lambda writer: relax.op.strided_slice(writer.value(source), [axis], [begin], [end])
+        group, (channels, features, *window) = node.attributes["group"], array.shape
+        split = array.reshape(group, channels // group, features, -1)
+        each = scale if scale.size == 1 else scale.reshape(group, 1, features, 1)
+        scaled = (split * each).reshape(channels, features, *window)
+    return Constant(scaled.astype(weight.array.dtype))
 
 
-def without_idle_taps(module: Any) -> Any:
-    """The module with convolutions that lack the first and last taps that read only padding.
+def _emit_chain(chain: _Chain, builder: GraphBuilder) -> Operand:
+    anchor = chain.anchor
+    value = builder.copy(anchor, [builder.value(anchor.operands[0]), chain.weight])
+    if chain.shift is None:
+        return value
+    ones = [1] * (len(anchor.shape) - 1 - chain.axis)
+    shift = chain.shift.reshape(-1, *ones).astype(chain.weight.array.dtype)
+    return builder.emit("Add", value, Constant(shift))
 
-    Where images have become smaller than a window, most of its taps are such. Layouts are as
-    frameworks write them, channels second.
+
+def without_idle_taps(graph: Graph) -> Graph:
+    """Return a graph with convolutions that lack the outer taps that read only padding.
+
+    Where images have become smaller than a window, most of its taps are such.
     """
-    graph = read(module)
-    rewrite: dict[int, Rewrite] = {}
+    rewrites: dict[int, Rewrite] = {}
     for node in graph.nodes:
-        if node.operation not in _SCALED:
+        if node.operation != "Conv":
             continue
         idle = [_idle_taps(node, axis) for axis in range(len(node.shape) - 2)]
         weight = _constant_of(graph, node.operands[1])
@@ -126,20 +142,18 @@ def without_idle_taps(module: Any) -> Any:
             continue
         sizes = weight.shape[2:]
         taps = (slice(first, n - last) for (first, last), n in zip(idle, sizes, strict=True))
-        fewer = const(weight.array[:, :, *taps])
-        rewrite[node.number] = _unpadded(node, idle, fewer)
-        if isinstance(node.operands[1], Node):
-            rewrite[node.operands[1].number] = _dequantized(node.operands[1], fewer)
-    return rebuilt(graph, rewrite) if rewrite else module
+        fewer = Constant(np.ascontiguousarray(weight.array[:, :, *taps]))
+        rewrites[node.number] = partial(_emit_unpadded, node, idle, fewer)
+    return rewrite_graph(graph, rewrites)
 
 
 def _idle_taps(node: Node, axis: int) -> tuple[int, int]:
     """How many of the first and of the last taps along an axis read nothing but padding."""
     image, weight = node.operands
-    size, taps, results = (x.shape[axis + 2] for x in (image, weight, node))
-    stride, step = (node.integers(name)[axis] for name in ("strides", "dilation"))
-    padding = node.integers("padding")
-    before, after = padding[axis], padding[axis + len(padding) // 2]
+    size, taps, results = (each.shape[axis + 2] for each in (image, weight, node))
+    stride, step = (node.attributes[name][axis] for name in ("strides", "dilations"))
+    pads = node.attributes["pads"]
+    before, after = pads[axis], pads[axis + len(pads) // 2]
     # A tap that is left out takes its step of padding along, of which there has to be as much.
     outside, inside = before - (results - 1) * stride, size + before
     first = min(max(-(-outside // step), 0), before // step)
@@ -151,175 +165,100 @@ def _constant_of(graph: Graph, weight: Operand) -> Constant | None:
     """Constant weights, or those that are dequantized for one operator alone."""
     if isinstance(weight, Constant):
         return weight
-    alone = weight.operation == "dequantize" and read_once(graph, weight)
+    alone = weight.operation == "DequantizeLinear" and graph.has_one_reader(weight)
     stored = weight.operands[0] if alone else None
     return stored if isinstance(stored, Constant) else None
 
 
-def _unpadded(node: Node, idle: Sequence[tuple[int, int]], fewer: Any) -> Rewrite:
-    """A convolution with fewer taps, and with less padding."""
-    from tvm import relax
-
+def _emit_unpadded(
+    node: Node, idle: Sequence[tuple[int, int]], fewer: Constant, builder: GraphBuilder
+) -> Operand:
+    """Emit a convolution with fewer taps, and with less padding."""
     image, weight = node.operands
-    told = node.attributes
-    steps = node.integers("dilation")
+    steps = node.attributes["dilations"]
     lost = [first * step for (first, _), step in zip(idle, steps, strict=True)]
     lost += [last * step for (_, last), step in zip(idle, steps, strict=True)]
-    padding = [each - less for each, less in zip(node.integers("padding"), lost, strict=True)]
-    make = getattr(relax.op.nn, node.operation.removeprefix("nn."))
-    return lambda writer: make(
-        writer.value(image),
-        writer.value(weight) if isinstance(weight, Node) else fewer,
-        node.integers("strides"),
-        padding,
-        steps,
-        int(told.groups),
-        told.data_layout,
-        told.kernel_layout,
-        told.out_layout,
-        told.out_dtype,
-    )
+    pads = tuple(each - less for each, less in zip(node.attributes["pads"], lost, strict=True))
+    taps: Operand = fewer
+    if isinstance(weight, Node):
+        taps = builder.copy(weight, [fewer, *map(builder.value, weight.operands[1:])])
+    return builder.emit("Conv", builder.value(image), taps, **{**node.attributes, "pads": pads})
 
 
-def _dequantized(node: Node, fewer: Any) -> Rewrite:
-    """A dequantization of fewer weights."""
-    levels = node.operands[1:]
-    return lambda writer: renewed(node, [fewer, *map(writer.value, levels)])
+def merge_moves(graph: Graph) -> Graph:
+    """Return a graph without moves that move nothing, and with one for several in a row.
 
-
-def simplified(module: Any) -> Any:
-    """The module with every batch norm of constants as a product and a sum.
-
-    Behind a convolution of which nothing else reads the result, the product becomes part of
-    its weights. A clip becomes two comparisons, and constants that are repeated get all the
-    axes of what they are combined with, without which the engine changes no layout. Layouts
-    are as frameworks write them, channels second.
+    What is repeated only for an elementwise operator, which repeats operands itself, is not.
     """
-    graph = read(module)
-    rewrite: dict[int, Rewrite] = {}
-    skip: set[int] = set()
+    builder = GraphBuilder()
     for node in graph.nodes:
-        if node.operation == "nn.batch_norm":
-            _without_norm(graph, node, rewrite, skip)
-        elif node.operation in _BROADCASTING and _lacks_axes(node):
-            rewrite[node.number] = _with_axes(node)
-        elif node.operation == "clip":
-            rewrite[node.number] = _clamped(node)
-    return rebuilt(graph, rewrite, frozenset(skip)) if rewrite else module
+        if node.operation == "input":
+            builder.values[node.number] = builder.add_input(node.name, node.shape, node.dtype)
+        else:
+            builder.values[node.number] = _emit_merged(builder, node)
+    outputs = [builder.values[node.number] for node in graph.outputs]
+    return builder.finish(outputs, single=graph.single)
 
 
-def _lacks_axes(node: Node) -> bool:
-    return any(
-        isinstance(operand, Constant) and len(operand.shape) < len(node.shape)
-        for operand in node.operands
-    )
+def _emit_merged(builder: GraphBuilder, node: Node) -> Operand:
+    operands = [builder.value(each) for each in node.operands]
+    source = operands[0]
+    if node.operation == "Reshape":
+        return _emit_reshape(builder, source, node.shape)
+    if node.operation == "Transpose":
+        return _emit_transpose(builder, source, node.attributes["perm"])
+    if (is_nothing := _IS_NOTHING.get(node.operation)) and is_nothing(node):
+        return source
+    if kind_of(node.operation) is Kind.ELEMENTWISE:
+        operands = _unexpanded(node, operands)
+    return builder.copy(node, operands)
 
 
-def _with_axes(node: Node) -> Rewrite:
-    def shaped(operand: Operand, writer: Writer) -> Any:
-        if not isinstance(operand, Constant):
-            return writer.value(operand)
-        axes = [1] * (len(node.shape) - len(operand.shape))
-        return const(operand.array.reshape(*axes, *operand.shape))
-
-    def make(writer: Writer) -> Any:
-        from tvm import ir
-
-        arguments = [shaped(operand, writer) for operand in node.operands]
-        return ir.Call(node.expression.op, arguments, node.attributes, node.expression.ty_args)
-
-    return make
+def _emit_reshape(builder: GraphBuilder, source: Operand, shape: tuple[int, ...]) -> Operand:
+    while isinstance(source, Node) and source.operation == "Reshape":
+        source = source.operands[0]
+    return source if source.shape == shape else builder.emit("Reshape", source, shape=shape)
 
 
-def _clamped(node: Node) -> Rewrite:
-    """A clip as two comparisons, which the engine takes from one layout to another."""
-
-    def make(writer: Writer) -> Any:
-        from tvm import relax
-
-        value = writer.value(node.operands[0])
-        compare = relax.op.maximum, relax.op.minimum
-        for operation, bound in zip(compare, node.expression.args[1:], strict=True):
-            if isfinite(bound.value):
-                limit = const(np.full([1] * len(node.shape), bound.value, node.dtype))
-                value = writer.emit(operation(value, limit))
-        return value
-
-    return make
+def _emit_transpose(builder: GraphBuilder, source: Operand, perm: tuple[int, ...]) -> Operand:
+    if isinstance(source, Node) and source.operation == "Transpose":
+        perm = tuple(source.attributes["perm"][axis] for axis in perm)
+        source = source.operands[0]
+    moved = [axis for axis in perm if source.shape[axis] > 1]
+    if moved == sorted(moved):
+        return _emit_reshape(builder, source, tuple(source.shape[axis] for axis in perm))
+    return builder.emit("Transpose", source, perm=perm)
 
 
-def _without_norm(graph: Graph, node: Node, rewrite: dict[int, Rewrite], skip: set[int]) -> None:
-    """What makes a norm plain, if that is possible."""
-    items = graph.users[node.number]
-    if not _plain(graph, node, items):
-        return
-    skip |= {node.number, *(item.number for item in items)}
-    (first,) = (item for item in items if item.expression.index == 0)
-    skip.remove(first.number)
-    source = node.operands[0]
-    scale, shift = _scale_and_shift(node)
-    if isinstance(source, Node) and _foldable(graph, source):
-        rewrite[source.number] = _scaled_convolution(source, scale)
-        rewrite[first.number] = _affine(node, None, shift)
-    else:
-        rewrite[first.number] = _affine(node, scale, shift)
+def _reads_all(node: Node) -> bool:
+    forward = set(node.attributes["steps"]) <= {1}
+    return forward and node.shape == node.operands[0].shape
 
 
-def _plain(graph: Graph, node: Node, items: tuple[Node, ...]) -> bool:
-    """Whether only the result of a norm is read, and its parameters are constants."""
-    constant = all(isinstance(operand, Constant) for operand in node.operands[1:])
-    read_ = [item for item in items if graph.users[item.number] or item.number in graph.kept]
-    return constant and [item.expression.index for item in read_] == [0]
+def _keeps_shape(node: Node) -> bool:
+    return node.shape == node.operands[0].shape
 
 
-def _foldable(graph: Graph, node: Node) -> bool:
-    weight = node.operands[1] if node.operation in _SCALED else None
-    return isinstance(weight, Constant) and read_once(graph, node)
+#: Whether the result of a node is its first operand.
+_IS_NOTHING: dict[str, Callable[[Node], bool]] = {
+    "Cast": lambda node: node.dtype == node.operands[0].dtype,
+    "Concat": lambda node: len(node.operands) == 1,
+    "Expand": _keeps_shape,
+    "Identity": lambda node: True,
+    "Pad": _keeps_shape,
+    "Slice": _reads_all,
+    "Tile": _keeps_shape,
+}
 
 
-def _scale_and_shift(node: Node) -> tuple[np.ndarray, np.ndarray]:
-    """What a norm multiplies each channel by, and adds to it, in double precision."""
-    gamma, beta, mean, variance = (
-        operand.array.astype(np.float64)
-        for operand in node.operands[1:]
-        if isinstance(operand, Constant)
-    )
-    scale = 1 / np.sqrt(variance + float(node.attributes.epsilon))
-    scale = scale * gamma if node.attributes.scale else scale
-    shift = -mean * scale
-    return scale, shift + beta if node.attributes.center else shift
-
-
-def _scaled_convolution(node: Node, scale: np.ndarray) -> Rewrite:
-    def make(writer: Writer) -> Any:
-        from tvm import ir
-
-        image, weight = node.operands
-        assert isinstance(weight, Constant)
-        each = scale.reshape(-1, *[1] * (weight.array.ndim - 1))
-        scaled = (weight.array * each).astype(weight.array.dtype)
-        arguments = [writer.value(image), const(scaled)]
-        return ir.Call(node.expression.op, arguments, node.attributes, node.expression.ty_args)
-
-    return make
-
-
-def _affine(node: Node, scale: np.ndarray | None, shift: np.ndarray) -> Rewrite:
-    """The source of a norm times ``scale``, plus ``shift``."""
-    source = node.operands[0]
-    axis = int(node.attributes.axis)
-
-    def constant(values: np.ndarray) -> Any:
-        rank = len(source.shape)
-        shaped = values.reshape([-1 if d == axis % rank else 1 for d in range(rank)])
-        return const(shaped.astype(source.dtype))
-
-    def make(writer: Writer) -> Any:
-        from tvm import relax
-
-        value = writer.value(source)
-        if scale is not None:
-            value = writer.emit(relax.op.multiply(value, constant(scale)))
-        return relax.op.add(value, constant(shift))
-
-    return make
+def _unexpanded(node: Node, operands: Sequence[Operand]) -> list[Operand]:
+    """The operands of an elementwise node, unrepeated where the others give its shape."""
+    result = [*operands]
+    for place, operand in enumerate(operands):
+        if isinstance(operand, Node) and operand.operation == "Expand":
+            small = operand.operands[0]
+            shapes = [each.shape for each in result]
+            shapes[place] = small.shape
+            if np.broadcast_shapes(*shapes) == node.shape:
+                result[place] = small
+    return result

@@ -6,31 +6,25 @@ a hard swish, with all the steps that a quantizer writes between their operators
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from math import prod
-from typing import Any
 
 import numpy as np
 
-from amos.network.graph import Constant, Node, Operand
-from amos.network.levels import BYTES, levels_of
-from amos.network.program import Writer, const
+from amos.network.graph import Constant, GraphBuilder, Node, Operand
+from amos.network.levels import levels_of
+from amos.network.operations import BYTES, OPERATIONS, Kind, Result, evaluate
 
-_PAIRS: dict[str, Callable[..., Any]] = {
-    name: getattr(np, name)
-    for name in ("add", "subtract", "multiply", "divide", "maximum", "minimum", "power")
-}
-#: In double precision: what is rounded to float32 then is right to half an ulp.
-_FUNCTIONS: dict[str, Callable[..., Any]] = {
-    "erf": np.vectorize(math.erf),
-    "exp": np.exp,
-    "nn.silu": lambda x: x / (1 + np.exp(-x)),
-    "nn.gelu": lambda x: x * (1 + np.vectorize(math.erf)(x / math.sqrt(2))) / 2,
-    "sigmoid": lambda x: 1 / (1 + np.exp(-x)),
-    "tanh": np.tanh,
-}
+#: What a table is worth: what multiplies and adds is done in the kernel that makes the tensor.
+_FUNCTIONS = frozenset(
+    {
+        *("Acos", "Acosh", "Asin", "Asinh", "Atan", "Atanh", "Cos", "Cosh", "Sin", "Sinh", "Tan"),
+        *("Erf", "Exp", "Gelu", "Log", "Pow", "Sigmoid", "Sqrt", "Swish", "Tanh"),
+    }
+)
+#: dtypes of what is computed between bytes.
+_DTYPES = ("float32", "bool")
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,15 +39,13 @@ class Table:
     source: Node
     values: np.ndarray
 
-    def taken(self, writer: Writer) -> Any:
-        """The expression that looks elements up."""
-        from tvm import relax
-
-        index = writer.value(self.source)
+    def emit(self, builder: GraphBuilder) -> Operand:
+        """Emit what looks elements up."""
+        index = builder.value(self.source)
         if low := np.iinfo(self.source.dtype).min:
-            wide = writer.emit(relax.op.astype(index, "int32"))
-            index = writer.emit(relax.op.subtract(wide, const(np.array(low, np.int32))))
-        return relax.op.take(const(self.values), index, axis=0, mode="clip")
+            wide = builder.emit("Cast", index, to="int32")
+            index = builder.emit("Sub", wide, Constant(np.array(low, np.int32)))
+        return builder.emit("Gather", Constant(self.values), index, axis=0)
 
 
 def table_of(node: Node) -> Table | None:
@@ -62,7 +54,7 @@ def table_of(node: Node) -> Table | None:
     ``None`` if it is not computed of a single tensor, element by element, or without any of
     the functions that are worth it: what multiplies and adds is done in the tensor's kernel.
     """
-    if node.dtype not in BYTES or levels_of(node, "quantize") is None:
+    if node.dtype not in BYTES or levels_of(node, "QuantizeLinear") is None:
         return None
     with np.errstate(all="ignore"):
         evaluated = _evaluated(node, node.shape, {})
@@ -121,31 +113,31 @@ class _Compute:
     """A function of the first operands of a node."""
 
     operands: int
-    function: Callable[..., Any]
+    function: Callable[..., np.ndarray]
 
 
 def _of_levels(node: Node) -> _Compute | None:
     """Between bytes and floats, in float32 as they are defined."""
-    if (levels := levels_of(node)) is not None and levels.single:
+    levels = levels_of(node)
+    if levels is not None and levels.single and node.dtype == "float32":
         scale, zero = levels.scale, levels.zero
         return _Compute(1, lambda x: (x.astype(np.int32) - zero).astype(np.float32) * scale)
-    if (levels := levels_of(node, "quantize")) is not None and levels.single:
+    if (levels := levels_of(node, "QuantizeLinear")) is not None and levels.single:
         scale, zero, info = levels.scale, levels.zero, np.iinfo(node.dtype)
         return _Compute(1, lambda x: np.clip(np.rint(x / scale) + zero, info.min, info.max))
     return None
 
 
 def _of_floats(node: Node) -> _Compute | None:
-    if node.dtype != "float32":
+    operation = OPERATIONS.get(node.operation)
+    if operation is None or operation.kind is not Kind.ELEMENTWISE or operation.evaluate is None:
         return None
-    if node.operation in _PAIRS:
-        return _Compute(2, _PAIRS[node.operation])
-    if node.operation == "nn.relu":
-        return _Compute(1, lambda x: np.maximum(x, 0))
-    if node.operation in _FUNCTIONS:
-        function = _FUNCTIONS[node.operation]
-        return _Compute(1, lambda x: function(x.astype(np.float64)))
-    if node.operation == "clip":
-        low, high = (float(bound.value) for bound in node.expression.args[1:])
-        return _Compute(1, lambda x: np.clip(x, low, high))
-    return None
+    if {node.dtype, *(each.dtype for each in node.operands)} - {*_DTYPES}:
+        return None
+
+    def compute(*arrays: np.ndarray) -> np.ndarray:
+        result = evaluate(node.operation, arrays, node.attributes, Result((), node.dtype))
+        assert result is not None
+        return result
+
+    return _Compute(len(node.operands), compute)

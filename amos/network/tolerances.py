@@ -26,7 +26,7 @@ def allowed(kind: str, expected: np.ndarray, rounded: bool) -> float:
 def rounds(network: Network) -> bool:
     """Whether it makes integers of floats."""
     return any(
-        node.operation in ("astype", "quantize")
+        node.operation in ("Cast", "QuantizeLinear")
         and "int" in node.dtype
         and _is_float(node.operands[0].dtype)
         for node in network.graph.nodes

@@ -13,12 +13,12 @@ from amos.machine import Machine
 from amos.network.candidates import WORTH, Choice, Chooser, moving
 from amos.network.graph import Constant, Node
 from amos.network.groups import Task
-from amos.network.levels import BYTES
+from amos.network.operations import BYTES
 from amos.network.tiles import LANES, read_behind
 from amos.operators.winograd import Winograd
 
-#: Axes between images and channels.
-_CONVOLUTIONS = {"nn.conv2d": 2, "nn.conv3d": 3}
+#: Numbers of axes between images and channels.
+_IMAGE_AXES = (2, 3)
 #: Of the largest cache tiles take a part, beside weights, images and what others compute.
 _SHARE = 6
 
@@ -26,19 +26,19 @@ _SHARE = 6
 def winograd_of(task: Task) -> Winograd | None:
     """The convolution that a task's anchor is, if it can be computed so in all of its groups."""
     anchor = task.groups[0].nodes[0]
-    axes = _CONVOLUTIONS.get(anchor.operation)
-    if axes is None:
+    axes, told = len(anchor.shape) - 2, anchor.attributes
+    if anchor.operation != "Conv" or axes not in _IMAGE_AXES or not told["channels_last"]:
         return None
     image, weight = anchor.operands
-    ones = {*anchor.integers("strides"), *anchor.integers("dilation")}
-    plain = ones | {int(anchor.attributes.groups)} == {1} and weight.shape[-2:] == (3, 3)
-    layout = str(anchor.attributes.data_layout)
-    if not plain or not layout.endswith("C") or image.shape[-1] % LANES or weight.shape[0] % LANES:
+    ones = {*told["strides"], *told["dilations"], told["group"]}
+    if ones != {1} or weight.shape[-2:] != (3, 3):
+        return None
+    if image.shape[-1] % LANES or weight.shape[0] % LANES:
         return None
     form = Winograd(
         image=image.shape,
         result=anchor.shape,
-        padding=anchor.integers("padding")[:axes],
+        padding=told["pads"][:axes],
         depth=weight.shape[2] if axes == 3 else 1,
         dtype=image.dtype,
     )

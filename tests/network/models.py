@@ -15,11 +15,9 @@ from amos.network.network import Network, load_one
 
 __all__ = [
     "Builder",
-    "compile_module",
     "compile_whole",
     "load_whole",
     "residual_network",
-    "run_module",
 ]
 
 
@@ -88,32 +86,7 @@ def residual_network() -> Any:
 
 def load_whole(model: Any, *, shapes: Any = None, name: str | None = None) -> Network:
     """A model that AMOS takes as a whole, or the error that says why it does not."""
-    return load_one(model, shapes, name, lambda module: module)
-
-
-def run_module(module: Any, *arrays: np.ndarray, fused: bool = True) -> np.ndarray:
-    """Results of a Relax module, whose loops are scheduled as those of networks are."""
-    import tvm
-    from tvm import relax
-
-    built = relax.VirtualMachine(compile_module(module, fused=fused), tvm.cpu())
-    result: np.ndarray = built["main"](*map(tvm.runtime.tensor, arrays)).numpy()
-    return result
-
-
-def compile_module(module: Any, *, fused: bool = True) -> Any:
-    """Compile a Relax module for TVM's machine, which only tests use."""
-    import tvm
-
-    from amos.codegen.tir.memory import pipeline_with
-    from amos.codegen.tir.rounding import fenced, round_in_vectors
-    from amos.codegen.tir.target import host_target
-    from amos.network.engine import scheduled_loops
-
-    round_in_vectors()
-    pipeline = pipeline_with("amos_engine", fenced)
-    module = scheduled_loops(module, fused=fused)
-    return tvm.compile(module, target=host_target(), tir_pipeline=pipeline)
+    return load_one(model, shapes, name)
 
 
 def compile_whole(network: Network, **options: Any) -> CompiledNetwork:

@@ -10,8 +10,8 @@ import pytest
 import amos
 from amos.errors import NetworkError
 from amos.network.candidates import Choice
+from amos.network.graph import Constant, GraphBuilder
 from amos.network.groups import grouped
-from amos.network.program import const, read
 from tests.network.models import Builder, compile_whole, load_whole, residual_network
 
 
@@ -29,7 +29,7 @@ def test_a_residual_network_is_divided() -> None:
         "acc + bias[n]": 1,
     }
     left = Counter(node.operation for node in network.grouping.left)
-    assert left == {"permute_dims": 2, "nn.max_pool2d": 1, "mean": 1, "reshape": 1}
+    assert left == {"Transpose": 1, "MaxPool": 1, "ReduceMean": 1, "Reshape": 1}
     assert [str(port) for port in network.inputs] == ["image: float32[1, 3, 16, 16]"]
 
 
@@ -50,26 +50,21 @@ def test_what_is_read_elsewhere_ends_a_group() -> None:
     total = b.node("Add", x, b.constant([[[1.0]], [[2.0]], [[3.0]], [[4.0]]]))
     network = load_whole(b.model(b.node("Relu", total), total))
     assert _texts(network) == ["acc + bias[k]"]
-    assert "nn.relu" in [node.operation for node in network.grouping.left]
+    assert "Relu" in [node.operation for node in network.grouping.left]
 
 
 @pytest.mark.parametrize("rounds", [False, True])
 @pytest.mark.parametrize("low", [0.0, 3.0])
 def test_a_conversion_that_cuts_off_is_no_rounding_one(rounds: bool, low: float) -> None:
     """Values between integers stay the engine's to convert."""
-    from tvm import relax
-
-    builder = relax.BlockBuilder()
-    x = relax.Var("x", relax.TensorType((4, 8), "float32"))
-    with builder.function("main", [x]):
-        with builder.dataflow():
-            y = builder.emit(relax.op.matmul(x, const(np.ones((8, 8), np.float32))))
-            y = builder.emit(relax.op.round(y)) if rounds else y
-            y = builder.emit(relax.op.maximum(y, const(np.array(low, np.float32))))
-            y = builder.emit(relax.op.minimum(y, const(np.array(255, np.float32))))
-            result = builder.emit_output(relax.op.astype(y, "uint8"))
-        builder.emit_func_output(result)
-    (group,) = grouped(read(builder.get())).groups
+    builder = GraphBuilder()
+    x = builder.add_input("x", (4, 8), "float32")
+    y = builder.emit("MatMul", x, Constant(np.ones((8, 8), np.float32)))
+    y = builder.emit("Round", y) if rounds else y
+    y = builder.emit("Max", y, Constant(np.array(low, np.float32)))
+    y = builder.emit("Min", y, Constant(np.array(255, np.float32)))
+    graph = builder.finish([builder.emit("Cast", y, to="uint8")], single=True)
+    (group,) = grouped(graph).groups
     assert str(group.operator.epilogue).startswith("u8(") == rounds
 
 

@@ -18,10 +18,11 @@ from amos.ir import Operator
 from amos.network.candidates import Chooser, with_useful_ranges
 from amos.network.graph import Graph
 from amos.network.levels import inverse_of
-from amos.network.program import read
 from amos.network.qlinear import with_pairs
 from amos.network.quantized import integer_arithmetic
+from amos.network.reading import read_model
 from amos.validate.epilogue import fma
+from tests.network.graphs import evaluate_graph
 from tests.network.models import Builder, load_whole
 from tests.network.quantized_models import (
     CASES,
@@ -36,20 +37,12 @@ from tests.network.quantized_models import (
 )
 
 
-def _imported(model: Any) -> Any:
-    from tvm.relax.frontend.onnx import from_onnx
-
-    return from_onnx(model, keep_params_in_input=False)
+def _read(model: Any) -> Graph:
+    return read_model(model, {"x": SHAPE})
 
 
-def _run(module: Any, x: np.ndarray) -> list[np.ndarray]:
-    import tvm
-    from tvm import relax
-
-    target = tvm.target.Target({"kind": "llvm", "opt-level": 0})
-    machine = relax.VirtualMachine(tvm.compile(module, target=target), tvm.cpu())
-    result = machine["main"](tvm.runtime.tensor(x))
-    return [each.numpy() for each in ([result] if hasattr(result, "numpy") else result)]
+def _run(graph: Graph, x: np.ndarray) -> list[np.ndarray]:
+    return evaluate_graph(graph, [x])
 
 
 def _in_floats(model: Any, x: np.ndarray) -> list[np.ndarray]:
@@ -66,9 +59,9 @@ def test_it_is_the_model_within_a_quantum(kind: str) -> None:
     """All cases as one model with a result for each, which is compiled once."""
     g = Model(seed=3, kind=kind)
     model = g.model(*(define(g) for define in CASES))
-    integers = integer_arithmetic(_imported(model))
-    operations = {node.operation for node in read(integers).nodes}
-    assert not operations & {"quantize", "dequantize"}
+    integers = integer_arithmetic(_read(model))
+    operations = {node.operation for node in integers.nodes}
+    assert not operations & {"QuantizeLinear", "DequantizeLinear"}
     x = _input(1)
     for define, ours, floats in zip(CASES, _run(integers, x), _in_floats(model, x), strict=True):
         difference = np.abs(ours - floats)
@@ -79,22 +72,22 @@ def test_it_is_the_model_within_a_quantum(kind: str) -> None:
 
 
 def _products(graph: Graph) -> set[str]:
-    names = ("nn.conv2d", "nn.conv2d_transpose", "matmul")
+    names = ("Conv", "ConvTranspose", "MatMul")
     return {n.dtype for n in graph.nodes if n.operation in names}
 
 
 @pytest.mark.parametrize("define", CASES[:-4])
 def test_products_are_summed_as_integers(define: Callable[[Model], str]) -> None:
     g = Model(seed=3)
-    graph = read(integer_arithmetic(_imported(g.model(define(g)))))
+    graph = integer_arithmetic(_read(g.model(define(g))))
     assert _products(graph) == {"int32"}
 
 
 def test_what_moves_elements_moves_bytes() -> None:
     g = Model(seed=3)
-    graph = read(integer_arithmetic(_imported(g.model(moves(g)))))
-    moved = {n.operation: n.dtype for n in graph.nodes if n.operation not in ("input", "nn.relu")}
-    assert {moved[name] for name in ("nn.max_pool2d", "concat", "reshape")} == {"uint8"}
+    graph = integer_arithmetic(_read(g.model(moves(g))))
+    moved = {n.operation: n.dtype for n in graph.nodes if n.operation not in ("input", "Relu")}
+    assert {moved[name] for name in ("MaxPool", "Concat", "Reshape")} == {"uint8"}
 
 
 def test_what_is_joined_is_quantized_before() -> None:
@@ -103,8 +96,8 @@ def test_what_is_joined_is_quantized_before() -> None:
     product = g.pair(no_result(g), 0.0531, 100)
     parts = product, g.pair("x", OUT, 9), g.add("Sigmoid", "x")
     model = g.model(g.pair(g.add("Concat", *parts, axis=1), OUT, 9))
-    integers = integer_arithmetic(_imported(model))
-    (joined,) = (node for node in read(integers).nodes if node.operation == "concat")
+    integers = integer_arithmetic(_read(model))
+    (joined,) = (node for node in integers.nodes if node.operation == "Concat")
     assert joined.dtype == "uint8"
     x = _input(3)
     (ours,), (floats,) = _run(integers, x), _in_floats(model, x)
@@ -117,7 +110,7 @@ def test_a_tensor_may_be_added_to_itself() -> None:
     y = g.pair(no_result(g), 0.0531, 100)
     total = g.pair(g.add("Add", y, y), OUT, 90)
     model, x = g.model(g.pair(g.add("Sigmoid", total), 1 / 255, 0)), _input(3)
-    (ours,), (floats,) = _run(integer_arithmetic(_imported(model)), x), _in_floats(model, x)
+    (ours,), (floats,) = _run(integer_arithmetic(_read(model)), x), _in_floats(model, x)
     assert np.abs(ours - floats).max() <= 1.001 / 255
     assert (np.abs(ours - floats) > 1e-5).mean() < 0.01
 
@@ -127,12 +120,34 @@ def test_a_function_of_one_tensor_is_looked_up() -> None:
     for kind in ("uint8", "int8"):
         g = Model(seed=3, kind=kind)
         model = g.model(steps(g))
-        integers = integer_arithmetic(_imported(model))
-        operations = [node.operation for node in read(integers).nodes]
-        assert operations.count("take") == 1
-        assert "erf" not in operations
+        integers = integer_arithmetic(_read(model))
+        operations = [node.operation for node in integers.nodes]
+        assert operations.count("Gather") == 1
+        assert "Erf" not in operations
         x = np.random.default_rng(4).uniform(-4, 4, SHAPE).astype(np.float32)
         assert np.array_equal(_run(integers, x)[0], _in_floats(model, x)[0])
+
+
+def test_comparisons_are_looked_up_with_what_they_choose() -> None:
+    g = Model(seed=3)
+    y = g.pair(g.add("Elu", g.pair("x", IN, 100), alpha=0.7), OUT, 30)
+    integers = integer_arithmetic(_read(g.model(y)))
+    (taken,) = (node for node in integers.nodes if node.operation == "Gather")
+    assert taken.operands[0].shape == (256,)
+    assert "Where" not in {node.operation for node in integers.nodes}
+    x = _input(4)
+    assert np.array_equal(_run(integers, x)[0], _in_floats(g.model(y), x)[0])
+
+
+def test_a_product_may_be_clipped() -> None:
+    g = Model(seed=3)
+    bounds = g.constant(np.float32(0)), g.constant(np.float32(6))
+    model, x = g.model(g.pair(g.add("Clip", no_result(g), *bounds), OUT, 0)), _input(1)
+    integers = integer_arithmetic(_read(model))
+    assert _products(integers) == {"int32"}
+    (ours,), (floats,) = _run(integers, x), _in_floats(model, x)
+    assert np.abs(ours - floats).max() <= OUT * 1.001
+    assert (np.abs(ours - floats) > 1e-5).mean() < 0.01
 
 
 def test_a_convolution_is_exact() -> None:
@@ -151,7 +166,7 @@ def test_a_convolution_is_exact() -> None:
     factor = (np.float32(IN) * scale / np.float32(OUT)).astype(np.float32)[:, None, None]
     levels = np.clip(np.rint(sums.astype(np.float32) * factor) + 9, 0, 255)
     expected = (levels.astype(np.int32) - 9).astype(np.float32) * np.float32(OUT)
-    assert np.array_equal(_run(integer_arithmetic(_imported(model)), x)[0], expected)
+    assert np.array_equal(_run(integer_arithmetic(_read(model)), x)[0], expected)
 
 
 def test_arithmetic_of_bytes_wraps_around() -> None:
@@ -162,8 +177,8 @@ def test_arithmetic_of_bytes_wraps_around() -> None:
     total = g.add("Mul", g.add("Add", y, g.constant(np.uint8(200))), y)
     scale, zero = g.constant(np.float32(OUT)), g.constant(np.uint8(90))
     network = load_whole(g.model(g.add("DequantizeLinear", total, scale, zero)))
-    assert [group.result.operation for group in network.grouping.groups] == ["astype"]
-    assert {"add", "multiply"} <= {n.operation for n in network.grouping.left if n.dtype == "uint8"}
+    assert [group.result.operation for group in network.grouping.groups] == ["Cast"]
+    assert {"Add", "Mul"} <= {n.operation for n in network.grouping.left if n.dtype == "uint8"}
 
 
 def test_groups_store_bytes_and_a_network_of_them_is_exact() -> None:
@@ -187,7 +202,7 @@ def test_groups_store_bytes_and_a_network_of_them_is_exact() -> None:
     total = f"times({total}, inverse5[0], inverse6[0])"
     assert str(second.epilogue) == f"u8(max(round({total}) + bias3[0], low2[0]))"
     array = _input(6)
-    (expected,) = _run(integer_arithmetic(_imported(model)), array)
+    (expected,) = _run(integer_arithmetic(_read(model)), array)
     assert np.array_equal(amos.compile(network, verify=False)(array), expected)
 
 
@@ -237,9 +252,9 @@ def test_weights_declare_the_range_that_an_instruction_asks_for(
 @pytest.mark.parametrize(("zero", "kind"), [(-128, "uint8"), (0, "int8")])
 def test_padding_is_0_where_it_can_be(zero: int, kind: str) -> None:
     g = Model(seed=3, kind="int8")
-    graph = read(integer_arithmetic(_imported(g.model(convolution(g, zero=zero)))))
-    assert not [n for n in graph.nodes if n.operation == "nn.pad"]
-    (node,) = (n for n in graph.nodes if n.operation == "nn.conv2d")
+    graph = integer_arithmetic(_read(g.model(convolution(g, zero=zero))))
+    assert not [n for n in graph.nodes if n.operation == "Pad"]
+    (node,) = (n for n in graph.nodes if n.operation == "Conv")
     assert node.operands[0].dtype == kind
 
 
@@ -259,7 +274,7 @@ def test_operators_over_integers_are_pairs() -> None:
     array = _input(4)
     (expected,), (floats,) = _in_floats(model, array), _in_floats(pairs, array)
     assert np.abs(floats - expected).max() <= OUT * 1.001
-    (ours,) = _run(integer_arithmetic(_imported(pairs)), array)
+    (ours,) = _run(integer_arithmetic(_read(pairs)), array)
     assert np.array_equal(ours, expected)
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from hashlib import sha256
 from pathlib import Path
-from typing import Any
+import numpy as np
 
-from amos.network.external.straight_line import ALIGNMENT_BYTES
+from amos.network.external.memory import ALIGNMENT_BYTES
 
 #: Hexadecimal digits of the digest in the names of file and domain.
 _DIGITS = 16
@@ -23,9 +23,9 @@ class Constants:
         self._offsets: dict[bytes, int] = {}
         self._size = 0
 
-    def offset_of(self, tensor: Any) -> int:
-        """Return the first byte of a tensor of TVM in the file, which holds it from now on."""
-        values = tensor.numpy().tobytes()
+    def offset_of(self, array: np.ndarray) -> int:
+        """Return the first byte of an array in the file, which holds it from now on."""
+        values = array.tobytes()
         key = sha256(values).digest()
         if key not in self._offsets:
             self._offsets[key] = self._size

@@ -6,12 +6,10 @@ import subprocess
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-from amos._toolchain import load_tvm
 from amos.codegen.c.compiler import INSTALL, compiler_command
 from amos.codegen.tir.target import LLVM_FEATURES
 from amos.errors import NetworkError
@@ -24,10 +22,11 @@ from amos.network.external.source import (
     NetworkSource,
     library_source,
 )
-from amos.network.external.straight_line import Unsupported, plan_memory, straight_line
+from amos.network.external.straight_line import Call, Unsupported, straight_line
+from amos.network.graph import Node
+from amos.network.loops.functions import LoopFunctions
+from amos.network.loops.fusion import fuse
 from amos.network.model import CompiledRegion
-from amos.network.program import joined, rebuilt
-from amos.network.simplify import slices_of_splits
 
 #: Name of the library in its folder.
 LIBRARY = "libamos.so"
@@ -109,28 +108,37 @@ def write_library(models: Sequence[CompiledRegion], folder: Path) -> Library:
 
 
 def _sources(models: Sequence[CompiledRegion]) -> tuple[Mapping[str, Any], list[NetworkSource]]:
-    """The engine's own functions of TensorIR by name, and the program of each network."""
-    load_tvm()
-    from tvm import tirx
-
-    module = plan_memory(
-        engine.scheduled_loops(joined({each.function: calling(each) for each in models}))
-    )
-    functions = {each.name_hint: function for each, function in module.functions.items()}
-    loops = {name: each for name, each in functions.items() if isinstance(each, tirx.PrimFunc)}
-    sources = []
+    """The scheduled functions of loops by name, and the program of each network."""
+    loops, sources = LoopFunctions(), list[NetworkSource]()
     for model in models:
         network = model.network
         for port in (*network.inputs, *network.outputs):
             if port.dtype not in ELEMENT_TYPES:
                 raise Unsupported(f"{network.name}: onnxruntime has no tensors of {port.dtype}")
-        program = straight_line(model.function, functions[model.function])
+        program = straight_line(model.function, network.graph, calls_of(model, loops))
         sources.append(NetworkSource(program, network.inputs, network.outputs))
-    called = {step.function for each in sources for step in each.program.steps}
-    kernels = {kernel.symbol for model in models for kernel in model.kernels.values()}
-    if unknown := called - {*loops, *kernels, ""}:
-        raise Unsupported(f"{models[0].network.name}: {min(unknown)} cannot be exported")
-    return {name: each for name, each in loops.items() if name in called}, sources
+    return engine.scheduled_loops(loops.functions), sources
+
+
+def calls_of(model: CompiledRegion, loops: LoopFunctions) -> list[Call]:
+    """Return the calls that compute a network: of kernels, and of loops for all that they leave.
+
+    Args:
+        model: the network with its kernels.
+        loops: collects the functions of loops.
+    """
+    graph, calls, called = model.network.graph, list[Call](), set[int]()
+    for task, kernel in model.kernels.items():
+        for group in task.groups:
+            called |= {node.number for node in group.nodes}
+            calls.append(kernel.call(group))
+    operands = (operand for call in calls for operand, _ in call.arguments)
+    read = {operand.number for operand in operands if isinstance(operand, Node)}
+    for fused in fuse(graph, called, read):
+        arguments = tuple((operand, operand.shape) for operand in fused.operands)
+        name = loops.name_of(fused)
+        calls.append(Call(name, arguments, fused.result, fused.result.shape))
+    return calls
 
 
 def _write_objects(
@@ -164,15 +172,3 @@ def _run(command: Sequence[str], name: str) -> None:
     if done.returncode:
         why = next((x for x in done.stderr.splitlines() if "error" in x or "undefined" in x), "")
         raise NetworkError(f"{name}: the C compiler failed: {why or done.stderr[-200:]}")
-
-
-def calling(region: CompiledRegion) -> Any:
-    """Write a module of the engine's operators and calls of a region's kernels."""
-    graph, rewrite = region.network.graph, dict[int, Any]()
-    called: set[int] = set()
-    for task, kernel in region.kernels.items():
-        for group in task.groups:
-            called |= {node.number for node in group.nodes}
-            rewrite[group.result.number] = partial(kernel.call, group)
-    slices = slices_of_splits(graph, called)
-    return rebuilt(graph, slices | rewrite, frozenset(called - rewrite.keys()))

@@ -98,7 +98,7 @@ def load_partition(
         NetworkError: onnxscript is not installed.
     """
     graph = prepare_graph(model, shapes, name)
-    finder = Regions(graph, lambda part: load_one(part, None, name, lambda module: module))
+    finder = Regions(graph, lambda part: load_one(part, None, name))
     useful = [region for region in finder.find() if region.network.tasks]
     regions = {f"Region{number}": region for number, region in enumerate(useful)}
     computed = {number for region in useful for number in region.nodes}

@@ -1,4 +1,4 @@
-"""ONNX nodes that the engine's importer misreads: held against onnx's own evaluation."""
+"""Models of several nodes whose reading is easily wrong: held against onnx's own evaluation."""
 
 from __future__ import annotations
 
@@ -128,7 +128,7 @@ def test_exponents_of_another_dtype() -> None:
     _equal(model, **_random(x=(2, 4)), n=np.arange(4, dtype=np.int32))
     b = Builder()
     squares = b.node("Pow", b.input("x", (4,), TensorProto.INT32), b.constant(2, "int32"))
-    with pytest.raises(NetworkError, match="Pow of int32 is not supported; cast it to floats"):
+    with pytest.raises(NetworkError, match="Pow: powers of int32 are not supported; cast it to floats"):
         load_whole(_model(squares, b, 17))
 
 
@@ -144,7 +144,7 @@ def test_images_are_repeated_as_before_resizing(opset: int) -> None:
     np.testing.assert_array_equal(result, inputs["x"].repeat(2, 2).repeat(3, 3))
 
 
-def test_what_is_misread_is_refused() -> None:
+def test_what_is_not_read_is_refused() -> None:
     def refused(said: str, kind: str, *others: str, **attributes: Any) -> None:
         b = Builder()
         b.node(kind, b.input("x", (1, 2, 4, 5)), *others, **attributes)
@@ -157,26 +157,22 @@ def test_what_is_misread_is_refused() -> None:
             load_whole(helper.make_model(graph, opset_imports=opsets, ir_version=8))
 
     refused("Relu of domain 'own' is not supported", "Relu", domain="own")
-    refused("Attention of opset 23 is not supported", "Attention", "x", "x")
-    refused("LayerNormalization has a second result, 'y'", "LayerNormalization", "x")
-    refused("MaxPool has a second result, 'y'", "MaxPool", kernel_shape=[2, 2])
-    for said, scale, more in (
-        ("4 elements by a scale to 5.2 are not supported", 1.3, {}),
-        ("antialias 1 is not supported", 2, {"antialias": 1}),
-    ):
-        b = Builder()
-        scales = b.constant([1, 1, scale, 2])
-        y = b.node("Resize", b.input("x", (1, 2, 4, 5)), "", scales, mode="linear", **more)
-        graph = helper.make_graph(
-            b.nodes, "g", b.inputs, [helper.make_empty_tensor_value_info(y)], b.weights
-        )
-        model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=8)
-        with pytest.raises(NetworkError, match=said):
-            load_whole(model)
+    refused("Attention is not supported", "Attention", "x", "x")
+    refused("LayerNormalization: its second result is not supported", "LayerNormalization", "x")
+    refused("MaxPool: its second result is not supported", "MaxPool", kernel_shape=[2, 2])
+    b = Builder()
+    scales = b.constant([1, 1, 2, 2])
+    y = b.node("Resize", b.input("x", (1, 2, 4, 5)), "", scales, mode="linear", antialias=1)
+    graph = helper.make_graph(
+        b.nodes, "g", b.inputs, [helper.make_empty_tensor_value_info(y)], b.weights
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=8)
+    with pytest.raises(NetworkError, match="antialias 1 is not supported"):
+        load_whole(model)
 
 
 def test_levels_and_dtypes_that_are_not_taken() -> None:
-    for shape, more in (((4, 1), {}), ((3,), {"axis": 0}), ((4, 2), {"block_size": 8})):
+    for shape, more in (((4, 1), {}), ((3,), {"axis": 0})):
         b = Builder()
         x = b.input("x", (4, 16), TensorProto.INT8)
         y = b.node("DequantizeLinear", x, b.constant(np.ones(shape)), **more)
@@ -188,5 +184,5 @@ def test_levels_and_dtypes_that_are_not_taken() -> None:
             load_whole(model)
     b = Builder()
     y = b.node("Cast", b.input("x", (4, 16), TensorProto.UINT64), to=TensorProto.FLOAT)
-    with pytest.raises(NetworkError, match="x: dtype uint64 is not supported"):
+    with pytest.raises(NetworkError, match="input 'x': dtype uint64 is not supported"):
         load_whole(b.model(y))

@@ -1,0 +1,350 @@
+"""Integers whose levels are not constants of a pair: computed from call to call, or of blocks.
+
+A model that is quantized dynamically takes scale and zero point from the smallest and the largest
+element of each tensor, multiplies integers, and scales the sums. Here each such operator of ONNX is
+written with plain ones: the product is one of bytes, and what it is corrected and scaled by is
+small and read behind it, element by element, so that it becomes a part of the product's kernel.
+
+With zero points, ``sum((x - a) * (w - b))`` is ``sum(x * w) - a * sum(w) - b * sum(x - a)``.
+Weights are shifted so that ``b`` is 0 wherever they fit ``int8`` then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from amos.errors import NetworkError
+from amos.network.graph import Constant, GraphBuilder, Operand
+from amos.network.products import emit_padding
+
+
+def emit_cast(builder: GraphBuilder, value: Operand, dtype: str) -> Operand:
+    """Emit a value in a dtype, which it may have already."""
+    return value if value.dtype == dtype else builder.emit("Cast", value, to=dtype)
+
+
+def emit_quantize(
+    builder: GraphBuilder, x: Operand, scale: Operand, zero: Operand, axis: int
+) -> Operand:
+    """Emit QuantizeLinear with a scale and a zero point that may be computed.
+
+    Args:
+        builder: of the graph.
+        x: floats.
+        scale: one, or one for each step of the axis.
+        zero: as many, of the result's dtype.
+        axis: that they belong to.
+
+    Raises:
+        NetworkError: they are more than that.
+    """
+    info = np.iinfo(zero.dtype)
+    levels = _emit_along(builder, scale, x, axis), _emit_along(builder, zero, x, axis)
+    divisor, offset = (emit_cast(builder, each, "float32") for each in levels)
+    value = builder.emit("Div", emit_cast(builder, x, "float32"), divisor)
+    value = builder.emit("Add", builder.emit("Round", value), offset)
+    value = builder.emit("Max", value, _number(info.min, "float32"))
+    value = builder.emit("Min", value, _number(info.max, "float32"))
+    return builder.emit("Cast", value, to=zero.dtype)
+
+
+def emit_dequantize(
+    builder: GraphBuilder, x: Operand, scale: Operand, zero: Operand, axis: int
+) -> Operand:
+    """Emit DequantizeLinear with a scale and a zero point that may be computed.
+
+    Args:
+        builder: of the graph.
+        x: integers.
+        scale: one, or one for each step of the axis; the result has its dtype.
+        zero: as many.
+        axis: that they belong to.
+
+    Raises:
+        NetworkError: they are more than that.
+    """
+    factor = emit_cast(builder, _emit_along(builder, scale, x, axis), "float32")
+    value = emit_cast(builder, x, "int32")
+    if not _is_zero(zero):
+        offset = emit_cast(builder, _emit_along(builder, zero, x, axis), "int32")
+        value = builder.emit("Sub", value, offset)
+    value = builder.emit("Mul", builder.emit("Cast", value, to="float32"), factor)
+    return emit_cast(builder, value, scale.dtype)
+
+
+def emit_dynamic_quantize(builder: GraphBuilder, x: Operand) -> tuple[Operand, Operand, Operand]:
+    """Emit DynamicQuantizeLinear: bytes, their scale and their zero point.
+
+    The range is that of the elements and 0. Where it is 0 alone, the scale is 1, as onnxruntime
+    has it.
+    """
+    axes = tuple(range(len(x.shape)))
+    zero, most = _number(0, "float32"), _number(255, "float32")
+    low = builder.emit("Min", builder.emit("ReduceMin", x, axes=axes, keepdims=False), zero)
+    high = builder.emit("Max", builder.emit("ReduceMax", x, axes=axes, keepdims=False), zero)
+    extent = builder.emit("Sub", high, low)
+    scale = builder.emit("Div", extent, most)
+    scale = builder.emit("Where", builder.emit("Equal", low, high), _number(1, "float32"), scale)
+    middle = builder.emit("Neg", builder.emit("Div", low, scale))
+    middle = builder.emit("Min", builder.emit("Max", middle, zero), most)
+    middle = builder.emit("Cast", builder.emit("Round", middle), to="uint8")
+    return emit_quantize(builder, x, scale, middle, 0), scale, middle
+
+
+def emit_matmul_integer(
+    builder: GraphBuilder, a: Operand, b: Operand, a_zero: Operand | None, b_zero: Operand | None
+) -> Operand:
+    """Emit MatMulInteger: a matrix product of bytes less their zero points, as int32.
+
+    Args:
+        builder: of the graph.
+        a: bytes, of rank 2 at least.
+        b: bytes, of rank 2 at least.
+        a_zero: one zero point; ``None`` for 0.
+        b_zero: one, or one for each column; ``None`` for 0.
+
+    Raises:
+        NetworkError: zero points are more than that.
+    """
+    zero = _emit_zero(builder, a_zero, "MatMulInteger")
+    if not isinstance(b, Constant) or len(b.shape) != 2 or not _is_constant(b_zero):
+        left = builder.emit("Cast", a, to="int32")
+        right = builder.emit("Cast", b, to="int32")
+        left = left if zero is None else builder.emit("Sub", left, zero)
+        if b_zero is not None and not _is_zero(b_zero):
+            right = builder.emit("Sub", right, builder.emit("Cast", b_zero, to="int32"))
+        return builder.emit("MatMul", left, right)
+    weight, rest = _centred(b.array, _zeros(b_zero))
+    value = builder.emit("MatMul", a, Constant(weight))
+    value = _emit_less(builder, value, zero, weight.sum(0, dtype=np.int32))
+    if not rest.any():
+        return value
+    wide, last = builder.emit("Cast", a, to="int32"), (len(a.shape) - 1,)
+    sums = builder.emit("ReduceSum", wide, axes=last, keepdims=True)
+    sums = _emit_less(builder, sums, zero, np.array(len(weight), np.int32))
+    return builder.emit("Sub", value, builder.emit("Mul", sums, Constant(rest)))
+
+
+def emit_conv_integer(
+    builder: GraphBuilder,
+    x: Operand,
+    w: Operand,
+    x_zero: Operand | None,
+    w_zero: Operand | None,
+    attributes: Mapping[str, Any],
+) -> Operand:
+    """Emit ConvInteger: a convolution of bytes less their zero points, as int32.
+
+    What the image is padded with is its zero point.
+
+    Args:
+        builder: of the graph.
+        x: an image of bytes, channels second.
+        w: constant bytes.
+        x_zero: one zero point; ``None`` for 0.
+        w_zero: one, or one for each feature; ``None`` for 0.
+        attributes: of ``Conv``.
+
+    Raises:
+        NetworkError: weights or their zero points are computed, or zero points are more than that.
+    """
+    if not isinstance(w, Constant) or not _is_constant(w_zero):
+        raise NetworkError("ConvInteger: weights that the network computes are not supported")
+    ones = (1,) * (len(x.shape) - 2)
+    zeros = _zeros(w_zero)
+    weight, rest = _centred(w.array, zeros.reshape(-1, 1, *ones) if zeros.ndim else zeros)
+    rest = rest.reshape(-1, *ones) if rest.ndim else rest
+    zero = _emit_zero(builder, x_zero, "ConvInteger")
+    if zero is not None and x_zero is not None and any(pads := attributes["pads"]):
+        x = _emit_border(builder, x, x_zero, pads)
+        attributes = {**attributes, "pads": (0,) * len(pads)}
+    inner = tuple(range(1, weight.ndim))
+    sums = weight.sum(inner, dtype=np.int32).reshape(-1, *ones)
+    value = builder.emit("Conv", x, Constant(weight), **attributes)
+    value = _emit_less(builder, value, zero, sums)
+    if not rest.any():
+        return value
+    features = 1 if attributes["group"] == 1 else len(weight)
+    plain = np.ones((features, *weight.shape[1:]), np.int8)
+    around = builder.emit("Conv", x, Constant(plain), **attributes)
+    around = _emit_less(builder, around, zero, np.array(prod(weight.shape[1:]), np.int32))
+    return builder.emit("Sub", value, builder.emit("Mul", around, Constant(rest)))
+
+
+def emit_dequantized_blocks(
+    builder: GraphBuilder,
+    x: Operand,
+    scales: Operand,
+    zero_points: Operand | None,
+    axis: int,
+    block_size: int,
+) -> Operand:
+    """Emit DequantizeLinear of constants with a scale for each block of an axis, as floats.
+
+    Args:
+        builder: of the graph.
+        x: constant integers.
+        scales: of the rank of ``x``; the result has their dtype.
+        zero_points: as many; ``None`` for 0.
+        axis: that is cut into blocks.
+        block_size: elements in one; the last may have fewer.
+
+    Raises:
+        NetworkError: something of it is computed.
+    """
+    arrays = _arrays("DequantizeLinear of blocks", x, scales)
+    values = arrays[0].astype(np.int32)
+    if zero_points is not None:
+        (zeros,) = _arrays("DequantizeLinear of blocks", zero_points)
+        values = values - _spread(zeros.astype(np.int32), values.shape, axis, block_size)
+    factors = _spread(arrays[1].astype(np.float32), values.shape, axis, block_size)
+    return emit_cast(builder, Constant(values.astype(np.float32) * factors), scales.dtype)
+
+
+def emit_matmul_nbits(
+    builder: GraphBuilder,
+    a: Operand,
+    packed: Operand,
+    scales: Operand,
+    zero_points: Operand | None,
+    *,
+    n: int,
+    k: int,
+    bits: int,
+    block_size: int,
+) -> Operand:
+    """Emit MatMulNBits of ``com.microsoft``: a product with constant weights of a few bits each.
+
+    Args:
+        builder: of the graph.
+        a: floats, … × k.
+        packed: uint8, n × blocks of k × bytes of a block; lower bits first.
+        scales: n × blocks, in any shape.
+        zero_points: as many, packed as weights are, or floats; ``None`` for the middle.
+        n: columns of the result.
+        k: rows of weights.
+        bits: of a weight: 2, 4 or 8.
+        block_size: weights that share a scale.
+
+    Raises:
+        NetworkError: weights are computed, or have other bits.
+    """
+    if bits not in (2, 4, 8):
+        raise NetworkError(f"MatMulNBits: weights of {bits} bits are not supported")
+    values, factors = _arrays("MatMulNBits", packed, scales)
+    floats = _unpacked(values, n, bits)[:, :k].astype(np.float32)
+    blocks = -(-k // block_size)
+    zeros = np.full((n, blocks), 1 << (bits - 1), np.float32)
+    if zero_points is not None:
+        (given,) = _arrays("MatMulNBits", zero_points)
+        whole = given.dtype == np.uint8
+        zeros = _unpacked(given, n, bits)[:, :blocks] if whole else given.reshape(n, blocks)
+    floats -= _spread(zeros.astype(np.float32), floats.shape, 1, block_size)
+    factors = factors.astype(np.float32).reshape(n, blocks)
+    floats *= _spread(factors, floats.shape, 1, block_size)
+    weight = emit_cast(builder, Constant(np.ascontiguousarray(floats.T)), a.dtype)
+    return builder.emit("MatMul", a, weight)
+
+
+def _number(value: float, dtype: str) -> Constant:
+    return Constant(np.array(value, dtype))
+
+
+def _emit_along(builder: GraphBuilder, values: Operand, x: Operand, axis: int) -> Operand:
+    """Emit one value, or one for each step of an axis, as they are broadcast to a tensor."""
+    count = prod(values.shape)
+    if count == 1:
+        return _emit_number(builder, values)
+    if values.shape != (x.shape[axis],):
+        raise NetworkError(
+            f"levels of shape {values.shape} for a tensor of shape {x.shape} are not supported: "
+            "expected one, or one for each step of an axis"
+        )
+    return builder.emit("Reshape", values, shape=(count, *[1] * (len(x.shape) - axis - 1)))
+
+
+def _emit_number(builder: GraphBuilder, value: Operand) -> Operand:
+    """Emit a single element as a tensor without axes."""
+    return builder.emit("Reshape", value, shape=()) if value.shape else value
+
+
+def _is_constant(value: Operand | None) -> bool:
+    return value is None or isinstance(value, Constant)
+
+
+def _is_zero(value: Operand) -> bool:
+    return isinstance(value, Constant) and not value.array.any()
+
+
+def _zeros(value: Operand | None) -> np.ndarray:
+    """Constant zero points: one without axes, or one for each column or feature."""
+    if not isinstance(value, Constant):
+        return np.array(0, np.int32)
+    array = value.array.astype(np.int32)
+    return array.reshape(()) if array.size == 1 else array
+
+
+def _emit_zero(builder: GraphBuilder, value: Operand | None, name: str) -> Operand | None:
+    """Emit one zero point as int32; ``None`` if it is 0."""
+    if value is None or _is_zero(value):
+        return None
+    if prod(value.shape) != 1:
+        raise NetworkError(f"{name}: zero points of shape {value.shape} are not supported")
+    return builder.emit("Cast", _emit_number(builder, value), to="int32")
+
+
+def _emit_less(
+    builder: GraphBuilder, value: Operand, zero: Operand | None, sums: np.ndarray
+) -> Operand:
+    """Emit sums of products less the zero point of what they are of, times sums of the others."""
+    if zero is None:
+        return value
+    return builder.emit("Sub", value, builder.emit("Mul", zero, Constant(sums)))
+
+
+def _centred(values: np.ndarray, zeros: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Bytes as int8, less their zero points where they fit, and the zero points that are left."""
+    wide = values.astype(np.int32)
+    centred = wide - zeros
+    if centred.min(initial=0) >= -128 and centred.max(initial=0) <= 127:
+        return centred.astype(np.int8), np.zeros_like(zeros)
+    shift = 128 if values.dtype == np.uint8 else 0
+    return (wide - shift).astype(np.int8), zeros - shift
+
+
+def _emit_border(
+    builder: GraphBuilder, image: Operand, zero: Operand, pads: Sequence[int]
+) -> Operand:
+    """Emit an image with its zero point around it."""
+    if isinstance(zero, Constant):
+        return emit_padding(builder, image, pads, zero.array.item())
+    half = len(pads) // 2
+    inside = np.ones((1, 1, *image.shape[2:]), bool)
+    widths = [(0, 0), (0, 0), *zip(pads[:half], pads[half:], strict=True)]
+    padded = emit_padding(builder, image, pads, 0)
+    mask = Constant(np.pad(inside, widths))
+    return builder.emit("Where", mask, padded, _emit_number(builder, zero))
+
+
+def _arrays(what: str, *operands: Operand) -> list[np.ndarray]:
+    """The arrays of constants."""
+    arrays = [each.array for each in operands if isinstance(each, Constant)]
+    if len(arrays) < len(operands):
+        raise NetworkError(f"{what}: what the network computes is not supported")
+    return arrays
+
+
+def _spread(values: np.ndarray, shape: Sequence[int], axis: int, block_size: int) -> np.ndarray:
+    """Values of blocks of an axis, one for each element."""
+    every = np.repeat(values, block_size, axis)
+    return np.take(every, np.arange(shape[axis]), axis)
+
+
+def _unpacked(packed: np.ndarray, rows: int, bits: int) -> np.ndarray:
+    """Numbers of a few bits each, of bytes that have the lower ones first."""
+    parts = [(packed.reshape(rows, -1) >> shift) & ((1 << bits) - 1) for shift in range(0, 8, bits)]
+    return np.stack(parts, -1).reshape(rows, -1)

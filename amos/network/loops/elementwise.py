@@ -1,0 +1,321 @@
+"""Loops of operators of which each element is computed of those at its place.
+
+Functions of halves are computed in ``float32``; exponentials of that are polynomials, which vectors
+compute, to some ulp the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache, reduce
+from math import pi, sqrt
+from typing import Any
+
+import numpy as np
+
+from amos.codegen.tir.arrays import is_number
+from amos.network.graph import Constant, Node
+
+#: dtypes whose sums and functions are computed in ``float32``.
+HALVES = ("float16", "bfloat16")
+#: Largest exponent of a power that is written as products.
+_LARGEST_EXPONENT = 3
+
+
+def element(operand: Any, at: Sequence[Any]) -> Any:
+    """Return the element of an operand that is broadcast; a number for itself.
+
+    Args:
+        operand: a tensor, or an expression of a single value.
+        at: place in what it is broadcast to.
+    """
+    from tvm import te
+
+    if not isinstance(operand, te.Tensor):
+        return operand
+    own = at[len(at) - len(operand.shape) :]
+    extents = map(int, operand.shape)
+    return operand(*(0 if size == 1 else i for size, i in zip(extents, own, strict=True)))
+
+
+def emit_elementwise(node: Node, operands: Sequence[Any]) -> Any:
+    """Emit an operator whose elements are expressions of those of its operands."""
+    from tvm import te
+
+    function = _expressions()[node.operation]
+    return te.compute(
+        node.shape,
+        lambda *at: function(node, *(element(each, at) for each in operands)),
+        name=node.operation.lower(),
+    )
+
+
+def emit_function(node: Node, operands: Sequence[Any]) -> Any:
+    """Emit a function that is a tensor of polynomials, in ``float32`` if it is of halves."""
+    (x,) = operands
+    return cast_tensor(_TENSORS[node.operation](node, in_float32(x)), node.dtype)
+
+
+def in_float32(x: Any) -> Any:
+    """Return a tensor in ``float32`` if it is one of halves."""
+    return cast_tensor(x, "float32") if str(x.dtype) in HALVES else x
+
+
+def cast_tensor(x: Any, kind: str) -> Any:
+    """Return a tensor in a dtype."""
+    from tvm import te
+
+    if str(x.dtype) == kind:
+        return x
+    return te.compute(x.shape, lambda *at: x(*at).astype(kind), name="cast")
+
+
+def map_tensor(function: Callable[..., Any], *tensors: Any, name: str) -> Any:
+    """Apply a function to the elements of tensors of one shape."""
+    from tvm import te
+
+    return te.compute(tensors[0].shape, lambda *at: function(*(x(*at) for x in tensors)), name=name)
+
+
+def exponential(x: Any) -> Any:
+    """Return the exponential of a tensor of ``float32`` or ``float64``."""
+    from tvm import topi
+
+    return topi.fast_exp(x)
+
+
+def _tanh(_: Node, x: Any) -> Any:
+    from tvm import topi
+
+    return topi.fast_tanh(x)
+
+
+def _logistic(x: Any) -> Any:
+    power = exponential(map_tensor(lambda value: -value, x, name="negative"))
+    return map_tensor(lambda value: 1 / (1 + value), power, name="sigmoid")
+
+
+def _swish(_: Node, x: Any) -> Any:
+    return map_tensor(lambda one, other: one * other, x, _logistic(x), name="swish")
+
+
+def _error_function(x: Any) -> Any:
+    from tvm import tirx, topi
+
+    if str(x.dtype) == "float32":
+        return topi.fast_erf(x)
+    return map_tensor(tirx.erf, x, name="erf")
+
+
+def _gelu(node: Node, x: Any) -> Any:
+    from tvm import topi
+
+    def inner(value: Any) -> Any:
+        if node.attributes["approximate"] == "tanh":
+            return value * (1 + value * value * 0.044715) * sqrt(2 / pi)
+        return value * sqrt(1 / 2)
+
+    within = map_tensor(inner, x, name="within")
+    tanh = node.attributes["approximate"] == "tanh"
+    share = topi.fast_tanh(within) if tanh else _error_function(within)
+    return map_tensor(lambda one, other: one * (1 + other) * 0.5, x, share, name="gelu")
+
+
+_TENSORS: Mapping[str, Callable[[Node, Any], Any]] = {
+    "Erf": lambda _, x: _error_function(x),
+    "Exp": lambda _, x: exponential(x),
+    "Gelu": _gelu,
+    "Sigmoid": lambda _, x: _logistic(x),
+    "Swish": _swish,
+    "Tanh": _tanh,
+}
+#: Functions of one number by TVM's names.
+_INTRINSICS = {
+    "Abs": "abs",
+    "Acos": "acos",
+    "Acosh": "acosh",
+    "Asin": "asin",
+    "Asinh": "asinh",
+    "Atan": "atan",
+    "Atanh": "atanh",
+    "Ceil": "ceil",
+    "Cos": "cos",
+    "Cosh": "cosh",
+    "Floor": "floor",
+    "Log": "log",
+    "Round": "nearbyint",
+    "Sin": "sin",
+    "Sinh": "sinh",
+    "Sqrt": "sqrt",
+    "Tan": "tan",
+}
+#: What has loops here, with what makes them.
+ELEMENTWISE_LOOPS: Mapping[str, Callable[[Node, Sequence[Any]], Any]] = {
+    **dict.fromkeys(
+        (
+            *("Add", "And", "BitwiseAnd", "BitwiseNot", "BitwiseOr", "BitwiseXor", "Cast", "Div"),
+            *("Equal", "Greater", "GreaterOrEqual", "Identity", "IsNaN", "Less", "LessOrEqual"),
+            *("Max", "Min", "Mod", "Mul", "Neg", "Not", "Or", "Pow", "Relu", "Sign", "Sub"),
+            *("Where", "Xor"),
+            *_INTRINSICS,
+        ),
+        emit_elementwise,
+    ),
+    **dict.fromkeys(_TENSORS, emit_function),
+}
+
+
+@cache
+def _expressions() -> Mapping[str, Callable[..., Any]]:
+    """What computes an element of a node of those of its operands."""
+    from tvm import tirx
+
+    def unary(name: str) -> Callable[..., Any]:
+        return lambda _, x: _of_halves(getattr(tirx, name), x)
+
+    def binary(function: Callable[[Any, Any], Any]) -> Callable[..., Any]:
+        return lambda _, x, y: function(x, y)
+
+    true, false = tirx.const(True, "bool"), tirx.const(False, "bool")
+    return {
+        **{name: unary(intrinsic) for name, intrinsic in _INTRINSICS.items()},
+        "Add": binary(lambda x, y: x + y),
+        "And": binary(tirx.all),
+        "BitwiseAnd": binary(tirx.bitwise_and),
+        "BitwiseNot": lambda _, x: tirx.bitwise_not(x),
+        "BitwiseOr": binary(tirx.bitwise_or),
+        "BitwiseXor": binary(tirx.bitwise_xor),
+        "Cast": lambda node, x: _converted(x, node.dtype),
+        "Div": binary(_quotient),
+        "Equal": binary(lambda x, y: tirx.EQ(_comparable(x), _comparable(y))),
+        "Greater": binary(tirx.GT),
+        "GreaterOrEqual": binary(tirx.GE),
+        "Identity": lambda _, x: x,
+        "IsNaN": lambda _, x: tirx.Select(is_number(x), false, true),
+        "Less": binary(tirx.LT),
+        "LessOrEqual": binary(tirx.LE),
+        "Max": binary(tirx.max),
+        "Min": binary(tirx.min),
+        "Mod": _remainder,
+        "Mul": binary(lambda x, y: x * y),
+        "Neg": lambda _, x: -x,
+        # TVM makes another comparison of one that is negated, which differs for NaN.
+        "Not": lambda _, x: tirx.Select(x, false, true),
+        "Or": binary(tirx.any),
+        "Pow": _power,
+        "Relu": lambda _, x: tirx.max(x, tirx.const(0, x.ty.dtype)),
+        "Sign": lambda _, x: _sign(x),
+        "Sub": binary(lambda x, y: x - y),
+        "Where": lambda _, condition, x, y: tirx.Select(condition, x, y),
+        "Xor": binary(lambda x, y: tirx.NE(_comparable(x), _comparable(y))),
+    }
+
+
+def _of_halves(function: Callable[..., Any], *values: Any) -> Any:
+    """A function, in ``float32`` if it is of halves."""
+    kind = str(values[0].ty.dtype)
+    if kind not in HALVES:
+        return function(*values)
+    return function(*(value.astype("float32") for value in values)).astype(kind)
+
+
+def _comparable(x: Any) -> Any:
+    """A value as one that LLVM compares in vectors, unlike truth values."""
+    return x.astype("uint8") if str(x.ty.dtype) == "bool" else x
+
+
+def _fmod(x: Any, y: Any) -> Any:
+    """C's remainder, for which TVM has an operator and no code."""
+    from tvm import tirx
+
+    kind = str(x.ty.dtype)
+    return tirx.call_pure_extern(kind, "fmod" if kind == "float64" else "fmodf", x, y)
+
+
+def _converted(x: Any, kind: str) -> Any:
+    from tvm import tirx
+
+    if kind == "bool" and str(x.ty.dtype) != "bool":
+        return tirx.NE(x, tirx.const(0, x.ty.dtype))
+    return x.astype(kind)
+
+
+def _is_float(x: Any) -> bool:
+    return "float" in str(x.ty.dtype)
+
+
+def _quotient(x: Any, y: Any) -> Any:
+    from tvm import tirx
+
+    return tirx.div(x, y) if _is_float(x) else tirx.truncdiv(x, y)
+
+
+def _remainder(node: Node, x: Any, y: Any) -> Any:
+    from tvm import tirx
+
+    if _is_float(x):
+        return _of_halves(_fmod, x, y)
+    return tirx.truncmod(x, y) if node.attributes["fmod"] else tirx.floormod(x, y)
+
+
+def _power(node: Node, x: Any, y: Any) -> Any:
+    """A power; of small whole exponents a product."""
+    from tvm import tirx
+
+    exponent = node.operands[1]
+    if isinstance(exponent, Constant) and exponent.array.size == 1:
+        times = float(exponent.array.reshape(()))
+        if times.is_integer() and 1 <= times <= _LARGEST_EXPONENT:
+            return reduce(lambda one, other: one * other, [x] * int(times))
+    if not _is_float(x):
+        wide = tirx.pow(x.astype("float64"), y.astype("float64"))
+        return wide.astype(x.ty.dtype)
+    return _of_halves(tirx.pow, x, y)
+
+
+def _sign(x: Any) -> Any:
+    """Which is NaN of NaN."""
+    from tvm import tirx
+
+    kind = str(x.ty.dtype)
+    zero = tirx.const(0, kind)
+    below = x if kind.startswith("uint") else tirx.Select(x < zero, tirx.const(-1, kind), x)
+    return tirx.Select(x > zero, tirx.const(1, kind), below)
+
+
+def emit_quantize(node: Node, operands: Sequence[Any]) -> Any:
+    """Emit levels of a scale: quotients rounded to even, plus the zero point, clamped."""
+    from tvm import te, tirx
+
+    x, scale, zero = operands
+    info = np.iinfo(node.dtype)
+
+    def level(*at: Any) -> Any:
+        quotient = tirx.div(x(*at).astype("float32"), _along(scale, at, node).astype("float32"))
+        value = tirx.nearbyint(quotient) + _along(zero, at, node).astype("float32")
+        low, high = (tirx.const(float(each), "float32") for each in (info.min, info.max))
+        return tirx.min(tirx.max(value, low), high).astype(node.dtype)
+
+    return te.compute(node.shape, level, name="quantize")
+
+
+def emit_dequantize(node: Node, operands: Sequence[Any]) -> Any:
+    """Emit what levels stand for: their distance from the zero point times the scale."""
+    from tvm import te
+
+    x, scale, zero = operands
+
+    def value(*at: Any) -> Any:
+        distance = x(*at).astype("int32") - _along(zero, at, node).astype("int32")
+        return distance.astype(node.dtype) * _along(scale, at, node)
+
+    return te.compute(node.shape, value, name="dequantize")
+
+
+def _along(operand: Any, at: Sequence[Any], node: Node) -> Any:
+    """An element of what has one for each step of an axis, or of all."""
+    from tvm import te
+
+    if not isinstance(operand, te.Tensor):
+        return operand
+    return operand(at[node.attributes["axis"]]) if len(operand.shape) else operand()

@@ -1,0 +1,61 @@
+"""Functions of TensorIR that compute operators by loops, equal ones once."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from amos._toolchain import load_tvm
+from amos.network.graph import Constant, Operand
+from amos.network.loops import emit_loops
+from amos.network.loops.fusion import Fused
+
+#: Operators in the name of a function at most.
+_NAMED = 4
+
+
+class LoopFunctions:
+    """Collects functions of several networks.
+
+    Attributes:
+        functions: not yet scheduled, by name.
+    """
+
+    def __init__(self) -> None:
+        load_tvm()
+        self.functions: dict[str, Any] = {}
+        self._names: dict[Any, str] = {}
+
+    def name_of(self, fused: Fused) -> str:
+        """Return the name of the function that computes operators, which is there from now on."""
+        from tvm_ffi import StructuralKey
+
+        function = _function(fused)
+        key = StructuralKey(function)
+        if key not in self._names:
+            operators = [node.operation.lower() for node in fused.nodes]
+            if len(operators) > _NAMED:
+                operators[_NAMED - 1 :] = [f"{len(operators) - _NAMED + 1}_more"]
+            self._names[key] = name = "_".join(("loops", *operators, str(len(self._names))))
+            self.functions[name] = function.with_attr("global_symbol", name)
+        return self._names[key]
+
+
+def _function(fused: Fused) -> Any:
+    """A function of what operators read and of their result."""
+    from tvm import te
+
+    tensors: dict[int, Any] = {
+        id(operand): te.placeholder(operand.shape, operand.dtype, name=f"x{number}")
+        for number, operand in enumerate(fused.operands)
+    }
+    arguments = [*tensors.values()]
+
+    def tensor(operand: Operand) -> Any:
+        if isinstance(operand, Constant) and operand.array.size == 1:
+            return None
+        return tensors[id(operand)]
+
+    for node in fused.nodes:
+        tensors[id(node)] = emit_loops(node, [tensor(operand) for operand in node.operands])
+    # Indices of 64 bits; TVM narrows those that fit into 32.
+    return te.create_prim_func([*arguments, tensors[id(fused.result)]], "int64")

@@ -1,0 +1,165 @@
+"""Which operators that no kernel computes are loops of one function.
+
+What is elementwise, or moves elements, is computed where it is read, also behind the sums, norms
+and products that it follows; ahead of a sum only what is elementwise is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Set
+from dataclasses import dataclass, field
+
+from amos.network.graph import Constant, Graph, Node, Operand
+from amos.network.operations import Kind, kind_of
+
+#: Results of these are their operand's memory, where they are not computed with others.
+VIEWS = ("Identity", "Reshape")
+#: Moves that cost no more in each of several readers than in one of them.
+_REPEATED = ("Expand", "Slice")
+#: Operators of a function at most: TVM takes minutes to simplify expressions without end.
+_MOST = 40
+
+
+@dataclass(frozen=True, eq=False)
+class Fused:
+    """Operators that one function computes.
+
+    Attributes:
+        nodes: in order, the last one is the result.
+    """
+
+    nodes: tuple[Node, ...]
+
+    @property
+    def result(self) -> Node:
+        """What the function computes."""
+        return self.nodes[-1]
+
+    @property
+    def operands(self) -> tuple[Operand, ...]:
+        """What it reads, each once: results of others, and constants of several elements."""
+        inside = {node.number for node in self.nodes}
+        read: dict[int, Operand] = {}
+        for node in self.nodes:
+            for operand in node.operands:
+                if isinstance(operand, Constant):
+                    if operand.array.size != 1:
+                        read[id(operand)] = operand
+                elif operand.number not in inside:
+                    read[id(operand)] = operand
+        return tuple(read.values())
+
+
+@dataclass(eq=False)
+class _Function:
+    """A function while it grows, from its result on.
+
+    Attributes:
+        nodes: the result first.
+        heavy: the one that is neither elementwise nor a move, if there is one.
+        ahead: numbers of that one and of what is computed ahead of it.
+    """
+
+    nodes: list[Node] = field(default_factory=list)
+    heavy: Node | None = None
+    ahead: set[int] = field(default_factory=set)
+
+    def add(self, node: Node, *, ahead: bool) -> None:
+        self.nodes.append(node)
+        if _is_heavy(node):
+            self.heavy = node
+        if ahead or _is_heavy(node):
+            self.ahead.add(node.number)
+
+
+def fuse(graph: Graph, called: Set[int], read: Set[int]) -> tuple[Fused, ...]:
+    """Divide what no kernel computes into functions, in an order in which they can be computed.
+
+    Args:
+        graph: what is computed.
+        called: numbers of the nodes that kernels compute.
+        read: numbers of the nodes that kernels read.
+    """
+    return _Fusion(graph, called, graph.returned | read).functions()
+
+
+class _Fusion:
+    """One pass over a graph, from its results on.
+
+    Attributes:
+        stored: numbers of the nodes whose results are tensors, whoever computes them.
+        homes: functions that compute each node; none of a view.
+    """
+
+    def __init__(self, graph: Graph, called: Set[int], stored: Set[int]) -> None:
+        self.graph, self.called, self.stored = graph, called, stored
+        self.homes: dict[int, list[_Function]] = {}
+
+    def functions(self) -> tuple[Fused, ...]:
+        functions = []
+        for node in reversed(self.graph.nodes):
+            if node.operation == "input" or node.number in self.called:
+                continue
+            readers = self.readers(node)
+            if not readers and node.number not in self.stored:
+                continue  # nobody needs it
+            homes = self.joined(node, readers)
+            if not homes and node.operation not in VIEWS:
+                homes = [_Function()]
+                functions += homes
+            self.homes[node.number] = homes
+            for function in homes:
+                ahead = any(each.number in function.ahead for each in readers)
+                function.add(node, ahead=ahead)
+        functions.sort(key=lambda function: function.nodes[0].number)
+        return tuple(Fused(tuple(reversed(each.nodes))) for each in functions)
+
+    def readers(self, node: Node) -> list[Node]:
+        """Nodes that are computed here and read a node."""
+        return [each for each in self.graph.users[node.number] if each.number in self.homes]
+
+    def joined(self, node: Node, readers: list[Node]) -> list[_Function]:
+        """The functions that compute a node beside others; none if it is its own, or a view."""
+        if node.number in self.stored or not all(self.homes[each.number] for each in readers):
+            return []
+        functions = list({id(f): f for each in readers for f in self.homes[each.number]}.values())
+        several = len(functions) > 1 and node.operation not in _REPEATED
+        if several or (node.operation in VIEWS and not self.is_inner_view(node)):
+            return []
+        fits = all(_joins(node, function, readers) for function in functions)
+        return functions if fits else []
+
+    def is_inner_view(self, node: Node) -> bool:
+        """Whether what a view reads is computed beside it: otherwise it costs nothing."""
+        (operand,) = node.operands
+        return (
+            isinstance(operand, Node)
+            and operand.operation not in ("input", *VIEWS)
+            and operand.number not in self.called
+            and operand.number not in self.stored
+            and not _is_heavy(operand)
+            and len(self.graph.users[operand.number]) == 1
+        )
+
+
+def _is_heavy(node: Node) -> bool:
+    return kind_of(node.operation) not in (Kind.ELEMENTWISE, Kind.MOVE)
+
+
+def _joins(node: Node, function: _Function, readers: list[Node]) -> bool:
+    """Whether a node can be computed by the function that computes its readers."""
+    own = [each for each in readers if each in function.nodes]
+    ahead = {each.number in function.ahead for each in own}
+    if len(function.nodes) >= _MOST or len(ahead) > 1:
+        return False
+    if _is_heavy(node):
+        # What follows is computed beside the sums, element by element.
+        follows = all(
+            kind_of(each.operation) is Kind.ELEMENTWISE and each.shape == node.shape for each in own
+        )
+        return function.heavy is None and follows
+    if True in ahead:
+        assert function.heavy is not None
+        sums = function.heavy.operation.startswith("Reduce")
+        return sums and kind_of(node.operation) is Kind.ELEMENTWISE
+    return True

@@ -1,0 +1,198 @@
+"""Loops of operators that move elements: each of a result is one of an operand."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from amos.network.graph import Constant, Node
+from amos.network.loops.elementwise import element
+
+
+def _moving(place: Callable[[Node, Sequence[Any]], Sequence[Any]]) -> Callable[..., Any]:
+    """Loops of an operator, of what says from where an element comes."""
+
+    def emit(node: Node, operands: Sequence[Any]) -> Any:
+        from tvm import te
+
+        (x,) = operands
+        name = node.operation.lower()
+        return te.compute(node.shape, lambda *at: x(*place(node, at)), name=name)
+
+    return emit
+
+
+def _transposed(node: Node, at: Sequence[Any]) -> Sequence[Any]:
+    perm = node.attributes["perm"]
+    return [at[perm.index(axis)] for axis in range(len(perm))]
+
+
+def _sliced(node: Node, at: Sequence[Any]) -> Sequence[Any]:
+    told = node.attributes
+    return [s + step * i for s, step, i in zip(told["starts"], told["steps"], at, strict=True)]
+
+
+def _tiled(node: Node, at: Sequence[Any]) -> Sequence[Any]:
+    sizes = node.operands[0].shape
+    repeats = node.attributes["repeats"]
+    columns = zip(at, sizes, repeats, strict=True)
+    return [i % size if times > 1 else i for i, size, times in columns]
+
+
+def _reshaped(node: Node, at: Sequence[Any]) -> Sequence[Any]:
+    """Where an element lies in the other shape: axes are counted together only where they have to.
+
+    Vectors read what follows one another as long as the last axis is one, or a part of one.
+    """
+    place = []
+    for own, theirs in _matched(node.shape, node.operands[0].shape):
+        index: Any = 0
+        for axis in own:
+            index = index * node.shape[axis] + at[axis]
+        sizes = [node.operands[0].shape[axis] for axis in theirs]
+        for n, size in enumerate(sizes):
+            behind = prod(sizes[n + 1 :])
+            part = index // behind if behind > 1 else index
+            place.append(part % size if n else part)
+    return place
+
+
+def _matched(own: Sequence[int], theirs: Sequence[int]) -> Iterator[tuple[list[int], list[int]]]:
+    """Runs of axes of two shapes that have as many elements, the shortest that there are."""
+    i = j = 0
+    while i < len(own) or j < len(theirs):
+        left, right = [i] if i < len(own) else [], [j] if j < len(theirs) else []
+        i, j = i + len(left), j + len(right)
+        while (sizes := (prod(own[a] for a in left), prod(theirs[a] for a in right)))[0] != sizes[1]:
+            if (sizes[0] < sizes[1] and i < len(own)) or j == len(theirs):
+                left.append(i)
+                i += 1
+            else:
+                right.append(j)
+                j += 1
+        yield left, right
+
+
+def _emit_expand(node: Node, operands: Sequence[Any]) -> Any:
+    from tvm import te
+
+    (x,) = operands
+    return te.compute(node.shape, lambda *at: element(x, at), name="expand")
+
+
+def _emit_concat(node: Node, operands: Sequence[Any]) -> Any:
+    from tvm import topi
+
+    axis = node.attributes["axis"]
+    return topi.concatenate([each for each in operands if int(each.shape[axis])], axis)
+
+
+def _emit_pad(node: Node, operands: Sequence[Any]) -> Any:
+    from tvm import te, tirx
+
+    (x,), told = operands, node.attributes
+    value = tirx.const(told["value"] if "float" in node.dtype else int(told["value"]), node.dtype)
+
+    def padded(*at: Any) -> Any:
+        place, inside = [], []
+        for i, size, before, after in zip(
+            at, map(int, x.shape), told["before"], told["after"], strict=True
+        ):
+            index = i - before
+            if told["mode"] == "constant":
+                inside += [index >= 0] if before > 0 else []
+                inside += [index < size] if after > 0 else []
+            elif before > 0 or after > 0:
+                index = _REPEATED[told["mode"]](index, size, max(before, after))
+            place.append(index)
+        return tirx.if_then_else(tirx.all(*inside), x(*place), value) if inside else x(*place)
+
+    return te.compute(node.shape, padded, name="pad")
+
+
+def _at_edge(index: Any, size: int, _: int) -> Any:
+    return clamped(index, size)
+
+
+def clamped(index: Any, size: int) -> Any:
+    """Return the nearest index of an axis."""
+    from tvm import tirx
+
+    return tirx.max(tirx.min(index, size - 1), 0)
+
+
+def _reflected(index: Any, size: int, farthest: int) -> Any:
+    from tvm import tirx
+
+    if size == 1:
+        return 0
+    period = 2 * (size - 1)
+    if farthest >= size:
+        index = index % period
+    index = tirx.Select(index < 0, -index, index)
+    return tirx.Select(index >= size, period - index, index)
+
+
+_REPEATED: Mapping[str, Callable[[Any, int, int], Any]] = {
+    "edge": _at_edge,
+    "reflect": _reflected,
+    "wrap": lambda index, size, _: index % size,
+}
+
+
+def _emit_gather(node: Node, operands: Sequence[Any]) -> Any:
+    from tvm import te
+
+    (data, indices), axis = operands, node.attributes["axis"]
+    count = len(indices.shape)
+
+    def gathered(*at: Any) -> Any:
+        index = _counted(indices(*at[axis : axis + count]), node)
+        return data(*at[:axis], index, *at[axis + count :])
+
+    return te.compute(node.shape, gathered, name="gather")
+
+
+def _emit_gather_elements(node: Node, operands: Sequence[Any]) -> Any:
+    from tvm import te
+
+    (data, indices), axis = operands, node.attributes["axis"]
+    return te.compute(
+        node.shape,
+        lambda *at: data(*at[:axis], _counted(indices(*at), node), *at[axis + 1 :]),
+        name="gather_elements",
+    )
+
+
+def _counted(index: Any, node: Node) -> Any:
+    """An index of the axis, below 0 counted from its end, the nearest one of what is outside."""
+    from tvm import tirx
+
+    operand, size = node.operands[1], node.operands[0].shape[node.attributes["axis"]]
+    index = index if operand.dtype == "int64" else index.astype("int32")
+    if isinstance(operand, Constant) and _inside(operand, size):
+        return index
+    if operand.dtype.startswith("u"):
+        return index if np.iinfo(operand.dtype).max < size else tirx.min(index, size - 1)
+    return clamped(tirx.Select(index < 0, index + size, index), size)
+
+
+def _inside(indices: Constant, size: int) -> bool:
+    return not indices.array.size or 0 <= indices.array.min() <= indices.array.max() < size
+
+
+#: What has loops here, with what makes them.
+MOVE_LOOPS: Mapping[str, Callable[[Node, Sequence[Any]], Any]] = {
+    "Concat": _emit_concat,
+    "Expand": _emit_expand,
+    "Gather": _emit_gather,
+    "GatherElements": _emit_gather_elements,
+    "Pad": _emit_pad,
+    "Reshape": _moving(_reshaped),
+    "Slice": _moving(_sliced),
+    "Tile": _moving(_tiled),
+    "Transpose": _moving(_transposed),
+}

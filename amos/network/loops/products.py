@@ -1,0 +1,94 @@
+"""Loops of sums of products that no kernel computes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from amos.network.graph import Node
+from amos.network.loops.elementwise import HALVES, cast_tensor
+from amos.network.loops.reductions import at_tap, padded
+from amos.network.operations import image_axes
+
+
+def _accumulator(node: Node) -> str:
+    return "float32" if node.dtype in HALVES else node.dtype
+
+
+def _emit_matmul(node: Node, operands: Sequence[Any]) -> Any:
+    from tvm import te
+
+    x, y = operands
+    kind, step = _accumulator(node), te.reduce_axis((0, int(x.shape[-1])))
+
+    def batch(tensor: Any, at: Sequence[Any]) -> list[Any]:
+        own = at[len(at) - len(tensor.shape) : -2]
+        extents = map(int, tensor.shape)
+        return [0 if size == 1 else i for size, i in zip(extents, own, strict=False)]
+
+    def total(*at: Any) -> Any:
+        left = x(*batch(x, at), at[-2], step).astype(kind)
+        return te.sum(left * y(*batch(y, at), step, at[-1]).astype(kind), axis=step)
+
+    return cast_tensor(te.compute(node.shape, total, name="matmul"), node.dtype)
+
+
+def _emit_conv(node: Node, operands: Sequence[Any]) -> Any:
+    from tvm import te, tirx
+
+    x, weight = operands
+    last, groups = node.attributes["channels_last"], node.attributes["group"]
+    axes = image_axes(node.shape, last)
+    features, depth, *window = (int(extent) for extent in weight.shape)
+    image = padded(x, node, tirx.const(0, x.dtype), axes)
+    kind, per_group = _accumulator(node), features // groups
+    channel = te.reduce_axis((0, depth))
+    taps = [te.reduce_axis((0, size)) for size in window]
+    channels = len(node.shape) - 1 if last else 1
+
+    def total(*at: Any) -> Any:
+        place, feature = at_tap(at, taps, node, axes), at[channels]
+        place[channels] = feature // per_group * depth + channel if groups > 1 else channel
+        value = image(*place).astype(kind) * weight(feature, channel, *taps).astype(kind)
+        return te.sum(value, axis=[channel, *taps])
+
+    return cast_tensor(te.compute(node.shape, total, name="conv"), node.dtype)
+
+
+def _emit_conv_transpose(node: Node, operands: Sequence[Any]) -> Any:
+    """Emit a convolution of the image with zeros between its elements, taps in reverse order."""
+    from tvm import te, tirx
+
+    x, weight = operands
+    last, groups = node.attributes["channels_last"], node.attributes["group"]
+    axes = image_axes(node.shape, last)
+    inner, per_group, *window = (int(extent) for extent in weight.shape)
+    kind, depth = _accumulator(node), inner // groups
+    channel = te.reduce_axis((0, depth))
+    taps = [te.reduce_axis((0, size)) for size in window]
+    channels = len(node.shape) - 1 if last else 1
+    told = node.attributes
+
+    def total(*at: Any) -> Any:
+        place, inside, feature = [*at], list[Any](), at[channels]
+        for n, axis in enumerate(axes):
+            stride = told["strides"][n]
+            spread = at[axis] + told["pads"][n] - taps[n] * told["dilations"][n]
+            place[axis] = spread // stride
+            inside += [spread >= 0, spread < (int(x.shape[axis]) - 1) * stride + 1]
+            inside += [spread % stride == 0] if stride > 1 else []
+        begin = feature // per_group * depth if groups > 1 else 0
+        place[channels] = begin + channel
+        factor = weight(begin + channel, feature % per_group, *taps)
+        value = tirx.if_then_else(tirx.all(*inside), x(*place), tirx.const(0, x.dtype))
+        return te.sum(value.astype(kind) * factor.astype(kind), axis=[*taps, channel])
+
+    return cast_tensor(te.compute(node.shape, total, name="conv_transpose"), node.dtype)
+
+
+#: What has loops here, with what makes them.
+PRODUCT_LOOPS: Mapping[str, Callable[[Node, Sequence[Any]], Any]] = {
+    "Conv": _emit_conv,
+    "ConvTranspose": _emit_conv_transpose,
+    "MatMul": _emit_matmul,
+}

@@ -1,0 +1,120 @@
+"""Products of matrices: factors transposed, batched or vectors, Einstein sums of two tensors."""
+
+from __future__ import annotations
+
+from math import prod
+
+from amos.network.graph import Operand
+from amos.network.operations import product_dtype
+from amos.network.reading.elementwise import apply_activation
+from amos.network.reading.node import NodeSource, Read
+
+
+def _swap(node: NodeSource, value: Operand) -> Operand:
+    """A matrix, or a batch of them, transposed."""
+    rank = len(value.shape)
+    return node.transpose(value, (*range(rank - 2), rank - 1, rank - 2))
+
+
+def _multiply(node: NodeSource, x: Operand, y: Operand) -> Operand:
+    """A matrix product; a vector is a row or a column, which the result lacks."""
+    if product_dtype([x]) == "int32":
+        raise node.refuse("bytes are not supported")
+    row, column = len(x.shape) == 1, len(y.shape) == 1
+    x = node.reshape(x, (1, *x.shape)) if row else x
+    y = node.reshape(y, (*y.shape, 1)) if column else y
+    # A matrix of its own for all steps of a batch: their rows are rows of one matrix.
+    value = node.emit("MatMul", x, y)
+    shape = [*value.shape]
+    if column:
+        del shape[-1]
+    if row:
+        del shape[-1 if column else -2]
+    return node.reshape(value, shape)
+
+
+def _scale(node: NodeSource, value: Operand, factor: float) -> Operand:
+    return value if factor == 1 else node.emit("Mul", value, node.scalar(factor, value))
+
+
+def _read_matmul(node: NodeSource) -> Operand:
+    return _multiply(node, node.input(0), node.input(1))
+
+
+def _read_fused_matmul(node: NodeSource) -> Operand:
+    """A matrix product of onnxruntime's optimizer, of factors that are transposed."""
+    told = node.attributes
+    if told.get("transBatchA", 0) or told.get("transBatchB", 0):
+        raise node.refuse("transposed batches are not supported")
+    x, y = node.input(0), node.input(1)
+    x = _swap(node, x) if told.get("transA", 0) else x
+    y = _swap(node, y) if told.get("transB", 0) else y
+    return _scale(node, _multiply(node, x, y), float(told.get("alpha", 1.0)))
+
+
+def _read_gemm(node: NodeSource) -> Operand:
+    told = node.attributes
+    x, y = node.input(0), node.input(1)
+    x = _swap(node, x) if told.get("transA", 0) else x
+    y = _swap(node, y) if told.get("transB", 0) else y
+    value = _scale(node, _multiply(node, x, y), float(told.get("alpha", 1.0)))
+    bias = node.optional(2)
+    if bias is not None and (beta := float(told.get("beta", 1.0))):
+        value = node.emit("Add", value, _scale(node, bias, beta))
+    if name := str(told.get("activation", "")):
+        keys = ("activation_alpha", "activation_beta")
+        numbers = [float(told[key]) for key in keys if key in told]
+        value = apply_activation(node, value, name, numbers)
+    return value
+
+
+def _read_einsum(node: NodeSource) -> Operand:
+    """A sum of products of two tensors, as a batched matrix product."""
+    equation = str(node.attributes["equation"]).replace(" ", "")
+    operands = [node.input(n) for n in range(len(node.inputs))]
+    if "." in equation or len(operands) != 2:
+        raise node.refuse(f"{equation!r} is not supported")
+    sources, _, result = equation.partition("->")
+    left, right = sources.split(",")
+    if "->" not in equation:
+        letters = left + right
+        result = "".join(sorted(c for c in set(letters) if letters.count(c) == 1))
+    repeated = any(len(set(names)) < len(names) for names in (left, right, result))
+    only = set(left) - set(right) - set(result) | set(right) - set(left) - set(result)
+    if repeated or only:
+        raise node.refuse(f"{equation!r} is not supported")
+    return _contract(node, operands, left, right, result)
+
+
+def _contract(
+    node: NodeSource, operands: list[Operand], left: str, right: str, result: str
+) -> Operand:
+    """Two tensors multiplied and summed, by the letters of their axes."""
+    x, y = operands
+    sizes = dict(zip(left, x.shape, strict=True)) | dict(zip(right, y.shape, strict=True))
+    batch = [c for c in result if c in left and c in right]
+    rows = [c for c in result if c not in right]
+    columns = [c for c in result if c not in left]
+    summed = [c for c in left if c in right and c not in result]
+
+    def extents(names: list[str]) -> int:
+        return prod(sizes[name] for name in names)
+
+    x = node.transpose(x, [left.index(c) for c in (*batch, *rows, *summed)])
+    y = node.transpose(y, [right.index(c) for c in (*batch, *summed, *columns)])
+    lead = [sizes[c] for c in batch]
+    x = node.reshape(x, (*lead, extents(rows), extents(summed)))
+    y = node.reshape(y, (*lead, extents(summed), extents(columns)))
+    value = _multiply(node, x, y)
+    names = [*batch, *rows, *columns]
+    value = node.reshape(value, [sizes[name] for name in names])
+    return node.transpose(value, [names.index(name) for name in result])
+
+
+READERS: dict[str, Read] = {
+    "Einsum": _read_einsum,
+    "FusedGemm": _read_gemm,
+    "FusedMatMul": _read_fused_matmul,
+    "Gemm": _read_gemm,
+    "MatMul": _read_matmul,
+}

@@ -1,0 +1,112 @@
+"""Operators between floats and the integers that stand for them."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from amos.network.dynamic import (
+    emit_conv_integer,
+    emit_dequantized_blocks,
+    emit_dynamic_quantize,
+    emit_matmul_integer,
+    emit_matmul_nbits,
+)
+from amos.network.graph import Constant, Operand
+from amos.network.reading.node import NodeSource, Read
+from amos.network.reading.windows import read_window
+
+
+def _levels(node: NodeSource, value: Operand, zero_dtype: str) -> tuple[Operand, Operand, int]:
+    """Scale, zero point and their axis.
+
+    Raises:
+        NetworkError: scales are neither one nor one for each step of an axis.
+    """
+    scale, zero = node.input(1), node.optional(2)
+    axis = int(node.attributes.get("axis", 1))
+    steps = value.shape[axis] if -len(value.shape) <= axis < len(value.shape) else 1
+    if len(scale.shape) > 1 or (scale.shape and scale.shape[0] not in (1, steps)):
+        raise node.refuse(
+            f"scales of shape {scale.shape} for a tensor of shape {value.shape} are not "
+            "supported: expected one, or one for each step of an axis"
+        )
+    shape = () if scale.shape == (1,) else scale.shape
+    scale = node.reshape(scale, shape)
+    if zero is None:
+        zero = Constant(np.zeros(shape, zero_dtype))
+    axis = axis % len(value.shape) if shape else 0
+    return scale, node.reshape(zero, shape), axis
+
+
+def _read_quantize(node: NodeSource) -> Operand:
+    value = node.input(0)
+    if node.attributes.get("block_size", 0):
+        raise node.refuse("blocks are not supported")
+    to = node.attributes.get("output_dtype") or "uint8"
+    scale, zero, axis = _levels(node, value, str(to))
+    if zero.dtype not in ("uint8", "int8", "uint16", "int16", "int32"):
+        raise node.refuse(f"integers of {zero.dtype} are not supported")
+    return node.emit("QuantizeLinear", value, scale, zero, axis=axis)
+
+
+def _read_dequantize(node: NodeSource) -> Operand:
+    value, block = node.input(0), int(node.attributes.get("block_size", 0))
+    if block:
+        scale, zero = node.input(1), node.optional(2)
+        axis = node.axis_of(int(node.attributes.get("axis", 1)), len(value.shape))
+        return emit_dequantized_blocks(node.builder, value, scale, zero, axis, block)
+    if isinstance(value, Constant) and not hasattr(np, value.dtype):  # several in a byte
+        wide = Constant(value.array.astype(np.int8 if value.dtype == "int4" else np.uint8))
+        zero = node.optional(2)
+        if isinstance(zero, Constant):
+            zero = Constant(zero.array.astype(wide.array.dtype))
+        inputs = (wide, node.input(1), zero)
+        return _read_dequantize(
+            NodeSource(node.operation, inputs, node.attributes, node.opset, node.builder)
+        )
+    scale, zero, axis = _levels(node, value, value.dtype)
+    return node.emit("DequantizeLinear", value, scale, zero, axis=axis)
+
+
+def _read_dynamic_quantize(node: NodeSource) -> tuple[Operand, ...]:
+    return emit_dynamic_quantize(node.builder, node.input(0))
+
+
+def _read_matmul_integer(node: NodeSource) -> Operand:
+    a, b = node.input(0), node.input(1)
+    return emit_matmul_integer(node.builder, a, b, node.optional(2), node.optional(3))
+
+
+def _read_conv_integer(node: NodeSource) -> Operand:
+    image, weight = node.input(0), node.input(1)
+    kernel = node.integers("kernel_shape") or weight.shape[2:]
+    told = read_window(node, image, kernel).attributes()
+    told["group"] = int(node.attributes.get("group", 1))
+    return emit_conv_integer(node.builder, image, weight, node.optional(2), node.optional(3), told)
+
+
+def _read_matmul_nbits(node: NodeSource) -> Operand:
+    if any(node.optional(position) is not None for position in (4, 5)):
+        raise node.refuse("group indices and biases are not supported")
+    told = node.attributes
+    return emit_matmul_nbits(
+        node.builder,
+        node.input(0),
+        node.input(1),
+        node.input(2),
+        node.optional(3),
+        n=int(told["N"]),
+        k=int(told["K"]),
+        bits=int(told.get("bits", 4)),
+        block_size=int(told["block_size"]),
+    )
+
+
+READERS: dict[str, Read] = {
+    "ConvInteger": _read_conv_integer,
+    "DequantizeLinear": _read_dequantize,
+    "DynamicQuantizeLinear": _read_dynamic_quantize,
+    "MatMulInteger": _read_matmul_integer,
+    "MatMulNBits": _read_matmul_nbits,
+    "QuantizeLinear": _read_quantize,
+}

@@ -1,0 +1,79 @@
+"""What ONNX's own examples of its operators say, of all that are read into graphs."""
+
+from __future__ import annotations
+
+import warnings
+from functools import cache
+from typing import Any
+
+import numpy as np
+import pytest
+
+from amos.errors import NetworkError
+from amos.network.onnx_nodes import readable
+from amos.network.qlinear import with_pairs
+from amos.network.reading import read_model
+from tests.network.graphs import evaluate_graph
+
+pytest.importorskip("onnx")
+#: Examples that are read at least; others are of strings, of sequences, of training.
+_LEAST_READ = 950
+
+
+@cache
+def cases() -> list[Any]:
+    """Examples of single operators, with inputs and results."""
+    from onnx.backend.test.case.node import collect_testcases
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return [case for case in collect_testcases(None) if case.kind == "node"]
+
+
+def _bound(model: Any, arrays: list[Any]) -> tuple[Any, list[np.ndarray]]:
+    """The model with integers of shapes and axes as constants, and the other inputs."""
+    import onnx
+
+    bound = onnx.ModelProto()
+    bound.CopyFrom(model)
+    inputs, left = [], []
+    for port, array in zip(model.graph.input, arrays, strict=True):
+        parameter = isinstance(array, np.ndarray) and array.ndim <= 1 and array.size <= 8
+        if parameter and (len(inputs) or port.name in ("shape", "start")):
+            bound.graph.initializer.append(onnx.numpy_helper.from_array(array, port.name))
+        else:
+            left.append(array)
+            inputs.append(port)
+    return bound, left
+
+
+def check_case(case: Any) -> bool:
+    """Whether an example was read; its results have to be right then."""
+    ((arrays, expected),) = case.data_sets
+    if not all(isinstance(each, np.ndarray) for each in (*arrays, *expected)):
+        return False
+    model, left = _bound(case.model, list(arrays))
+    shapes = {
+        port.name: array.shape
+        for port, array in zip(case.model.graph.input, arrays, strict=True)
+    }
+    try:
+        graph = read_model(with_pairs(readable(model, case.name), case.name), shapes)
+    except NetworkError:
+        return False
+    for result, right in zip(evaluate_graph(graph, left), expected, strict=True):
+        assert result.dtype == right.dtype, case.name
+        np.testing.assert_allclose(
+            result.astype(np.float64),
+            right.astype(np.float64),
+            rtol=max(case.rtol, 2e-2 if right.dtype.itemsize < 4 else 0),
+            atol=max(case.atol, 1e-6),
+            err_msg=case.name,
+        )
+    return True
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_examples_of_onnx_are_read_right() -> None:
+    names = [case.name for case in cases() if check_case(case)]
+    assert len(names) >= _LEAST_READ
