@@ -22,7 +22,7 @@ from amos.codegen.tir.rounding import (
     round_in_vectors,
     with_rounded_products,
 )
-from amos.codegen.tir.statements import inside
+from amos.codegen.tir.statements import inside, occurs
 from amos.codegen.tir.target import host_target
 from amos.errors import NetworkError
 from amos.ir.floats import limits
@@ -179,16 +179,27 @@ def _transposes(schedule: Any, block: Any) -> bool:
 
 
 def _inline(schedule: Any, block: Any) -> None:
-    """Compute an intermediate where it is read, unless that is in two places."""
+    """Compute an intermediate where it is read, unless that is in two places, or again and again."""
     from tvm.s_tir import ScheduleError
 
     consumers = schedule.get_consumers(block)
     if len(consumers) != 1 or _reads_inlined(schedule, block, consumers[0]) > _READS:
         return
+    if _is_read_again(schedule, block, consumers[0]) and not _moves(schedule, block):
+        return
     try:
         schedule.compute_inline(block)
     except ScheduleError:
         return  # it is a sum, or decides what is read
+
+
+def _is_read_again(schedule: Any, block: Any, consumer: Any) -> bool:
+    """Whether an element of a block's result is read in each step of a loop."""
+    described = schedule.get(consumer)
+    result = schedule.get(block).writes[0].source
+    read = [at.min for x in described.reads if x.source.same_as(result) for at in x.region]
+    loops = (each.var for each in described.iter_vars if int(each.dom.extent) > 1)
+    return not all(any(occurs(loop, index) for index in read) for loop in loops)
 
 
 def _reads_inlined(schedule: Any, block: Any, consumer: Any) -> int:

@@ -53,7 +53,7 @@ class Node:
 
     number: int
     operation: str
-    operands: tuple[Operand, ...]
+    operands: tuple[Operand, ...] = field(repr=False)
     shape: tuple[int, ...]
     dtype: str
     attributes: Mapping[str, Any] = field(default_factory=dict)

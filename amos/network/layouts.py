@@ -39,16 +39,42 @@ def channels_last(graph: Graph) -> Graph:
         graph: with the channels of all images second.
     """
     windows = {n.number for n in graph.nodes if n.operation in _WINDOWS and _is_taken(n)}
-    wishes = _wishes(graph, windows)
+    tails = _tails(graph)
+    wishes = _wishes(graph, windows, tails)
     graphs = [
-        merge_moves(_Walk(windows, wishes, early=early).rewritten(graph)) for early in (False, True)
+        merge_moves(_Walk(windows, wishes, tails, early=early).rewritten(graph))
+        for early in (False, True)
     ]
-    return min(graphs, key=_transposed)
+    return min(graphs, key=_bytes_moved)
 
 
-def _transposed(graph: Graph) -> int:
-    """Bytes that are transposed."""
-    return sum(_bytes(node) for node in graph.nodes if node.operation == "Transpose")
+def _bytes_moved(graph: Graph) -> int:
+    """Bytes that are transposed, and those that epilogues behind a transpose read and write."""
+    tails, total = _tails(graph), 0
+    for node in graph.nodes:
+        if node.operation != "Transpose":
+            continue
+        total += _bytes(node)
+        source, readers = node.operands[0], graph.users[node.number]
+        if isinstance(source, Node) and source.number in tails and len(readers) == 1:
+            alone = graph.has_one_reader(source) and _is_elementwise(readers[0])
+            total += 2 * _bytes(readers[0]) if alone else 0
+    return total
+
+
+def _tails(graph: Graph) -> frozenset[int]:
+    """Numbers of products, and of what may become a part of the epilogue behind one."""
+    tails: set[int] = set()
+    for node in graph.computing():
+        sources = [each for each in node.operands if isinstance(each, Node)]
+        follows = any(s.number in tails and graph.has_one_reader(s) for s in sources)
+        if kind_of(node.operation) is Kind.PRODUCT or (_is_elementwise(node) and follows):
+            tails.add(node.number)
+    return frozenset(tails)
+
+
+def _is_elementwise(node: Node) -> bool:
+    return kind_of(node.operation) is Kind.ELEMENTWISE
 
 
 def _bytes(value: Operand) -> int:
@@ -72,21 +98,41 @@ def _permuted(shape: tuple[int, ...], order: Order | None = None) -> tuple[int, 
     return tuple(shape[axis] for axis in order or with_channels_last(len(shape)))
 
 
-def _wishes(graph: Graph, windows: Set[int]) -> dict[int, Order]:
+def _wishes(graph: Graph, windows: Set[int], tails: Set[int]) -> dict[int, Order]:
     """The order in which each value is read in the end, by number; none where any order does.
 
-    Another than the original one counts more.
+    Another than the original one counts more. What an epilogue reads has the order of its product.
     """
     wishes = {node.number: original(len(node.shape)) for node in graph.outputs}
+    products = _product_orders(graph, windows, tails)
     for node in reversed(graph.nodes):
+        own = products.get(node.number, wishes.get(node.number))
         for place, operand in enumerate(node.operands):
             if isinstance(operand, Constant):
                 continue
-            wish = _wish(node, place, wishes.get(node.number), windows)
+            wish = _wish(node, place, own, windows)
             plain = original(len(operand.shape))
             if wish is not None and wishes.get(operand.number, plain) == plain:
                 wishes[operand.number] = wish
     return wishes
+
+
+def _product_orders(graph: Graph, windows: Set[int], tails: Set[int]) -> dict[int, Order]:
+    """The order of a product's result, by number of what is computed with it."""
+    orders: dict[int, Order] = {}
+    for node in graph.nodes:
+        if node.number not in tails:
+            continue
+        if kind_of(node.operation) is Kind.PRODUCT:
+            rank = len(node.shape)
+            last = node.number in windows
+            orders[node.number] = with_channels_last(rank) if last else original(rank)
+            continue
+        numbers = (each.number for each in node.operands if isinstance(each, Node))
+        order = next(orders[number] for number in numbers if number in orders)
+        if len(order) == len(node.shape):
+            orders[node.number] = order
+    return orders
 
 
 def _wish(node: Node, place: int, own: Order | None, windows: Set[int]) -> Order | None:
@@ -98,8 +144,20 @@ def _wish(node: Node, place: int, own: Order | None, windows: Set[int]) -> Order
         return None if own is None else tuple(node.attributes["perm"][axis] for axis in own)
     if place not in places_of_followed(node):
         return original(rank)
-    wish = None if own is None else order_ahead(node, own)
-    return wish if wish is not None and len(wish) == rank else None
+    if own is None:
+        return None
+    wish = order_ahead(node, own)
+    if node.operation == "Reshape":
+        return wish
+    shape = node.operands[place].shape
+    fits = wish is not None and len(wish) == rank
+    return wish if fits and not (_is_both(node.shape) and not _is_both(shape)) else None
+
+
+def _is_both(shape: tuple[int, ...]) -> bool:
+    """Whether the original order and channels last are the same, for lack of images."""
+    rank = len(shape)
+    return significant(original(rank), shape) == significant(with_channels_last(rank), shape)
 
 
 class _Value:
@@ -158,15 +216,24 @@ class _Value:
 class _Walk:
     """Writes a graph anew, node by node."""
 
-    def __init__(self, windows: Set[int], wishes: Mapping[int, Order], *, early: bool) -> None:
+    def __init__(
+        self,
+        windows: Set[int],
+        wishes: Mapping[int, Order],
+        tails: Set[int],
+        *,
+        early: bool,
+    ) -> None:
         """Start with no value.
 
         Args:
             windows: numbers of the nodes with channels last.
             wishes: the order in which values are read in the end, by number.
+            tails: numbers of products and of what is computed with them.
             early: whether what costs the same now and later is transposed now.
         """
         self._windows, self._wishes, self._early = windows, wishes, early
+        self._tails = tails
         self._builder = GraphBuilder()
         self._values: dict[int, _Value] = {}
         #: Of constants, by what they are.
@@ -233,18 +300,21 @@ class _Walk:
             orders += filter(None, [order_ahead(node, self._wishes[node.number])])
         orders.append(original(rank))
 
+        behind = {each: order_behind(node, each) for each in orders}
+        results = {order: result for order, result in behind.items() if result is not None}
+
         def cost(order: Order) -> tuple[int, int]:
             now = sum(self._cost(each, order) for each in followed)
-            later = 0 if self._pleases(node, order_behind(node, order)) else _bytes(node)
+            if node.number in self._tails and now:  # which otherwise is part of an epilogue
+                now += 2 * _bytes(node)
+            later = 0 if self._pleases(node, results[order]) else _bytes(node)
             return now + later, later if self._early else now
 
-        return min((each for each in orders if order_behind(node, each) is not None), key=cost)
+        return min(results, key=cost)
 
-    def _pleases(self, node: Node, order: Order | None) -> bool:
+    def _pleases(self, node: Node, order: Order) -> bool:
         """Whether a result in an order is what is read in the end."""
         wish = self._wishes.get(node.number, order)
-        if wish is None or order is None:
-            return order is wish
         return significant(order, node.shape) == significant(wish, node.shape)
 
     def _cost(self, operand: Operand, order: Order) -> int:
@@ -258,7 +328,7 @@ class _Walk:
             return builder.copy(node, [*map(self._plain, node.operands)])
         places = places_of_followed(node)
         full = any(isinstance(x, Node) and len(x.shape) == len(order) for x in node.operands)
-        fewer_axes = full and kind_of(node.operation) is Kind.ELEMENTWISE
+        fewer_axes = full and _is_elementwise(node)
         operands = [
             self._aligned(each, order, fewer_axes) if place in places else self._plain(each)
             for place, each in enumerate(node.operands)

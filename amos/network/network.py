@@ -25,7 +25,6 @@ from amos.network.groups import Grouping, Task, grouped
 from amos.network.layouts import channels_last
 from amos.network.onnx_nodes import InvalidModel, readable
 from amos.network.operations import BYTES
-from amos.network.qlinear import with_pairs
 from amos.network.quantized import integer_arithmetic
 from amos.network.reading import read_model
 from amos.network.simplify import fold_scales, merge_moves, without_idle_taps
@@ -287,7 +286,7 @@ def load_one(model: Any, shapes: Shapes | None, name: str | None) -> Network:
     opened, closed = closed_shapes(model, shapes)
     names = tuple(port.name for port in opened.graph.output)
     try:
-        read = read_model(with_pairs(readable(opened, title), title), closed)
+        read = read_model(readable(opened, title), closed)
         graph = integer_arithmetic(without_idle_taps(merge_moves(read)))
         graph = channels_last(without_denormals(fold_scales(graph)))
     except InvalidModel:

@@ -18,7 +18,6 @@ from amos.ir import Operator
 from amos.network.candidates import Chooser, with_useful_ranges
 from amos.network.graph import Graph
 from amos.network.levels import inverse_of
-from amos.network.qlinear import with_pairs
 from amos.network.quantized import integer_arithmetic
 from amos.network.reading import read_model
 from amos.validate.epilogue import fma
@@ -269,12 +268,11 @@ def test_operators_over_integers_are_pairs() -> None:
     weight = values, scales, g.constant(np.zeros(4, np.int8))
     y = g.add("QLinearConv", x, scale, zero, *weight, out, middle, bias, pads=[1] * 4)
     model = g.model(g.add("DequantizeLinear", y, out, middle))
-    pairs = with_pairs(model, "small")
-    onnx.checker.check_model(pairs)
-    array = _input(4)
-    (expected,), (floats,) = _in_floats(model, array), _in_floats(pairs, array)
-    assert np.abs(floats - expected).max() <= OUT * 1.001
-    (ours,) = _run(integer_arithmetic(_read(pairs)), array)
+    graph, array = _read(model), _input(4)
+    operations = [node.operation for node in graph.computing()]
+    assert operations.count("DequantizeLinear") == 4 and operations.count("QuantizeLinear") == 2
+    (expected,) = _in_floats(model, array)
+    (ours,) = _run(integer_arithmetic(graph), array)
     assert np.array_equal(ours, expected)
 
 
@@ -288,21 +286,10 @@ def test_a_product_of_bytes_is_scaled_with_its_bias() -> None:
     inputs = x, scale, zero, g.constant(weight), *factor, g.constant(bias)
     y = g.add("QGemm", *inputs, domain="com.microsoft", alpha=0.5)
     array = _input(5)
-    (ours,) = _in_floats(with_pairs(g.model(y), "small"), array)
+    (ours,) = _run(integer_arithmetic(_read(g.model(y))), array)
     levels = np.clip(np.rint(array / np.float32(IN)) + 7, 0, 255).reshape(2, -1) - 7
     expected = 0.5 * IN * 0.002 * (levels @ weight.astype(float) + bias)
     np.testing.assert_allclose(ours, expected, rtol=1e-4, atol=1e-4)
-
-
-def test_what_has_no_pairs_is_named() -> None:
-    from amos.errors import NetworkError
-
-    node = onnx.helper.make_node(
-        "QLinearSoftmax", ["x"], ["y"], name="last", domain="com.microsoft"
-    )
-    graph = onnx.helper.make_graph([node], "small", [], [])
-    with pytest.raises(NetworkError, match=r"'m': QLinearSoftmax \('last'\) is not supported"):
-        with_pairs(onnx.helper.make_model(graph), "m")
 
 
 def _one(g: Builder) -> list[str]:

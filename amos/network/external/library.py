@@ -137,7 +137,7 @@ def calls_of(model: CompiledRegion, loops: LoopFunctions) -> list[Call]:
     for fused in fuse(graph, called, read):
         arguments = tuple((operand, operand.shape) for operand in fused.operands)
         name = loops.name_of(fused)
-        calls.append(Call(name, arguments, fused.result, fused.result.shape))
+        calls.append(Call(name, arguments, fused.result, fused.result.shape or (1,)))
     return calls
 
 

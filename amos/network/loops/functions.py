@@ -26,7 +26,10 @@ class LoopFunctions:
         self._names: dict[Any, str] = {}
 
     def name_of(self, fused: Fused) -> str:
-        """Return the name of the function that computes operators, which is there from now on."""
+        """Return the name of the function that computes operators, which is there from now on.
+
+        It takes what they read under its own shape, and writes a scalar as one of one axis.
+        """
         from tvm_ffi import StructuralKey
 
         function = _function(fused)
@@ -57,5 +60,8 @@ def _function(fused: Fused) -> Any:
 
     for node in fused.nodes:
         tensors[id(node)] = emit_loops(node, [tensor(operand) for operand in node.operands])
+    result = tensors[id(fused.result)]
+    if not fused.result.shape:  # TVM divides no sums beside what has no loop
+        result = te.compute((1,), lambda _: tensors[id(fused.result)](), name="scalar")
     # Indices of 64 bits; TVM narrows those that fit into 32.
-    return te.create_prim_func([*arguments, tensors[id(fused.result)]], "int64")
+    return te.create_prim_func([*arguments, result], "int64")

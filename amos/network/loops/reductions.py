@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from amos.codegen.tir.arrays import decoded
 from amos.network.graph import Node
 from amos.network.loops.elementwise import cast_tensor, in_float32, map_tensor
 from amos.network.operations import image_axes
@@ -130,8 +131,25 @@ def _emit_position(node: Node, operands: Sequence[Any]) -> Any:
 
     find = topi.argmax if node.operation == "ArgMax" else topi.argmin
     told = node.attributes
-    place = find(in_float32(operands[0]), told["axis"], told["keepdims"], told["select_last_index"])
+    x = _with_plain_bits(in_float32(operands[0]), operands[0])
+    place = find(x, told["axis"], told["keepdims"], told["select_last_index"])
     return cast_tensor(place, node.dtype)
+
+
+def _with_plain_bits(wide: Any, x: Any) -> Any:
+    """A tensor widened by its bits if it is of ``bfloat16``.
+
+    Of a reduction to two values TVM would convert the bits as an integer.
+    """
+    from tvm import te, tirx
+
+    if str(x.dtype) != "bfloat16":
+        return wide
+    return te.compute(
+        x.shape,
+        lambda *at: decoded(tirx.reinterpret("uint16", x(*at)), "bfloat16", "float32"),
+        name="widened",
+    )
 
 
 def padded(x: Any, node: Node, value: Any, axes: Sequence[int]) -> Any:

@@ -9,7 +9,16 @@ import numpy as np
 
 from amos.errors import NetworkError
 from amos.network.graph import Constant, Graph, GraphBuilder, Node, Operand
-from amos.network.reading import elementwise, moves, norms, products, quantization, resize, windows
+from amos.network.reading import (
+    elementwise,
+    moves,
+    norms,
+    products,
+    qlinear,
+    quantization,
+    resize,
+    windows,
+)
 from amos.network.reading.node import NodeSource, Read
 
 #: What an operator of ONNX, or of onnxruntime's optimizer, is in a graph.
@@ -18,6 +27,7 @@ READERS: Mapping[str, Read] = {
     **moves.READERS,
     **norms.READERS,
     **products.READERS,
+    **qlinear.READERS,
     **quantization.READERS,
     **resize.READERS,
     **windows.READERS,

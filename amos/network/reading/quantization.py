@@ -38,7 +38,8 @@ def _levels(node: NodeSource, value: Operand, zero_dtype: str) -> tuple[Operand,
     return scale, node.reshape(zero, shape), axis
 
 
-def _read_quantize(node: NodeSource) -> Operand:
+def read_quantize(node: NodeSource) -> Operand:
+    """Read QuantizeLinear: floats, scale and zero point."""
     value = node.input(0)
     if node.attributes.get("block_size", 0):
         raise node.refuse("blocks are not supported")
@@ -49,7 +50,8 @@ def _read_quantize(node: NodeSource) -> Operand:
     return node.emit("QuantizeLinear", value, scale, zero, axis=axis)
 
 
-def _read_dequantize(node: NodeSource) -> Operand:
+def read_dequantize(node: NodeSource) -> Operand:
+    """Read DequantizeLinear: integers, scale and zero point."""
     value, block = node.input(0), int(node.attributes.get("block_size", 0))
     if block:
         scale, zero = node.input(1), node.optional(2)
@@ -61,7 +63,7 @@ def _read_dequantize(node: NodeSource) -> Operand:
         if isinstance(zero, Constant):
             zero = Constant(zero.array.astype(wide.array.dtype))
         inputs = (wide, node.input(1), zero)
-        return _read_dequantize(
+        return read_dequantize(
             NodeSource(node.operation, inputs, node.attributes, node.opset, node.builder)
         )
     scale, zero, axis = _levels(node, value, value.dtype)
@@ -104,9 +106,9 @@ def _read_matmul_nbits(node: NodeSource) -> Operand:
 
 READERS: dict[str, Read] = {
     "ConvInteger": _read_conv_integer,
-    "DequantizeLinear": _read_dequantize,
+    "DequantizeLinear": read_dequantize,
     "DynamicQuantizeLinear": _read_dynamic_quantize,
     "MatMulInteger": _read_matmul_integer,
     "MatMulNBits": _read_matmul_nbits,
-    "QuantizeLinear": _read_quantize,
+    "QuantizeLinear": read_quantize,
 }
