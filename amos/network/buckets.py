@@ -13,9 +13,20 @@ from amos._display import Shown
 from amos.errors import NetworkError, shown
 from amos.machine import Machine
 from amos.network.external.partition import PartitionedNetwork
-from amos.network.frontend import Shapes, check_shapes, open_shapes, opened, title_of, whole
+from amos.network.frontend import (
+    Shapes,
+    check_shapes,
+    closed_shapes,
+    onnxruntime_reference,
+    open_shapes,
+    opened,
+    title_of,
+    whole,
+)
 from amos.network.groups import Task, merged
-from amos.network.network import Network, load_one
+from amos.network.network import Network, network_of
+from amos.network.onnx_nodes import readable
+from amos.network.reading import read_model
 
 if TYPE_CHECKING:
     from amos.network.report import BucketReports
@@ -67,8 +78,8 @@ class BucketedNetwork(Shown):
     __repr__ = __str__
 
 
-#: What :func:`load_network <amos.network.network.load_network>` returns.
-Loaded = Network | BucketedNetwork | PartitionedNetwork
+#: What :func:`amos.network.loading.load_network` returns.
+Loaded = BucketedNetwork | PartitionedNetwork
 
 
 def load_buckets(
@@ -97,10 +108,27 @@ def load_buckets(
         }
         said = ", ".join(f"{name}={size}" for name, size in chosen.items())
         closed = {**shapes, **_closed(stated, title)}
-        networks[combination] = load_one(source, closed, f"{title}[{said}]")
+        networks[combination] = load_whole(source, shapes=closed, name=f"{title}[{said}]")
     first = next(iter(networks.values()))
     every = {port.name: used.get(port.name, port.shape) for port in first.inputs}
     return BucketedNetwork(title, sizes, every, networks)
+
+
+def load_whole(model: Any, *, shapes: Shapes | None = None, name: str | None = None) -> Network:
+    """Load an ONNX model that AMOS takes as a whole.
+
+    Raises:
+        NetworkError: it does not.
+    """
+    title = name or title_of(model)
+    source, closed = closed_shapes(model, shapes)
+    names = tuple(port.name for port in source.graph.output)
+    try:
+        graph = read_model(readable(source, title), closed)
+        return network_of(graph, title, names, onnxruntime_reference(model))
+    except NetworkError as error:
+        why = str(error)
+        raise type(error)(why if title in why else f"model {title!r}: {why}") from error
 
 
 def _checked(

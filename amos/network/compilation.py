@@ -33,7 +33,7 @@ from amos.network.checking import checked_kernel
 from amos.network.comparison import Comparison, compare, compare_inside, faster_inside
 from amos.network.cuts import of_strips
 from amos.network.external.compiled import CompiledNetwork
-from amos.network.external.linking import link_buckets, link_regions, link_trials, link_whole
+from amos.network.external.linking import link_buckets, link_regions, link_trials
 from amos.network.external.partition import PartitionedNetwork
 from amos.network.groups import Task
 from amos.network.kernels import TaskKernel, build_cascade
@@ -52,7 +52,7 @@ _T = TypeVar("_T")
 
 @overload
 def compile_network(
-    network: Network | PartitionedNetwork,
+    network: PartitionedNetwork,
     *,
     records: str | Path | None = None,
     verify: bool = True,
@@ -98,8 +98,8 @@ def compile_network(
     tiles. Convolutions that are predicted to be faster as a cascade
     (:mod:`amos.operators.cascade`) are computed as such, whatever the records have of them.
     A kernel that computes something else than NumPy gives way to the next candidate, and what
-    cannot be built, or has no right kernel, is computed by plain loops. An ONNX model that is
-    wrong as a whole is divided between AMOS and onnxruntime, which also gets what it runs faster.
+    cannot be built, or has no right kernel, is computed by plain loops. onnxruntime gets what
+    AMOS computes wrongly, and what it runs faster itself.
 
     Args:
         network: what :func:`amos.load_network` returned.
@@ -112,8 +112,8 @@ def compile_network(
         progress: show how far it is, on a terminal and in a notebook.
 
     Raises:
-        NetworkError: the network cannot be compiled, or a result is wrong, and onnxruntime does
-            not take it either; or there is no C compiler.
+        NetworkError: AMOS cannot compile it or computes it wrongly, and onnxruntime does not
+            take it; or there is no C compiler.
         RecordError: the record file cannot be read.
     """
     checked_network(network)
@@ -125,15 +125,7 @@ def compile_network(
         if isinstance(network, BucketedNetwork):
             regions = [build.region(each, name) for name, each in network.names.items()]
             return compiled_buckets(network, link_buckets(regions, verify=verify), verify)
-        if isinstance(network, PartitionedNetwork):
-            return build.divided(network)
-        try:
-            return build.whole(network)
-        except NetworkError as refused:
-            if network.divide is None:
-                raise
-            why = str(refused).splitlines()[0]
-            return build.divided(network.divide(refused), why)
+        return build.model(network)
 
 
 @dataclass
@@ -155,17 +147,11 @@ class _Builder:
     chooser: Chooser = field(default_factory=lambda: Chooser("host"))
     numbers: Iterator[int] = field(default_factory=counting)
 
-    def whole(self, network: Network) -> CompiledNetwork:
-        """Build a network that AMOS takes as a whole."""
-        region = self.region(network, "main")
-        self.line.show("linking, and comparing the whole")
-        return link_whole(region, verify=self.verify)
-
-    def divided(self, network: PartitionedNetwork, *refused: str) -> CompiledNetwork:
-        """Build the regions of a model; ``refused`` says what went wrong before."""
+    def model(self, network: PartitionedNetwork) -> CompiledNetwork:
+        """Build the regions of a model."""
         regions = {name: self.region(each, name) for name, each in network.networks.items()}
         self.line.show("linking, and comparing with onnxruntime")
-        return link_regions(network, regions, verify=self.verify, refused=refused)
+        return link_regions(network, regions, verify=self.verify)
 
     def region(self, network: Network, name: str) -> CompiledRegion:
         """Build the kernels of a network, which are not linked yet."""

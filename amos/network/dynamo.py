@@ -24,8 +24,8 @@ import numpy as np
 from amos.errors import AmosError, NetworkError, shown
 from amos.network.compilation import compile_network
 from amos.network.external.compiled import CompiledNetwork
+from amos.network.external.partition import load_partition
 from amos.network.external.sessions import QUIET
-from amos.network.network import load_divided
 from amos.network.races import Race, race
 from amos.network.torch_bfloat16 import widen
 from amos.network.torch_check import array_of_tensor, check_tensor, operators_of
@@ -226,7 +226,7 @@ class CompiledGraph:
 
     def _built(self, translation: Translation, expected: Sequence[Any]) -> _Model:
         """A translated graph, divided between AMOS and onnxruntime."""
-        network = load_divided(translation.model, None, "torch", reference=translation.reference)
+        network = load_partition(translation.model, None, "torch", translation.reference)
         if self._options.trials and network.tasks:
             assert self._options.records is not None
             tune(network, trials=self._options.trials, records=self._options.records)

@@ -131,6 +131,7 @@ def _simple(function: Any) -> Any:
     """A function with its outer loops parallel and its innermost ones as vectors."""
     import tvm
     from tvm import s_tir
+    from tvm.error import InternalError
     from tvm.s_tir import ScheduleError
 
     schedule = s_tir.Schedule(tvm.IRModule({"main": function}))
@@ -142,7 +143,7 @@ def _simple(function: Any) -> Any:
         # Apart from their first value sums can no longer be moved.
         for begin in begins:
             begin()
-    except ScheduleError:
+    except (ScheduleError, InternalError):
         return function  # what cannot be scheduled runs as it is
     return schedule.mod["main"]
 
@@ -179,7 +180,7 @@ def _transposes(schedule: Any, block: Any) -> bool:
 
 
 def _inline(schedule: Any, block: Any) -> None:
-    """Compute an intermediate where it is read, unless that is in two places, or again and again."""
+    """Compute an intermediate where it is read, unless that is in two places or in every step."""
     from tvm.s_tir import ScheduleError
 
     consumers = schedule.get_consumers(block)
@@ -289,10 +290,11 @@ def _divide(schedule: Any, loops: list[Any]) -> None:
 
 
 def _along_rows(schedule: Any, block: Any) -> bool:
-    """Whether the last iteration of a block reads elements that follow one another."""
+    """Whether a block sums up one value of elements that follow one another."""
     described = schedule.get(block)
     last = described.iter_vars[-1].var
-    return any(read.region[-1].min.same_as(last) for read in described.reads if read.region)
+    rows = any(read.region[-1].min.same_as(last) for read in described.reads if read.region)
+    return rows and len(described.writes) == 1
 
 
 def _parts(schedule: Any, block: Any, extent: int) -> list[int]:

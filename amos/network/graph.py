@@ -120,6 +120,11 @@ class GraphBuilder:
         self.values: dict[int, Operand] = {}
         self._nodes: list[Node] = []
 
+    @property
+    def nodes(self) -> tuple[Node, ...]:
+        """What was written."""
+        return tuple(self._nodes)
+
     def add_input(self, name: str, shape: Sequence[int], dtype: str) -> Node:
         """Append an input."""
         node = Node(len(self._nodes), "input", (), tuple(shape), dtype, name=name)

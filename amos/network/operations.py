@@ -124,7 +124,7 @@ def numpy_dtype(name: str) -> np.dtype[Any]:
     if name == "bfloat16":
         import ml_dtypes
 
-        return np.dtype(ml_dtypes.bfloat16)
+        return np.dtype(ml_dtypes.bfloat16)  # type: ignore[no-any-return]
     return np.dtype(name)
 
 
@@ -347,7 +347,7 @@ def _pad_array(
     widths = [*zip(before, after, strict=True)]
     if mode == "constant":
         return np.pad(x, widths, constant_values=value)
-    return np.pad(x, widths, mode="symmetric" if mode == "edge_twice" else mode)  # type: ignore[call-overload,no-any-return]
+    return np.asarray(np.pad(x, widths, mode))  # type: ignore[call-overload]
 
 
 _UNARY: dict[str, Evaluate] = {
@@ -411,7 +411,7 @@ def _reducing(function: Callable[..., Any]) -> Evaluate:
     return lambda x, axes, keepdims: function(x, axis=tuple(axes), keepdims=keepdims)
 
 
-_REDUCTIONS = {
+_REDUCTIONS: dict[str, Callable[..., Any]] = {
     "ReduceMax": np.max,
     "ReduceMean": np.mean,
     "ReduceMin": np.min,

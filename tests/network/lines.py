@@ -2,18 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
 from math import prod
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 
-from amos._toolchain import load_tvm
 from amos.network.engine import scheduled_loops
 from amos.network.external.library import calls_of
 from amos.network.external.straight_line import COPY, Buffer, Place, StraightLine, straight_line
-from amos.network.graph import Graph
+from amos.network.graph import Graph, GraphBuilder, Operand
 from amos.network.loops.functions import LoopFunctions
+from amos.network.operations import numpy_dtype
+
+
+def graph_of(make: Callable[..., Any], *ports: tuple[Sequence[int], str]) -> Graph:
+    """A graph of what a function emits, of a builder and inputs of these shapes and dtypes."""
+    builder = GraphBuilder()
+    inputs = [builder.add_input(f"x{n}", *port) for n, port in enumerate(ports)]
+    made: Operand | list[Operand] = make(builder, *inputs)
+    several = isinstance(made, list)
+    return builder.finish(made if isinstance(made, list) else [made], single=not several)
 
 
 def line_of(graph: Graph) -> tuple[StraightLine, dict[str, Any]]:
@@ -29,9 +39,8 @@ def text_of(graph: Graph) -> str:
     return "\n".join(map(str, line_of(graph)[1].values()))
 
 
-def compile_loops(functions: dict[str, Any]) -> Any:
+def compile_loops(functions: Mapping[str, Any]) -> Any:
     """Compile scheduled functions into this process."""
-    load_tvm()
     import tvm
 
     from amos.codegen.tir.memory import pipeline_with
@@ -47,22 +56,20 @@ def run_graph(graph: Graph, *arrays: np.ndarray) -> list[np.ndarray]:
     """Results of a graph, with its tensors where its memory is planned."""
     line, functions = line_of(graph)
     library = compile_loops(functions) if functions else {}
-    outputs = [np.full(node.shape, 77, _numpy(node.dtype)) for node in graph.outputs]
+    arena = np.full(line.arena_bytes, 255, np.uint8)
     memory = {
-        Place.INPUT: [np.ascontiguousarray(each).reshape(each.shape) for each in arrays],
-        Place.OUTPUT: outputs,
-        Place.CONSTANT: [np.ascontiguousarray(a).reshape(a.shape) for a in line.constants],
+        Place.INPUT: [*arrays],
+        Place.OUTPUT: [np.zeros(node.shape, numpy_dtype(node.dtype)) for node in graph.outputs],
+        Place.CONSTANT: [*line.constants],
     }
-    arena = np.full(line.arena_bytes + 64, 255, np.uint8)
-    arena = arena[-arena.ctypes.data % 64 :]
 
     def bytes_of(buffer: Buffer) -> np.ndarray:
-        count = prod(buffer.shape) * _numpy(buffer.dtype).itemsize
+        count = prod(buffer.shape) * numpy_dtype(buffer.dtype).itemsize
         if buffer.place is Place.ARENA:
             return arena[buffer.index : buffer.index + count]
-        whole = memory[buffer.place][buffer.index].reshape(-1).view(np.uint8)
-        assert len(whole) == count
-        return whole
+        whole = np.ascontiguousarray(memory[buffer.place][buffer.index])
+        assert whole.nbytes == count
+        return whole.reshape(-1).view(np.uint8)
 
     for step in line.steps:
         *sources, target = step.buffers
@@ -72,15 +79,7 @@ def run_graph(graph: Graph, *arrays: np.ndarray) -> list[np.ndarray]:
         tensors = [_tensor(bytes_of(each), each) for each in step.buffers]
         library[step.function](*tensors)
         bytes_of(target)[:] = tensors[-1].numpy().reshape(-1).view(np.uint8)
-    return outputs
-
-
-def _numpy(kind: str) -> np.dtype[Any]:
-    if kind == "bfloat16":
-        import ml_dtypes
-
-        return np.dtype(ml_dtypes.bfloat16)
-    return np.dtype(kind)
+    return memory[Place.OUTPUT]
 
 
 def _tensor(values: np.ndarray, buffer: Buffer) -> Any:
@@ -88,5 +87,4 @@ def _tensor(values: np.ndarray, buffer: Buffer) -> Any:
     import tvm
 
     tensor = tvm.runtime.empty(buffer.shape, buffer.dtype)
-    tensor.copyfrom(values.view(_numpy(buffer.dtype)).reshape(buffer.shape))
-    return tensor
+    return tensor.copyfrom(values.view(numpy_dtype(buffer.dtype)).reshape(buffer.shape))

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from onnx import TensorProto, checker, helper, numpy_helper, shape_inference
 
 from amos.network import CompiledNetwork
-from amos.network.compilation import compile_network
-from amos.network.network import Network, load_one
+from amos.network.buckets import load_whole
+from amos.network.compilation import _Builder, _ranked
+from amos.network.external.linking import link_buckets
+from amos.network.network import Network
 
 __all__ = [
     "Builder",
@@ -84,14 +85,10 @@ def residual_network() -> Any:
     return b.model(b.node("Gemm", x, b.random(10, 16), b.random(10), transB=1))
 
 
-def load_whole(model: Any, *, shapes: Any = None, name: str | None = None) -> Network:
-    """A model that AMOS takes as a whole, or the error that says why it does not."""
-    return load_one(model, shapes, name)
-
-
-def compile_whole(network: Network, **options: Any) -> CompiledNetwork:
-    """Compile a network that is run by AMOS as a whole, whatever fails and whoever is faster."""
-    compiled: CompiledNetwork = compile_network(
-        replace(network, source=None, divide=None), **options
-    )
+def compile_whole(
+    network: Network, *, records: Any = None, verify: bool = True, measure: bool = False, **_: Any
+) -> CompiledNetwork:
+    """Compile a network that AMOS runs as a whole, whatever fails and whoever is faster."""
+    region = _Builder(_ranked(records), verify, measure).region(network, "main")
+    (compiled,) = link_buckets([region], verify=verify)
     return compiled

@@ -53,8 +53,7 @@ def check_case(case: Any) -> bool:
         return False
     model, left = _bound(case.model, list(arrays))
     shapes = {
-        port.name: array.shape
-        for port, array in zip(case.model.graph.input, arrays, strict=True)
+        port.name: array.shape for port, array in zip(case.model.graph.input, arrays, strict=True)
     }
     try:
         graph = read_model(readable(model, case.name), shapes)

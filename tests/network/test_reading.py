@@ -128,7 +128,9 @@ def test_exponents_of_another_dtype() -> None:
     _equal(model, **_random(x=(2, 4)), n=np.arange(4, dtype=np.int32))
     b = Builder()
     squares = b.node("Pow", b.input("x", (4,), TensorProto.INT32), b.constant(2, "int32"))
-    with pytest.raises(NetworkError, match="Pow: powers of int32 are not supported; cast it to floats"):
+    with pytest.raises(
+        NetworkError, match="Pow: powers of int32 are not supported; cast it to floats"
+    ):
         load_whole(_model(squares, b, 17))
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from hashlib import sha256
 from pathlib import Path
+
 import numpy as np
 
 from amos.network.external.memory import ALIGNMENT_BYTES

@@ -25,34 +25,6 @@ from amos.network.model import CompiledRegion
 Regions = Mapping[str, CompiledRegion]
 
 
-def link_whole(region: CompiledRegion, *, verify: bool) -> CompiledNetwork:
-    """Compile a network that AMOS takes as a whole; leave it to onnxruntime where that is faster.
-
-    Args:
-        region: the network with its kernels.
-        verify: compare the results with another program's.
-
-    Raises:
-        NetworkError: there is no C compiler, it fails, or a result is wrong.
-    """
-    compiled, source = _linked(region), region.network.source
-    library, folder = compiled.library, compiled.folder.path
-    if verify:
-        compiled = _verified(compiled)
-    if source is None or library is None:
-        return compiled
-    try:
-        timing = race_region(region, source, library, folder, verify=False)
-    except NetworkError:  # onnxruntime lacks operators of the model, as for bfloat16
-        return compiled
-    compiled = replace(compiled, timings=(timing,))
-    if timing.wins:
-        return compiled
-    _remove_library(library)
-    save_model(_opened(source), folder)
-    return replace(compiled, regions={}, library=None, checks=())
-
-
 def link_buckets(regions: Sequence[CompiledRegion], *, verify: bool) -> list[CompiledNetwork]:
     """Compile networks into one library, which has equal constants once, and a model for each.
 
@@ -65,9 +37,7 @@ def link_buckets(regions: Sequence[CompiledRegion], *, verify: bool) -> list[Com
     return [*map(_verified, models)] if verify else models
 
 
-def link_regions(
-    network: PartitionedNetwork, regions: Regions, *, verify: bool, refused: Sequence[str] = ()
-) -> CompiledNetwork:
+def link_regions(network: PartitionedNetwork, regions: Regions, *, verify: bool) -> CompiledNetwork:
     """Compile a model of which AMOS takes regions.
 
     onnxruntime gets the regions that it runs faster itself, that cannot be compiled, and whose
@@ -77,7 +47,6 @@ def link_regions(
         network: the model.
         regions: with their kernels.
         verify: compare each region and the whole with onnxruntime.
-        refused: what went wrong before, for the report.
 
     Raises:
         NetworkError: there is no C compiler, or onnxruntime does not take the model.
@@ -86,15 +55,17 @@ def link_regions(
     library, regions, unbuilt = _built_library(regions, folder.path)
     timings = tuple[Timing, ...]()
     if library is not None:
-        timings = tuple(
-            race_region(region, network.regions[name].model, library, folder.path, verify=verify)
+        raced = (
+            _raced_region(region, network.regions[name].model, library, folder.path, verify)
             for name, region in regions.items()
         )
+        timings = tuple(timing for timing in raced if timing is not None)
     wrong = [f"{each.name}: {each.fault}" for each in timings if each.fault]
-    why = (*refused, *unbuilt, *wrong)
-    winners = {each.name: regions[each.name] for each in timings if each.wins}
+    why = (*unbuilt, *wrong)
+    losers = {each.name for each in timings if not each.wins}
+    winners = {name: region for name, region in regions.items() if name not in losers}
     compiled = _contracted(network, winners, library, folder)
-    together = _raced(compiled) if winners else None
+    together = _raced_whole(compiled) if winners and not network.is_single_region else None
     if together is not None and not together.wins:
         lost = (replace(each, fault=each.fault or "the whole is no faster") for each in timings)
         winners, timings = {}, (*lost, together)
@@ -108,7 +79,17 @@ def link_regions(
     return replace(compiled, timings=timings, checks=checks, refused=why)
 
 
-def _raced(compiled: CompiledNetwork) -> Timing | None:
+def _raced_region(
+    region: CompiledRegion, plain: Any, library: Library, folder: Path, verify: bool
+) -> Timing | None:
+    """A region beside its operators; ``None`` if onnxruntime lacks some, as for bfloat16."""
+    try:
+        return race_region(region, plain, library, folder, verify=verify)
+    except NetworkError:
+        return None
+
+
+def _raced_whole(compiled: CompiledNetwork) -> Timing | None:
     """The whole beside the model as it was read; ``None`` if random inputs do not run it."""
     assert isinstance(compiled.network, PartitionedNetwork)
     try:
@@ -181,7 +162,7 @@ def _contracted(
     if not regions:
         if library is not None:
             _remove_library(library)
-        save_model(network.source, folder.path)
+        save_model(_opened(network.source), folder.path)
         return CompiledNetwork(network, regions, None, folder)
     parts = {name: network.regions[name] for name in regions}
     domain = library.domain if library is not None else ""

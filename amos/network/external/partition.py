@@ -3,18 +3,30 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from amos._display import Shown, several
+from amos.codegen.scheduled import last_line
+from amos.errors import NetworkError
 from amos.machine import Machine
-from amos.network.external.onnx_graph import OnnxGraph, prepare_graph
-from amos.network.external.regions import Region, Regions
-from amos.network.frontend import Reference
+from amos.network.external.onnx_graph import OnnxGraph
+from amos.network.external.regions import Region, find_regions, load_region
+from amos.network.frontend import (
+    Reference,
+    Shapes,
+    closed_shapes,
+    onnxruntime_reference,
+    plain_session,
+    title_of,
+)
 from amos.network.groups import Task, merged
-from amos.network.network import Network, Port, load_one
+from amos.network.network import Network, Port
+from amos.network.onnx_nodes import readable
+from amos.network.reading.model import read_parts
 
 if TYPE_CHECKING:
     from amos.network.report import Report
@@ -26,18 +38,18 @@ class PartitionedNetwork(Shown):
 
     Attributes:
         name: what it is called.
-        graph: of the model, with its shapes stated.
+        graph: of the model.
         regions: that become one operator each, by its name.
         external: operators that stay with onnxruntime, how many by name and reason.
-        reference: runs the model as it was read.
-        source: the model as it was read.
+        reference: another program that runs the model, if one is installed.
+        source: the model as it was read, or the path of its file.
     """
 
     name: str
     graph: OnnxGraph
     regions: Mapping[str, Region]
     external: Mapping[tuple[str, str], int]
-    reference: Reference
+    reference: Reference | None
     source: Any = field(repr=False)
 
     @property
@@ -48,14 +60,20 @@ class PartitionedNetwork(Shown):
     @cached_property
     def inputs(self) -> tuple[Port, ...]:
         """What it takes."""
-        weights = self.graph.initializers
-        names = [each.name for each in self.graph.model.graph.input if each.name not in weights]
-        return tuple(self.graph.ports[name] for name in names)
+        reading = self.graph.reading
+        return tuple(
+            Port(name, tuple(reading.shapes[name]), dtype) for name, dtype in reading.inputs.items()
+        )
 
     @cached_property
     def output_names(self) -> tuple[str, ...]:
         """Names of its results."""
         return tuple(each.name for each in self.graph.model.graph.output)
+
+    @property
+    def is_single_region(self) -> bool:
+        """Whether AMOS takes all of it as one operator."""
+        return len(self.regions) == 1 and not self.external
 
     @property
     def single(self) -> bool:
@@ -82,29 +100,74 @@ class PartitionedNetwork(Shown):
 
 
 def load_partition(
-    model: Any, shapes: Mapping[str, Sequence[int]], name: str, reference: Reference
+    source: Any, shapes: Shapes | None, name: str | None, reference: Reference | None = None
 ) -> PartitionedNetwork:
-    """Divide a model of ONNX.
+    """Load a model of ONNX, divided between AMOS and onnxruntime.
 
     A region without a product that AMOS maps stays with onnxruntime.
 
     Args:
-        model: ``onnx.ModelProto``.
-        shapes: extents of each input.
+        source: as of :func:`amos.network.loading.load_network`.
+        shapes: extents of inputs that the model leaves open.
         name: of the model.
-        reference: runs the model as it was read.
+        reference: runs the model; by default onnxruntime does.
 
     Raises:
-        NetworkError: onnxscript is not installed.
+        NetworkError: it contradicts itself, or onnxruntime would have to run a part of it and
+            does not take it.
     """
-    graph = prepare_graph(model, shapes, name)
-    finder = Regions(graph, lambda part: load_one(part, None, name))
-    useful = [region for region in finder.find() if region.network.tasks]
-    regions = {f"Region{number}": region for number, region in enumerate(useful)}
-    computed = {number for region in useful for number in region.nodes}
-    left = Counter(
-        (node.op_type, finder.reasons.get(number, "no product is near it"))
-        for number, node in enumerate(graph.nodes)
-        if number not in computed
+    opened, closed = closed_shapes(source, shapes)
+    title = name or title_of(source)
+    try:
+        graph = OnnxGraph(read_parts(readable(opened, title), closed))
+    except NetworkError as error:
+        why = str(error)
+        raise type(error)(why if title in why else f"model {title!r}: {why}") from error
+    reasons, regions = dict(graph.reading.external), list[Region]()
+    for nodes in find_regions(graph):
+        try:
+            region = load_region(graph, nodes, title)
+        except NetworkError as error:
+            reasons |= dict.fromkeys(nodes, str(error).splitlines()[0])
+        else:
+            regions += [region] if region.network.tasks else []
+    network = PartitionedNetwork(
+        title,
+        graph,
+        {f"Region{number}": region for number, region in enumerate(regions)},
+        _external(graph, regions, reasons),
+        reference or onnxruntime_reference(source),
+        source,
     )
-    return PartitionedNetwork(name, graph, regions, dict(left.most_common()), reference, model)
+    if reasons:
+        _check_with_onnxruntime(source, reasons, title)
+    return network
+
+
+def _external(
+    graph: OnnxGraph, regions: Iterable[Region], reasons: Mapping[int, str]
+) -> dict[tuple[str, str], int]:
+    """What stays with onnxruntime, how often by operator and reason."""
+    computed = {number for region in regions for number in region.nodes}
+    left = Counter(
+        (node.op_type, reasons.get(number, "no product is near it"))
+        for number, node in enumerate(graph.nodes)
+        if number not in computed and number not in graph.constant
+    )
+    return dict(left.most_common())
+
+
+def _check_with_onnxruntime(source: Any, reasons: Mapping[int, str], title: str) -> None:
+    """Refuse a model of which onnxruntime has to run a part, if it does not take it.
+
+    Raises:
+        NetworkError: it does not, or is not installed.
+    """
+    if find_spec("onnxruntime") is None:
+        raise NetworkError(f"model {title!r}: {next(iter(reasons.values()))}")
+    try:
+        plain_session(source)
+    except Exception as error:  # onnxruntime raises types of its own
+        raise NetworkError(
+            f"model {title!r}: onnxruntime does not take it: {last_line(error)}"
+        ) from None

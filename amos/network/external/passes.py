@@ -10,7 +10,6 @@ from amos.errors import NetworkError, checked_path
 from amos.network.external.partition import PartitionedNetwork
 from amos.network.external.regions import Region, contracted
 from amos.network.external.sessions import save_model
-from amos.network.network import Network
 
 if TYPE_CHECKING:
     from amos.network.buckets import Loaded
@@ -27,23 +26,20 @@ def write_passes(network: Loaded, folder: str | Path) -> tuple[Path, ...]:
         folder: where to; it is made if it is not there.
 
     Returns:
-        the files: ``1-prepared.onnx`` with shapes stated and constants folded, and
+        the files: ``1-read.onnx``, in which branches that are always taken stand in place, and
         ``2-regions.onnx``, in which each region is a call of a function of the domain ``amos``
         whose body is the operators that it replaces.
 
     Raises:
-        NetworkError: it is no ONNX model of known shapes, onnxruntime does not take it, or
-            nothing can be written there.
+        NetworkError: it has buckets, or nothing can be written there.
     """
     target = checked_path("passes", folder, NetworkError)
-    if isinstance(network, Network) and network.divide is not None:
-        network = network.divide(NetworkError(f"{network.name}: onnxruntime does not take it"))
     if not isinstance(network, PartitionedNetwork):
         raise NetworkError("passes: expected an ONNX model, without buckets")
     try:
         target.mkdir(parents=True, exist_ok=True)
         return (
-            save_model(network.graph.model, target, "1-prepared.onnx"),
+            save_model(network.graph.model, target, "1-read.onnx"),
             save_model(_with_functions(network), target, "2-regions.onnx"),
         )
     except OSError as error:

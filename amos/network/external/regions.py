@@ -7,30 +7,15 @@ read constants only belong to every region that reads them.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from graphlib import TopologicalSorter
-from hashlib import sha256
 from typing import Any
 
-from amos.errors import NetworkError
-from amos.network.external.onnx_graph import OnnxGraph, names_read
+from amos.network.external.onnx_graph import OnnxGraph
 from amos.network.external.source import ELEMENT_TYPES
-
-#: Why nodes stay with onnxruntime that it runs well, or whose shapes depend on values.
-_REFUSED = {
-    **dict.fromkeys(("If", "Loop", "Scan"), "control flow"),
-    **dict.fromkeys(("LSTM", "GRU", "RNN"), "recurrent layer, which onnxruntime runs as a whole"),
-    **dict.fromkeys(("NonZero", "NonMaxSuppression", "Unique", "Compress"), "shape by values"),
-    **dict.fromkeys(("TopK", "CumSum"), "sorts or sums up in order"),
-    **dict.fromkeys(("RandomNormal", "RandomUniform", "Bernoulli", "Multinomial"), "random"),
-    **dict.fromkeys(("RandomNormalLike", "RandomUniformLike"), "random"),
-}
-#: Bytes up to which a constant decides by its values whether a node can be taken.
-_DECIDES_BYTES = 1024
-
-#: Loads a model of ONNX as a network.
-Load = Callable[[Any], Any]
+from amos.network.network import network_of
+from amos.network.reading.model import names_read, slice_graph
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,7 +27,7 @@ class Region:
         inputs: names of the values that it reads.
         outputs: names of its values that others read.
         model: these nodes as a model of ONNX.
-        network: the model as AMOS loaded it.
+        network: the same as AMOS computes it.
     """
 
     nodes: tuple[int, ...]
@@ -52,111 +37,35 @@ class Region:
     network: Any
 
 
-@dataclass
-class Regions:
-    """Finds the regions of a graph.
+def find_regions(graph: OnnxGraph) -> list[list[int]]:
+    """Divide the nodes that were read into regions, as large as they can be."""
+    external = graph.reading.external
+    read = [n for n in range(len(graph.nodes)) if n not in external and n not in graph.constant]
+    if not read:
+        return []
+    return convex_sets(graph, read) if external else [read]
 
-    Attributes:
+
+def load_region(graph: OnnxGraph, nodes: Sequence[int], name: str) -> Region:
+    """Load nodes as a network.
+
+    Args:
         graph: of the model.
-        load: makes a network of a model of some nodes.
-        reasons: why nodes stay with onnxruntime, by their number.
+        nodes: numbers of a convex set.
+        name: of the network.
+
+    Raises:
+        NetworkError: AMOS does not take them together.
     """
-
-    graph: OnnxGraph
-    load: Load
-    reasons: dict[int, str] = field(default_factory=dict)
-
-    def find(self) -> tuple[Region, ...]:
-        """Divide the graph: regions as large as they can be, each loaded."""
-        whole = [n for n in range(len(self.graph.nodes)) if n not in self.graph.constant]
-        self.reasons.update({n: why for n in whole if (why := self.refusal(n))})
-        accepted = [n for n in whole if n not in self.reasons]
-        regions: list[Region] = []
-        for nodes in convex_sets(self.graph, accepted):
-            if self.loaded(nodes) is None:
-                self.refuse_nodes(nodes)
-        accepted = [n for n in accepted if n not in self.reasons]
-        for nodes in convex_sets(self.graph, accepted):
-            regions += self.divided(nodes)
-        return tuple(regions)
-
-    def refusal(self, number: int) -> str:
-        """Why a node is not even tried; empty if it is."""
-        node, ports = self.graph.nodes[number], self.graph.ports
-        if node.op_type in _REFUSED and node.domain in ("", "ai.onnx"):
-            return _REFUSED[node.op_type]
-        if node.domain not in ("", "ai.onnx", "com.microsoft"):
-            return f"an operator of domain {node.domain}"
-        for name in (*self.graph.reads[number], *filter(None, node.output)):
-            if name in self.graph.initializers:
-                continue
-            if self.graph.producers.get(name) in self.graph.constant:
-                continue
-            if name not in ports:
-                return "a shape that is known at run time only"
-            if ports[name].dtype not in ELEMENT_TYPES:
-                return f"dtype {ports[name].dtype}"
-        return ""
-
-    def loaded(self, nodes: Sequence[int]) -> Region | None:
-        """A region of nodes, if AMOS loads them together."""
-        try:
-            return self.load_region(nodes)
-        except NetworkError:
-            return None
-
-    def load_region(self, nodes: Sequence[int]) -> Region:
-        """Load nodes as a network.
-
-        Raises:
-            NetworkError: AMOS does not take them.
-        """
-        numbers, inputs, outputs = boundary(self.graph, nodes)
-        model = extracted(self.graph, numbers, inputs, outputs)
-        return Region(tuple(numbers), tuple(inputs), tuple(outputs), model, self.load(model))
-
-    def refuse_nodes(self, nodes: Sequence[int]) -> None:
-        """Note which nodes cannot be loaded even alone; equal ones are tried once."""
-        tried: dict[bytes, str] = {}
-        for number in nodes:
-            key = self.signature(number)
-            if key not in tried:
-                try:
-                    self.load_region([number])
-                    tried[key] = ""
-                except NetworkError as error:
-                    tried[key] = str(error).splitlines()[0]
-            if tried[key]:
-                self.reasons[number] = tried[key]
-
-    def divided(self, nodes: Sequence[int]) -> list[Region]:
-        """Regions of nodes that load alone: of all together, or of halves where that fails."""
-        region = self.loaded(nodes)
-        if region is not None:
-            return [region]
-        if len(nodes) == 1:
-            self.reasons[nodes[0]] = "it cannot be loaded alone"
-            return []
-        middle = len(nodes) // 2
-        halves = (nodes[:middle], nodes[middle:])
-        # The first nodes of an order in which all can be computed are convex, and so are the last.
-        sets = [each for half in halves for each in convex_sets(self.graph, half)]
-        return [each for part in sets for each in self.divided(part)]
-
-    def signature(self, number: int) -> bytes:
-        """Digest of what decides whether a node can be loaded."""
-        node, graph = self.graph.nodes[number], self.graph
-        digest = sha256(f"{node.domain} {node.op_type}".encode())
-        for attribute in sorted(node.attribute, key=lambda each: each.name):
-            digest.update(attribute.SerializeToString())
-        for name in (*node.input, *node.output):
-            port = graph.ports.get(name)
-            digest.update(f" {port.shape} {port.dtype}".encode() if port else b" ?")
-            if (tensor := graph.initializers.get(name)) is not None:
-                values = tensor.raw_data
-                digest.update(f"{tensor.dims} {tensor.data_type}".encode())
-                digest.update(values if len(values) <= _DECIDES_BYTES else b"")
-        return digest.digest()
+    numbers, inputs, outputs = boundary(graph, nodes)
+    reading = graph.reading
+    values = reading.values
+    region = slice_graph(
+        reading.nodes, {n: values[n] for n in inputs}, [values[n] for n in outputs]
+    )
+    model = extracted(graph, numbers, inputs, outputs)
+    network = network_of(region, name, tuple(outputs))
+    return Region(tuple(numbers), tuple(inputs), tuple(outputs), model, network)
 
 
 def convex_sets(graph: OnnxGraph, accepted: Sequence[int]) -> list[list[int]]:

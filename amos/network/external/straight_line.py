@@ -1,7 +1,7 @@
 """A compiled network as a straight line of calls on buffers whose places are decided.
 
-Shapes are static: which function runs when, and where each tensor lies, is decided once. C prints it
-as tables.
+Shapes are static: which function runs when, and where each tensor lies, is decided once. C prints
+it as tables.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import numpy as np
 
 from amos.errors import NetworkError
 from amos.network.external.memory import Span, plan_offsets
-from amos.network.graph import Constant, Graph, Node, Operand
+from amos.network.graph import Graph, Node, Operand
 from amos.network.loops.fusion import VIEWS
 
 

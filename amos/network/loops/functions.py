@@ -64,4 +64,15 @@ def _function(fused: Fused) -> Any:
     if not fused.result.shape:  # TVM divides no sums beside what has no loop
         result = te.compute((1,), lambda _: tensors[id(fused.result)](), name="scalar")
     # Indices of 64 bits; TVM narrows those that fit into 32.
-    return te.create_prim_func([*arguments, result], "int64")
+    return _with_distinct_names(te.create_prim_func([*arguments, result], "int64"))
+
+
+def _with_distinct_names(function: Any) -> Any:
+    """A function none of whose tensors has the name of another: TVM divides loops by names."""
+    import tvm_ffi
+    from tvm import tirx
+
+    tensors = function.body.block.alloc_buffers
+    renamed = {x: tirx.Var(f"{x.name}_{number}", x.ty) for number, x in enumerate(tensors)}
+    kinds = tirx.Var, lambda variable: renamed.get(variable, variable)
+    return function.with_body(tvm_ffi.structural_map(function.body, kinds))

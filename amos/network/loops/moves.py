@@ -66,7 +66,9 @@ def _matched(own: Sequence[int], theirs: Sequence[int]) -> Iterator[tuple[list[i
     while i < len(own) or j < len(theirs):
         left, right = [i] if i < len(own) else [], [j] if j < len(theirs) else []
         i, j = i + len(left), j + len(right)
-        while (sizes := (prod(own[a] for a in left), prod(theirs[a] for a in right)))[0] != sizes[1]:
+        while (sizes := (prod(own[a] for a in left), prod(theirs[a] for a in right)))[0] != sizes[
+            1
+        ]:
             if (sizes[0] < sizes[1] and i < len(own)) or j == len(theirs):
                 left.append(i)
                 i += 1

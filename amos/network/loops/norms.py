@@ -1,7 +1,7 @@
 """Loops of operators that scale elements by what others are: softmax, and norms.
 
-Of norms the mean is subtracted before squares are summed: of the square of the mean less the mean of
-squares nothing is left where the mean is large. All are computed in ``float32`` at least.
+Of norms the mean is subtracted before squares are summed: of the mean of squares less the square of
+the mean nothing is left where the mean is large. All are computed in ``float32`` at least.
 """
 
 from __future__ import annotations
@@ -25,9 +25,7 @@ def _emit_softmax(node: Node, operands: Sequence[Any]) -> Any:
     from tvm import te
 
     power, total, _ = _powers(node, operands)
-    value = te.compute(
-        node.shape, lambda *at: power(*at) / element(total, at), name="softmax"
-    )
+    value = te.compute(node.shape, lambda *at: power(*at) / element(total, at), name="softmax")
     return cast_tensor(value, node.dtype)
 
 

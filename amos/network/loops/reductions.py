@@ -57,9 +57,7 @@ def _rows(x: Any, reduce: Any) -> Any:
     shape = (*outer, 1)
     if extent < 2 * LANES or extent == main or str(x.dtype) != "float32":
         every = te.reduce_axis((0, extent))
-        return te.compute(
-            shape, lambda *at: reduce(x(*at[:-1], every), axis=every), name="reduce"
-        )
+        return te.compute(shape, lambda *at: reduce(x(*at[:-1], every), axis=every), name="reduce")
     inner, behind = te.reduce_axis((0, main)), te.reduce_axis((0, extent - main))
     whole = te.compute(shape, lambda *at: reduce(x(*at[:-1], inner), axis=inner))
     tail = te.compute(shape, lambda *at: reduce(x(*at[:-1], main + behind), axis=behind))
@@ -238,5 +236,5 @@ REDUCTION_LOOPS: Mapping[str, Callable[[Node, Sequence[Any]], Any]] = {
     "ArgMin": _emit_position,
     "AveragePool": _emit_average_pool,
     "MaxPool": _emit_max_pool,
-    **dict.fromkeys(("ReduceMax", "ReduceMean", "ReduceMin", "ReduceProd", "ReduceSum"), _emit_reduction),
+    **{f"Reduce{name}": _emit_reduction for name in ("Max", "Mean", "Min", "Prod", "Sum")},
 }

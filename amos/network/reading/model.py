@@ -1,14 +1,21 @@
-"""A model of ONNX as a graph, whose shapes are known and whose constants are computed."""
+"""A model of ONNX as a graph, whose shapes are known and whose constants are computed.
+
+Nodes that have no form there are *external*: they stay with onnxruntime. What follows them is
+read as well, where their results have a shape that is known.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from amos.errors import NetworkError
 from amos.network.graph import Constant, Graph, GraphBuilder, Node, Operand
+from amos.network.onnx_nodes import InvalidModel
+from amos.network.operations import numpy_dtype
 from amos.network.reading import (
     elementwise,
     moves,
@@ -19,6 +26,7 @@ from amos.network.reading import (
     resize,
     windows,
 )
+from amos.network.reading.branches import inline_branches
 from amos.network.reading.node import NodeSource, Read
 
 #: What an operator of ONNX, or of onnxruntime's optimizer, is in a graph.
@@ -32,6 +40,13 @@ READERS: Mapping[str, Read] = {
     **resize.READERS,
     **windows.READERS,
 }
+#: Why others stay with onnxruntime, where that says more than that they are not supported.
+_EXTERNAL = {
+    **dict.fromkeys(("If", "Loop", "Scan"), "control flow"),
+    **dict.fromkeys(("LSTM", "GRU", "RNN"), "recurrent layer, which onnxruntime runs as a whole"),
+    **dict.fromkeys(("NonZero", "NonMaxSuppression", "Unique", "Compress"), "shape by values"),
+    **dict.fromkeys(("TopK", "CumSum"), "sorts or sums up in order"),
+}
 #: Domains whose names stand for these operators.
 _DOMAINS = ("", "ai.onnx", "com.microsoft")
 #: Operators that ONNX and onnxruntime each define, of which onnxruntime's means something else.
@@ -41,11 +56,36 @@ DTYPES = frozenset(
     ["bool", "float16", "float32", "float64", "bfloat16", "int8", "int16", "int32", "int64"]
     + ["uint8", "uint16", "uint32"]
 )
-_PACKED = ("int4", "uint4")
+_PACKED = frozenset(["int4", "uint4"])
+#: Elements of the largest constant that shapes of external results are inferred from.
+_MOST_ELEMENTS = 1024
+_UNKNOWN = "a shape that is known at run time only"
+
+
+@dataclass(frozen=True, eq=False)
+class Reading:
+    """A model that was read.
+
+    Attributes:
+        model: an ``onnx.ModelProto`` whose nodes were read, with branches that are always taken
+            written in place.
+        nodes: of the graph, in order.
+        values: of the graph, by their names in the model; those of external nodes are inputs.
+        external: why nodes stay with onnxruntime, by their position in the model.
+        inputs: names of the model's inputs, with the dtype of each.
+        shapes: their extents.
+    """
+
+    model: Any
+    nodes: tuple[Node, ...]
+    values: Mapping[str, Operand]
+    external: Mapping[int, str]
+    inputs: Mapping[str, str]
+    shapes: Mapping[str, Sequence[int]]
 
 
 def read_model(model: Any, shapes: Mapping[str, Sequence[int]]) -> Graph:
-    """Read a model.
+    """Read a model that has no external nodes.
 
     Args:
         model: an ``onnx.ModelProto``, its own functions written out.
@@ -54,11 +94,70 @@ def read_model(model: Any, shapes: Mapping[str, Sequence[int]]) -> Graph:
     Raises:
         NetworkError: an operator is not supported, or its shape is known at run time only.
     """
-    return _ModelReader(model, shapes).read()
+    reading = read_parts(model, shapes)
+    for position, why in reading.external.items():
+        operation = reading.model.graph.node[position].op_type
+        raise NetworkError(why if why.startswith(operation) else f"{operation}: {why}")
+    for name, dtype in reading.inputs.items():
+        _checked(dtype, f"input {name!r}")
+    graph = reading.model.graph
+    values = [reading.values[port.name] for port in graph.output]
+    inputs = {name: reading.values[name] for name in reading.inputs}
+    return slice_graph(reading.nodes, inputs, values)
+
+
+def read_parts(model: Any, shapes: Mapping[str, Sequence[int]]) -> Reading:
+    """Read what there are forms for.
+
+    Args:
+        model: an ``onnx.ModelProto``, its own functions written out.
+        shapes: extents of each input.
+
+    Raises:
+        NetworkError: an input is empty, or a result contradicts what the model says of it.
+    """
+    while True:
+        reader = _ModelReader(model, shapes)
+        reading = reader.read()
+        if not reader.branches:
+            return reading
+        model = inline_branches(model, reader.branches)
+
+
+def slice_graph(
+    nodes: Sequence[Node], inputs: Mapping[str, Operand], outputs: Sequence[Operand]
+) -> Graph:
+    """Return the graph between some values of another.
+
+    Args:
+        nodes: of the other graph, in order.
+        inputs: its values that are inputs here, by name.
+        outputs: its values that are results here.
+    """
+    builder = GraphBuilder()
+    for name, operand in inputs.items():
+        port = builder.add_input(name, operand.shape, operand.dtype)
+        if isinstance(operand, Node):  # several names may stand for one value
+            builder.values.setdefault(operand.number, port)
+    needed, stack = set[int](), [each for each in outputs if isinstance(each, Node)]
+    while stack:
+        node = stack.pop()
+        if node.number in builder.values or node.number in needed:
+            continue
+        needed.add(node.number)
+        stack += [each for each in node.operands if isinstance(each, Node)]
+    for node in nodes:
+        if node.number in needed:
+            builder.values[node.number] = builder.copy(node)
+    return builder.finish([*map(builder.value, outputs)], single=len(outputs) == 1)
 
 
 class _ModelReader:
-    """One pass over the nodes of a model."""
+    """One pass over the nodes of a model.
+
+    Attributes:
+        branches: those that are always taken, by the position of their nodes.
+    """
 
     def __init__(self, model: Any, shapes: Mapping[str, Sequence[int]]) -> None:
         self.model, self.shapes, self.builder = model, shapes, GraphBuilder()
@@ -66,119 +165,191 @@ class _ModelReader:
         self.opset = max(versions, default=1)
         self.tensors = {tensor.name: tensor for tensor in model.graph.initializer}
         self.values: dict[str, Operand] = {}
+        self.declared = {each.name: each for each in (*model.graph.value_info, *model.graph.output)}
+        self.external: dict[int, str] = {}
+        self.branches: dict[int, Any] = {}
 
-    def read(self) -> Graph:
-        graph = self.model.graph
+    def read(self) -> Reading:
+        graph, inputs = self.model.graph, dict[str, str]()
         for port in graph.input:
             if port.name not in self.tensors:
-                dtype = _dtype_name(port.type.tensor_type.elem_type)
-                shape = self.shapes[port.name]
-                if 0 in shape:
-                    raise NetworkError(f"input {port.name!r} is empty, of shape {tuple(shape)}")
-                self.values[port.name] = self.builder.add_input(
-                    port.name, shape, _checked(dtype, f"input {port.name!r}")
-                )
-        read = {name for node in graph.node for name in node.input}
+                dtype = inputs[port.name] = dtype_name(port.type.tensor_type.elem_type)
+                self.add_input(port.name, self.shapes[port.name], dtype)
+        read = {name for node in graph.node for name in names_read(node)}
         read |= {port.name for port in graph.output}
-        for node in graph.node:
-            self.read_node(node, read)
-        outputs = [self.value(port.name) for port in graph.output]
-        for port, value in zip(graph.output, outputs, strict=True):
-            _check_result(port, value)
-        return self.builder.finish(outputs, single=len(outputs) == 1)
+        for position, node in enumerate(graph.node):
+            try:
+                self.read_node(node, read)
+            except InvalidModel:
+                raise
+            except NetworkError as error:
+                self.leave_node(position, node, str(error).splitlines()[0])
+        for port in graph.output:
+            if (value := self.value(port.name)) is not None:
+                _check_result(port, value)
+        return Reading(
+            self.model, self.builder.nodes, self.values, self.external, inputs, self.shapes
+        )
 
-    def value(self, name: str) -> Operand:
+    def add_input(self, name: str, shape: Sequence[int], dtype: str) -> None:
+        """Append an input, if it is a tensor that a graph may have."""
+        if 0 in shape:
+            raise InvalidModel(f"input {name!r} is empty, of shape {tuple(shape)}")
+        if dtype in DTYPES:
+            self.values[name] = self.builder.add_input(name, shape, dtype)
+
+    def value(self, name: str) -> Operand | None:
         """Return a value by its name; weights are unpacked when they are read first."""
-        if name not in self.values:
-            if name not in self.tensors:
-                raise NetworkError(f"value {name!r} is no dense tensor, which is not supported")
-            self.values[name] = Constant(_array(self.tensors[name]))
-        return self.values[name]
+        if name not in self.values and name in self.tensors:
+            tensor = self.tensors[name]
+            if dtype_name(tensor.data_type) in DTYPES | _PACKED:
+                self.values[name] = Constant(_array(tensor))
+        return self.values.get(name)
 
     def read_node(self, node: Any, read: set[str]) -> None:
-        """Append what a node stands for."""
+        """Append what a node stands for.
+
+        Raises:
+            NetworkError: it stays with onnxruntime.
+        """
         reader = READERS.get(node.op_type)
         known = node.domain in _DOMAINS and not (
             node.domain == "com.microsoft" and node.op_type in _NOT_ONNXRUNTIME
         )
         if reader is None or not known:
             of = f" of domain {node.domain!r}" if node.domain not in ("", "ai.onnx") else ""
-            raise NetworkError(f"{node.op_type}{of} is not supported")
+            plain = f"{node.op_type}{of} is not supported"
+            raise NetworkError(plain if of else _EXTERNAL.get(node.op_type, plain))
+        inputs = [self.value(name) if name else None for name in node.input]
+        if any(name and value is None for name, value in zip(node.input, inputs, strict=True)):
+            raise NetworkError(_UNKNOWN)
         source = NodeSource(
             operation=node.op_type,
-            inputs=tuple(self.value(name) if name else None for name in node.input),
+            inputs=tuple(inputs),
             attributes={each.name: _attribute(each) for each in node.attribute},
             opset=self.opset,
             builder=self.builder,
             outputs=tuple(name in read for name in node.output),
         )
-        try:
-            results = reader(source)
-        except NetworkError as error:
-            if str(error).startswith(node.op_type):
-                raise
-            raise NetworkError(f"{node.op_type}: {error}") from error
-        except (AssertionError, IndexError, KeyError, TypeError, ValueError) as error:
-            raise NetworkError(
-                f"{node.op_type} ({node.name!r}) contradicts itself: {error!r}"
-            ) from error
-        values = results if isinstance(results, tuple) else (results,)
+        values = _results(source, reader)
         for name, value in zip(node.output, values, strict=False):
             if name and value is not None:
-                self.values[name] = _checked_value(value, node.op_type)
+                self.values[name] = value
+
+    def leave_node(self, position: int, node: Any, why: str) -> None:
+        """Leave a node to onnxruntime: its results are inputs of the graph."""
+        condition = self.value(node.input[0]) if node.op_type == "If" else None
+        if isinstance(condition, Constant):
+            name = "then_branch" if condition.array.all() else "else_branch"
+            self.branches[position] = next(a.g for a in node.attribute if a.name == name)
+            return
+        self.external[position] = why
+        for port in self.inferred(node):
+            kind = port.type.tensor_type
+            sizes = [each.dim_value for each in kind.shape.dim]
+            if kind.elem_type and kind.HasField("shape") and all(size > 0 for size in sizes):
+                self.add_input(port.name, sizes, dtype_name(kind.elem_type))
+
+    def inferred(self, node: Any) -> list[Any]:
+        """Declarations of the results of a node, as far as ONNX can tell."""
+        from onnx import helper, numpy_helper, shape_inference
+
+        names = dict.fromkeys(names_read(node))
+        values = {name: value for name in names if (value := self.value(name)) is not None}
+        declared = [self.declared[name] for name in node.output if name in self.declared]
+        if len(values) < len(names):  # onnx may not even know the types of others, and crash
+            return declared
+        ports, tensors = list[Any](), list[Any]()
+        for name, value in values.items():
+            if isinstance(value, Constant) and value.array.size <= _MOST_ELEMENTS:
+                tensors.append(numpy_helper.from_array(value.array, name))
+            else:
+                kind = helper.np_dtype_to_tensor_dtype(numpy_dtype(value.dtype))
+                ports.append(helper.make_tensor_value_info(name, kind, value.shape))
+        outputs = [helper.make_empty_tensor_value_info(name) for name in node.output if name]
+        graph = helper.make_graph([node], "node", ports, outputs, tensors)
+        single = helper.make_model(
+            graph, opset_imports=self.model.opset_import, ir_version=self.model.ir_version
+        )
+        try:
+            return list(shape_inference.infer_shapes(single, data_prop=True).graph.output)
+        except Exception:  # onnx raises errors of its own types
+            return declared
 
 
-def _checked_value(value: Operand, operation: str) -> Operand:
-    if isinstance(value, Node):
-        if not all(size > 0 for size in value.shape):
-            raise NetworkError(f"{operation}: an empty result is not supported")
-        _checked(value.dtype, operation)
-    return value
+def _results(source: NodeSource, reader: Read) -> tuple[Operand | None, ...]:
+    """What a node computes.
+
+    Raises:
+        NetworkError: it is not supported, or contradicts itself.
+    """
+    operation = source.operation
+    try:
+        results = reader(source)
+    except NetworkError as error:
+        if str(error).startswith(operation):
+            raise
+        raise NetworkError(f"{operation}: {error}") from error
+    except (AssertionError, IndexError, KeyError, TypeError, ValueError) as error:
+        raise NetworkError(f"{operation} contradicts itself: {error!r}") from error
+    values = results if isinstance(results, tuple) else (results,)
+    for value in values:
+        if isinstance(value, Node):
+            _checked(value.dtype, operation)
+            if not all(size > 0 for size in value.shape):
+                raise NetworkError(f"{operation}: an empty result is not supported")
+    return values
 
 
-def _checked(dtype: str, what: str) -> str:
+def names_read(node: Any) -> Iterator[str]:
+    """Return the names that a node reads, inside of its branches and loops too."""
+    yield from filter(None, node.input)
+    for attribute in node.attribute:
+        for graph in (attribute.g, *attribute.graphs):
+            own = {each.name for each in (*graph.input, *graph.initializer)}
+            own |= {name for each in graph.node for name in each.output}
+            inner = [name for each in graph.node for name in names_read(each)]
+            inner += [each.name for each in graph.output]
+            yield from (name for name in inner if name not in own)
+
+
+def _checked(dtype: str, what: str) -> None:
     if dtype not in DTYPES:
         raise NetworkError(f"{what}: dtype {dtype} is not supported")
-    return dtype
 
 
 def _check_result(port: Any, value: Operand) -> None:
     """Hold a result against what the model says of it.
 
     Raises:
-        NetworkError: shape or dtype contradict it.
+        InvalidModel: shape or dtype contradict it.
     """
     kind = port.type.tensor_type
-    dtype = _dtype_name(kind.elem_type) if kind.elem_type else value.dtype
-    sizes: list[int] = []
-    if kind.HasField("shape"):
-        sizes = [dim.dim_value if dim.HasField("dim_value") else -1 for dim in kind.shape.dim]
+    dtype = dtype_name(kind.elem_type) if kind.elem_type else value.dtype
+    sizes = [dim.dim_value if dim.HasField("dim_value") else -1 for dim in kind.shape.dim]
     # Some writers state no extents at all.
     fits = not sizes or (
         len(sizes) == len(value.shape)
         and all(stated in (-1, 0, size) for stated, size in zip(sizes, value.shape, strict=True))
     )
     if dtype != value.dtype or not fits:
-        raise NetworkError(
+        raise InvalidModel(
             f"result {port.name!r} is {value.dtype}{list(value.shape)}; the model says "
             f"{dtype}{sizes}"
         )
 
 
-def _dtype_name(number: int) -> str:
-    """The name of a dtype by its number in ONNX."""
+def dtype_name(number: int) -> str:
+    """Return the name of a dtype by its number in ONNX."""
     from onnx import TensorProto
 
-    name = TensorProto.DataType.Name(number).lower()
+    name = str(TensorProto.DataType.Name(number)).lower()
     return {"float": "float32", "double": "float64"}.get(name, name)
 
 
 def _array(tensor: Any) -> np.ndarray:
     from onnx import numpy_helper
 
-    dtype = _dtype_name(tensor.data_type)
-    if dtype not in _PACKED:
-        _checked(dtype, f"weight {tensor.name!r}")
     return np.asarray(numpy_helper.to_array(tensor))
 
 
@@ -187,7 +358,7 @@ def _attribute(attribute: Any) -> Any:
     from onnx import AttributeProto, helper, numpy_helper
 
     if attribute.name in ("to", "output_dtype") and attribute.type == AttributeProto.INT:
-        return _dtype_name(attribute.i) if attribute.i else ""
+        return dtype_name(attribute.i) if attribute.i else ""
     value = helper.get_attribute_value(attribute)
     if isinstance(value, bytes):
         return value.decode(errors="replace")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,7 @@ from amos.network.external.compiled import CompiledNetwork
 from amos.network.external.library import write_library
 from amos.network.external.partition import PartitionedNetwork
 from amos.network.external.race import Timing
-from amos.network.network import Network, load_one
+from amos.network.reading.model import Reading, read_parts
 from tests.network.external.test_onnxruntime import partly
 from tests.network.models import Builder
 
@@ -28,20 +29,18 @@ def _values(*shape: int) -> np.ndarray:
 
 
 @needs_compiler
-def test_a_model_that_the_engine_cannot_compile_is_divided(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_model_that_cannot_be_compiled_is_onnxruntimes(monkeypatch: pytest.MonkeyPatch) -> None:
     def failing(regions: Any, folder: Any) -> Any:
-        if regions[0].function == "main":
-            raise NetworkError("small: TVM cannot compile it: it is full")
-        return write_library(regions, folder)
+        raise NetworkError("small: TVM cannot compile it: it is full")
 
     monkeypatch.setattr("amos.network.external.linking.write_library", failing)
     b = Builder()
     model = b.model(b.node("MatMul", b.input("x", (4, 16)), b.random(16, 8)))
     network = amos.load_network(model)
-    assert isinstance(network, Network)
+    assert network.is_single_region
     compiled = amos.compile(network, progress=False)
     assert isinstance(compiled, CompiledNetwork)
-    assert compiled.failures == ("small: TVM cannot compile it: it is full",)
+    assert compiled.failures == ("Region0: small: TVM cannot compile it: it is full",)
     assert f"not used: {compiled.failures[0]}" in str(compiled)
     assert compiled.to_dict()["failures"] == list(compiled.failures)
     (expected,) = ReferenceEvaluator(model).run(None, {"x": _values(4, 16)})
@@ -65,17 +64,16 @@ def test_slices_backwards_and_sums_of_nothing() -> None:
 def _misread(monkeypatch: pytest.MonkeyPatch, scale: float) -> None:
     """Have AMOS read every weight of regions wrongly."""
 
-    def load(model: Any, *arguments: Any) -> Network:
+    def read(model: Any, *arguments: Any) -> Reading:
         wrong = type(model)()
         wrong.CopyFrom(model)
         for weight in wrong.graph.initializer:
             values = numpy_helper.to_array(weight)
             if values.dtype == np.float32:
                 weight.CopyFrom(numpy_helper.from_array(values * np.float32(scale), weight.name))
-        return usual(wrong, *arguments)
+        return replace(read_parts(wrong, *arguments), model=model)
 
-    usual = load_one
-    monkeypatch.setattr("amos.network.external.partition.load_one", load)
+    monkeypatch.setattr("amos.network.external.partition.read_parts", read)
 
 
 @needs_compiler

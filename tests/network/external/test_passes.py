@@ -27,7 +27,7 @@ def _whole() -> Any:
 @pytest.mark.parametrize(("make", "calls"), [(partly, 2), (_whole, 1)])
 def test_onnxruntime_runs_every_pass(make: Any, calls: int, tmp_path: Path) -> None:
     paths = write_passes(amos.load_network(make()), tmp_path)
-    assert [path.name for path in paths] == ["1-prepared.onnx", "2-regions.onnx"]
+    assert [path.name for path in paths] == ["1-read.onnx", "2-regions.onnx"]
     last = onnx.load(paths[-1])
     assert sum(node.domain == "amos" for node in last.graph.node) == len(last.functions) == calls
     x = np.random.default_rng(0).standard_normal((4, 16)).astype(np.float32)

@@ -12,10 +12,15 @@ from onnx import TensorProto, helper, numpy_helper
 
 from amos.network.external.onnx_graph import OnnxGraph
 from amos.network.external.regions import boundary, contracted, convex_sets
+from amos.network.reading.model import read_parts
 
 
 def _graph(model: Any) -> OnnxGraph:
-    return OnnxGraph(model, model)
+    return OnnxGraph(read_parts(model, {port.name: _sizes(port) for port in model.graph.input}))
+
+
+def _sizes(port: Any) -> list[int]:
+    return [each.dim_value for each in port.type.tensor_type.shape.dim]
 
 
 @st.composite

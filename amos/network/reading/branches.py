@@ -1,0 +1,54 @@
+"""Branches of which a model takes the same one for all inputs of its shapes: written in place."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+
+def inline_branches(model: Any, branches: Mapping[int, Any]) -> Any:
+    """Return a model with the contents of branches in place of the nodes that choose them.
+
+    Args:
+        model: an ``onnx.ModelProto``; it is not changed.
+        branches: ``onnx.GraphProto`` by the position of the ``If`` that always takes it.
+    """
+    import onnx
+    from onnx import helper
+
+    result = onnx.ModelProto()
+    result.CopyFrom(model)
+    del result.graph.node[:]
+    for position, node in enumerate(model.graph.node):
+        if position not in branches:
+            result.graph.node.append(node)
+            continue
+        branch = branches[position]
+        names = {each.name for each in branch.initializer}
+        names |= {name for each in branch.node for name in each.output if name}
+        own = {name: f"{node.output[0]}/{name}" for name in names}
+        for weight in branch.initializer:
+            result.graph.initializer.append(weight)
+            result.graph.initializer[-1].name = own[weight.name]
+        for each in branch.node:
+            result.graph.node.append(each)
+            _rename([result.graph.node[-1]], own)
+        for port, name in zip(branch.output, node.output, strict=True):
+            value = own.get(port.name, port.name)
+            result.graph.node.append(helper.make_node("Identity", [value], [name]))
+    return result
+
+
+def _rename(nodes: Iterable[Any], names: Mapping[str, str]) -> None:
+    """Rename values in nodes, and in the branches and loops inside of them."""
+    for node in nodes:
+        node.input[:] = [names.get(name, name) for name in node.input]
+        node.output[:] = [names.get(name, name) for name in node.output]
+        for attribute in node.attribute:
+            for graph in (attribute.g, *attribute.graphs):
+                own = {each.name for each in (*graph.input, *graph.initializer)}
+                own |= {name for each in graph.node for name in each.output}
+                outer = {name: new for name, new in names.items() if name not in own}
+                _rename(graph.node, outer)
+                for port in graph.output:
+                    port.name = outer.get(port.name, port.name)
