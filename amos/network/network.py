@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, ClassVar
@@ -21,6 +21,17 @@ from amos.network.simplify import fold_scales, merge_moves, without_idle_taps
 
 if TYPE_CHECKING:
     from amos.network.report import Report
+
+
+#: What is done to a graph before it is divided into groups, in this order.
+PASSES: Mapping[str, Callable[[Graph], Graph]] = {
+    "merge_moves": merge_moves,
+    "without_idle_taps": without_idle_taps,
+    "integer_arithmetic": integer_arithmetic,
+    "fold_scales": fold_scales,
+    "without_denormals": without_denormals,
+    "channels_last": channels_last,
+}
 
 
 @dataclass(frozen=True)
@@ -149,6 +160,6 @@ def network_of(
     Raises:
         NetworkError: operators do not go together.
     """
-    graph = integer_arithmetic(without_idle_taps(merge_moves(graph)))
-    graph = channels_last(without_denormals(fold_scales(graph)))
+    for rewrite in PASSES.values():
+        graph = rewrite(graph)
     return Network(name, graph, grouped(graph), reference, output_names)

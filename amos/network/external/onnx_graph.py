@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+import numpy as np
+
 from amos.network.graph import Constant
 from amos.network.network import Port
 from amos.network.reading.model import Reading, names_read
@@ -27,14 +29,42 @@ class OnnxGraph:
         return self.reading.model
 
     @cached_property
+    def _computing(self) -> tuple[int, ...]:
+        """Positions of the nodes whose results are not known ahead."""
+        reading = self.reading
+        return tuple(
+            position
+            for position, node in enumerate(self.model.graph.node)
+            if position in reading.external
+            or not all(isinstance(reading.values.get(name), Constant) for name in node.output)
+        )
+
+    @cached_property
     def nodes(self) -> tuple[Any, ...]:
-        """Nodes in an order in which they can be computed."""
-        return tuple(self.model.graph.node)
+        """Nodes whose results are not known ahead, in an order in which they can be computed."""
+        nodes = self.model.graph.node
+        return tuple(nodes[position] for position in self._computing)
+
+    @cached_property
+    def external(self) -> dict[int, str]:
+        """Why nodes stay with onnxruntime, by their number."""
+        reasons = self.reading.external
+        return {n: reasons[p] for n, p in enumerate(self._computing) if p in reasons}
 
     @cached_property
     def initializers(self) -> dict[str, Any]:
-        """Constant tensors by name."""
-        return {each.name: each for each in self.model.graph.initializer}
+        """Constant tensors by name: the model's, and those that are known ahead."""
+        from onnx import numpy_helper
+
+        tensors = {each.name: each for each in self.model.graph.initializer}
+        read = {name for names in self.reads for name in names}
+        read |= {port.name for port in self.model.graph.output}
+        for name in sorted(read - {*tensors, *self.producers}):
+            value = self.reading.values.get(name)
+            if isinstance(value, Constant):
+                tensors[name] = numpy_helper.from_array(np.ascontiguousarray(value.array), name)
+                tensors[name].dims[:] = value.shape
+        return tensors
 
     @cached_property
     def ports(self) -> dict[str, Port]:
@@ -51,14 +81,3 @@ class OnnxGraph:
     def reads(self) -> tuple[tuple[str, ...], ...]:
         """Names that each node reads, inside of its branches and loops too."""
         return tuple(tuple(dict.fromkeys(names_read(node))) for node in self.nodes)
-
-    @cached_property
-    def constant(self) -> frozenset[int]:
-        """Numbers of the nodes whose results are known ahead."""
-        values = self.reading.values
-        return frozenset(
-            number
-            for number, node in enumerate(self.nodes)
-            if number not in self.reading.external
-            and all(isinstance(values.get(n), Constant) for n in node.output if n in values)
-        )

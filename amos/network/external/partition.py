@@ -123,7 +123,7 @@ def load_partition(
     except NetworkError as error:
         why = str(error)
         raise type(error)(why if title in why else f"model {title!r}: {why}") from error
-    reasons, regions = dict(graph.reading.external), list[Region]()
+    reasons, regions = dict(graph.external), list[Region]()
     for nodes in find_regions(graph):
         try:
             region = load_region(graph, nodes, title)
@@ -152,7 +152,7 @@ def _external(
     left = Counter(
         (node.op_type, reasons.get(number, "no product is near it"))
         for number, node in enumerate(graph.nodes)
-        if number not in computed and number not in graph.constant
+        if number not in computed
     )
     return dict(left.most_common())
 

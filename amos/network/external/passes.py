@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from amos.errors import NetworkError, checked_path
 from amos.network.external.partition import PartitionedNetwork
-from amos.network.external.regions import Region, contracted
+from amos.network.external.regions import contracted, graph_of
 from amos.network.external.sessions import save_model
+from amos.network.external.writing import OPSET, function_of, functions_of_groups
+from amos.network.graph import Graph
+from amos.network.network import PASSES
 
 if TYPE_CHECKING:
     from amos.network.buckets import Loaded
 
-#: Domain of the functions, and the least version of ONNX's format that has functions.
-_DOMAIN, _IR_VERSION = "amos", 8
+#: Domain of the functions.
+_DOMAIN = "amos"
+#: Version of ONNX's format that has functions, and operators of the version that is written.
+_IR_VERSION = 10
 
 
 def write_passes(network: Loaded, folder: str | Path) -> tuple[Path, ...]:
@@ -26,9 +31,8 @@ def write_passes(network: Loaded, folder: str | Path) -> tuple[Path, ...]:
         folder: where to; it is made if it is not there.
 
     Returns:
-        the files: ``1-read.onnx``, in which branches that are always taken stand in place, and
-        ``2-regions.onnx``, in which each region is a call of a function of the domain ``amos``
-        whose body is the operators that it replaces.
+        the files. In each a region is a call of a function of the domain ``amos``, whose body is
+        what the pass in the file's name has made. In the last one groups are functions as well.
 
     Raises:
         NetworkError: it has buckets, or nothing can be written there.
@@ -38,40 +42,55 @@ def write_passes(network: Loaded, folder: str | Path) -> tuple[Path, ...]:
         raise NetworkError("passes: expected an ONNX model, without buckets")
     try:
         target.mkdir(parents=True, exist_ok=True)
-        return (
-            save_model(network.graph.model, target, "1-read.onnx"),
-            save_model(_with_functions(network), target, "2-regions.onnx"),
+        return tuple(
+            save_model(model, target, f"{number}-{name}.onnx")
+            for number, (name, model) in enumerate(_models(network), 1)
         )
     except OSError as error:
         raise NetworkError(f"passes: {str(target)!r}: {error.strerror or error}") from error
 
 
-def _with_functions(network: PartitionedNetwork) -> Any:
-    """The model with a function for each region."""
-    model = contracted(network.graph, network.regions, _DOMAIN)
-    model.functions.extend(_functions(network.regions))
-    model.ir_version = max(model.ir_version, _IR_VERSION)
-    return model
-
-
-def _functions(regions: Mapping[str, Region]) -> list[Any]:
-    """Regions as functions, which hold their weights."""
-    from onnx import helper
-
-    return [
-        helper.make_function(
-            _DOMAIN,
-            name,
-            region.inputs,
-            region.outputs,
-            [
-                *(
-                    helper.make_node("Constant", [], [weight.name], value=weight)
-                    for weight in region.model.graph.initializer
-                ),
-                *region.model.graph.node,
-            ],
-            region.model.opset_import,
+def _models(network: PartitionedNetwork) -> Iterator[tuple[str, Any]]:
+    """The model after each pass, by name."""
+    graphs = {name: graph_of(network.graph, each) for name, each in network.regions.items()}
+    yield "read", _with_graphs(network, graphs)
+    for title, rewrite in PASSES.items():
+        graphs = {name: rewrite(graph) for name, graph in graphs.items()}
+        yield title, _with_graphs(network, graphs)
+    functions = [
+        function
+        for name, region in network.regions.items()
+        for function in functions_of_groups(
+            region.network.graph, region.network.grouping.groups, name, region.outputs, _DOMAIN
         )
-        for name, region in regions.items()
     ]
+    yield "groups", _with_functions(network, functions)
+
+
+def _with_graphs(network: PartitionedNetwork, graphs: Mapping[str, Graph]) -> Any:
+    functions = [
+        function_of(graph, name, network.regions[name].outputs, _DOMAIN)
+        for name, graph in graphs.items()
+    ]
+    return _with_functions(network, functions)
+
+
+def _with_functions(network: PartitionedNetwork, functions: Sequence[Any]) -> Any:
+    """The model with functions for its regions, and with the shapes of its results stated."""
+    from onnx import version_converter
+
+    model = contracted(network.graph, network.regions, _DOMAIN)
+    if any(each.version < OPSET for each in model.opset_import if each.domain in ("", "ai.onnx")):
+        model = version_converter.convert_version(model, OPSET)
+    model.functions.extend(functions)
+    model.ir_version = max(model.ir_version, _IR_VERSION)
+    values = network.graph.reading.values
+    for port in (*model.graph.input, *model.graph.output):
+        if (value := values.get(port.name)) is not None:
+            dimensions = port.type.tensor_type.shape.dim
+            del dimensions[:]
+            for extent in value.shape:
+                dimensions.add().dim_value = extent
+            if not value.shape:  # a scalar has a shape too
+                port.type.tensor_type.shape.SetInParent()
+    return model

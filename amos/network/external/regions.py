@@ -1,8 +1,6 @@
 """Regions: the parts of an ONNX model that become one operator each.
 
-A region is a set of nodes that AMOS takes, with no path that leaves it and comes back. Nodes that
-read constants only belong to every region that reads them.
-"""
+A region is a set of nodes that AMOS takes, with no path that leaves it and comes back. """
 
 from __future__ import annotations
 
@@ -14,6 +12,7 @@ from typing import Any
 
 from amos.network.external.onnx_graph import OnnxGraph
 from amos.network.external.source import ELEMENT_TYPES
+from amos.network.graph import Graph
 from amos.network.network import network_of
 from amos.network.reading.model import names_read, slice_graph
 
@@ -23,7 +22,7 @@ class Region:
     """Nodes that become one operator.
 
     Attributes:
-        nodes: their numbers in order, those of constants first.
+        nodes: their numbers in order.
         inputs: names of the values that it reads.
         outputs: names of its values that others read.
         model: these nodes as a model of ONNX.
@@ -39,11 +38,10 @@ class Region:
 
 def find_regions(graph: OnnxGraph) -> list[list[int]]:
     """Divide the nodes that were read into regions, as large as they can be."""
-    external = graph.reading.external
-    read = [n for n in range(len(graph.nodes)) if n not in external and n not in graph.constant]
+    read = [n for n in range(len(graph.nodes)) if n not in graph.external]
     if not read:
         return []
-    return convex_sets(graph, read) if external else [read]
+    return convex_sets(graph, read) if graph.external else [read]
 
 
 def load_region(graph: OnnxGraph, nodes: Sequence[int], name: str) -> Region:
@@ -57,15 +55,20 @@ def load_region(graph: OnnxGraph, nodes: Sequence[int], name: str) -> Region:
     Raises:
         NetworkError: AMOS does not take them together.
     """
-    numbers, inputs, outputs = boundary(graph, nodes)
-    reading = graph.reading
-    values = reading.values
-    region = slice_graph(
-        reading.nodes, {n: values[n] for n in inputs}, [values[n] for n in outputs]
-    )
-    model = extracted(graph, numbers, inputs, outputs)
-    network = network_of(region, name, tuple(outputs))
-    return Region(tuple(numbers), tuple(inputs), tuple(outputs), model, network)
+    inputs, outputs = boundary(graph, nodes)
+    model = extracted(graph, nodes, inputs, outputs)
+    network = network_of(_slice(graph, inputs, outputs), name, tuple(outputs))
+    return Region(tuple(nodes), tuple(inputs), tuple(outputs), model, network)
+
+
+def graph_of(graph: OnnxGraph, region: Region) -> Graph:
+    """Return the graph of a region as it was read."""
+    return _slice(graph, region.inputs, region.outputs)
+
+
+def _slice(graph: OnnxGraph, inputs: Sequence[str], outputs: Sequence[str]) -> Graph:
+    reading, values = graph.reading, graph.reading.values
+    return slice_graph(reading.nodes, {n: values[n] for n in inputs}, [values[n] for n in outputs])
 
 
 def convex_sets(graph: OnnxGraph, accepted: Sequence[int]) -> list[list[int]]:
@@ -77,11 +80,9 @@ def convex_sets(graph: OnnxGraph, accepted: Sequence[int]) -> list[list[int]]:
     chosen = set(accepted)
     level: dict[int, int] = {}
     for number in range(len(graph.nodes)):
-        if number in graph.constant:
-            continue
         own = number in chosen
         before = [graph.producers[n] for n in graph.reads[number] if n in graph.producers]
-        levels = [level[n] + ((n in chosen) != own) for n in before if n not in graph.constant]
+        levels = [level[n] + ((n in chosen) != own) for n in before]
         level[number] = max(levels, default=0 if own else 1)
     parent = {number: number for number in accepted}
 
@@ -97,7 +98,7 @@ def convex_sets(graph: OnnxGraph, accepted: Sequence[int]) -> list[list[int]]:
             if source is not None and level.get(source) == level[number]:
                 parent[root(number)] = root(source)
             # Those that read the same value are one region, which reads it once.
-            if name not in graph.initializers and source not in graph.constant:
+            if name not in graph.initializers:
                 first = readers.setdefault((name, level[number]), number)
                 parent[root(number)] = root(first)
     sets: dict[int, list[int]] = defaultdict(list)
@@ -106,31 +107,19 @@ def convex_sets(graph: OnnxGraph, accepted: Sequence[int]) -> list[list[int]]:
     return list(sets.values())
 
 
-def boundary(graph: OnnxGraph, nodes: Sequence[int]) -> tuple[list[int], list[str], list[str]]:
-    """All nodes of a region, those of its constants too, and the values that enter and leave."""
+def boundary(graph: OnnxGraph, nodes: Sequence[int]) -> tuple[list[str], list[str]]:
+    """Return the names of the values that enter and leave some nodes."""
     own = set(nodes)
-    stack = [*nodes]
-    while stack:
-        for name in graph.reads[stack.pop()]:
-            number = graph.producers.get(name)
-            if number in graph.constant and number not in own:
-                own.add(number)
-                stack.append(number)
-    inputs: dict[str, None] = {}
-    for number in sorted(own):
-        for name in graph.reads[number]:
-            if name not in graph.initializers and graph.producers.get(name) not in own:
-                inputs[name] = None
-    results = {port.name for port in graph.model.graph.output}
-    core = set(nodes)
-    read = {name for n in range(len(graph.nodes)) if n not in own for name in graph.reads[n]}
-    outputs = [
+    inputs = dict.fromkeys(
         name
-        for number in sorted(core)
-        for name in graph.nodes[number].output
-        if name and (name in read or name in results)
-    ]
-    return sorted(own), list(inputs), outputs
+        for number in nodes
+        for name in graph.reads[number]
+        if name not in graph.initializers and graph.producers.get(name) not in own
+    )
+    read = {port.name for port in graph.model.graph.output}
+    read |= {name for n in range(len(graph.nodes)) if n not in own for name in graph.reads[n]}
+    outputs = [name for n in nodes for name in graph.nodes[n].output if name and name in read]
+    return list(inputs), outputs
 
 
 def extracted(
@@ -200,10 +189,7 @@ def contracted(graph: OnnxGraph, regions: Mapping[str, Region], domain: str) -> 
 def _ordered(graph: OnnxGraph, regions: Mapping[str, Region]) -> Iterable[int | str]:
     """Nodes by number and regions by name, in an order in which they can be computed."""
     region_of: dict[int, int | str] = {
-        number: name
-        for name, region in regions.items()
-        for number in region.nodes
-        if number not in graph.constant
+        number: name for name, region in regions.items() for number in region.nodes
     }
     after: dict[int | str, set[int | str]] = {}
     for number, names in enumerate(graph.reads):

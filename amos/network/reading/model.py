@@ -165,7 +165,9 @@ class _ModelReader:
         self.opset = max(versions, default=1)
         self.tensors = {tensor.name: tensor for tensor in model.graph.initializer}
         self.values: dict[str, Operand] = {}
-        self.declared = {each.name: each for each in (*model.graph.value_info, *model.graph.output)}
+        graph = model.graph
+        ports = (*graph.input, *graph.value_info, *graph.output)
+        self.declared = {each.name: each for each in ports if each.type.tensor_type.elem_type}
         self.external: dict[int, str] = {}
         self.branches: dict[int, Any] = {}
 
@@ -247,25 +249,28 @@ class _ModelReader:
         for port in self.inferred(node):
             kind = port.type.tensor_type
             sizes = [each.dim_value for each in kind.shape.dim]
-            if kind.elem_type and kind.HasField("shape") and all(size > 0 for size in sizes):
-                self.add_input(port.name, sizes, dtype_name(kind.elem_type))
+            if kind.elem_type:
+                self.declared[port.name] = port
+                if kind.HasField("shape") and all(size > 0 for size in sizes):
+                    self.add_input(port.name, sizes, dtype_name(kind.elem_type))
 
     def inferred(self, node: Any) -> list[Any]:
         """Declarations of the results of a node, as far as ONNX can tell."""
         from onnx import helper, numpy_helper, shape_inference
 
-        names = dict.fromkeys(names_read(node))
-        values = {name: value for name in names if (value := self.value(name)) is not None}
-        declared = [self.declared[name] for name in node.output if name in self.declared]
-        if len(values) < len(names):  # onnx may not even know the types of others, and crash
-            return declared
         ports, tensors = list[Any](), list[Any]()
-        for name, value in values.items():
+        declared = [self.declared[name] for name in node.output if name in self.declared]
+        for name in dict.fromkeys(names_read(node)):
+            value = self.value(name)
             if isinstance(value, Constant) and value.array.size <= _MOST_ELEMENTS:
                 tensors.append(numpy_helper.from_array(value.array, name))
-            else:
+            elif value is not None:
                 kind = helper.np_dtype_to_tensor_dtype(numpy_dtype(value.dtype))
                 ports.append(helper.make_tensor_value_info(name, kind, value.shape))
+            elif name in self.declared:
+                ports.append(self.declared[name])
+            else:  # of which onnx may crash where it does not even know the type
+                return declared
         outputs = [helper.make_empty_tensor_value_info(name) for name in node.output if name]
         graph = helper.make_graph([node], "node", ports, outputs, tensors)
         single = helper.make_model(

@@ -14,6 +14,7 @@ import amos
 from amos.cli.app import main
 from amos.errors import NetworkError
 from amos.network.external.passes import write_passes
+from amos.network.network import PASSES
 from tests.network.external.test_onnxruntime import partly
 from tests.network.models import Builder, residual_network
 
@@ -26,10 +27,14 @@ def _whole() -> Any:
 
 @pytest.mark.parametrize(("make", "calls"), [(partly, 2), (_whole, 1)])
 def test_onnxruntime_runs_every_pass(make: Any, calls: int, tmp_path: Path) -> None:
-    paths = write_passes(amos.load_network(make()), tmp_path)
-    assert [path.name for path in paths] == ["1-read.onnx", "2-regions.onnx"]
+    network = amos.load_network(make())
+    paths = write_passes(network, tmp_path)
+    names = ["read", *PASSES, "groups"]
+    assert [path.stem.partition("-")[2] for path in paths] == names
     last = onnx.load(paths[-1])
-    assert sum(node.domain == "amos" for node in last.graph.node) == len(last.functions) == calls
+    assert sum(node.domain == "amos" for node in last.graph.node) == len(network.regions) == calls
+    groups = sum(task.weight for task in network.tasks)
+    assert len(last.functions) == calls + groups
     x = np.random.default_rng(0).standard_normal((4, 16)).astype(np.float32)
     (expected,) = onnxruntime.InferenceSession(make().SerializeToString()).run(None, {"x": x})
     for path in paths:
@@ -42,7 +47,7 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     onnx.save(residual_network(), tmp_path / "model.onnx")
     folder = tmp_path / "passes"
     assert main(["report", str(tmp_path / "model.onnx"), "--passes", str(folder)]) == 0
-    assert f"wrote {folder / '2-regions.onnx'}" in capsys.readouterr().out.replace("\n", "")
+    assert f"wrote {folder / '8-groups.onnx'}" in capsys.readouterr().out.replace("\n", "")
     (tmp_path / "file").write_text("")
     assert main(["report", str(tmp_path / "model.onnx"), "--passes", str(tmp_path / "file")]) == 2
 

@@ -1,0 +1,236 @@
+"""Graphs as functions of ONNX: what a pass has made, for onnxruntime to run and Netron to show."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from amos.network.graph import Constant, Graph, Node, Operand
+from amos.network.groups import Group
+from amos.network.operations import BYTES, numpy_dtype
+
+#: Version of ONNX's operators that are written.
+OPSET = 21
+#: Attributes that are inputs in ONNX, by operator, in the order of its inputs behind the first.
+_AS_INPUTS = {
+    **dict.fromkeys(("Expand", "Reshape"), ("shape",)),
+    **{f"Reduce{name}": ("axes",) for name in ("Max", "Mean", "Min", "Prod", "Sum")},
+    "Tile": ("repeats",),
+}
+#: ONNX counts from the end what is below 0: this lies ahead of the first element.
+_AHEAD = -(2**62)
+
+
+def function_of(graph: Graph, name: str, outputs: Sequence[str], domain: str) -> Any:
+    """Write a graph as a function.
+
+    Args:
+        graph: whose inputs are the function's.
+        name: of the function.
+        outputs: names of its results.
+        domain: of the function.
+    """
+    writer = _Writer(domain)
+    for node in graph.inputs:
+        writer.names[id(node)] = node.name
+    for node in graph.computing():
+        writer.write(node)
+    return writer.function(name, [node.name for node in graph.inputs], graph.outputs, outputs)
+
+
+def functions_of_groups(
+    graph: Graph, groups: Sequence[Group], name: str, outputs: Sequence[str], domain: str
+) -> list[Any]:
+    """Write a graph as a function that calls one for each group; these functions come first."""
+    owners = {node.number: group for group in groups for node in group.nodes}
+    writer, functions = _Writer(domain), list[Any]()
+    for node in graph.inputs:
+        writer.names[id(node)] = node.name
+    for node in graph.computing():
+        group = owners.get(node.number)
+        if group is None:
+            writer.write(node)
+        elif node is group.result:
+            functions.append(_function_of_group(group, f"{name}_{len(functions)}", domain))
+            values = _values_read(group)
+            writer.call(functions[-1].name, values, writer.name_of(node), domain)
+    main = writer.function(name, [n.name for n in graph.inputs], graph.outputs, outputs)
+    return [*functions, main]
+
+
+def _values_read(group: Group) -> list[Node]:
+    """Values of others that a group reads, each once."""
+    own = {node.number for node in group.nodes}
+    read = (each for node in group.nodes for each in node.operands)
+    values = {each.number: each for each in read if isinstance(each, Node)}
+    return [node for number, node in values.items() if number not in own]
+
+
+def _function_of_group(group: Group, name: str, domain: str) -> Any:
+    writer, inputs = _Writer(domain), list[str]()
+    for node in _values_read(group):
+        inputs.append(writer.name_of(node))
+    for node in sorted(group.nodes, key=lambda node: node.number):
+        writer.write(node)
+    return writer.function(name, inputs, [group.result], ["result"])
+
+
+class _Writer:
+    """Writes the nodes of a function.
+
+    Attributes:
+        names: of values, by their identity.
+    """
+
+    def __init__(self, domain: str) -> None:
+        self.domain, self.names, self.nodes = domain, dict[int, str](), list[Any]()
+
+    def name_of(self, operand: Operand) -> str:
+        """Return the name of a value; constants are written when they are read first."""
+        if id(operand) not in self.names:
+            if isinstance(operand, Constant):
+                self.names[id(operand)] = self.constant(operand.array)
+            else:
+                self.names[id(operand)] = f"v{operand.number}"
+        return self.names[id(operand)]
+
+    def constant(self, array: Any, dtype: Any = None) -> str:
+        from onnx import numpy_helper
+
+        values = np.ascontiguousarray(array, dtype).reshape(np.shape(array))
+        return self.node("Constant", [], value=numpy_helper.from_array(values))
+
+    def node(self, operation: str, inputs: Sequence[str], name: str = "", **told: Any) -> str:
+        """Append a node; return the name of its result."""
+        from onnx import helper
+
+        name = name or f"t{len(self.nodes)}"
+        self.nodes.append(helper.make_node(operation, inputs, [name], **told))
+        return name
+
+    def call(self, function: str, values: Sequence[Operand], result: str, domain: str) -> None:
+        """Append a call of a function."""
+        self.node(function, [*map(self.name_of, values)], result, domain=domain)
+
+    def function(
+        self, name: str, inputs: Sequence[str], results: Sequence[Operand], outputs: Sequence[str]
+    ) -> Any:
+        from onnx import helper
+
+        for result, output in zip(results, outputs, strict=True):
+            self.node("Identity", [self.name_of(result)], output)
+        opsets = [helper.make_opsetid("", OPSET), helper.make_opsetid(self.domain, 1)]
+        return helper.make_function(self.domain, name, inputs, outputs, self.nodes, opsets)
+
+    def write(self, node: Node) -> None:
+        """Append what a node of a graph is."""
+        operands, name = [*map(self.name_of, node.operands)], self.name_of(node)
+        special = _SPECIAL.get(node.operation)
+        if special is not None:
+            special(self, node, operands, name)
+            return
+        told = {key: value for key, value in node.attributes.items() if key != "channels_last"}
+        for key in _AS_INPUTS.get(node.operation, ()):
+            operands.append(self.constant(told.pop(key), np.int64))
+        if node.attributes.get("channels_last", False):
+            operands[0] = self.moved(operands[0], len(node.shape), last=False)
+            result = self.node(node.operation, operands, **_onnx(told))
+            self.moved(result, len(node.shape), last=True, name=name)
+        else:
+            self.node(node.operation, operands, name, **_onnx(told))
+
+    def moved(self, value: str, rank: int, *, last: bool, name: str = "") -> str:
+        """Append a transpose of channels to the last axis, or back to the second one."""
+        perm = [0, *range(2, rank), 1] if last else [0, rank - 1, *range(1, rank - 1)]
+        return self.node("Transpose", [value], name, perm=perm)
+
+    def cast(self, value: str, dtype: str, name: str = "") -> str:
+        from onnx import helper
+
+        number = helper.np_dtype_to_tensor_dtype(numpy_dtype(dtype))
+        return self.node("Cast", [value], name, to=number)
+
+
+def _onnx(told: Mapping[str, Any]) -> dict[str, Any]:
+    """Attributes as ONNX has them: numbers for truth values."""
+    return {key: int(v) if isinstance(v, bool) else v for key, v in told.items()}
+
+
+def _write_cast(writer: _Writer, node: Node, operands: list[str], name: str) -> None:
+    writer.cast(operands[0], node.dtype, name)
+
+
+def _write_swish(writer: _Writer, node: Node, operands: list[str], name: str) -> None:
+    writer.node("Mul", [operands[0], writer.node("Sigmoid", operands)], name)
+
+
+def _write_gather(writer: _Writer, node: Node, operands: list[str], name: str) -> None:
+    if node.operands[1].dtype not in ("int32", "int64"):  # as tables of bytes are read by bytes
+        operands[1] = writer.cast(operands[1], "int32")
+    writer.node("Gather", operands, name, axis=node.attributes["axis"])
+
+
+def _write_slice(writer: _Writer, node: Node, operands: list[str], name: str) -> None:
+    told = node.attributes
+    columns = [*zip(told["starts"], told["steps"], told["sizes"], strict=True)]
+    ends = [start + step * size for start, step, size in columns]
+    ends = [end if end >= 0 else _AHEAD for end in ends]
+    numbers = (told["starts"], ends, range(len(ends)), told["steps"])
+    inputs = [writer.constant(tuple(each), np.int64) for each in numbers]
+    writer.node("Slice", [*operands, *inputs], name)
+
+
+def _write_pad(writer: _Writer, node: Node, operands: list[str], name: str) -> None:
+    told = node.attributes
+    widths = writer.constant((*told["before"], *told["after"]), np.int64)
+    fill = writer.constant(np.asarray(told["value"], numpy_dtype(node.dtype)))
+    writer.node("Pad", [*operands, widths, fill], name, mode=told["mode"])
+
+
+def _write_product(writer: _Writer, node: Node, operands: list[str], name: str) -> None:
+    """Products of bytes are operators of their own, of which some take unsigned ones only."""
+    dtype = node.operands[0].dtype
+    told = _onnx({k: v for k, v in node.attributes.items() if k != "channels_last"})
+    operation, zero = node.operation, list[str]()
+    if dtype in BYTES and operation != "ConvTranspose":
+        operation = f"{operation}Integer"
+        if dtype == "int8" and operation == "ConvInteger":
+            wide = writer.node(
+                "Add", [writer.cast(operands[0], "int32"), writer.constant(128, np.int32)]
+            )
+            operands[0], zero = writer.cast(wide, "uint8"), [writer.constant(128, np.uint8)]
+    elif dtype in BYTES:
+        operands = [writer.cast(each, "float32") for each in operands]
+    last = node.attributes.get("channels_last", False)
+    if last:
+        operands[0] = writer.moved(operands[0], len(node.shape), last=False)
+    back = dtype in BYTES and operation == "ConvTranspose"
+    result = writer.node(operation, [*operands, *zero], "" if last or back else name, **told)
+    if back:
+        result = writer.cast(result, "int32", "" if last else name)
+    if last:
+        writer.moved(result, len(node.shape), last=True, name=name)
+
+
+def _write_group_norm(writer: _Writer, node: Node, operands: list[str], name: str) -> None:
+    rank, axis = len(node.shape), node.attributes["axis"]
+    told = {key: node.attributes[key] for key in ("epsilon", "num_groups")}
+    ahead = [0, axis, *(n for n in range(1, rank) if n != axis)]
+    value = writer.node("Transpose", operands[:1], perm=ahead)
+    value = writer.node("GroupNormalization", [value, *operands[1:]], **told)
+    writer.node("Transpose", [value], name, perm=[ahead.index(n) for n in range(rank)])
+
+
+_SPECIAL: Mapping[str, Callable[[_Writer, Node, list[str], str], None]] = {
+    "Cast": _write_cast,
+    "Conv": _write_product,
+    "ConvTranspose": _write_product,
+    "Gather": _write_gather,
+    "GroupNormalization": _write_group_norm,
+    "MatMul": _write_product,
+    "Pad": _write_pad,
+    "Slice": _write_slice,
+    "Swish": _write_swish,
+}

@@ -1,0 +1,175 @@
+"""Operators that no kernel computes, as functions: which are one, and what they compute."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from amos.network.external.straight_line import Place
+from amos.network.graph import Constant, Graph, GraphBuilder, Node
+from amos.network.loops.fusion import fuse
+from tests.network.graphs import evaluate_graph
+from tests.network.lines import graph_of, line_of, run_graph
+
+_WINDOW = dict(strides=(1, 1), dilations=(1, 1), pads=(1, 1, 1, 1), channels_last=True)
+
+
+def _functions(graph: Graph) -> list[list[str]]:
+    """The operators of each function, in order."""
+    return [[node.operation for node in each.nodes] for each in fuse(graph, set(), set())]
+
+
+def test_elementwise_operators_are_one_function() -> None:
+    def make(b: GraphBuilder, x: Node, y: Node) -> Any:
+        total = b.emit("Add", b.emit("Relu", x), b.emit("Transpose", y, perm=(1, 0)))
+        return b.emit("Mul", total, Constant(np.float32(2)))
+
+    graph = graph_of(make, ((3, 5), "float32"), ((5, 3), "float32"))
+    assert _functions(graph) == [["Relu", "Transpose", "Add", "Mul"]]
+
+
+def test_sums_are_computed_with_what_is_around_them() -> None:
+    """What is read ahead of a sum and behind it is a tensor, as nothing computes it twice."""
+
+    def make(b: GraphBuilder, x: Node) -> Any:
+        square = b.emit("Mul", x, x)
+        total = b.emit("ReduceSum", square, axes=(1,), keepdims=True)
+        root = b.emit("Sqrt", b.emit("Add", total, Constant(np.float32(1))))
+        return b.emit("Div", square, root)
+
+    graph = graph_of(make, ((3, 50), "float32"))
+    assert _functions(graph) == [["Mul"], ["ReduceSum", "Add", "Sqrt", "Div"]]
+
+
+def test_windows_read_tensors() -> None:
+    """What is ahead of them would be computed once for each of their taps."""
+
+    def make(b: GraphBuilder, x: Node) -> Any:
+        pooled = b.emit("MaxPool", b.emit("Tanh", x), kernel_shape=(3, 3), **_WINDOW)
+        return b.emit("Relu", pooled)
+
+    graph = graph_of(make, ((1, 8, 8, 16), "float32"))
+    assert _functions(graph) == [["Tanh"], ["MaxPool", "Relu"]]
+
+
+def test_views_are_the_memory_of_what_they_view() -> None:
+    def make(b: GraphBuilder, x: Node) -> Any:
+        y = b.emit("Softmax", b.emit("Reshape", x, shape=(6, 4)), axis=1)
+        return b.emit("Reshape", y, shape=(24,))
+
+    line, _ = line_of(graph_of(make, ((2, 3, 4), "float32")))
+    ((source, target),) = (step.buffers for step in line.steps)
+    assert (source.place, source.shape) == (Place.INPUT, (6, 4))
+    assert (target.place, target.shape) == (Place.OUTPUT, (6, 4))
+    assert not line.arena_bytes
+
+
+def test_views_of_what_is_computed_beside_them_are_no_tensors() -> None:
+    def make(b: GraphBuilder, x: Node) -> Any:
+        part = b.emit("Slice", x, starts=(0, 8), steps=(1, 1), sizes=(5, 8))
+        heads = b.emit("Reshape", part, shape=(5, 2, 4))
+        return b.emit("Transpose", heads, perm=(1, 0, 2))
+
+    graph = graph_of(make, ((5, 24), "float32"))
+    assert _functions(graph) == [["Slice", "Reshape", "Transpose"]]
+
+
+def test_slices_are_computed_in_each_of_their_readers() -> None:
+    def make(b: GraphBuilder, x: Node) -> Any:
+        part = b.emit("Slice", x, starts=(0, 8), steps=(1, 1), sizes=(5, 8))
+        return [b.emit("Relu", part), b.emit("Tanh", part)]
+
+    assert _functions(graph_of(make, ((5, 24), "float32"))) == [
+        ["Slice", "Relu"],
+        ["Slice", "Tanh"],
+    ]
+
+
+def test_results_that_are_equal_inputs_or_constants_are_copied() -> None:
+    def make(b: GraphBuilder, x: Node) -> Any:
+        y = b.emit("Relu", x)
+        seven = b.emit("Identity", Constant(np.full(3, 7, np.float32)))
+        return [y, b.emit("Reshape", y, shape=(6,)), x, seven]
+
+    values = np.arange(-3, 3, dtype=np.float32).reshape(2, 3)
+    results = run_graph(graph_of(make, ((2, 3), "float32")), values)
+    right = np.maximum(values, 0)
+    for result, expected in zip(results, [right, right.reshape(6), values, [7] * 3], strict=True):
+        np.testing.assert_array_equal(result, expected)
+
+
+def test_equal_functions_are_one() -> None:
+    """Whatever they read."""
+
+    def make(b: GraphBuilder, x: Node) -> Any:
+        weights = [Constant(np.full(40, n, np.float32)) for n in range(3)]
+        for weight in weights:
+            x = b.emit("Softmax", b.emit("Add", x, weight), axis=1)
+        return x
+
+    line, functions = line_of(graph_of(make, ((3, 40), "float32")))
+    assert (len(line.steps), len(functions), len(line.constants)) == (4, 3, 3)
+
+
+def test_no_function_has_many_operators() -> None:
+    """An expression of hundreds would take TVM minutes."""
+
+    def make(b: GraphBuilder, x: Node) -> Any:
+        for number in range(100):
+            x = b.emit("Add" if number % 2 else "Mul", x, x)
+        return x
+
+    assert [len(each) for each in _functions(graph_of(make, ((8,), "float32")))] == [20, 40, 40]
+
+
+@st.composite
+def _graphs(draw: st.DrawFn) -> Graph:
+    """Random graphs of elementwise operators, moves, sums and views of small matrices."""
+    b = GraphBuilder()
+    values: list[Any] = [b.add_input("x0", (4, 6), "float32"), b.add_input("x1", (4, 6), "float32")]
+
+    def value() -> Any:
+        return values[draw(st.integers(0, len(values) - 1))]
+
+    def wide(x: Any) -> Any:
+        return b.emit("Expand", x, shape=(4, 6))
+
+    def transposed(x: Any) -> Any:
+        return b.emit("Reshape", b.emit("Transpose", x, perm=(1, 0)), shape=(4, 6))
+
+    def joined(x: Any, axis: int) -> Any:
+        starts, sizes = ((1, 0), (2, 6)) if axis == 0 else ((0, 2), (4, 3))
+        parts = [
+            b.emit("Slice", each, starts=starts, steps=(1, 1), sizes=sizes) for each in (x, value())
+        ]
+        return b.emit("Concat", *parts, axis=axis)
+
+    makers = {
+        "sum": lambda: b.emit("Add", value(), value()),
+        "product": lambda: b.emit("Min", value(), b.emit("Abs", value())),
+        "mean": lambda: wide(b.emit("ReduceMean", value(), axes=(1,), keepdims=True)),
+        "largest": lambda: wide(b.emit("ReduceMax", value(), axes=(0,), keepdims=True)),
+        "softmax": lambda: b.emit("Softmax", value(), axis=1),
+        "transpose": lambda: transposed(value()),
+        "rows": lambda: joined(value(), 0),
+        "columns": lambda: joined(value(), 1),
+        "view": lambda: b.emit("Reshape", b.emit("Relu", value()), shape=(6, 4)),
+        "indices": lambda: b.emit("Gather", value(), Constant(np.array([3, 0, 0, 2])), axis=0),
+    }
+    for kind in draw(st.lists(st.sampled_from(sorted(makers)), min_size=1, max_size=14)):
+        made = makers[kind]()
+        values.append(made if made.shape == (4, 6) else b.emit("Reshape", made, shape=(4, 6)))
+    return b.finish([values[-1], value(), b.emit("Reshape", value(), shape=(24,))], single=False)
+
+
+@settings(max_examples=25, deadline=None)
+@given(_graphs())
+def test_functions_compute_what_their_operators_do(graph: Graph) -> None:
+    arrays = [*np.random.default_rng(0).standard_normal((2, 4, 6)).astype(np.float32)]
+    for result, expected in zip(
+        run_graph(graph, *arrays), evaluate_graph(graph, arrays), strict=True
+    ):
+        np.testing.assert_allclose(result, expected, rtol=1e-5, atol=1e-6)
