@@ -103,8 +103,8 @@ def _unbounded(function: Any) -> Any:
     from tvm.s_tir import SBlock
 
     def infinite(number: Any) -> Any:
-        bound = limits(str(number.ty.dtype))[1]
-        unbounded = abs(number.value) == bound
+        # Of bfloat16 the largest number is float32's.
+        unbounded = abs(number.value) >= limits(str(number.ty.dtype))[1]
         return tirx.const(copysign(inf, number.value), number.ty.dtype) if unbounded else number
 
     def begun(block: Any) -> Any:
@@ -262,7 +262,7 @@ def _follower(schedule: Any, block: Any) -> Any:
     if [int(each.iter_type) for each in described.iter_vars] != [_PARALLEL] * len(sums.shape):
         return None
     own = [
-        at.min.same_as(each.var) and int(at.extent) == 1
+        int(at.extent) == 1 and (at.min.same_as(each.var) or int(each.dom.extent) == 1)
         for read in described.reads
         if read.source.same_as(sums)
         for at, each in zip(read.region, described.iter_vars, strict=True)

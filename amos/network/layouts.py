@@ -304,8 +304,11 @@ class _Walk:
         results = {order: result for order, result in behind.items() if result is not None}
 
         def cost(order: Order) -> tuple[int, int]:
-            now = sum(self._cost(each, order) for each in followed)
-            if node.number in self._tails and now:  # which otherwise is part of an epilogue
+            costs = [self._cost(each, order) for each in followed]
+            products = (isinstance(x, Node) and x.number in self._tails for x in followed)
+            now = sum(costs)
+            # Apart from its product it is no epilogue, but is read and written.
+            if node.number in self._tails and any(map(min, costs, products)):
                 now += 2 * _bytes(node)
             later = 0 if self._pleases(node, results[order]) else _bytes(node)
             return now + later, later if self._early else now

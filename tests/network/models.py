@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,7 @@ from onnx import TensorProto, checker, helper, numpy_helper, shape_inference
 from amos.network import CompiledNetwork
 from amos.network.buckets import load_whole
 from amos.network.compilation import _Builder, _ranked
-from amos.network.external.linking import link_buckets
+from amos.network.external.linking import link_trials
 from amos.network.network import Network
 
 __all__ = [
@@ -90,5 +91,5 @@ def compile_whole(
 ) -> CompiledNetwork:
     """Compile a network that AMOS runs as a whole, whatever fails and whoever is faster."""
     region = _Builder(_ranked(records), verify, measure).region(network, "main")
-    (compiled,) = link_buckets([region], verify=verify)
-    return compiled
+    (compiled,) = link_trials([region])
+    return replace(compiled, checks=(*compiled.checks, *compiled.check())) if verify else compiled

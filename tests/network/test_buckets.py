@@ -17,9 +17,8 @@ import amos
 from amos.cli.app import main
 from amos.codegen.c.compiler import compiler_command
 from amos.errors import BuildError, NetworkError
-from amos.network import CompiledBuckets, Network
+from amos.network import CompiledBuckets
 from amos.network.external.sessions import open_session
-from amos.network.graph import Constant
 from tests.network.models import Builder
 
 
@@ -175,24 +174,6 @@ def test_rows_of_two_dimensions_as_one_are_not_padded() -> None:
     assert all("do not grow with it" in each.exact for each in compiled.dimensions)
     values = np.random.default_rng(0).standard_normal((2, 3, 8)).astype(np.float32)
     np.testing.assert_allclose(compiled(values), _expected(model, x=values)[0], atol=1e-5)
-
-
-def _places(network: Network) -> list[int]:
-    """Where the constants of a network's graph are in memory."""
-    operands = (each for node in network.graph.nodes for each in node.operands)
-    return [each.array.ctypes.data for each in operands if isinstance(each, Constant)]
-
-
-def test_loaded_buckets_read_the_same_constants() -> None:
-    """Also where a norm becomes part of weights, and where they are transposed."""
-    b = Builder()
-    x = b.norm(b.convolution(b.input("x", ("n", 3, 6, 6)), (8, 3, 3, 3)), 8)
-    x = b.node("GlobalAveragePool", b.node("Relu", x))
-    model = b.model(b.node("Gemm", b.node("Flatten", x), b.random(5, 8), b.random(5), transB=1))
-    network = amos.load_network(model, buckets={"n": [1, 2, 5]})
-    first, *others = map(_places, network.networks.values())
-    assert all(each == first for each in others)
-    assert len({*first}) >= 4
 
 
 @pytest.mark.skipif(compiler_command() is None, reason="needs a C compiler")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable
 from functools import cache
 from typing import Any
 
@@ -10,9 +11,12 @@ import numpy as np
 import pytest
 
 from amos.errors import NetworkError
+from amos.network.graph import Graph
+from amos.network.network import network_of
 from amos.network.onnx_nodes import readable
 from amos.network.reading import read_model
 from tests.network.graphs import evaluate_graph
+from tests.network.lines import run_graph
 
 pytest.importorskip("onnx")
 #: Examples that are read at least; others are of strings, of sequences, of training.
@@ -46,8 +50,13 @@ def _bound(model: Any, arrays: list[Any]) -> tuple[Any, list[np.ndarray]]:
     return bound, left
 
 
-def check_case(case: Any) -> bool:
-    """Whether an example was read; its results have to be right then."""
+def check_case(case: Any, compute: Callable[..., list[np.ndarray]]) -> bool:
+    """Whether an example was read; its results have to be right then.
+
+    Args:
+        case: the example.
+        compute: returns the results of a graph for inputs in order.
+    """
     ((arrays, expected),) = case.data_sets
     if not all(isinstance(each, np.ndarray) for each in (*arrays, *expected)):
         return False
@@ -59,7 +68,7 @@ def check_case(case: Any) -> bool:
         graph = read_model(readable(model, case.name), shapes)
     except NetworkError:
         return False
-    for result, right in zip(evaluate_graph(graph, left), expected, strict=True):
+    for result, right in zip(compute(graph, left), expected, strict=True):
         assert result.dtype == right.dtype, case.name
         np.testing.assert_allclose(
             result.astype(np.float64),
@@ -73,5 +82,17 @@ def check_case(case: Any) -> bool:
 
 @pytest.mark.filterwarnings("ignore")
 def test_examples_of_onnx_are_read_right() -> None:
-    names = [case.name for case in cases() if check_case(case)]
+    names = [case.name for case in cases() if check_case(case, evaluate_graph)]
+    assert len(names) >= _LEAST_READ
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+def test_loops_compute_examples_of_onnx_right() -> None:
+    """After all passes, without kernels."""
+
+    def compute(graph: Graph, arrays: list[np.ndarray]) -> list[np.ndarray]:
+        return run_graph(network_of(graph, "example").graph, *arrays)
+
+    names = [case.name for case in cases() if check_case(case, compute)]
     assert len(names) >= _LEAST_READ

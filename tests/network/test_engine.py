@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable
 from typing import Any
@@ -11,10 +12,17 @@ import pytest
 from onnx import TensorProto, helper
 
 from amos.errors import NetworkError
-from amos.network.engine import scheduled_loops
-from tests.network.models import Builder, compile_module, compile_whole, load_whole, run_module
+from amos.network.graph import Constant, GraphBuilder
+from amos.network.groups import grouped
+from amos.network.network import Network
+from tests.network.graphs import evaluate_graph
+from tests.network.lines import compile_loops, graph_of, line_of, run_graph, text_of
+from tests.network.models import Builder, compile_whole, load_whole
 
-Make = Callable[[Builder, str], str]
+#: Emits what is made of one tensor.
+Make = Callable[[GraphBuilder, Any], Any]
+#: An operator of one tensor, and its attributes.
+Step = tuple[str, dict[str, Any]]
 
 
 def _softmax(x: np.ndarray) -> np.ndarray:
@@ -45,7 +53,7 @@ def _layer_norm(b: Builder, x: str) -> str:
     ids=["softmax", "layer_norm", "transpose", "maximum"],
 )
 def test_rows_columns_and_what_is_elementwise(
-    make: Make, expected: Callable[[np.ndarray], np.ndarray], width: int
+    make: Callable[[Builder, str], str], expected: Callable[[np.ndarray], np.ndarray], width: int
 ) -> None:
     """Rows that vectors divide and rows that they do not; enough of them for every core."""
     b = Builder()
@@ -56,104 +64,93 @@ def test_rows_columns_and_what_is_elementwise(
     np.testing.assert_allclose(result, expected(values.astype(float)), rtol=2e-5, atol=2e-6)
 
 
-def _module(call: Callable[..., Any], shape: tuple[int, ...], kind: str) -> Any:
-    """The engine's module of an expression over one tensor."""
-    from tvm import relax
+def _nodes(*makes: Step) -> Make:
+    """What operators emit, one behind the other."""
 
-    builder = relax.BlockBuilder()
-    x = relax.Var("x", relax.TensorType(shape, kind))
-    with builder.function("main", [x]):
-        with builder.dataflow():
-            result = builder.emit_output(call(relax.op, x))
-        builder.emit_func_output(result)
-    return builder.finalize()
+    def make(builder: GraphBuilder, x: Any) -> Any:
+        for operation, attributes in makes:
+            x = builder.emit(operation, x, **attributes)
+        return x
+
+    return make
 
 
-def _scheduled(call: Callable[..., Any], shape: tuple[int, ...], kind: str = "float32") -> str:
-    """The loops of an expression over one tensor."""
-    return str(scheduled_loops(_module(call, shape, kind)))
+def _text(make: Make, shape: tuple[int, ...], kind: str = "float32") -> str:
+    """The scheduled loops of what is made of one tensor."""
+    return text_of(graph_of(make, (shape, kind)))
 
 
-def _computed(call: Callable[..., Any], values: np.ndarray, *, fused: bool = True) -> np.ndarray:
-    """What the engine computes of one tensor."""
-    return run_module(_module(call, values.shape, str(values.dtype)), values, fused=fused)
+def _computed(make: Make, values: np.ndarray) -> np.ndarray:
+    """What loops compute of one tensor."""
+    (result,) = run_graph(graph_of(make, (values.shape, str(values.dtype))), values)
+    return result
+
+
+_WINDOW = {"dilations": (1, 1), "pads": (1, 1, 1, 1), "channels_last": True}
+_MAX_POOL: Step = ("MaxPool", _WINDOW | {"kernel_shape": (3, 3), "strides": (2, 2)})
+
+
+def _pad(*widths: int) -> Step:
+    """Padding by zeros, as wide ahead of each axis as behind it."""
+    return "Pad", {"before": widths, "after": widths, "mode": "constant", "value": 0.0}
 
 
 @pytest.mark.parametrize(
-    "call",
+    "steps",
     [
-        lambda op, x: op.nn.softmax(x, axis=-1),
-        lambda op, x: op.mean(x, axis=[1, 2]),
-        lambda op, x: op.nn.max_pool2d(x, [3, 3], [2, 2], [1, 1], layout="NHWC"),
-        lambda op, x: op.permute_dims(
-            op.nn.pad(op.round(x), [0, 0, 1, 1, 0, 0, 0, 0]), (0, 3, 1, 2)
-        ),
+        [("Softmax", {"axis": 3})],
+        [("ReduceMean", {"axes": (1, 2), "keepdims": False})],
+        [_MAX_POOL],
+        [("Round", {}), _pad(0, 1, 0, 0), ("Transpose", {"perm": (0, 3, 1, 2)})],
     ],
     ids=["softmax", "mean", "max_pool", "padded_transpose"],
 )
-def test_what_is_large_is_computed_by_all_cores_in_vectors(call: Callable[..., object]) -> None:
+def test_what_is_large_is_computed_by_all_cores_in_vectors(steps: list[Step]) -> None:
     """A schedule that TVM refuses would leave plain loops, which are right and slow."""
-    text = _scheduled(call, (1, 62, 64, 64))
+    text = _text(_nodes(*steps), (1, 62, 64, 64))
     assert "T.parallel" in text
     assert "T.vectorized" in text
 
 
-def _after(*functions: str) -> tuple[Any, str]:
-    """The engine's module of functions of a vector, one behind the other, and its loops."""
-    from tvm import relax
-
-    builder = relax.BlockBuilder()
-    x = y = relax.Var("x", relax.TensorType((1, 96), "float32"))
-    with builder.function("main", [x]):
-        for function in functions:
-            y = builder.emit(getattr(relax.op, function)(y))
-        builder.emit_func_output(y)
-    module = builder.finalize()
-    return module, str(scheduled_loops(module))
-
-
 _FUNCTIONS: dict[str, Callable[[np.ndarray], np.ndarray]] = {
-    "exp": np.exp,
-    "tanh": np.tanh,
-    "sigmoid": lambda x: 1 / (1 + np.exp(-x)),
+    "Exp": np.exp,
+    "Tanh": np.tanh,
+    "Sigmoid": lambda x: 1 / (1 + np.exp(-x)),
+    "Erf": np.vectorize(math.erf),
 }
 
 
-@pytest.mark.parametrize("functions", [["exp"], ["tanh"], ["sigmoid"], [*_FUNCTIONS] * 3])
+@pytest.mark.parametrize(
+    "functions", [["Exp"], ["Tanh"], ["Sigmoid"], ["Erf"], ["Exp", "Tanh", "Sigmoid"] * 3]
+)
 def test_functions_are_polynomials_in_vectors(functions: list[str]) -> None:
     """Of each other too, which as one expression would take minutes to compile."""
-    module, text = _after(*functions)
-    assert not {f"T.{name}(" for name in _FUNCTIONS if f"T.{name}(" in text}
+    make = _nodes(*((function, {}) for function in functions))
+    text = _text(make, (1, 96))
+    assert not {name for name in _FUNCTIONS if f"T.{name.lower()}(" in text}
     special = [np.nan, np.inf, -np.inf, 0.0, 100.0, -100.0]
     values = np.array([[*np.linspace(-20, 20, 90), *special]], np.float32)
     expected = values.astype(np.float64)
     with np.errstate(over="ignore"):
         for function in functions:
             expected = _FUNCTIONS[function](expected).astype(np.float32).astype(np.float64)
-    result = run_module(module, values)
-    np.testing.assert_allclose(result, expected, rtol=2e-6, atol=1e-37)
+    np.testing.assert_allclose(_computed(make, values), expected, rtol=2e-6, atol=1e-37)
 
 
 def test_values_are_rounded_in_vectors() -> None:
-    module, _ = _after("round")
-    built = compile_module(module)
-    rounding = re.findall(
-        r"\tv?(?:round|rndscale)([ps][sd])\b", built.mod.imports[0].inspect_source("s")
-    )
+    make = _nodes(("Round", {}))
+    _, functions = line_of(graph_of(make, ((1, 96), "float32")))
+    source = compile_loops(functions).inspect_source("s")
+    rounding = re.findall(r"\tv?(?:round|rndscale)([ps][sd])\b", source)
     assert set(rounding) == {"ps"}
     values = np.array([[*np.linspace(-4, 4, 33), *np.random.default_rng(0).normal(0, 99, 63)]], "f")
-    result = run_module(module, values)
-    np.testing.assert_array_equal(result, np.rint(values))
+    np.testing.assert_array_equal(_computed(make, values), np.rint(values))
 
 
 def test_what_is_transposed_is_computed_before_in_vectors() -> None:
     """Elements that are moved one by one, padding between them, are not computed one by one."""
-    channels_last = _scheduled(
-        lambda op, x: op.permute_dims(
-            op.nn.pad(op.round(x), [0, 0, 0, 0, 3, 3, 3, 3]), (0, 2, 3, 1)
-        ),
-        (1, 3, 224, 224),
-    )
+    steps: list[Step] = [("Round", {}), _pad(0, 0, 3, 3), ("Transpose", {"perm": (0, 2, 3, 1)})]
+    channels_last = _text(_nodes(*steps), (1, 3, 224, 224))
     assert channels_last.count("T.parallel") == 2
     computed, moved = channels_last.split("T.parallel")[1:]
     assert "nearbyint" in computed
@@ -162,47 +159,45 @@ def test_what_is_transposed_is_computed_before_in_vectors() -> None:
     assert "nearbyint" not in moved
 
 
-@pytest.mark.parametrize("fused", [False, True])
-def test_products_are_rounded_before_they_are_added(fused: bool) -> None:
+def test_products_are_rounded_before_they_are_added() -> None:
     """A quantized result, which may lie halfway between two quanta, depends on it."""
     values = np.random.default_rng(0).standard_normal((256, 256)).astype(np.float32) * 2**21
     factors = np.float32(1 / 3), np.float32(1 / 7)
 
-    def quantized(op: Any, x: Any) -> Any:
-        from tvm import relax
-
-        first, other = (op.multiply(x, relax.const(each, "float32")) for each in factors)
-        return op.round(op.add(first, other))
+    def quantized(b: GraphBuilder, x: Any) -> Any:
+        first, other = (b.emit("Mul", x, Constant(np.array(each))) for each in factors)
+        return b.emit("Round", b.emit("Add", first, other))
 
     expected = np.rint(values * factors[0] + values * factors[1])
-    np.testing.assert_array_equal(_computed(quantized, values, fused=fused), expected)
-    assert "T.vectorized" in _scheduled(quantized, values.shape)
+    np.testing.assert_array_equal(_computed(quantized, values), expected)
+    assert "T.vectorized" in _text(quantized, values.shape)
 
 
 @pytest.mark.parametrize("axis", [1, 2])
 def test_parts_of_a_concatenation_are_copied_one_after_another(axis: int) -> None:
     """Of different lengths, one of them joined before, and computed with on the way."""
 
-    def joined(op: Any, x: Any) -> Any:
-        narrow = op.strided_slice(x, axes=[axis], begin=[3], end=[20])
-        inner = op.concat([op.nn.relu(x), narrow], axis)
-        return op.round(op.concat([narrow, inner, x], axis))
+    def joined(b: GraphBuilder, x: Any) -> Any:
+        starts, sizes = [0, 0, 0], [*x.shape]
+        starts[axis], sizes[axis] = 3, 17
+        told = {"starts": tuple(starts), "steps": (1, 1, 1), "sizes": tuple(sizes)}
+        narrow = b.emit("Slice", x, **told)
+        inner = b.emit("Concat", b.emit("Relu", x), narrow, axis=axis)
+        return b.emit("Round", b.emit("Concat", narrow, inner, x, axis=axis))
 
     values = np.random.default_rng(0).standard_normal((4, 70, 96)).astype(np.float32)
     narrow = values[:, 3:20] if axis == 1 else values[:, :, 3:20]
     expected = np.concatenate([narrow, np.maximum(values, 0), narrow, values], axis)
     np.testing.assert_array_equal(_computed(joined, values), np.round(expected))
     if axis == 2:
-        text = _scheduled(joined, values.shape)
+        text = _text(joined, values.shape)
         assert "T.parallel" in text
         assert text.count("_partition") == 4
 
 
 def test_what_follows_sums_is_computed_beside_them() -> None:
-    def averages(op: Any, x: Any) -> Any:
-        pooled = op.nn.avg_pool2d(x, [3, 3], padding=[1, 1, 1, 1], layout="NHWC")
-        return op.astype(op.round(pooled), "uint8")
-
+    pool = _WINDOW | {"kernel_shape": (3, 3), "strides": (1, 1), "count_include_pad": False}
+    averages = _nodes(("AveragePool", pool), ("Round", {}), ("Cast", {"to": "uint8"}))
     values = np.random.default_rng(0).integers(0, 255, (1, 40, 30, 48)).astype(np.float32)
     padded = np.pad(values, [(0, 0), (1, 1), (1, 1), (0, 0)])
     ones = np.pad(np.ones((40, 30)), 1)
@@ -211,17 +206,45 @@ def test_what_follows_sums_is_computed_beside_them() -> None:
     counts = sum(ones[i, j] for i, j in taps)
     expected = np.rint(sums / np.asarray(counts, np.float32)[None, :, :, None])
     np.testing.assert_array_equal(_computed(averages, values), expected)
-    assert _scheduled(averages, values.shape).count("T.parallel") == 1
+    assert _text(averages, values.shape).count("T.parallel") == 1
+
+
+@pytest.mark.parametrize("axis", [1, 3])
+def test_what_is_read_again_and_again_is_computed_once(axis: int) -> None:
+    """A gate of channels, which each of their elements is scaled by."""
+
+    def gated(b: GraphBuilder, x: Any) -> Any:
+        axes = tuple(n for n in (1, 2, 3) if n != axis)
+        gate = b.emit("Sigmoid", b.emit("ReduceMax", x, axes=axes, keepdims=True))
+        return b.emit("Mul", x, gate)
+
+    values = np.random.default_rng(0).standard_normal((2, 32, 40, 32)).astype(np.float32)
+    scaling = _text(gated, values.shape).split("T.parallel")[-1]
+    assert "floor" not in scaling  # of an exponential
+    axes = tuple(n for n in (1, 2, 3) if n != axis)
+    gate = 1 / (1 + np.exp(-values.astype(np.float64).max(axes, keepdims=True)))
+    np.testing.assert_allclose(_computed(gated, values), values * gate, rtol=1e-5)
 
 
 @pytest.mark.parametrize(("kind", "lanes"), [("uint8", 64), ("float32", 16)])
 def test_vectors_are_as_long_for_every_dtype(kind: str, lanes: int) -> None:
-    text = _scheduled(
-        lambda op, x: op.nn.max_pool2d(x, [3, 3], [2, 2], [1, 1], layout="NHWC"),
-        (1, 62, 64, 64),
-        kind,
-    )
+    text = _text(_nodes(_MAX_POOL), (1, 62, 64, 64), kind)
     assert set(re.findall(r"T.vectorized\(T.int64\((\d+)\)\)", text)) == {str(lanes)}
+
+
+def test_a_library_computes_what_its_loops_do() -> None:
+    """Results that are views, constants and inputs among them; memory that is used again."""
+    b = GraphBuilder()
+    x: Any = b.add_input("x", (4, 50), "float32")
+    y: Any = x
+    for _ in range(3):
+        y = b.emit("Softmax", b.emit("Add", y, Constant(np.arange(50, dtype=np.float32))), axis=1)
+    view = b.emit("Reshape", y, shape=(2, 100))
+    graph = b.finish([view, b.emit("ReduceSum", y, axes=(0, 1), keepdims=False), x], single=False)
+    compiled = compile_whole(Network("small", graph, grouped(graph)), verify=False, progress=False)
+    values = np.random.default_rng(0).standard_normal((4, 50)).astype(np.float32)
+    for result, expected in zip(compiled(values), evaluate_graph(graph, [values]), strict=True):
+        np.testing.assert_allclose(result, expected, rtol=1e-5)
 
 
 @pytest.mark.parametrize(("kind", "atol"), [("float16", 2e-2), ("bfloat16", 2e-1)])
@@ -257,7 +280,7 @@ def test_dropout_keeps_everything() -> None:
     np.testing.assert_array_equal(compiled(values), np.maximum(values, 0))
     ratio, training = b.constant(0.5), b.constant(True, "bool")
     model = b.model(b.node("Dropout", y, ratio, training))
-    with pytest.raises(NetworkError, match="Dropout in training mode is not supported"):
+    with pytest.raises(NetworkError, match="Dropout: training mode is not supported"):
         load_whole(model)
 
 

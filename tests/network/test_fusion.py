@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -25,7 +26,7 @@ def _functions(graph: Graph) -> list[list[str]]:
 def test_elementwise_operators_are_one_function() -> None:
     def make(b: GraphBuilder, x: Node, y: Node) -> Any:
         total = b.emit("Add", b.emit("Relu", x), b.emit("Transpose", y, perm=(1, 0)))
-        return b.emit("Mul", total, Constant(np.float32(2)))
+        return b.emit("Mul", total, Constant(np.array(2, np.float32)))
 
     graph = graph_of(make, ((3, 5), "float32"), ((5, 3), "float32"))
     assert _functions(graph) == [["Relu", "Transpose", "Add", "Mul"]]
@@ -37,7 +38,7 @@ def test_sums_are_computed_with_what_is_around_them() -> None:
     def make(b: GraphBuilder, x: Node) -> Any:
         square = b.emit("Mul", x, x)
         total = b.emit("ReduceSum", square, axes=(1,), keepdims=True)
-        root = b.emit("Sqrt", b.emit("Add", total, Constant(np.float32(1))))
+        root = b.emit("Sqrt", b.emit("Add", total, Constant(np.array(1, np.float32))))
         return b.emit("Div", square, root)
 
     graph = graph_of(make, ((3, 50), "float32"))
@@ -104,7 +105,7 @@ def test_results_that_are_equal_inputs_or_constants_are_copied() -> None:
 def test_equal_functions_are_one() -> None:
     """Whatever they read."""
 
-    def make(b: GraphBuilder, x: Node) -> Any:
+    def make(b: GraphBuilder, x: Any) -> Any:
         weights = [Constant(np.full(40, n, np.float32)) for n in range(3)]
         for weight in weights:
             x = b.emit("Softmax", b.emit("Add", x, weight), axis=1)
@@ -117,7 +118,7 @@ def test_equal_functions_are_one() -> None:
 def test_no_function_has_many_operators() -> None:
     """An expression of hundreds would take TVM minutes."""
 
-    def make(b: GraphBuilder, x: Node) -> Any:
+    def make(b: GraphBuilder, x: Any) -> Any:
         for number in range(100):
             x = b.emit("Add" if number % 2 else "Mul", x, x)
         return x
@@ -147,7 +148,7 @@ def _graphs(draw: st.DrawFn) -> Graph:
         ]
         return b.emit("Concat", *parts, axis=axis)
 
-    makers = {
+    makers: dict[str, Callable[[], Any]] = {
         "sum": lambda: b.emit("Add", value(), value()),
         "product": lambda: b.emit("Min", value(), b.emit("Abs", value())),
         "mean": lambda: wide(b.emit("ReduceMean", value(), axes=(1,), keepdims=True)),

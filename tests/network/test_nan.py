@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 from onnx.reference import ReferenceEvaluator
 
-import amos
 from tests.network.models import Builder, compile_whole, load_whole
 
 _SHAPE = (1, 4, 9, 13)
@@ -22,8 +21,7 @@ def _image() -> np.ndarray:
 
 
 def _result(b: Builder, name: str) -> np.ndarray:
-    network = amos.load_network(b.model(name))
-    got: np.ndarray = amos.compile(network, progress=False, verify=False)(_image())
+    got: np.ndarray = compile_whole(load_whole(b.model(name)), verify=False)(_image())
     return got
 
 
@@ -43,7 +41,7 @@ def test_elements_that_are_nan_stay_nan() -> None:
     }
     total = list(results)
     model = b.model(*total)
-    got = amos.compile(amos.load_network(model), progress=False, verify=False)(image)
+    got = compile_whole(load_whole(model), verify=False)(image)
     for name, ours in zip(total, got, strict=True):
         np.testing.assert_allclose(ours, results[name], rtol=1e-6, err_msg=name)
 

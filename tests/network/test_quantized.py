@@ -22,7 +22,7 @@ from amos.network.quantized import integer_arithmetic
 from amos.network.reading import read_model
 from amos.validate.epilogue import fma
 from tests.network.graphs import evaluate_graph
-from tests.network.models import Builder, load_whole
+from tests.network.models import Builder, compile_whole, load_whole
 from tests.network.quantized_models import (
     CASES,
     IN,
@@ -202,7 +202,7 @@ def test_groups_store_bytes_and_a_network_of_them_is_exact() -> None:
     assert str(second.epilogue) == f"u8(max(round({total}) + bias3[0], low2[0]))"
     array = _input(6)
     (expected,) = _run(integer_arithmetic(_read(model)), array)
-    assert np.array_equal(amos.compile(network, verify=False)(array), expected)
+    assert np.array_equal(compile_whole(network, verify=False)(array), expected)
 
 
 def test_weights_declare_the_range_that_an_instruction_asks_for(

@@ -129,8 +129,11 @@ def load_partition(
             region = load_region(graph, nodes, title)
         except NetworkError as error:
             reasons |= dict.fromkeys(nodes, str(error).splitlines()[0])
-        else:
-            regions += [region] if region.network.tasks else []
+            continue
+        if region.network.tasks:
+            regions.append(region)
+        elif refused := region.network.grouping.refused:
+            reasons |= dict.fromkeys(nodes, next(iter(refused.values())))
     network = PartitionedNetwork(
         title,
         graph,

@@ -124,6 +124,7 @@ class _Line:
     def __init__(self, name: str, graph: Graph, calls: Sequence[Call]) -> None:
         self.name, self.graph, self.calls = name, graph, calls
         self.computed = {call.result.number for call in calls}
+        self.inputs = {node.number for node in graph.inputs}
         self.constants: dict[int, tuple[int, np.ndarray]] = {}
         self.places = {
             node.number: (Place.INPUT, number) for number, node in enumerate(graph.inputs)
@@ -175,9 +176,7 @@ class _Line:
 
     def owner(self, operand: Operand) -> Operand:
         """The value in whose memory a value is."""
-        while isinstance(operand, Node) and operand.number not in self.computed:
-            if operand.operation == "input":
-                break
+        while isinstance(operand, Node) and operand.number not in self.computed | self.inputs:
             if operand.operation not in VIEWS:
                 raise Unsupported(f"{self.name}: nothing computes {operand.operation}")
             (operand,) = operand.operands

@@ -7,7 +7,7 @@ compute, to some ulp the same.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import cache, reduce
+from functools import cache, partial, reduce
 from math import pi, sqrt
 from typing import Any
 
@@ -140,15 +140,15 @@ _INTRINSICS = {
     "Atanh": "atanh",
     "Ceil": "ceil",
     "Cos": "cos",
-    "Cosh": "cosh",
     "Floor": "floor",
     "Log": "log",
     "Round": "nearbyint",
     "Sin": "sin",
-    "Sinh": "sinh",
     "Sqrt": "sqrt",
     "Tan": "tan",
 }
+#: Functions of one number that TVM cannot compute in vectors, by C's names.
+_OF_C = {"Cosh": "cosh", "Sinh": "sinh"}
 #: What has loops here, with what makes them.
 ELEMENTWISE_LOOPS: Mapping[str, Callable[[Node, Sequence[Any]], Any]] = {
     **dict.fromkeys(
@@ -158,6 +158,7 @@ ELEMENTWISE_LOOPS: Mapping[str, Callable[[Node, Sequence[Any]], Any]] = {
             *("Max", "Min", "Mod", "Mul", "Neg", "Not", "Or", "Pow", "Relu", "Sign", "Sub"),
             *("Where", "Xor"),
             *_INTRINSICS,
+            *_OF_C,
         ),
         emit_elementwise,
     ),
@@ -170,15 +171,16 @@ def _expressions() -> Mapping[str, Callable[..., Any]]:
     """What computes an element of a node of those of its operands."""
     from tvm import tirx
 
-    def unary(name: str) -> Callable[..., Any]:
-        return lambda _, x: _of_halves(getattr(tirx, name), x)
+    def unary(function: Callable[[Any], Any]) -> Callable[..., Any]:
+        return lambda _, x: _of_halves(function, x)
 
     def binary(function: Callable[[Any, Any], Any]) -> Callable[..., Any]:
         return lambda _, x, y: function(x, y)
 
     true, false = tirx.const(True, "bool"), tirx.const(False, "bool")
     return {
-        **{name: unary(intrinsic) for name, intrinsic in _INTRINSICS.items()},
+        **{name: unary(getattr(tirx, intrinsic)) for name, intrinsic in _INTRINSICS.items()},
+        **{name: unary(partial(_call_c, function)) for name, function in _OF_C.items()},
         "Add": binary(lambda x, y: x + y),
         "And": binary(tirx.all),
         "BitwiseAnd": binary(tirx.bitwise_and),
@@ -187,7 +189,7 @@ def _expressions() -> Mapping[str, Callable[..., Any]]:
         "BitwiseXor": binary(tirx.bitwise_xor),
         "Cast": lambda node, x: _converted(x, node.dtype),
         "Div": binary(_quotient),
-        "Equal": binary(lambda x, y: tirx.EQ(_comparable(x), _comparable(y))),
+        "Equal": _equal,
         "Greater": binary(tirx.GT),
         "GreaterOrEqual": binary(tirx.GE),
         "Identity": lambda _, x: x,
@@ -224,19 +226,29 @@ def _comparable(x: Any) -> Any:
     return x.astype("uint8") if str(x.ty.dtype) == "bool" else x
 
 
-def _fmod(x: Any, y: Any) -> Any:
-    """C's remainder, for which TVM has an operator and no code."""
+def _equal(node: Node, x: Any, y: Any) -> Any:
+    """Whether two values are equal; TVM takes a value to be equal to itself, also NaN."""
     from tvm import tirx
 
-    kind = str(x.ty.dtype)
-    return tirx.call_pure_extern(kind, "fmod" if kind == "float64" else "fmodf", x, y)
+    if node.operands[0] is node.operands[1] and _is_float(x):
+        return is_number(x)
+    return tirx.EQ(_comparable(x), _comparable(y))
+
+
+def _call_c(function: str, *values: Any) -> Any:
+    """A function of C's library, for which TVM has an operator and no code."""
+    from tvm import tirx
+
+    kind = str(values[0].ty.dtype)
+    return tirx.call_pure_extern(kind, function if kind == "float64" else f"{function}f", *values)
 
 
 def _converted(x: Any, kind: str) -> Any:
     from tvm import tirx
 
     if kind == "bool" and str(x.ty.dtype) != "bool":
-        return tirx.NE(x, tirx.const(0, x.ty.dtype))
+        wide = x.astype("float32") if str(x.ty.dtype) in HALVES else x
+        return tirx.NE(wide, tirx.const(0, wide.ty.dtype))
     return x.astype(kind)
 
 
@@ -254,8 +266,22 @@ def _remainder(node: Node, x: Any, y: Any) -> Any:
     from tvm import tirx
 
     if _is_float(x):
-        return _of_halves(_fmod, x, y)
+        return _of_halves(_float_remainder if node.attributes["fmod"] == 0 else _fmod, x, y)
     return tirx.truncmod(x, y) if node.attributes["fmod"] else tirx.floormod(x, y)
+
+
+def _fmod(x: Any, y: Any) -> Any:
+    """The remainder with the sign of the dividend."""
+    return _call_c("fmod", x, y)
+
+
+def _float_remainder(x: Any, y: Any) -> Any:
+    """The remainder with the sign of the divisor."""
+    from tvm import tirx
+
+    left = _fmod(x, y)
+    apart = tirx.any(tirx.all(left < 0, y > 0), tirx.all(left > 0, y < 0))
+    return tirx.Select(apart, left + y, left)
 
 
 def _power(node: Node, x: Any, y: Any) -> Any:
@@ -307,7 +333,8 @@ def emit_dequantize(node: Node, operands: Sequence[Any]) -> Any:
 
     def value(*at: Any) -> Any:
         distance = x(*at).astype("int32") - _along(zero, at, node).astype("int32")
-        return distance.astype(node.dtype) * _along(scale, at, node)
+        product = distance.astype("float32") * _along(scale, at, node).astype("float32")
+        return product.astype(node.dtype)
 
     return te.compute(node.shape, value, name="dequantize")
 

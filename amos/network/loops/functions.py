@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from amos._toolchain import load_tvm
-from amos.network.graph import Constant, Operand
+from amos.network.graph import Constant, Node, Operand
 from amos.network.loops import emit_loops
-from amos.network.loops.fusion import Fused
+from amos.network.loops.fusion import Fused, is_immediate
 
 #: Operators in the name of a function at most.
 _NAMED = 4
@@ -53,13 +53,13 @@ def _function(fused: Fused) -> Any:
     }
     arguments = [*tensors.values()]
 
-    def tensor(operand: Operand) -> Any:
-        if isinstance(operand, Constant) and operand.array.size == 1:
+    def tensor(node: Node, operand: Operand) -> Any:
+        if isinstance(operand, Constant) and is_immediate(node, operand):
             return None
         return tensors[id(operand)]
 
     for node in fused.nodes:
-        tensors[id(node)] = emit_loops(node, [tensor(operand) for operand in node.operands])
+        tensors[id(node)] = emit_loops(node, [tensor(node, each) for each in node.operands])
     result = tensors[id(fused.result)]
     if not fused.result.shape:  # TVM divides no sums beside what has no loop
         result = te.compute((1,), lambda _: tensors[id(fused.result)](), name="scalar")

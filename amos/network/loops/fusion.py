@@ -20,6 +20,17 @@ _REPEATED = ("Expand", "Slice")
 _MOST = 40
 
 
+def is_immediate(node: Node, constant: Constant) -> bool:
+    """Whether a constant that a node reads is written into its loops: one of a single element.
+
+    TVM would take a product with 0 to be 0 and the larger of NaN and a number to be the number,
+    and it divides nothing by 0.
+    """
+    array = constant.array
+    zero = node.operation in ("Div", "Mul") and not array.any()
+    return array.size == 1 and not zero and bool((array == array).all())
+
+
 @dataclass(frozen=True, eq=False)
 class Fused:
     """Operators that one function computes.
@@ -37,15 +48,16 @@ class Fused:
 
     @property
     def operands(self) -> tuple[Operand, ...]:
-        """What it reads, each once: results of others, and constants of several elements."""
+        """What it reads, each once: results of others, and constants that are no immediates."""
         inside = {node.number for node in self.nodes}
         read: dict[int, Operand] = {}
         for node in self.nodes:
             for operand in node.operands:
                 if isinstance(operand, Constant):
-                    if operand.array.size != 1:
-                        read[id(operand)] = operand
-                elif operand.number not in inside:
+                    computed = is_immediate(node, operand)
+                else:
+                    computed = operand.number in inside
+                if not computed:
                     read[id(operand)] = operand
         return tuple(read.values())
 

@@ -95,11 +95,11 @@ def read_model(model: Any, shapes: Mapping[str, Sequence[int]]) -> Graph:
         NetworkError: an operator is not supported, or its shape is known at run time only.
     """
     reading = read_parts(model, shapes)
+    for name, dtype in reading.inputs.items():
+        _checked(dtype, f"input {name!r}")
     for position, why in reading.external.items():
         operation = reading.model.graph.node[position].op_type
         raise NetworkError(why if why.startswith(operation) else f"{operation}: {why}")
-    for name, dtype in reading.inputs.items():
-        _checked(dtype, f"input {name!r}")
     graph = reading.model.graph
     values = [reading.values[port.name] for port in graph.output]
     inputs = {name: reading.values[name] for name in reading.inputs}
