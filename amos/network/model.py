@@ -17,7 +17,7 @@ from amos.network.graph import Node
 from amos.network.groups import Task
 from amos.network.kernels import TaskKernel
 from amos.network.network import Network, Port
-from amos.network.operations import BYTES
+from amos.network.shapes import BYTES
 from amos.network.tolerances import allowed
 from amos.runtime.borrow import ArgumentAdapter
 

@@ -15,8 +15,8 @@ from amos.network.frontend import Reference
 from amos.network.graph import Graph
 from amos.network.groups import Grouping, Task, grouped
 from amos.network.layouts import channels_last
-from amos.network.operations import BYTES
 from amos.network.quantized import integer_arithmetic
+from amos.network.shapes import BYTES
 from amos.network.simplify import fold_scales, merge_moves, without_idle_taps
 
 if TYPE_CHECKING:

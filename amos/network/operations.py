@@ -31,14 +31,12 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
-from amos.errors import NetworkError
-
-#: dtypes that quantized tensors have.
-BYTES = ("uint8", "int8")
+from amos.network import shapes
+from amos.network.shapes import Attributes, Result, Typed
 
 
 class Kind(Enum):
@@ -51,24 +49,6 @@ class Kind(Enum):
     OTHER = auto()
 
 
-class Typed(Protocol):
-    """What has a shape and a dtype."""
-
-    @property
-    def shape(self) -> tuple[int, ...]: ...
-    @property
-    def dtype(self) -> str: ...
-
-
-@dataclass(frozen=True)
-class Result:
-    """Shape and dtype of a result."""
-
-    shape: tuple[int, ...]
-    dtype: str
-
-
-Attributes = Mapping[str, Any]
 #: Shape and dtype of a result, of operands and attributes.
 Infer = Callable[[Sequence[Any], Attributes], Result]
 #: The result of arrays and attributes.
@@ -128,183 +108,12 @@ def numpy_dtype(name: str) -> np.dtype[Any]:
     return np.dtype(name)
 
 
-def _broadcast(operands: Sequence[Typed]) -> tuple[int, ...]:
-    try:
-        return np.broadcast_shapes(*(each.shape for each in operands))
-    except ValueError:
-        shapes = " and ".join(str(each.shape) for each in operands)
-        raise NetworkError(f"shapes {shapes} do not go together") from None
-
-
-def _same(operands: Sequence[Typed], _: Attributes) -> Result:
-    """As the first operand."""
-    return Result(operands[0].shape, operands[0].dtype)
-
-
-def _elementwise(operands: Sequence[Typed], _: Attributes) -> Result:
-    kinds = {each.dtype for each in operands}
-    if len(kinds) > 1:
-        raise NetworkError(f"operands of {' and '.join(sorted(kinds))}")
-    return Result(_broadcast(operands), operands[0].dtype)
-
-
-def _truth(operands: Sequence[Typed], _: Attributes) -> Result:
-    return Result(_broadcast(operands), "bool")
-
-
-def _where(operands: Sequence[Typed], _: Attributes) -> Result:
-    return Result(_broadcast(operands), operands[1].dtype)
-
-
-def _cast(operands: Sequence[Typed], attributes: Attributes) -> Result:
-    return Result(operands[0].shape, attributes["to"])
-
-
-def _shaped(operands: Sequence[Typed], attributes: Attributes) -> Result:
-    return Result(attributes["shape"], operands[0].dtype)
-
-
-def _reshape(operands: Sequence[Typed], attributes: Attributes) -> Result:
-    result = _shaped(operands, attributes)
-    if math.prod(result.shape) != math.prod(operands[0].shape):
-        raise NetworkError(f"{operands[0].shape} cannot be {result.shape}")
-    return result
-
-
-def _transpose(operands: Sequence[Typed], attributes: Attributes) -> Result:
-    shape = operands[0].shape
-    return Result(tuple(shape[axis] for axis in attributes["perm"]), operands[0].dtype)
-
-
-def _concat(operands: Sequence[Typed], attributes: Attributes) -> Result:
-    axis, first = attributes["axis"], operands[0]
-    shape = list(first.shape)
-    shape[axis] = sum(each.shape[axis] for each in operands)
-    return Result(tuple(shape), first.dtype)
-
-
-def _slice(operands: Sequence[Typed], attributes: Attributes) -> Result:
-    return Result(attributes["sizes"], operands[0].dtype)
-
-
-def _pad(operands: Sequence[Typed], attributes: Attributes) -> Result:
-    columns = zip(operands[0].shape, attributes["before"], attributes["after"], strict=True)
-    return Result(tuple(sum(column) for column in columns), operands[0].dtype)
-
-
-def _tile(operands: Sequence[Typed], attributes: Attributes) -> Result:
-    pairs = zip(operands[0].shape, attributes["repeats"], strict=True)
-    return Result(tuple(size * times for size, times in pairs), operands[0].dtype)
-
-
-def _gather(operands: Sequence[Typed], attributes: Attributes) -> Result:
-    (data, indices), axis = operands, attributes["axis"]
-    return Result((*data.shape[:axis], *indices.shape, *data.shape[axis + 1 :]), data.dtype)
-
-
-def _gather_elements(operands: Sequence[Typed], _: Attributes) -> Result:
-    return Result(operands[1].shape, operands[0].dtype)
-
-
-def _reduced_shape(shape: Sequence[int], axes: Sequence[int], keepdims: bool) -> tuple[int, ...]:
-    sizes = (1 if axis in axes else size for axis, size in enumerate(shape))
-    return tuple(s for axis, s in enumerate(sizes) if keepdims or axis not in axes)
-
-
-def _reduction(operands: Sequence[Typed], attributes: Attributes) -> Result:
-    shape = _reduced_shape(operands[0].shape, attributes["axes"], attributes["keepdims"])
-    return Result(shape, operands[0].dtype)
-
-
-def _position(operands: Sequence[Typed], attributes: Attributes) -> Result:
-    axes = (attributes["axis"],)
-    return Result(_reduced_shape(operands[0].shape, axes, attributes["keepdims"]), "int64")
-
-
-def product_dtype(operands: Sequence[Typed]) -> str:
-    """Return the dtype of sums of products: ``int32`` for integers of 8 bits."""
-    kind = operands[0].dtype
-    return "int32" if kind in BYTES else kind
-
-
-def _matmul(operands: Sequence[Typed], _: Attributes) -> Result:
-    x, y = (each.shape for each in operands)
-    if len(x) < 2 or len(y) < 2 or x[-1] != y[-2]:
-        raise NetworkError(f"matrices {x} and {y} do not go together")
-    lead = np.broadcast_shapes(x[:-2], y[:-2])
-    return Result((*lead, x[-2], y[-1]), product_dtype(operands))
-
-
-def image_axes(shape: Sequence[int], channels_last: bool) -> range:
-    """Return the axes of an image's extents: all but the batch and the channels."""
-    return range(1, len(shape) - 1) if channels_last else range(2, len(shape))
-
-
-def _image_result(
-    image: Sequence[int], channels: int, extents: Sequence[int], channels_last: bool
-) -> tuple[int, ...]:
-    if channels_last:
-        return (image[0], *extents, channels)
-    return (image[0], channels, *extents)
-
-
-def _window_extents(shape: Sequence[int], window: Sequence[int], told: Attributes) -> list[int]:
-    """How often a window fits along each image axis."""
-    axes = image_axes(shape, told["channels_last"])
-    half = len(axes)
-    extents = []
-    for n, axis in enumerate(axes):
-        span = (window[n] - 1) * told["dilations"][n] + 1
-        size = shape[axis] + told["pads"][n] + told["pads"][half + n]
-        extents.append((size - span) // told["strides"][n] + 1)
-    return extents
-
-
-def _conv(operands: Sequence[Typed], told: Attributes) -> Result:
-    image, weight = operands[0].shape, operands[1].shape
-    extents = _window_extents(image, weight[2:], told)
-    channels = image[-1 if told["channels_last"] else 1]
-    if channels != weight[1] * told["group"] or min(extents, default=1) < 1:
-        raise NetworkError(f"image {image} and weights {weight} do not go together")
-    shape = _image_result(image, weight[0], extents, told["channels_last"])
-    return Result(shape, product_dtype(operands))
-
-
-def _conv_transpose(operands: Sequence[Typed], told: Attributes) -> Result:
-    image, weight = operands[0].shape, operands[1].shape
-    axes = image_axes(image, told["channels_last"])
-    half, extents = len(axes), []
-    for n, axis in enumerate(axes):
-        span = (weight[2 + n] - 1) * told["dilations"][n] + 1
-        size = (image[axis] - 1) * told["strides"][n] + span + told["output_padding"][n]
-        extents.append(size - told["pads"][n] - told["pads"][half + n])
-    features = weight[1] * told["group"]
-    shape = _image_result(image, features, extents, told["channels_last"])
-    return Result(shape, product_dtype(operands))
-
-
-def _pool(operands: Sequence[Typed], told: Attributes) -> Result:
-    image = operands[0].shape
-    extents = _window_extents(image, told["kernel_shape"], told)
-    channels = image[-1 if told["channels_last"] else 1]
-    shape = _image_result(image, channels, extents, told["channels_last"])
-    return Result(shape, operands[0].dtype)
-
-
-def _quantize(operands: Sequence[Typed], _: Attributes) -> Result:
-    return Result(operands[0].shape, operands[2].dtype)
-
-
-def _dequantize(operands: Sequence[Typed], _: Attributes) -> Result:
-    return Result(operands[0].shape, operands[1].dtype)
-
-
 def _truncated_quotient(x: np.ndarray, y: np.ndarray) -> np.ndarray:
     """Of integers rounded towards 0, as ONNX defines it."""
     if x.dtype.kind not in "iu":
         return np.asarray(x / y)
-    quotient = x // np.where(y == 0, 1, y)
-    return quotient + ((quotient < 0) & (quotient * y != x))
+    quotient: np.ndarray = x // np.where(y == 0, 1, y)
+    return np.asarray(quotient + ((quotient < 0) & (quotient * y != x)))
 
 
 def _remainder(x: np.ndarray, y: np.ndarray, *, fmod: int) -> np.ndarray:
@@ -347,7 +156,8 @@ def _pad_array(
     widths = [*zip(before, after, strict=True)]
     if mode == "constant":
         return np.pad(x, widths, constant_values=value)
-    return np.asarray(np.pad(x, widths, mode))  # type: ignore[call-overload]
+    padded: np.ndarray = np.pad(x, widths, mode)  # type: ignore[call-overload]
+    return padded
 
 
 _UNARY: dict[str, Evaluate] = {
@@ -420,37 +230,45 @@ _REDUCTIONS: dict[str, Callable[..., Any]] = {
 }
 #: Every operator of a graph, by ONNX's name.
 OPERATIONS: Mapping[str, Operation] = {
-    **{name: Operation(Kind.ELEMENTWISE, _same, each) for name, each in _UNARY.items()},
-    **{name: Operation(Kind.ELEMENTWISE, _elementwise, each) for name, each in _BINARY.items()},
-    **{name: Operation(Kind.ELEMENTWISE, _truth, each) for name, each in _TRUTHS.items()},
+    **{name: Operation(Kind.ELEMENTWISE, shapes.infer_same, each) for name, each in _UNARY.items()},
     **{
-        name: Operation(Kind.REDUCTION, _reduction, _reducing(each))
+        name: Operation(Kind.ELEMENTWISE, shapes.infer_elementwise, each)
+        for name, each in _BINARY.items()
+    },
+    **{
+        name: Operation(Kind.ELEMENTWISE, shapes.infer_truth, each)
+        for name, each in _TRUTHS.items()
+    },
+    **{
+        name: Operation(Kind.REDUCTION, shapes.infer_reduction, _reducing(each))
         for name, each in _REDUCTIONS.items()
     },
-    "ArgMax": Operation(Kind.REDUCTION, _position),
-    "ArgMin": Operation(Kind.REDUCTION, _position),
-    "AveragePool": Operation(Kind.REDUCTION, _pool),
-    "Cast": Operation(Kind.ELEMENTWISE, _cast, _cast_array),
-    "Concat": Operation(Kind.MOVE, _concat, lambda *x, axis: np.concatenate(x, axis)),
-    "Conv": Operation(Kind.PRODUCT, _conv),
-    "ConvTranspose": Operation(Kind.PRODUCT, _conv_transpose),
-    "DequantizeLinear": Operation(Kind.ELEMENTWISE, _dequantize),
-    "Expand": Operation(Kind.MOVE, _shaped, lambda x, shape: np.broadcast_to(x, shape)),
-    "Gather": Operation(Kind.MOVE, _gather, lambda x, index, axis: np.take(x, index, axis)),
+    "ArgMax": Operation(Kind.REDUCTION, shapes.infer_position),
+    "ArgMin": Operation(Kind.REDUCTION, shapes.infer_position),
+    "AveragePool": Operation(Kind.REDUCTION, shapes.infer_pool),
+    "Cast": Operation(Kind.ELEMENTWISE, shapes.infer_cast, _cast_array),
+    "Concat": Operation(Kind.MOVE, shapes.infer_concat, lambda *x, axis: np.concatenate(x, axis)),
+    "Conv": Operation(Kind.PRODUCT, shapes.infer_conv),
+    "ConvTranspose": Operation(Kind.PRODUCT, shapes.infer_conv_transpose),
+    "DequantizeLinear": Operation(Kind.ELEMENTWISE, shapes.infer_dequantize),
+    "Expand": Operation(Kind.MOVE, shapes.infer_shaped, lambda x, shape: np.broadcast_to(x, shape)),
+    "Gather": Operation(Kind.MOVE, shapes.infer_gather, np.take),
     "GatherElements": Operation(
-        Kind.MOVE, _gather_elements, lambda x, index, axis: np.take_along_axis(x, index, axis)
+        Kind.MOVE,
+        shapes.infer_gather_elements,
+        np.take_along_axis,
     ),
-    "GroupNormalization": Operation(Kind.OTHER, _same),
-    "LayerNormalization": Operation(Kind.OTHER, _same),
-    "LogSoftmax": Operation(Kind.OTHER, _same),
-    "MatMul": Operation(Kind.PRODUCT, _matmul),
-    "MaxPool": Operation(Kind.REDUCTION, _pool),
-    "Pad": Operation(Kind.MOVE, _pad, _pad_array),
-    "QuantizeLinear": Operation(Kind.ELEMENTWISE, _quantize),
-    "Reshape": Operation(Kind.MOVE, _reshape, lambda x, shape: x.reshape(shape)),
-    "Slice": Operation(Kind.MOVE, _slice, _slice_array),
-    "Softmax": Operation(Kind.OTHER, _same),
-    "Tile": Operation(Kind.MOVE, _tile, lambda x, repeats: np.tile(x, repeats)),
-    "Transpose": Operation(Kind.MOVE, _transpose, lambda x, perm: x.transpose(perm)),
-    "Where": Operation(Kind.ELEMENTWISE, _where, np.where),
+    "GroupNormalization": Operation(Kind.OTHER, shapes.infer_same),
+    "LayerNormalization": Operation(Kind.OTHER, shapes.infer_same),
+    "LogSoftmax": Operation(Kind.OTHER, shapes.infer_same),
+    "MatMul": Operation(Kind.PRODUCT, shapes.infer_matmul),
+    "MaxPool": Operation(Kind.REDUCTION, shapes.infer_pool),
+    "Pad": Operation(Kind.MOVE, shapes.infer_pad, _pad_array),
+    "QuantizeLinear": Operation(Kind.ELEMENTWISE, shapes.infer_quantize),
+    "Reshape": Operation(Kind.MOVE, shapes.infer_reshape, lambda x, shape: x.reshape(shape)),
+    "Slice": Operation(Kind.MOVE, shapes.infer_slice, _slice_array),
+    "Softmax": Operation(Kind.OTHER, shapes.infer_same),
+    "Tile": Operation(Kind.MOVE, shapes.infer_tile, lambda x, repeats: np.tile(x, repeats)),
+    "Transpose": Operation(Kind.MOVE, shapes.infer_transpose, lambda x, perm: x.transpose(perm)),
+    "Where": Operation(Kind.ELEMENTWISE, shapes.infer_where, np.where),
 }

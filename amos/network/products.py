@@ -9,7 +9,7 @@ import numpy as np
 
 from amos.network.graph import Constant, Graph, GraphBuilder, Node, Operand
 from amos.network.levels import Levels, constant_floats, levels_of
-from amos.network.operations import BYTES
+from amos.network.shapes import BYTES
 
 #: Convolutions, with the axis of the weights that counts the features.
 _FEATURES = {"Conv": 0, "ConvTranspose": 1}

@@ -37,8 +37,8 @@ from amos.network.graph import (
     rewrite_graph,
 )
 from amos.network.levels import Levels, constant_floats, levels_of
-from amos.network.operations import BYTES
 from amos.network.products import IntegerProduct, emit_sums, integer_product
+from amos.network.shapes import BYTES
 from amos.network.tables import table_of
 
 #: What gives some of the elements of its first operand, in whatever order.

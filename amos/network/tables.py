@@ -14,7 +14,8 @@ import numpy as np
 
 from amos.network.graph import Constant, GraphBuilder, Node, Operand
 from amos.network.levels import levels_of
-from amos.network.operations import BYTES, OPERATIONS, Kind, Result, evaluate
+from amos.network.operations import OPERATIONS, Kind, evaluate
+from amos.network.shapes import BYTES, Result
 
 #: What a table is worth: what multiplies and adds is done in the kernel that makes the tensor.
 _FUNCTIONS = frozenset(

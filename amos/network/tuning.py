@@ -24,7 +24,7 @@ from amos.measure.executor import open_executor
 from amos.network.buckets import Loaded
 from amos.network.candidates import Chooser, best_predicted, with_useful_ranges
 from amos.network.groups import Task, merged
-from amos.network.network import checked_network
+from amos.network.network import Network, checked_network
 from amos.network.tuned import Slice, TunedTask, Tuning
 from amos.network.winograd import searched
 from amos.records import Records
@@ -38,7 +38,7 @@ _INTERRUPTED = (
 
 
 def tune(
-    network: Loaded,
+    network: Network | Loaded,
     *,
     trials: int,
     records: str | Path,
@@ -205,7 +205,7 @@ class _Run:
     """One tuning under way."""
 
     def __init__(
-        self, network: Loaded, trials: int, line: ProgressLine, progress: bool | Progress
+        self, network: Network | Loaded, trials: int, line: ProgressLine, progress: bool | Progress
     ) -> None:
         self.network, self.total, self.line = network.name, trials, line
         self._call = progress if callable(progress) else None

@@ -13,7 +13,7 @@ from amos.machine import Machine
 from amos.network.candidates import WORTH, Choice, Chooser, moving
 from amos.network.graph import Constant, Node
 from amos.network.groups import Task
-from amos.network.operations import BYTES
+from amos.network.shapes import BYTES
 from amos.network.tiles import LANES, read_behind
 from amos.operators.winograd import Winograd
 

@@ -9,7 +9,8 @@ import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 
 from amos.network.graph import Constant, Graph, Node, Operand
-from amos.network.operations import BYTES, Result, evaluate, numpy_dtype
+from amos.network.operations import evaluate, numpy_dtype
+from amos.network.shapes import BYTES, Result
 
 
 def evaluate_graph(graph: Graph, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
@@ -33,9 +34,9 @@ def evaluate_node(node: Node, arrays: Sequence[np.ndarray]) -> np.ndarray:
         with np.errstate(all="ignore"):
             result = np.asarray(_FUNCTIONS[node.operation](*arrays, **node.attributes))
         return result.astype(numpy_dtype(node.dtype))
-    result = evaluate(node.operation, arrays, node.attributes, Result(node.shape, node.dtype))
-    assert result is not None, node.operation
-    return result
+    array = evaluate(node.operation, arrays, node.attributes, Result(node.shape, node.dtype))
+    assert array is not None, node.operation
+    return array
 
 
 def _wide(x: np.ndarray) -> np.ndarray:

@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 from onnx import TensorProto, checker, helper, numpy_helper, shape_inference
 
-from amos.network import CompiledNetwork
-from amos.network.buckets import load_whole
+from amos.network import CompiledNetwork, buckets
 from amos.network.compilation import _Builder, _ranked
 from amos.network.external.linking import link_trials
 from amos.network.network import Network
@@ -84,6 +83,11 @@ def residual_network() -> Any:
     x = b.node("Relu", b.node("Add", y, x))
     x = b.node("Flatten", b.node("GlobalAveragePool", x))
     return b.model(b.node("Gemm", x, b.random(10, 16), b.random(10), transB=1))
+
+
+def load_whole(model: Any, *, shapes: Any = None, name: str | None = None) -> Network:
+    """A model that AMOS takes as a whole, or the error that says why it does not."""
+    return buckets.load_whole(model, shapes=shapes, name=name)
 
 
 def compile_whole(

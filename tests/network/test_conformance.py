@@ -39,7 +39,7 @@ def _bound(model: Any, arrays: list[Any]) -> tuple[Any, list[np.ndarray]]:
 
     bound = onnx.ModelProto()
     bound.CopyFrom(model)
-    inputs, left = [], []
+    inputs, left = list[Any](), list[np.ndarray]()
     for port, array in zip(model.graph.input, arrays, strict=True):
         parameter = isinstance(array, np.ndarray) and array.ndim <= 1 and array.size <= 8
         if parameter and (len(inputs) or port.name in ("shape", "start")):

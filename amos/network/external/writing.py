@@ -9,7 +9,8 @@ import numpy as np
 
 from amos.network.graph import Constant, Graph, Node, Operand
 from amos.network.groups import Group
-from amos.network.operations import BYTES, numpy_dtype
+from amos.network.operations import numpy_dtype
+from amos.network.shapes import BYTES
 
 #: Version of ONNX's operators that are written.
 OPSET = 21

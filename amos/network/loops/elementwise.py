@@ -286,17 +286,15 @@ def _float_remainder(x: Any, y: Any) -> Any:
 
 def _power(node: Node, x: Any, y: Any) -> Any:
     """A power; of small whole exponents a product."""
-    from tvm import tirx
-
     exponent = node.operands[1]
     if isinstance(exponent, Constant) and exponent.array.size == 1:
         times = float(exponent.array.reshape(()))
         if times.is_integer() and 1 <= times <= _LARGEST_EXPONENT:
             return reduce(lambda one, other: one * other, [x] * int(times))
+    power = partial(_call_c, "pow")  # of which TVM's operator warns
     if not _is_float(x):
-        wide = tirx.pow(x.astype("float64"), y.astype("float64"))
-        return wide.astype(x.ty.dtype)
-    return _of_halves(tirx.pow, x, y)
+        return power(x.astype("float64"), y.astype("float64")).astype(x.ty.dtype)
+    return _of_halves(power, x, y)
 
 
 def _sign(x: Any) -> Any:

@@ -6,8 +6,8 @@ from typing import Any
 
 from amos._toolchain import load_tvm
 from amos.network.graph import Constant, Node, Operand
-from amos.network.loops import emit_loops
 from amos.network.loops.fusion import Fused, is_immediate
+from amos.network.loops.table import emit_loops
 
 #: Operators in the name of a function at most.
 _NAMED = 4

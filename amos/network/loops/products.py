@@ -8,7 +8,7 @@ from typing import Any
 from amos.network.graph import Node
 from amos.network.loops.elementwise import HALVES, cast_tensor
 from amos.network.loops.reductions import at_tap, padded
-from amos.network.operations import image_axes
+from amos.network.shapes import image_axes
 
 
 def _accumulator(node: Node) -> str:

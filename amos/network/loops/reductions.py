@@ -12,7 +12,7 @@ import numpy as np
 from amos.codegen.tir.arrays import decoded
 from amos.network.graph import Node
 from amos.network.loops.elementwise import cast_tensor, in_float32, map_tensor
-from amos.network.operations import image_axes
+from amos.network.shapes import image_axes
 
 #: Elements of the longest vectors.
 LANES = 16

@@ -5,9 +5,9 @@ from __future__ import annotations
 from math import prod
 
 from amos.network.graph import Operand
-from amos.network.operations import product_dtype
 from amos.network.reading.elementwise import apply_activation
 from amos.network.reading.node import NodeSource, Read
+from amos.network.shapes import product_dtype
 
 
 def _swap(node: NodeSource, value: Operand) -> Operand:

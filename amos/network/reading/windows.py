@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 
 from amos.network.graph import Constant, Operand
-from amos.network.operations import product_dtype
 from amos.network.reading.elementwise import apply_activation
 from amos.network.reading.node import NodeSource, Read
+from amos.network.shapes import product_dtype
 
 #: Image axes of the windows that have loops.
 _IMAGE_AXES = (1, 2, 3)

@@ -1,0 +1,229 @@
+"""Shapes and dtypes of results, of operands and attributes; operators by their names in ONNX."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+
+from amos.errors import NetworkError
+
+#: dtypes that quantized tensors have.
+BYTES = ("uint8", "int8")
+#: Attributes of an operator by name.
+Attributes = Mapping[str, Any]
+
+
+class Typed(Protocol):
+    """What has a shape and a dtype."""
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Extents."""
+
+    @property
+    def dtype(self) -> str:
+        """Of its elements."""
+
+
+@dataclass(frozen=True)
+class Result:
+    """Shape and dtype of a result."""
+
+    shape: tuple[int, ...]
+    dtype: str
+
+
+def _broadcast(operands: Sequence[Typed]) -> tuple[int, ...]:
+    try:
+        return np.broadcast_shapes(*(each.shape for each in operands))
+    except ValueError:
+        shapes = " and ".join(str(each.shape) for each in operands)
+        raise NetworkError(f"shapes {shapes} do not go together") from None
+
+
+def infer_same(operands: Sequence[Typed], _: Attributes) -> Result:
+    """As the first operand."""
+    return Result(operands[0].shape, operands[0].dtype)
+
+
+def infer_elementwise(operands: Sequence[Typed], _: Attributes) -> Result:
+    """Operands of one dtype, broadcast."""
+    kinds = {each.dtype for each in operands}
+    if len(kinds) > 1:
+        raise NetworkError(f"operands of {' and '.join(sorted(kinds))}")
+    return Result(_broadcast(operands), operands[0].dtype)
+
+
+def infer_truth(operands: Sequence[Typed], _: Attributes) -> Result:
+    """Truth values of operands that are broadcast."""
+    return Result(_broadcast(operands), "bool")
+
+
+def infer_where(operands: Sequence[Typed], _: Attributes) -> Result:
+    """Of a condition and two operands, broadcast."""
+    return Result(_broadcast(operands), operands[1].dtype)
+
+
+def infer_cast(operands: Sequence[Typed], attributes: Attributes) -> Result:
+    """As the operand, in another dtype."""
+    return Result(operands[0].shape, attributes["to"])
+
+
+def infer_shaped(operands: Sequence[Typed], attributes: Attributes) -> Result:
+    """In the shape that is stated."""
+    return Result(attributes["shape"], operands[0].dtype)
+
+
+def infer_reshape(operands: Sequence[Typed], attributes: Attributes) -> Result:
+    """As many elements in another shape."""
+    result = infer_shaped(operands, attributes)
+    if math.prod(result.shape) != math.prod(operands[0].shape):
+        raise NetworkError(f"{operands[0].shape} cannot be {result.shape}")
+    return result
+
+
+def infer_transpose(operands: Sequence[Typed], attributes: Attributes) -> Result:
+    """Axes in another order."""
+    shape = operands[0].shape
+    return Result(tuple(shape[axis] for axis in attributes["perm"]), operands[0].dtype)
+
+
+def infer_concat(operands: Sequence[Typed], attributes: Attributes) -> Result:
+    """Operands one behind the other along an axis."""
+    axis, first = attributes["axis"], operands[0]
+    shape = list(first.shape)
+    shape[axis] = sum(each.shape[axis] for each in operands)
+    return Result(tuple(shape), first.dtype)
+
+
+def infer_slice(operands: Sequence[Typed], attributes: Attributes) -> Result:
+    """As many elements of each axis as are stated."""
+    return Result(attributes["sizes"], operands[0].dtype)
+
+
+def infer_pad(operands: Sequence[Typed], attributes: Attributes) -> Result:
+    """With elements ahead of and behind each axis."""
+    columns = zip(operands[0].shape, attributes["before"], attributes["after"], strict=True)
+    return Result(tuple(sum(column) for column in columns), operands[0].dtype)
+
+
+def infer_tile(operands: Sequence[Typed], attributes: Attributes) -> Result:
+    """Repeated along each axis."""
+    pairs = zip(operands[0].shape, attributes["repeats"], strict=True)
+    return Result(tuple(size * times for size, times in pairs), operands[0].dtype)
+
+
+def infer_gather(operands: Sequence[Typed], attributes: Attributes) -> Result:
+    """The axes of indices in place of an axis."""
+    (data, indices), axis = operands, attributes["axis"]
+    return Result((*data.shape[:axis], *indices.shape, *data.shape[axis + 1 :]), data.dtype)
+
+
+def infer_gather_elements(operands: Sequence[Typed], _: Attributes) -> Result:
+    """As the indices."""
+    return Result(operands[1].shape, operands[0].dtype)
+
+
+def _reduced_shape(shape: Sequence[int], axes: Sequence[int], keepdims: bool) -> tuple[int, ...]:
+    sizes = (1 if axis in axes else size for axis, size in enumerate(shape))
+    return tuple(s for axis, s in enumerate(sizes) if keepdims or axis not in axes)
+
+
+def infer_reduction(operands: Sequence[Typed], attributes: Attributes) -> Result:
+    """Without some axes, or with one element along them."""
+    shape = _reduced_shape(operands[0].shape, attributes["axes"], attributes["keepdims"])
+    return Result(shape, operands[0].dtype)
+
+
+def infer_position(operands: Sequence[Typed], attributes: Attributes) -> Result:
+    """Positions along an axis."""
+    axes = (attributes["axis"],)
+    return Result(_reduced_shape(operands[0].shape, axes, attributes["keepdims"]), "int64")
+
+
+def product_dtype(operands: Sequence[Typed]) -> str:
+    """Return the dtype of sums of products: ``int32`` for integers of 8 bits."""
+    kind = operands[0].dtype
+    return "int32" if kind in BYTES else kind
+
+
+def infer_matmul(operands: Sequence[Typed], _: Attributes) -> Result:
+    """Products of matrices, of batches that are broadcast."""
+    x, y = (each.shape for each in operands)
+    if len(x) < 2 or len(y) < 2 or x[-1] != y[-2]:
+        raise NetworkError(f"matrices {x} and {y} do not go together")
+    lead = np.broadcast_shapes(x[:-2], y[:-2])
+    return Result((*lead, x[-2], y[-1]), product_dtype(operands))
+
+
+def image_axes(shape: Sequence[int], channels_last: bool) -> range:
+    """Return the axes of an image's extents: all but the batch and the channels."""
+    return range(1, len(shape) - 1) if channels_last else range(2, len(shape))
+
+
+def _image_result(
+    image: Sequence[int], channels: int, extents: Sequence[int], channels_last: bool
+) -> tuple[int, ...]:
+    if channels_last:
+        return (image[0], *extents, channels)
+    return (image[0], channels, *extents)
+
+
+def _window_extents(shape: Sequence[int], window: Sequence[int], told: Attributes) -> list[int]:
+    """How often a window fits along each image axis."""
+    axes = image_axes(shape, told["channels_last"])
+    half = len(axes)
+    extents = []
+    for n, axis in enumerate(axes):
+        span = (window[n] - 1) * told["dilations"][n] + 1
+        size = shape[axis] + told["pads"][n] + told["pads"][half + n]
+        extents.append((size - span) // told["strides"][n] + 1)
+    return extents
+
+
+def infer_conv(operands: Sequence[Typed], told: Attributes) -> Result:
+    """Of an image and weights."""
+    image, weight = operands[0].shape, operands[1].shape
+    extents = _window_extents(image, weight[2:], told)
+    channels = image[-1 if told["channels_last"] else 1]
+    if channels != weight[1] * told["group"] or min(extents, default=1) < 1:
+        raise NetworkError(f"image {image} and weights {weight} do not go together")
+    shape = _image_result(image, weight[0], extents, told["channels_last"])
+    return Result(shape, product_dtype(operands))
+
+
+def infer_conv_transpose(operands: Sequence[Typed], told: Attributes) -> Result:
+    """Of an image and weights, as large as what a convolution makes the image of."""
+    image, weight = operands[0].shape, operands[1].shape
+    axes = image_axes(image, told["channels_last"])
+    half, extents = len(axes), []
+    for n, axis in enumerate(axes):
+        span = (weight[2 + n] - 1) * told["dilations"][n] + 1
+        size = (image[axis] - 1) * told["strides"][n] + span + told["output_padding"][n]
+        extents.append(size - told["pads"][n] - told["pads"][half + n])
+    features = weight[1] * told["group"]
+    shape = _image_result(image, features, extents, told["channels_last"])
+    return Result(shape, product_dtype(operands))
+
+
+def infer_pool(operands: Sequence[Typed], told: Attributes) -> Result:
+    """Of the windows of an image."""
+    image = operands[0].shape
+    extents = _window_extents(image, told["kernel_shape"], told)
+    channels = image[-1 if told["channels_last"] else 1]
+    shape = _image_result(image, channels, extents, told["channels_last"])
+    return Result(shape, operands[0].dtype)
+
+
+def infer_quantize(operands: Sequence[Typed], _: Attributes) -> Result:
+    """Integers in the dtype of the zero point."""
+    return Result(operands[0].shape, operands[2].dtype)
+
+
+def infer_dequantize(operands: Sequence[Typed], _: Attributes) -> Result:
+    """Floats in the dtype of the scale."""
+    return Result(operands[0].shape, operands[1].dtype)
