@@ -16,6 +16,8 @@ from amos.network.operations import Kind, kind_of
 VIEWS = ("Identity", "Reshape")
 #: Moves that cost no more in each of several readers than in one of them.
 _REPEATED = ("Expand", "Slice")
+#: Operators whose numbers are read.
+_ARITHMETIC = ("Add", "Div", "Mul", "Sub")
 #: Operators of a function at most: TVM takes minutes to simplify expressions without end.
 _MOST = 40
 
@@ -23,12 +25,11 @@ _MOST = 40
 def is_immediate(node: Node, constant: Constant) -> bool:
     """Whether a constant that a node reads is written into its loops: one of a single element.
 
-    TVM would take a product with 0 to be 0 and the larger of NaN and a number to be the number,
-    and it divides nothing by 0.
+    Summands and factors are read: layers differ in them, as in the scales of quantized ones, and
+    share their loops. TVM would take the larger of NaN and a number to be the number.
     """
     array = constant.array
-    zero = node.operation in ("Div", "Mul") and not array.any()
-    return array.size == 1 and not zero and bool((array == array).all())
+    return array.size == 1 and node.operation not in _ARITHMETIC and bool((array == array).all())
 
 
 @dataclass(frozen=True, eq=False)
