@@ -57,6 +57,7 @@ def test_what_no_instruction_computes_stays_with_a_reason() -> None:
     network = amos.load_network(b.model(b.node("Cast", y, to=onnx.TensorProto.FLOAT)))
     (row, *_) = network.report("xeon_6240").engine
     assert (row.operation, row.reason) == ("MatMul", "dtype float64 is not supported")
+    assert not network.report("xeon_6240").complete
 
 
 @pytest.mark.parametrize("machine", ["vta_pynq", "gemmini"])

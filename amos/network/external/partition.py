@@ -104,7 +104,7 @@ def load_partition(
 ) -> PartitionedNetwork:
     """Load a model of ONNX, divided between AMOS and onnxruntime.
 
-    A region without a product that AMOS maps stays with onnxruntime.
+    A region without a product that AMOS maps stays with onnxruntime, unless it is all of a model.
 
     Args:
         source: as of :func:`amos.network.loading.load_network`.
@@ -130,10 +130,8 @@ def load_partition(
         except NetworkError as error:
             reasons |= dict.fromkeys(nodes, str(error).splitlines()[0])
             continue
-        if region.network.tasks:
+        if region.network.tasks or not graph.external:
             regions.append(region)
-        elif refused := region.network.grouping.refused:
-            reasons |= dict.fromkeys(nodes, next(iter(refused.values())))
     network = PartitionedNetwork(
         title,
         graph,
