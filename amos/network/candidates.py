@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cache, cached_property
-from typing import Any
 
 import numpy as np
 
@@ -27,8 +25,8 @@ from amos.intrinsics import Intrinsic
 from amos.ir import Operator
 from amos.machine import Machine
 from amos.mapping import enumerate_mappings
-from amos.operators.winograd import Winograd
-from amos.perfmodel import Prediction, predict
+from amos.network.lowerings.direct import Direct
+from amos.perfmodel import predict
 from amos.plan import Candidate
 from amos.records import Record
 from amos.records.canonical import digest, operator_values
@@ -37,86 +35,6 @@ from amos.records.exchange import right_records
 _RULE = "access"
 #: The model says up to two percent less than a whole count of calls times their rate.
 _SLACK = 1.1
-#: Another way to compute, by tiles or by rows, has to be faster by a tenth to be chosen.
-WORTH = 0.9
-
-
-@dataclass(frozen=True)
-class Choice:
-    """The kernel of a task, before it is built.
-
-    Attributes:
-        candidate: mapping and schedule.
-        mappings: how many mappings the instruction has.
-        prediction: the model's account of it.
-        seconds: what it took when it was measured; ``None`` if it was not.
-        implementation: ``"native"`` or ``"generic"``; ``None`` for what the CPU has.
-        winograd: the convolution of which this is the product of a strip; ``None`` for a whole
-            task.
-        around: predicted seconds of all that is beside the product.
-    """
-
-    candidate: Candidate
-    mappings: int
-    prediction: Prediction
-    seconds: float | None = None
-    implementation: str | None = None
-    winograd: Winograd | None = None
-    around: float = 0.0
-
-    @property
-    def intrinsic(self) -> Intrinsic:
-        """The instruction."""
-        return self.candidate.mapping.intrinsic
-
-    @property
-    def instruction(self) -> str:
-        """Its name."""
-        return self.intrinsic.name
-
-    @property
-    def bound(self) -> str:
-        """What limits it, by the model."""
-        return self.prediction.bound
-
-    @property
-    def operator(self) -> Operator:
-        """What the candidate computes."""
-        return self.candidate.mapping.operator
-
-    @property
-    def key(self) -> tuple[str, object]:
-        """Identity among the kernels of an operator."""
-        return self.intrinsic.name, self.candidate.key
-
-    @property
-    def predicted(self) -> float:
-        """Seconds of the whole task by the model."""
-        return self._whole(self.prediction.seconds)
-
-    @property
-    def measured(self) -> float | None:
-        """The same with what was measured of it; ``None`` if nothing was."""
-        return None if self.seconds is None else self._whole(self.seconds)
-
-    def _whole(self, seconds: float) -> float:
-        return (self.winograd.strips if self.winograd else 1) * seconds + self.around
-
-    @property
-    def expected(self) -> float:
-        """Seconds: what was measured, or else what is predicted."""
-        return self.predicted if self.measured is None else self.measured
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain values for JSON; seconds."""
-        return {
-            "instruction": self.instruction,
-            "mapping": self.candidate.mapping.name,
-            "schedule": self.candidate.schedule.as_dict(),
-            "winograd": self.winograd is not None,
-            "predicted_seconds": self.predicted,
-            "measured_seconds": self.measured,
-        }
 
 
 class Chooser:
@@ -134,9 +52,9 @@ class Chooser:
         every = cache(lambda: tuple(chosen_intrinsics(None, machine)))
         units = cache(lambda: tuple(x for x in every() if not (core and x.tile_registers)))
         self._contenders = cache(lambda operator: contenders(operator, units(), _RULE))
-        self._best: dict[tuple[Operator, bool], Choice] = {}
+        self._best: dict[tuple[Operator, bool], Direct] = {}
 
-    def predicted(self, operator: Operator, *, thorough: bool = False) -> Choice:
+    def predicted(self, operator: Operator, *, thorough: bool = False) -> Direct:
         """What the model thinks best, without any measurement.
 
         Args:
@@ -146,12 +64,12 @@ class Chooser:
         Raises:
             MappingError: no instruction can be used; the message says why.
         """
-        key = self.operator(operator), thorough
+        key = operator, thorough
         if key not in self._best:
             self._best[key] = self._search(*key, 1)[0]
         return self._best[key]
 
-    def promising(self, operator: Operator, count: int) -> list[Choice]:
+    def promising(self, operator: Operator, count: int) -> list[Direct]:
         """The kernels of which one should be fast, the one of :meth:`predicted` first.
 
         The model cannot tell those apart that a core's arithmetic bounds.
@@ -159,7 +77,7 @@ class Chooser:
         Raises:
             MappingError: no instruction can be used; the message says why.
         """
-        return self._search(self.operator(operator), True, count)
+        return self._search(operator, True, count)
 
     def operator(self, operator: Operator) -> Operator:
         """The operator with the ranges that the machine has a use for."""
@@ -175,13 +93,14 @@ class Chooser:
         """The same for one core."""
         return Chooser(self.machine, core=True)
 
-    def _search(self, operator: Operator, thorough: bool, count: int) -> list[Choice]:
-        best = self._fastest(operator)
-        space = enumerate_mappings(operator, best.intrinsic, _RULE, commute=True)
+    def _search(self, operator: Operator, thorough: bool, count: int) -> list[Direct]:
+        useful = self.operator(operator)
+        best = self._fastest(useful)
+        space = enumerate_mappings(useful, best.intrinsic, _RULE, commute=True)
         target = self.target([best.intrinsic])
         problem = Problem(searched(space), target)
         candidates = best_predicted(problem, count, thorough=thorough)
-        return [Choice(each, space.count, problem.predict(each)) for each in candidates]
+        return [Direct(operator, each, space.count, problem.predict(each)) for each in candidates]
 
     def _fastest(self, operator: Operator) -> Contender:
         """The instruction that is predicted fastest, by a brief look at each.
@@ -284,8 +203,8 @@ def _key(values: Mapping[str, object]) -> str:
     return digest({**values, "name": ""})
 
 
-def choice_of_record(record: Record, chooser: Chooser) -> Choice | None:
-    """What a record says; ``None`` if its kernel cannot be made any more."""
+def recorded(operator: Operator, record: Record, chooser: Chooser) -> Direct | None:
+    """What a record of an operator says; ``None`` if its kernel cannot be made any more."""
     try:
         candidate = record.rebuild()
     except AmosError:
@@ -293,4 +212,5 @@ def choice_of_record(record: Record, chooser: Chooser) -> Choice | None:
     unit = candidate.mapping.intrinsic
     prediction = predict(candidate.mapping, chooser.target([unit]), candidate.schedule)
     count = enumerate_mappings(candidate.mapping.operator, unit, _RULE, commute=True).count
-    return Choice(candidate, count, prediction, record.seconds, record.implementation or None)
+    implementation = record.implementation or None
+    return Direct(operator, candidate, count, prediction, record.seconds, implementation)
