@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cache, cached_property
 
 import numpy as np
@@ -25,8 +26,8 @@ from amos.intrinsics import Intrinsic
 from amos.ir import Operator
 from amos.machine import Machine
 from amos.mapping import enumerate_mappings
-from amos.network.lowerings.direct import Direct
-from amos.perfmodel import predict
+from amos.mapping.mapping import Mapping as OperatorMapping
+from amos.perfmodel import Prediction, predict
 from amos.plan import Candidate
 from amos.records import Record
 from amos.records.canonical import digest, operator_values
@@ -35,6 +36,35 @@ from amos.records.exchange import right_records
 _RULE = "access"
 #: The model says up to two percent less than a whole count of calls times their rate.
 _SLACK = 1.1
+
+
+@dataclass(frozen=True)
+class Product:
+    """The kernel of a sum of products by an instruction, before it is built.
+
+    Attributes:
+        candidate: mapping and schedule.
+        mappings: how many mappings the instruction has.
+        prediction: the model's account of it.
+        seconds: what it took when it was measured; ``None`` if it was not.
+        implementation: ``"native"`` or ``"generic"``; ``None`` for what the CPU has.
+    """
+
+    candidate: Candidate
+    mappings: int
+    prediction: Prediction
+    seconds: float | None = None
+    implementation: str | None = None
+
+    @property
+    def mapping(self) -> OperatorMapping:
+        """Of its operator to its instruction."""
+        return self.candidate.mapping
+
+    @property
+    def key(self) -> tuple[str, object]:
+        """Identity among the kernels of an operator."""
+        return self.mapping.intrinsic.name, self.candidate.key
 
 
 class Chooser:
@@ -52,9 +82,9 @@ class Chooser:
         every = cache(lambda: tuple(chosen_intrinsics(None, machine)))
         units = cache(lambda: tuple(x for x in every() if not (core and x.tile_registers)))
         self._contenders = cache(lambda operator: contenders(operator, units(), _RULE))
-        self._best: dict[tuple[Operator, bool], Direct] = {}
+        self._best: dict[tuple[Operator, bool], Product] = {}
 
-    def predicted(self, operator: Operator, *, thorough: bool = False) -> Direct:
+    def predicted(self, operator: Operator, *, thorough: bool = False) -> Product:
         """What the model thinks best, without any measurement.
 
         Args:
@@ -64,12 +94,12 @@ class Chooser:
         Raises:
             MappingError: no instruction can be used; the message says why.
         """
-        key = operator, thorough
+        key = self.operator(operator), thorough
         if key not in self._best:
             self._best[key] = self._search(*key, 1)[0]
         return self._best[key]
 
-    def promising(self, operator: Operator, count: int) -> list[Direct]:
+    def promising(self, operator: Operator, count: int) -> list[Product]:
         """The kernels of which one should be fast, the one of :meth:`predicted` first.
 
         The model cannot tell those apart that a core's arithmetic bounds.
@@ -77,7 +107,7 @@ class Chooser:
         Raises:
             MappingError: no instruction can be used; the message says why.
         """
-        return self._search(operator, True, count)
+        return self._search(self.operator(operator), True, count)
 
     def operator(self, operator: Operator) -> Operator:
         """The operator with the ranges that the machine has a use for."""
@@ -93,14 +123,13 @@ class Chooser:
         """The same for one core."""
         return Chooser(self.machine, core=True)
 
-    def _search(self, operator: Operator, thorough: bool, count: int) -> list[Direct]:
-        useful = self.operator(operator)
-        best = self._fastest(useful)
-        space = enumerate_mappings(useful, best.intrinsic, _RULE, commute=True)
+    def _search(self, operator: Operator, thorough: bool, count: int) -> list[Product]:
+        best = self._fastest(operator)
+        space = enumerate_mappings(operator, best.intrinsic, _RULE, commute=True)
         target = self.target([best.intrinsic])
         problem = Problem(searched(space), target)
         candidates = best_predicted(problem, count, thorough=thorough)
-        return [Direct(operator, each, space.count, problem.predict(each)) for each in candidates]
+        return [Product(each, space.count, problem.predict(each)) for each in candidates]
 
     def _fastest(self, operator: Operator) -> Contender:
         """The instruction that is predicted fastest, by a brief look at each.
@@ -203,8 +232,8 @@ def _key(values: Mapping[str, object]) -> str:
     return digest({**values, "name": ""})
 
 
-def recorded(operator: Operator, record: Record, chooser: Chooser) -> Direct | None:
-    """What a record of an operator says; ``None`` if its kernel cannot be made any more."""
+def recorded(record: Record, chooser: Chooser) -> Product | None:
+    """What a record says; ``None`` if its kernel cannot be made any more."""
     try:
         candidate = record.rebuild()
     except AmosError:
@@ -212,5 +241,4 @@ def recorded(operator: Operator, record: Record, chooser: Chooser) -> Direct | N
     unit = candidate.mapping.intrinsic
     prediction = predict(candidate.mapping, chooser.target([unit]), candidate.schedule)
     count = enumerate_mappings(candidate.mapping.operator, unit, _RULE, commute=True).count
-    implementation = record.implementation or None
-    return Direct(operator, candidate, count, prediction, record.seconds, implementation)
+    return Product(candidate, count, prediction, record.seconds, record.implementation or None)

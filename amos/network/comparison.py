@@ -11,7 +11,7 @@ from typing import Any
 from amos.network.external.compiled import CompiledNetwork
 from amos.network.external.linking import link_trials
 from amos.network.graph import Graph, Node
-from amos.network.groups import Grouping, Job, Place
+from amos.network.groups import CallSite, Grouping, Job
 from amos.network.kernels import TaskKernel
 from amos.network.model import CompiledRegion, random_arrays
 from amos.network.network import Network
@@ -141,7 +141,7 @@ def _turns(count: int) -> Iterator[int]:
             yield from (n for n in range(count) for _ in range(_RUNS))
 
 
-def _alone(group: Place) -> Graph:
+def _alone(group: CallSite) -> Graph:
     """A graph of a group, whose inputs are what it reads of others."""
     inside = {node.number: node for node in group.nodes}
     outside = {

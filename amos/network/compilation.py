@@ -68,17 +68,6 @@ def compile_network(
 ) -> CompiledBuckets: ...
 
 
-@overload
-def compile_network(
-    network: Loaded,
-    *,
-    records: str | Path | None = None,
-    verify: bool = True,
-    measure: bool = False,
-    progress: bool = True,
-) -> CompiledNetwork | CompiledBuckets: ...
-
-
 def compile_network(
     network: Loaded,
     *,

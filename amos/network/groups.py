@@ -31,7 +31,7 @@ class Computation(Protocol):
 
 
 @dataclass(frozen=True, eq=False)
-class Place:
+class CallSite:
     """What of a network one call of a kernel computes.
 
     Attributes:
@@ -49,7 +49,7 @@ class Place:
 
 
 @dataclass(frozen=True, eq=False)
-class Group(Place):
+class Group(CallSite):
     """An anchor, the first of the nodes, with its epilogue, at one place of a network.
 
     Attributes:
@@ -69,7 +69,7 @@ class Job:
     """
 
     operator: Computation
-    groups: tuple[Place, ...]
+    groups: tuple[CallSite, ...]
 
     @property
     def weight(self) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -12,8 +12,10 @@ from amos.codegen.tir.program import Argument
 from amos.ir import dtype
 from amos.network.external.straight_line import Call
 from amos.network.graph import Constant, Operand
-from amos.network.groups import Computation, Place
-from amos.network.lowerings.base import Lowering
+from amos.network.groups import CallSite, Computation
+
+if TYPE_CHECKING:
+    from amos.network.lowerings.base import Lowering
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,13 +60,13 @@ class TaskKernel:
         made = [self._packed(each, inputs[each.tensor]) for each in sources]
         return [*made, to_tensor(np.zeros(out.shape, dtype(out.dtype).numpy), out.dtype)]
 
-    def call(self, place: Place) -> Call:
+    def call(self, site: CallSite) -> Call:
         """The call that computes a group, or what else it stands for."""
         *sources, out = self.arguments
         arguments = [
-            (self._passed(each, place.arguments[each.tensor]), each.shape) for each in sources
+            (self._passed(each, site.arguments[each.tensor]), each.shape) for each in sources
         ]
-        return Call(self.symbol, tuple(arguments), place.result, out.shape)
+        return Call(self.symbol, tuple(arguments), site.result, out.shape)
 
     def _packed(self, argument: Argument, array: np.ndarray) -> Any:
         return to_tensor(self.lowering.pack(argument, array), argument.dtype)

@@ -12,9 +12,10 @@ import numpy as np
 import pytest
 
 from amos.errors import BuildError
+from amos.measure.reference import References
 from amos.network import CompiledNetwork, Network
+from amos.network.building import check_kernel
 from amos.network.candidates import Chooser
-from amos.network.checking import checked_kernel
 from amos.network.kernels import TaskKernel
 from amos.network.lowerings import cascade as cuts
 from amos.network.lowerings.cascade import (
@@ -80,7 +81,7 @@ def test_floats(rows: int, more: dict[str, Any]) -> None:
     first = pointwise(middle, 8, before=True).with_epilogue("min(acc + bias[k], 6.0)")
     last = pointwise(middle, 24, before=False).with_epilogue("acc + bias[k] + residual[n,p,q,k]")
     for layers in ((first, middle), (first, middle, last)):
-        assert checked_kernel(_kernel(Cascade(layers), rows)).passed
+        assert check_kernel(_kernel(Cascade(layers), rows), References()).passed
 
 
 @pytest.mark.parametrize(
@@ -92,7 +93,7 @@ def test_floats_by_channels(channels: int, more: dict[str, Any]) -> None:
     last = depthwise(images=3, **more).with_epilogue("relu(acc + bias[g] + residual[n,p,q,g])")
     first = pointwise(last, 12, before=True)
     first = first.with_epilogue("min(acc * factor[k,q] + bias[k] + mask[q], 6.0)")
-    assert checked_kernel(_kernel(Cascade((first, last)), channels, BY_CHANNELS)).passed
+    assert check_kernel(_kernel(Cascade((first, last)), channels, BY_CHANNELS), References()).passed
 
 
 @pytest.mark.parametrize(
@@ -111,7 +112,7 @@ def test_bytes_are_exact(by: str, size: int, padding: int) -> None:
         kernel = _kernel(Cascade(layers), size, by)
     except BuildError as error:  # no instruction for them, of which loops stand for one
         pytest.skip(str(error))
-    check = checked_kernel(kernel)
+    check = check_kernel(kernel, References())
     assert check.difference == check.allowed == 0
 
 
@@ -211,6 +212,9 @@ def test_a_cascade_that_is_slower_in_the_network_is_taken_apart(
 ) -> None:
     _timed(monkeypatch, 9.0 if slower else 0.0)
     monkeypatch.setattr("amos.network.compilation._MEASURED", 1)
+    monkeypatch.setattr(
+        "amos.network.compilation.compare", lambda kernels, task: [*(1.0 for _ in kernels), 2.0]
+    )
     compiled = compile_whole(_network()[0], measure=True, progress=False)
     assert len(_used(compiled)) == (not slower)
     assert sum(task.weight for task in compiled.kernels) == (4 if slower else 2)

@@ -83,7 +83,7 @@ def test_without_all_products_there_is_no_total(
 def test_what_explore_refuses_is_no_kernel_of_a_report(machine: str) -> None:
     text, extents = "out[i,j] += a[i,k] * weight[k,j]", dict(i=16, j=16, k=16)
     op = amos.Operator.parse(text, extents, dict(a="int8", weight="int8"))
-    assert Chooser(machine).predicted(op).instruction.startswith(machine[:3])
+    assert Chooser(machine).predicted(op).mapping.intrinsic.name.startswith(machine[:3])
     op = op.with_epilogue("f32(tanh(acc * scale[j]))")
     with pytest.raises(BuildError) as alone:
         amos.explore(op, machine=machine, trials=1, progress=False)

@@ -17,6 +17,7 @@ from amos.network.candidates import Chooser
 from amos.network.groups import Task
 from amos.network.kernels import TaskKernel
 from amos.network.lowerings import winograd
+from amos.network.lowerings.base import Lowering
 from amos.network.lowerings.choosing import predict_lowering, searched
 from amos.network.lowerings.direct import Direct
 from amos.network.lowerings.winograd import WinogradTiles, by_tiles, forms_of, winograd_of
@@ -245,17 +246,22 @@ def test_products_are_tuned_and_compiled_from_records(
     compiled = compile_whole(network, records=records, progress=False)
     for kernel in compiled.kernels.values():
         tiles = kernel.lowering
-        assert isinstance(tiles, WinogradTiles) and tiles.product.seconds is not None
-        assert tiles.measured == tiles.product.seconds + tiles.around
+        assert isinstance(tiles, WinogradTiles) and tiles.products[0].seconds is not None
+        assert tiles.measured == tiles.products[0].seconds + tiles.around
 
 
 def test_both_ways_are_timed_with_measure(monkeypatch: pytest.MonkeyPatch) -> None:
     network = _floats((1, 32, 28, 28), 32, [1] * 4)
     seen: list[type] = []
 
-    def recorded(kind: Any) -> None:
+    def recorded(kind: type[Lowering]) -> None:
         build = kind.build
-        monkeypatch.setattr(kind, "build", lambda *given: seen.append(kind) or build(*given))
+
+        def recording(lowering: Lowering, symbol: str) -> TaskKernel:
+            seen.append(kind)
+            return build(lowering, symbol)
+
+        monkeypatch.setattr(kind, "build", recording)
 
     recorded(Direct)
     recorded(WinogradTiles)
@@ -271,7 +277,7 @@ def test_products_of_strips_occur_as_often(monkeypatch: pytest.MonkeyPatch) -> N
     assert product.operator.name == "winograd" and product.weight == 4
     tiles = predict_lowering(task, _CHOOSER)
     assert isinstance(tiles, WinogradTiles)
-    assert tiles.predicted == 4 * tiles.product.predicted + tiles.around
+    assert tiles.predicted == 4 * tiles.products[0].prediction.seconds + tiles.around
 
 
 def test_the_check_allows_spoiled_tiles_and_no_others(monkeypatch: pytest.MonkeyPatch) -> None:

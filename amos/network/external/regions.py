@@ -1,6 +1,6 @@
 """Regions: the parts of an ONNX model that become one operator each.
 
-A region is a set of nodes that AMOS takes, with no path that leaves it and comes back. """
+A region is a set of nodes that AMOS takes, with no path that leaves it and comes back."""
 
 from __future__ import annotations
 

@@ -15,9 +15,9 @@ from amos.machine import Machine
 from amos.measure.reference import References, tolerance
 from amos.network.candidates import Chooser, moving
 from amos.network.graph import Graph, Node
-from amos.network.groups import Group, Job, Place, Task
+from amos.network.groups import CallSite, Group, Job, Task
 from amos.network.kernels import TaskKernel
-from amos.network.lowerings.base import WORTH, Example, Lowering
+from amos.network.lowerings.base import WORTH, Example, Lowering, schedule_product
 from amos.network.lowerings.choosing import predict_lowering
 from amos.network.lowerings.direct import Direct
 from amos.network.lowerings.strips import Layer, by_channels, by_rows
@@ -45,15 +45,14 @@ _SHARE = 0.5
 
 @dataclass(frozen=True)
 class CascadeStrips(Lowering):
-    """A cascade by strips.
+    """A cascade by strips, with a product for each convolution of a strip, on one core.
+
+    By rows the first one is of a single row of results.
 
     Attributes:
-        operator: what is computed.
         by: what strips are of: ``"rows"`` or ``"channels"``.
         size: how many of the result a strip has.
         cores: how many there are.
-        layers: a kernel for each convolution of a strip, on one core; by rows, of a row of
-            results for the first one.
         around: predicted seconds of starting, and of what comes and goes beyond a core's caches.
     """
 
@@ -61,27 +60,19 @@ class CascadeStrips(Lowering):
     by: str
     size: int
     cores: int
-    layers: tuple[Direct, ...]
     around: float
 
-    @property
-    def products(self) -> tuple[Direct, ...]:
-        """The convolutions of a strip."""
-        return self.layers
-
-    @property
-    def predicted(self) -> float:
-        """Seconds by the model."""
-        cascade, (first, *others) = self.operator, self.layers
+    def total(self, seconds: Sequence[float]) -> float:
+        """Those of the strips of a core, and around them."""
+        cascade, (first, *others) = self.operator, seconds
         of_image = (cascade.rows if self.by == BY_ROWS else cascade.channels) // self.size
         strips = -(-cascade.images * of_image // self.cores)
         if self.by == BY_CHANNELS:
-            return self.around + strips * sum(layer.predicted for layer in self.layers)
+            return self.around + strips * sum(seconds)
         rows = self.size * strips
         begun = -(-rows // cascade.rows)
         rows = rows * cascade.window.stride + begun * cascade.window.kept
-        of_strips = strips * sum(layer.predicted for layer in others)
-        return self.around + rows * first.predicted + of_strips
+        return self.around + rows * first + strips * sum(others)
 
     @property
     def tuned(self) -> tuple[tuple[Operator, int], ...]:
@@ -90,13 +81,11 @@ class CascadeStrips(Lowering):
 
     def build(self, symbol: str) -> TaskKernel:
         """Compile the convolutions of a strip as one function; errors as of all lowerings."""
-        layers = [Layer(*each.schedule_function()) for each in self.layers]
+        layers = [Layer(*schedule_product(each)) for each in self.products]
         write = by_channels if self.by == BY_CHANNELS else by_rows
         arguments, function = write(self.operator, self.size, self.cores, layers)
         # In one piece of memory with what another layer stages, accumulators are in no registers.
-        return self.layers[0].compile(
-            self, symbol, layers[0].program, arguments, function, shared=False
-        )
+        return self.compile(symbol, layers[0].program, arguments, function, shared=False)
 
     def parts(self, argument: Argument, array: np.ndarray) -> Sequence[np.ndarray]:
         """Constants of strips of channels are packed one by one."""
@@ -116,11 +105,11 @@ class CascadeStrips(Lowering):
             inputs |= {argument(number, name): value for name, value in own.items()}
             result = np.asarray(evaluate(layer, values))
             allowed = max(allowed, tolerance(layer, result))
-        return inputs, result, (allowed * len(self.layers),)
+        return inputs, result, (allowed * len(self.products),)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON; seconds."""
-        layers = [layer.to_dict() for layer in self.layers]
+        layers = [Direct(each.mapping.operator, (each,)).to_dict() for each in self.products]
         return super().to_dict() | {self.by: self.size, "layers": layers}
 
 
@@ -140,30 +129,29 @@ def cascades_of(
     places: dict[Cascade, list[tuple[Group, ...]]] = {}
     for place in _places(tasks, graph):
         places.setdefault(Cascade(tuple(group.operator for group in place)), []).append(place)
-    gains: dict[Cascade, float] = {}
-    choices: dict[Cascade, CascadeStrips] = {}
+    found: list[tuple[float, CascadeStrips]] = []
     by_group = {group: task for task in tasks for group in task.groups}
     for cascade, (groups, *_) in places.items():
         apart = _apart([by_group[group] for group in groups], chooser)
-        if (choice := _chosen(cascade, apart, chooser)) is not None:
-            gains[cascade], choices[cascade] = apart - choice.predicted, choice
+        if (strips := _chosen(cascade, apart, chooser)) is not None:
+            found.append((strips.predicted - apart, strips))
     inside: set[Group] = set()
     cascades: dict[Job, CascadeStrips] = {}
-    for cascade in sorted(gains, key=gains.__getitem__, reverse=True):
-        free: list[Place] = []
+    for _, strips in sorted(found, key=lambda each: each[0]):
+        cascade, free = strips.operator, list[CallSite]()
         for groups in places[cascade]:
             if not inside.intersection(groups):  # two of the same cascade may overlap
                 free.append(_joined(cascade, groups))
                 inside.update(groups)
-        choice = choices[cascade]
+        longer: CascadeStrips | None = strips
         if free and thorough:
-            choice = of_strips(cascade, choice.by, choice.size, chooser, thorough=True)
-        if free and choice is not None:
-            cascades[Job(cascade, tuple(free))] = choice
+            longer = of_strips(cascade, strips.by, strips.size, chooser, thorough=True)
+        if free and longer is not None:
+            cascades[Job(cascade, tuple(free))] = longer
     return cascades
 
 
-def _joined(cascade: Cascade, groups: Sequence[Group]) -> Place:
+def _joined(cascade: Cascade, groups: Sequence[Group]) -> CallSite:
     """Groups as one place."""
     values = {
         argument(number, name): value
@@ -171,7 +159,7 @@ def _joined(cascade: Cascade, groups: Sequence[Group]) -> Place:
         for name, value in group.arguments.items()
     }
     nodes = tuple(node for group in groups for node in group.nodes)
-    return Place({tensor.name: values[tensor.name] for tensor in cascade.inputs}, nodes)
+    return CallSite({tensor.name: values[tensor.name] for tensor in cascade.inputs}, nodes)
 
 
 def _apart(tasks: Sequence[Task], chooser: Chooser) -> float:
@@ -190,13 +178,7 @@ def _apart(tasks: Sequence[Task], chooser: Chooser) -> float:
 
 
 def _chosen(cascade: Cascade, apart: float, chooser: Chooser) -> CascadeStrips | None:
-    """What the model thinks best of a cascade; ``None`` if its convolutions are faster one by one.
-
-    Args:
-        cascade: what is computed.
-        apart: predicted seconds of the convolutions one by one.
-        chooser: of the machine.
-    """
+    """What the model thinks best of a cascade; ``None`` if it takes longer than one by one."""
     if max(each.elements for each in (*cascade.inputs, cascade.result)) > MOST_ELEMENTS:
         return None
     machine = chooser.target(())
@@ -227,7 +209,7 @@ def of_strips(
         else:
             parts = [channels_of(first, size, last=False)]
             parts += [channels_of(each, size, last=True) for each in others]
-        layers = tuple(
+        products = tuple(
             # All of them are compiled as one module.
             replace(chooser.core.predicted(part, thorough=thorough), implementation="native")
             for part in parts
@@ -238,24 +220,22 @@ def of_strips(
     if by == BY_ROWS:  # the model takes what a strip reads and stores to be near its core
         read = sum(each.nbytes for each in cascade.inputs)
         around = moving(machine, read, cascade.result.nbytes)
-    return CascadeStrips(cascade, by, size, machine.cores, layers, around)
+    return CascadeStrips(cascade, products, by, size, machine.cores, around)
 
 
 def _cuts(cascade: Cascade, machine: Machine) -> Iterator[tuple[str, int]]:
-    """What strips may be of, and their sizes."""
+    """What strips may be of, and their sizes, each at least twice the one before."""
+    ways: list[tuple[str, list[int]]] = []
     if _of_rows(cascade) and not _stays(cascade, machine):
-        yield from ((BY_ROWS, rows) for rows in _doubling(_heights(cascade, machine)))
+        ways.append((BY_ROWS, _heights(cascade, machine)))
     if _of_channels(cascade) and not _has_room(cascade, machine):
-        yield from ((BY_CHANNELS, each) for each in _doubling(_widths(cascade, machine)))
-
-
-def _doubling(sizes: Sequence[int]) -> Iterator[int]:
-    """Sizes of which each is at least twice the one before: those between hardly differ."""
-    last = 0
-    for size in sizes:
-        if size >= 2 * last:
-            yield size
-            last = size
+        ways.append((BY_CHANNELS, _widths(cascade, machine)))
+    for by, sizes in ways:
+        last = 0
+        for size in sizes:
+            if size >= 2 * last:  # those between hardly differ
+                yield by, size
+                last = size
 
 
 def _heights(cascade: Cascade, machine: Machine) -> list[int]:
@@ -293,36 +273,30 @@ def _divisors(number: int) -> list[int]:
 def _of_rows(cascade: Cascade) -> bool:
     """Whether strips of rows can follow one another."""
     first, second, *_ = cascade.layers
-    windows = pointwise(first) and _follows(second)
-    return windows and all(map(_by_rows, cascade.layers))
+    if not _is_pointwise(first) or not all(map(_by_rows, cascade.layers)):
+        return False
+    # What is kept is copied at once, and rows that nothing reads are not made.
+    return 0 <= cascade.window.kept <= cascade.window.stride * second.extents[ROWS]
 
 
 def _by_rows(operator: Operator) -> bool:
-    """Whether an epilogue reads tensors by rows of all images, or the same for all."""
-    loads = operator.epilogue_loads
+    """Whether an epilogue reads tensors by rows of all images in order, or the same for all."""
     whole = [(ROWS,)] if operator.extents[IMAGES] == 1 else [(IMAGES,), (ROWS,)]
-    return all(_in_order([index.names for index in load.indices], whole) for load in loads)
+    for load in operator.epilogue_loads:
+        names = [index.names for index in load.indices]
+        if names[: len(whole)] == whole:
+            del names[: len(whole)]
+        if any({IMAGES, ROWS}.intersection(each) for each in names):
+            return False
+    return True
 
 
-def _in_order(indices: Sequence[tuple[str, ...]], whole: Sequence[tuple[str, ...]]) -> bool:
-    """Whether a tensor is read by rows of all images, one after the other, or the same for all."""
-    rest = indices[len(whole) :] if [*indices[: len(whole)]] == [*whole] else indices
-    return not any({IMAGES, ROWS}.intersection(names) for names in rest)
-
-
-def pointwise(operator: Operator) -> bool:
+def _is_pointwise(operator: Operator) -> bool:
     """Whether a convolution reads one element of each channel, of all rows one after the other."""
     taps = all(operator.extents.get(tap, 1) == 1 for tap in "rs")
     if not taps or Window.of(operator) != Window(1, 1, 0):
         return False
     return source_of(operator).tensor.shape[1] == operator.extents[ROWS]  # none of padding below
-
-
-def _follows(operator: Operator) -> bool:
-    """Whether strips of rows of a depthwise convolution can follow one another."""
-    window = Window.of(operator)
-    # What is kept is copied at once, and rows that nothing reads are not made.
-    return 0 <= window.kept <= window.stride * operator.extents[ROWS]
 
 
 def _of_channels(cascade: Cascade) -> bool:
@@ -378,7 +352,7 @@ def _places(tasks: Sequence[Task], graph: Graph) -> Iterator[tuple[Group, ...]]:
             continue
         yield before, group
         behind = reading.get(group.result.number)
-        if behind is not None and pointwise(behind.operator) and _only(group, behind, graph):
+        if behind is not None and _is_pointwise(behind.operator) and _only(group, behind, graph):
             yield before, group, behind
 
 

@@ -8,7 +8,7 @@ from itertools import islice
 
 from amos.errors import AmosError
 from amos.ir import Operator
-from amos.network.candidates import Chooser, operator_key, recorded
+from amos.network.candidates import Chooser, Product, operator_key, recorded
 from amos.network.groups import Task
 from amos.network.lowerings.base import Lowering
 from amos.network.lowerings.direct import Direct
@@ -47,17 +47,32 @@ class Ways:
         Raises:
             MappingError: no instruction can be used; the message says why.
         """
-        direct = self._rank_direct(self.operator, count, chooser)
-        yield from _with_tiles(
-            self, direct, chooser, lambda product: self._rank_direct(product, 1, chooser)[0]
-        )
+        own = self._best(self.operator, count, chooser)
+        yield from self.with_tiles(own, chooser, lambda each: self._best(each, 1, chooser)[0])
         if count == 1:
-            more, seen = chooser.promising(self.operator, _MORE), {each.key for each in direct}
-            yield from (each for each in more if each.key not in seen)
+            more, seen = chooser.promising(self.operator, _MORE), {each.key for each in own}
+            yield from (Direct(self.operator, (each,)) for each in more if each.key not in seen)
 
-    def _rank_direct(self, operator: Operator, count: int, chooser: Chooser) -> Sequence[Direct]:
-        here = (each for each in self.records.get(operator, ()) if each.counts_here)
-        rebuilt = (recorded(operator, each, chooser) for each in here)
+    def with_tiles(
+        self, own: Sequence[Product], chooser: Chooser, select: Callable[[Operator], Product]
+    ) -> list[Lowering]:
+        """Kernels of the operator, and it by tiles: first where that pays, else last.
+
+        Args:
+            own: kernels of the operator.
+            chooser: of the machine.
+            select: what products of tiles are computed by.
+        """
+        ordered: list[Lowering] = [Direct(self.operator, (each,)) for each in own]
+        for form in self.forms:
+            tiles = by_tiles(form, self.operator, chooser, select)
+            if tiles is not None:
+                ordered.insert(0 if pays(tiles, ordered[0]) else len(own), tiles)
+        return ordered
+
+    def _best(self, operator: Operator, count: int, chooser: Chooser) -> Sequence[Product]:
+        here = (each for each in self.records[operator] if each.counts_here)
+        rebuilt = (recorded(each, chooser) for each in here)
         measured = [*islice(filter(None, rebuilt), max(count - 1, 1))]
         if count == 1:
             return measured or [chooser.predicted(operator, thorough=True)]
@@ -67,7 +82,7 @@ class Ways:
 
 
 def ways_of(task: Task, chooser: Chooser, ranked: Mapping[str, Sequence[Record]]) -> Ways:
-    """The ways to compute a task of a network.
+    """The ways to compute a task.
 
     Args:
         task: of a network.
@@ -76,9 +91,8 @@ def ways_of(task: Task, chooser: Chooser, ranked: Mapping[str, Sequence[Record]]
     """
     forms = forms_of(task, chooser)
     operators = (task.operator, *(form.operator for form in forms))
-    return Ways(
-        task.operator, forms, {each: records_of(each, chooser, ranked) for each in operators}
-    )
+    records = {each: records_of(each, chooser, ranked) for each in operators}
+    return Ways(task.operator, forms, records)
 
 
 def records_of(
@@ -91,15 +105,11 @@ def records_of(
 def predict_lowering(task: Task, chooser: Chooser) -> Lowering:
     """What the model thinks best of a task, by a brief search.
 
-    Args:
-        task: of a network.
-        chooser: of the machine.
-
     Raises:
         MappingError: no instruction can be used; the message says why.
     """
-    ways = Ways(task.operator, forms_of(task, chooser), {})
-    return _with_tiles(ways, [chooser.predicted(task.operator)], chooser, chooser.predicted)[0]
+    ways = ways_of(task, chooser, {})
+    return ways.with_tiles([chooser.predicted(task.operator)], chooser, chooser.predicted)[0]
 
 
 def searched(task: Task, chooser: Chooser) -> Task:
@@ -114,15 +124,3 @@ def searched(task: Task, chooser: Chooser) -> Task:
     except AmosError:
         return task  # whose own search says why
     return Task(operator, task.groups * times)
-
-
-def _with_tiles(
-    ways: Ways, direct: Sequence[Direct], chooser: Chooser, select: Callable[[Operator], Direct]
-) -> list[Lowering]:
-    """Kernels of an operator, and what computes it by tiles: first where that pays, else last."""
-    ordered = list[Lowering](direct)
-    for form in ways.forms:
-        tiles = by_tiles(form, ways.operator, chooser, select)
-        if tiles is not None:
-            ordered.insert(0 if pays(tiles, direct[0]) else len(direct), tiles)
-    return ordered

@@ -20,7 +20,7 @@ from amos._toolchain import load_tvm
 from amos.codegen.tir.arrays import constant
 from amos.codegen.tir.program import Argument, Program
 from amos.codegen.tir.statements import rewritten
-from amos.ir import BufferLoad, Operator, Tensor, dtype
+from amos.ir import BufferLoad, Operator, dtype
 from amos.operators.cascade import (
     IMAGES,
     ROWS,
@@ -93,13 +93,9 @@ def _arguments(
 def _over_strips(
     cores: int, total: int, memory: Iterable[Any], steps: Callable[[Any, Any], Iterable[Any]]
 ) -> Any:
-    """The loop of all cores, each of which computes as many strips as any other.
+    """The loop of all cores, each with memory and about as many strips as any other.
 
-    Args:
-        cores: how many there are.
-        total: how many strips there are.
-        memory: of each core.
-        steps: of a strip, by its number, and by how many the core had before.
+    Steps are those of a strip, by its number, and by how many the core had before.
     """
     from tvm import tirx
 
@@ -141,17 +137,7 @@ def by_rows(
 def by_channels(
     cascade: Cascade, channels: int, cores: int, layers: Sequence[Layer]
 ) -> tuple[tuple[Argument, ...], Any]:
-    """The function of a cascade of two convolutions.
-
-    Args:
-        cascade: what it computes.
-        channels: of a strip.
-        cores: how many there are.
-        layers: the convolutions of a strip.
-
-    Returns:
-        Its arguments, the output last, and the function.
-    """
+    """The same of two convolutions by strips of some channels, which both are on."""
     load_tvm()
     from tvm import tirx
 
@@ -207,7 +193,9 @@ class _Rows:
         from tvm import tirx
 
         self.cascade, self.rows, self.layers, self.window = cascade, rows, layers, cascade.window
-        self.arguments = _arguments(cascade, layers, _shape_in_rows, _rows_and(cascade.result))
+        images, height, *row = cascade.result.shape
+        shape = images * height, prod(row)
+        self.arguments = _arguments(cascade, layers, _shape_in_rows, shape)
         #: By the arguments' names; a layer's own where the layer reads it whole.
         self.buffers: dict[str, Any] = {}
         own = {
@@ -345,8 +333,3 @@ def _loads_of(operator: Operator, tensor: str) -> list[BufferLoad]:
     """The accesses of a layer to a tensor."""
     loads = (*operator.sources, *operator.epilogue_loads)
     return [load for load in loads if load.tensor.name == tensor]
-
-
-def _rows_and(images: Tensor) -> tuple[int, int]:
-    """The shape of images as rows of all of them, each as one."""
-    return images.shape[0] * images.shape[1], prod(images.shape[2:])

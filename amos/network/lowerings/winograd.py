@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 from typing import ClassVar
@@ -14,12 +14,11 @@ from amos.errors import AmosError
 from amos.ir import Operator, dtype
 from amos.machine import Machine
 from amos.measure.reference import References, tolerance
-from amos.network.candidates import Chooser, moving
+from amos.network.candidates import Chooser, Product, moving
 from amos.network.graph import Constant, Node
 from amos.network.groups import Task
 from amos.network.kernels import TaskKernel
-from amos.network.lowerings.base import WORTH, Example, Lowering
-from amos.network.lowerings.direct import Direct
+from amos.network.lowerings.base import WORTH, Example, Lowering, schedule_product
 from amos.network.lowerings.tiles import LANES, convolution, read_behind
 from amos.network.operations import BYTES
 from amos.operators.winograd import Winograd
@@ -33,36 +32,21 @@ _SHARE = 6
 
 @dataclass(frozen=True)
 class WinogradTiles(Lowering):
-    """A convolution by tiles.
+    """A convolution by tiles, whose product is of a strip.
 
     Attributes:
-        operator: the convolution.
         form: of the convolution.
-        product: of a strip.
         around: predicted seconds of all that is beside the product.
     """
 
     operator: Operator
     form: Winograd
-    product: Direct
     around: float
     by_tiles: ClassVar = True
 
-    @property
-    def products(self) -> tuple[Direct, ...]:
-        """That of a strip."""
-        return (self.product,)
-
-    @property
-    def predicted(self) -> float:
-        """Seconds by the model."""
-        return self.form.strips * self.product.predicted + self.around
-
-    @property
-    def measured(self) -> float | None:
-        """Seconds by a record of the product, with what is predicted of the rest."""
-        seconds = self.product.measured
-        return None if seconds is None else self.form.strips * seconds + self.around
+    def total(self, seconds: Sequence[float]) -> float:
+        """Those of all strips, and around them."""
+        return self.form.strips * seconds[0] + self.around
 
     @property
     def spreads(self) -> bool:
@@ -76,7 +60,7 @@ class WinogradTiles(Lowering):
 
     def build(self, symbol: str) -> TaskKernel:
         """Compile the transforms with the product between them; errors as of all lowerings."""
-        program, product = self.product.schedule_function()
+        program, product = schedule_product(self.products[0])
         function = convolution(self.form, self.operator, program, product)
         (weight,) = (argument for argument in program.arguments if argument.packed is not None)
         arguments = (
@@ -85,7 +69,7 @@ class WinogradTiles(Lowering):
             *(Argument(x.name, str(x.dtype), x.shape) for x in read_behind(self.operator)),
             Argument(self.operator.result.name, str(self.operator.result_dtype), self.form.result),
         )
-        return self.product.compile(self, symbol, program, arguments, function)
+        return self.compile(symbol, program, arguments, function)
 
     def parts(self, argument: Argument, array: np.ndarray) -> list[np.ndarray]:
         """Windows are transformed."""
@@ -155,7 +139,7 @@ def forms_of(task: Task, chooser: Chooser) -> tuple[Winograd, ...]:
 
 
 def by_tiles(
-    form: Winograd, operator: Operator, chooser: Chooser, select: Callable[[Operator], Direct]
+    form: Winograd, operator: Operator, chooser: Chooser, select: Callable[[Operator], Product]
 ) -> WinogradTiles | None:
     """A convolution by tiles; ``None`` if no instruction computes its product.
 
@@ -169,7 +153,8 @@ def by_tiles(
         product = select(form.operator)
     except AmosError:
         return None  # the machine has no instruction for integers of 16 bits
-    return WinogradTiles(operator, form, product, _around(form, operator, chooser.target(())))
+    around = _around(form, operator, chooser.target(()))
+    return WinogradTiles(operator, (product,), form, around)
 
 
 def _held(machine: Machine) -> int:
