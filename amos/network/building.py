@@ -6,27 +6,21 @@ Requests and answers are plain values, so that another process can build the ker
 from __future__ import annotations
 
 import pickle
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from functools import lru_cache
-from itertools import islice
+
+import numpy as np
 
 from amos._toolchain import load_tvm
 from amos.errors import BuildError, MappingError, NetworkError, ScheduleError
 from amos.intrinsics import adopt
-from amos.ir import Operator
-from amos.measure.reference import References
-from amos.network.candidates import Choice, Chooser, choice_of_record, operator_key
-from amos.network.checking import checked_kernel
-from amos.network.groups import Task
-from amos.network.kernels import TaskKernel, build_kernel
+from amos.measure.reference import References, compared
+from amos.network.candidates import Chooser
+from amos.network.kernels import TaskKernel
+from amos.network.lowerings.base import Lowering
+from amos.network.lowerings.choosing import Ways
 from amos.network.model import Check
-from amos.network.winograd import by_tiles, form_of, pays
-from amos.operators.winograd import Winograd
-from amos.records import Record
-
-#: Candidates that are searched for where the first kernel of a task is wrong.
-_MORE = 4
 
 
 @dataclass(frozen=True)
@@ -34,21 +28,15 @@ class KernelRequest:
     """A task whose kernels are wanted.
 
     Attributes:
-        operator: of the task.
-        form: the convolution that it is by Winograd's tiles; ``None`` where it is none.
+        ways: to compute it.
         symbol: what to call the function.
         count: how many kernels, the one that seems best first.
-        records: of the operator, the fastest first.
-        product_records: of the product of its tiles.
         verify: compare each kernel with NumPy.
     """
 
-    operator: Operator
-    form: Winograd | None
+    ways: Ways
     symbol: str
     count: int
-    records: tuple[Record, ...]
-    product_records: tuple[Record, ...]
     verify: bool
 
 
@@ -57,48 +45,14 @@ class BuiltKernels:
     """The kernels of a task.
 
     Attributes:
-        kernels: that can be built and are right.
-        checks: of each, where they were compared.
+        kernels: that can be built and are right, with what they were compared with.
         failures: what was wrong with others, in sentences.
         reason: why there is no kernel; empty where there is one.
     """
 
-    kernels: tuple[TaskKernel, ...] = ()
-    checks: tuple[Check, ...] = ()
+    kernels: Mapping[TaskKernel, tuple[Check, ...]] = field(default_factory=dict)
     failures: tuple[str, ...] = ()
     reason: str = ""
-
-
-def request_kernels(
-    task: Task,
-    symbol: str,
-    count: int,
-    *,
-    chooser: Chooser,
-    ranked: Mapping[str, Sequence[Record]],
-    verify: bool,
-) -> KernelRequest:
-    """State what is wanted of a task.
-
-    Args:
-        task: of a network.
-        symbol: what to call its function.
-        count: how many kernels.
-        chooser: of the machine.
-        ranked: records by :func:`operator_key`, the fastest first.
-        verify: compare each kernel with NumPy.
-    """
-    form = form_of(task, chooser)
-    own = records_of(task.operator, chooser, ranked)
-    product = () if form is None else records_of(form.operator, chooser, ranked)
-    return KernelRequest(task.operator, form, symbol, count, own, product, verify)
-
-
-def records_of(
-    operator: Operator, chooser: Chooser, ranked: Mapping[str, Sequence[Record]]
-) -> tuple[Record, ...]:
-    """The records of an operator, the fastest first."""
-    return tuple(ranked.get(operator_key(chooser.operator(operator)), ())) if ranked else ()
 
 
 def load_builders() -> None:
@@ -126,63 +80,62 @@ def _host_with(added: bytes) -> Chooser:
 
 def build_kernels(request: KernelRequest, chooser: Chooser) -> BuiltKernels:
     """Build the kernels of a task; those that are wrong give way to the next candidate."""
+    lowerings = request.ways.rank(request.count, chooser)
+    return build_lowerings(lowerings, request.symbol, request.count, verify=request.verify)
+
+
+def build_lowerings(
+    lowerings: Iterable[Lowering], symbol: str, count: int = 1, *, verify: bool
+) -> BuiltKernels:
+    """Build kernels of what computes the same; leave out those that are wrong.
+
+    Args:
+        lowerings: the best first; no more are asked for than are built.
+        symbol: what to call the function.
+        count: how many kernels: the first, or all.
+        verify: compare each kernel with NumPy.
+    """
     references = References()
-    kernels: list[TaskKernel] = []
-    checks: list[Check] = []
+    kernels: dict[TaskKernel, tuple[Check, ...]] = {}
     failures: list[str] = []
     reason = ""
     try:
-        for choice in _choices(request, chooser):
+        for lowering in lowerings:
             try:
-                kernel = build_kernel(choice, request.operator, request.symbol)
-                if request.verify:
-                    checks.append(checked_kernel(kernel, references))
+                kernel = lowering.build(symbol)
+                kernels[kernel] = (check_kernel(kernel, references),) if verify else ()
             except NetworkError as error:
                 failures.append(str(error))
                 reason = reason or failures[-1]
-                continue
             except (BuildError, ScheduleError) as error:
                 reason = reason or str(error).splitlines()[0]
-                continue
-            kernels.append(kernel)
-            if request.count == 1:
+            if kernels and count == 1:
                 break  # before more are searched for
     except MappingError as error:
         reason = str(error).splitlines()[0]
-    return BuiltKernels(tuple(kernels), tuple(checks), tuple(failures), "" if kernels else reason)
+    return BuiltKernels(kernels, tuple(failures), "" if kernels else reason)
 
 
-def _choices(request: KernelRequest, chooser: Chooser) -> Iterator[Choice]:
-    """The best of the records, or of what the model thinks of; of several both.
+def check_kernel(kernel: TaskKernel, references: References) -> Check:
+    """Hold a kernel against NumPy on random inputs.
 
-    A convolution is also there by tiles: first where that is taken, else last. Where all of
-    them fail, some follow that are searched for only then.
+    Args:
+        kernel: the kernel.
+        references: of earlier ones, which those of the same operator share.
+
+    Raises:
+        NetworkError: it computes something else.
     """
-    direct = _of_operator(request.operator, chooser, request.records, request.count)
-    ordered = [*direct]
-    if request.form is not None:
-
-        def best(product: Operator) -> Choice:
-            return _of_operator(product, chooser, request.product_records, 1)[0]
-
-        tiles = by_tiles(request.form, request.operator, chooser, best)
-        if tiles is not None:
-            ordered.insert(0 if pays(tiles, direct[0]) else len(direct), tiles)
-    yield from ordered
-    seen = {each.key for each in ordered}
-    if request.count == 1:
-        more = chooser.promising(request.operator, _MORE)
-        yield from (each for each in more if each.key not in seen)
-
-
-def _of_operator(
-    operator: Operator, chooser: Chooser, records: Sequence[Record], count: int
-) -> Sequence[Choice]:
-    here = (each for each in records if each.counts_here)
-    rebuilt = (choice_of_record(each, chooser) for each in here)
-    recorded = [*islice(filter(None, rebuilt), max(count - 1, 1))]
-    if count == 1:
-        return recorded or [chooser.predicted(operator, thorough=True)]
-    more = chooser.promising(operator, count - len(recorded))
-    seen = {each.key for each in recorded}
-    return [*recorded, *(each for each in more if each.key not in seen)]
+    operator = kernel.operator
+    with np.errstate(all="ignore"):  # a sigmoid of a large sum overflows, as it does in the kernel
+        inputs, expected, limits = kernel.lowering.example(references)
+        difference, strange = compared(kernel.run(inputs), expected)
+        for allowed in limits:
+            if strange or difference <= allowed:
+                break
+    if strange or not difference <= allowed:
+        raise NetworkError(
+            f"the kernel of {operator} on {kernel.lowering.instruction} is wrong: it differs "
+            f"from NumPy by {difference:g}, {allowed:g} is allowed"
+        )
+    return Check(f"{operator.name} {operator}", "NumPy", difference, allowed)

@@ -6,7 +6,6 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
-from typing import Any
 
 import numpy as np
 
@@ -27,7 +26,7 @@ from amos.intrinsics import Intrinsic
 from amos.ir import Operator
 from amos.machine import Machine
 from amos.mapping import enumerate_mappings
-from amos.operators.winograd import Winograd
+from amos.mapping.mapping import Mapping as OperatorMapping
 from amos.perfmodel import Prediction, predict
 from amos.plan import Candidate
 from amos.records import Record
@@ -37,13 +36,11 @@ from amos.records.exchange import right_records
 _RULE = "access"
 #: The model says up to two percent less than a whole count of calls times their rate.
 _SLACK = 1.1
-#: Another way to compute, by tiles or by rows, has to be faster by a tenth to be chosen.
-WORTH = 0.9
 
 
 @dataclass(frozen=True)
-class Choice:
-    """The kernel of a task, before it is built.
+class Product:
+    """The kernel of a sum of products by an instruction, before it is built.
 
     Attributes:
         candidate: mapping and schedule.
@@ -51,9 +48,6 @@ class Choice:
         prediction: the model's account of it.
         seconds: what it took when it was measured; ``None`` if it was not.
         implementation: ``"native"`` or ``"generic"``; ``None`` for what the CPU has.
-        winograd: the convolution of which this is the product of a strip; ``None`` for a whole
-            task.
-        around: predicted seconds of all that is beside the product.
     """
 
     candidate: Candidate
@@ -61,62 +55,16 @@ class Choice:
     prediction: Prediction
     seconds: float | None = None
     implementation: str | None = None
-    winograd: Winograd | None = None
-    around: float = 0.0
 
     @property
-    def intrinsic(self) -> Intrinsic:
-        """The instruction."""
-        return self.candidate.mapping.intrinsic
-
-    @property
-    def instruction(self) -> str:
-        """Its name."""
-        return self.intrinsic.name
-
-    @property
-    def bound(self) -> str:
-        """What limits it, by the model."""
-        return self.prediction.bound
-
-    @property
-    def operator(self) -> Operator:
-        """What the candidate computes."""
-        return self.candidate.mapping.operator
+    def mapping(self) -> OperatorMapping:
+        """Of its operator to its instruction."""
+        return self.candidate.mapping
 
     @property
     def key(self) -> tuple[str, object]:
         """Identity among the kernels of an operator."""
-        return self.intrinsic.name, self.candidate.key
-
-    @property
-    def predicted(self) -> float:
-        """Seconds of the whole task by the model."""
-        return self._whole(self.prediction.seconds)
-
-    @property
-    def measured(self) -> float | None:
-        """The same with what was measured of it; ``None`` if nothing was."""
-        return None if self.seconds is None else self._whole(self.seconds)
-
-    def _whole(self, seconds: float) -> float:
-        return (self.winograd.strips if self.winograd else 1) * seconds + self.around
-
-    @property
-    def expected(self) -> float:
-        """Seconds: what was measured, or else what is predicted."""
-        return self.predicted if self.measured is None else self.measured
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain values for JSON; seconds."""
-        return {
-            "instruction": self.instruction,
-            "mapping": self.candidate.mapping.name,
-            "schedule": self.candidate.schedule.as_dict(),
-            "winograd": self.winograd is not None,
-            "predicted_seconds": self.predicted,
-            "measured_seconds": self.measured,
-        }
+        return self.mapping.intrinsic.name, self.candidate.key
 
 
 class Chooser:
@@ -134,9 +82,9 @@ class Chooser:
         every = cache(lambda: tuple(chosen_intrinsics(None, machine)))
         units = cache(lambda: tuple(x for x in every() if not (core and x.tile_registers)))
         self._contenders = cache(lambda operator: contenders(operator, units(), _RULE))
-        self._best: dict[tuple[Operator, bool], Choice] = {}
+        self._best: dict[tuple[Operator, bool], Product] = {}
 
-    def predicted(self, operator: Operator, *, thorough: bool = False) -> Choice:
+    def predicted(self, operator: Operator, *, thorough: bool = False) -> Product:
         """What the model thinks best, without any measurement.
 
         Args:
@@ -151,7 +99,7 @@ class Chooser:
             self._best[key] = self._search(*key, 1)[0]
         return self._best[key]
 
-    def promising(self, operator: Operator, count: int) -> list[Choice]:
+    def promising(self, operator: Operator, count: int) -> list[Product]:
         """The kernels of which one should be fast, the one of :meth:`predicted` first.
 
         The model cannot tell those apart that a core's arithmetic bounds.
@@ -175,13 +123,13 @@ class Chooser:
         """The same for one core."""
         return Chooser(self.machine, core=True)
 
-    def _search(self, operator: Operator, thorough: bool, count: int) -> list[Choice]:
+    def _search(self, operator: Operator, thorough: bool, count: int) -> list[Product]:
         best = self._fastest(operator)
         space = enumerate_mappings(operator, best.intrinsic, _RULE, commute=True)
         target = self.target([best.intrinsic])
         problem = Problem(searched(space), target)
         candidates = best_predicted(problem, count, thorough=thorough)
-        return [Choice(each, space.count, problem.predict(each)) for each in candidates]
+        return [Product(each, space.count, problem.predict(each)) for each in candidates]
 
     def _fastest(self, operator: Operator) -> Contender:
         """The instruction that is predicted fastest, by a brief look at each.
@@ -284,7 +232,7 @@ def _key(values: Mapping[str, object]) -> str:
     return digest({**values, "name": ""})
 
 
-def choice_of_record(record: Record, chooser: Chooser) -> Choice | None:
+def recorded(record: Record, chooser: Chooser) -> Product | None:
     """What a record says; ``None`` if its kernel cannot be made any more."""
     try:
         candidate = record.rebuild()
@@ -293,4 +241,4 @@ def choice_of_record(record: Record, chooser: Chooser) -> Choice | None:
     unit = candidate.mapping.intrinsic
     prediction = predict(candidate.mapping, chooser.target([unit]), candidate.schedule)
     count = enumerate_mappings(candidate.mapping.operator, unit, _RULE, commute=True).count
-    return Choice(candidate, count, prediction, record.seconds, record.implementation or None)
+    return Product(candidate, count, prediction, record.seconds, record.implementation or None)

@@ -8,11 +8,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from amos.network.cascades import CascadeTask
 from amos.network.external.compiled import CompiledNetwork
 from amos.network.external.linking import link_trials
 from amos.network.graph import Graph, Node
-from amos.network.groups import Group, Grouping, Task
+from amos.network.groups import CallSite, Grouping, Job
 from amos.network.kernels import TaskKernel
 from amos.network.model import CompiledRegion, random_arrays
 from amos.network.network import Network
@@ -52,16 +51,16 @@ class Comparison:
         return f"{times} us in the network, of {self.count} x {self.operator}"
 
 
-def compare(kernels: Sequence[TaskKernel], task: Task) -> list[float]:
+def compare(kernels: Sequence[TaskKernel], task: Job) -> list[float]:
     """Seconds of each kernel for one group of a task, and at last of plain loops.
 
     All are operators of onnxruntime, and take turns.
     """
     group = task.groups[0]
     network = Network(task.operator.name, _alone(group), Grouping((), ()))
-    single = Task(task.operator, (group,))
-    lineups: list[dict[Task | CascadeTask, TaskKernel]] = [{single: each} for each in kernels]
-    models = link_trials(CompiledRegion(network, lineup) for lineup in [*lineups, {}])
+    single = Job(task.operator, (group,))
+    lineups = [*({single: each} for each in kernels), dict[Job, TaskKernel]()]
+    models = link_trials(CompiledRegion(network, lineup) for lineup in lineups)
     arrays = random_arrays(network, integers=(0, 2))
     best = []
     for model in models:
@@ -76,8 +75,8 @@ def compare(kernels: Sequence[TaskKernel], task: Task) -> list[float]:
 
 
 def compare_inside(
-    models: Sequence[CompiledNetwork], kernels: Mapping[Task, Sequence[TaskKernel]]
-) -> dict[Task, Comparison]:
+    models: Sequence[CompiledNetwork], kernels: Mapping[Job, Sequence[TaskKernel]]
+) -> dict[Job, Comparison]:
     """Time kernels in the network.
 
     What is fast alone may be slow there, where weights come from memory.
@@ -100,9 +99,9 @@ def compare_inside(
 
 def faster_inside(
     models: Sequence[CompiledNetwork],
-    kernels: Mapping[Task, TaskKernel],
-    cascades: Mapping[CascadeTask, TaskKernel],
-) -> dict[CascadeTask, TaskKernel]:
+    kernels: Mapping[Job, TaskKernel],
+    cascades: Mapping[Job, TaskKernel],
+) -> dict[Job, TaskKernel]:
     """The cascades that are no slower in the network than their convolutions one by one.
 
     Args:
@@ -111,18 +110,19 @@ def faster_inside(
         cascades: with their kernels.
     """
     runs = observed(models, models[0].random_inputs(), _turns(len(models)))
-    alone: dict[Group, float] = {}
+    alone: dict[int, float] = {}
     for task, kernel in kernels.items():
-        alone |= zip(task.groups, _least_of_calls(runs[0], kernel), strict=False)
+        for group, seconds in zip(task.groups, _least_of_calls(runs[0], kernel), strict=False):
+            alone |= {node.number: 0.0 for node in group.nodes} | {group.result.number: seconds}
 
-    def fast(task: CascadeTask, kernel: TaskKernel) -> bool:
-        groups = [group for place in task.groups for group in place.groups]
+    def fast(job: Job, kernel: TaskKernel) -> bool:
+        inside = [node.number for place in job.groups for node in place.nodes]
         # Where plain loops were faster than a kernel, the cascade is not tried against it.
-        if not alone.keys() >= {*groups}:
+        if not alone.keys() >= {*inside}:
             return False
-        return sum(_least_of_calls(runs[1], kernel)) <= sum(alone[group] for group in groups)
+        return sum(_least_of_calls(runs[1], kernel)) <= sum(alone[number] for number in inside)
 
-    return {task: kernel for task, kernel in cascades.items() if fast(task, kernel)}
+    return {job: kernel for job, kernel in cascades.items() if fast(job, kernel)}
 
 
 def _least_of_calls(
@@ -141,7 +141,7 @@ def _turns(count: int) -> Iterator[int]:
             yield from (n for n in range(count) for _ in range(_RUNS))
 
 
-def _alone(group: Group) -> Graph:
+def _alone(group: CallSite) -> Graph:
     """A graph of a group, whose inputs are what it reads of others."""
     inside = {node.number: node for node in group.nodes}
     outside = {

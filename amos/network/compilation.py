@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import pickle
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from itertools import count as counting
 from itertools import repeat
 from pathlib import Path
-from typing import Any, TypeVar, overload
+from typing import overload
 
 from amos._progress import ProgressLine
-from amos.errors import BuildError, MappingError, NetworkError, ScheduleError, shown
+from amos.errors import MappingError, NetworkError, shown
 from amos.intrinsics import added
 from amos.measure.helpers import HelperLost, map_in_processes, start_helpers
 from amos.network.bucketed import CompiledBuckets, compiled_buckets
@@ -23,23 +23,20 @@ from amos.network.building import (
     KernelRequest,
     build_elsewhere,
     build_kernels,
+    build_lowerings,
     load_builders,
-    records_of,
-    request_kernels,
 )
 from amos.network.candidates import Chooser, records_by_operator
-from amos.network.cascades import CascadeTask, cascades_of, outside
-from amos.network.checking import checked_kernel
 from amos.network.comparison import Comparison, compare, compare_inside, faster_inside
-from amos.network.cuts import of_strips
 from amos.network.external.compiled import CompiledNetwork
 from amos.network.external.linking import link_buckets, link_regions, link_trials
 from amos.network.external.partition import PartitionedNetwork
-from amos.network.groups import Task
-from amos.network.kernels import TaskKernel, build_cascade
-from amos.network.model import Check, CompiledRegion
+from amos.network.groups import Job, Task, outside
+from amos.network.kernels import TaskKernel
+from amos.network.lowerings.cascade import cascades_of
+from amos.network.lowerings.choosing import predict_lowering, records_of, ways_of
+from amos.network.model import CompiledRegion
 from amos.network.network import Network, checked_network
-from amos.network.winograd import predicted
 from amos.records import Record, Records
 
 #: Kernels of a task that are measured alone, and of those the ones that are inside the network.
@@ -47,7 +44,6 @@ _MEASURED, _INSIDE = 6, 4
 #: Share of a network's predicted time whose tasks are measured. The many small ones that are
 #: left take most of the time it takes.
 _MATTERS = 0.9
-_T = TypeVar("_T")
 
 
 @overload
@@ -70,17 +66,6 @@ def compile_network(
     measure: bool = False,
     progress: bool = True,
 ) -> CompiledBuckets: ...
-
-
-@overload
-def compile_network(
-    network: Loaded,
-    *,
-    records: str | Path | None = None,
-    verify: bool = True,
-    measure: bool = False,
-    progress: bool = True,
-) -> CompiledNetwork | CompiledBuckets: ...
 
 
 def compile_network(
@@ -157,16 +142,17 @@ class _Builder:
         """Build the kernels of a network, which are not linked yet."""
         self.chooser.target(())  # measured here, if it never was, and by no two processes
         start_helpers(len(network.tasks), load_builders)
-        cascades, checks, failures = self.build_cascades(network)
-        tasks = network.tasks if self.measure else outside(network.tasks, cascades)
+        fused = self.build_cascades(network)
+        cascades = {job: kernel for job, built in fused.items() for kernel in built.kernels}
+        tasks = network.tasks
+        if not self.measure:
+            tasks = tuple(outside(dict.fromkeys(tasks), cascades))
         measured = _that_matter(tasks, self.chooser) if self.measure else frozenset()
-        finalists: dict[Task, Sequence[TaskKernel]] = {}
-        left: dict[Task, str] = {}
-        for task, built in zip(tasks, self.build_tasks(tasks, measured), strict=True):
-            checks |= zip(built.kernels, built.checks, strict=False)
-            failures += built.failures
-            kernels: Sequence[TaskKernel] = built.kernels
-            why = built.reason
+        single = dict(zip(tasks, self.build_tasks(tasks, measured), strict=True))
+        finalists: dict[Job, Sequence[TaskKernel]] = {}
+        left: dict[Job, str] = {}
+        for task, built in single.items():
+            kernels, why = [*built.kernels], built.reason
             if kernels and task in measured:
                 kernels, why = _fastest(kernels, task)
             if why:
@@ -179,29 +165,28 @@ class _Builder:
         }
         if self.measure and cascades:
             cascades = _faster(network, alone, cascades)
-            alone, left = _outside(alone, cascades), _outside(left, cascades)
-        used = _together(alone, cascades)
+            alone, left = outside(alone, cascades), outside(left, cascades)
+        used, every = alone | cascades, [*fused.values(), *single.values()]
+        checks = {kernel: held for each in every for kernel, held in each.kernels.items()}
         return CompiledRegion(
             network,
             used,
             left,
-            tuple(checks[kernel] for kernel in used.values() if kernel in checks),
+            tuple(check for kernel in used.values() for check in checks[kernel]),
             tuple(inside.values()),
-            self.count_unused(network, alone),
-            tuple(failures),
+            self.count_unused(network, used),
+            tuple(why for each in every for why in each.failures),
             function=name,
         )
 
     def build_tasks(self, tasks: Sequence[Task], measured: frozenset[Task]) -> list[BuiltKernels]:
         """The kernels of some tasks: several of those that are measured."""
         requests = [
-            request_kernels(
-                task,
+            KernelRequest(
+                ways_of(task, self.chooser, self.ranked),
                 f"amos_task_{next(self.numbers)}",
                 _MEASURED if task in measured else 1,
-                chooser=self.chooser,
-                ranked=self.ranked,
-                verify=self.verify,
+                self.verify,
             )
             for task in tasks
         ]
@@ -223,40 +208,23 @@ class _Builder:
         """The kernels of a task, built by this process."""
         return build_kernels(request, self.chooser)
 
-    def build_cascades(
-        self, network: Network
-    ) -> tuple[dict[CascadeTask, TaskKernel], dict[TaskKernel, Check], list[str]]:
-        """The kernels of cascades, their checks, and what was wrong with others.
+    def build_cascades(self, network: Network) -> dict[Job, BuiltKernels]:
+        """The kernels of cascades; convolutions of those that have none stay tasks of their own."""
+        built: dict[Job, BuiltKernels] = {}
+        found = cascades_of(network.tasks, network.graph, self.chooser, thorough=True)
+        for job, lowering in found.items():
+            self.line.show(f"cascade: {job.operator.name}")
+            symbol = f"amos_task_{next(self.numbers)}"
+            built[job] = build_lowerings([lowering], symbol, verify=self.verify)
+        return built
 
-        Convolutions of others stay tasks of their own.
-        """
-        built: dict[CascadeTask, TaskKernel] = {}
-        checks: dict[TaskKernel, Check] = {}
-        failures: list[str] = []
-        for task, brief in cascades_of(network.tasks, network.graph, self.chooser).items():
-            self.line.show(f"cascade: {task.operator.name}")
-            choice = of_strips(task.operator, brief.by, brief.size, self.chooser, thorough=True)
-            if choice is None:
-                continue
-            try:
-                kernel = build_cascade(choice, f"amos_task_{next(self.numbers)}")
-                if self.verify:
-                    checks[kernel] = checked_kernel(kernel)
-            except NetworkError as error:
-                failures.append(str(error))
-            except (BuildError, ScheduleError):
-                continue
-            else:
-                built[task] = kernel
-        return built, checks, failures
-
-    def count_unused(self, network: Network, alone: Mapping[Task, TaskKernel]) -> Counter[str]:
+    def count_unused(self, network: Network, used: Mapping[Job, TaskKernel]) -> Counter[str]:
         """Records of a network's tasks that do not count here, how many by the reason."""
         operators = [task.operator for task in network.tasks]
-        operators += [each.choice.operator for each in alone.values() if each.choice.winograd]
+        operators += [each for kernel in used.values() for each, _ in kernel.lowering.tuned]
         records = (
             record
-            for operator in operators
+            for operator in dict.fromkeys(operators)
             for record in records_of(operator, self.chooser, self.ranked)
         )
         return Counter(record.standing for record in records if not record.counts_here)
@@ -268,24 +236,12 @@ def _lost(error: HelperLost) -> BuiltKernels:
 
 
 def _faster(
-    network: Network,
-    kernels: Mapping[Task, TaskKernel],
-    cascades: Mapping[CascadeTask, TaskKernel],
-) -> dict[CascadeTask, TaskKernel]:
+    network: Network, kernels: dict[Job, TaskKernel], cascades: dict[Job, TaskKernel]
+) -> dict[Job, TaskKernel]:
     """The cascades that are no slower in the network than the kernels of their convolutions."""
-    lineups = _together(kernels), _together(_outside(kernels, cascades), cascades)
+    lineups = kernels, outside(kernels, cascades) | cascades
     models = link_trials(CompiledRegion(network, lineup) for lineup in lineups)
     return faster_inside(models, kernels, cascades)
-
-
-def _together(*parts: Mapping[Any, TaskKernel]) -> dict[Task | CascadeTask, TaskKernel]:
-    return {task: kernel for part in parts for task, kernel in part.items()}
-
-
-def _outside(values: Mapping[Task, _T], cascades: Iterable[CascadeTask]) -> dict[Task, _T]:
-    """What there is of tasks, without groups that are in cascades."""
-    whole = {task.operator: value for task, value in values.items()}
-    return {task: whole[task.operator] for task in outside([*values], cascades)}
 
 
 def _that_matter(tasks: Sequence[Task], chooser: Chooser) -> frozenset[Task]:
@@ -293,7 +249,7 @@ def _that_matter(tasks: Sequence[Task], chooser: Chooser) -> frozenset[Task]:
     seconds: dict[Task, float] = {}
     for task in tasks:
         with suppress(MappingError):
-            seconds[task] = task.weight * predicted(task, chooser).expected
+            seconds[task] = task.weight * predict_lowering(task, chooser).expected
     left, found = _MATTERS * sum(seconds.values()), set()
     for task in sorted(seconds, key=seconds.__getitem__, reverse=True):
         if left <= 0:
@@ -310,28 +266,25 @@ def _ranked(records: str | Path | None) -> Mapping[str, Sequence[Record]]:
         return records_by_operator(store.all())
 
 
-def _fastest(kernels: Sequence[TaskKernel], task: Task) -> tuple[Sequence[TaskKernel], str]:
+def _fastest(kernels: Sequence[TaskKernel], task: Task) -> tuple[list[TaskKernel], str]:
     """Kernels, the fastest first; or none, and why plain loops stay."""
     *own, loops = compare(kernels, task)
     least = min(own)
+    if least > loops:
+        return [], f"the kernel takes {least * 1e3:.4g} ms, plain loops {loops * 1e3:.4g} ms"
     order = sorted(range(len(own)), key=own.__getitem__)[:_INSIDE]
-    if least <= loops:
-        return [kernels[n] for n in order], ""
-    return (
-        (),
-        f"the kernel takes {least * 1e3:.4g} ms, plain loops {loops * 1e3:.4g} ms",
-    )
+    return [kernels[n] for n in order], ""
 
 
 def _inside(
-    network: Network, kernels: Mapping[Task, Sequence[TaskKernel]]
-) -> Mapping[Task, Comparison]:
+    network: Network, kernels: Mapping[Job, Sequence[TaskKernel]]
+) -> Mapping[Job, Comparison]:
     """The kernels of each task timed in the network, if there are several of any."""
     count = max(map(len, kernels.values()), default=1)
     if count == 1:
         return {}
-    lineups = [
-        {task: each[min(n, len(each) - 1)] for task, each in kernels.items()} for n in range(count)
-    ]
-    models = link_trials(CompiledRegion(network, _together(lineup)) for lineup in lineups)
+    models = link_trials(
+        CompiledRegion(network, {task: k[min(n, len(k) - 1)] for task, k in kernels.items()})
+        for n in range(count)
+    )
     return compare_inside(models, kernels)

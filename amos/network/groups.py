@@ -2,28 +2,43 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from typing import Protocol, TypeVar
 
 from amos.errors import AmosError
 from amos.intrinsics import get, names
-from amos.ir import DType, Operator
+from amos.ir import DType, Operator, Tensor
 from amos.network.anchors import Anchor, anchor_of
 from amos.network.followers import Chain, chain_behind
 from amos.network.graph import Constant, Graph, Node, Operand
 
 
+class Computation(Protocol):
+    """What a kernel computes: an operator, or several of which each reads the one before."""
+
+    @property
+    def name(self) -> str:
+        """What it is called."""
+
+    @property
+    def inputs(self) -> tuple[Tensor, ...]:
+        """What it reads."""
+
+    @property
+    def result(self) -> Tensor:
+        """What it makes."""
+
+
 @dataclass(frozen=True, eq=False)
-class Group:
-    """An anchor with its epilogue, at one place of a network.
+class CallSite:
+    """What of a network one call of a kernel computes.
 
     Attributes:
-        operator: what is computed; its name is the anchor's kind.
-        arguments: the network's value for each of the operator's inputs.
-        nodes: what it replaces, the anchor first and the result last.
+        arguments: the network's value for each input of what is computed.
+        nodes: what it replaces, the result last.
     """
 
-    operator: Operator
     arguments: dict[str, Operand]
     nodes: tuple[Node, ...]
 
@@ -34,16 +49,27 @@ class Group:
 
 
 @dataclass(frozen=True, eq=False)
-class Task:
-    """A distinct operator of a network: what is tuned and compiled once.
+class Group(CallSite):
+    """An anchor, the first of the nodes, with its epilogue, at one place of a network.
+
+    Attributes:
+        operator: what is computed; its name is the anchor's kind.
+    """
+
+    operator: Operator
+
+
+@dataclass(frozen=True, eq=False)
+class Job:
+    """What one kernel computes, wherever it occurs in a network.
 
     Attributes:
         operator: what it computes.
         groups: where it occurs.
     """
 
-    operator: Operator
-    groups: tuple[Group, ...]
+    operator: Computation
+    groups: tuple[CallSite, ...]
 
     @property
     def weight(self) -> int:
@@ -52,6 +78,18 @@ class Task:
 
     def __str__(self) -> str:
         return f"{self.weight} x {self.operator}"
+
+
+@dataclass(frozen=True, eq=False)
+class Task(Job):
+    """A distinct operator of a network: what is tuned and compiled once."""
+
+    operator: Operator
+    groups: tuple[Group, ...]
+
+
+_J = TypeVar("_J", bound=Job)
+_V = TypeVar("_V")
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,6 +118,16 @@ def merged(tasks: Iterable[Task]) -> tuple[Task, ...]:
     for task in tasks:
         same.setdefault(task.operator, []).extend(task.groups)
     return tuple(Task(operator, tuple(groups)) for operator, groups in same.items())
+
+
+def outside(values: Mapping[_J, _V], jobs: Iterable[Job]) -> dict[_J, _V]:
+    """What there is of tasks, with those of their groups that no other job computes."""
+    taken = {node.number for job in jobs for place in job.groups for node in place.nodes}
+    rest = {
+        task: tuple(each for each in task.groups if each.result.number not in taken)
+        for task in values
+    }
+    return {replace(task, groups=groups): values[task] for task, groups in rest.items() if groups}
 
 
 def grouped(graph: Graph) -> Grouping:
@@ -183,4 +231,4 @@ def _group(chain: Chain) -> Group:
         # Whole vectors would be stored to a buffer of their own, and copied from there.
         operator = replace(operator, store=operator.stored)
     reads = {name: operand for name, (operand, _) in chain.reads.items()}
-    return Group(operator, sources | reads, chain.nodes)
+    return Group(sources | reads, chain.nodes, operator)

@@ -12,9 +12,8 @@ import numpy as np
 from amos.errors import NetworkError
 from amos.ir import Tensor, dtype
 from amos.measure.reference import compared
-from amos.network.cascades import CascadeTask
 from amos.network.graph import Node
-from amos.network.groups import Task
+from amos.network.groups import Job
 from amos.network.kernels import TaskKernel
 from amos.network.network import Network, Port
 from amos.network.shapes import BYTES
@@ -83,8 +82,8 @@ class CompiledRegion:
     """
 
     network: Network
-    kernels: Mapping[Task | CascadeTask, TaskKernel]
-    left: Mapping[Task, str] = field(default_factory=dict)
+    kernels: Mapping[Job, TaskKernel]
+    left: Mapping[Job, str] = field(default_factory=dict)
     checks: tuple[Check, ...] = ()
     comparisons: tuple[Comparison, ...] = ()
     unused: Mapping[str, int] = field(default_factory=dict)
@@ -94,8 +93,7 @@ class CompiledRegion:
     @property
     def spreads(self) -> bool:
         """Whether Winograd's tiles of floats may spread what is not finite."""
-        forms = (kernel.choice.winograd for kernel in self.kernels.values())
-        return any(form and not form.integer for form in forms)
+        return any(kernel.lowering.spreads for kernel in self.kernels.values())
 
     def report(self) -> Report:
         """What runs where: the report of the network, with the kernels that it has.

@@ -163,7 +163,7 @@ def _rows(
                 operator=str(kernel.operator) if kernel else "",
                 count=count,
                 seconds=taken,
-                predicted=kernel.choice.predicted * count if kernel else None,
+                predicted=kernel.lowering.predicted * count if kernel else None,
                 share=taken / total,
             )
         )

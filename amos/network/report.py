@@ -12,13 +12,13 @@ from amos._display import Shown
 from amos.errors import AmosError
 from amos.ir import dtype
 from amos.machine import Machine
-from amos.network.candidates import Choice, Chooser, moving
-from amos.network.cascades import CascadeTask, cascades_of, outside
-from amos.network.cuts import CascadeChoice
+from amos.network.candidates import Chooser, moving
 from amos.network.graph import Node
-from amos.network.groups import Task
+from amos.network.groups import Job, Task, outside
+from amos.network.lowerings.base import Lowering
+from amos.network.lowerings.cascade import cascades_of
+from amos.network.lowerings.choosing import predict_lowering
 from amos.network.network import Network
-from amos.network.winograd import predicted
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -34,7 +34,7 @@ class TaskRow:
     """A task in a report.
 
     Attributes:
-        kind: what its anchor is called; of a cascade (:mod:`amos.network.cascades`) all of them.
+        kind: what its anchor is called; of a cascade (:mod:`amos.operators.cascade`) all of them.
         operator: the statement, its extents, and the epilogue.
         count: how often it occurs.
         mappings: how many mappings the chosen instruction has, or how many of all of a cascade's go
@@ -214,15 +214,16 @@ def report(network: Network, machine: str | Machine) -> Report:
     """See :meth:`Network.report`."""
     chooser = Chooser(machine)
     cascades = cascades_of(network.tasks, network.graph, chooser)
-    rows = [_task_row(task, chooser) for task in outside(network.tasks, cascades)]
-    rows += [_kernel_row(task, choice) for task, choice in cascades.items()]
+    rest = outside(dict.fromkeys(network.tasks), cascades)
+    rows = [_task_row(task, chooser) for task in rest]
+    rows += [_kernel_row(job, lowering) for job, lowering in cascades.items()]
     return _summed(network, chooser.target(()), rows)
 
 
 def compiled_report(region: CompiledRegion) -> Report:
     """See :meth:`CompiledRegion.report <amos.network.model.CompiledRegion.report>`."""
-    rows = [_kernel_row(task, kernel.choice) for task, kernel in region.kernels.items()]
-    rows += [_left_row(task, reason) for task, reason in region.left.items()]
+    rows = [_kernel_row(job, kernel.lowering) for job, kernel in region.kernels.items()]
+    rows += [_left_row(job, reason) for job, reason in region.left.items()]
     return _summed(region.network, Chooser("host").target(()), rows)
 
 
@@ -242,28 +243,28 @@ def _summed(network: Network, machine: Machine, rows: Sequence[TaskRow]) -> Repo
 
 def _task_row(task: Task, chooser: Chooser) -> TaskRow:
     try:
-        return _kernel_row(task, predicted(task, chooser))
+        return _kernel_row(task, predict_lowering(task, chooser))
     except AmosError as error:
         return _left_row(task, str(error).replace("\n", " "))
 
 
-def _kernel_row(task: Task | CascadeTask, choice: Choice | CascadeChoice) -> TaskRow:
+def _kernel_row(job: Job, lowering: Lowering) -> TaskRow:
     return TaskRow(
-        kind=task.operator.name,
-        operator=str(task.operator),
-        count=task.weight,
-        mappings=choice.mappings,
-        instruction=choice.instruction,
-        seconds=choice.predicted,
-        bound=choice.bound,
-        measured=choice.measured,
-        winograd=choice.winograd is not None,
-        spreads=choice.winograd is not None and not choice.winograd.integer,
+        kind=job.operator.name,
+        operator=str(job.operator),
+        count=job.weight,
+        mappings=lowering.mappings,
+        instruction=lowering.instruction,
+        seconds=lowering.predicted,
+        bound=lowering.bound,
+        measured=lowering.measured,
+        winograd=lowering.by_tiles,
+        spreads=lowering.spreads,
     )
 
 
-def _left_row(task: Task, reason: str) -> TaskRow:
-    return TaskRow(task.operator.name, str(task.operator), task.weight, reason=reason)
+def _left_row(job: Job, reason: str) -> TaskRow:
+    return TaskRow(job.operator.name, str(job.operator), job.weight, reason=reason)
 
 
 def _engine_rows(network: Network, machine: Machine) -> tuple[EngineRow, ...]:

@@ -24,9 +24,9 @@ from amos.measure.executor import open_executor
 from amos.network.buckets import Loaded
 from amos.network.candidates import Chooser, best_predicted, with_useful_ranges
 from amos.network.groups import Task, merged
+from amos.network.lowerings.choosing import searched
 from amos.network.network import Network, checked_network
 from amos.network.tuned import Slice, TunedTask, Tuning
-from amos.network.winograd import searched
 from amos.records import Records
 
 #: Called after each trial with those made and those asked for, and the seconds of the whole.

@@ -12,12 +12,19 @@ import numpy as np
 import pytest
 
 from amos.errors import BuildError
-from amos.network import Network, cascades, cuts
+from amos.measure.reference import References
+from amos.network import CompiledNetwork, Network
+from amos.network.building import check_kernel
 from amos.network.candidates import Chooser
-from amos.network.cascades import CascadeTask, cascades_of
-from amos.network.checking import checked_kernel
-from amos.network.cuts import BY_CHANNELS, BY_ROWS, CascadeChoice, of_strips
-from amos.network.kernels import TaskKernel, build_cascade
+from amos.network.kernels import TaskKernel
+from amos.network.lowerings import cascade as cuts
+from amos.network.lowerings.cascade import (
+    BY_CHANNELS,
+    BY_ROWS,
+    CascadeStrips,
+    cascades_of,
+    of_strips,
+)
 from amos.network.profile import observed
 from amos.operators.cascade import Cascade
 from tests.network.models import Builder, compile_whole, load_whole
@@ -26,7 +33,7 @@ from tests.network.test_export import needs_compiler
 from tests.operators.test_cascade import depthwise, pointwise
 
 _CHOOSER = Chooser("host")
-_APART = cascades._apart
+_APART = cuts._apart
 
 
 @pytest.fixture
@@ -34,7 +41,7 @@ def cut(monkeypatch: pytest.MonkeyPatch) -> None:
     """Cascades pay everywhere, the longer ones more."""
     for name in ("_stays", "_has_room"):
         monkeypatch.setattr(cuts, name, lambda cascade, machine: False)
-    monkeypatch.setattr(cascades, "_apart", lambda tasks, chooser: float(len(tasks)))
+    monkeypatch.setattr(cuts, "_apart", lambda tasks, chooser: float(len(tasks)))
 
 
 @pytest.fixture
@@ -53,7 +60,7 @@ def paying_by_channels(cut: None, monkeypatch: pytest.MonkeyPatch) -> None:
 def _kernel(cascade: Cascade, size: int, by: str = BY_ROWS) -> TaskKernel:
     choice = of_strips(cascade, by, size, _CHOOSER)
     assert choice is not None
-    return build_cascade(choice, "kernel")
+    return choice.build("kernel")
 
 
 @pytest.mark.parametrize(
@@ -74,7 +81,7 @@ def test_floats(rows: int, more: dict[str, Any]) -> None:
     first = pointwise(middle, 8, before=True).with_epilogue("min(acc + bias[k], 6.0)")
     last = pointwise(middle, 24, before=False).with_epilogue("acc + bias[k] + residual[n,p,q,k]")
     for layers in ((first, middle), (first, middle, last)):
-        assert checked_kernel(_kernel(Cascade(layers), rows)).passed
+        assert check_kernel(_kernel(Cascade(layers), rows), References()).passed
 
 
 @pytest.mark.parametrize(
@@ -86,7 +93,7 @@ def test_floats_by_channels(channels: int, more: dict[str, Any]) -> None:
     last = depthwise(images=3, **more).with_epilogue("relu(acc + bias[g] + residual[n,p,q,g])")
     first = pointwise(last, 12, before=True)
     first = first.with_epilogue("min(acc * factor[k,q] + bias[k] + mask[q], 6.0)")
-    assert checked_kernel(_kernel(Cascade((first, last)), channels, BY_CHANNELS)).passed
+    assert check_kernel(_kernel(Cascade((first, last)), channels, BY_CHANNELS), References()).passed
 
 
 @pytest.mark.parametrize(
@@ -105,7 +112,7 @@ def test_bytes_are_exact(by: str, size: int, padding: int) -> None:
         kernel = _kernel(Cascade(layers), size, by)
     except BuildError as error:  # no instruction for them, of which loops stand for one
         pytest.skip(str(error))
-    check = checked_kernel(kernel)
+    check = check_kernel(kernel, References())
     assert check.difference == check.allowed == 0
 
 
@@ -127,8 +134,14 @@ def _network(*, residual: bool = False, kept: str = "") -> tuple[Network, Any]:
     return load_whole(model), model
 
 
-def _found(network: Network) -> dict[CascadeTask, CascadeChoice]:
-    return cascades_of(network.tasks, network.graph, _CHOOSER)
+def _found(network: Network) -> list[Cascade]:
+    found = cascades_of(network.tasks, network.graph, _CHOOSER)
+    return [strips.operator for strips in found.values()]
+
+
+def _used(compiled: CompiledNetwork) -> list[Cascade]:
+    lowerings = [kernel.lowering for kernel in compiled.kernels.values()]
+    return [each.operator for each in lowerings if isinstance(each, CascadeStrips)]
 
 
 @pytest.mark.usefixtures("paying")
@@ -136,7 +149,7 @@ def _found(network: Network) -> dict[CascadeTask, CascadeChoice]:
 def test_what_is_read_elsewhere_too_is_not_between(kept: str, layers: int) -> None:
     network, _ = _network(kept=kept)
     found = _found(network)
-    assert [len(task.operator.layers) for task in found] == [layers] * bool(layers)
+    assert [len(each.layers) for each in found] == [layers] * bool(layers)
 
 
 @pytest.mark.usefixtures("paying")
@@ -153,8 +166,7 @@ def test_a_residual_of_the_first_result_is_read_of_memory() -> None:
 def test_a_network_with_a_cascade_computes_the_same(residual: bool) -> None:
     network, model = _network(residual=residual)
     compiled = compile_whole(network, progress=False)
-    fused = [task for task in compiled.kernels if isinstance(task, CascadeTask)]
-    assert [len(task.operator.layers) for task in fused] == [3]
+    assert [len(each.layers) for each in _used(compiled)] == [3]
     assert len(compiled.kernels) == 2 and all(check.passed for check in compiled.checks)
     reports = network.report(), compiled.report()
     for report in reports:
@@ -171,10 +183,10 @@ def test_a_network_with_a_cascade_computes_the_same(residual: bool) -> None:
 def test_convolutions_of_a_cascade_that_cannot_be_built_are_computed_one_by_one(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    def failing(choice: CascadeChoice, symbol: str) -> TaskKernel:
+    def failing(choice: CascadeStrips, symbol: str) -> TaskKernel:
         raise BuildError("none")
 
-    monkeypatch.setattr("amos.network.compilation.build_cascade", failing)
+    monkeypatch.setattr(CascadeStrips, "build", failing)
     compiled = compile_whole(_network()[0], progress=False)
     assert len(compiled.kernels) == 4 and not compiled.left
 
@@ -200,9 +212,11 @@ def test_a_cascade_that_is_slower_in_the_network_is_taken_apart(
 ) -> None:
     _timed(monkeypatch, 9.0 if slower else 0.0)
     monkeypatch.setattr("amos.network.compilation._MEASURED", 1)
+    monkeypatch.setattr(
+        "amos.network.compilation.compare", lambda kernels, task: [*(1.0 for _ in kernels), 2.0]
+    )
     compiled = compile_whole(_network()[0], measure=True, progress=False)
-    fused = [task for task in compiled.kernels if isinstance(task, CascadeTask)]
-    assert len(fused) == (not slower)
+    assert len(_used(compiled)) == (not slower)
     assert sum(task.weight for task in compiled.kernels) == (4 if slower else 2)
 
 
@@ -220,7 +234,7 @@ def test_quantized_cascades_are_exact() -> None:
         x = g.pair(g.add("Conv", x, weight, g.bias(np.float32(0.03) * scales), **more), 0.03, 0)
     network = load_whole(g.model(x))
     compiled = compile_whole(network, progress=False)
-    if not any(isinstance(task, CascadeTask) for task in compiled.kernels):
+    if not _used(compiled):
         pytest.skip("this CPU has no instruction for bytes in one of them")
     (whole,) = [each for each in compiled.checks if each.reference == "onnxruntime"]
     assert whole.difference == 0
@@ -248,7 +262,7 @@ def test_what_an_epilogue_reads_has_to_come_in_rows_of_all_images(
     assert len(_found(network)) == found
     compiled = compile_whole(network, progress=False)
     assert all(check.passed for check in compiled.checks)
-    assert any(isinstance(task, CascadeTask) for task in compiled.kernels) == bool(found)
+    assert bool(_used(compiled)) == bool(found)
 
 
 @pytest.mark.usefixtures("paying")
@@ -260,7 +274,7 @@ def test_equal_cascades_that_overlap_are_one() -> None:
         x = b.node("Relu", b.convolution(x, (16, 16, 1, 1)))
     compiled = compile_whole(load_whole(b.model(x)), progress=False)
     assert sorted(task.weight for task in compiled.kernels) == [1, 1, 1]
-    assert sum(isinstance(task, CascadeTask) for task in compiled.kernels) == 1
+    assert len(_used(compiled)) == 1
 
 
 @pytest.mark.usefixtures("paying")
@@ -275,7 +289,7 @@ def test_a_cascade_is_not_tried_against_the_engine(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr("amos.network.compilation.compare", engine_is_fast)
     monkeypatch.setattr("amos.network.compilation._MATTERS", 1.0)
     compiled = compile_whole(_network()[0], measure=True, progress=False)
-    assert not any(isinstance(task, CascadeTask) for task in compiled.kernels)
+    assert not _used(compiled)
     assert [task.operator.name for task in compiled.left] == ["depthwise_conv2d"]
 
 
@@ -304,10 +318,10 @@ def test_strips_of_channels_store_whole_lines_and_keep_all_cores_busy() -> None:
 @pytest.mark.usefixtures("cut")
 def test_a_convolution_by_tiles_is_no_part_of_a_cascade(monkeypatch: pytest.MonkeyPatch) -> None:
     network = _network()[0]
-    monkeypatch.setattr(cascades, "_apart", _APART)
+    monkeypatch.setattr(cuts, "_apart", _APART)
     for seconds, found in ((1.0, True), (0.0, False)):  # as it is, and by tiles
         choice = SimpleNamespace(predicted=seconds)
-        monkeypatch.setattr(cascades, "predicted", lambda task, chooser, choice=choice: choice)
+        monkeypatch.setattr(cuts, "predict_lowering", lambda task, chooser, choice=choice: choice)
         assert bool(_found(network)) == found
 
 
@@ -332,8 +346,8 @@ def test_channels_of_any_convolution_are_filtered_at_once() -> None:
     y = b.node("Relu", b.convolution(x, (16, 1, 3, 3), group=16))
     network = load_whole(b.model(b.convolution(y, (8, 16, 1, 1))))
     compiled = compile_whole(network, progress=False)
-    (task,) = (task for task in compiled.kernels if isinstance(task, CascadeTask))
-    assert task.operator.name == "conv2d + depthwise_conv2d"
+    (cascade,) = _used(compiled)
+    assert cascade.name == "conv2d + depthwise_conv2d"
     assert all(check.passed for check in compiled.checks)
     told = next(each for each in compiled.to_dict()["kernels"] if "layers" in each)
     assert 16 % told["channels"] == 0

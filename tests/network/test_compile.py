@@ -14,13 +14,12 @@ from onnx import ModelProto, TensorProto, helper
 from onnx.reference import ReferenceEvaluator
 
 from amos.errors import BuildError, NetworkError
-from amos.ir import Operator
 from amos.network import CompiledNetwork
-from amos.network.candidates import Choice
 from amos.network.comparison import Comparison, compare, compare_inside
 from amos.network.frontend import Reference
-from amos.network.groups import Task
-from amos.network.kernels import TaskKernel, build_kernel
+from amos.network.groups import Job
+from amos.network.kernels import TaskKernel
+from amos.network.lowerings.direct import Direct
 from amos.network.model import random_arrays
 from tests.network.models import Builder, compile_whole, load_whole, residual_network
 
@@ -131,7 +130,7 @@ def test_kernels_slower_than_the_engines_code_stay_out(
 ) -> None:
     model, values = product
 
-    def rigged(kernels: Sequence[TaskKernel], task: Task) -> list[float]:
+    def rigged(kernels: Sequence[TaskKernel], task: Job) -> list[float]:
         seconds = compare(kernels, task)
         assert all(0 < each < 1 for each in seconds)
         return [2.0] * len(kernels) + [1.0]
@@ -153,7 +152,7 @@ def test_small_tasks_are_not_measured(monkeypatch: pytest.MonkeyPatch) -> None:
     model = b.model(b.node("MatMul", hidden, b.constant(rng.random((512, 8)))))
     compared: list[int] = []
 
-    def counted(kernels: Sequence[TaskKernel], task: Task) -> list[float]:
+    def counted(kernels: Sequence[TaskKernel], task: Job) -> list[float]:
         compared.append(kernels[0].operator.result.shape[-1])
         return compare(kernels, task)
 
@@ -167,15 +166,15 @@ def test_a_kernel_that_cannot_be_built_leaves_the_others(
     monkeypatch: pytest.MonkeyPatch, product: tuple[ModelProto, np.ndarray]
 ) -> None:
     model, values = product
-    tried: list[Choice] = []
+    tried, build = list[Direct](), Direct.build
 
-    def failing(choice: Choice, operator: Operator, symbol: str) -> TaskKernel:
-        tried.append(choice)
+    def failing(direct: Direct, symbol: str) -> TaskKernel:
+        tried.append(direct)
         if len(tried) == 1:
             raise BuildError("the first")
-        return build_kernel(choice, operator, symbol)
+        return build(direct, symbol)
 
-    monkeypatch.setattr("amos.network.building.build_kernel", failing)
+    monkeypatch.setattr(Direct, "build", failing)
     network = load_whole(model)
     compiled = compile_whole(network, measure=True, progress=False)
     assert len(tried) > 1 and [*compiled.left.values()] != ["the first"]
@@ -192,13 +191,13 @@ def test_the_kernel_that_is_fastest_inside_the_network_stays(
     model, values = product
     alone: list[TaskKernel] = []
 
-    def backwards(kernels: Sequence[TaskKernel], task: Task) -> list[float]:
+    def backwards(kernels: Sequence[TaskKernel], task: Job) -> list[float]:
         alone[:] = kernels[::-1]
         return [float(len(kernels) - n) for n in range(len(kernels))] + [math.inf]
 
     def rigged(
-        models: Sequence[CompiledNetwork], kernels: Mapping[Task, Sequence[TaskKernel]]
-    ) -> dict[Task, Comparison]:
+        models: Sequence[CompiledNetwork], kernels: Mapping[Job, Sequence[TaskKernel]]
+    ) -> dict[Job, Comparison]:
         for each in models:
             np.testing.assert_allclose(each(values), expected, rtol=1e-5, atol=1e-6)
         ((task, comparison),) = compare_inside(models, kernels).items()
@@ -214,7 +213,7 @@ def test_the_kernel_that_is_fastest_inside_the_network_stays(
     monkeypatch.setattr("amos.network.compilation.compare_inside", rigged)
     compiled = compile_whole(load_whole(model), measure=True, progress=False)
     assert list(compiled.kernels.values()) == [alone[1]]
-    keys = {each.choice.candidate.key for each in alone if isinstance(each.choice, Choice)}
+    keys = {part.key for each in alone for part in each.lowering.products}
     assert len(keys) == 3
     (told,) = compiled.to_dict()["comparisons"]
     assert (told["chosen"], told["count"], told["seconds"]) == (1, 1, (2.0, 1.0))
@@ -353,20 +352,20 @@ class _Silent:
 @pytest.mark.parametrize("wrong", [1, 100])
 def test_a_wrong_kernel_gives_way(wrong: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """To the next candidate, or at last to the engine; the failure is reported."""
-    built: list[TaskKernel] = []
+    built, build = list[TaskKernel](), Direct.build
 
-    def build(choice: Choice, operator: Operator, symbol: str) -> TaskKernel:
-        built.append(build_kernel(choice, operator, symbol))
+    def rigged(direct: Direct, symbol: str) -> TaskKernel:
+        built.append(build(direct, symbol))
         return replace(built[-1], library=_Silent()) if len(built) <= wrong else built[-1]
 
-    monkeypatch.setattr("amos.network.building.build_kernel", build)
+    monkeypatch.setattr(Direct, "build", rigged)
     b = Builder()
     model = b.model(b.node("MatMul", b.input("x", (4, 16)), b.random(16, 40)))
     compiled = compile_whole(load_whole(model), progress=False)
     values = np.random.default_rng(0).standard_normal((4, 16)).astype(np.float32)
     np.testing.assert_allclose(compiled(values), _reference(model, x=values), 1e-4, 1e-4)
-    choices = [kernel.choice for kernel in built if isinstance(kernel.choice, Choice)]
-    assert len({choice.key for choice in choices}) == len(built) > 1
+    keys = {part.key for kernel in built for part in kernel.lowering.products}
+    assert len(keys) == len(built) > 1
     assert len(compiled.failures) == min(wrong, len(built))
     assert "not used: the kernel of" in str(compiled)
     assert compiled.to_dict()["failures"] == list(compiled.failures)

@@ -9,7 +9,6 @@ import pytest
 
 import amos
 from amos.errors import NetworkError
-from amos.network.candidates import Choice
 from amos.network.graph import Constant, GraphBuilder
 from amos.network.groups import grouped
 from tests.network.models import Builder, compile_whole, load_whole, residual_network
@@ -96,8 +95,8 @@ def test_rows_that_fill_no_vectors_are_stored_straight_to_their_place(
     model = compile_whole(network, progress=False)
     assert all(check.passed for check in model.checks)
     (kernel,) = model.kernels.values()
-    assert isinstance(kernel.choice, Choice)
-    assert (" to out[m, n]" in str(kernel.choice.candidate.mapping.operator)) == straight
+    (product,) = kernel.lowering.products
+    assert (" to out[m, n]" in str(product.candidate.mapping.operator)) == straight
 
 
 def test_a_value_that_is_read_twice_is_written_twice() -> None:

@@ -21,9 +21,9 @@ from amos.cli.app import main
 from amos.errors import ExploreError, RecordError, UnknownNameError
 from amos.machine import Machine
 from amos.network import Tuning
-from amos.network.building import _choices, request_kernels
 from amos.network.candidates import Chooser
 from amos.network.compilation import _ranked
+from amos.network.lowerings.choosing import ways_of
 from amos.records import Measurement, Records
 from tests.network.models import Builder, compile_whole, load_whole
 from tests.support.fake import Answering
@@ -65,28 +65,25 @@ def test_records_are_shared_resumed_and_compiled(tmp_path: Path) -> None:
 
     compiled = compile_whole(network, records=records, progress=False)
     # Leaders that are too close to call are measured again, each time in a record of its own.
-    assert all(kernel.choice.seconds is not None for kernel in compiled.kernels.values())
+    assert all(kernel.lowering.measured is not None for kernel in compiled.kernels.values())
     assert len(compiled.kernels) == 2
     for task in network.tasks:
         assert f" is allowed: matmul {task.operator}\n" in str(compiled)
     # What is compared in the network is of both, so that tuning never makes it slower.
     chooser = Chooser("host")
     for task in network.tasks:
-        request = request_kernels(
-            task, "kernel", 6, chooser=chooser, ranked=_ranked(records), verify=False
-        )
-        several = [*_choices(request, chooser)]
-        keys = [each.key for each in several]
-        assert several[0].seconds is not None
+        several = [*ways_of(task, chooser, _ranked(records)).rank(6, chooser)]
+        keys = [part.key for each in several for part in each.products]
+        assert several[0].measured is not None
         assert chooser.predicted(task.operator, thorough=True).key in keys
         assert len({*keys}) == len(keys) <= 6
 
     rows = compiled.report().tasks
     kernels = {str(task.operator): kernel for task, kernel in compiled.kernels.items()}
     assert {row.operator: row.measured for row in rows} == {
-        operator: kernel.choice.seconds for operator, kernel in kernels.items()
+        operator: kernel.lowering.measured for operator, kernel in kernels.items()
     }
-    assert {row.instruction for row in rows} == {k.choice.instruction for k in kernels.values()}
+    assert {row.instruction for row in rows} == {k.lowering.instruction for k in kernels.values()}
     assert str(compiled.report()).count(", measured ") == 2
 
     values = np.random.default_rng(0).standard_normal((4, 16)).astype(np.float32)
@@ -149,7 +146,7 @@ def test_records_that_do_not_count_here_are_named(tmp_path: Path) -> None:
     with Records(mine) as records:
         records.add_all([*rows, *older])
     compiled = compile_whole(network, records=mine, verify=False, progress=False)
-    assert all(kernel.choice.seconds is None for kernel in compiled.kernels.values())
+    assert all(kernel.lowering.measured is None for kernel in compiled.kernels.values())
     searched = len({(row.key, row.candidate) for row in rows})
     unused = {"other machine": searched, "other version of the intrinsic": searched}
     assert compiled.to_dict()["unused_records"] == unused

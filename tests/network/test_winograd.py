@@ -11,30 +11,32 @@ import pytest
 
 import amos
 from amos.errors import BuildError
-from amos.ir import Operator
 from amos.measure.reference import References, compared, tolerance
-from amos.network import Network, winograd
-from amos.network.candidates import Choice, Chooser
+from amos.network import Network
+from amos.network.candidates import Chooser
 from amos.network.groups import Task
-from amos.network.kernels import TaskKernel, build_kernel
+from amos.network.kernels import TaskKernel
+from amos.network.lowerings import winograd
+from amos.network.lowerings.base import Lowering
+from amos.network.lowerings.choosing import predict_lowering, searched
+from amos.network.lowerings.direct import Direct
+from amos.network.lowerings.winograd import WinogradTiles, by_tiles, forms_of, winograd_of
 from amos.network.model import check_results
-from amos.network.winograd import by_tiles, form_of, predicted, searched, winograd_of
 from amos.operators.winograd import INTO_TILES, Winograd
 from tests.network.models import Builder, compile_whole, load_whole
 
 _CHOOSER = Chooser("host")
 
 
-def _kernel(task: Task) -> TaskKernel:
-    form = form_of(task, _CHOOSER)
-    assert form is not None
-    choice = by_tiles(form, task.operator, _CHOOSER, _CHOOSER.predicted)
-    assert choice is not None
-    return build_kernel(choice, task.operator, "kernel")
+def _tiles(task: Task) -> WinogradTiles:
+    (form,) = forms_of(task, _CHOOSER)
+    tiles = by_tiles(form, task.operator, _CHOOSER, _CHOOSER.predicted)
+    assert tiles is not None
+    return tiles
 
 
 def _check(task: Task) -> None:
-    kernel = _kernel(task)
+    kernel = _tiles(task).build("kernel")
     inputs, (expected,) = References().get(task.operator)
     got = kernel.run(inputs)
     difference, strange = compared(got, expected)
@@ -88,19 +90,15 @@ def test_small_results_of_large_sums_are_right(
     network = load_whole(b.model(b.node(function, b.convolution(x, (16, 16, 3, 3)))))
     compiled = compile_whole(network, progress=False)
     (kernel,) = compiled.kernels.values()
-    assert kernel.choice.winograd is not None and isinstance(kernel.operator, Operator)
-    assert kernel.operator.epilogue is not None
+    assert isinstance(kernel.lowering, WinogradTiles)
+    assert kernel.lowering.operator.epilogue is not None
 
 
 @pytest.mark.parametrize("strips", [2, 4])
 def test_strips(strips: int, monkeypatch: pytest.MonkeyPatch) -> None:
     (task,) = _floats((2, 16, 14, 10), 16, [1, 1, 1, 1], residual=True).tasks
     monkeypatch.setattr(winograd, "_held", lambda machine: 36 * 6 * 32 * 4 * 4 // strips)
-    form = form_of(task, _CHOOSER)
-    assert form is not None
-    choice = by_tiles(form, task.operator, _CHOOSER, _CHOOSER.predicted)
-    assert choice is not None and choice.winograd is not None
-    assert choice.winograd.strips == strips
+    assert _tiles(task).form.strips == strips
     _check(task)
 
 
@@ -147,7 +145,7 @@ def test_integers_are_exact(kind: str, zero: int, monkeypatch: pytest.MonkeyPatc
     assert all(each["winograd"] for each in compiled.to_dict()["kernels"])
     rows = {row.operator: row.predicted for row in compiled.profile(repeat=1).rows}
     kernels = compiled.kernels.items()
-    assert all(rows[str(task.operator)] == each.choice.predicted for task, each in kernels)
+    assert all(rows[str(task.operator)] == each.lowering.predicted for task, each in kernels)
     assert compiled.report().tasks[0].winograd
     assert " by Winograd's tiles, " in str(compiled.report())
 
@@ -174,7 +172,7 @@ def test_sums_may_wrap_around(monkeypatch: pytest.MonkeyPatch) -> None:
     network = load_whole(b.model(b.node("Conv", x, kernel)))
     compiled = compile_whole(network, progress=False)
     (used,) = compiled.kernels.values()
-    assert used.choice.winograd is not None
+    assert used.lowering.by_tiles
     values = np.broadcast_to(image.astype(np.float32), (1, channels, 6, 6))
     windows = np.lib.stride_tricks.sliding_window_view(image, (3, 3)).sum((2, 3))
     expected = np.broadcast_to(windows * channels * 127 * 1e-3, (1, 16, 4, 4))
@@ -184,15 +182,13 @@ def test_sums_may_wrap_around(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_what_cannot_be_built_by_tiles_is_built_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(winograd, "WORTH", np.inf)
 
-    def refusing(choice: Choice, operator: Operator, symbol: str) -> TaskKernel:
-        if choice.winograd is not None:
-            raise BuildError("tiles")
-        return build_kernel(choice, operator, symbol)
+    def refusing(tiles: WinogradTiles, symbol: str) -> TaskKernel:
+        raise BuildError("tiles")
 
-    monkeypatch.setattr("amos.network.building.build_kernel", refusing)
+    monkeypatch.setattr(WinogradTiles, "build", refusing)
     compiled = compile_whole(_floats((1, 16, 8, 8), 16, [1] * 4), progress=False)
     (kernel,) = compiled.kernels.values()
-    assert kernel.choice.winograd is None and not compiled.left
+    assert not kernel.lowering.by_tiles and not compiled.left
 
 
 @pytest.mark.parametrize(
@@ -249,22 +245,28 @@ def test_products_are_tuned_and_compiled_from_records(
     monkeypatch.setattr(winograd, "WORTH", 0.0)
     compiled = compile_whole(network, records=records, progress=False)
     for kernel in compiled.kernels.values():
-        assert kernel.choice.winograd is not None
-        assert kernel.choice.seconds is not None
-        assert kernel.choice.measured == kernel.choice.seconds + kernel.choice.around
+        tiles = kernel.lowering
+        assert isinstance(tiles, WinogradTiles) and tiles.products[0].seconds is not None
+        assert tiles.measured == tiles.products[0].seconds + tiles.around
 
 
 def test_both_ways_are_timed_with_measure(monkeypatch: pytest.MonkeyPatch) -> None:
     network = _floats((1, 32, 28, 28), 32, [1] * 4)
-    seen: list[bool] = []
+    seen: list[type] = []
 
-    def recorded(choice: Choice, *rest: Any) -> TaskKernel:
-        seen.append(choice.winograd is not None)
-        return build_kernel(choice, *rest)
+    def recorded(kind: type[Lowering]) -> None:
+        build = kind.build
 
-    monkeypatch.setattr("amos.network.building.build_kernel", recorded)
+        def recording(lowering: Lowering, symbol: str) -> TaskKernel:
+            seen.append(kind)
+            return build(lowering, symbol)
+
+        monkeypatch.setattr(kind, "build", recording)
+
+    recorded(Direct)
+    recorded(WinogradTiles)
     compile_whole(network, measure=True, progress=False)
-    assert seen.count(True) == 1 and seen.count(False) >= 1
+    assert seen.count(WinogradTiles) == 1 and seen.count(Direct) >= 1
 
 
 def test_products_of_strips_occur_as_often(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -273,8 +275,9 @@ def test_products_of_strips_occur_as_often(monkeypatch: pytest.MonkeyPatch) -> N
     (task,) = _floats((1, 16, 16, 8), 16, [1] * 4).tasks
     product = searched(task, _CHOOSER)
     assert product.operator.name == "winograd" and product.weight == 4
-    choice = predicted(task, _CHOOSER)
-    assert choice.predicted == 4 * choice.prediction.seconds + choice.around
+    tiles = predict_lowering(task, _CHOOSER)
+    assert isinstance(tiles, WinogradTiles)
+    assert tiles.predicted == 4 * tiles.products[0].prediction.seconds + tiles.around
 
 
 def test_the_check_allows_spoiled_tiles_and_no_others(monkeypatch: pytest.MonkeyPatch) -> None:

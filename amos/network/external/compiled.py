@@ -14,13 +14,12 @@ import numpy as np
 from amos._display import Shown, several
 from amos.codegen.scheduled import last_line
 from amos.errors import NetworkError
-from amos.network.cascades import CascadeTask
 from amos.network.external.folders import ModelFolder
 from amos.network.external.library import Library
 from amos.network.external.partition import PartitionedNetwork
 from amos.network.external.race import Timing
 from amos.network.external.sessions import MODEL, open_session, run_session
-from amos.network.groups import Task
+from amos.network.groups import Job
 from amos.network.kernels import TaskKernel
 from amos.network.model import (
     Check,
@@ -89,13 +88,13 @@ class CompiledNetwork(Shown):
         return replace(self, settings=dict(settings))
 
     @property
-    def kernels(self) -> dict[Task | CascadeTask, TaskKernel]:
+    def kernels(self) -> dict[Job, TaskKernel]:
         """What tasks run as."""
         regions = self.regions.values()
         return {task: each for region in regions for task, each in region.kernels.items()}
 
     @property
-    def left(self) -> dict[Task, str]:
+    def left(self) -> dict[Job, str]:
         """Why tasks are computed by plain loops."""
         return {task: why for each in self.regions.values() for task, why in each.left.items()}
 
@@ -242,7 +241,7 @@ class CompiledNetwork(Shown):
                     "kind": task.operator.name,
                     "operator": str(task.operator),
                     "count": task.weight,
-                    **kernel.choice.to_dict(),
+                    **kernel.lowering.to_dict(),
                 }
                 for task, kernel in self.kernels.items()
             ],
@@ -267,7 +266,7 @@ class CompiledNetwork(Shown):
 
     def __str__(self) -> str:
         called = sum(task.weight for task in self.kernels)
-        measured = sum(kernel.choice.seconds is not None for kernel in self.kernels.values())
+        measured = sum(kernel.lowering.measured is not None for kernel in self.kernels.values())
         lines = [
             f"{self.network.name}: {several(called, 'call')} of "
             f"{several(len(self.kernels), 'kernel')} in {several(len(self.regions), 'operator')} "

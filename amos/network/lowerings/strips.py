@@ -1,13 +1,17 @@
-"""A cascade of convolutions as one function: each core goes from strip to strip of rows.
+"""A cascade of convolutions as one function: each core goes from strip to strip.
 
-The rows between two convolutions stand in buffers of a core. Those of the first one's results that
-the next strip reads too are moved to the beginning of their buffer; rows above and below an image
-hold its padding.
+*By rows*, the rows between two convolutions stand in buffers of a core. Those of the first one's
+results that the next strip reads too are moved to the beginning of their buffer; rows above and
+below an image hold its padding.
+
+*By channels*: a depthwise convolution reads of each channel only that channel. So a core makes some
+channels of the first convolution's results, for a whole image, and goes on with these: nothing is
+computed twice, and what is between stays in the caches near the core.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import Any
@@ -17,7 +21,16 @@ from amos.codegen.tir.arrays import constant
 from amos.codegen.tir.program import Argument, Program
 from amos.codegen.tir.statements import rewritten
 from amos.ir import BufferLoad, Operator, dtype
-from amos.operators.cascade import ROWS, SOURCE, Cascade, argument, source_of
+from amos.operators.cascade import (
+    IMAGES,
+    ROWS,
+    SOURCE,
+    Cascade,
+    argument,
+    axis_of,
+    channel_of,
+    source_of,
+)
 
 #: Bytes of the longest vector.
 _VECTOR = 64
@@ -60,22 +73,39 @@ class Layer:
         return rewritten(self.function.body, "For", serial)
 
 
-def _arguments(cascade: Cascade, layers: Sequence[Layer]) -> tuple[Argument, ...]:
-    """The image, what layers read beside it, and the result."""
-    every = []
-    for number, (operator, layer) in enumerate(zip(cascade.layers, layers, strict=True)):
-        for each in layer.program.inputs:
-            if number and each.tensor == SOURCE:
-                continue
-            name, shape = argument(number, each.tensor), each.shape
-            if each.packed is None and _has_rows(operator, each.tensor):
-                shape = _rows_of_all(operator, each.tensor)
-            every.append(Argument(name, each.dtype, shape, each.packed))
-    result = cascade.result
-    last = Argument("result", str(result.dtype), _rows_and(result.shape))
-    image = argument(0, SOURCE)
-    every.sort(key=lambda each: each.tensor != image)
-    return (*every, last)
+def _arguments(
+    cascade: Cascade,
+    layers: Sequence[Layer],
+    shape: Callable[[Operator, Argument], tuple[int, ...]],
+    result: tuple[int, ...],
+) -> tuple[Argument, ...]:
+    """The image, what layers read beside it, and the result, in shapes of all strips."""
+    every = [
+        Argument(argument(number, each.tensor), each.dtype, shape(operator, each), each.packed)
+        for number, (operator, layer) in enumerate(zip(cascade.layers, layers, strict=True))
+        for each in layer.program.inputs
+        if not number or each.tensor != SOURCE
+    ]
+    every.sort(key=lambda each: each.tensor != argument(0, SOURCE))
+    return (*every, Argument("result", str(cascade.result.dtype), result))
+
+
+def _over_strips(
+    cores: int, total: int, memory: Iterable[Any], steps: Callable[[Any, Any], Iterable[Any]]
+) -> Any:
+    """The loop of all cores, each with memory and about as many strips as any other.
+
+    Steps are those of a strip, by its number, and by how many the core had before.
+    """
+    from tvm import tirx
+
+    core, step = tirx.Var("core", "int32"), tirx.Var("strip", "int32")
+    first, end = (each * total // cores for each in (core, core + 1))
+    # TVM takes loops that begin elsewhere for ones from zero, but not in conditions of values.
+    strips = tirx.SeqStmt([*steps(first + step, step)])
+    loop = tirx.For(step, 0, end - first, tirx.ForKind.SERIAL, strips)
+    body = tirx.SeqStmt([*memory, loop])
+    return tirx.For(core, 0, cores, tirx.ForKind.PARALLEL, body)
 
 
 def by_rows(
@@ -95,21 +125,77 @@ def by_rows(
     load_tvm()
     from tvm import tirx
 
-    function = _Strips(cascade, rows, cores, layers)
+    function = _Rows(cascade, rows, layers)
+    strips = cascade.images * function.strips
+    body = _over_strips(cores, strips, function.memory(), function.steps)
     # Convolutions have names of their own for the rows that they share. So nothing is said of what
     # names stand for different memory: LLVM could load what it is yet to store.
-    written = tirx.PrimFunc([*function.buffers.values()], function.body)
+    written = tirx.PrimFunc([*function.buffers.values()], body)
     return function.arguments, written.with_attr("s_tir", True)
 
 
-class _Strips:
-    """Writes the function."""
+def by_channels(
+    cascade: Cascade, channels: int, cores: int, layers: Sequence[Layer]
+) -> tuple[tuple[Argument, ...], Any]:
+    """The same of two convolutions by strips of some channels, which both are on."""
+    load_tvm()
+    from tvm import tirx
 
-    def __init__(self, cascade: Cascade, rows: int, cores: int, layers: Sequence[Layer]) -> None:
+    strips = cascade.channels // channels
+
+    def shape(operator: Operator, read: Argument) -> tuple[int, ...]:
+        if read.tensor in operator.constants:
+            return (strips, *read.shape)
+        return _loads_of(operator, read.tensor)[0].tensor.shape
+
+    arguments = _arguments(cascade, layers, shape, cascade.result.shape)
+    buffers = {
+        each.tensor: tirx.decl_buffer(each.shape, each.dtype, each.tensor.replace(".", "_"))
+        for each in arguments
+    }
+    one, other = layers
+    between = tirx.decl_buffer(one.result.shape, one.result.dtype, "between")
+
+    def steps(number: Any, _: Any) -> Iterator[Any]:
+        image, strip = number // strips, number % strips
+        yield _view(one.result, between)
+        yield _view(other.parameters[SOURCE], between)
+        yield _view(other.result, buffers["result"], [image, 0, 0, strip * channels])
+        for number, (operator, layer) in enumerate(zip(cascade.layers, layers, strict=True)):
+            for tensor, own in layer.parameters.items():
+                whole = buffers.get(argument(number, tensor))
+                if whole is not None:
+                    at = _start(operator, tensor, len(whole.shape), image, strip, channels)
+                    yield _view(own, whole, at)
+        yield from (one.body, other.body)
+
+    memory = [tirx.AllocBuffer(between)]
+    body = _over_strips(cores, cascade.images * strips, memory, steps)
+    return arguments, tirx.PrimFunc([*buffers.values()], body).with_attr("s_tir", True)
+
+
+def _start(
+    operator: Operator, tensor: str, axes: int, image: Any, strip: Any, channels: int
+) -> list[Any]:
+    """The element of a whole tensor with which a strip begins."""
+    if tensor in operator.constants:
+        return [strip, *(0 for _ in range(axes - 1))]
+    (load, *_) = _loads_of(operator, tensor)
+    at = [image if IMAGES in index.names else 0 for index in load.indices]
+    axis = axis_of(load, channel_of(operator))
+    return at if axis < 0 else [*at[:axis], strip * channels, *at[axis + 1 :]]
+
+
+class _Rows:
+    """Writes strips of rows."""
+
+    def __init__(self, cascade: Cascade, rows: int, layers: Sequence[Layer]) -> None:
         from tvm import tirx
 
-        self.cascade, self.rows, self.cores, self.layers = cascade, rows, cores, layers
-        self.window, self.arguments = cascade.window, _arguments(cascade, layers)
+        self.cascade, self.rows, self.layers, self.window = cascade, rows, layers, cascade.window
+        images, height, *row = cascade.result.shape
+        shape = images * height, prod(row)
+        self.arguments = _arguments(cascade, layers, _shape_in_rows, shape)
         #: By the arguments' names; a layer's own where the layer reads it whole.
         self.buffers: dict[str, Any] = {}
         own = {
@@ -132,33 +218,20 @@ class _Strips:
             for count, each in zip((self.needed, rows), cascade.layers[:-1], strict=False)
         ]
 
-    @property
-    def body(self) -> Any:
-        from tvm import tirx
+    def steps(self, strip: Any, step: Any) -> Iterator[Any]:
+        """What a core does for a strip."""
+        yield self._filled(strip, step.equal(0))
+        yield from self._behind(strip)
+        yield self._moved
 
-        core, step = tirx.Var("core", "int32"), tirx.Var("strip", "int32")
-        total = self.cascade.images * self.strips
-        first, end = (each * total // self.cores for each in (core, core + 1))
-        strip = first + step
-        steps = [
-            self._filled(strip, step.equal(0)),
-            *self._behind(strip),
-            self._moved,
-        ]
-        serial, parallel = tirx.ForKind.SERIAL, tirx.ForKind.PARALLEL
-        # TVM takes loops that begin elsewhere for ones from zero, but not in conditions of values.
-        loop = tirx.For(step, 0, end - first, serial, tirx.SeqStmt(steps))
-        body = tirx.SeqStmt([*self._allocated(), loop])
-        return tirx.For(core, 0, self.cores, parallel, body)
-
-    def _allocated(self) -> Iterator[Any]:
+    def memory(self) -> Iterator[Any]:
         """Memory of the rows between convolutions, which all that reads or writes it shares."""
         from tvm import tirx
 
         memory = [tirx.decl_buffer(x.shape, str(x.dtype), "memory") for x in self.between]
         yield from map(tirx.AllocBuffer, memory)
         for rows, own in zip(self.between, memory, strict=True):
-            yield view(rows, own)
+            yield _view(rows, own)
 
     def _filled(self, strip: Any, begins: Any) -> Any:
         """The rows that a strip needs and that the last one did not leave."""
@@ -175,7 +248,7 @@ class _Strips:
         layer, buffer = self.layers[0], self.between[0]
         computed = [
             *self._placed(0, image * height + at),
-            view(layer.result, buffer, [row, 0]),
+            _view(layer.result, buffer, [row, 0]),
             layer.body,
         ]
         inside = tirx.all(at >= 0, at < height)
@@ -186,11 +259,11 @@ class _Strips:
         """The other convolutions of a strip."""
         for number, layer in enumerate(self.layers[1:], 1):
             yield from self._placed(number, strip * self.rows)
-            yield view(layer.parameters[SOURCE], self.between[number - 1])
+            yield _view(layer.parameters[SOURCE], self.between[number - 1])
             if layer is self.layers[-1]:
-                yield view(layer.result, self.buffers["result"], [strip * self.rows, 0])
+                yield _view(layer.result, self.buffers["result"], [strip * self.rows, 0])
             else:
-                yield view(layer.result, self.between[number])
+                yield _view(layer.result, self.between[number])
             yield layer.body
 
     def _placed(self, number: int, row: Any) -> Iterator[Any]:
@@ -198,7 +271,7 @@ class _Strips:
         for tensor, own in self.layers[number].parameters.items():
             whole = self.buffers.get(argument(number, tensor))
             if whole is not None and not whole.same_as(own):
-                yield view(own, whole, [row, 0])
+                yield _view(own, whole, [row, 0])
 
     def _padding(self, row: Any) -> Any:
         """A row beside the image."""
@@ -235,7 +308,7 @@ class _Strips:
         return tirx.For(step, 0, rows * width // lanes, tirx.ForKind.SERIAL, vector)
 
 
-def view(own: Any, whole: Any, start: Sequence[Any] | None = None) -> Any:
+def _view(own: Any, whole: Any, start: Sequence[Any] | None = None) -> Any:
     """Declares a layer's buffer to be another one, or what that has from an element on."""
     from tvm import tirx
 
@@ -245,25 +318,18 @@ def view(own: Any, whole: Any, start: Sequence[Any] | None = None) -> Any:
     return tirx.DeclBuffer(own, data=tirx.address_of(tirx.BufferLoad(whole, start)))
 
 
-def _has_rows(operator: Operator, tensor: str) -> bool:
-    """Whether a layer reads rows of a tensor that belong to its own rows of results."""
-    return any(ROWS in index.names for load in loads_of(operator, tensor) for index in load.indices)
-
-
-def _rows_of_all(operator: Operator, tensor: str) -> tuple[int, int]:
-    """The shape of a tensor as rows of all images, each as one."""
-    (load, *_) = loads_of(operator, tensor)
+def _shape_in_rows(operator: Operator, read: Argument) -> tuple[int, ...]:
+    """The shape of what a layer reads: of what belongs to its rows, rows of all images."""
+    load, *more = _loads_of(operator, read.tensor)
+    indexed = any(ROWS in index.names for each in (load, *more) for index in each.indices)
+    if read.packed is not None or not indexed:
+        return read.shape
     shape = load.tensor.shape
     row = next(d for d, index in enumerate(load.indices) if ROWS in index.names)
     return prod(shape[: row + 1]), prod(shape[row + 1 :])
 
 
-def loads_of(operator: Operator, tensor: str) -> list[BufferLoad]:
+def _loads_of(operator: Operator, tensor: str) -> list[BufferLoad]:
     """The accesses of a layer to a tensor."""
     loads = (*operator.sources, *operator.epilogue_loads)
     return [load for load in loads if load.tensor.name == tensor]
-
-
-def _rows_and(shape: tuple[int, ...]) -> tuple[int, int]:
-    """The shape of images as rows of all of them, each as one."""
-    return shape[0] * shape[1], prod(shape[2:])
