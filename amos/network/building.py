@@ -1,6 +1,6 @@
 """The kernels of a task: which ones are tried, built, and right.
 
-Requests and answers are plain values, so that another process can build the kernels.
+What is asked and answered are plain values, so that another process can build the kernels.
 """
 
 from __future__ import annotations
@@ -24,23 +24,6 @@ from amos.network.model import Check
 
 
 @dataclass(frozen=True)
-class KernelRequest:
-    """A task whose kernels are wanted.
-
-    Attributes:
-        ways: to compute it.
-        symbol: what to call the function.
-        count: how many kernels, the one that seems best first.
-        verify: compare each kernel with NumPy.
-    """
-
-    ways: Ways
-    symbol: str
-    count: int
-    verify: bool
-
-
-@dataclass(frozen=True)
 class BuiltKernels:
     """The kernels of a task.
 
@@ -61,14 +44,16 @@ def load_builders() -> None:
     Chooser("host").target(())
 
 
-def build_elsewhere(request: KernelRequest, added: bytes) -> BuiltKernels:
-    """Build the kernels of a task in a process for another one.
+def build_elsewhere(
+    ways: Ways, symbol: str, count: int, verify: bool, added: bytes
+) -> BuiltKernels:
+    """Do the same as :func:`build_kernels` in a process for another one.
 
     Args:
-        request: what is wanted.
+        ways, symbol, count, verify: the same.
         added: pickled, what the other one registered beside built-in intrinsics.
     """
-    return build_kernels(request, _host_with(added))
+    return build_kernels(_host_with(added), ways, symbol, count, verify)
 
 
 @lru_cache(maxsize=1)
@@ -78,23 +63,25 @@ def _host_with(added: bytes) -> Chooser:
     return Chooser("host")
 
 
-def build_kernels(request: KernelRequest, chooser: Chooser) -> BuiltKernels:
-    """Build the kernels of a task; those that are wrong give way to the next candidate."""
-    lowerings = request.ways.rank(request.count, chooser)
-    return build_lowerings(lowerings, request.symbol, request.count, verify=request.verify)
+def build_kernels(
+    chooser: Chooser, ways: Ways, symbol: str, count: int, verify: bool
+) -> BuiltKernels:
+    """Build the kernels of a task; those that are wrong give way to the next candidate.
+
+    Args:
+        chooser: of the machine.
+        ways: to compute it.
+        symbol: what to call the function.
+        count: how many kernels, the one that seems best first.
+        verify: compare each kernel with NumPy.
+    """
+    return build_lowerings(ways.rank(count, chooser), symbol, count, verify=verify)
 
 
 def build_lowerings(
     lowerings: Iterable[Lowering], symbol: str, count: int = 1, *, verify: bool
 ) -> BuiltKernels:
-    """Build kernels of what computes the same; leave out those that are wrong.
-
-    Args:
-        lowerings: the best first; no more are asked for than are built.
-        symbol: what to call the function.
-        count: how many kernels: the first, or all.
-        verify: compare each kernel with NumPy.
-    """
+    """Build kernels of what computes the same, the first that is right or all that are."""
     references = References()
     kernels: dict[TaskKernel, tuple[Check, ...]] = {}
     failures: list[str] = []

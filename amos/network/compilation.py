@@ -20,7 +20,6 @@ from amos.network.bucketed import CompiledBuckets, compiled_buckets
 from amos.network.buckets import BucketedNetwork, Loaded
 from amos.network.building import (
     BuiltKernels,
-    KernelRequest,
     build_elsewhere,
     build_kernels,
     build_lowerings,
@@ -181,20 +180,14 @@ class _Builder:
 
     def build_tasks(self, tasks: Sequence[Task], measured: frozenset[Task]) -> list[BuiltKernels]:
         """The kernels of some tasks: several of those that are measured."""
-        requests = [
-            KernelRequest(
-                ways_of(task, self.chooser, self.ranked),
-                f"amos_task_{next(self.numbers)}",
-                _MEASURED if task in measured else 1,
-                self.verify,
-            )
-            for task in tasks
-        ]
         results = map_in_processes(
             build_elsewhere,
-            requests,
+            [ways_of(task, self.chooser, self.ranked) for task in tasks],
+            [f"amos_task_{next(self.numbers)}" for _ in tasks],
+            [_MEASURED if task in measured else 1 for task in tasks],
+            repeat(self.verify),
             repeat(pickle.dumps(added())),
-            here=self.build_here,
+            here=lambda *given: build_kernels(self.chooser, *given[:-1]),
             lost=_lost,
         )
         built: list[BuiltKernels] = []
@@ -203,10 +196,6 @@ class _Builder:
                 self.line.show(f"kernel {place + 1} of {len(tasks)}: {task.operator.name}")
                 built.append(next(results))
         return built
-
-    def build_here(self, request: KernelRequest, _: object) -> BuiltKernels:
-        """The kernels of a task, built by this process."""
-        return build_kernels(request, self.chooser)
 
     def build_cascades(self, network: Network) -> dict[Job, BuiltKernels]:
         """The kernels of cascades; convolutions of those that have none stay tasks of their own."""

@@ -271,13 +271,20 @@ def _follower(schedule: Any, block: Any) -> Any:
 
 
 def _vectors(schedule: Any, block: Any) -> list[int]:
-    """Elements of the vectors that a block may have; TVM stores none of constants of bfloat16."""
+    """Elements of the vectors that a block may have; TVM stores none of constants of bfloat16.
+
+    What is the same for a whole vector, as the indices of rows are, may be wider.
+    """
     from tvm import DataType
 
     described = schedule.get(block)
-    kinds = {str(each.source.dtype) for each in (*described.reads, *described.writes)}
-    widest = max((DataType(kind).bits + 7) // 8 for kind in kinds)
-    return [] if "bfloat16" in kinds else [n for n in _VECTORS if n * widest <= _LONGEST]
+    tensors = [*described.reads, *described.writes]
+    if any(str(each.source.dtype) == "bfloat16" for each in tensors):
+        return []
+    last = [each.var for each in described.iter_vars if int(each.iter_type) == _PARALLEL][-1]
+    along = [each for each in tensors if any(occurs(last, at.min) for at in each.region)]
+    widest = max((DataType(str(x.source.dtype)).bits + 7) // 8 for x in along)
+    return [n for n in _VECTORS if n * widest <= _LONGEST]
 
 
 def _divide(schedule: Any, loops: list[Any]) -> None:

@@ -100,11 +100,12 @@ def kind_of(operation: str) -> Kind:
 
 
 def numpy_dtype(name: str) -> np.dtype[Any]:
-    """Return NumPy's dtype by name; of ``bfloat16`` that of ``ml_dtypes``."""
+    """Return NumPy's dtype by name; of ``bfloat16`` that of ONNX."""
     if name == "bfloat16":
-        import ml_dtypes
+        from onnx import TensorProto, helper
 
-        return np.dtype(ml_dtypes.bfloat16)  # type: ignore[no-any-return]
+        dtype: np.dtype[Any] = helper.tensor_dtype_to_np_dtype(TensorProto.BFLOAT16)
+        return dtype
     return np.dtype(name)
 
 

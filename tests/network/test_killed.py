@@ -59,7 +59,7 @@ def files(skip=".amos-"):
         if path.is_file() and not path.relative_to(out).parts[0].startswith(skip)
     }
 
-building.build_kernel = before(building.build_kernel)
+building.build_lowerings = before(building.build_lowerings)
 linking.write_library = before(linking.write_library)
 old = model(8)
 model(24).export(out)

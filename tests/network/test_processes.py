@@ -5,14 +5,14 @@ from __future__ import annotations
 import os
 import time
 from collections import deque
+from typing import Any
 
 import numpy as np
 import pytest
 
 from amos.measure import helpers
 from amos.network import compilation
-from amos.network.building import BuiltKernels, KernelRequest, build_kernels, load_builders
-from amos.network.candidates import Chooser
+from amos.network.building import BuiltKernels, build_kernels, load_builders
 from amos.network.frontend import plain_session
 from tests.network.models import Builder, compile_whole, load_whole
 
@@ -24,9 +24,9 @@ def _another_process(monkeypatch: pytest.MonkeyPatch) -> None:
     (helper,) = helpers._some_helpers(1, start=True)
     helper.serve(deque([helpers._Job(load_builders, ())]))
 
-    def build_later(request: KernelRequest, chooser: Chooser) -> BuiltKernels:
+    def build_later(*given: Any) -> BuiltKernels:
         time.sleep(0.5)  # or this process might build all of them
-        return build_kernels(request, chooser)
+        return build_kernels(*given)
 
     monkeypatch.setattr(compilation, "build_kernels", build_later)
 

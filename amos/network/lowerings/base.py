@@ -31,6 +31,32 @@ Example = tuple[dict[str, np.ndarray], np.ndarray, Iterable[float]]
 
 
 @dataclass(frozen=True)
+class Scheduled:
+    """A product with its loops in order.
+
+    Attributes:
+        program: its arguments.
+        function: its TensorIR.
+        kind: ``"native"`` or ``"generic"``.
+    """
+
+    program: Program
+    function: Any
+    kind: str
+
+    @property
+    def parameters(self) -> dict[str, Any]:
+        """Buffers of the function by the names of the operator's tensors."""
+        names = [each.tensor for each in self.program.arguments]
+        return dict(zip(names, self.function.params, strict=True))
+
+    @property
+    def result(self) -> Any:
+        """The buffer of the results."""
+        return self.function.params[-1]
+
+
+@dataclass(frozen=True)
 class Lowering(ABC):
     """How a task is computed, before its kernel is built.
 
@@ -38,12 +64,14 @@ class Lowering(ABC):
         operator: what is computed.
         products: what multiplies and adds, in order, the one that multiplies most first.
         by_tiles: whether that is on Winograd's tiles.
+        shared: whether buffers may have the same memory, one after the other.
         spreads: whether an element that is NaN or infinite spoils results that do not read it.
     """
 
     operator: Computation
     products: tuple[Product, ...]
     by_tiles: ClassVar[bool] = False
+    shared: ClassVar[bool] = True
 
     @abstractmethod
     def total(self, seconds: Sequence[float]) -> float:
@@ -55,16 +83,8 @@ class Lowering(ABC):
         """Operators whose records say how fast it is, and how often it computes each."""
 
     @abstractmethod
-    def build(self, symbol: str) -> TaskKernel:
-        """Compile the kernel.
-
-        Args:
-            symbol: what to call its function.
-
-        Raises:
-            BuildError: TVM refuses it, or this CPU lacks an instruction of it.
-            ScheduleError: a schedule is not one of its mapping's space.
-        """
+    def write(self, parts: Sequence[Scheduled]) -> tuple[Sequence[Argument], Any]:
+        """The arguments of the kernel, the output last, and its function around its products."""
 
     @abstractmethod
     def example(self, references: References) -> Example:
@@ -119,30 +139,24 @@ class Lowering(ABC):
         whole = np.stack(parts) if len(parts) > 1 else parts[0]
         return whole.reshape(argument.shape)
 
-    def compile(
-        self,
-        symbol: str,
-        program: Program,
-        arguments: Sequence[Argument],
-        function: Any,
-        *,
-        shared: bool = True,
-    ) -> TaskKernel:
-        """Compile a function; errors as of :meth:`build`.
+    def build(self, symbol: str) -> TaskKernel:
+        """Compile the kernel.
 
         Args:
-            symbol: what to call it.
-            program: of the first product.
-            arguments: of the function, the output last.
-            function: its TensorIR.
-            shared: whether its buffers may have the same memory, one after the other.
+            symbol: what to call its function.
+
+        Raises:
+            BuildError: TVM refuses it, or this CPU lacks an instruction of it.
+            ScheduleError: a schedule is not one of its mapping's space.
         """
+        parts = [_schedule(each) for each in self.products]
+        arguments, function = self.write(parts)
         import tvm
 
-        (first, *_), tiled = self.products, program.plan.tiled
         named = tvm.IRModule({symbol: function.with_attr("global_symbol", symbol)})
-        kind = implementation_of(first.candidate, first.implementation)
-        library = compile_module(first.candidate, program, kind, named, shared=shared)
+        candidate, (first, *_) = self.products[0].candidate, parts
+        library = compile_module(candidate, first.program, first.kind, named, shared=self.shared)
+        tiled = first.program.plan.tiled
         if tiled:
             ask_for_tiles()
         return TaskKernel(symbol, self, tuple(arguments), tiled, code_of(library.mod), library)
@@ -160,9 +174,8 @@ class Lowering(ABC):
         }
 
 
-def schedule_product(product: Product) -> tuple[Program, Any]:
-    """The program of a product, and its function; errors as of :meth:`Lowering.build`."""
+def _schedule(product: Product) -> Scheduled:
     kind = implementation_of(product.candidate, product.implementation)
     program, module = scheduled(product.candidate, kind, CpuLimits.here())
     ((_, function),) = module.functions.items()
-    return program, function
+    return Scheduled(program, function, kind)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -16,11 +16,10 @@ from amos.measure.reference import References, tolerance
 from amos.network.candidates import Chooser, moving
 from amos.network.graph import Graph, Node
 from amos.network.groups import CallSite, Group, Job, Task
-from amos.network.kernels import TaskKernel
-from amos.network.lowerings.base import WORTH, Example, Lowering, schedule_product
+from amos.network.lowerings.base import WORTH, Example, Lowering, Scheduled
 from amos.network.lowerings.choosing import predict_lowering
 from amos.network.lowerings.direct import Direct
-from amos.network.lowerings.strips import Layer, by_channels, by_rows
+from amos.network.lowerings.strips import by_channels, by_rows
 from amos.operators.cascade import (
     IMAGES,
     ROWS,
@@ -61,6 +60,8 @@ class CascadeStrips(Lowering):
     size: int
     cores: int
     around: float
+    #: In one piece of memory with what another layer stages, accumulators are in no registers.
+    shared: ClassVar = False
 
     def total(self, seconds: Sequence[float]) -> float:
         """Those of the strips of a core, and around them."""
@@ -79,13 +80,10 @@ class CascadeStrips(Lowering):
         """The convolutions one by one; what strips of them take is predicted."""
         return tuple((layer, 1) for layer in self.operator.layers)
 
-    def build(self, symbol: str) -> TaskKernel:
-        """Compile the convolutions of a strip as one function; errors as of all lowerings."""
-        layers = [Layer(*schedule_product(each)) for each in self.products]
+    def write(self, parts: Sequence[Scheduled]) -> tuple[Sequence[Argument], Any]:
+        """The convolutions of a strip, one after the other."""
         write = by_channels if self.by == BY_CHANNELS else by_rows
-        arguments, function = write(self.operator, self.size, self.cores, layers)
-        # In one piece of memory with what another layer stages, accumulators are in no registers.
-        return self.compile(symbol, layers[0].program, arguments, function, shared=False)
+        return write(self.operator, self.size, self.cores, parts)
 
     def parts(self, argument: Argument, array: np.ndarray) -> Sequence[np.ndarray]:
         """Constants of strips of channels are packed one by one."""

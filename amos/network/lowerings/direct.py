@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
+from amos.codegen.tir.program import Argument
 from amos.ir import Operator
 from amos.measure.reference import References, tolerance
-from amos.network.kernels import TaskKernel
-from amos.network.lowerings.base import Example, Lowering, schedule_product
+from amos.network.lowerings.base import Example, Lowering, Scheduled
 
 
 @dataclass(frozen=True)
@@ -26,10 +27,9 @@ class Direct(Lowering):
         """The operator."""
         return ((self.operator, 1),)
 
-    def build(self, symbol: str) -> TaskKernel:
-        """Compile the product; errors as of all lowerings."""
-        program, function = schedule_product(self.products[0])
-        return self.compile(symbol, program, program.arguments, function)
+    def write(self, parts: Sequence[Scheduled]) -> tuple[Sequence[Argument], Any]:
+        """Those of the product."""
+        return parts[0].program.arguments, parts[0].function
 
     def example(self, references: References) -> Example:
         """Random inputs, and results."""

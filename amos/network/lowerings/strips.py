@@ -12,15 +12,15 @@ computed twice, and what is between stays in the caches near the core.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from math import prod
 from typing import Any
 
 from amos._toolchain import load_tvm
 from amos.codegen.tir.arrays import constant
-from amos.codegen.tir.program import Argument, Program
+from amos.codegen.tir.program import Argument
 from amos.codegen.tir.statements import rewritten
 from amos.ir import BufferLoad, Operator, dtype
+from amos.network.lowerings.base import Scheduled
 from amos.operators.cascade import (
     IMAGES,
     ROWS,
@@ -36,46 +36,9 @@ from amos.operators.cascade import (
 _VECTOR = 64
 
 
-@dataclass(frozen=True)
-class Layer:
-    """A convolution of a cascade on a strip, scheduled for one core.
-
-    Attributes:
-        program: its arguments.
-        function: its TensorIR.
-    """
-
-    program: Program
-    function: Any
-
-    @property
-    def parameters(self) -> dict[str, Any]:
-        """Buffers of the function by the names of the operator's tensors."""
-        names = [each.tensor for each in self.program.arguments]
-        return dict(zip(names, self.function.params, strict=True))
-
-    @property
-    def result(self) -> Any:
-        """The buffer of the results."""
-        return self.function.params[-1]
-
-    @property
-    def body(self) -> Any:
-        """What it does, on the core that calls it."""
-        from tvm import tirx
-
-        def serial(loop: Any) -> Any:
-            if loop.kind != tirx.ForKind.PARALLEL:
-                return None
-            body = rewritten(loop.body, "For", serial)
-            return tirx.For(loop.loop_var, loop.min, loop.extent, tirx.ForKind.SERIAL, body)
-
-        return rewritten(self.function.body, "For", serial)
-
-
 def _arguments(
     cascade: Cascade,
-    layers: Sequence[Layer],
+    layers: Sequence[Scheduled],
     shape: Callable[[Operator, Argument], tuple[int, ...]],
     result: tuple[int, ...],
 ) -> tuple[Argument, ...]:
@@ -109,7 +72,7 @@ def _over_strips(
 
 
 def by_rows(
-    cascade: Cascade, rows: int, cores: int, layers: Sequence[Layer]
+    cascade: Cascade, rows: int, cores: int, layers: Sequence[Scheduled]
 ) -> tuple[tuple[Argument, ...], Any]:
     """The function of a cascade.
 
@@ -135,7 +98,7 @@ def by_rows(
 
 
 def by_channels(
-    cascade: Cascade, channels: int, cores: int, layers: Sequence[Layer]
+    cascade: Cascade, channels: int, cores: int, layers: Sequence[Scheduled]
 ) -> tuple[tuple[Argument, ...], Any]:
     """The same of two convolutions by strips of some channels, which both are on."""
     load_tvm()
@@ -167,7 +130,7 @@ def by_channels(
                 if whole is not None:
                     at = _start(operator, tensor, len(whole.shape), image, strip, channels)
                     yield _view(own, whole, at)
-        yield from (one.body, other.body)
+        yield from map(_serial, layers)
 
     memory = [tirx.AllocBuffer(between)]
     body = _over_strips(cores, cascade.images * strips, memory, steps)
@@ -189,7 +152,7 @@ def _start(
 class _Rows:
     """Writes strips of rows."""
 
-    def __init__(self, cascade: Cascade, rows: int, layers: Sequence[Layer]) -> None:
+    def __init__(self, cascade: Cascade, rows: int, layers: Sequence[Scheduled]) -> None:
         from tvm import tirx
 
         self.cascade, self.rows, self.layers, self.window = cascade, rows, layers, cascade.window
@@ -249,7 +212,7 @@ class _Rows:
         computed = [
             *self._placed(0, image * height + at),
             _view(layer.result, buffer, [row, 0]),
-            layer.body,
+            _serial(layer),
         ]
         inside = tirx.all(at >= 0, at < height)
         filled = tirx.IfThenElse(inside, tirx.SeqStmt(computed), self._padding(row))
@@ -264,7 +227,7 @@ class _Rows:
                 yield _view(layer.result, self.buffers["result"], [strip * self.rows, 0])
             else:
                 yield _view(layer.result, self.between[number])
-            yield layer.body
+            yield _serial(layer)
 
     def _placed(self, number: int, row: Any) -> Iterator[Any]:
         """The rows of tensors that a layer reads from a row on, of all images one by one."""
@@ -333,3 +296,16 @@ def _loads_of(operator: Operator, tensor: str) -> list[BufferLoad]:
     """The accesses of a layer to a tensor."""
     loads = (*operator.sources, *operator.epilogue_loads)
     return [load for load in loads if load.tensor.name == tensor]
+
+
+def _serial(layer: Scheduled) -> Any:
+    """What a layer does, on the core that calls it."""
+    from tvm import tirx
+
+    def serial(loop: Any) -> Any:
+        if loop.kind != tirx.ForKind.PARALLEL:
+            return None
+        body = rewritten(loop.body, "For", serial)
+        return tirx.For(loop.loop_var, loop.min, loop.extent, tirx.ForKind.SERIAL, body)
+
+    return rewritten(layer.function.body, "For", serial)

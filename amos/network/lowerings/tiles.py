@@ -15,8 +15,8 @@ import numpy as np
 
 from amos._toolchain import load_tvm
 from amos.codegen.tir.epilogue import finished
-from amos.codegen.tir.program import Program
 from amos.ir import Operator
+from amos.network.lowerings.base import Scheduled
 from amos.operators.winograd import (
     DIVISORS,
     ELEMENTS,
@@ -30,14 +30,13 @@ from amos.operators.winograd import (
 LANES = 16
 
 
-def convolution(form: Winograd, operator: Operator, program: Program, product: Any) -> Any:
+def write_tiles(form: Winograd, operator: Operator, product: Scheduled) -> Any:
     """The function of a convolution by tiles: transforms, with the product between them.
 
     Args:
         form: of the convolution.
         operator: the convolution, with its epilogue.
-        program: of the product.
-        product: its scheduled function.
+        product: of a strip.
 
     Returns:
         A function of the image, the product's weights, what the epilogue reads, and the result.
@@ -45,8 +44,7 @@ def convolution(form: Winograd, operator: Operator, program: Program, product: A
     load_tvm()
     from tvm import tirx
 
-    names = [argument.tensor for argument in program.arguments]
-    x, weight, sums = (product.params[names.index(name)] for name in ("x", "weight", "out"))
+    x, weight, sums = map(product.parameters.__getitem__, ("x", "weight", "out"))
     image = tirx.decl_buffer(form.image, form.dtype, "image")
     tensors = {
         each.name: tirx.decl_buffer(each.shape, str(each.dtype), each.name)
@@ -56,7 +54,7 @@ def convolution(form: Winograd, operator: Operator, program: Program, product: A
     strip = tirx.Var("strip", "int32")
     into = _into_tiles(form, strip, image, _Flat(x, form.factor))
     out_of = _out_of_tiles(form, operator, strip, _Flat(sums, form.sums), tensors, result)
-    steps = tirx.SeqStmt([into, product.body, out_of])
+    steps = tirx.SeqStmt([into, product.function.body, out_of])
     loop = tirx.For(strip, 0, form.strips, tirx.ForKind.SERIAL, steps)
     body = tirx.SeqStmt([tirx.AllocBuffer(x), tirx.AllocBuffer(sums), loop])
     function = tirx.PrimFunc([image, weight, *tensors.values(), result], body)

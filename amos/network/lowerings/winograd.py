@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from math import prod
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -17,9 +17,8 @@ from amos.measure.reference import References, tolerance
 from amos.network.candidates import Chooser, Product, moving
 from amos.network.graph import Constant, Node
 from amos.network.groups import Task
-from amos.network.kernels import TaskKernel
-from amos.network.lowerings.base import WORTH, Example, Lowering, schedule_product
-from amos.network.lowerings.tiles import LANES, convolution, read_behind
+from amos.network.lowerings.base import WORTH, Example, Lowering, Scheduled
+from amos.network.lowerings.tiles import LANES, read_behind, write_tiles
 from amos.network.shapes import BYTES
 from amos.operators.winograd import Winograd
 from amos.validate import evaluate
@@ -58,18 +57,14 @@ class WinogradTiles(Lowering):
         """The product, for each strip."""
         return ((self.form.operator, self.form.strips),)
 
-    def build(self, symbol: str) -> TaskKernel:
-        """Compile the transforms with the product between them; errors as of all lowerings."""
-        program, product = schedule_product(self.products[0])
-        function = convolution(self.form, self.operator, program, product)
-        (weight,) = (argument for argument in program.arguments if argument.packed is not None)
-        arguments = (
-            Argument("image", self.form.dtype, self.form.image),
-            weight,
-            *(Argument(x.name, str(x.dtype), x.shape) for x in read_behind(self.operator)),
-            Argument(self.operator.result.name, str(self.operator.result_dtype), self.form.result),
-        )
-        return self.compile(symbol, program, arguments, function)
+    def write(self, parts: Sequence[Scheduled]) -> tuple[Sequence[Argument], Any]:
+        """Transforms, with the product between them."""
+        form, operator, (product,) = self.form, self.operator, parts
+        (weight,) = (each for each in product.program.arguments if each.packed is not None)
+        behind = (Argument(x.name, str(x.dtype), x.shape) for x in read_behind(operator))
+        result = Argument(operator.result.name, str(operator.result_dtype), form.result)
+        arguments = (Argument("image", form.dtype, form.image), weight, *behind, result)
+        return arguments, write_tiles(form, operator, product)
 
     def parts(self, argument: Argument, array: np.ndarray) -> list[np.ndarray]:
         """Windows are transformed."""
