@@ -19,6 +19,7 @@ from amos.network.external.race import Timing, race_region, race_whole
 from amos.network.external.regions import contracted
 from amos.network.external.sessions import MODEL, save_model
 from amos.network.external.whole import whole_model
+from amos.network.frontend import plain_session
 from amos.network.model import CompiledRegion
 
 #: Regions by the name of their operator.
@@ -53,16 +54,12 @@ def link_regions(network: PartitionedNetwork, regions: Regions, *, verify: bool)
     """
     folder = ModelFolder()
     library, regions, unbuilt = _built_library(regions, folder.path)
-    timings = tuple[Timing, ...]()
+    timings, failed = tuple[Timing, ...](), dict[str, str]()
     if library is not None:
-        raced = (
-            _raced_region(region, network.regions[name].model, library, folder.path, verify)
-            for name, region in regions.items()
-        )
-        timings = tuple(timing for timing in raced if timing is not None)
+        timings, failed = _race_regions(network, regions, library, folder.path, verify)
     wrong = [f"{each.name}: {each.fault}" for each in timings if each.fault]
-    why = (*unbuilt, *wrong)
-    losers = {each.name for each in timings if not each.wins}
+    why = (*unbuilt, *failed.values(), *wrong)
+    losers = {each.name for each in timings if not each.wins} | failed.keys()
     winners = {name: region for name, region in regions.items() if name not in losers}
     compiled = _contracted(network, winners, library, folder)
     together = _raced_whole(compiled) if winners and not network.is_single_region else None
@@ -79,14 +76,28 @@ def link_regions(network: PartitionedNetwork, regions: Regions, *, verify: bool)
     return replace(compiled, timings=timings, checks=checks, refused=why)
 
 
-def _raced_region(
-    region: CompiledRegion, plain: Any, library: Library, folder: Path, verify: bool
-) -> Timing | None:
-    """A region beside its operators; ``None`` if onnxruntime lacks some, as for bfloat16."""
+def _race_regions(
+    network: PartitionedNetwork, regions: Regions, library: Library, folder: Path, verify: bool
+) -> tuple[tuple[Timing, ...], dict[str, str]]:
+    """Regions beside their operators, and why others fail that onnxruntime takes."""
+    timings, failed = list[Timing](), dict[str, str]()
+    for name, region in regions.items():
+        plain = network.regions[name].model
+        try:
+            timings.append(race_region(region, plain, library, folder, verify=verify))
+        except NetworkError as error:
+            if _opens(plain):  # it lacks some operators for bfloat16
+                failed[name] = f"{name}: {str(error).splitlines()[0]}"
+    return tuple(timings), failed
+
+
+def _opens(model: Any) -> bool:
+    """Whether onnxruntime takes a model."""
     try:
-        return race_region(region, plain, library, folder, verify=verify)
-    except NetworkError:
-        return None
+        plain_session(model)
+    except Exception:  # onnxruntime raises types of its own
+        return False
+    return True
 
 
 def _raced_whole(compiled: CompiledNetwork) -> Timing | None:
