@@ -214,6 +214,13 @@ def test_vectors_are_as_long_for_every_dtype(kind: str, lanes: int) -> None:
     assert set(re.findall(r"T.vectorized\(T.int64\((\d+)\)\)", text)) == {str(lanes)}
 
 
+def test_indices_of_rows_shorten_no_vectors() -> None:
+    """They are of 64 bits, and the same for all of a row."""
+    indices = Constant(np.array([3, 0, 2]))
+    text = _scheduled(lambda b, x: b.emit("Gather", x, indices, axis=0), (4, 64))
+    assert set(re.findall(r"T.vectorized\(T.int64\((\d+)\)\)", text)) == {"16"}
+
+
 @pytest.mark.parametrize(("kind", "atol"), [("float16", 2e-2), ("bfloat16", 2e-1)])
 def test_narrow_floats_stay_with_the_engine(kind: str, atol: float) -> None:
     """A convolution, a batch norm and a clip, beside what the engine makes of them unchanged."""

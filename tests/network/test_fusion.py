@@ -93,13 +93,14 @@ def test_results_that_are_equal_inputs_or_constants_are_copied() -> None:
     def make(b: GraphBuilder, x: Node) -> Any:
         y = b.emit("Relu", x)
         seven = b.emit("Identity", Constant(np.full(3, 7, np.float32)))
-        return [y, b.emit("Reshape", y, shape=(6,)), x, seven]
+        return [y, b.emit("Reshape", y, shape=(6,)), y, x, seven, x]
 
     values = np.arange(-3, 3, dtype=np.float32).reshape(2, 3)
     results = run_graph(graph_of(make, ((2, 3), "float32")), values)
     right = np.maximum(values, 0)
-    for result, expected in zip(results, [right, right.reshape(6), values, [7] * 3], strict=True):
-        np.testing.assert_array_equal(result, expected)
+    expected = [right, right.reshape(6), right, values, [7] * 3, values]
+    for result, each in zip(results, expected, strict=True):
+        np.testing.assert_array_equal(result, each)
 
 
 def test_equal_functions_are_one() -> None:

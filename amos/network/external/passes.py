@@ -76,7 +76,7 @@ def _with_graphs(network: PartitionedNetwork, graphs: Mapping[str, Graph]) -> An
 
 
 def _with_functions(network: PartitionedNetwork, functions: Sequence[Any]) -> Any:
-    """The model with functions for its regions, and with the shapes of its results stated."""
+    """The model with functions for its regions."""
     from onnx import version_converter
 
     model = contracted(network.graph, network.regions, _DOMAIN)
@@ -84,13 +84,4 @@ def _with_functions(network: PartitionedNetwork, functions: Sequence[Any]) -> An
         model = version_converter.convert_version(model, OPSET)
     model.functions.extend(functions)
     model.ir_version = max(model.ir_version, _IR_VERSION)
-    values = network.graph.reading.values
-    for port in (*model.graph.input, *model.graph.output):
-        if (value := values.get(port.name)) is not None:
-            dimensions = port.type.tensor_type.shape.dim
-            del dimensions[:]
-            for extent in value.shape:
-                dimensions.add().dim_value = extent
-            if not value.shape:  # a scalar has a shape too
-                port.type.tensor_type.shape.SetInParent()
     return model

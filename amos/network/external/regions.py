@@ -153,7 +153,9 @@ def value_info(graph: OnnxGraph, name: str) -> Any:
 
 
 def contracted(graph: OnnxGraph, regions: Mapping[str, Region], domain: str) -> Any:
-    """Write the model with one node for each region; drop nodes and weights without a reader.
+    """Write the model with one node for each region, and the shapes that it has them for.
+
+    Nodes and weights without a reader are dropped.
 
     Args:
         graph: of the model.
@@ -183,7 +185,20 @@ def contracted(graph: OnnxGraph, regions: Mapping[str, Region], domain: str) -> 
     result.graph.initializer.extend(weights)
     if regions:
         result.opset_import.append(helper.make_opsetid(domain, 1))
+    for port in (*result.graph.input, *result.graph.output):
+        if port.name in graph.ports and port.type.tensor_type.elem_type:
+            state_shape(port, graph.ports[port.name].shape)
     return result
+
+
+def state_shape(port: Any, shape: Sequence[int]) -> None:
+    """Write the extents of an input or a result."""
+    kind = port.type.tensor_type.shape
+    del kind.dim[:]
+    for extent in shape:
+        kind.dim.add().dim_value = extent
+    if not shape:  # a scalar has a shape too
+        port.type.tensor_type.shape.SetInParent()
 
 
 def _ordered(graph: OnnxGraph, regions: Mapping[str, Region]) -> Iterable[int | str]:
