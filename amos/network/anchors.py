@@ -51,17 +51,17 @@ def anchor_of(node: Node) -> Anchor | None:
 
 def _convolution(node: Node) -> Anchor:
     image, weight = node.operands
-    dimensions, told = len(image.shape) - 2, node.attributes
+    dimensions, attributes = len(image.shape) - 2, node.attributes
     kind = f"conv{dimensions}d"
-    if not told["channels_last"]:
+    if not attributes["channels_last"]:
         return Anchor(kind, refused="channels are not the last axis")
     outputs, taps = _WINDOWS[dimensions]
-    groups = told["group"]
+    groups = attributes["group"]
     channels, features = image.shape[-1], weight.shape[0]
     extents = {"n": image.shape[0], "g": groups, "k": features // groups}
     extents |= {"c": channels // groups}
     reads = []
-    strides, dilation, padding = told["strides"], told["dilations"], told["pads"]
+    strides, dilation, padding = attributes["strides"], attributes["dilations"], attributes["pads"]
     padded = False
     for d, (out, tap) in enumerate(zip(outputs, taps, strict=True)):
         extents |= {out: node.shape[1 + d], tap: weight.shape[2 + d]}
@@ -163,13 +163,13 @@ def _matmul(node: Node) -> Anchor:
 def _transposed(node: Node) -> Anchor:
     """By phases, which read no inserted zero (:mod:`amos.operators.transposed`)."""
     image, weight = node.operands
-    told = node.attributes
+    attributes = node.attributes
     kind = f"transposed_conv{len(image.shape) - 2}d"
-    if len(image.shape) != 4 or not told["channels_last"]:
+    if len(image.shape) != 4 or not attributes["channels_last"]:
         return Anchor(kind, refused="channels are not the last axis, or it is no image")
-    strides, padding = {*told["strides"]}, {*told["pads"]}
-    plain = {*told["dilations"], told["group"]} == {1}
-    if not plain or len(strides) > 1 or len(padding) > 1 or any(told["output_padding"]):
+    strides, padding = {*attributes["strides"]}, {*attributes["pads"]}
+    plain = {*attributes["dilations"], attributes["group"]} == {1}
+    if not plain or len(strides) > 1 or len(padding) > 1 or any(attributes["output_padding"]):
         return Anchor(kind, refused="groups, dilation, or sides that differ")
     (n, p, q, k), (c, _, r, s) = node.shape, weight.shape
     sizes = dict(n=n, c=c, k=k, p=p, q=q, r=r, s=s)

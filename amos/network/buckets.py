@@ -25,8 +25,8 @@ from amos.network.frontend import (
 )
 from amos.network.groups import Task, merged
 from amos.network.network import Network, network_of
-from amos.network.onnx_nodes import readable
 from amos.network.reading import read_model
+from amos.network.reading.validity import naming, readable
 
 if TYPE_CHECKING:
     from amos.network.report import BucketReports
@@ -123,12 +123,9 @@ def load_whole(model: Any, *, shapes: Shapes | None = None, name: str | None = N
     title = name or title_of(model)
     source, closed = closed_shapes(model, shapes)
     names = tuple(port.name for port in source.graph.output)
-    try:
+    with naming(title):
         graph = read_model(readable(source, title), closed)
         return network_of(graph, title, names, onnxruntime_reference(model))
-    except NetworkError as error:
-        why = str(error)
-        raise type(error)(why if title in why else f"model {title!r}: {why}") from error
 
 
 def _checked(

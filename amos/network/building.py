@@ -1,6 +1,6 @@
 """The kernels of a task: which ones are tried, built, and right.
 
-What is asked and answered are plain values, so that another process can build the kernels.
+Requests and results are plain values, so that another process can build the kernels.
 """
 
 from __future__ import annotations

@@ -200,8 +200,8 @@ class _Builder:
     def build_cascades(self, network: Network) -> dict[Job, BuiltKernels]:
         """The kernels of cascades; convolutions of those that have none stay tasks of their own."""
         built: dict[Job, BuiltKernels] = {}
-        found = cascades_of(network.tasks, network.graph, self.chooser, thorough=True)
-        for job, lowering in found.items():
+        cascades = cascades_of(network.tasks, network.graph, self.chooser, thorough=True)
+        for job, lowering in cascades.items():
             self.line.show(f"cascade: {job.operator.name}")
             symbol = f"amos_task_{next(self.numbers)}"
             built[job] = build_lowerings([lowering], symbol, verify=self.verify)

@@ -22,11 +22,6 @@ from amos.network.graph import Constant, GraphBuilder, Operand
 from amos.network.products import emit_padding
 
 
-def emit_cast(builder: GraphBuilder, value: Operand, dtype: str) -> Operand:
-    """Emit a value in a dtype, which it may have already."""
-    return value if value.dtype == dtype else builder.emit("Cast", value, to=dtype)
-
-
 def emit_quantize(
     builder: GraphBuilder, x: Operand, scale: Operand, zero: Operand, axis: int
 ) -> Operand:
@@ -44,9 +39,10 @@ def emit_quantize(
     """
     info = np.iinfo(zero.dtype)
     levels = _emit_along(builder, scale, x, axis), _emit_along(builder, zero, x, axis)
-    divisor, offset = (emit_cast(builder, each, "float32") for each in levels)
-    value = builder.emit("Div", emit_cast(builder, x, "float32"), divisor)
-    value = builder.emit("Add", builder.emit("Round", value), offset)
+    divisor, offset = (builder.cast(each, "float32") for each in levels)
+    value = builder.emit("Div", builder.cast(x, "float32"), divisor)
+    value = builder.emit("Round", value)
+    value = value if _is_zero(zero) else builder.emit("Add", value, offset)
     value = builder.emit("Max", value, _number(info.min, "float32"))
     value = builder.emit("Min", value, _number(info.max, "float32"))
     return builder.emit("Cast", value, to=zero.dtype)
@@ -67,13 +63,13 @@ def emit_dequantize(
     Raises:
         NetworkError: they are more than that.
     """
-    factor = emit_cast(builder, _emit_along(builder, scale, x, axis), "float32")
-    value = emit_cast(builder, x, "int32")
+    factor = builder.cast(_emit_along(builder, scale, x, axis), "float32")
+    value = builder.cast(x, "int32")
     if not _is_zero(zero):
-        offset = emit_cast(builder, _emit_along(builder, zero, x, axis), "int32")
+        offset = builder.cast(_emit_along(builder, zero, x, axis), "int32")
         value = builder.emit("Sub", value, offset)
     value = builder.emit("Mul", builder.emit("Cast", value, to="float32"), factor)
-    return emit_cast(builder, value, scale.dtype)
+    return builder.cast(value, scale.dtype)
 
 
 def emit_dynamic_quantize(builder: GraphBuilder, x: Operand) -> tuple[Operand, Operand, Operand]:
@@ -118,15 +114,15 @@ def emit_matmul_integer(
         if b_zero is not None and not _is_zero(b_zero):
             right = builder.emit("Sub", right, builder.emit("Cast", b_zero, to="int32"))
         return builder.emit("MatMul", left, right)
-    weight, rest = _centred(b.array, _zeros(b_zero))
+    weight, offset_zeros = _centred(b.array, _zeros(b_zero))
     value = builder.emit("MatMul", a, Constant(weight))
     value = _emit_less(builder, value, zero, weight.sum(0, dtype=np.int32))
-    if not rest.any():
+    if not offset_zeros.any():
         return value
     wide, last = builder.emit("Cast", a, to="int32"), (len(a.shape) - 1,)
     sums = builder.emit("ReduceSum", wide, axes=last, keepdims=True)
     sums = _emit_less(builder, sums, zero, np.array(len(weight), np.int32))
-    return builder.emit("Sub", value, builder.emit("Mul", sums, Constant(rest)))
+    return builder.emit("Sub", value, builder.emit("Mul", sums, Constant(offset_zeros)))
 
 
 def emit_conv_integer(
@@ -156,8 +152,8 @@ def emit_conv_integer(
         raise NetworkError("ConvInteger: weights that the network computes are not supported")
     ones = (1,) * (len(x.shape) - 2)
     zeros = _zeros(w_zero)
-    weight, rest = _centred(w.array, zeros.reshape(-1, 1, *ones) if zeros.ndim else zeros)
-    rest = rest.reshape(-1, *ones) if rest.ndim else rest
+    weight, offset_zeros = _centred(w.array, zeros.reshape(-1, 1, *ones) if zeros.ndim else zeros)
+    offset_zeros = offset_zeros.reshape(-1, *ones) if offset_zeros.ndim else offset_zeros
     zero = _emit_zero(builder, x_zero, "ConvInteger")
     if zero is not None and x_zero is not None and any(pads := attributes["pads"]):
         x = _emit_border(builder, x, x_zero, pads)
@@ -166,13 +162,13 @@ def emit_conv_integer(
     sums = weight.sum(inner, dtype=np.int32).reshape(-1, *ones)
     value = builder.emit("Conv", x, Constant(weight), **attributes)
     value = _emit_less(builder, value, zero, sums)
-    if not rest.any():
+    if not offset_zeros.any():
         return value
     features = 1 if attributes["group"] == 1 else len(weight)
     plain = np.ones((features, *weight.shape[1:]), np.int8)
-    around = builder.emit("Conv", x, Constant(plain), **attributes)
-    around = _emit_less(builder, around, zero, np.array(prod(weight.shape[1:]), np.int32))
-    return builder.emit("Sub", value, builder.emit("Mul", around, Constant(rest)))
+    window_sums = builder.emit("Conv", x, Constant(plain), **attributes)
+    window_sums = _emit_less(builder, window_sums, zero, np.array(prod(weight.shape[1:]), np.int32))
+    return builder.emit("Sub", value, builder.emit("Mul", window_sums, Constant(offset_zeros)))
 
 
 def emit_dequantized_blocks(
@@ -202,7 +198,7 @@ def emit_dequantized_blocks(
         (zeros,) = _arrays("DequantizeLinear of blocks", zero_points)
         values = values - _spread(zeros.astype(np.int32), values.shape, axis, block_size)
     factors = _spread(arrays[1].astype(np.float32), values.shape, axis, block_size)
-    return emit_cast(builder, Constant(values.astype(np.float32) * factors), scales.dtype)
+    return builder.cast(Constant(values.astype(np.float32) * factors), scales.dtype)
 
 
 def emit_matmul_nbits(
@@ -240,13 +236,13 @@ def emit_matmul_nbits(
     blocks = -(-k // block_size)
     zeros = np.full((n, blocks), 1 << (bits - 1), np.float32)
     if zero_points is not None:
-        (given,) = _arrays("MatMulNBits", zero_points)
-        whole = given.dtype == np.uint8
-        zeros = _unpacked(given, n, bits)[:, :blocks] if whole else given.reshape(n, blocks)
+        (points,) = _arrays("MatMulNBits", zero_points)
+        whole = points.dtype == np.uint8
+        zeros = _unpacked(points, n, bits)[:, :blocks] if whole else points.reshape(n, blocks)
     floats -= _spread(zeros.astype(np.float32), floats.shape, 1, block_size)
     factors = factors.astype(np.float32).reshape(n, blocks)
     floats *= _spread(factors, floats.shape, 1, block_size)
-    weight = emit_cast(builder, Constant(np.ascontiguousarray(floats.T)), a.dtype)
+    weight = builder.cast(Constant(np.ascontiguousarray(floats.T)), a.dtype)
     return builder.emit("MatMul", a, weight)
 
 
@@ -258,18 +254,13 @@ def _emit_along(builder: GraphBuilder, values: Operand, x: Operand, axis: int) -
     """Emit one value, or one for each step of an axis, as they are broadcast to a tensor."""
     count = prod(values.shape)
     if count == 1:
-        return _emit_number(builder, values)
+        return builder.reshape(values, ())
     if values.shape != (x.shape[axis],):
         raise NetworkError(
             f"levels of shape {values.shape} for a tensor of shape {x.shape} are not supported: "
             "expected one, or one for each step of an axis"
         )
     return builder.emit("Reshape", values, shape=(count, *[1] * (len(x.shape) - axis - 1)))
-
-
-def _emit_number(builder: GraphBuilder, value: Operand) -> Operand:
-    """Emit a single element as a tensor without axes."""
-    return builder.emit("Reshape", value, shape=()) if value.shape else value
 
 
 def _is_constant(value: Operand | None) -> bool:
@@ -294,7 +285,7 @@ def _emit_zero(builder: GraphBuilder, value: Operand | None, name: str) -> Opera
         return None
     if prod(value.shape) != 1:
         raise NetworkError(f"{name}: zero points of shape {value.shape} are not supported")
-    return builder.emit("Cast", _emit_number(builder, value), to="int32")
+    return builder.emit("Cast", builder.reshape(value, ()), to="int32")
 
 
 def _emit_less(
@@ -327,7 +318,7 @@ def _emit_border(
     widths = [(0, 0), (0, 0), *zip(pads[:half], pads[half:], strict=True)]
     padded = emit_padding(builder, image, pads, 0)
     mask = Constant(np.pad(inside, widths))
-    return builder.emit("Where", mask, padded, _emit_number(builder, zero))
+    return builder.emit("Where", mask, padded, builder.reshape(zero, ()))
 
 
 def _arrays(what: str, *operands: Operand) -> list[np.ndarray]:
@@ -340,8 +331,8 @@ def _arrays(what: str, *operands: Operand) -> list[np.ndarray]:
 
 def _spread(values: np.ndarray, shape: Sequence[int], axis: int, block_size: int) -> np.ndarray:
     """Values of blocks of an axis, one for each element."""
-    every = np.repeat(values, block_size, axis)
-    return np.take(every, np.arange(shape[axis]), axis)
+    repeated = np.repeat(values, block_size, axis)
+    return np.take(repeated, np.arange(shape[axis]), axis)
 
 
 def _unpacked(packed: np.ndarray, rows: int, bits: int) -> np.ndarray:

@@ -152,6 +152,15 @@ class GraphBuilder:
         self._nodes.append(node)
         return node
 
+    def cast(self, value: Operand, dtype: str) -> Operand:
+        """Append a Cast, unless the dtype stays."""
+        return value if value.dtype == dtype else self.emit("Cast", value, to=dtype)
+
+    def reshape(self, value: Operand, shape: Sequence[int]) -> Operand:
+        """Append a Reshape, unless the shape stays."""
+        shape = tuple(shape)
+        return value if value.shape == shape else self.emit("Reshape", value, shape=shape)
+
     def value(self, operand: Operand) -> Operand:
         """Return what stands here for a value of the other graph; constants for themselves."""
         return operand if isinstance(operand, Constant) else self.values[operand.number]

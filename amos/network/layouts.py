@@ -10,9 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Set
 from itertools import dropwhile
-from math import prod
 
-from amos.ir import dtype
 from amos.network.anchors import anchor_of
 from amos.network.graph import Constant, Graph, GraphBuilder, Node, Operand
 from amos.network.groups import unfit
@@ -27,6 +25,7 @@ from amos.network.orders import (
     significant,
     with_channels_last,
 )
+from amos.network.shapes import count_bytes
 from amos.network.simplify import merge_moves
 
 _WINDOWS = frozenset({"AveragePool", "Conv", "ConvTranspose", "MaxPool"})
@@ -54,11 +53,11 @@ def _bytes_moved(graph: Graph) -> int:
     for node in graph.nodes:
         if node.operation != "Transpose":
             continue
-        total += _bytes(node)
+        total += count_bytes(node)
         source, readers = node.operands[0], graph.users[node.number]
         if isinstance(source, Node) and source.number in tails and len(readers) == 1:
             alone = graph.has_one_reader(source) and _is_elementwise(readers[0])
-            total += 2 * _bytes(readers[0]) if alone else 0
+            total += 2 * count_bytes(readers[0]) if alone else 0
     return total
 
 
@@ -75,10 +74,6 @@ def _tails(graph: Graph) -> frozenset[int]:
 
 def _is_elementwise(node: Node) -> bool:
     return kind_of(node.operation) is Kind.ELEMENTWISE
-
-
-def _bytes(value: Operand) -> int:
-    return prod(value.shape) * dtype(value.dtype).numpy.itemsize
 
 
 def _is_taken(node: Node) -> bool:
@@ -101,7 +96,8 @@ def _permuted(shape: tuple[int, ...], order: Order | None = None) -> tuple[int, 
 def _wishes(graph: Graph, windows: Set[int], tails: Set[int]) -> dict[int, Order]:
     """The order in which each value is read in the end, by number; none where any order does.
 
-    Another than the original one counts more. What an epilogue reads has the order of its product.
+    An order other than the original one takes precedence. Operands of an epilogue are wanted in
+    the order of its product.
     """
     wishes = {node.number: original(len(node.shape)) for node in graph.outputs}
     products = _product_orders(graph, windows, tails)
@@ -194,7 +190,7 @@ class _Value:
 
     def cost(self, order: Order) -> int:
         """Bytes to transpose for an order."""
-        return 0 if self.is_free(order) else _bytes(next(iter(self._forms.values())))
+        return 0 if self.is_free(order) else count_bytes(next(iter(self._forms.values())))
 
     def form(self, order: Order, builder: GraphBuilder) -> Operand:
         """Return the value in an order; emits it where it is not there yet."""
@@ -309,8 +305,8 @@ class _Walk:
             now = sum(costs)
             # Apart from its product it is no epilogue, but is read and written.
             if node.number in self._tails and any(map(min, costs, products)):
-                now += 2 * _bytes(node)
-            later = 0 if self._pleases(node, results[order]) else _bytes(node)
+                now += 2 * count_bytes(node)
+            later = 0 if self._pleases(node, results[order]) else count_bytes(node)
             return now + later, later if self._early else now
 
         return min(results, key=cost)

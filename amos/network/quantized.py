@@ -26,7 +26,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from amos.network.dynamic import emit_cast, emit_dequantize, emit_quantize
+from amos.network.dynamic import emit_dequantize, emit_quantize
 from amos.network.graph import (
     Constant,
     Graph,
@@ -99,10 +99,8 @@ def _of_quantize(graph: Graph, node: Node) -> Rewrite:
     """What a quantize becomes, with what stands before it."""
     levels = levels_of(node, "QuantizeLinear")
     source = node.operands[0]
-    if levels is None:
-        return _computed(node)
-    if not isinstance(source, Node) or not levels.single:
-        return _division(node, levels, source)
+    if levels is None or not isinstance(source, Node) or not levels.single:
+        return _division(node, source)
     move = _move(node, source, levels)
     if move is not None:
         return move
@@ -121,18 +119,7 @@ def _of_quantize(graph: Graph, node: Node) -> Rewrite:
         if inner.operation == "Add" and inner.shape == node.shape and None not in terms:
             return _sum([term for term in terms if term is not None], node, levels, relu)
     table = table_of(node)
-    return table.emit if table else _division(node, levels, source)
-
-
-def _computed(node: Node) -> Rewrite:
-    """A quantize or dequantize with levels that the network computes."""
-    emit = emit_quantize if node.operation == "QuantizeLinear" else emit_dequantize
-
-    def make(builder: GraphBuilder) -> Operand:
-        value, scale, zero = (builder.value(each) for each in node.operands)
-        return emit(builder, value, scale, zero, node.attributes["axis"])
-
-    return make
+    return table.emit if table else _division(node, source)
 
 
 def _move(node: Node, source: Node, levels: Levels) -> Rewrite | None:
@@ -164,7 +151,7 @@ def _joined(node: Node, source: Node, levels: Levels) -> Rewrite:
         integers = _integers(operand, node, levels)
         if integers is not None:
             return builder.value(integers)
-        return _division(node, levels, operand)(builder)
+        return _division(node, operand)(builder)
 
     return lambda builder: builder.copy(source, [part(builder, x) for x in source.operands])
 
@@ -201,7 +188,7 @@ def _only_summed(graph: Graph, node: Node, levels: Levels) -> bool:
 
 def _float_product(product: IntegerProduct, dtype: str) -> Rewrite:
     """A product of integers whose result stays a float, of some dtype."""
-    return lambda builder: emit_cast(builder, _emit_scaled(builder, product), dtype)
+    return lambda builder: builder.cast(_emit_scaled(builder, product), dtype)
 
 
 def _emit_scaled(builder: GraphBuilder, product: IntegerProduct) -> Operand:
@@ -248,28 +235,29 @@ def _sum(terms: Sequence[_Term], node: Node, levels: Levels, relu: bool) -> Rewr
     return emit
 
 
-def _division(node: Node, levels: Levels, source: Operand) -> Rewrite:
-    """A quantize as it is defined."""
+def _division(node: Node, source: Operand) -> Rewrite:
+    """A quantize of some value as it is defined."""
+    scale, zero = node.operands[1:]
 
     def emit(builder: GraphBuilder) -> Operand:
-        value = emit_cast(builder, builder.value(source), "float32")
-        value = builder.emit("Div", value, Constant(levels.shaped(levels.scale)))
-        return _emit_rounded(builder, value, levels, node.dtype, relu=False)
+        value, levels = builder.value(source), (builder.value(scale), builder.value(zero))
+        return emit_quantize(builder, value, *levels, node.attributes["axis"])
 
     return emit
 
 
 def _of_dequantize(node: Node) -> Rewrite:
     levels = levels_of(node)
-    if levels is None:
-        return _computed(node)
 
     def emit(builder: GraphBuilder) -> Operand:
+        if levels is None:  # the network computes them
+            x, scale, zero = map(builder.value, node.operands)
+            return emit_dequantize(builder, x, scale, zero, node.attributes["axis"])
         if isinstance(levels.integers, Constant):
             value: Operand = Constant(levels.values())
         else:
             value = _emit_units(builder, levels, levels.shaped(levels.scale))
-        return emit_cast(builder, value, node.dtype)
+        return builder.cast(value, node.dtype)
 
     return emit
 
@@ -279,7 +267,7 @@ def _emit_units(builder: GraphBuilder, levels: Levels, factor: np.ndarray) -> Op
     value = builder.value(levels.integers)
     if value.dtype == "float32":
         return builder.emit("Mul", value, Constant(factor))
-    value = emit_cast(builder, value, "int32")
+    value = builder.cast(value, "int32")
     if levels.zero.any():
         value = builder.emit("Sub", value, Constant(levels.shaped(levels.zero)))
     return _emit_times(builder, value, factor)

@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
-from math import prod
 from typing import TYPE_CHECKING, Any
 
 from amos._display import Shown
 from amos.errors import AmosError
-from amos.ir import dtype
 from amos.machine import Machine
 from amos.network.candidates import Chooser, moving
 from amos.network.graph import Node
@@ -19,6 +17,7 @@ from amos.network.lowerings.base import Lowering
 from amos.network.lowerings.cascade import cascades_of
 from amos.network.lowerings.choosing import predict_lowering
 from amos.network.network import Network
+from amos.network.shapes import count_bytes
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -291,10 +290,4 @@ def _engine_rows(network: Network, machine: Machine) -> tuple[EngineRow, ...]:
 
 def _moving(node: Node, machine: Machine) -> float:
     """Seconds to move what a node reads and writes, from where all of it has room."""
-    reads = sum(_bytes(o.shape, o.dtype) for o in node.operands if o.dtype)
-    writes = _bytes(node.shape, node.dtype) if node.dtype else 0
-    return moving(machine, reads, writes)
-
-
-def _bytes(shape: tuple[int, ...], kind: str) -> int:
-    return prod(shape) * dtype(kind).numpy.itemsize
+    return moving(machine, sum(map(count_bytes, node.operands)), count_bytes(node))

@@ -9,6 +9,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from amos import ir
 from amos.errors import NetworkError
 
 #: dtypes that quantized tensors have.
@@ -27,6 +28,11 @@ class Typed(Protocol):
     @property
     def dtype(self) -> str:
         """Of its elements."""
+
+
+def count_bytes(value: Typed) -> int:
+    """Return the size of a tensor in bytes."""
+    return math.prod(value.shape) * ir.dtype(value.dtype).numpy.itemsize
 
 
 @dataclass(frozen=True)
@@ -173,49 +179,51 @@ def _image_result(
     return (image[0], channels, *extents)
 
 
-def _window_extents(shape: Sequence[int], window: Sequence[int], told: Attributes) -> list[int]:
+def _window_extents(
+    shape: Sequence[int], window: Sequence[int], attributes: Attributes
+) -> list[int]:
     """How often a window fits along each image axis."""
-    axes = image_axes(shape, told["channels_last"])
+    axes = image_axes(shape, attributes["channels_last"])
     half = len(axes)
     extents = []
     for n, axis in enumerate(axes):
-        span = (window[n] - 1) * told["dilations"][n] + 1
-        size = shape[axis] + told["pads"][n] + told["pads"][half + n]
-        extents.append((size - span) // told["strides"][n] + 1)
+        span = (window[n] - 1) * attributes["dilations"][n] + 1
+        size = shape[axis] + attributes["pads"][n] + attributes["pads"][half + n]
+        extents.append((size - span) // attributes["strides"][n] + 1)
     return extents
 
 
-def infer_conv(operands: Sequence[Typed], told: Attributes) -> Result:
+def infer_conv(operands: Sequence[Typed], attributes: Attributes) -> Result:
     """Of an image and weights."""
     image, weight = operands[0].shape, operands[1].shape
-    extents = _window_extents(image, weight[2:], told)
-    channels = image[-1 if told["channels_last"] else 1]
-    if channels != weight[1] * told["group"] or min(extents, default=1) < 1:
+    extents = _window_extents(image, weight[2:], attributes)
+    channels = image[-1 if attributes["channels_last"] else 1]
+    if channels != weight[1] * attributes["group"] or min(extents, default=1) < 1:
         raise NetworkError(f"image {image} and weights {weight} do not go together")
-    shape = _image_result(image, weight[0], extents, told["channels_last"])
+    shape = _image_result(image, weight[0], extents, attributes["channels_last"])
     return Result(shape, product_dtype(operands))
 
 
-def infer_conv_transpose(operands: Sequence[Typed], told: Attributes) -> Result:
+def infer_conv_transpose(operands: Sequence[Typed], attributes: Attributes) -> Result:
     """Of an image and weights, as large as what a convolution makes the image of."""
     image, weight = operands[0].shape, operands[1].shape
-    axes = image_axes(image, told["channels_last"])
+    axes = image_axes(image, attributes["channels_last"])
     half, extents = len(axes), []
     for n, axis in enumerate(axes):
-        span = (weight[2 + n] - 1) * told["dilations"][n] + 1
-        size = (image[axis] - 1) * told["strides"][n] + span + told["output_padding"][n]
-        extents.append(size - told["pads"][n] - told["pads"][half + n])
-    features = weight[1] * told["group"]
-    shape = _image_result(image, features, extents, told["channels_last"])
+        span = (weight[2 + n] - 1) * attributes["dilations"][n] + 1
+        size = (image[axis] - 1) * attributes["strides"][n] + span + attributes["output_padding"][n]
+        extents.append(size - attributes["pads"][n] - attributes["pads"][half + n])
+    features = weight[1] * attributes["group"]
+    shape = _image_result(image, features, extents, attributes["channels_last"])
     return Result(shape, product_dtype(operands))
 
 
-def infer_pool(operands: Sequence[Typed], told: Attributes) -> Result:
+def infer_pool(operands: Sequence[Typed], attributes: Attributes) -> Result:
     """Of the windows of an image."""
     image = operands[0].shape
-    extents = _window_extents(image, told["kernel_shape"], told)
-    channels = image[-1 if told["channels_last"] else 1]
-    shape = _image_result(image, channels, extents, told["channels_last"])
+    extents = _window_extents(image, attributes["kernel_shape"], attributes)
+    channels = image[-1 if attributes["channels_last"] else 1]
+    shape = _image_result(image, channels, extents, attributes["channels_last"])
     return Result(shape, operands[0].dtype)
 
 

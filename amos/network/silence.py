@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from threading import RLock
@@ -12,19 +11,6 @@ from threading import RLock
 _PROCESS = RLock()
 #: Loggers of the packages that export a module.
 _EXPORTERS = ("torch._subclasses.fake_tensor", "torch.export", "torch.onnx", "onnxscript")
-
-
-@contextmanager
-def silent() -> Iterator[None]:
-    """Nothing reaches standard error, from C++ either."""
-    with _PROCESS, open(os.devnull, "w") as nowhere:
-        usual = os.dup(2)
-        os.dup2(nowhere.fileno(), 2)
-        try:
-            yield
-        finally:
-            os.dup2(usual, 2)
-            os.close(usual)
 
 
 @contextmanager

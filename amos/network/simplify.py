@@ -190,17 +190,11 @@ def merge_moves(graph: Graph) -> Graph:
 
     What is repeated only for an elementwise operator, which repeats operands itself, is not.
     """
-    builder = GraphBuilder()
-    for node in graph.nodes:
-        if node.operation == "input":
-            builder.values[node.number] = builder.add_input(node.name, node.shape, node.dtype)
-        else:
-            builder.values[node.number] = _emit_merged(builder, node)
-    outputs = [builder.values[node.number] for node in graph.outputs]
-    return builder.finish(outputs, single=graph.single)
+    merged = {node.number: partial(_emit_merged, node) for node in graph.computing()}
+    return rewrite_graph(graph, merged)
 
 
-def _emit_merged(builder: GraphBuilder, node: Node) -> Operand:
+def _emit_merged(node: Node, builder: GraphBuilder) -> Operand:
     operands = [builder.value(each) for each in node.operands]
     source = operands[0]
     if node.operation == "Reshape":
@@ -217,7 +211,7 @@ def _emit_merged(builder: GraphBuilder, node: Node) -> Operand:
 def _emit_reshape(builder: GraphBuilder, source: Operand, shape: tuple[int, ...]) -> Operand:
     while isinstance(source, Node) and source.operation == "Reshape":
         source = source.operands[0]
-    return source if source.shape == shape else builder.emit("Reshape", source, shape=shape)
+    return builder.reshape(source, shape)
 
 
 def _emit_transpose(builder: GraphBuilder, source: Operand, perm: tuple[int, ...]) -> Operand:

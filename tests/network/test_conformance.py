@@ -13,8 +13,8 @@ import pytest
 from amos.errors import NetworkError
 from amos.network.graph import Graph
 from amos.network.network import network_of
-from amos.network.onnx_nodes import readable
 from amos.network.reading import read_model
+from amos.network.reading.validity import readable
 from tests.network.graphs import evaluate_graph
 from tests.network.lines import run_graph
 

@@ -73,7 +73,22 @@ def link_regions(network: PartitionedNetwork, regions: Regions, *, verify: bool)
         winners, check = {}, None
         compiled = _contracted(network, winners, library, folder)
     checks = (*_kernel_checks(winners), *([check] if check is not None else []))
-    return replace(compiled, timings=timings, checks=checks, refused=why)
+    compiled = replace(compiled, timings=timings, checks=checks, refused=why)
+    if not winners:
+        _check_session(compiled)
+    return compiled
+
+
+def _check_session(compiled: CompiledNetwork) -> None:
+    """Open the session of a model that onnxruntime runs alone.
+
+    Raises:
+        NetworkError: it does not take the model.
+    """
+    try:
+        _ = compiled.session
+    except NetworkError as error:
+        raise NetworkError("; ".join([str(error), *compiled.refused])) from error
 
 
 def _race_regions(

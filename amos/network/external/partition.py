@@ -25,8 +25,8 @@ from amos.network.frontend import (
 )
 from amos.network.groups import Task, merged
 from amos.network.network import Network, Port
-from amos.network.onnx_nodes import readable
 from amos.network.reading.model import read_parts
+from amos.network.reading.validity import naming, readable
 
 if TYPE_CHECKING:
     from amos.network.report import Report
@@ -118,11 +118,8 @@ def load_partition(
     """
     opened, closed = closed_shapes(source, shapes)
     title = name or title_of(source)
-    try:
+    with naming(title):
         graph = OnnxGraph(read_parts(readable(opened, title), closed))
-    except NetworkError as error:
-        why = str(error)
-        raise type(error)(why if title in why else f"model {title!r}: {why}") from error
     reasons, regions = dict(graph.external), list[Region]()
     for nodes in find_regions(graph):
         try:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from amos.errors import NetworkError, checked_path
 from amos.network.external.partition import PartitionedNetwork
-from amos.network.external.regions import contracted, graph_of
+from amos.network.external.regions import contracted, graph_between
 from amos.network.external.sessions import save_model
 from amos.network.external.writing import OPSET, function_of, functions_of_groups
 from amos.network.graph import Graph
@@ -52,7 +52,10 @@ def write_passes(network: Loaded, folder: str | Path) -> tuple[Path, ...]:
 
 def _models(network: PartitionedNetwork) -> Iterator[tuple[str, Any]]:
     """The model after each pass, by name."""
-    graphs = {name: graph_of(network.graph, each) for name, each in network.regions.items()}
+    graphs = {
+        name: graph_between(network.graph, each.inputs, each.outputs)
+        for name, each in network.regions.items()
+    }
     yield "read", _with_graphs(network, graphs)
     for title, rewrite in PASSES.items():
         graphs = {name: rewrite(graph) for name, graph in graphs.items()}

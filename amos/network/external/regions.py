@@ -1,6 +1,7 @@
 """Regions: the parts of an ONNX model that become one operator each.
 
-A region is a set of nodes that AMOS takes, with no path that leaves it and comes back."""
+A region is a set of nodes that AMOS takes, with no path that leaves it and comes back.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +14,7 @@ from typing import Any
 from amos.network.external.onnx_graph import OnnxGraph
 from amos.network.external.source import ELEMENT_TYPES
 from amos.network.graph import Graph
-from amos.network.network import network_of
+from amos.network.network import Network, network_of
 from amos.network.reading.model import names_read, slice_graph
 
 
@@ -25,15 +26,20 @@ class Region:
         nodes: their numbers in order.
         inputs: names of the values that it reads.
         outputs: names of its values that others read.
-        model: these nodes as a model of ONNX.
-        network: the same as AMOS computes it.
+        graph: of the whole model.
+        network: these nodes as AMOS computes them.
     """
 
     nodes: tuple[int, ...]
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
-    model: Any
-    network: Any
+    graph: OnnxGraph
+    network: Network
+
+    @property
+    def model(self) -> Any:
+        """These nodes as a model of ONNX, with a copy of their weights."""
+        return extracted(self.graph, self.nodes, self.inputs, self.outputs)
 
 
 def find_regions(graph: OnnxGraph) -> list[list[int]]:
@@ -56,17 +62,12 @@ def load_region(graph: OnnxGraph, nodes: Sequence[int], name: str) -> Region:
         NetworkError: AMOS does not take them together.
     """
     inputs, outputs = boundary(graph, nodes)
-    model = extracted(graph, nodes, inputs, outputs)
-    network = network_of(_slice(graph, inputs, outputs), name, tuple(outputs))
-    return Region(tuple(nodes), tuple(inputs), tuple(outputs), model, network)
+    network = network_of(graph_between(graph, inputs, outputs), name, tuple(outputs))
+    return Region(tuple(nodes), tuple(inputs), tuple(outputs), graph, network)
 
 
-def graph_of(graph: OnnxGraph, region: Region) -> Graph:
-    """Return the graph of a region as it was read."""
-    return _slice(graph, region.inputs, region.outputs)
-
-
-def _slice(graph: OnnxGraph, inputs: Sequence[str], outputs: Sequence[str]) -> Graph:
+def graph_between(graph: OnnxGraph, inputs: Sequence[str], outputs: Sequence[str]) -> Graph:
+    """Return what was read between some values of a model."""
     reading, values = graph.reading, graph.reading.values
     return slice_graph(reading.nodes, {n: values[n] for n in inputs}, [values[n] for n in outputs])
 
@@ -193,12 +194,11 @@ def contracted(graph: OnnxGraph, regions: Mapping[str, Region], domain: str) -> 
 
 def state_shape(port: Any, shape: Sequence[int]) -> None:
     """Write the extents of an input or a result."""
-    kind = port.type.tensor_type.shape
-    del kind.dim[:]
+    stated = port.type.tensor_type.shape
+    del stated.dim[:]
+    stated.SetInParent()  # a scalar has a shape too
     for extent in shape:
-        kind.dim.add().dim_value = extent
-    if not shape:  # a scalar has a shape too
-        port.type.tensor_type.shape.SetInParent()
+        stated.dim.add().dim_value = extent
 
 
 def _ordered(graph: OnnxGraph, regions: Mapping[str, Region]) -> Iterable[int | str]:

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
-from math import prod
 
 import numpy as np
 
@@ -17,6 +16,7 @@ from amos.errors import NetworkError
 from amos.network.external.memory import Span, plan_offsets
 from amos.network.graph import Graph, Node, Operand
 from amos.network.loops.fusion import VIEWS
+from amos.network.shapes import count_bytes
 
 
 class Unsupported(NetworkError):
@@ -103,7 +103,7 @@ class Call:
 def straight_line(name: str, graph: Graph, calls: Sequence[Call]) -> StraightLine:
     """Decide where the tensors of a network lie.
 
-    Results are written where the network returns them. What views read is in their memory.
+    Results of the network are written to its outputs. A view shares the memory of its operand.
 
     Args:
         name: of the network's function.
@@ -168,7 +168,7 @@ class _Line:
             for owner in (*owners, call.result):
                 if isinstance(owner, Node) and owner.number not in self.places:
                     steps[owner.number] = steps.get(owner.number, (step, step))[0], step
-        sizes = {call.result.number: _bytes(call.result) for call in self.calls}
+        sizes = {call.result.number: count_bytes(call.result) for call in self.calls}
         offsets, size = plan_offsets([Span(sizes[n], *steps[n]) for n in steps])
         for number, offset in zip(steps, offsets, strict=True):
             self.places[number] = Place.ARENA, offset
@@ -190,8 +190,3 @@ class _Line:
         array = owner.array
         number, _ = self.constants.setdefault(id(array), (len(self.constants), array))
         return Buffer(Place.CONSTANT, number, shape, operand.dtype)
-
-
-def _bytes(node: Node) -> int:
-    size = 2 if node.dtype == "bfloat16" else np.dtype(node.dtype).itemsize
-    return prod(node.shape) * size

@@ -103,12 +103,12 @@ class _Writer:
         values = np.ascontiguousarray(array, dtype).reshape(np.shape(array))
         return self.node("Constant", [], value=numpy_helper.from_array(values))
 
-    def node(self, operation: str, inputs: Sequence[str], name: str = "", **told: Any) -> str:
+    def node(self, operation: str, inputs: Sequence[str], name: str = "", **attributes: Any) -> str:
         """Append a node; return the name of its result."""
         from onnx import helper
 
         name = name or f"t{len(self.nodes)}"
-        self.nodes.append(helper.make_node(operation, inputs, [name], **told))
+        self.nodes.append(helper.make_node(operation, inputs, [name], **attributes))
         return name
 
     def call(self, function: str, values: Sequence[Operand], result: str, domain: str) -> None:
@@ -132,15 +132,17 @@ class _Writer:
         if special is not None:
             special(self, node, operands, name)
             return
-        told = {key: value for key, value in node.attributes.items() if key != "channels_last"}
+        attributes = {
+            key: value for key, value in node.attributes.items() if key != "channels_last"
+        }
         for key in _AS_INPUTS.get(node.operation, ()):
-            operands.append(self.constant(told.pop(key), np.int64))
+            operands.append(self.constant(attributes.pop(key), np.int64))
         if node.attributes.get("channels_last", False):
             operands[0] = self.moved(operands[0], len(node.shape), last=False)
-            result = self.node(node.operation, operands, **_onnx(told))
+            result = self.node(node.operation, operands, **_onnx(attributes))
             self.moved(result, len(node.shape), last=True, name=name)
         else:
-            self.node(node.operation, operands, name, **_onnx(told))
+            self.node(node.operation, operands, name, **_onnx(attributes))
 
     def moved(self, value: str, rank: int, *, last: bool, name: str = "") -> str:
         """Append a transpose of channels to the last axis, or back to the second one."""
@@ -154,9 +156,9 @@ class _Writer:
         return self.node("Cast", [value], name, to=number)
 
 
-def _onnx(told: Mapping[str, Any]) -> dict[str, Any]:
+def _onnx(attributes: Mapping[str, Any]) -> dict[str, Any]:
     """Attributes as ONNX has them: numbers for truth values."""
-    return {key: int(v) if isinstance(v, bool) else v for key, v in told.items()}
+    return {key: int(v) if isinstance(v, bool) else v for key, v in attributes.items()}
 
 
 def _write_cast(writer: _Writer, node: Node, operands: list[str], name: str) -> None:
@@ -174,26 +176,26 @@ def _write_gather(writer: _Writer, node: Node, operands: list[str], name: str) -
 
 
 def _write_slice(writer: _Writer, node: Node, operands: list[str], name: str) -> None:
-    told = node.attributes
-    columns = [*zip(told["starts"], told["steps"], told["sizes"], strict=True)]
+    attributes = node.attributes
+    columns = [*zip(attributes["starts"], attributes["steps"], attributes["sizes"], strict=True)]
     ends = [start + step * size for start, step, size in columns]
     ends = [end if end >= 0 else _AHEAD for end in ends]
-    numbers = (told["starts"], ends, range(len(ends)), told["steps"])
+    numbers = (attributes["starts"], ends, range(len(ends)), attributes["steps"])
     inputs = [writer.constant(tuple(each), np.int64) for each in numbers]
     writer.node("Slice", [*operands, *inputs], name)
 
 
 def _write_pad(writer: _Writer, node: Node, operands: list[str], name: str) -> None:
-    told = node.attributes
-    widths = writer.constant((*told["before"], *told["after"]), np.int64)
-    fill = writer.constant(np.asarray(told["value"], numpy_dtype(node.dtype)))
-    writer.node("Pad", [*operands, widths, fill], name, mode=told["mode"])
+    attributes = node.attributes
+    widths = writer.constant((*attributes["before"], *attributes["after"]), np.int64)
+    fill = writer.constant(np.asarray(attributes["value"], numpy_dtype(node.dtype)))
+    writer.node("Pad", [*operands, widths, fill], name, mode=attributes["mode"])
 
 
 def _write_product(writer: _Writer, node: Node, operands: list[str], name: str) -> None:
     """Products of bytes are operators of their own, of which some take unsigned ones only."""
     dtype = node.operands[0].dtype
-    told = _onnx({k: v for k, v in node.attributes.items() if k != "channels_last"})
+    attributes = _onnx({k: v for k, v in node.attributes.items() if k != "channels_last"})
     operation, zero = node.operation, list[str]()
     if dtype in BYTES and operation != "ConvTranspose":
         operation = f"{operation}Integer"
@@ -208,7 +210,7 @@ def _write_product(writer: _Writer, node: Node, operands: list[str], name: str) 
     if last:
         operands[0] = writer.moved(operands[0], len(node.shape), last=False)
     back = dtype in BYTES and operation == "ConvTranspose"
-    result = writer.node(operation, [*operands, *zero], "" if last or back else name, **told)
+    result = writer.node(operation, [*operands, *zero], "" if last or back else name, **attributes)
     if back:
         result = writer.cast(result, "int32", "" if last else name)
     if last:
@@ -217,10 +219,10 @@ def _write_product(writer: _Writer, node: Node, operands: list[str], name: str) 
 
 def _write_group_norm(writer: _Writer, node: Node, operands: list[str], name: str) -> None:
     rank, axis = len(node.shape), node.attributes["axis"]
-    told = {key: node.attributes[key] for key in ("epsilon", "num_groups")}
+    attributes = {key: node.attributes[key] for key in ("epsilon", "num_groups")}
     ahead = [0, axis, *(n for n in range(1, rank) if n != axis)]
     value = writer.node("Transpose", operands[:1], perm=ahead)
-    value = writer.node("GroupNormalization", [value, *operands[1:]], **told)
+    value = writer.node("GroupNormalization", [value, *operands[1:]], **attributes)
     writer.node("Transpose", [value], name, perm=[ahead.index(n) for n in range(rank)])
 
 

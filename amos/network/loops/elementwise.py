@@ -279,9 +279,9 @@ def _float_remainder(x: Any, y: Any) -> Any:
     """The remainder with the sign of the divisor."""
     from tvm import tirx
 
-    left = _fmod(x, y)
-    apart = tirx.any(tirx.all(left < 0, y > 0), tirx.all(left > 0, y < 0))
-    return tirx.Select(apart, left + y, left)
+    remainder = _fmod(x, y)
+    signs_differ = tirx.any(tirx.all(remainder < 0, y > 0), tirx.all(remainder > 0, y < 0))
+    return tirx.Select(signs_differ, remainder + y, remainder)
 
 
 def _power(node: Node, x: Any, y: Any) -> Any:

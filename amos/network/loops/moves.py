@@ -31,8 +31,11 @@ def _transposed(node: Node, at: Sequence[Any]) -> Sequence[Any]:
 
 
 def _sliced(node: Node, at: Sequence[Any]) -> Sequence[Any]:
-    told = node.attributes
-    return [s + step * i for s, step, i in zip(told["starts"], told["steps"], at, strict=True)]
+    attributes = node.attributes
+    return [
+        s + step * i
+        for s, step, i in zip(attributes["starts"], attributes["steps"], at, strict=True)
+    ]
 
 
 def _tiled(node: Node, at: Sequence[Any]) -> Sequence[Any]:
@@ -64,18 +67,19 @@ def _matched(own: Sequence[int], theirs: Sequence[int]) -> Iterator[tuple[list[i
     """Runs of axes of two shapes that have as many elements, the shortest that there are."""
     i = j = 0
     while i < len(own) or j < len(theirs):
-        left, right = [i] if i < len(own) else [], [j] if j < len(theirs) else []
-        i, j = i + len(left), j + len(right)
-        while (sizes := (prod(own[a] for a in left), prod(theirs[a] for a in right)))[0] != sizes[
-            1
-        ]:
+        ours, others = [*range(i, min(i + 1, len(own)))], [*range(j, min(j + 1, len(theirs)))]
+        sizes = prod(own[axis] for axis in ours), prod(theirs[axis] for axis in others)
+        i, j = i + len(ours), j + len(others)
+        while sizes[0] != sizes[1]:
             if (sizes[0] < sizes[1] and i < len(own)) or j == len(theirs):
-                left.append(i)
+                ours.append(i)
+                sizes = sizes[0] * own[i], sizes[1]
                 i += 1
             else:
-                right.append(j)
+                others.append(j)
+                sizes = sizes[0], sizes[1] * theirs[j]
                 j += 1
-        yield left, right
+        yield ours, others
 
 
 def _emit_expand(node: Node, operands: Sequence[Any]) -> Any:
@@ -95,20 +99,22 @@ def _emit_concat(node: Node, operands: Sequence[Any]) -> Any:
 def _emit_pad(node: Node, operands: Sequence[Any]) -> Any:
     from tvm import te, tirx
 
-    (x,), told = operands, node.attributes
-    value = tirx.const(told["value"] if "float" in node.dtype else int(told["value"]), node.dtype)
+    (x,), attributes = operands, node.attributes
+    value = tirx.const(
+        attributes["value"] if "float" in node.dtype else int(attributes["value"]), node.dtype
+    )
 
     def padded(*at: Any) -> Any:
         place, inside = [], []
         for i, size, before, after in zip(
-            at, map(int, x.shape), told["before"], told["after"], strict=True
+            at, map(int, x.shape), attributes["before"], attributes["after"], strict=True
         ):
             index = i - before
-            if told["mode"] == "constant":
+            if attributes["mode"] == "constant":
                 inside += [index >= 0] if before > 0 else []
                 inside += [index < size] if after > 0 else []
             elif before > 0 or after > 0:
-                index = _REPEATED[told["mode"]](index, size, max(before, after))
+                index = _REPEATED[attributes["mode"]](index, size, max(before, after))
             place.append(index)
         return tirx.if_then_else(tirx.all(*inside), x(*place), value) if inside else x(*place)
 

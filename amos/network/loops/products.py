@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from amos.network.graph import Node
@@ -33,22 +34,49 @@ def _emit_matmul(node: Node, operands: Sequence[Any]) -> Any:
     return cast_tensor(te.compute(node.shape, total, name="matmul"), node.dtype)
 
 
+@dataclass(frozen=True)
+class _Window:
+    """What a convolution sums over.
+
+    Attributes:
+        axes: of the image.
+        channels: axis of the channels.
+        channel: reduction over the channels of a group.
+        taps: reductions over the window.
+    """
+
+    axes: range
+    channels: int
+    channel: Any
+    taps: list[Any]
+
+
+def _window_of(node: Node, group_channels: int, extents: Sequence[int]) -> _Window:
+    from tvm import te
+
+    is_last = node.attributes["channels_last"]
+    return _Window(
+        axes=image_axes(node.shape, is_last),
+        channels=len(node.shape) - 1 if is_last else 1,
+        channel=te.reduce_axis((0, group_channels)),
+        taps=[te.reduce_axis((0, size)) for size in extents],
+    )
+
+
 def _emit_conv(node: Node, operands: Sequence[Any]) -> Any:
     from tvm import te, tirx
 
     x, weight = operands
-    last, groups = node.attributes["channels_last"], node.attributes["group"]
-    axes = image_axes(node.shape, last)
-    features, depth, *window = (int(extent) for extent in weight.shape)
-    image = padded(x, node, tirx.const(0, x.dtype), axes)
-    kind, per_group = _accumulator(node), features // groups
-    channel = te.reduce_axis((0, depth))
-    taps = [te.reduce_axis((0, size)) for size in window]
-    channels = len(node.shape) - 1 if last else 1
+    groups, kind = node.attributes["group"], _accumulator(node)
+    features, depth, *extents = (int(extent) for extent in weight.shape)
+    window, per_group = _window_of(node, depth, extents), features // groups
+    channel, taps = window.channel, window.taps
+    image = padded(x, node, tirx.const(0, x.dtype), window.axes)
 
     def total(*at: Any) -> Any:
-        place, feature = at_tap(at, taps, node, axes), at[channels]
-        place[channels] = feature // per_group * depth + channel if groups > 1 else channel
+        place, feature = at_tap(at, taps, node, window.axes), at[window.channels]
+        begin = feature // per_group * depth if groups > 1 else 0
+        place[window.channels] = begin + channel
         value = image(*place).astype(kind) * weight(feature, channel, *taps).astype(kind)
         return te.sum(value, axis=[channel, *taps])
 
@@ -60,27 +88,25 @@ def _emit_conv_transpose(node: Node, operands: Sequence[Any]) -> Any:
     from tvm import te, tirx
 
     x, weight = operands
-    last, groups = node.attributes["channels_last"], node.attributes["group"]
-    axes = image_axes(node.shape, last)
-    inner, per_group, *window = (int(extent) for extent in weight.shape)
-    kind, depth = _accumulator(node), inner // groups
-    channel = te.reduce_axis((0, depth))
-    taps = [te.reduce_axis((0, size)) for size in window]
-    channels = len(node.shape) - 1 if last else 1
-    told = node.attributes
+    attributes, kind = node.attributes, _accumulator(node)
+    groups = attributes["group"]
+    inner, per_group, *extents = (int(extent) for extent in weight.shape)
+    depth = inner // groups
+    window = _window_of(node, depth, extents)
+    channel, taps = window.channel, window.taps
 
     def total(*at: Any) -> Any:
-        place, inside, feature = [*at], list[Any](), at[channels]
-        for n, axis in enumerate(axes):
-            stride = told["strides"][n]
-            spread = at[axis] + told["pads"][n] - taps[n] * told["dilations"][n]
+        place, conditions, feature = [*at], list[Any](), at[window.channels]
+        for n, axis in enumerate(window.axes):
+            stride = attributes["strides"][n]
+            spread = at[axis] + attributes["pads"][n] - taps[n] * attributes["dilations"][n]
             place[axis] = spread // stride
-            inside += [spread >= 0, spread < (int(x.shape[axis]) - 1) * stride + 1]
-            inside += [spread % stride == 0] if stride > 1 else []
+            conditions += [spread >= 0, spread < (int(x.shape[axis]) - 1) * stride + 1]
+            conditions += [spread % stride == 0] if stride > 1 else []
         begin = feature // per_group * depth if groups > 1 else 0
-        place[channels] = begin + channel
+        place[window.channels] = begin + channel
         factor = weight(begin + channel, feature % per_group, *taps)
-        value = tirx.if_then_else(tirx.all(*inside), x(*place), tirx.const(0, x.dtype))
+        value = tirx.if_then_else(tirx.all(*conditions), x(*place), tirx.const(0, x.dtype))
         return te.sum(value.astype(kind) * factor.astype(kind), axis=[*taps, channel])
 
     return cast_tensor(te.compute(node.shape, total, name="conv_transpose"), node.dtype)

@@ -41,8 +41,8 @@ def reduced(x: Any, axes: Sequence[int], combine: Any) -> Any:
         place = (steps.get(axis, i) for axis, i in enumerate(at))
         return combine(x(*place), axis=[*steps.values()])
 
-    kept = [1 if axis in axes else extent for axis, extent in enumerate(shape)]
-    return te.compute(kept, total, name="reduce")
+    result_shape = [1 if axis in axes else extent for axis, extent in enumerate(shape)]
+    return te.compute(result_shape, total, name="reduce")
 
 
 def _rows(x: Any, reduce: Any) -> Any:
@@ -128,9 +128,9 @@ def _emit_position(node: Node, operands: Sequence[Any]) -> Any:
     from tvm import topi
 
     find = topi.argmax if node.operation == "ArgMax" else topi.argmin
-    told = node.attributes
+    attributes = node.attributes
     x = _with_plain_bits(in_float32(operands[0]), operands[0])
-    place = find(x, told["axis"], told["keepdims"], told["select_last_index"])
+    place = find(x, attributes["axis"], attributes["keepdims"], attributes["select_last_index"])
     return cast_tensor(place, node.dtype)
 
 
@@ -216,14 +216,14 @@ def _taps_inside(node: Node, at: Sequence[Any]) -> Any:
     """How many elements a window averages; of padding only if it counts."""
     from tvm import tirx
 
-    told = node.attributes
-    window = told["kernel_shape"]
-    if told["count_include_pad"] or not any(told["pads"]):
+    attributes = node.attributes
+    window = attributes["kernel_shape"]
+    if attributes["count_include_pad"] or not any(attributes["pads"]):
         return tirx.const(prod(window), "int32")
     counts = []
-    for n, axis in enumerate(image_axes(node.shape, told["channels_last"])):
-        size, dilation = node.operands[0].shape[axis], told["dilations"][n]
-        first = at[axis] * told["strides"][n] - told["pads"][n]
+    for n, axis in enumerate(image_axes(node.shape, attributes["channels_last"])):
+        size, dilation = node.operands[0].shape[axis], attributes["dilations"][n]
+        first = at[axis] * attributes["strides"][n] - attributes["pads"][n]
         end = tirx.min((size - 1 - first) // dilation + 1, window[n])
         begin = tirx.max((dilation - 1 - first) // dilation, 0)
         counts.append(end - begin)

@@ -52,28 +52,28 @@ class CascadeStrips(Lowering):
         by: what strips are of: ``"rows"`` or ``"channels"``.
         size: how many of the result a strip has.
         cores: how many there are.
-        around: predicted seconds of starting, and of what comes and goes beyond a core's caches.
+        overhead_seconds: predicted, to start the kernel and to move tensors beyond a core's caches.
     """
 
     operator: Cascade
     by: str
     size: int
     cores: int
-    around: float
+    overhead_seconds: float
     #: In one piece of memory with what another layer stages, accumulators are in no registers.
     shared: ClassVar = False
 
     def total(self, seconds: Sequence[float]) -> float:
-        """Those of the strips of a core, and around them."""
+        """Those of the strips of a core, and the overhead."""
         cascade, (first, *others) = self.operator, seconds
         of_image = (cascade.rows if self.by == BY_ROWS else cascade.channels) // self.size
         strips = -(-cascade.images * of_image // self.cores)
         if self.by == BY_CHANNELS:
-            return self.around + strips * sum(seconds)
+            return self.overhead_seconds + strips * sum(seconds)
         rows = self.size * strips
         begun = -(-rows // cascade.rows)
         rows = rows * cascade.window.stride + begun * cascade.window.kept
-        return self.around + rows * first + strips * sum(others)
+        return self.overhead_seconds + rows * first + strips * sum(others)
 
     @property
     def tuned(self) -> tuple[tuple[Operator, int], ...]:
@@ -214,11 +214,11 @@ def of_strips(
         )
     except AmosError:
         return None  # one of them stays with the engine
-    around = machine.launch
+    overhead_seconds = machine.launch
     if by == BY_ROWS:  # the model takes what a strip reads and stores to be near its core
         read = sum(each.nbytes for each in cascade.inputs)
-        around = moving(machine, read, cascade.result.nbytes)
-    return CascadeStrips(cascade, products, by, size, machine.cores, around)
+        overhead_seconds = moving(machine, read, cascade.result.nbytes)
+    return CascadeStrips(cascade, products, by, size, machine.cores, overhead_seconds)
 
 
 def _cuts(cascade: Cascade, machine: Machine) -> Iterator[tuple[str, int]]:

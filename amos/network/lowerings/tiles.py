@@ -1,7 +1,7 @@
 """Convolutions by :mod:`amos.operators.winograd` as loops, around the kernel of their product.
 
 A step of a transform computes one tile of as many channels as a vector has lanes; steps run in
-parallel. What follows a convolution element by element is computed where results leave tiles.
+parallel. The epilogue is computed where results leave their tiles.
 """
 
 from __future__ import annotations

@@ -90,11 +90,11 @@ class WinogradTiles(Lowering):
 def winograd_of(task: Task) -> Winograd | None:
     """The convolution that a task's anchor is, if it can be computed so in all of its groups."""
     anchor = task.groups[0].nodes[0]
-    axes, told = len(anchor.shape) - 2, anchor.attributes
-    if anchor.operation != "Conv" or axes not in _IMAGE_AXES or not told["channels_last"]:
+    axes, attributes = len(anchor.shape) - 2, anchor.attributes
+    if anchor.operation != "Conv" or axes not in _IMAGE_AXES or not attributes["channels_last"]:
         return None
     image, weight = anchor.operands
-    ones = {*told["strides"], *told["dilations"], told["group"]}
+    ones = {*attributes["strides"], *attributes["dilations"], attributes["group"]}
     if ones != {1} or weight.shape[-2:] != (3, 3):
         return None
     if image.shape[-1] % LANES or weight.shape[0] % LANES:
@@ -102,7 +102,7 @@ def winograd_of(task: Task) -> Winograd | None:
     form = Winograd(
         image=image.shape,
         result=anchor.shape,
-        padding=told["pads"][:axes],
+        padding=attributes["pads"][:axes],
         depth=weight.shape[2] if axes == 3 else 1,
         dtype=image.dtype,
     )

@@ -136,8 +136,10 @@ def _hard_sigmoid(node: NodeSource, value: Operand, alpha: float, beta: float) -
 
 
 def _read_hard_sigmoid(node: NodeSource) -> Operand:
-    told = node.attributes
-    return _hard_sigmoid(node, node.input(0), told.get("alpha", 0.2), told.get("beta", 0.5))
+    attributes = node.attributes
+    return _hard_sigmoid(
+        node, node.input(0), attributes.get("alpha", 0.2), attributes.get("beta", 0.5)
+    )
 
 
 def _read_hard_swish(node: NodeSource) -> Operand:
@@ -192,11 +194,11 @@ def _read_reciprocal(node: NodeSource) -> Operand:
 
 def _read_infinite(node: NodeSource) -> Operand:
     """Of the signs that are asked for."""
-    value, told = node.input(0), node.attributes
+    value, attributes = node.input(0), node.attributes
     signs = [
         sign
         for name, sign in (("detect_positive", math.inf), ("detect_negative", -math.inf))
-        if told.get(name, 1)
+        if attributes.get(name, 1)
     ]
     nothing = node.scalar(math.nan, value)  # which nothing equals
     equal = [node.emit("Equal", value, node.scalar(sign, value)) for sign in signs]
@@ -305,7 +307,7 @@ def apply_activation(node: NodeSource, value: Operand, name: str, numbers: list[
     keys = {"Clip": ("min", "max"), "LeakyRelu": ("alpha",), "HardSigmoid": ("alpha", "beta")}
     if name not in READERS or (numbers and name not in keys):
         raise node.refuse(f"activation {name} is not supported")
-    told = dict(zip(keys.get(name, ()), numbers, strict=False))
-    result = READERS[name](NodeSource(name, (value,), told, 10, node.builder))
+    attributes = dict(zip(keys.get(name, ()), numbers, strict=False))
+    result = READERS[name](NodeSource(name, (value,), attributes, 10, node.builder))
     assert not isinstance(result, tuple)
     return result

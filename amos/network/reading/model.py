@@ -14,7 +14,6 @@ import numpy as np
 
 from amos.errors import NetworkError
 from amos.network.graph import Constant, Graph, GraphBuilder, Node, Operand
-from amos.network.onnx_nodes import InvalidModel
 from amos.network.operations import numpy_dtype
 from amos.network.reading import (
     elementwise,
@@ -28,6 +27,7 @@ from amos.network.reading import (
 )
 from amos.network.reading.branches import inline_branches
 from amos.network.reading.node import NodeSource, Read
+from amos.network.reading.validity import InvalidModel
 
 #: What an operator of ONNX, or of onnxruntime's optimizer, is in a graph.
 READERS: Mapping[str, Read] = {

@@ -235,8 +235,8 @@ def _read_size(node: NodeSource) -> Operand:
 
 
 def _read_constant(node: NodeSource) -> Operand:
-    told = node.attributes
-    for name, array in told.items():
+    attributes = node.attributes
+    for name, array in attributes.items():
         if name in ("value_float", "value_floats"):
             return Constant(np.asarray(array, np.float32))
         if name in ("value_int", "value_ints"):

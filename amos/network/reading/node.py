@@ -93,8 +93,7 @@ class NodeSource:
 
     def reshape(self, value: Operand, shape: Sequence[int]) -> Operand:
         """Append a Reshape, unless the shape stays."""
-        shape = tuple(shape)
-        return value if value.shape == shape else self.emit("Reshape", value, shape=shape)
+        return self.builder.reshape(value, shape)
 
     def transpose(self, value: Operand, perm: Sequence[int]) -> Operand:
         """Append a Transpose, unless the order stays."""
@@ -105,7 +104,7 @@ class NodeSource:
 
     def cast(self, value: Operand, dtype: str) -> Operand:
         """Append a Cast, unless the dtype stays."""
-        return value if value.dtype == dtype else self.emit("Cast", value, to=dtype)
+        return self.builder.cast(value, dtype)
 
     def scalar(self, value: Any, like: Operand) -> Constant:
         """Return a number in the dtype of a value."""

@@ -16,14 +16,14 @@ def reduce_axes(
     node: NodeSource, operation: str, value: Operand, axes: Sequence[int], keepdims: bool = True
 ) -> Operand:
     """Append a reduction over some axes; means of integers are sums that are divided."""
-    told = {"axes": tuple(axes), "keepdims": keepdims}
+    attributes = {"axes": tuple(axes), "keepdims": keepdims}
     if not axes:
         return value
     if operation == "ReduceMean" and not is_float(value):
-        total = node.emit("ReduceSum", value, **told)
+        total = node.emit("ReduceSum", value, **attributes)
         count = prod(value.shape[axis] for axis in axes)
         return node.emit("Div", total, node.scalar(count, total))
-    return node.emit(operation, value, **told)
+    return node.emit(operation, value, **attributes)
 
 
 def _read_reduction(node: NodeSource) -> Operand:
@@ -187,8 +187,8 @@ def _read_group_norm(node: NodeSource) -> Operand:
             Constant(np.repeat(each.array, channels // groups)) for each in (scale, bias)
         )
     epsilon = float(node.attributes.get("epsilon", 1e-5))
-    told = {"num_groups": groups, "epsilon": epsilon, "axis": 1}
-    return node.emit("GroupNormalization", value, scale, bias, **told)
+    attributes = {"num_groups": groups, "epsilon": epsilon, "axis": 1}
+    return node.emit("GroupNormalization", value, scale, bias, **attributes)
 
 
 def _read_unit_norm(node: NodeSource) -> Operand:
@@ -215,8 +215,8 @@ def _read_standard(node: NodeSource) -> Operand:
 
 def _read_local_response(node: NodeSource) -> Operand:
     """Over a sum of squares of neighbouring channels."""
-    value, told = node.input(0), node.attributes
-    size, rank, channels = int(told["size"]), len(value.shape), value.shape[1]
+    value, attributes = node.input(0), node.attributes
+    size, rank, channels = int(attributes["size"]), len(value.shape), value.shape[1]
     before = (size - 1) // 2
     squares = node.emit("Mul", value, value)
     padded = node.emit(
@@ -234,9 +234,9 @@ def _read_local_response(node: NodeSource) -> Operand:
         part = node.emit("Slice", padded, starts=starts, steps=(1,) * rank, sizes=sizes)
         total = part if total is None else node.emit("Add", total, part)
     assert total is not None
-    alpha, beta = float(told.get("alpha", 1e-4)), float(told.get("beta", 0.75))
+    alpha, beta = float(attributes.get("alpha", 1e-4)), float(attributes.get("beta", 0.75))
     mean = node.emit("Mul", total, node.scalar(alpha / size, total))
-    biased = node.emit("Add", mean, node.scalar(float(told.get("bias", 1.0)), mean))
+    biased = node.emit("Add", mean, node.scalar(float(attributes.get("bias", 1.0)), mean))
     return node.emit("Div", value, node.emit("Pow", biased, node.scalar(beta, biased)))
 
 

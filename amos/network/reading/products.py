@@ -43,27 +43,27 @@ def _read_matmul(node: NodeSource) -> Operand:
 
 def _read_fused_matmul(node: NodeSource) -> Operand:
     """A matrix product of onnxruntime's optimizer, of factors that are transposed."""
-    told = node.attributes
-    if told.get("transBatchA", 0) or told.get("transBatchB", 0):
+    attributes = node.attributes
+    if attributes.get("transBatchA", 0) or attributes.get("transBatchB", 0):
         raise node.refuse("transposed batches are not supported")
     x, y = node.input(0), node.input(1)
-    x = _swap(node, x) if told.get("transA", 0) else x
-    y = _swap(node, y) if told.get("transB", 0) else y
-    return _scale(node, _multiply(node, x, y), float(told.get("alpha", 1.0)))
+    x = _swap(node, x) if attributes.get("transA", 0) else x
+    y = _swap(node, y) if attributes.get("transB", 0) else y
+    return _scale(node, _multiply(node, x, y), float(attributes.get("alpha", 1.0)))
 
 
 def _read_gemm(node: NodeSource) -> Operand:
-    told = node.attributes
+    attributes = node.attributes
     x, y = node.input(0), node.input(1)
-    x = _swap(node, x) if told.get("transA", 0) else x
-    y = _swap(node, y) if told.get("transB", 0) else y
-    value = _scale(node, _multiply(node, x, y), float(told.get("alpha", 1.0)))
+    x = _swap(node, x) if attributes.get("transA", 0) else x
+    y = _swap(node, y) if attributes.get("transB", 0) else y
+    value = _scale(node, _multiply(node, x, y), float(attributes.get("alpha", 1.0)))
     bias = node.optional(2)
-    if bias is not None and (beta := float(told.get("beta", 1.0))):
+    if bias is not None and (beta := float(attributes.get("beta", 1.0))):
         value = node.emit("Add", value, _scale(node, bias, beta))
-    if name := str(told.get("activation", "")):
+    if name := str(attributes.get("activation", "")):
         keys = ("activation_alpha", "activation_beta")
-        numbers = [float(told[key]) for key in keys if key in told]
+        numbers = [float(attributes[key]) for key in keys if key in attributes]
         value = apply_activation(node, value, name, numbers)
     return value
 

@@ -27,9 +27,9 @@ _FLOATS: Mapping[str, Read] = {
 
 def _dequantize(node: NodeSource, triple: Sequence[Operand | None], axis: int) -> Operand:
     """Floats of integers, their scale and their zero point."""
-    told = {"axis": axis}
+    attributes = {"axis": axis}
     return read_dequantize(
-        NodeSource(node.operation, tuple(triple), told, node.opset, node.builder)
+        NodeSource(node.operation, tuple(triple), attributes, node.opset, node.builder)
     )
 
 

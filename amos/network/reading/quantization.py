@@ -82,25 +82,27 @@ def _read_matmul_integer(node: NodeSource) -> Operand:
 def _read_conv_integer(node: NodeSource) -> Operand:
     image, weight = node.input(0), node.input(1)
     kernel = node.integers("kernel_shape") or weight.shape[2:]
-    told = read_window(node, image, kernel).attributes()
-    told["group"] = int(node.attributes.get("group", 1))
-    return emit_conv_integer(node.builder, image, weight, node.optional(2), node.optional(3), told)
+    attributes = read_window(node, image, kernel).attributes()
+    attributes["group"] = int(node.attributes.get("group", 1))
+    return emit_conv_integer(
+        node.builder, image, weight, node.optional(2), node.optional(3), attributes
+    )
 
 
 def _read_matmul_nbits(node: NodeSource) -> Operand:
     if any(node.optional(position) is not None for position in (4, 5)):
         raise node.refuse("group indices and biases are not supported")
-    told = node.attributes
+    attributes = node.attributes
     return emit_matmul_nbits(
         node.builder,
         node.input(0),
         node.input(1),
         node.input(2),
         node.optional(3),
-        n=int(told["N"]),
-        k=int(told["K"]),
-        bits=int(told.get("bits", 4)),
-        block_size=int(told["block_size"]),
+        n=int(attributes["N"]),
+        k=int(attributes["K"]),
+        bits=int(attributes.get("bits", 4)),
+        block_size=int(attributes["block_size"]),
     )
 
 

@@ -56,10 +56,10 @@ class _Axis:
 
 
 def _read_resize(node: NodeSource) -> Operand:
-    value, told = node.input(0), node.attributes
+    value, attributes = node.input(0), node.attributes
     scales, sizes = _stated(node)
     mode, transform = (
-        str(told.get(name, default))
+        str(attributes.get(name, default))
         for name, default in (
             ("mode", "nearest"),
             ("coordinate_transformation_mode", "half_pixel"),
@@ -70,8 +70,8 @@ def _read_resize(node: NodeSource) -> Operand:
     if transform not in _COORDINATES:
         raise node.refuse(f"{transform} is not supported")
     for name, plain in (("antialias", 0), ("keep_aspect_ratio_policy", "stretch")):
-        if str(told.get(name, plain)) != str(plain):
-            raise node.refuse(f"{name} {told[name]} is not supported")
+        if str(attributes.get(name, plain)) != str(plain):
+            raise node.refuse(f"{name} {attributes[name]} is not supported")
     axes = _axes(node, value, scales, sizes)
     for each in axes:
         if each.size != each.result or (mode != "nearest" and each.scale != 1):

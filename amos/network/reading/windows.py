@@ -164,8 +164,8 @@ def _read_transposed(node: NodeSource) -> Operand:
             window.before[n], window.after[n] = before, after
             more[n] += max(-total, 0)
     group = int(node.attributes.get("group", 1))
-    told = window.attributes() | {"output_padding": tuple(more)}
-    value = node.emit("ConvTranspose", image, weight, group=group, **told)
+    attributes = window.attributes() | {"output_padding": tuple(more)}
+    value = node.emit("ConvTranspose", image, weight, group=group, **attributes)
     return add_bias(node, value, node.optional(2))
 
 
@@ -176,8 +176,8 @@ def _read_max_pool(node: NodeSource) -> tuple[Operand | None, ...]:
     window = read_window(node, image, node.integers("kernel_shape") or ())
     if node.attributes.get("ceil_mode", 0):
         window.round_up()
-    told = window.attributes() | {"kernel_shape": window.kernel}
-    return (node.emit("MaxPool", image, **told), *[None] * (len(node.outputs) - 1))
+    attributes = window.attributes() | {"kernel_shape": window.kernel}
+    return (node.emit("MaxPool", image, **attributes), *[None] * (len(node.outputs) - 1))
 
 
 def _average(node: NodeSource, image: Operand) -> tuple[Operand, Window]:
@@ -193,8 +193,8 @@ def _average(node: NodeSource, image: Operand) -> tuple[Operand, Window]:
         window.after = [a - s for a, s in zip(window.after, stated[1], strict=True)]
         window.before, counted = [0] * len(window.before), False
     counted = counted and not rounds
-    told = window.attributes() | {"kernel_shape": window.kernel}
-    return node.emit("AveragePool", image, **told, count_include_pad=counted), window
+    attributes = window.attributes() | {"kernel_shape": window.kernel}
+    return node.emit("AveragePool", image, **attributes, count_include_pad=counted), window
 
 
 def _read_average_pool(node: NodeSource) -> Operand:
@@ -207,8 +207,8 @@ def _read_norm_pool(node: NodeSource) -> Operand:
         raise node.refuse("norms other than 2 are not supported")
     image = node.input(0)
     window = read_window(node, image, node.integers("kernel_shape") or ())
-    told = window.attributes() | {"kernel_shape": window.kernel, "count_include_pad": True}
-    mean = node.emit("AveragePool", node.emit("Mul", image, image), **told)
+    attributes = window.attributes() | {"kernel_shape": window.kernel, "count_include_pad": True}
+    mean = node.emit("AveragePool", node.emit("Mul", image, image), **attributes)
     total = node.emit("Mul", mean, node.scalar(prod(window.kernel), mean))
     return node.emit("Sqrt", total)
 

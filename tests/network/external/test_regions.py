@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import onnx
@@ -12,6 +12,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from amos.network.external.onnx_graph import OnnxGraph
 from amos.network.external.regions import boundary, contracted, convex_sets
+from amos.network.network import Network
 from amos.network.reading.model import read_parts
 
 
@@ -66,10 +67,10 @@ def test_regions_in_one_node_each_can_be_ordered(drawn: tuple[OnnxGraph, list[in
     from amos.network.external.regions import Region
 
     graph, accepted = drawn
-    regions = {}
+    regions, unread = {}, cast(Network, None)
     for number, nodes in enumerate(convex_sets(graph, accepted)):
         inputs, outputs = boundary(graph, nodes)
-        regions[f"R{number}"] = Region(tuple(nodes), tuple(inputs), tuple(outputs), None, None)
+        regions[f"R{number}"] = Region(tuple(nodes), tuple(inputs), tuple(outputs), graph, unread)
     model = contracted(graph, regions, "own")
     known = {"x"}
     for node in model.graph.node:

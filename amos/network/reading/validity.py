@@ -3,9 +3,21 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from amos.errors import NetworkError
+
+
+@contextmanager
+def naming(title: str) -> Iterator[None]:
+    """Name the model in errors that do not."""
+    try:
+        yield
+    except NetworkError as error:
+        why = str(error)
+        raise type(error)(why if title in why else f"model {title!r}: {why}") from error
 
 
 class InvalidModel(NetworkError):
