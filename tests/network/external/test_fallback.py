@@ -48,6 +48,24 @@ def test_a_model_that_cannot_be_compiled_is_onnxruntimes(monkeypatch: pytest.Mon
 
 
 @needs_compiler
+def test_what_nobody_runs_is_refused_when_it_is_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
+    """onnxruntime multiplies no matrices of bfloat16."""
+
+    def failing(regions: Any, folder: Any) -> Any:
+        raise NetworkError("small: TVM cannot compile it: it is full")
+
+    b = Builder()
+    x = b.node("Cast", b.input("x", (4, 16)), to=TensorProto.BFLOAT16)
+    weights = b.node("Cast", b.random(16, 8), to=TensorProto.BFLOAT16)
+    product = b.node("Cast", b.node("MatMul", x, weights), to=TensorProto.FLOAT)
+    network = amos.load_network(b.model(product))
+    assert amos.compile(network, progress=False)(_values(4, 16)).shape == (4, 8)
+    monkeypatch.setattr("amos.network.external.linking.write_library", failing)
+    with pytest.raises(NetworkError, match="onnxruntime refuses the model.*TVM cannot compile it"):
+        amos.compile(network, progress=False)
+
+
+@needs_compiler
 def test_slices_backwards_and_sums_of_nothing() -> None:
     b = Builder()
     x = b.input("x", (2, 8))
