@@ -308,9 +308,6 @@ def test_layers_are_compiled(torch: Any, name: str, monkeypatch: pytest.MonkeyPa
 def test_what_is_slower_runs_eagerly(torch: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     from amos.network.races import Race
 
-    assert Race((1.0, 2.0), (3.0, 4.0)).wins
-    assert not Race((1.0, 5.0), (0.9, 6.0)).wins  # by the median only
-    assert not Race((0.99,), (1.0,)).wins
     layer, x = torch.nn.Linear(8, 8), torch.randn(2, 8)
     monkeypatch.setattr(dynamo, "race", lambda amos, eager: Race((2.0,), (1.0,)))
     graphs: list[Any] = []

@@ -188,3 +188,19 @@ def test_shapes_that_contradict_a_branch_nobody_takes_are_not_stated() -> None:
         strict=True,
     ):
         np.testing.assert_allclose(result, right, rtol=1e-4, atol=1e-5)
+
+
+@needs_compiler
+def test_operators_decide_where_a_result_is_stated_with_another_shape() -> None:
+    """Exporters leave the shapes of an older version behind; onnxruntime warns and runs."""
+    b = Builder()
+    product = b.node("MatMul", b.input("x", (3, 8)), b.constant(_values(8, 4)))
+    y = b.node("Unsqueeze", product, b.constant(np.array([1]), "int64"))
+    stated = helper.make_tensor_value_info(y, TensorProto.FLOAT, (1, "length"))
+    graph = helper.make_graph(b.nodes, "g", b.inputs, [stated], b.weights)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    x = _values(3, 8)
+    result = amos.compile(amos.load_network(model), progress=False)(x)
+    (expected,) = ReferenceEvaluator(model).run(None, {"x": x})
+    assert result.shape == (3, 1, 4)
+    np.testing.assert_allclose(result, expected, rtol=1e-5, atol=1e-6)

@@ -1,0 +1,37 @@
+"""Programs that are timed in turns: who wins, and for how long they run."""
+
+from __future__ import annotations
+
+from itertools import cycle
+from typing import Any
+
+import pytest
+
+from amos.network import races
+from amos.network.races import Race, race
+
+
+def test_the_winner_is_faster_by_its_median_and_at_its_best() -> None:
+    assert Race((1.0, 2.0), (3.0, 4.0)).wins
+    assert not Race((1.0, 5.0), (0.9, 6.0)).wins  # by the median only
+    assert not Race((0.99,), (1.0,)).wins
+
+
+@pytest.mark.parametrize(
+    ("amos", "other", "rounds"),
+    [
+        ([1.0], [2.0], 31),
+        ([2.0], [1.0], 31),
+        # Until the last of its first rounds the other one has the best time.
+        ([1.0] * 40 + [0.5] * 400, [2.0] * 30 + [0.9] + [2.0] * 400, 310),
+    ],
+)
+def test_a_race_in_doubt_takes_more_rounds(
+    monkeypatch: pytest.MonkeyPatch, amos: list[float], other: list[float], rounds: int
+) -> None:
+    rows = {"amos": cycle(amos), "other": cycle(other)}
+    monkeypatch.setattr(races, "_seconds_of", lambda name: next(rows[name]))
+    names: Any = ("amos", "other")
+    result = race(*names)
+    assert len(result.amos) == len(result.other) == rounds
+    assert result.wins == (amos[0] < other[0]) and not result.in_doubt
