@@ -23,7 +23,6 @@ from amos.network.model import (
     Check,
     bound,
     check_results,
-    divides_integers,
     random_arrays,
     values_of,
 )
@@ -267,30 +266,35 @@ def _dimension(
         for small in models
         if small[position] == size
     ]
-    # They may differ from one pair to another where sizes are multiplied.
-    first, *others = (_rows(network, *pair, position) for pair in pairs)
-    rows = first if all(each == first for each in others) else None
-    dimension = Dimension(name, sizes, rows=rows or ())
-    faults = (
-        "its outputs do not grow with it" if rows is None else "",
-        *(_fault(network, models, dimension, position, *pair) for pair in pairs if rows),
-    )
-    return Dimension(name, sizes, dimension.rows, next(filter(None, faults), ""))
+    try:
+        # They may differ from one pair to another where sizes are multiplied.
+        first, *others = (_rows(models, *pair, position) for pair in pairs)
+        if first is None or any(each != first for each in others):
+            return Dimension(name, sizes, exact="its outputs do not grow with it")
+        dimension = Dimension(name, sizes, rows=first)
+        faults = (_fault(network, models, dimension, position, *pair) for pair in pairs)
+        return replace(dimension, exact=next(filter(None, faults), ""))
+    except NetworkError as error:  # integers may be shapes
+        return Dimension(name, sizes, exact=f"random inputs do not run: {error}")
 
 
 def _rows(
-    network: BucketedNetwork, small: _Sizes, large: _Sizes, position: int
+    models: Mapping[_Sizes, CompiledNetwork], small: _Sizes, large: _Sizes, position: int
 ) -> tuple[Rows | None, ...] | None:
     """Where outputs grow with a dimension; ``None`` if one does so in no plain way."""
     rows: list[Rows | None] = []
-    ports = (network.networks[sizes].outputs for sizes in (small, large))
-    for one, other in zip(*ports, strict=True):
+    results = (
+        models[each].outputs_of(random_arrays(models[each].network)) for each in (small, large)
+    )
+    for one, other in zip(*results, strict=True):
+        if one.ndim != other.ndim:
+            return None
         extents = enumerate(zip(one.shape, other.shape, strict=True))
         grown = [Rows(axis, n // small[position]) for axis, (n, m) in extents if n != m]
         if len(grown) > 1 or any(
-            port.shape[row.axis] != row.each * sizes[position]
+            result.shape[row.axis] != row.each * sizes[position]
             for row in grown
-            for port, sizes in ((one, small), (other, large))
+            for result, sizes in ((one, small), (other, large))
         ):
             return None
         rows.append(grown[0] if grown else None)
@@ -309,12 +313,13 @@ def _fault(
     one, other = models[small], models[large]
     size, full = small[position], large[position]
     single, larger = network.networks[small], network.networks[large]
-    if divides_integers(single):
+    if single.divides_integers:
         return "integers are divided, and padding is 0"
+    rounded = any(map(rounds, single.networks.values()))
     for integers in _INTEGERS:
         arrays = random_arrays(single, integers=integers)
         result = dimension.cut(other.outputs_of(padded(network, arrays, large)), size)
-        check = check_results("", "", result, one.outputs_of(arrays), rounded=rounds(single))
+        check = check_results("", "", result, one.outputs_of(arrays), rounded=rounded)
         if not check.passed:
             return f"padded from {size} to {full} it differs by {check.difference:.3g}"
     arrays, noise = random_arrays(larger), random_arrays(larger, seed=1)

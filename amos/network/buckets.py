@@ -12,21 +12,17 @@ from typing import TYPE_CHECKING, Any
 from amos._display import Shown
 from amos.errors import NetworkError, shown
 from amos.machine import Machine
-from amos.network.external.partition import PartitionedNetwork
+from amos.network.external.partition import PartitionedNetwork, load_partition
 from amos.network.frontend import (
+    Reference,
     Shapes,
     check_shapes,
-    closed_shapes,
-    onnxruntime_reference,
     open_shapes,
     opened,
     title_of,
     whole,
 )
 from amos.network.groups import Task, merged
-from amos.network.network import Network, network_of
-from amos.network.reading import read_model
-from amos.network.reading.validity import naming, readable
 
 if TYPE_CHECKING:
     from amos.network.report import BucketReports
@@ -49,14 +45,13 @@ class BucketedNetwork(Shown):
     name: str
     sizes: Mapping[str, tuple[int, ...]]
     shapes: Mapping[str, tuple[int | str, ...]]
-    networks: Mapping[tuple[int, ...], Network]
+    networks: Mapping[tuple[int, ...], PartitionedNetwork]
 
     @cached_property
-    def names(self) -> dict[str, Network]:
-        """The model of each bucket by what files and functions of it are called."""
-        said = [re.sub(r"\W", "_", name) for name in self.sizes]
+    def files(self) -> dict[str, PartitionedNetwork]:
+        """The model of each bucket by the name of its file."""
         return {
-            "_".join(f"{name}{size}" for name, size in zip(said, sizes, strict=True)): network
+            f"{_title_of(dict(zip(self.sizes, sizes, strict=True)))}.onnx": network
             for sizes, network in self.networks.items()
         }
 
@@ -87,8 +82,13 @@ def load_buckets(
     shapes: Shapes,
     title: str | None,
     buckets: Buckets,
+    reference: Reference | None = None,
 ) -> BucketedNetwork:
     """Read a model for each combination of sizes of its open dimensions.
+
+    Args:
+        model, shapes, title, buckets: as of :func:`amos.network.loading.load_network`.
+        reference: as of :func:`load_partition`.
 
     Raises:
         NetworkError: it has no such dimension, sizes are wrong, or as of :func:`load_network`.
@@ -108,24 +108,17 @@ def load_buckets(
         }
         said = ", ".join(f"{name}={size}" for name, size in chosen.items())
         closed = {**shapes, **_closed(stated, title)}
-        networks[combination] = load_whole(source, shapes=closed, name=f"{title}[{said}]")
+        networks[combination] = load_partition(
+            source, closed, f"{title}[{said}]", reference, f"{_title_of(chosen)}_"
+        )
     first = next(iter(networks.values()))
     every = {port.name: used.get(port.name, port.shape) for port in first.inputs}
     return BucketedNetwork(title, sizes, every, networks)
 
 
-def load_whole(model: Any, *, shapes: Shapes | None = None, name: str | None = None) -> Network:
-    """Load an ONNX model that AMOS takes as a whole.
-
-    Raises:
-        NetworkError: it does not.
-    """
-    title = name or title_of(model)
-    source, closed = closed_shapes(model, shapes)
-    names = tuple(port.name for port in source.graph.output)
-    with naming(title):
-        graph = read_model(readable(source, title), closed)
-        return network_of(graph, title, names, onnxruntime_reference(model))
+def _title_of(sizes: Mapping[str, int]) -> str:
+    """What files and operators of a bucket are called."""
+    return "_".join(re.sub(r"\W", "_", name) + str(size) for name, size in sizes.items())
 
 
 def _checked(

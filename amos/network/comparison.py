@@ -85,7 +85,7 @@ def compare_inside(
         models: a network with the first kernel of each task, with the second, and so on.
         kernels: of each task, under one name; with fewer than models, the last stands in.
     """
-    runs = observed(models, models[0].random_inputs(), _turns(len(models)))
+    runs = observed(models, random_arrays(models[0].network), _turns(len(models)))
 
     return {
         task: Comparison(
@@ -109,7 +109,7 @@ def faster_inside(
         kernels: of all tasks but those that the engine computes faster.
         cascades: with their kernels.
     """
-    runs = observed(models, models[0].random_inputs(), _turns(len(models)))
+    runs = observed(models, random_arrays(models[0].network), _turns(len(models)))
     alone: dict[int, float] = {}
     for task, kernel in kernels.items():
         for group, seconds in zip(task.groups, _least_of_calls(runs[0], kernel), strict=False):

@@ -28,8 +28,9 @@ from amos.network.building import (
 from amos.network.candidates import Chooser, records_by_operator
 from amos.network.comparison import Comparison, compare, compare_inside, faster_inside
 from amos.network.external.compiled import CompiledNetwork
-from amos.network.external.linking import link_buckets, link_regions, link_trials
+from amos.network.external.linking import link_models, link_trials
 from amos.network.external.partition import PartitionedNetwork
+from amos.network.external.sessions import MODEL
 from amos.network.groups import Job, Task, outside
 from amos.network.kernels import TaskKernel
 from amos.network.lowerings.cascade import cascades_of
@@ -107,9 +108,9 @@ def compile_network(
     build = _Builder(_ranked(records), verify, measure)
     with ProgressLine(progress) as build.line:
         if isinstance(network, BucketedNetwork):
-            regions = [build.region(each, name) for name, each in network.names.items()]
-            return compiled_buckets(network, link_buckets(regions, verify=verify), verify)
-        return build.model(network)
+            return compiled_buckets(network, build.models(network.files), verify)
+        (model,) = build.models({MODEL: network})
+        return model
 
 
 @dataclass
@@ -131,11 +132,15 @@ class _Builder:
     chooser: Chooser = field(default_factory=lambda: Chooser("host"))
     numbers: Iterator[int] = field(default_factory=counting)
 
-    def model(self, network: PartitionedNetwork) -> CompiledNetwork:
-        """Build the regions of a model."""
-        regions = {name: self.region(each, name) for name, each in network.networks.items()}
+    def models(self, networks: Mapping[str, PartitionedNetwork]) -> list[CompiledNetwork]:
+        """Build the regions of models, by the names of their files."""
+        regions = {
+            name: self.region(each, name)
+            for network in networks.values()
+            for name, each in network.networks.items()
+        }
         self.line.show("linking, and comparing with onnxruntime")
-        return link_regions(network, regions, verify=self.verify)
+        return link_models(networks, regions, verify=self.verify)
 
     def region(self, network: Network, name: str) -> CompiledRegion:
         """Build the kernels of a network, which are not linked yet."""

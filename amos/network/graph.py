@@ -5,7 +5,7 @@ Passes read a graph and write another one through :class:`GraphBuilder`. Nothing
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -191,6 +191,16 @@ class GraphBuilder:
         node = Node(len(self._nodes), "Identity", (constant,), constant.shape, constant.dtype)
         self._nodes.append(node)
         return node
+
+
+def divides_integers(nodes: Iterable[Node]) -> bool:
+    """Whether integers are divided by what is no constant: of 0, the process would die."""
+    return any(
+        node.operation in ("Div", "Mod")
+        and "int" in node.dtype
+        and isinstance(node.operands[1], Node)
+        for node in nodes
+    )
 
 
 def rewrite_graph(graph: Graph, rewrites: Mapping[int, Rewrite]) -> Graph:

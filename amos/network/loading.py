@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any, overload
 
 from amos.errors import NetworkError
@@ -82,10 +81,5 @@ def _load_torch(
     check_translation(translation, title)
     reference = translation.reference
     if buckets is not None:
-        loaded = load_buckets(translation.model, shapes or {}, title, buckets)
-        networks = {
-            sizes: replace(network, reference=reference)
-            for sizes, network in loaded.networks.items()
-        }
-        return replace(loaded, networks=networks)
+        return load_buckets(translation.model, shapes or {}, title, buckets, reference)
     return load_partition(translation.model, shapes, title, reference)

@@ -12,7 +12,6 @@ import numpy as np
 from amos.errors import NetworkError
 from amos.ir import Tensor, dtype
 from amos.measure.reference import compared
-from amos.network.graph import Node
 from amos.network.groups import Job
 from amos.network.kernels import TaskKernel
 from amos.network.network import Network, Port
@@ -22,6 +21,7 @@ from amos.runtime.borrow import ArgumentAdapter
 
 if TYPE_CHECKING:
     from amos.network.comparison import Comparison
+    from amos.network.external.partition import PartitionedNetwork
     from amos.network.report import Report
 
 
@@ -37,6 +37,7 @@ class Check:
         spread: elements that Winograd's tiles of floats spoil, as they spread NaN and
             infinities; they are not compared.
         share: the 2-norm of all differences over that of the reference.
+        rounded_apart: whether a larger difference stands, as levels of 8 bits are rounded apart.
     """
 
     name: str
@@ -45,6 +46,7 @@ class Check:
     allowed: float
     spread: int = 0
     share: float = 0.0
+    rounded_apart: bool = False
 
     @property
     def passed(self) -> bool:
@@ -60,9 +62,10 @@ class Check:
 
     def __str__(self) -> str:
         spread = f", without {self.spread} that tiles spoil" if self.spread else ""
+        apart = ", but levels of 8 bits are rounded apart" if self.rounded_apart else ""
         return (
             f"differs from {self.reference} by {self.difference:.3g}, {self.allowed:.3g} is "
-            f"allowed{spread}: {self.name}"
+            f"allowed{spread}{apart}: {self.name}"
         )
 
 
@@ -176,18 +179,15 @@ def _check_result(
 
 
 def random_arrays(
-    network: Network, seed: int = 0, integers: tuple[int, int] | None = None
+    network: Network | PartitionedNetwork, seed: int = 0, integers: tuple[int, int] | None = None
 ) -> list[np.ndarray]:
-    """Draw inputs; by default integers of 0 and 1, which can be indices, or 1 where some divide."""
-    return random_values(network.inputs, seed, integers or (int(divides_integers(network)), 1))
+    """Draw inputs of a network: floats of a normal distribution, bytes, and integers of a range.
 
-
-def random_values(
-    ports: Sequence[Port], seed: int = 0, integers: tuple[int, int] = (0, 1)
-) -> list[np.ndarray]:
-    """Draw values of ports: floats of a normal distribution, bytes, and integers of a range."""
+    Integers are by default 0 and 1, which can be indices, or 1 where some divide.
+    """
+    low, high = integers or (int(network.divides_integers), 1)
     rng = np.random.default_rng(seed)
-    return [_random(port, rng, *integers) for port in ports]
+    return [_random(port, rng, low, high) for port in network.inputs]
 
 
 def _random(port: Port, rng: np.random.Generator, low: int, high: int) -> np.ndarray:
@@ -199,16 +199,6 @@ def _random(port: Port, rng: np.random.Generator, low: int, high: int) -> np.nda
     if kind.kind != "i":
         low, high = max(low, 0), max(high, 0)
     return rng.integers(low, high, port.shape, endpoint=True).astype(kind)
-
-
-def divides_integers(network: Network) -> bool:
-    """Whether integers are divided by what is no constant: of 0, the process would die."""
-    return any(
-        node.operation in ("Div", "Mod")
-        and "int" in node.dtype
-        and isinstance(node.operands[1], Node)
-        for node in network.graph.nodes
-    )
 
 
 def values_of(port: Port, value: Any) -> np.ndarray:

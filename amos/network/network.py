@@ -12,7 +12,7 @@ from amos.errors import NetworkError, shown
 from amos.machine import Machine
 from amos.network.denormals import without_denormals
 from amos.network.frontend import Reference
-from amos.network.graph import Graph
+from amos.network.graph import Graph, divides_integers
 from amos.network.groups import Grouping, Task, grouped
 from amos.network.layouts import channels_last
 from amos.network.quantized import integer_arithmetic
@@ -103,6 +103,11 @@ class Network(Shown):
             node.operation == "Cast" and node.dtype in BYTES and "float" in node.operands[0].dtype
             for node in self.graph.nodes
         )
+
+    @cached_property
+    def divides_integers(self) -> bool:
+        """Whether integers are divided by what is no constant."""
+        return divides_integers(self.graph.nodes)
 
     @cached_property
     def tasks(self) -> tuple[Task, ...]:

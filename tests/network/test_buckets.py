@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
-from onnx import TensorProto
+from onnx import TensorProto, helper
 from onnx.reference import ReferenceEvaluator
 
 import amos
@@ -18,6 +18,7 @@ from amos.cli.app import main
 from amos.codegen.c.compiler import compiler_command
 from amos.errors import BuildError, NetworkError
 from amos.network import CompiledBuckets
+from amos.network.external.race import Timing
 from amos.network.external.sessions import open_session
 from tests.network.models import Builder
 
@@ -140,6 +141,45 @@ def test_integers_for_which_padding_matters(kind: str, why: str) -> None:
     network = amos.load_network(b.model(y), buckets={"rows": [2, 4]})
     (rows,) = amos.compile(network, progress=False).dimensions
     assert rows.exact.startswith(why)
+
+
+def test_buckets_of_a_model_that_is_divided(tmp_path: Path) -> None:
+    """onnxruntime sorts between two products, and divides integers, of which none may be 0."""
+    b = Builder()
+    x = b.node("Relu", b.node("MatMul", b.input("x", ("rows", 16)), b.random(16, 8)))
+    best = b.node("Identity", f"{x}_largest")
+    order = helper.make_node("TopK", [x, b.constant([4], "int64")], [f"{x}_largest", f"{x}_order"], axis=1)
+    b.nodes.insert(-1, order)
+    model = b.model(b.node("Relu", b.node("MatMul", best, b.random(4, 8))))
+    network = amos.load_network(model, buckets={"rows": [2, 4]}, name="net")
+    assert {name for each in network.networks.values() for name in each.networks} == {
+        f"rows{size}_Region{number}" for size in (2, 4) for number in (0, 1)
+    }
+    compiled = amos.compile(network, progress=False)
+    (rows,) = compiled.dimensions
+    assert not rows.exact
+    for size in (1, 2, 3, 4):
+        values = np.random.default_rng(size).standard_normal((size, 16)).astype(np.float32)
+        (expected,) = _expected(model, x=values)
+        np.testing.assert_allclose(compiled(values), expected, rtol=1e-5, atol=1e-5)
+    files = {path.name for path in compiled.export(tmp_path)}
+    assert {"rows2.onnx", "rows4.onnx"} <= files
+
+
+def test_buckets_that_onnxruntime_runs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(Timing, "wins", property(lambda timing: timing.name.startswith("batch3")))
+    network = amos.load_network(_rows_and_columns(), buckets={"batch": [1, 3]}, name="net")
+    compiled = amos.compile(network, progress=False)
+    assert [len(each.regions) for each in compiled.models.values()] == [0, 1]
+    for batch in (1, 2, 3):
+        x, y = (np.ones((batch, *s), np.float32) for s in ((4, 16), (1, 8)))
+        for result, right in zip(
+            compiled(x, y=y), _expected(_rows_and_columns(), x=x, y=y), strict=True
+        ):
+            np.testing.assert_allclose(result, right, rtol=1e-5, atol=1e-5)
+    monkeypatch.setattr(Timing, "wins", property(lambda timing: False))
+    names = {path.name for path in amos.compile(network, progress=False).export(tmp_path)}
+    assert names == {"batch1.onnx", "batch3.onnx", "example.py", "example.cpp"}
 
 
 def test_two_dimensions_make_a_network_of_each_combination(tmp_path: Path) -> None:

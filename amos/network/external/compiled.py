@@ -26,8 +26,7 @@ from amos.network.model import (
     CompiledRegion,
     bound,
     check_results,
-    divides_integers,
-    random_values,
+    random_arrays,
     values_of,
 )
 from amos.network.network import Network
@@ -165,7 +164,7 @@ class CompiledNetwork(Shown):
         if reference is None:
             return None
         stated = arrays or named
-        values = bound(network.inputs, arrays, named) if stated else self.random_inputs()
+        values = bound(network.inputs, arrays, named) if stated else random_arrays(self.network)
         expected = reference.evaluate([*map(values_of, network.inputs, values)])
         if expected is None:
             return None
@@ -182,11 +181,6 @@ class CompiledNetwork(Shown):
         large = not quantized or np.isinf(check.difference) or check.share > _ROUNDED_APART
         return not check.passed and bool(large)
 
-    def random_inputs(self) -> list[np.ndarray]:
-        """Draw inputs; where integers may be divided by them, none is 0."""
-        divides = any(map(divides_integers, self.network.networks.values()))
-        return random_values(self.network.inputs, integers=(int(divides), 1))
-
     def profile(self, /, *arrays: Any, repeat: int = 20, **named: Any) -> Profile:
         """What each function takes inside the network, with what was predicted of it.
 
@@ -202,7 +196,9 @@ class CompiledNetwork(Shown):
         from amos.network.profile import profile
 
         stated = arrays or named
-        values = bound(self.network.inputs, arrays, named) if stated else self.random_inputs()
+        values = (
+            bound(self.network.inputs, arrays, named) if stated else random_arrays(self.network)
+        )
         return profile(self, values, repeat)
 
     def report(self) -> Report:

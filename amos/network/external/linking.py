@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -26,57 +26,110 @@ from amos.network.model import CompiledRegion
 Regions = Mapping[str, CompiledRegion]
 
 
-def link_buckets(regions: Sequence[CompiledRegion], *, verify: bool) -> list[CompiledNetwork]:
-    """Compile networks into one library, which has equal constants once, and a model for each.
-
-    Raises:
-        NetworkError: there is no C compiler, it fails, or a result is wrong.
-    """
-    folder = ModelFolder()
-    library = write_library(regions, folder.path)
-    models = [_with_whole(each, library, folder, f"{each.function}.onnx") for each in regions]
-    return [*map(_verified, models)] if verify else models
-
-
-def link_regions(network: PartitionedNetwork, regions: Regions, *, verify: bool) -> CompiledNetwork:
-    """Compile a model of which AMOS takes regions.
+def link_models(
+    networks: Mapping[str, PartitionedNetwork], regions: Regions, *, verify: bool
+) -> list[CompiledNetwork]:
+    """Compile models into one library, which has equal constants once.
 
     onnxruntime gets the regions that it runs faster itself, that cannot be compiled, and whose
-    results are wrong; and all of the model where the whole is wrong with them, or no faster.
+    results are wrong; and all of a model where the whole is wrong with them, or no faster.
 
     Args:
-        network: the model.
-        regions: with their kernels.
-        verify: compare each region and the whole with onnxruntime.
+        networks: the models by the names of their files.
+        regions: of all models, with their kernels.
+        verify: compare each region and each model with onnxruntime.
 
     Raises:
-        NetworkError: there is no C compiler, or onnxruntime does not take the model.
+        NetworkError: there is no C compiler, or onnxruntime does not take a model.
     """
     folder = ModelFolder()
-    library, regions, unbuilt = _built_library(regions, folder.path)
-    timings, failed = tuple[Timing, ...](), dict[str, str]()
-    if library is not None:
-        timings, failed = _race_regions(network, regions, library, folder.path, verify)
-    wrong = [f"{each.name}: {each.fault}" for each in timings if each.fault]
-    why = (*unbuilt, *failed.values(), *wrong)
-    losers = {each.name for each in timings if not each.wins} | failed.keys()
-    winners = {name: region for name, region in regions.items() if name not in losers}
-    compiled = _contracted(network, winners, library, folder)
-    together = _raced_whole(compiled) if winners and not network.is_single_region else None
-    if together is not None and not together.wins:
-        lost = (replace(each, fault=each.fault or "the whole is no faster") for each in timings)
-        winners, timings = {}, (*lost, together)
-        compiled = _contracted(network, winners, library, folder)
-    check = compiled.worst_check() if verify and winners else None
-    if check is not None and compiled.is_fault(check):
-        why = (*why, f"with {several(len(winners), 'region')} of AMOS it {check}")
-        winners, check = {}, None
-        compiled = _contracted(network, winners, library, folder)
-    checks = (*_kernel_checks(winners), *([check] if check is not None else []))
-    compiled = replace(compiled, timings=timings, checks=checks, refused=why)
-    if not winners:
-        _check_session(compiled)
-    return compiled
+    library, failed = _built_library(regions, folder.path)
+    models = []
+    for file, network in networks.items():
+        built = {n: each for n, each in regions.items() if n in network.regions and n not in failed}
+        unbuilt = {name: why for name, why in failed.items() if name in network.regions}
+        models.append(_Draft(network, library, folder, file).finish(built, unbuilt, verify))
+    if library is not None and not any(each.library for each in models):
+        library.path.unlink(missing_ok=True)
+        library.constants.unlink(missing_ok=True)
+    return models
+
+
+@dataclass(frozen=True)
+class _Draft:
+    """A model whose regions are not decided yet.
+
+    Attributes:
+        network: the model.
+        library: of all regions that could be compiled.
+        folder: that it is written to.
+        file: its name there.
+    """
+
+    network: PartitionedNetwork
+    library: Library | None
+    folder: ModelFolder
+    file: str
+
+    def finish(self, regions: Regions, failed: Mapping[str, str], verify: bool) -> CompiledNetwork:
+        """Put the regions in that are right and faster.
+
+        Args:
+            regions: that could be compiled.
+            failed: why others could not.
+            verify: compare results.
+        """
+        timings, more = self.race_regions(regions, verify)
+        failed = {**failed, **more}
+        wrong = [f"{each.name}: {each.fault}" for each in timings if each.fault]
+        why = (*failed.values(), *wrong)
+        losers = {each.name for each in timings if not each.wins} | failed.keys()
+        compiled = self.write({n: each for n, each in regions.items() if n not in losers})
+        if compiled.regions and not self.network.is_single_region:
+            together = _raced_whole(compiled, self.network.source)
+            if together is not None and not together.wins:
+                slow = "the whole is no faster"
+                timings = (*(replace(each, fault=each.fault or slow) for each in timings), together)
+                compiled = self.write({})
+        check = compiled.worst_check() if verify and compiled.regions else None
+        if check is not None and compiled.is_fault(check):
+            why = (*why, f"with {several(len(compiled.regions), 'region')} of AMOS it {check}")
+            check, compiled = None, self.write({})
+        checks = _kernel_checks(compiled.regions)
+        if check is not None:
+            checks = (*checks, replace(check, rounded_apart=not check.passed))
+        compiled = replace(compiled, timings=timings, checks=checks, refused=why)
+        if not compiled.regions:
+            _check_session(compiled)
+        return compiled
+
+    def race_regions(
+        self, regions: Regions, verify: bool
+    ) -> tuple[tuple[Timing, ...], dict[str, str]]:
+        """Time regions beside their operators; why some fail that onnxruntime takes."""
+        timings, failed = list[Timing](), dict[str, str]()
+        for name, region in regions.items():
+            assert self.library is not None
+            plain = self.network.regions[name].model
+            try:
+                timings.append(
+                    race_region(region, plain, self.library, self.folder.path, verify=verify)
+                )
+            except NetworkError as error:
+                if _opens(plain):  # it lacks some operators for bfloat16
+                    failed[name] = f"{name}: {str(error).splitlines()[0]}"
+        return tuple(timings), failed
+
+    def write(self, regions: Regions) -> CompiledNetwork:
+        """Write the model with an operator for each region that AMOS runs."""
+        library = self.library if regions else None
+        if library is None:
+            model = _opened(self.network.source)
+        else:
+            parts = {name: self.network.regions[name] for name in regions}
+            model = contracted(self.network.graph, parts, library.domain)
+        save_model(model, self.folder.path, self.file)
+        return CompiledNetwork(self.network, regions, library, self.folder, file=self.file)
 
 
 def _check_session(compiled: CompiledNetwork) -> None:
@@ -91,21 +144,6 @@ def _check_session(compiled: CompiledNetwork) -> None:
         raise NetworkError("; ".join([str(error), *compiled.refused])) from error
 
 
-def _race_regions(
-    network: PartitionedNetwork, regions: Regions, library: Library, folder: Path, verify: bool
-) -> tuple[tuple[Timing, ...], dict[str, str]]:
-    """Regions beside their operators, and why others fail that onnxruntime takes."""
-    timings, failed = list[Timing](), dict[str, str]()
-    for name, region in regions.items():
-        plain = network.regions[name].model
-        try:
-            timings.append(race_region(region, plain, library, folder, verify=verify))
-        except NetworkError as error:
-            if _opens(plain):  # it lacks some operators for bfloat16
-                failed[name] = f"{name}: {str(error).splitlines()[0]}"
-    return tuple(timings), failed
-
-
 def _opens(model: Any) -> bool:
     """Whether onnxruntime takes a model."""
     try:
@@ -115,11 +153,10 @@ def _opens(model: Any) -> bool:
     return True
 
 
-def _raced_whole(compiled: CompiledNetwork) -> Timing | None:
+def _raced_whole(compiled: CompiledNetwork, source: Any) -> Timing | None:
     """The whole beside the model as it was read; ``None`` if random inputs do not run it."""
-    assert isinstance(compiled.network, PartitionedNetwork)
     try:
-        return race_whole(compiled, compiled.network.source)
+        return race_whole(compiled, source)
     except NetworkError:  # integers may be shapes
         return None
 
@@ -145,60 +182,34 @@ def _with_whole(
     return CompiledNetwork(network, {name: region}, library, folder, checks=checks, file=file)
 
 
-def _verified(compiled: CompiledNetwork) -> CompiledNetwork:
-    return replace(compiled, checks=(*compiled.checks, *compiled.check()))
-
-
 def _kernel_checks(regions: Regions) -> tuple[Any, ...]:
     return tuple(check for each in regions.values() for check in each.checks)
 
 
-def _built_library(regions: Regions, folder: Path) -> tuple[Library | None, Regions, list[str]]:
-    """A library of the regions that can be compiled, these, and why others cannot."""
+def _built_library(regions: Regions, folder: Path) -> tuple[Library | None, dict[str, str]]:
+    """A library of the regions that can be compiled, and why others cannot."""
     if not regions:
-        return None, regions, []
+        return None, {}
     try:
-        return write_library([*regions.values()], folder), regions, []
+        return write_library([*regions.values()], folder), {}
     except MissingCompiler:
         raise
     except NetworkError:
-        sound, failures = _sound(regions, folder)
-    return write_library([*sound.values()], folder) if sound else None, sound, failures
+        failed = _failures(regions, folder)
+    sound = [region for name, region in regions.items() if name not in failed]
+    return write_library(sound, folder) if sound else None, failed
 
 
-def _sound(regions: Regions, folder: Path) -> tuple[Regions, list[str]]:
-    """The regions that can be compiled alone, and why others cannot; trials leave no files."""
-    sound: dict[str, CompiledRegion] = {}
-    failures: list[str] = []
+def _failures(regions: Regions, folder: Path) -> dict[str, str]:
+    """Why regions cannot be compiled alone; trials leave no files."""
+    failures = {}
     for name, region in regions.items():
         try:
             with tempfile.TemporaryDirectory(dir=folder) as trial:
                 write_library([region], Path(trial))
         except NetworkError as error:
-            failures.append(f"{name}: {str(error).splitlines()[0]}")
-        else:
-            sound[name] = region
-    return sound, failures
-
-
-def _contracted(
-    network: PartitionedNetwork, regions: Regions, library: Library | None, folder: ModelFolder
-) -> CompiledNetwork:
-    """Write the model with an operator for each region that AMOS runs."""
-    if not regions:
-        if library is not None:
-            _remove_library(library)
-        save_model(_opened(network.source), folder.path)
-        return CompiledNetwork(network, regions, None, folder)
-    parts = {name: network.regions[name] for name in regions}
-    domain = library.domain if library is not None else ""
-    save_model(contracted(network.graph, parts, domain), folder.path)
-    return CompiledNetwork(network, regions, library, folder)
-
-
-def _remove_library(library: Library) -> None:
-    library.path.unlink(missing_ok=True)
-    library.constants.unlink(missing_ok=True)
+            failures[name] = f"{name}: {str(error).splitlines()[0]}"
+    return failures
 
 
 def _opened(source: Any) -> Any:

@@ -23,6 +23,7 @@ from amos.network.frontend import (
     plain_session,
     title_of,
 )
+from amos.network.graph import divides_integers
 from amos.network.groups import Task, merged
 from amos.network.network import Network, Port
 from amos.network.reading.model import read_parts
@@ -81,6 +82,11 @@ class PartitionedNetwork(Shown):
         return len(self.output_names) == 1
 
     @cached_property
+    def divides_integers(self) -> bool:
+        """Whether integers are divided by what is no constant."""
+        return divides_integers(self.graph.reading.nodes)
+
+    @cached_property
     def tasks(self) -> tuple[Task, ...]:
         """The distinct groups of all regions, each with how often it occurs."""
         return merged(task for network in self.networks.values() for task in network.tasks)
@@ -100,7 +106,11 @@ class PartitionedNetwork(Shown):
 
 
 def load_partition(
-    source: Any, shapes: Shapes | None, name: str | None, reference: Reference | None = None
+    source: Any,
+    shapes: Shapes | None,
+    name: str | None,
+    reference: Reference | None = None,
+    prefix: str = "",
 ) -> PartitionedNetwork:
     """Load a model of ONNX, divided between AMOS and onnxruntime.
 
@@ -111,6 +121,7 @@ def load_partition(
         shapes: extents of inputs that the model leaves open.
         name: of the model.
         reference: runs the model; by default onnxruntime does.
+        prefix: of the operators' names.
 
     Raises:
         NetworkError: it contradicts itself, or onnxruntime would have to run a part of it and
@@ -132,7 +143,7 @@ def load_partition(
     network = PartitionedNetwork(
         title,
         graph,
-        {f"Region{number}": region for number, region in enumerate(regions)},
+        {f"{prefix}Region{number}": region for number, region in enumerate(regions)},
         _external(graph, regions, reasons),
         reference or onnxruntime_reference(source),
         source,

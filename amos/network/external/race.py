@@ -90,7 +90,7 @@ def race_whole(compiled: CompiledNetwork, plain: Any) -> Timing:
     Raises:
         NetworkError: onnxruntime does not take one of them, or fails.
     """
-    arrays = compiled.random_inputs()
+    arrays = random_arrays(compiled.network)
     own = compiled.with_session(QUIET)
     engine = _opened(plain, None, compiled.folder.path)
     try:
