@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import reduce
-from math import prod
 from typing import Any
 
 import numpy as np
@@ -41,6 +40,8 @@ class Anchor:
 
 #: Names of the axes of a window by how many there are: of the output, and of the kernel.
 _WINDOWS = {1: ("q", "s"), 2: ("pq", "rs"), 3: ("dpq", "trs")}
+#: Names of the leading axes of a matrix product.
+_BATCHES = "abefgh"
 
 
 def anchor_of(node: Node) -> Anchor | None:
@@ -122,28 +123,30 @@ def _written(
 
 
 def _matmul(node: Node) -> Anchor:
-    """A matrix product; leading axes are batches, of the second factor too if it has them."""
+    """A matrix product; each factor has those of the leading axes, the batches, that move it."""
     x, y = node.operands
     if len(x.shape) < 2 or len(y.shape) < 2:
         return Anchor("matmul", refused="a factor is a vector")
-    lead = x.shape[:-2]
-    shared = y.shape[:-2] if prod(y.shape[:-2]) > 1 else ()
-    if shared and shared != lead:
-        return Anchor("matmul", refused=f"batches {lead} and {y.shape[:-2]} differ")
-    names = "abefgh"
-    if len(lead) > len(names):
-        return Anchor("matmul", refused=f"{len(x.shape)} axes")
+    lead = node.shape[:-2]
+    if len(lead) > len(_BATCHES):
+        return Anchor("matmul", refused=f"{len(node.shape)} axes")
     # What has a single step moves nothing.
-    batches = [n if extent > 1 else "" for n, extent in zip(names, lead, strict=False)]
-    live = [name for name in batches if name]
+    batches = [n if extent > 1 else "" for n, extent in zip(_BATCHES, lead, strict=False)]
     extents = {n: extent for n, extent in zip(batches, lead, strict=True) if n}
+    of_x, of_y = (
+        [
+            n
+            for n, extent in zip(batches[len(lead) + 2 - len(shape) :], shape, strict=False)
+            if extent > 1
+        ]
+        for shape in (x.shape, y.shape)
+    )
+    kind = "batched_matmul" if of_y else "matmul"
+    outer, of_x, of_y = [*extents, "m", "n"], [*of_x, "m", "k"], [*of_y, "k", "n"]
     extents |= {"m": x.shape[-2], "n": y.shape[-1], "k": x.shape[-1]}
-    constant = isinstance(y, Constant)
-    name = "weight" if constant else "y"
-    outer = [*live, "m", "n"]
-    of_x, of_y = [*live, "m", "k"], [*(live if shared else ()), "k", "n"]
+    name = "weight" if isinstance(y, Constant) else "y"
     return Anchor(
-        kind="batched_matmul" if shared else "matmul",
+        kind=kind,
         text=f"out[{','.join(outer)}] += x[{','.join(of_x)}] * {name}[{','.join(of_y)}]",
         extents=extents,
         sources={"x": x, name: y},
@@ -151,12 +154,7 @@ def _matmul(node: Node) -> Anchor:
             "x": tuple(extents[each] for each in of_x),
             name: tuple(extents[each] for each in of_y),
         },
-        axes=(
-            *((),) * (len(node.shape) - len(x.shape)),  # the second factor has more, of one step
-            *((each,) if each else () for each in batches),
-            ("m",),
-            ("n",),
-        ),
+        axes=(*((each,) if each else () for each in batches), ("m",), ("n",)),
     )
 
 
