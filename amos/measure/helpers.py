@@ -223,7 +223,8 @@ def _some_helpers(count: int, *, start: bool) -> list[_Helper]:
 
 
 @atexit.register
-def _close() -> None:
+def stop_helpers() -> None:
+    """End the processes; calls start others."""
     for helper in _helpers:
         helper.close()
 

@@ -14,6 +14,7 @@ from amos.network.external.race import Timing
 @pytest.fixture(scope="module", autouse=True)
 def _brief_searches() -> Iterator[None]:
     """Which kernel is chosen rarely matters here; a thorough search takes longer than the rest."""
+    helpers.stop_helpers()  # others search thoroughly, and are not patched
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(candidates, "_Thorough", candidates._Quick)
         patch.setattr(helpers, "LEAST_CALLS", 1000)  # other processes would search for long
