@@ -41,7 +41,7 @@ def _wait_and_return_a_function(parent: int) -> object:
 def _two_cores(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1})
     yield
-    helpers._close()
+    helpers.stop_helpers()
 
 
 def _started() -> None:
