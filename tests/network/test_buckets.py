@@ -148,7 +148,9 @@ def test_buckets_of_a_model_that_is_divided(tmp_path: Path) -> None:
     b = Builder()
     x = b.node("Relu", b.node("MatMul", b.input("x", ("rows", 16)), b.random(16, 8)))
     best = b.node("Identity", f"{x}_largest")
-    order = helper.make_node("TopK", [x, b.constant([4], "int64")], [f"{x}_largest", f"{x}_order"], axis=1)
+    order = helper.make_node(
+        "TopK", [x, b.constant([4], "int64")], [f"{x}_largest", f"{x}_order"], axis=1
+    )
     b.nodes.insert(-1, order)
     model = b.model(b.node("Relu", b.node("MatMul", best, b.random(4, 8))))
     network = amos.load_network(model, buckets={"rows": [2, 4]}, name="net")

@@ -72,3 +72,22 @@ def test_what_caches_hold_waits_for_nothing() -> None:
             for each in (order, across)
         )
         assert (jumping > 1.2 * along) == slower
+
+
+def test_what_was_packed_ahead_is_read_in_its_order() -> None:
+    """Whatever the order of loops: narrow tiles of a large matrix are one stream as well."""
+    unit = amos.intrinsics.get("avx512_fmadd_m16_f32_f32")
+    extents = {"m": 4, "n": 4096, "k": 4096}
+    dtypes = dict.fromkeys(("x", "weight", "out"), "f32")
+    for constants, waits in (((), True), (("weight",), False)):
+        op = amos.Operator.parse(
+            "out[m,n] += x[m,k] * weight[k,n]", extents, dtypes, constants=constants
+        )
+        found = amos.enumerate_mappings(op, unit, rule="access")
+        structure = Structure(next(m for m in found if m.groups == {"i1": ("n",)}))
+        names = [loop.name for loop in structure.spatial]
+        batch = schedule(structure, *names, m=4)
+        nest = CoreNest(LoopNestBatch(structure, batch), np.array([1.0]), line=64)
+        weight = max(structure.sources, key=lambda op: np.prod([dim.extent for dim in op.dims]))
+        assert weight.packed is not waits
+        assert bool(scattered(weight, machine(), nest)[0]) is waits

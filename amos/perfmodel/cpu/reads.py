@@ -18,13 +18,15 @@ def scattered(operand: Operand, machine: Machine, nest: CoreNest) -> np.ndarray:
 
     Hardware follows rows of an operand, asks for the next lines of each, and never looks into
     another page. A loop order that goes on to other rows after a short piece of each waits for
-    the first lines of every piece.
+    the first lines of every piece. What was packed ahead lies in the order in which it is read.
 
     Args:
         operand: a source, whose dimensions are in the order of memory.
         machine: its lines, and how much longer those take that nothing asked for.
         nest: the loops around.
     """
+    if operand.packed:
+        return np.zeros(len(nest.steps))
     pitch, rows = operand.size, np.ones(1)
     for dim in reversed(operand.dims):
         if pitch >= PAGE and dim.extent > 1:
