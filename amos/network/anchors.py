@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from typing import Any
@@ -133,14 +133,7 @@ def _matmul(node: Node) -> Anchor:
     # What has a single step moves nothing.
     batches = [n if extent > 1 else "" for n, extent in zip(_BATCHES, lead, strict=False)]
     extents = {n: extent for n, extent in zip(batches, lead, strict=True) if n}
-    of_x, of_y = (
-        [
-            n
-            for n, extent in zip(batches[len(lead) + 2 - len(shape) :], shape, strict=False)
-            if extent > 1
-        ]
-        for shape in (x.shape, y.shape)
-    )
+    of_x, of_y = _moving(batches, x), _moving(batches, y)
     kind = "batched_matmul" if of_y else "matmul"
     outer, of_x, of_y = [*extents, "m", "n"], [*of_x, "m", "k"], [*of_y, "k", "n"]
     extents |= {"m": x.shape[-2], "n": y.shape[-1], "k": x.shape[-1]}
@@ -156,6 +149,13 @@ def _matmul(node: Node) -> Anchor:
         },
         axes=(*((each,) if each else () for each in batches), ("m",), ("n",)),
     )
+
+
+def _moving(batches: Sequence[str], factor: Operand) -> list[str]:
+    """The batches that move a factor; its axes are the last ones of the result's."""
+    lead = factor.shape[:-2]
+    own = batches[len(batches) - len(lead) :]
+    return [name for name, extent in zip(own, lead, strict=True) if extent > 1]
 
 
 def _transposed(node: Node) -> Anchor:

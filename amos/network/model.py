@@ -62,10 +62,10 @@ class Check:
 
     def __str__(self) -> str:
         spread = f", without {self.spread} that tiles spoil" if self.spread else ""
-        apart = ", but levels of 8 bits are rounded apart" if self.rounded_apart else ""
+        reason = ", but levels of 8 bits are rounded apart" if self.rounded_apart else ""
         return (
             f"differs from {self.reference} by {self.difference:.3g}, {self.allowed:.3g} is "
-            f"allowed{spread}{apart}: {self.name}"
+            f"allowed{spread}{reason}: {self.name}"
         )
 
 

@@ -144,7 +144,7 @@ def test_integers_for_which_padding_matters(kind: str, why: str) -> None:
 
 
 def test_buckets_of_a_model_that_is_divided(tmp_path: Path) -> None:
-    """onnxruntime sorts between two products, and divides integers, of which none may be 0."""
+    """onnxruntime sorts between two products."""
     b = Builder()
     x = b.node("Relu", b.node("MatMul", b.input("x", ("rows", 16)), b.random(16, 8)))
     best = b.node("Identity", f"{x}_largest")

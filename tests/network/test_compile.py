@@ -371,31 +371,3 @@ def test_a_wrong_kernel_gives_way(wrong: int, monkeypatch: pytest.MonkeyPatch) -
     assert compiled.to_dict()["failures"] == list(compiled.failures)
     assert list(compiled.kernels.values()) == ([] if wrong > 1 else built[1:])
     assert list(compiled.left.values()) == ([compiled.failures[0]] if wrong > 1 else [])
-
-
-@pytest.mark.parametrize(
-    ("first", "second", "constant"),
-    [
-        ((4, 6), (3, 6, 5), "first"),
-        ((4, 6), (3, 6, 5), ""),
-        ((3, 1, 4, 6), (2, 6, 5), "second"),
-        ((1, 4, 6), (2, 3, 6, 5), "first"),
-        ((2, 1, 4, 6), (1, 3, 6, 5), ""),
-    ],
-)
-def test_batches_of_either_factor(
-    first: tuple[int, ...], second: tuple[int, ...], constant: str
-) -> None:
-    b = Builder()
-    x = b.random(*first) if constant == "first" else b.input("x", first)
-    y = b.random(*second) if constant == "second" else b.input("y", second)
-    model = b.model(b.node("Relu", b.node("MatMul", x, y)))
-    network = load_whole(model)
-    assert not network.grouping.refused and len(network.tasks) == 1
-    rng = np.random.default_rng(0)
-    feeds = {
-        each.name: rng.standard_normal(each.shape).astype(np.float32) for each in network.inputs
-    }
-    (expected,) = ReferenceEvaluator(model).run(None, feeds)
-    result = compile_whole(network, progress=False)(**feeds)
-    np.testing.assert_allclose(result, expected, rtol=1e-5, atol=1e-5)

@@ -163,8 +163,7 @@ class CompiledNetwork(Shown):
         network, reference = self.network, self.network.reference
         if reference is None:
             return None
-        stated = arrays or named
-        values = bound(network.inputs, arrays, named) if stated else random_arrays(self.network)
+        values = self._bound_or_random(arrays, named)
         expected = reference.evaluate([*map(values_of, network.inputs, values)])
         if expected is None:
             return None
@@ -174,6 +173,12 @@ class CompiledNetwork(Shown):
         return check_results(
             network.name, reference.name, results, expected, rounded=rounded, spreads=spreads
         )
+
+    def _bound_or_random(self, arrays: tuple[Any, ...], named: Mapping[str, Any]) -> list[Any]:
+        """The inputs of a call; random ones where none are given at all."""
+        if arrays or named:
+            return bound(self.network.inputs, arrays, named)
+        return random_arrays(self.network)
 
     def is_fault(self, check: Check) -> bool:
         """Whether a difference is too large, also where levels of 8 bits are rounded apart."""
@@ -195,11 +200,7 @@ class CompiledNetwork(Shown):
         """
         from amos.network.profile import profile
 
-        stated = arrays or named
-        values = (
-            bound(self.network.inputs, arrays, named) if stated else random_arrays(self.network)
-        )
-        return profile(self, values, repeat)
+        return profile(self, self._bound_or_random(arrays, named), repeat)
 
     def report(self) -> Report:
         """What runs where: the report of the network, with the kernels that it has.

@@ -17,10 +17,10 @@ from amos.network.external.library import Library, MissingCompiler, write_librar
 from amos.network.external.partition import PartitionedNetwork
 from amos.network.external.race import Timing, race_region, race_whole
 from amos.network.external.regions import contracted
-from amos.network.external.sessions import MODEL, save_model
+from amos.network.external.sessions import save_model
 from amos.network.external.whole import whole_model
 from amos.network.frontend import plain_session
-from amos.network.model import CompiledRegion
+from amos.network.model import Check, CompiledRegion
 
 #: Regions by the name of their operator.
 Regions = Mapping[str, CompiledRegion]
@@ -86,16 +86,18 @@ class _Draft:
         losers = {each.name for each in timings if not each.wins} | failed.keys()
         compiled = self.write({n: each for n, each in regions.items() if n not in losers})
         if compiled.regions and not self.network.is_single_region:
-            together = _raced_whole(compiled, self.network.source)
-            if together is not None and not together.wins:
+            whole = _raced_whole(compiled, self.network.source)
+            if whole is not None and not whole.wins:
                 slow = "the whole is no faster"
-                timings = (*(replace(each, fault=each.fault or slow) for each in timings), together)
+                timings = (*(replace(each, fault=each.fault or slow) for each in timings), whole)
                 compiled = self.write({})
         check = compiled.worst_check() if verify and compiled.regions else None
         if check is not None and compiled.is_fault(check):
             why = (*why, f"with {several(len(compiled.regions), 'region')} of AMOS it {check}")
             check, compiled = None, self.write({})
-        checks = _kernel_checks(compiled.regions)
+        checks: tuple[Check, ...] = tuple(
+            each for region in compiled.regions.values() for each in region.checks
+        )
         if check is not None:
             checks = (*checks, replace(check, rounded_apart=not check.passed))
         compiled = replace(compiled, timings=timings, checks=checks, refused=why)
@@ -167,23 +169,11 @@ def link_trials(regions: Iterable[CompiledRegion]) -> list[CompiledNetwork]:
 
 
 def _linked(region: CompiledRegion) -> CompiledNetwork:
-    """Compile a network into a library of its own, and write its model."""
-    folder = ModelFolder()
-    return _with_whole(region, write_library([region], folder.path), folder, MODEL)
-
-
-def _with_whole(
-    region: CompiledRegion, library: Library, folder: ModelFolder, file: str
-) -> CompiledNetwork:
-    """Write the model of one operator that calls a region of a library."""
-    network, name = region.network, region.function
-    save_model(whole_model(network, name, library.domain), folder.path, file)
-    checks = _kernel_checks({name: region})
-    return CompiledNetwork(network, {name: region}, library, folder, checks=checks, file=file)
-
-
-def _kernel_checks(regions: Regions) -> tuple[Any, ...]:
-    return tuple(check for each in regions.values() for check in each.checks)
+    """Compile a network into a library of its own, and write a model of its operator alone."""
+    folder, network, name = ModelFolder(), region.network, region.function
+    library = write_library([region], folder.path)
+    save_model(whole_model(network, name, library.domain), folder.path)
+    return CompiledNetwork(network, {name: region}, library, folder, checks=region.checks)
 
 
 def _built_library(regions: Regions, folder: Path) -> tuple[Library | None, dict[str, str]]:

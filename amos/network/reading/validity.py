@@ -46,9 +46,9 @@ def readable(model: Any, name: str) -> Any:
     if twice := [value for value, count in defined.items() if count > 1]:
         raise InvalidModel(f"model {name!r}: value {twice[0]!r} is defined more than once")
     defined.update(tensor.values.name for tensor in model.graph.sparse_initializer)
-    every = [value for node in model.graph.node for value in node.input if value]
-    every += [value.name for value in model.graph.output]
-    if missing := next((value for value in every if value not in defined), ""):
+    reads = [value for node in model.graph.node for value in node.input if value]
+    reads += [value.name for value in model.graph.output]
+    if missing := next((value for value in reads if value not in defined), ""):
         raise InvalidModel(f"model {name!r}: value {missing!r} is read and defined nowhere")
     _check_order(model.graph, name)
     return model

@@ -17,6 +17,7 @@ from amos.network.external.compiled import CompiledNetwork
 from amos.network.external.library import write_library
 from amos.network.external.partition import PartitionedNetwork
 from amos.network.external.race import Timing
+from amos.network.model import random_arrays
 from amos.network.reading.model import Reading, read_parts
 from tests.network.external.test_onnxruntime import partly
 from tests.network.models import Builder
@@ -204,3 +205,22 @@ def test_operators_decide_where_a_result_is_stated_with_another_shape() -> None:
     (expected,) = ReferenceEvaluator(model).run(None, {"x": x})
     assert result.shape == (3, 1, 4)
     np.testing.assert_allclose(result, expected, rtol=1e-5, atol=1e-6)
+
+
+def test_what_divides_integers_outside_of_regions_draws_no_zeros() -> None:
+    """Division of integers by 0 ends the process, whoever computes it."""
+    b = Builder()
+    product = b.node("MatMul", b.input("x", (3, 8)), b.constant(_values(8, 4)))
+    quotient = b.node("Div", b.constant([6, 7], "int64"), b.input("n", (2,), TensorProto.INT64))
+    infos = [
+        helper.make_tensor_value_info(product, TensorProto.FLOAT, (3, 4)),
+        helper.make_tensor_value_info(quotient, TensorProto.INT64, (2,)),
+        helper.make_tensor_value_info("places", TensorProto.INT64, None),
+    ]
+    nodes = [*b.nodes, helper.make_node("NonZero", [product], ["places"])]
+    graph = helper.make_graph(nodes, "g", b.inputs, infos, b.weights)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    network = amos.load_network(model)
+    assert ("Div", "no product is near it") in network.external
+    assert network.divides_integers
+    assert all(array.all() for array in random_arrays(network)[1:])
