@@ -22,6 +22,8 @@ REQUIRED = {"apache-tvm": "<0.28,>=0.27.0.post1", "apache-tvm-ffi": "<0.1.15,>=0
 _CRASHING_FFI = Version("0.1.15")
 #: TVM, once it was checked and imported: reading versions takes longer than some passes.
 _tvm: ModuleType | None = None
+#: Whether PyTorch was there before TVM, which imports it where it is installed.
+_torch_first = False
 
 
 def check_toolchain() -> None:
@@ -51,10 +53,11 @@ def load_tvm() -> ModuleType:
     Raises:
         ToolchainError: TVM is missing, known not to work, or does not load.
     """
-    global _tvm
+    global _tvm, _torch_first
     if _tvm is not None:
         return _tvm
     check_toolchain()
+    _torch_first = "torch" in sys.modules
     try:
         _tvm = import_module("tvm")
         return _tvm
@@ -67,6 +70,11 @@ def load_tvm() -> ModuleType:
             f"TVM imports {culprit}, which does not load: {first}\n"
             f"install {culprit} anew, or remove it if nothing needs it"
         ) from error
+
+
+def torch_came_first() -> bool:
+    """Whether the program had imported PyTorch when TVM was loaded."""
+    return _torch_first
 
 
 def _culprit(error: Exception) -> str:

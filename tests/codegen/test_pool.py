@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 import textwrap
+from pathlib import Path
 
 import pytest
 
@@ -48,11 +50,11 @@ def cpus():
 """
 
 
-def _run(code: str, *, cpus: set[int] | None = None, **environment: str) -> str:
+def _run(code: str, *, first: str = "", cpus: set[int] | None = None, **environment: str) -> str:
     """What a program prints that has the kernel, in a process of its own."""
     clean = {name: value for name, value in os.environ.items() if not name.startswith("TVM_")}
     done = subprocess.run(
-        [sys.executable, "-c", _KERNEL + textwrap.dedent(code)],
+        [sys.executable, "-c", first + _KERNEL + textwrap.dedent(code)],
         env=clean | environment,
         capture_output=True,
         text=True,
@@ -149,7 +151,7 @@ def test_a_piece_that_fails_is_an_error() -> None:
     from amos.codegen.tir import pool as ours
     import tvm
     module = tvm.runtime.load_module(ours.__file__.replace("pool.py", "pool.ll"))
-    launch, reset = (ctypes.c_void_p * 2).from_address(module["table"]())
+    launch, reset, _ = (ctypes.c_void_p * 3).from_address(module["table"]())
     seen = []
     def fail(kind, text):
         seen.append((kind, text))
@@ -166,6 +168,81 @@ def test_a_piece_that_fails_is_an_error() -> None:
     os._exit(0)
     """
     assert _run(code) == "-1 True [(b'RuntimeError', b'a piece of a parallel loop failed')]"
+
+
+#: A package of PyTorch's name and layout, with a library that is linked to OpenMP.
+_TORCH = """
+import ctypes, pathlib
+_library = ctypes.CDLL(str(pathlib.Path(__file__).parent / "lib" / "libtorch_cpu.so"))
+set_num_threads = _library.omp_set_num_threads
+def __getattr__(name):  # types that TVM looks for
+    if name.startswith("_"):
+        raise AttributeError(name)
+    return type(name, (), {})
+"""
+_LINKED = "#include <omp.h>\nint linked(void) { return omp_get_max_threads(); }\n"
+
+
+@pytest.fixture(scope="module")
+def with_torch(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """The environment of a process that imports that package; its team has three threads."""
+    if (compiler := shutil.which("cc")) is None:
+        pytest.skip("no C compiler")
+    folder = tmp_path_factory.mktemp("site")
+    library = folder / "torch" / "lib" / "libtorch_cpu.so"
+    library.parent.mkdir(parents=True)
+    (folder / "torch" / "__init__.py").write_text(_TORCH)
+    (folder / "linked.c").write_text(_LINKED)
+    command = [compiler, "-shared", "-fPIC", "-fopenmp", "-o", str(library), "linked.c"]
+    if subprocess.run(command, cwd=folder, capture_output=True).returncode:
+        pytest.skip("the C compiler has no OpenMP")
+    threads = {"OMP_NUM_THREADS": "3", "TVM_NUM_THREADS": "3"}
+    return threads | {"PYTHONPATH": str(folder), "TVM_FFI_DISABLE_TORCH_C_DLPACK": "1"}
+
+
+def test_kernels_run_in_the_openmp_team_of_pytorch(with_torch: dict[str, str]) -> None:
+    code = """
+    fine = all(right(seed) for seed in range(50))
+    print(fine, pool(), len(os.listdir('/proc/self/task')))
+    """
+    fine, own, threads = _run(code, first="import torch", **with_torch).split()
+    assert (fine, own) == ("True", "0")
+    alone = _run(code, first="import torch", **with_torch | {"TVM_NUM_THREADS": "1"})
+    assert int(threads) - int(alone.split()[-1]) == 2
+
+
+def test_the_team_is_left_alone_where_it_does_not_fit(with_torch: dict[str, str]) -> None:
+    """It has another size, threads are bound, another thread calls, the process was forked."""
+    own, first = "print(right(), pool())", "import torch"
+    assert _run(own, first="import torch; torch.set_num_threads(2)", **with_torch) == "True 2"
+    assert _run(own, first=first, TVM_BIND_THREADS="1", **with_torch) == "True 2"
+    assert _run(own, **with_torch) == "True 2"  # TVM imports it, and nobody uses it
+    code = """
+    seen = []
+    thread = threading.Thread(target=lambda: seen.append((right(), pool())))
+    thread.start()
+    thread.join()
+    print(seen, right())
+    """
+    assert _run(code, first=first, **with_torch) == "[(True, 2)] True"
+    code = """
+    assert right() and pool() == 0
+    child = os.fork()
+    if child == 0:
+        signal.alarm(60)
+        os._exit(0 if right(1) and pool() == 2 else 1)
+    print(os.waitpid(child, 0)[1], right(2), pool())
+    """
+    assert _run(code, first=first, **with_torch) == "0 True 0"
+    forked = "import os, torch; assert os.fork() == 0 or os._exit(os.waitpid(-1, 0)[1] >> 8)"
+    assert _run(own, first=forked, **with_torch) == "True 2"
+
+
+def test_pytorch_without_openmp(with_torch: dict[str, str], tmp_path: Path) -> None:
+    (tmp_path / "torch").mkdir()
+    (tmp_path / "torch" / "__init__.py").write_text(_TORCH[_TORCH.index("def ") :])
+    environment = with_torch | {"PYTHONPATH": str(tmp_path)}
+    assert _run("print(right(), pool())", first="import torch", **environment) == "True 2"
 
 
 @pytest.mark.parametrize("text", ["", "none", "-1", "0", "1e3", "99999999999"])

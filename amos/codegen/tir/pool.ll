@@ -6,6 +6,9 @@
 ; waits for a worker that the system does not let run, unless it has claimed a piece. Each
 ; thread tries the piece of its own number first, so that pieces of successive launches meet
 ; the same caches. One lock guards the list, the number of workers, and the helpers of a job.
+;
+; Where an OpenMP runtime shares its team, the thread that it belongs to launches there, and its
+; members claim the pieces.
 
 target datalayout = "e-m:e-p270:32:32-p271:32:32-p272:64:64-i64:64-i128:128-f80:128-n8:16:32:64-S128"
 target triple = "x86_64-unknown-linux-gnu"
@@ -24,6 +27,10 @@ target triple = "x86_64-unknown-linux-gnu"
 @spins = internal global i32 0                                 ; pauses before a thread sleeps
 @masks = internal global ptr null                              ; sets of CPUs, 128 bytes a thread
 @raise = internal global ptr null                              ; TVMFFIErrorSetRaisedFromCStr
+@team = internal global ptr null                               ; GOMP_parallel
+@limit = internal global ptr null                              ; omp_get_max_threads
+@member = internal global ptr null                             ; omp_get_thread_num
+@owner = internal global i64 0                                 ; the thread that has the team
 
 @name = internal constant [10 x i8] c"amos-pool\00"
 @kind = internal constant [13 x i8] c"RuntimeError\00"
@@ -31,6 +38,7 @@ target triple = "x86_64-unknown-linux-gnu"
 
 declare i32 @pthread_create(ptr, ptr, ptr, ptr)
 declare i32 @pthread_detach(i64)
+declare i64 @pthread_self()
 declare i32 @pthread_setname_np(i64, ptr)
 declare i32 @pthread_mutex_lock(ptr)
 declare i32 @pthread_mutex_unlock(ptr)
@@ -196,6 +204,14 @@ end:
   ret void
 }
 
+; A member of an OpenMP team.
+define internal void @join(ptr %job) {
+  %number = load ptr, ptr @member
+  %thread = call i32 %number()
+  call void @claim(ptr %job, i32 %thread)
+  ret void
+}
+
 ; As TVMBackendParallelLaunch: run a lambda for each of so many pieces; 0 are one a thread.
 define internal i32 @launch(ptr %lambda, ptr %data, i32 %pieces) {
 entry:
@@ -225,9 +241,26 @@ entry:
   %one = icmp eq i32 %count, 1
   %single = icmp eq i32 %size, 1
   %alone = or i1 %one, %single
-  br i1 %alone, label %serial, label %post
+  br i1 %alone, label %serial, label %choose
 serial:
   call void @claim(ptr %job, i32 0)
+  br label %result
+choose:
+  %team = load ptr, ptr @team
+  %own = icmp eq ptr %team, null
+  br i1 %own, label %post, label %identify
+identify:                                                  ; a runtime has one team a thread
+  %self = call i64 @pthread_self()
+  %owner = load i64, ptr @owner
+  %owns = icmp eq i64 %self, %owner
+  br i1 %owns, label %compare, label %post
+compare:                                                   ; one of another size starts threads
+  %limit = load ptr, ptr @limit
+  %threads = call i32 %limit()
+  %equal = icmp eq i32 %threads, %size
+  br i1 %equal, label %share, label %post
+share:
+  call void %team(ptr @join, ptr %job, i32 %threads, i32 0)
   br label %result
 post:
   call i32 @pthread_mutex_lock(ptr @lock)
@@ -304,11 +337,21 @@ define internal void @reset(i32 %size, i32 %spins, ptr %masks, ptr %raise) {
   store i32 %spins, ptr @spins
   store ptr %masks, ptr @masks
   store ptr %raise, ptr @raise
+  store ptr null, ptr @team
+  ret void
+}
+
+; Launch in the OpenMP team of a thread from now on, where it has as many threads as the pool.
+define internal void @adopt(ptr %team, ptr %limit, ptr %member, i64 %owner) {
+  store ptr %limit, ptr @limit
+  store ptr %member, ptr @member
+  store i64 %owner, ptr @owner
+  store atomic ptr %team, ptr @team seq_cst, align 8
   ret void
 }
 
 ; What is called from outside, and TVM's function that returns where this table is.
-@table = internal constant [2 x ptr] [ptr @launch, ptr @reset]
+@table = internal constant [3 x ptr] [ptr @launch, ptr @reset, ptr @adopt]
 
 define i32 @__tvm_ffi_table(ptr %self, ptr %arguments, i32 %count, ptr %result) {
   %value.at = getelementptr i8, ptr %result, i64 8

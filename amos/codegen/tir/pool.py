@@ -9,15 +9,23 @@ another: LLVM's language needs no compiler but the one in TVM. It takes the plac
 may use; with ``TVM_BIND_THREADS=1`` each stays on a CPU of its own among these;
 ``TVM_THREAD_POOL_SPIN_COUNT`` is how many times a thread without work looks for some before it
 sleeps.
+
+Where PyTorch was imported before, its OpenMP team of the main thread runs kernels, too: while
+two pools take turns, each finds cores on which the other's threads still spin.
 """
 
 from __future__ import annotations
 
 import ctypes
 import os
+import sys
+import threading
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from typing import Any
+
+from amos._toolchain import load_tvm, torch_came_first
 
 #: Pauses of a processor, each of 15 to 50 ns, before a thread sleeps: more than there is
 #: between two loops of a network, less than another framework would miss.
@@ -26,8 +34,14 @@ SPINS = 1000
 _SET = 128
 _LAUNCH = b"__TVMBackendParallelLaunch"
 _RESET = ctypes.CFUNCTYPE(None, ctypes.c_int, ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p)
+_ADOPT = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * 3, ctypes.c_size_t)
+#: What starts an OpenMP region, the size of its team, and a thread's number in it: GCC's
+#: names, which the runtimes of LLVM and Intel have, too.
+_OPENMP = ("GOMP_parallel", "omp_get_max_threads", "omp_get_thread_num")
 #: What native code refers to, which must not be freed before the process ends.
 _immortal: list[Any] = []
+#: Of a process's flags in Linux.
+_PF_FORKNOEXEC = 0x40
 
 
 @cache
@@ -40,12 +54,13 @@ def use_pool() -> bool:
         False where TVM's LLVM does not take the pool, on other systems than Linux on x86-64:
         there TVM's own pools are kept from spinning and pinning.
     """
+    load_tvm()
     import tvm
     import tvm_ffi
 
     try:
         module = tvm.runtime.load_module(str(Path(__file__).with_name("pool.ll")))
-        launch, reset = (ctypes.c_size_t * 2).from_address(module["table"]())
+        launch, reset, adopt = (ctypes.c_size_t * 3).from_address(module["table"]())
         ffi = ctypes.CDLL(tvm_ffi.libinfo.find_libtvm_ffi())
         failure = ctypes.cast(ffi.TVMFFIErrorSetRaisedFromCStr, ctypes.c_void_p)
     except (RuntimeError, OSError, AttributeError):
@@ -66,7 +81,36 @@ def use_pool() -> bool:
     # What is registered last counts.
     ffi.TVMFFIEnvModRegisterContextSymbol(_LAUNCH, ctypes.c_void_p(launch))
     os.register_at_fork(after_in_child=begin)
+    _share_team(_ADOPT(adopt))
     return True
+
+
+def _share_team(adopt: Callable[..., None]) -> None:
+    """Have kernels that the main thread calls run in PyTorch's OpenMP team.
+
+    Only while the team has as many threads as the pool (``torch.set_num_threads``). Not in a
+    process that was forked: a team that the parent has used waits there for its threads
+    forever.
+    """
+    torch = sys.modules.get("torch")
+    bound = _number("TVM_BIND_THREADS", 0, least=0)
+    if bound or _was_forked() or not torch_came_first() or torch is None:
+        return
+    try:  # the runtime that this library was linked to, of several in the process
+        library = ctypes.CDLL(str(Path(str(torch.__file__)).with_name("lib") / "libtorch_cpu.so"))
+        found = [ctypes.cast(getattr(library, name), ctypes.c_void_p) for name in _OPENMP]
+    except (OSError, AttributeError):  # a PyTorch without OpenMP
+        return
+    adopt(*found, threading.main_thread().ident)
+
+
+def _was_forked() -> bool:
+    """Whether this process has begun as a copy of another one and not as a program."""
+    try:
+        stat = Path("/proc/self/stat").read_text(encoding="utf-8")
+    except OSError:
+        return True
+    return bool(int(stat.rpartition(")")[2].split()[6]) & _PF_FORKNOEXEC)
 
 
 def thread_count() -> int:
