@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -17,6 +18,7 @@ from amos.errors import NetworkError
 if TYPE_CHECKING:
     from amos.network import Report
     from amos.network.buckets import Loaded
+    from amos.network.precision.choosing import Frontier
 
 Model = Annotated[Path, typer.Argument(metavar="MODEL", help="An ONNX file.")]
 BucketSizes = Annotated[
@@ -33,6 +35,26 @@ InputShapes = Annotated[
 ]
 
 
+Precision = Annotated[
+    str,
+    typer.Option(
+        metavar="NAME",
+        help="Of products of floats: f32 as the model says, bf16, int8 (with --samples), or auto, "
+        "the fastest within the budget.",
+    ),
+]
+Budget = Annotated[
+    float,
+    typer.Option(
+        metavar="ERROR", help="By how much results may differ with auto: relative 2-norm."
+    ),
+]
+SampleFile = Annotated[
+    Path | None,
+    typer.Option(metavar="FILE.npz", help="Inputs by name, with an axis of samples in front."),
+]
+
+
 def report_command(
     model: Model,
     machine: options.MachineName = "host",
@@ -42,15 +64,21 @@ def report_command(
         Path | None,
         typer.Option(metavar="DIR", help="Write the ONNX model here as it is after each pass."),
     ] = None,
+    precision: Precision = "f32",
+    budget: Budget = 0.01,
+    samples: SampleFile = None,
     as_json: options.AsJson = False,
 ) -> None:
     """What of a network would run where and how fast.
 
-    Nothing is tuned or measured.
+    Nothing is tuned or measured; of a precision errors are.
     """
     from amos.network.report import BucketReports
 
     network = _load(model, shape, bucket)
+    if precision != "f32" and machine != "host":
+        raise NetworkError(f"--precision {precision}: only for this CPU, not for {machine!r}")
+    network, frontier = _in_precision(network, precision, budget, samples)
     if passes is not None:
         from amos.network.external.passes import write_passes
 
@@ -59,8 +87,10 @@ def report_command(
             print_line("\n".join(f"wrote {path}" for path in written))
     report = network.report(machine)
     if as_json:
-        print_json(report.to_dict())
+        print_json(report.to_dict() | (frontier.to_dict() if frontier else {}))
         return
+    if frontier is not None:
+        _print_frontier(frontier)
     for each in report.reports if isinstance(report, BucketReports) else [report]:
         _print_report(each)
 
@@ -82,16 +112,23 @@ def tune_command(
         typer.Option(metavar="SHARE", help="Of a task's mappings to search on; dual: 0.2."),
     ] = None,
     seed: options.Seed = 0,
+    precision: Precision = "auto",
+    budget: Budget = 0.01,
+    samples: SampleFile = None,
     shape: InputShapes = None,
     bucket: BucketSizes = None,
     as_json: options.AsJson = False,
 ) -> None:
-    """Measure candidates for every kernel of a network, and record them."""
+    """Measure candidates for every kernel of a network, and record them.
+
+    The precision is that of amos compile, whose kernels are the ones to measure.
+    """
     from amos.viz.results import allocated
 
     with notes_of_an_interrupt():
+        network, _ = _in_precision(_load(model, shape, bucket), precision, budget, samples)
         tuning = amos.tune(
-            _load(model, shape, bucket),
+            network,
             trials=trials,
             records=records,
             scheduler=scheduler,
@@ -134,6 +171,9 @@ def compile_command(
             help="Time some kernels of each task, cascades, the engine's code, and all inside.",
         ),
     ] = False,
+    precision: Precision = "auto",
+    budget: Budget = 0.01,
+    samples: SampleFile = None,
     shape: InputShapes = None,
     bucket: BucketSizes = None,
     as_json: options.AsJson = False,
@@ -143,7 +183,14 @@ def compile_command(
         raise NetworkError(f"--output {str(output)!r}: expected a folder, this is a file")
     network = _load(model, shape, bucket)
     compiled = amos.compile(
-        network, records=records, verify=verify, measure=measure, progress=not as_json
+        network,
+        records=records,
+        verify=verify,
+        measure=measure,
+        precision=precision,
+        budget=budget,
+        samples=samples,
+        progress=not as_json,
     )
     files = compiled.export(output) if output is not None else ()
     if as_json:
@@ -190,6 +237,31 @@ def fig7_command(
         f"The paper has {PAPER[0]} (BERT, batch 16) to {PAPER[1]} times PyTorch's speed, on the "
         "Tensor Cores of V100 and A100, where ShuffleNet gains by grouped convolutions."
     )
+
+
+def _in_precision(
+    network: Loaded, precision: str, budget: float, samples: Path | None
+) -> tuple[Loaded, Frontier | None]:
+    """The network in a precision, and what there was to choose from."""
+    from amos.network.buckets import BucketedNetwork
+    from amos.network.precision.choosing import choose_precision
+
+    if precision == "f32" or (precision == "auto" and isinstance(network, BucketedNetwork)):
+        return network, None
+    frontier = choose_precision(network, precision, budget=budget, samples=samples)
+    return frontier.chosen.network, frontier
+
+
+def _print_frontier(frontier: Frontier) -> None:
+    print_table(
+        ["precision", "error", "ms in kernels", "products", "not changed because"],
+        [
+            [each.name, f"{each.error:.2g}", ms(each.predicted_seconds), len(each.groups)]
+            + ["; ".join(f"{n} {why}" for why, n in Counter(each.excluded.values()).items())]
+            for each in frontier.variants
+        ],
+    )
+    print_line(str(frontier))
 
 
 def _load(model: Path, shapes: list[str] | None, buckets: list[str] | None) -> Loaded:

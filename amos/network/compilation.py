@@ -6,7 +6,7 @@ import pickle
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import count as counting
 from itertools import repeat
 from pathlib import Path
@@ -37,6 +37,9 @@ from amos.network.lowerings.cascade import cascades_of
 from amos.network.lowerings.choosing import predict_lowering, records_of, ways_of
 from amos.network.model import CompiledRegion
 from amos.network.network import Network, checked_network
+from amos.network.precision.choosing import BUDGET, choose_precision
+from amos.network.precision.samples import Samples
+from amos.network.precision.variants import Accuracy
 from amos.records import Record, Records
 
 #: Kernels of a task that are measured alone, and of those the ones that are inside the network.
@@ -53,6 +56,10 @@ def compile_network(
     records: str | Path | None = None,
     verify: bool = True,
     measure: bool = False,
+    precision: str = "f32",
+    budget: float = BUDGET,
+    samples: Samples | None = None,
+    accuracy: Accuracy | None = None,
     progress: bool = True,
 ) -> CompiledNetwork: ...
 
@@ -64,6 +71,10 @@ def compile_network(
     records: str | Path | None = None,
     verify: bool = True,
     measure: bool = False,
+    precision: str = "f32",
+    budget: float = BUDGET,
+    samples: Samples | None = None,
+    accuracy: Accuracy | None = None,
     progress: bool = True,
 ) -> CompiledBuckets: ...
 
@@ -74,6 +85,10 @@ def compile_network(
     records: str | Path | None = None,
     verify: bool = True,
     measure: bool = False,
+    precision: str = "f32",
+    budget: float = BUDGET,
+    samples: Samples | None = None,
+    accuracy: Accuracy | None = None,
     progress: bool = True,
 ) -> CompiledNetwork | CompiledBuckets:
     """Build a network for this CPU.
@@ -94,11 +109,19 @@ def compile_network(
         measure: of the tasks that matter, time the best kernels of the records, and those that
             the model thinks best, beside plain loops for the group, and the fastest of
             them inside the network, cascades too. The fastest there stays.
+        precision: of the factors of products: ``"f32"`` as the model says, ``"bf16"`` wherever
+            that is predicted to be faster, ``"int8"`` by the ranges of the samples, or ``"auto"``,
+            the fastest within the budget. Sums stay 32 bits wide. Buckets stay in f32.
+        budget: by how much results may differ with ``"auto"``: the 2-norm of the difference over
+            that of the results, the largest of all samples and outputs.
+        samples: inputs of calls by name or in order, or a file of NumPy's format ``npz`` with
+            them; random ones by default, by which nothing is quantized.
+        accuracy: how good results are; the budget is then the loss of it that is allowed.
         progress: show how far it is, on a terminal and in a notebook.
 
     Raises:
         NetworkError: AMOS cannot compile it or computes it wrongly, and onnxruntime does not
-            take it; or there is no C compiler.
+            take it; or there is no C compiler; or the precision cannot be had.
         RecordError: the record file cannot be read.
     """
     checked_network(network)
@@ -107,10 +130,19 @@ def compile_network(
             raise NetworkError(f"{name}: expected True or False, got {shown(value)}")
     build = _Builder(_ranked(records), verify, measure)
     with ProgressLine(progress) as build.line:
+        frontier = None
+        if precision == "auto" and isinstance(network, BucketedNetwork):
+            precision = "f32"
+        if precision != "f32":
+            build.line.show("measuring errors of other precisions")
+            frontier = choose_precision(
+                network, precision, budget=budget, samples=samples, accuracy=accuracy
+            )
+            network = frontier.chosen.network
         if isinstance(network, BucketedNetwork):
             return compiled_buckets(network, build.models(network.files), verify)
         (model,) = build.models({MODEL: network})
-        return model
+        return replace(model, precision=frontier)
 
 
 @dataclass

@@ -25,9 +25,10 @@ _GELU = {"none": "gelu", "tanh": "gelu_tanh"}
 _PAIRS = {"Max": "max", "Min": "min"}
 #: What bytes stay bytes under: sums and products of them wrap around, those of an epilogue do not.
 _KEEPING = frozenset({*_PAIRS, "Cast"})
-#: Bytes, by the function that makes them; and all dtypes that are read.
+#: Bytes, by the function that makes them; what is narrower than sums; and all that is read.
 _CASTS = {"uint8": "u8", "int8": "s8"}
-_DTYPES = ("float32", "int32", *_CASTS)
+_NARROW = frozenset({*_CASTS, "bfloat16"})
+_DTYPES = ("float32", "int32", *_NARROW)
 #: Their smallest and largest numbers.
 _BOUNDS = frozenset(bound for name in _CASTS for bound in (np.iinfo(name).min, np.iinfo(name).max))
 #: What constants are called by what is done with them; others are biases.
@@ -79,8 +80,8 @@ def chain_behind(
             break
         inside[each.number] = each
         read_outside = {n for n in inside if any(u.number not in inside for u in users[n])}
-        # Bytes are stored as such, rather than as the floats that they become elsewhere.
-        wider = best.nodes[-1].dtype in _CASTS and each.dtype not in _CASTS
+        # What is narrow is stored as such, rather than as the floats that it becomes elsewhere.
+        wider = best.nodes[-1].dtype in _NARROW and each.dtype not in _NARROW
         if read_outside <= {each.number} and not wider:
             best = writer.chain(tuple(inside.values()))
     return replace(best, nodes=_with_widened(best.nodes, writer.widened, users))
@@ -213,6 +214,8 @@ class _Writer:
         before = node.operands[0].dtype
         if node.dtype == "float32":
             return text if before == "float32" else f"f32({text})"
+        if node.dtype == "bfloat16":
+            return f"bf16({text})" if before == "float32" else None
         if node.dtype not in _CASTS:
             return text if node.dtype == "int32" and before in _CASTS else None
         levels = _clamped(node)
@@ -237,7 +240,7 @@ class _Writer:
         first, *rest = node.operands
         if not isinstance(first, Node) or any(not isinstance(each, Constant) for each in rest):
             return None
-        text = self.read(first, node) if first.dtype in _CASTS else self.of_bytes(first)
+        text = self.read(first, node) if first.dtype in _NARROW else self.of_bytes(first)
         if text is None:
             return None
         if node.operation == "Cast":

@@ -12,6 +12,7 @@ from amos.ir import DType, Operator, Tensor
 from amos.network.anchors import Anchor, anchor_of
 from amos.network.followers import Chain, chain_behind
 from amos.network.graph import Constant, Graph, Node, Operand
+from amos.network.shapes import BYTES
 
 
 class Computation(Protocol):
@@ -175,7 +176,7 @@ _OUTSIDE = Node(-1, "output", (), (), "")
 def unfit(anchor: Anchor) -> str:
     """Why no kernel takes the dtypes of an anchor; empty if one does."""
     kinds = {operand.dtype for operand in (anchor.sources or {}).values()}
-    if kinds != {"float32"} and not kinds <= {"uint8", "int8"}:
+    if kinds not in ({"float32"}, {"bfloat16"}) and not kinds <= {*BYTES}:
         return f"dtype {', '.join(sorted(kinds))} is not supported"
     return ""
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from amos.codegen.tir.arrays import from_tensor, to_tensor
+from amos.codegen.tir.arrays import from_tensor, held, to_tensor
 from amos.codegen.tir.program import Argument
 from amos.ir import dtype
 from amos.network.external.straight_line import Call
@@ -66,7 +66,7 @@ class TaskKernel:
         arguments = [
             (self._passed(each, site.arguments[each.tensor]), each.shape) for each in sources
         ]
-        return Call(self.symbol, tuple(arguments), site.result, out.shape)
+        return Call(self.symbol, tuple(arguments), site.result, out.shape, held)
 
     def _packed(self, argument: Argument, array: np.ndarray) -> Any:
         return to_tensor(self.lowering.pack(argument, array), argument.dtype)

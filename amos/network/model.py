@@ -140,6 +140,7 @@ def check_results(
     *,
     rounded: bool,
     spreads: bool = False,
+    precision: str = "",
 ) -> Check:
     """Compare results with those of another program; return the worst difference.
 
@@ -150,6 +151,7 @@ def check_results(
         expected: of the other program.
         rounded: whether the network makes integers of floats, which may then be one apart.
         spreads: whether Winograd's tiles may spread what is not finite.
+        precision: dtype that factors of products are rounded to; of floats by default as they are.
     """
     worst, spread = Check(name, reference, 0.0, 0.0), 0
     for result, right in zip(results, expected, strict=True):
@@ -159,18 +161,19 @@ def check_results(
             spoiled = ~np.isfinite(result) & ~np.isnan(right)
             spread += int(np.count_nonzero(spoiled & (result != right)))
             result = np.where(spoiled, right, result)
-        check = _check_result(name, reference, result, right, rounded)
+        kind = precision if precision and right.dtype.kind == "f" else str(right.dtype)
+        check = _check_result(name, reference, result, right, kind, rounded)
         worst = check if check.excess >= worst.excess else worst
     return replace(worst, spread=spread)
 
 
 def _check_result(
-    name: str, reference: str, result: np.ndarray, expected: np.ndarray, rounded: bool
+    name: str, reference: str, result: np.ndarray, expected: np.ndarray, kind: str, rounded: bool
 ) -> Check:
     if expected.dtype.kind not in "fiub":
         return Check(name, reference, float(not np.array_equal(result, expected)), 0.0)
     difference, strange = compared(result, expected)
-    limit = allowed(str(expected.dtype), expected, rounded)
+    limit = allowed(kind, expected, rounded)
     exact, sums = expected.astype(np.float64), result.astype(np.float64)
     with np.errstate(all="ignore"):
         size = float(np.linalg.norm(np.nan_to_num(exact)))

@@ -15,6 +15,7 @@ from amos.network.frontend import Reference
 from amos.network.graph import Graph, divides_integers
 from amos.network.groups import Grouping, Task, grouped
 from amos.network.layouts import channels_last
+from amos.network.precision.rounding import has_rounded_products
 from amos.network.quantized import integer_arithmetic
 from amos.network.shapes import BYTES
 from amos.network.simplify import fold_scales, merge_moves, without_idle_taps
@@ -32,6 +33,16 @@ PASSES: Mapping[str, Callable[[Graph], Graph]] = {
     "without_denormals": without_denormals,
     "channels_last": channels_last,
 }
+
+
+def with_rounding(
+    round_graph: Callable[[Graph], Graph] | None,
+) -> Mapping[str, Callable[[Graph], Graph]]:
+    """Return the passes with one that rounds factors of products, if there is one."""
+    if round_graph is None:
+        return PASSES
+    *before, layouts = PASSES.items()
+    return dict([*before, ("round_products", round_graph), layouts])
 
 
 @dataclass(frozen=True)
@@ -105,6 +116,11 @@ class Network(Shown):
         )
 
     @cached_property
+    def has_rounded_products(self) -> bool:
+        """Whether factors of a product are floats of 16 bits."""
+        return has_rounded_products(self.graph)
+
+    @cached_property
     def divides_integers(self) -> bool:
         """Whether integers are divided by what is no constant."""
         return divides_integers(self.graph.nodes)
@@ -153,6 +169,7 @@ def network_of(
     name: str,
     output_names: tuple[str, ...] = (),
     reference: Reference | None = None,
+    round_graph: Callable[[Graph], Graph] | None = None,
 ) -> Network:
     """Return the network of a graph as it was read.
 
@@ -161,10 +178,11 @@ def network_of(
         name: of the network.
         output_names: what an ONNX model calls its results.
         reference: another program that runs the model, if one is installed.
+        round_graph: rounds factors of products, ahead of the choice of layouts.
 
     Raises:
         NetworkError: operators do not go together.
     """
-    for rewrite in PASSES.values():
+    for rewrite in with_rounding(round_graph).values():
         graph = rewrite(graph)
     return Network(name, graph, grouped(graph), reference, output_names)

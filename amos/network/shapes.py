@@ -14,6 +14,8 @@ from amos.errors import NetworkError
 
 #: dtypes that quantized tensors have.
 BYTES = ("uint8", "int8")
+#: Floats of 16 bits.
+HALVES = ("float16", "bfloat16")
 #: Attributes of an operator by name.
 Attributes = Mapping[str, Any]
 
@@ -32,7 +34,7 @@ class Typed(Protocol):
 
 def count_bytes(value: Typed) -> int:
     """Return the size of a tensor in bytes."""
-    return math.prod(value.shape) * ir.dtype(value.dtype).numpy.itemsize
+    return math.prod(value.shape) * -(-ir.dtype(value.dtype).bits // 8)
 
 
 @dataclass(frozen=True)
@@ -152,9 +154,9 @@ def infer_position(operands: Sequence[Typed], attributes: Attributes) -> Result:
 
 
 def product_dtype(operands: Sequence[Typed]) -> str:
-    """Return the dtype of sums of products: ``int32`` for integers of 8 bits."""
+    """Return the dtype of sums of products: ``int32`` of 8 bits, ``float32`` of 16."""
     kind = operands[0].dtype
-    return "int32" if kind in BYTES else kind
+    return "int32" if kind in BYTES else "float32" if kind in HALVES else kind
 
 
 def infer_matmul(operands: Sequence[Typed], _: Attributes) -> Result:

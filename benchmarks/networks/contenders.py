@@ -53,7 +53,9 @@ def _onnxruntime(path: Path, inputs: Arrays, threads: int, records: Path) -> Cal
     return lambda: session.run(None, inputs)[0]
 
 
-def _openvino(path: Path, inputs: Arrays, threads: int, records: Path) -> Call:
+def _openvino(
+    path: Path, inputs: Arrays, threads: int, records: Path, *, precision: str = "f32"
+) -> Call:
     import openvino
 
     core = openvino.Core()
@@ -62,12 +64,17 @@ def _openvino(path: Path, inputs: Arrays, threads: int, records: Path) -> Call:
         "NUM_STREAMS": 1,
         "PERFORMANCE_HINT": "LATENCY",
     }
-    # It would compute in bfloat16 where the CPU has it.
-    options["INFERENCE_PRECISION_HINT"] = "f32"
+    if precision:  # it would compute in bfloat16 where the CPU has it
+        options["INFERENCE_PRECISION_HINT"] = precision
     model = core.read_model(str(path))
     model.reshape({name: list(array.shape) for name, array in inputs.items()})
     request = core.compile_model(model, "CPU", options).create_infer_request()
     return lambda: request.infer(inputs, share_inputs=True)[0]
+
+
+def _openvino_default(path: Path, inputs: Arrays, threads: int, records: Path) -> Call:
+    """OpenVINO in the precision that it chooses."""
+    return _openvino(path, inputs, threads, records, precision="")
 
 
 def _eager(path: Path, inputs: Arrays, threads: int, records: Path) -> Call:
@@ -180,19 +187,30 @@ def _tvm_call(path: Path, inputs: Arrays, threads: int, changed: Callable[[Any, 
 
 
 def _amos(
-    path: Path, inputs: Arrays, threads: int, records: Path, *, measure: bool = False
+    path: Path,
+    inputs: Arrays,
+    threads: int,
+    records: Path,
+    *,
+    measure: bool = False,
+    precision: str = "f32",
 ) -> Call:
     import amos
 
     best = records if records.exists() else None
     network = amos.load_network(path, shapes={name: a.shape for name, a in inputs.items()})
-    model = amos.compile(network, records=best, verify=False, measure=measure)
+    model = amos.compile(network, records=best, verify=False, measure=measure, precision=precision)
     return lambda: _first(model(**inputs))
 
 
 def _amos_measured(path: Path, inputs: Arrays, threads: int, records: Path) -> Call:
     """The same whose kernels are timed while it compiles."""
     return _amos(path, inputs, threads, records, measure=True)
+
+
+def _amos_auto(path: Path, inputs: Arrays, threads: int, records: Path) -> Call:
+    """The same in the precision that keeps within 1 % on random inputs."""
+    return _amos(path, inputs, threads, records, precision="auto")
 
 
 def _first(result: Any) -> np.ndarray:
@@ -211,10 +229,14 @@ _LOADERS = {
     "metaschedule": _metaschedule,
     "amos": _amos,
     "amos_measured": _amos_measured,
+    "amos_auto": _amos_auto,
+    "openvino_default": _openvino_default,
 }
 CONTENDERS = tuple(_LOADERS)
 #: Those that take no hours.
-USUAL = tuple(name for name in CONTENDERS if name != "metaschedule")
+USUAL = tuple(
+    name for name in CONTENDERS if name not in ("metaschedule", "amos_auto", "openvino_default")
+)
 
 
 def use_threads(count: int) -> None:

@@ -30,10 +30,12 @@ from amos.network.model import (
     values_of,
 )
 from amos.network.network import Network
+from amos.network.precision.rounding import ROUNDED
 from amos.network.tolerances import rounds
 
 if TYPE_CHECKING:
     from amos.network.comparison import Comparison
+    from amos.network.precision.choosing import Frontier
     from amos.network.profile import Profile
     from amos.network.report import Report
 
@@ -59,6 +61,7 @@ class CompiledNetwork(Shown):
         refused: why regions that AMOS had taken went to onnxruntime.
         file: name of the model in its folder.
         settings: of its session, by onnxruntime's names.
+        precision: what was rounded, and by how much results differ; ``None`` if nothing was asked.
     """
 
     network: Network | PartitionedNetwork
@@ -70,6 +73,7 @@ class CompiledNetwork(Shown):
     refused: tuple[str, ...] = ()
     file: str = MODEL
     settings: Mapping[str, str] = field(default_factory=dict)
+    precision: Frontier | None = None
 
     @cached_property
     def session(self) -> Any:
@@ -170,8 +174,15 @@ class CompiledNetwork(Shown):
         rounded = any(rounds(each) for each in network.networks.values())
         spreads = any(each.spreads for each in self.regions.values())
         results = self.outputs_of(values)
+        lowered = any(each.has_rounded_products for each in network.networks.values())
         return check_results(
-            network.name, reference.name, results, expected, rounded=rounded, spreads=spreads
+            network.name,
+            reference.name,
+            results,
+            expected,
+            rounded=rounded,
+            spreads=spreads,
+            precision=ROUNDED if lowered else "",
         )
 
     def _bound_or_random(self, arrays: tuple[Any, ...], named: Mapping[str, Any]) -> list[Any]:
@@ -258,13 +269,15 @@ class CompiledNetwork(Shown):
             "unused_records": dict(self.unused),
             "failures": list(self.failures),
             "checks": [asdict(check) for check in self.checks],
+            "precision": self.precision.to_dict() if self.precision else None,
             "comparisons": [asdict(each) | {"chosen": each.chosen} for each in self.comparisons],
         }
 
     def __str__(self) -> str:
         called = sum(task.weight for task in self.kernels)
         measured = sum(kernel.lowering.measured is not None for kernel in self.kernels.values())
-        lines = [
+        lines = [str(self.precision)] if self.precision else []
+        lines += [
             f"{self.network.name}: {several(called, 'call')} of "
             f"{several(len(self.kernels), 'kernel')} in {several(len(self.regions), 'operator')} "
             f"of onnxruntime, {measured} from records"

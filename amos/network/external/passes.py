@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -68,6 +68,25 @@ def _models(network: PartitionedNetwork) -> Iterator[tuple[str, Any]]:
         )
     ]
     yield "groups", _with_functions(network, functions)
+
+
+def model_before_layouts(
+    network: PartitionedNetwork, rewrites: Mapping[str, Callable[[Graph], Graph]]
+) -> Any:
+    """Return the model with a last pass over each region ahead of the choice of layouts.
+
+    Args:
+        network: of an ONNX model.
+        rewrites: the last pass, by region.
+    """
+    *before, _ = PASSES.values()
+    graphs = {}
+    for name, region in network.regions.items():
+        graph = graph_between(network.graph, region.inputs, region.outputs)
+        for rewrite in (*before, rewrites[name]):
+            graph = rewrite(graph)
+        graphs[name] = graph
+    return _with_graphs(network, graphs)
 
 
 def _with_graphs(network: PartitionedNetwork, graphs: Mapping[str, Graph]) -> Any:

@@ -15,6 +15,7 @@ from amos.network.external.library import Library
 from amos.network.external.sessions import MODEL, QUIET, open_session, run_session, save_model
 from amos.network.external.whole import whole_model
 from amos.network.model import CompiledRegion, check_results, random_arrays
+from amos.network.precision.rounding import ROUNDED
 from amos.network.races import Race, race
 from amos.network.tolerances import rounds
 
@@ -114,6 +115,7 @@ def _fault(region: CompiledRegion, results: Sequence[Any], expected: Sequence[An
         expected,
         rounded=rounds(region.network),
         spreads=region.spreads,
+        precision=ROUNDED if region.network.has_rounded_products else "",
     )
     return "" if check.passed else str(check)
 

@@ -6,7 +6,7 @@ it as tables.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
@@ -92,12 +92,14 @@ class Call:
         arguments: what it reads, with the shapes under which it does.
         result: what it computes.
         shape: under which it writes that.
+        holds: the dtype by which it calls elements of another one.
     """
 
     function: str
     arguments: tuple[tuple[Operand, tuple[int, ...]], ...]
     result: Node
     shape: tuple[int, ...]
+    holds: Callable[[str], str] = str
 
 
 def straight_line(name: str, graph: Graph, calls: Sequence[Call]) -> StraightLine:
@@ -137,8 +139,8 @@ class _Line:
             Step(
                 call.function,
                 (
-                    *(self.buffer(operand, shape) for operand, shape in call.arguments),
-                    self.buffer(call.result, call.shape),
+                    *(self.buffer(operand, shape, call) for operand, shape in call.arguments),
+                    self.buffer(call.result, call.shape, call),
                 ),
             )
             for call in self.calls
@@ -182,11 +184,12 @@ class _Line:
             (operand,) = operand.operands
         return operand
 
-    def buffer(self, operand: Operand, shape: tuple[int, ...]) -> Buffer:
+    def buffer(self, operand: Operand, shape: tuple[int, ...], call: Call | None = None) -> Buffer:
         """A value as the tensor that a call takes."""
-        owner = self.owner(operand)
+        owner, kind = self.owner(operand), operand.dtype
+        kind = kind if call is None else call.holds(kind)
         if isinstance(owner, Node):
-            return Buffer(*self.places[owner.number], shape, operand.dtype)
+            return Buffer(*self.places[owner.number], shape, kind)
         array = owner.array
         number, _ = self.constants.setdefault(id(array), (len(self.constants), array))
-        return Buffer(Place.CONSTANT, number, shape, operand.dtype)
+        return Buffer(Place.CONSTANT, number, shape, kind)

@@ -15,9 +15,8 @@ import numpy as np
 
 from amos.codegen.tir.arrays import is_number
 from amos.network.graph import Constant, Node
+from amos.network.shapes import HALVES
 
-#: dtypes whose sums and functions are computed in ``float32``.
-HALVES = ("float16", "bfloat16")
 #: Largest exponent of a power that is written as products.
 _LARGEST_EXPONENT = 3
 

@@ -20,6 +20,7 @@ from amos.network.lowerings.base import WORTH, Example, Lowering, Scheduled
 from amos.network.lowerings.choosing import predict_lowering
 from amos.network.lowerings.direct import Direct
 from amos.network.lowerings.strips import by_channels, by_rows
+from amos.network.shapes import HALVES
 from amos.operators.cascade import (
     IMAGES,
     ROWS,
@@ -359,6 +360,8 @@ def _fits(operator: Operator) -> bool:
     if operator.name not in (_DENSE, _DEPTHWISE) or operator.further or operator.prologues:
         return False
     if SOURCE in operator.constants:  # packed ahead, as no strips are
+        return False
+    if any(str(each.dtype) in HALVES for each in (*operator.inputs, operator.result)):
         return False
     same = operator.result.shape == operator.output.tensor.shape
     return same and operator.stored.indices == operator.output.indices

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from amos._toolchain import load_tvm
+from amos.codegen.tir.arrays import held
 from amos.codegen.tir.epilogue import finished
 from amos.ir import Operator
 from amos.network.lowerings.base import Scheduled
@@ -47,10 +48,10 @@ def write_tiles(form: Winograd, operator: Operator, product: Scheduled) -> Any:
     x, weight, sums = map(product.parameters.__getitem__, ("x", "weight", "out"))
     image = tirx.decl_buffer(form.image, form.dtype, "image")
     tensors = {
-        each.name: tirx.decl_buffer(each.shape, str(each.dtype), each.name)
+        each.name: tirx.decl_buffer(each.shape, held(str(each.dtype)), each.name)
         for each in read_behind(operator)
     }
-    result = tirx.decl_buffer(form.result, str(operator.result.dtype), "result")
+    result = tirx.decl_buffer(form.result, held(str(operator.result.dtype)), "result")
     strip = tirx.Var("strip", "int32")
     into = _into_tiles(form, strip, image, _Flat(x, form.factor))
     out_of = _out_of_tiles(form, operator, strip, _Flat(sums, form.sums), tensors, result)

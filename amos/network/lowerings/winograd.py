@@ -108,6 +108,8 @@ def winograd_of(task: Task) -> Winograd | None:
     )
     if form.integer and (image.dtype not in BYTES or weight.dtype != "int8"):
         return None
+    if not form.integer and image.dtype != "float32":
+        return None
     if max(prod(form.image), prod(form.result)) > MOST_ELEMENTS:
         return None
     return form if all(_taken(form, group.nodes[0]) for group in task.groups) else None

@@ -1,0 +1,1 @@
+"""The precision of networks: what is rounded, by how much results differ, what is chosen."""

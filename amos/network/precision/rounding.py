@@ -1,0 +1,72 @@
+"""Rounding the factors of products of floats to 16 bits, a pass over the graph.
+
+The sums stay ``float32``, as the instructions of CPUs have them (``vdpbf16ps``, ``tdpbf16ps``). A
+value that such a product reads is rounded once, where it is computed, and all that reads it reads
+the rounded one: so the kernel that makes it stores half of the bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container
+
+from amos.network.graph import Constant, Graph, GraphBuilder, Node, Operand
+
+#: What the factors are rounded to.
+ROUNDED = "bfloat16"
+#: Products whose factors can be rounded.
+_PRODUCTS = ("Conv", "ConvTranspose", "MatMul")
+#: Channels of a group below which an instruction of pairs would multiply mostly padding.
+_LEAST_CHANNELS = 4
+
+
+def is_product(node: Node) -> bool:
+    """Whether a node is a sum of products of floats, whatever their dtype."""
+    return node.operation in _PRODUCTS and node.dtype == "float32"
+
+
+def can_round(node: Node) -> bool:
+    """Whether a node is a product of ``float32`` that instructions of pairs of products suit."""
+    if not is_product(node) or node.operands[0].dtype != "float32":
+        return False
+    if node.operation == "MatMul":
+        return min(len(each.shape) for each in node.operands) > 1
+    return node.attributes["group"] == 1 or node.operands[1].shape[1] >= _LEAST_CHANNELS
+
+
+def has_rounded_products(graph: Graph) -> bool:
+    """Whether factors of a product are floats of 16 bits."""
+    return any(is_product(node) and node.operands[0].dtype == ROUNDED for node in graph.nodes)
+
+
+def round_products(graph: Graph, excluded: Container[int] = frozenset()) -> Graph:
+    """Return a graph whose products of floats have rounded factors.
+
+    Args:
+        graph: with products of ``float32``.
+        excluded: which products stay as they are, counted in the order of the graph.
+    """
+    products = [node for node in graph.nodes if is_product(node)]
+    chosen = [x for place, x in enumerate(products) if can_round(x) and place not in excluded]
+    own = {node.number for node in chosen}
+    rounded = {x.number for node in chosen for x in node.operands if isinstance(x, Node)}
+    builder = GraphBuilder()
+    narrow: dict[int, Operand] = {}
+
+    def read(operand: Operand, node: Node) -> Operand:
+        if isinstance(operand, Constant):
+            return builder.cast(operand, ROUNDED) if node.number in own else operand
+        if operand.number not in narrow:
+            return builder.value(operand)
+        value = narrow[operand.number]
+        return value if node.number in own else builder.cast(value, "float32")
+
+    for node in graph.nodes:
+        if node.operation == "input":
+            value: Operand = builder.add_input(node.name, node.shape, node.dtype)
+        else:
+            value = builder.copy(node, [read(each, node) for each in node.operands])
+        builder.values[node.number] = value
+        if node.number in rounded:
+            narrow[node.number] = builder.cast(value, ROUNDED)
+    outputs = [builder.values[node.number] for node in graph.outputs]
+    return builder.finish(outputs, single=graph.single)

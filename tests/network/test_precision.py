@@ -1,0 +1,228 @@
+"""Other precisions: what is rounded, that kernels do as they say, and what a budget chooses."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+import amos
+from amos.cli.app import app
+from amos.errors import NetworkError
+from amos.network.external.partition import PartitionedNetwork
+from amos.network.external.sessions import run_session
+from amos.network.frontend import plain_session
+from amos.network.model import random_arrays
+from amos.network.operations import numpy_dtype
+from amos.network.precision import choosing
+from amos.network.precision.choosing import select_products
+from amos.network.precision.samples import read_samples
+from amos.network.precision.variants import Variants, has_bfloat16, relative_norm
+from tests.network.models import Builder, residual_network
+
+multiplies_bfloat16 = pytest.mark.skipif(
+    not has_bfloat16(), reason="this CPU has neither avx512_bf16 nor amx_bf16"
+)
+
+
+def _perceptron(width: int = 128) -> Any:
+    """Two products with a ReLU between, whose hidden row another operator reads as well."""
+    b = Builder()
+    hidden = b.node("Relu", b.node("MatMul", b.input("x", (8, width)), b.random(width, width)))
+    return b.model(b.node("Add", b.node("MatMul", hidden, b.random(width, width)), hidden))
+
+
+def _rounded(array: np.ndarray) -> np.ndarray:
+    return array.astype(numpy_dtype("bfloat16")).astype(np.float64)
+
+
+def _variants(network: PartitionedNetwork) -> Variants:
+    return Variants(network, read_samples(network, None))
+
+
+def _results(network: PartitionedNetwork, arrays: Sequence[np.ndarray]) -> np.ndarray:
+    (result,) = amos.compile(network, progress=False).outputs_of(arrays)
+    return result
+
+
+def test_factors_are_rounded_and_sums_are_not() -> None:
+    """What reads the hidden row reads the rounded one, which is stored once."""
+    network = amos.load_network(_perceptron())
+    rounded = _variants(network).with_rounding({"Region0": frozenset()})
+    first, second = (task.operator for task in rounded.tasks)
+    assert {str(each.dtype) for each in (*first.inputs, first.result)} == {"bfloat16"}
+    assert str(second.result.dtype) == "float32"
+    (x,) = random_arrays(network)
+    one, other = network.graph.initializers.values()
+    weights = [np.frombuffer(w.raw_data, np.float32).reshape(w.dims) for w in (one, other)]
+    hidden = _rounded(np.maximum(_rounded(x) @ _rounded(weights[0]), 0))
+    expected = hidden @ _rounded(weights[1]) + hidden
+    # A sum that lies between two numbers of bfloat16 may be rounded to either.
+    assert relative_norm(_results(rounded, [x]), expected) < 1e-4
+    assert 1e-3 < relative_norm(_results(rounded, [x]), _results(network, [x])) < 1e-2
+
+
+def test_products_can_be_left_out() -> None:
+    network = amos.load_network(_perceptron())
+    rounded = _variants(network).with_rounding({"Region0": frozenset({1})})
+    kinds = [str(task.operator.inputs[1].dtype) for task in rounded.tasks]
+    assert kinds == ["bfloat16", "float32"]
+    (x,) = random_arrays(network)
+    assert 1e-4 < relative_norm(_results(rounded, [x]), _results(network, [x])) < 1e-2
+
+
+def test_convolutions_with_residual_sums() -> None:
+    """Kernels compute what onnxruntime does of the same graph with the same roundings."""
+    network = amos.load_network(residual_network())
+    variants = _variants(network)
+    places = {"Region0": frozenset[int]()}
+    rounded = variants.with_rounding(places)
+    arrays = random_arrays(network)
+    model = variants.model_of(places)
+    (expected,) = run_session(plain_session(model), network.inputs, arrays)
+    assert relative_norm(_results(rounded, arrays), expected) < 1e-3
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_the_program_saves_most_within_the_budget(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    places = [("Region0", n) for n in range(8)]
+    saved = dict(zip(places, rng.random(8), strict=True))
+    errors = dict(zip(places, rng.random(8), strict=True))
+    budget = 0.8
+    subsets = (
+        each for count in range(9) for each in itertools.combinations(places, count)
+        if sum(errors[p] ** 2 for p in each) <= budget**2
+    )  # fmt: skip
+    best = max(sum(saved[p] for p in each) for each in subsets)
+    chosen = select_products(saved, errors, budget)
+    assert sum(errors[p] ** 2 for p in chosen) <= budget**2
+    assert sum(saved[p] for p in chosen) >= 0.999 * best
+
+
+def test_no_product_fits_an_empty_budget() -> None:
+    assert select_products({("Region0", 0): 1.0}, {("Region0", 0): 1e-9}, 0.0) == set()
+
+
+@multiplies_bfloat16
+def test_auto_is_the_fastest_within_the_budget() -> None:
+    network = amos.load_network(_perceptron(512))
+    wide = amos.compile(network, precision="auto", budget=0.05, progress=False)
+    assert wide.precision is not None
+    assert wide.precision.chosen.name == "bf16"
+    assert str(wide).startswith("precision bf16 in 2 products: results differ by 0.00")
+    assert 0 < wide.precision.chosen.error < 0.05
+    (x,) = random_arrays(network)
+    exact = _results(network, [x])
+    assert relative_norm(wide.outputs_of([x])[0], exact) < 0.01
+    narrow = amos.compile(network, precision="auto", budget=1e-6, progress=False)
+    assert narrow.precision is not None
+    assert narrow.precision.chosen.name == "f32"
+    assert relative_norm(narrow.outputs_of([x])[0], exact) < 1e-5
+    # Some of the products fit between the two.
+    errors = [_variants(network).sensitivity(("Region0", n)) for n in range(2)]
+    between = amos.compile(network, precision="auto", budget=1.1 * max(errors), progress=False)
+    assert between.precision is not None
+    assert between.precision.chosen.error <= 1.1 * max(errors)
+
+
+def test_without_the_instruction(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(choosing, "has_bfloat16", lambda: False)
+    network = amos.load_network(_perceptron())
+    with pytest.raises(NetworkError, match="this CPU does not multiply bf16"):
+        amos.compile(network, precision="bf16", progress=False)
+    chosen = amos.compile(network, precision="auto", progress=False).precision
+    assert chosen is not None
+    assert str(chosen) == (
+        "precision f32: this CPU does not multiply bf16 (avx512_bf16, amx_bf16); "
+        "int8 needs samples, which give the ranges"
+    )
+
+
+def test_integers_by_samples(tmp_path: Path) -> None:
+    network = amos.load_network(_perceptron())
+    samples = np.random.default_rng(1).standard_normal((4, 8, 128)).astype(np.float32)
+    np.savez(tmp_path / "x.npz", x=samples)
+    compiled = amos.compile(network, precision="int8", samples=tmp_path / "x.npz", progress=False)
+    assert compiled.precision is not None
+    assert compiled.precision.chosen.groups
+    assert all(task.operator.inputs[0].dtype == "uint8" for task in compiled.kernels)
+    (exact,) = run_session(plain_session(network.source), network.inputs, [samples[0]])
+    assert relative_norm(compiled.outputs_of([samples[0]])[0], exact) < 0.05
+
+
+def test_accuracy_instead_of_a_norm() -> None:
+    """The budget is then the loss of it that is allowed."""
+    network = amos.load_network(_perceptron(512))
+
+    def accuracy(results: Sequence[np.ndarray]) -> float:
+        return float(np.mean(results[0] > 0))
+
+    compiled = amos.compile(
+        network, precision="auto", budget=0.5, accuracy=accuracy, progress=False
+    )
+    assert compiled.precision is not None
+    assert compiled.precision.chosen.error <= 0.5
+
+    def raising(results: Sequence[np.ndarray]) -> float:
+        raise ValueError("no labels")
+
+    if has_bfloat16():
+        with pytest.raises(NetworkError, match="accuracy: ValueError: no labels"):
+            amos.compile(network, precision="bf16", accuracy=raising, progress=False)
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"precision": "f17"}, "precision: expected bf16, int8, auto, got 'f17'"),
+        ({"precision": "auto", "budget": -1}, "budget: expected a number from 0 on, got -1"),
+        ({"precision": "auto", "budget": "1%"}, "budget: expected a number from 0 on"),
+        ({"precision": "int8"}, "precision int8: int8 needs samples"),
+        ({"precision": "auto", "samples": []}, "samples: there is none"),
+        ({"precision": "auto", "samples": 3}, "samples: expected a file or inputs of calls, got 3"),
+        ({"precision": "auto", "samples": [3]}, "samples: expected inputs by name or in order"),
+        ({"precision": "auto", "samples": [{"y": 0}]}, "unknown input 'y'"),
+        ({"precision": "auto", "samples": "none.npz"}, "samples 'none.npz': .*No such file"),
+        (
+            {"precision": "auto", "samples": [np.zeros((8, 127), np.float32)]},
+            r"samples: 'x' is float32 of shape \(8, 128\), got float32 of shape \(8, 127\)",
+        ),
+        (
+            {"precision": "auto", "samples": [np.full((8, 128), np.nan, np.float32)]},
+            "samples: 'x' has elements that are not finite",
+        ),
+    ],
+)
+def test_bad_input(options: dict[str, Any], said: str) -> None:
+    network = amos.load_network(_perceptron())
+    with pytest.raises(NetworkError, match=said):
+        amos.compile(network, progress=False, **options)
+
+
+def test_files_of_samples_are_checked(tmp_path: Path) -> None:
+    network = amos.load_network(_perceptron())
+    np.savez(tmp_path / "y.npz", y=np.zeros((8, 128), np.float32))
+    with pytest.raises(NetworkError, match="no input 'y'; inputs are x"):
+        read_samples(network, tmp_path / "y.npz")
+    np.savez(tmp_path / "x.npz", x=np.zeros((8, 128), np.float32))
+    assert len(read_samples(network, tmp_path / "x.npz")) == 1  # without an axis of samples
+
+
+def test_the_frontier_is_reported(tmp_path: Path) -> None:
+    import onnx
+
+    file = tmp_path / "model.onnx"
+    onnx.save(_perceptron(512), file)
+    command = ["report", str(file), "--precision", "auto"]
+    values = json.loads(CliRunner().invoke(app, [*command, "--json"]).stdout)
+    assert {"precision", "error", "predicted_seconds", "groups"} <= values["frontier"][0].keys()
+    assert values["chosen"] in [row["precision"] for row in values["frontier"]]
+    said = CliRunner().invoke(app, command).stdout
+    assert f"precision {values['chosen']}" in said
