@@ -119,10 +119,7 @@ def tune_command(
     bucket: BucketSizes = None,
     as_json: options.AsJson = False,
 ) -> None:
-    """Measure candidates for every kernel of a network, and record them.
-
-    The precision is that of amos compile, whose kernels are the ones to measure.
-    """
+    """Measure candidates for every kernel that amos compile would build, and record them."""
     from amos.viz.results import allocated
 
     with notes_of_an_interrupt():

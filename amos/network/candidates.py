@@ -74,11 +74,13 @@ class Chooser:
         machine: where the network runs, by name or itself.
         core: choose for one core of it, while all others do the same, and instructions without tile
             registers, which are set up for one kernel.
+        brief: look at an eighth as many candidates.
     """
 
-    def __init__(self, machine: str | Machine, *, core: bool = False) -> None:
+    def __init__(self, machine: str | Machine, *, core: bool = False, brief: bool = False) -> None:
         self.machine = machine
         self._core = core
+        self._brief = brief
         every = cache(lambda: tuple(chosen_intrinsics(None, machine)))
         units = cache(lambda: tuple(x for x in every() if not (core and x.tile_registers)))
         self._contenders = cache(lambda operator: contenders(operator, units(), _RULE))
@@ -121,14 +123,15 @@ class Chooser:
     @cached_property
     def core(self) -> Chooser:
         """The same for one core."""
-        return Chooser(self.machine, core=True)
+        return Chooser(self.machine, core=True, brief=self._brief)
 
     def _search(self, operator: Operator, thorough: bool, count: int) -> list[Product]:
         best = self._fastest(operator)
         space = enumerate_mappings(operator, best.intrinsic, _RULE, commute=True)
         target = self.target([best.intrinsic])
         problem = Problem(searched(space), target)
-        candidates = best_predicted(problem, count, thorough=thorough)
+        search = _Brief if self._brief else _Thorough if thorough else _Quick
+        candidates = best_predicted(problem, count, search)
         return [Product(each, space.count, problem.predict(each)) for each in candidates]
 
     def _fastest(self, operator: Operator) -> Contender:
@@ -181,10 +184,10 @@ def with_useful_ranges(
 
 
 def best_predicted(
-    problem: Problem, count: int = 1, *, thorough: bool = False
+    problem: Problem, count: int = 1, search: type[GeneticSearch] | None = None
 ) -> Sequence[Candidate]:
     """What the model thinks best of a space of which nothing has been measured."""
-    search = _Thorough if thorough else _Quick
+    search = search or _Quick
     guided = Guided(problem, np.random.default_rng(0), search, epsilon=0.0)
     return guided.ask(count)
 
@@ -202,6 +205,12 @@ class _Quick(GeneticSearch):
     """The usual search, for some milliseconds."""
 
     inner = 128
+
+
+class _Brief(GeneticSearch):
+    """The usual search, to compare operators rather than to compute one."""
+
+    inner = 16
 
 
 def moving(machine: Machine, reads: int, writes: int) -> float:

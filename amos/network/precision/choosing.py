@@ -1,9 +1,10 @@
 """Choosing a precision under an error budget.
 
-Each product's error is measured where it alone is rounded, its time is predicted. Errors of
-several are taken to be independent, so their squares add up: an integer program then takes the
-products that save most time within the budget, and the whole is measured. Where that breaks the
-budget, the program gets a smaller one.
+Where rounding all products breaks the budget, they are divided into parts. Each part's error is
+measured where it alone is rounded, its time is predicted. Errors of several are taken to be
+independent, so their squares add up: an integer program then selects the parts that save most time
+within the budget, and the whole is measured. Where that breaks the budget, the program gets a
+smaller one.
 """
 
 from __future__ import annotations
@@ -23,7 +24,6 @@ from amos.network.precision.variants import (
     Variant,
     Variants,
     has_bfloat16,
-    plain_variant,
 )
 
 #: Names of precisions that are not the model's own.
@@ -34,8 +34,10 @@ BUDGET = 0.01
 _ATTEMPTS, _TIGHTER = 6, 0.7
 #: Whole numbers that stand for the budget and for the largest saving in the integer program.
 _SCALE = 1_000_000
-#: Products whose errors are measured one by one: those that save most time.
-_MOST = 48
+#: Parts of the products, in the order of the graph, whose errors are measured one by one.
+_MOST_PARTS = 12
+#: Share of the budget that samples may take: others differ by more.
+_SHARE = 0.8
 
 
 @dataclass(frozen=True)
@@ -61,8 +63,8 @@ class Frontier:
     def __str__(self) -> str:
         """What was chosen, in a line."""
         if self.chosen.name == "f32":
-            why = "; ".join(self.refused) or f"nothing faster keeps within {self.budget:g}"
-            return f"precision f32: {why}"
+            over = [f"{x.name} differs by {x.error:.2g}" for x in self.variants if x.error]
+            return f"precision f32: {'; '.join((*over, *self.refused))}"
         on = f"{self.sample_count} {'random inputs' if self.random else 'samples'}"
         return (
             f"precision {self.chosen.name} in {len(self.chosen.groups)} products: results differ "
@@ -108,9 +110,9 @@ def choose_precision(
         raise NetworkError(f"precision {precision}: a network with buckets stays in f32")
     calls = read_samples(network, samples)
     refused: list[str] = []
-    made = [plain_variant(network)]
+    variants = Variants(network, calls, accuracy)
+    made = [variants.plain]
     try:
-        variants = Variants(network, calls, accuracy)
         made += _of_bfloat16(variants, precision, budget, refused)
         made += _of_bytes(variants, precision, refused) if samples is not None else []
     except NetworkError:
@@ -139,8 +141,8 @@ def _of_bfloat16(
     if not rounded.groups:
         refused.append("bf16 is predicted to save no time")
         return []
-    mixed = precision == "auto" and rounded.error > budget
-    return [rounded, *(_within_budget(variants, budget) if mixed else [])]
+    mixed = precision == "auto" and rounded.error > _SHARE * budget
+    return [rounded, *(_within_budget(variants, _SHARE * budget) if mixed else [])]
 
 
 def _of_bytes(variants: Variants, precision: str, refused: list[str]) -> list[Variant]:
@@ -156,7 +158,7 @@ def _of_bytes(variants: Variants, precision: str, refused: list[str]) -> list[Va
 
 def _chosen(made: Sequence[Variant], precision: str, budget: float) -> Variant:
     if precision == "auto":
-        return [each for each in made if each.error <= budget][-1]
+        return [each for each in made if each.error <= _SHARE * budget][-1]
     return next(each for each in made if each.name == precision)
 
 
@@ -169,46 +171,45 @@ def _check(precision: object, budget: object) -> None:
 
 
 def _within_budget(variants: Variants, budget: float) -> list[Variant]:
-    """The variant that rounds what the integer program chooses; none where nothing fits."""
-    saved = dict(sorted(variants.saved.items(), key=lambda each: -each[1])[:_MOST])
-    errors = {place: variants.sensitivity(place) for place in saved}
+    """The variant that rounds what the integer program selects; none where nothing fits."""
+    places = sorted(variants.saved)
+    size = math.ceil(len(places) / _MOST_PARTS)
+    parts = [places[begin : begin + size] for begin in range(0, len(places), size)]
+    saved = [sum(variants.saved[place] for place in part) for part in parts]
+    errors = [variants.sensitivity(part) for part in parts]
     tight = budget
     for _ in range(_ATTEMPTS):
-        chosen = select_products(saved, errors, tight)
-        if not chosen:
+        selected = select_parts(saved, errors, tight)
+        if not selected:
             return []
-        variant = variants.rounded([place for place in variants.saved if place not in chosen])
+        left = [x for n, part in enumerate(parts) if n not in selected for x in part]
+        variant = variants.rounded(left)
         if variant.error <= budget:
             return [variant]
         tight *= _TIGHTER
     return []
 
 
-def select_products(
-    saved: dict[tuple[str, int], float], errors: dict[tuple[str, int], float], budget: float
-) -> set[tuple[str, int]]:
-    """Select the products that save most time, whose squared errors add up to the budget's.
+def select_parts(saved: Sequence[float], errors: Sequence[float], budget: float) -> set[int]:
+    """Select the parts that save most time, whose squared errors add up to the budget's.
 
     Args:
-        saved: seconds that rounding saves, by product.
+        saved: seconds that rounding saves, of each part.
         errors: where it alone is rounded.
         budget: of the whole.
     """
+    fitting = [n for n, error in enumerate(errors) if error <= budget]
+    if not fitting or not budget:
+        return set()
     from ortools.sat.python import cp_model
 
-    fitting = [place for place in saved if errors[place] <= budget]
-    if not fitting:
-        return set()
-    largest = max(saved[place] for place in fitting)
+    largest = max(saved[n] for n in fitting)
     model = cp_model.CpModel()
-    taken = {place: model.new_bool_var(f"{place}") for place in fitting}
-    squares = {
-        place: math.ceil(_SCALE * (errors[place] / budget) ** 2) if budget else 0
-        for place in fitting
-    }
-    model.add(sum(squares[place] * taken[place] for place in fitting) <= _SCALE)
-    model.maximize(sum(max(1, round(_SCALE * saved[p] / largest)) * taken[p] for p in fitting))
+    taken = {n: model.new_bool_var(f"part {n}") for n in fitting}
+    squares = (math.ceil(_SCALE * (errors[n] / budget) ** 2) * taken[n] for n in fitting)
+    model.add(sum(squares) <= _SCALE)
+    model.maximize(sum(max(1, round(_SCALE * saved[n] / largest)) * taken[n] for n in fitting))
     solver = cp_model.CpSolver()
     solver.parameters.num_workers, solver.parameters.max_time_in_seconds = 1, 10.0
     solver.solve(model)
-    return {place for place in fitting if solver.value(taken[place])}
+    return {n for n in fitting if solver.value(taken[n])}

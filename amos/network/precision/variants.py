@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -18,7 +18,7 @@ from amos.network.external.passes import model_before_layouts
 from amos.network.external.regions import Region, graph_between
 from amos.network.external.sessions import run_session
 from amos.network.frontend import plain_session
-from amos.network.groups import Task
+from amos.network.groups import Group, Task
 from amos.network.lowerings.choosing import predict_lowering
 from amos.network.network import Network, network_of
 from amos.network.precision.quantizing import quantize_network
@@ -26,6 +26,8 @@ from amos.network.precision.rounding import can_round, is_product, round_product
 
 #: Features of CPUs that multiply ``bfloat16``.
 _FEATURES = frozenset({"avx512_bf16", "amx_bf16"})
+#: Share of a network's multiplications in the products whose time is predicted.
+_SHARE = 0.95
 #: Returns how good results are: more is better.
 Accuracy = Callable[[Sequence[np.ndarray]], float]
 #: For each region the products that stay as they are, counted in the order of its graph.
@@ -40,7 +42,7 @@ class Variant:
         name: ``"f32"``, ``"bf16"``, ``"mixed"`` or ``"int8"``.
         network: what is compiled.
         error: by how much its results differ from those of the network as it was read.
-        predicted_seconds: of its kernels.
+        predicted_seconds: of the kernels that have 95 % of the multiplications.
         groups: the products that were changed.
         excluded: the others, which could be rounded, with the reason.
     """
@@ -81,16 +83,16 @@ class Variants:
         accuracy: Accuracy | None = None,
     ) -> None:
         self.network, self.samples, self._accuracy = network, samples, accuracy
-        self._chooser = Chooser("host")
+        self._chooser = Chooser("host", brief=True)
         self._graphs = {
             name: graph_between(each.graph, each.inputs, each.outputs)
             for name, each in network.regions.items()
         }
-        self._expected = self._results(network.source)
-        #: Why products gain nothing by being rounded, by region and place.
-        self.slower: dict[tuple[str, int], str] = {}
-        #: Seconds that rounding saves, by region and place.
-        self.saved: dict[tuple[str, int], float] = {}
+
+    @cached_property
+    def plain(self) -> Variant:
+        """The network as it was read."""
+        return Variant("f32", self.network, 0.0, self._seconds(self.network))
 
     def rounded(self, excluded: Sequence[tuple[str, int]] = ()) -> Variant:
         """The network with factors in ``bfloat16`` wherever that is predicted to be faster.
@@ -98,8 +100,6 @@ class Variants:
         Args:
             excluded: region and place of further products that stay as they are.
         """
-        if not self.saved and not self.slower:
-            self._compare_products()
         places = {
             name: frozenset(at for region, at in [*self.slower, *excluded] if region == name)
             for name in self.network.regions
@@ -107,12 +107,13 @@ class Variants:
         network = self.with_rounding(places)
         graphs = {name: region.network for name, region in network.regions.items()}
         error = self._error(self.model_of(places))
+        saved = sum(seconds for at, seconds in self.saved.items() if at not in excluded)
         reasons = dict(self.slower) | dict.fromkeys(excluded, "it would break the budget")
         return Variant(
             "mixed" if excluded else "bf16",
             network,
             error,
-            self._seconds(network),
+            self.plain.predicted_seconds - saved,
             tuple(_rounded_groups(graphs.values())),
             {f"{name} {place}": why for (name, place), why in reasons.items()},
         )
@@ -133,14 +134,13 @@ class Variants:
         error, seconds = self._error(network.source), self._seconds(network)
         return Variant("int8", network, error, seconds, tuple(groups))
 
-    def sensitivity(self, place: tuple[str, int]) -> float:
-        """The error where a single product is rounded."""
-        region, at = place
+    def sensitivity(self, part: Sequence[tuple[str, int]]) -> float:
+        """The error of the first sample where only some products are rounded."""
         others = {
-            name: frozenset(self._places(name)) - ({at} if name == region else set())
+            name: frozenset(at for at in self._places(name) if (name, at) not in part)
             for name in self.network.regions
         }
-        return self._error(self.model_of(others))
+        return self._error(self.model_of(others), count=1)
 
     def model_of(self, excluded: Excluded) -> Any:
         """The model of ONNX with rounded factors of all products but some."""
@@ -168,42 +168,57 @@ class Variants:
         nodes = [n for n in self.network.regions[name].network.graph.nodes if is_product(n)]
         return [place for place, node in enumerate(nodes) if can_round(node)]
 
-    def _compare_products(self) -> None:
-        """Find the products that rounding is predicted to save time in, and the others."""
-        everything = self.with_rounding(dict.fromkeys(self.network.regions, frozenset()))
-        for name, region in self.network.regions.items():
-            plain = self._seconds_of_products(region.network)
-            rounded = self._seconds_of_products(everything.regions[name].network)
-            for place in self._places(name):
-                before, after = plain.get(place, math.inf), rounded.get(place, math.inf)
-                if after < before:
-                    self.saved[name, place] = before - after
-                else:
-                    self.slower[name, place] = _reason(before, after)
+    @cached_property
+    def saved(self) -> dict[tuple[str, int], float]:
+        """Seconds that rounding saves, by region and place."""
+        return {at: before - after for at, (before, after) in self._times.items() if after < before}
 
-    def _seconds_of_products(self, network: Network) -> dict[int, float]:
-        """Predicted seconds of the groups, by the place of their anchors among the products."""
-        products = [node for node in network.graph.nodes if is_product(node)]
-        places = {node.number: place for place, node in enumerate(products)}
+    @cached_property
+    def slower(self) -> dict[tuple[str, int], str]:
+        """Why products gain nothing by being rounded, by region and place."""
         return {
-            places[group.nodes[0].number]: _predict_task(
-                Task(group.operator, (group,)), self._chooser
-            )
-            for group in network.grouping.groups
-            if group.nodes[0].number in places
+            (name, place): _reason(*self._times.get((name, place), (0.0, 0.0)))
+            for name in self.network.regions
+            for place in self._places(name)
+            if (name, place) not in self.saved
         }
 
+    @cached_property
+    def _times(self) -> dict[tuple[str, int], tuple[float, float]]:
+        """Predicted seconds of the products that matter, as they are and rounded."""
+        everything = self.with_rounding(dict.fromkeys(self.network.regions, frozenset()))
+        times: dict[tuple[str, int], tuple[float, float]] = {}
+        heavy = {id(x) for task in _that_matter(self.network.tasks) for x in task.groups}
+        for name, region in self.network.regions.items():
+            rounded = _groups_by_place(everything.regions[name].network)
+            for place, group in _groups_by_place(region.network).items():
+                if id(group) in heavy and place in self._places(name):
+                    after = self._predict(rounded[place]) if place in rounded else math.inf
+                    times[name, place] = self._predict(group), after
+        return times
+
+    def _predict(self, group: Group) -> float:
+        return _predict_task(Task(group.operator, (group,)), self._chooser)
+
     def _seconds(self, network: PartitionedNetwork) -> float:
-        return _predict_kernels(network, self._chooser)
+        """Predicted seconds of the products that matter."""
+        return sum(
+            task.weight * _predict_task(task, self._chooser) for task in _that_matter(network.tasks)
+        )
 
-    def _results(self, model: Any) -> list[tuple[np.ndarray, ...]]:
-        """Results of a model for each sample, computed node by node."""
+    @cached_property
+    def _expected(self) -> list[tuple[np.ndarray, ...]]:
+        return self._results(self.network.source)
+
+    def _results(self, model: Any, count: int | None = None) -> list[tuple[np.ndarray, ...]]:
+        """Results of a model for some samples, computed node by node."""
         session = plain_session(model)
-        return [run_session(session, self.network.inputs, values) for values in self.samples]
+        samples = self.samples[:count]
+        return [run_session(session, self.network.inputs, values) for values in samples]
 
-    def _error(self, model: Any) -> float:
+    def _error(self, model: Any, count: int | None = None) -> float:
         """By how much the results of a model differ from those of the network."""
-        pairs = zip(self._results(model), self._expected, strict=True)
+        pairs = zip(self._results(model, count), self._expected[:count], strict=True)
         if self._accuracy is not None:
             return max(self._rate(right) - self._rate(results) for results, right in pairs)
         return max(
@@ -220,15 +235,27 @@ class Variants:
             raise NetworkError(f"accuracy: {type(error).__name__}: {error}") from error
 
 
-def plain_variant(network: PartitionedNetwork) -> Variant:
-    """Return the network as it was read."""
-    return Variant("f32", network, 0.0, _predict_kernels(network, Chooser("host")))
+def _that_matter(tasks: Sequence[Task]) -> list[Task]:
+    """The tasks with most of the multiplications, the largest first."""
+    points = {task: task.weight * task.operator.points for task in tasks}
+    left, chosen = _SHARE * sum(points.values()), []
+    for task in sorted(tasks, key=lambda each: -points[each]):
+        if left <= 0:
+            break
+        chosen.append(task)
+        left -= points[task]
+    return chosen
 
 
-def _predict_kernels(network: PartitionedNetwork, chooser: Chooser) -> float:
-    """Predict the seconds of all tasks for which there is an instruction."""
-    seconds = (task.weight * _predict_task(task, chooser) for task in network.tasks)
-    return sum(each for each in seconds if math.isfinite(each))
+def _groups_by_place(network: Network) -> dict[int, Group]:
+    """The groups of products, by the place of their anchors among all products."""
+    products = [node for node in network.graph.nodes if is_product(node)]
+    places = {node.number: place for place, node in enumerate(products)}
+    return {
+        places[group.nodes[0].number]: group
+        for group in network.grouping.groups
+        if group.nodes[0].number in places
+    }
 
 
 def _predict_task(task: Task, chooser: Chooser) -> float:
@@ -255,6 +282,8 @@ def relative_norm(result: np.ndarray, expected: np.ndarray) -> float:
 
 
 def _reason(before: float, after: float) -> str:
+    if not before:
+        return "it has few of the multiplications"
     if not math.isfinite(after):
         return "no instruction of this CPU takes it in bf16"
     return f"predicted {after * 1e3:.4g} ms in bf16, {before * 1e3:.4g} ms in f32"
