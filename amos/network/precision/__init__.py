@@ -1,3 +1,3 @@
 """The precision of networks: what is rounded, by how much results differ, what is chosen."""
 
-__all__: list[str] = []
+__all__ = ()
