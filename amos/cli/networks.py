@@ -16,7 +16,7 @@ from amos.cli.output import notes_of_an_interrupt, print_json, print_line, print
 from amos.errors import NetworkError
 
 if TYPE_CHECKING:
-    from amos.network import Report
+    from amos.network import Report, Tuning
     from amos.network.buckets import Loaded
     from amos.network.precision.choosing import Frontier
 
@@ -120,8 +120,6 @@ def tune_command(
     as_json: options.AsJson = False,
 ) -> None:
     """Measure candidates for every kernel that amos compile would build, and record them."""
-    from amos.viz.results import allocated
-
     with notes_of_an_interrupt():
         network, _ = _in_precision(_load(model, shape, bucket), precision, budget, samples)
         tuning = amos.tune(
@@ -136,16 +134,7 @@ def tune_command(
     if as_json:
         print_json(tuning.to_dict())
         return
-    print_table(
-        ["", "task", "count", "trials", "predicted ms", "best ms", "instruction"],
-        [
-            [number, task.operator, task.count, task.trials]
-            + [ms(task.predicted), ms(task.seconds), task.instruction or task.reason]
-            for number, task in enumerate(tuning.order, 1)
-        ],
-        title=f"{tuning.network}: {tuning.seconds * 1e3:.4g} ms in kernels",
-    )
-    print_line(str(allocated(tuning)))
+    _print_tuning(tuning)
 
 
 def compile_command(
@@ -234,6 +223,21 @@ def fig7_command(
         f"The paper has {PAPER[0]} (BERT, batch 16) to {PAPER[1]} times PyTorch's speed, on the "
         "Tensor Cores of V100 and A100, where ShuffleNet gains by grouped convolutions."
     )
+
+
+def _print_tuning(tuning: Tuning) -> None:
+    from amos.viz.results import allocated
+
+    print_table(
+        ["", "task", "count", "trials", "predicted ms", "best ms", "instruction"],
+        [
+            [number, task.operator, task.count, task.trials]
+            + [ms(task.predicted), ms(task.seconds), task.instruction or task.reason]
+            for number, task in enumerate(tuning.order, 1)
+        ],
+        title=f"{tuning.network}: {tuning.seconds * 1e3:.4g} ms in kernels",
+    )
+    print_line(str(allocated(tuning)))
 
 
 def _in_precision(
