@@ -120,8 +120,12 @@ def tune_command(
     as_json: options.AsJson = False,
 ) -> None:
     """Measure candidates for every kernel that amos compile would build, and record them."""
+    from amos.network.precision.choosing import has_choice
+
     with notes_of_an_interrupt():
-        network, _ = _in_precision(_load(model, shape, bucket), precision, budget, samples)
+        network = _load(model, shape, bucket)
+        if precision != "auto" or has_choice(network, samples):
+            network, _ = _in_precision(network, precision, budget, samples)
         tuning = amos.tune(
             network,
             trials=trials,
@@ -244,10 +248,9 @@ def _in_precision(
     network: Loaded, precision: str, budget: float, samples: Path | None
 ) -> tuple[Loaded, Frontier | None]:
     """The network in a precision, and what there was to choose from."""
-    from amos.network.buckets import BucketedNetwork
     from amos.network.precision.choosing import choose_precision
 
-    if precision == "f32" or (precision == "auto" and isinstance(network, BucketedNetwork)):
+    if precision == "f32":
         return network, None
     frontier = choose_precision(network, precision, budget=budget, samples=samples)
     return frontier.chosen.network, frontier

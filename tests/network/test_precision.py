@@ -16,12 +16,13 @@ import amos
 from amos.cli.app import app
 from amos.errors import NetworkError
 from amos.network.external.partition import PartitionedNetwork
+from amos.network.external.passes import write_passes
 from amos.network.external.sessions import run_session
 from amos.network.frontend import plain_session
 from amos.network.model import random_arrays
 from amos.network.operations import numpy_dtype
 from amos.network.precision import choosing
-from amos.network.precision.choosing import select_parts
+from amos.network.precision.choosing import choose_precision, select_parts
 from amos.network.precision.samples import read_samples
 from amos.network.precision.variants import Variants, has_bfloat16, relative_norm
 from tests.network.models import Builder, residual_network
@@ -66,6 +67,20 @@ def test_factors_are_rounded_and_sums_are_not() -> None:
     # A sum that lies between two numbers of bfloat16 may be rounded to either.
     assert relative_norm(_results(rounded, [x]), expected) < 1e-4
     assert 1e-3 < relative_norm(_results(rounded, [x]), _results(network, [x])) < 1e-2
+
+
+def test_rounding_is_a_pass_whose_model_runs(tmp_path: Path) -> None:
+    network = amos.load_network(_perceptron())
+    rounded = _variants(network).with_rounding({"Region0": frozenset({1})})
+    (x,) = random_arrays(network)
+    results = {
+        path.stem.partition("-")[2]: run_session(plain_session(path), network.inputs, [x])[0]
+        for path in write_passes(rounded, tmp_path)
+    }
+    assert [*results][-3:] == ["round_products", "channels_last", "groups"]
+    before, *after = [*results.values()][-4:]
+    assert all(relative_norm(each, after[0]) < 1e-6 for each in after)
+    assert relative_norm(before, after[0]) > 1e-4
 
 
 def test_products_can_be_left_out() -> None:
@@ -135,9 +150,8 @@ def test_without_the_instruction(monkeypatch: pytest.MonkeyPatch) -> None:
     network = amos.load_network(_perceptron())
     with pytest.raises(NetworkError, match="this CPU does not multiply bf16"):
         amos.compile(network, precision="bf16", progress=False)
-    chosen = amos.compile(network, precision="auto", progress=False).precision
-    assert chosen is not None
-    assert str(chosen) == (
+    assert amos.compile(network, precision="auto", progress=False).precision is None
+    assert str(choose_precision(network, "auto")) == (
         "precision f32: this CPU does not multiply bf16 (avx512_bf16, amx_bf16); "
         "int8 needs samples, which give the ranges"
     )

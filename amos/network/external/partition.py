@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from importlib.util import find_spec
@@ -23,7 +23,7 @@ from amos.network.frontend import (
     plain_session,
     title_of,
 )
-from amos.network.graph import divides_integers
+from amos.network.graph import Graph, divides_integers
 from amos.network.groups import Task, merged
 from amos.network.network import Network, Port
 from amos.network.reading.model import read_parts
@@ -44,6 +44,7 @@ class PartitionedNetwork(Shown):
         external: operators that stay with onnxruntime, how many by name and reason.
         reference: another program that runs the model, if one is installed.
         source: the model as it was read, or the path of its file.
+        roundings: what rounds factors of products, by region.
     """
 
     name: str
@@ -52,6 +53,7 @@ class PartitionedNetwork(Shown):
     external: Mapping[tuple[str, str], int]
     reference: Reference | None
     source: Any = field(repr=False)
+    roundings: Mapping[str, Callable[[Graph], Graph]] = field(default_factory=dict, repr=False)
 
     @property
     def networks(self) -> dict[str, Network]:

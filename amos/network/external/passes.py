@@ -12,7 +12,7 @@ from amos.network.external.regions import contracted, graph_between
 from amos.network.external.sessions import save_model
 from amos.network.external.writing import OPSET, function_of, functions_of_groups
 from amos.network.graph import Graph
-from amos.network.network import PASSES
+from amos.network.network import PASSES, with_rounding
 
 if TYPE_CHECKING:
     from amos.network.buckets import Loaded
@@ -57,8 +57,9 @@ def _models(network: PartitionedNetwork) -> Iterator[tuple[str, Any]]:
         for name, each in network.regions.items()
     }
     yield "read", _with_graphs(network, graphs)
-    for title, rewrite in PASSES.items():
-        graphs = {name: rewrite(graph) for name, graph in graphs.items()}
+    passes = {name: with_rounding(network.roundings.get(name)) for name in graphs}
+    for title in next(iter(passes.values()), PASSES):
+        graphs = {name: passes[name][title](graph) for name, graph in graphs.items()}
         yield title, _with_graphs(network, graphs)
     functions = [
         function

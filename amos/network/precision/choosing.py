@@ -83,6 +83,11 @@ class Frontier:
         }
 
 
+def has_choice(network: Loaded, samples: Samples | None) -> bool:
+    """Whether ``auto`` may be another precision than the model's here."""
+    return isinstance(network, PartitionedNetwork) and (has_bfloat16() or samples is not None)
+
+
 def choose_precision(
     network: Loaded,
     precision: str,
@@ -137,10 +142,10 @@ def _of_bfloat16(
     if not has_bfloat16():
         refused.append("this CPU does not multiply bf16 (avx512_bf16, amx_bf16)")
         return []
-    rounded = variants.rounded()
-    if not rounded.groups:
+    if not variants.saved:
         refused.append("bf16 is predicted to save no time")
         return []
+    rounded = variants.rounded()
     mixed = precision == "auto" and rounded.error > _SHARE * budget
     return [rounded, *(_within_budget(variants, _SHARE * budget) if mixed else [])]
 

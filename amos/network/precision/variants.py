@@ -153,7 +153,7 @@ class Variants:
             name: replace(region, network=self._loaded(name, region, rewrites[name]))
             for name, region in self.network.regions.items()
         }
-        return replace(self.network, regions=regions)
+        return replace(self.network, regions=regions, roundings=rewrites)
 
     def _loaded(self, name: str, region: Region, rounding: Any) -> Network:
         return network_of(
