@@ -7,7 +7,9 @@ import shutil
 import subprocess
 import sys
 import textwrap
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 
 import pytest
 
@@ -50,12 +52,19 @@ def cpus():
 """
 
 
-def _run(code: str, *, first: str = "", cpus: set[int] | None = None, **environment: str) -> str:
+def _run(
+    code: str,
+    *,
+    first: str = "",
+    cpus: set[int] | None = None,
+    inherited: Mapping[str, str] = MappingProxyType({}),
+    **environment: str,
+) -> str:
     """What a program prints that has the kernel, in a process of its own."""
     clean = {name: value for name, value in os.environ.items() if not name.startswith("TVM_")}
     done = subprocess.run(
         [sys.executable, "-c", first + _KERNEL + textwrap.dedent(code)],
-        env=clean | environment,
+        env=clean | dict(inherited) | environment,
         capture_output=True,
         text=True,
         timeout=120,
@@ -205,18 +214,20 @@ def test_kernels_run_in_the_openmp_team_of_pytorch(with_torch: dict[str, str]) -
     fine = all(right(seed) for seed in range(50))
     print(fine, pool(), len(os.listdir('/proc/self/task')))
     """
-    fine, own, threads = _run(code, first="import torch", **with_torch).split()
+    fine, own, threads = _run(code, first="import torch", inherited=with_torch).split()
     assert (fine, own) == ("True", "0")
-    alone = _run(code, first="import torch", **with_torch | {"TVM_NUM_THREADS": "1"})
+    alone = _run(code, first="import torch", inherited=with_torch | {"TVM_NUM_THREADS": "1"})
     assert int(threads) - int(alone.split()[-1]) == 2
 
 
 def test_the_team_is_left_alone_where_it_does_not_fit(with_torch: dict[str, str]) -> None:
     """It has another size, threads are bound, another thread calls, the process was forked."""
     own, first = "print(right(), pool())", "import torch"
-    assert _run(own, first="import torch; torch.set_num_threads(2)", **with_torch) == "True 2"
-    assert _run(own, first=first, TVM_BIND_THREADS="1", **with_torch) == "True 2"
-    assert _run(own, **with_torch) == "True 2"  # TVM imports it, and nobody uses it
+    assert (
+        _run(own, first="import torch; torch.set_num_threads(2)", inherited=with_torch) == "True 2"
+    )
+    assert _run(own, first=first, TVM_BIND_THREADS="1", inherited=with_torch) == "True 2"
+    assert _run(own, inherited=with_torch) == "True 2"  # TVM imports it, and nobody uses it
     code = """
     seen = []
     thread = threading.Thread(target=lambda: seen.append((right(), pool())))
@@ -224,7 +235,7 @@ def test_the_team_is_left_alone_where_it_does_not_fit(with_torch: dict[str, str]
     thread.join()
     print(seen, right())
     """
-    assert _run(code, first=first, **with_torch) == "[(True, 2)] True"
+    assert _run(code, first=first, inherited=with_torch) == "[(True, 2)] True"
     code = """
     assert right() and pool() == 0
     child = os.fork()
@@ -233,16 +244,16 @@ def test_the_team_is_left_alone_where_it_does_not_fit(with_torch: dict[str, str]
         os._exit(0 if right(1) and pool() == 2 else 1)
     print(os.waitpid(child, 0)[1], right(2), pool())
     """
-    assert _run(code, first=first, **with_torch) == "0 True 0"
+    assert _run(code, first=first, inherited=with_torch) == "0 True 0"
     forked = "import os, torch; assert os.fork() == 0 or os._exit(os.waitpid(-1, 0)[1] >> 8)"
-    assert _run(own, first=forked, **with_torch) == "True 2"
+    assert _run(own, first=forked, inherited=with_torch) == "True 2"
 
 
 def test_pytorch_without_openmp(with_torch: dict[str, str], tmp_path: Path) -> None:
     (tmp_path / "torch").mkdir()
     (tmp_path / "torch" / "__init__.py").write_text(_TORCH[_TORCH.index("def ") :])
     environment = with_torch | {"PYTHONPATH": str(tmp_path)}
-    assert _run("print(right(), pool())", first="import torch", **environment) == "True 2"
+    assert _run("print(right(), pool())", first="import torch", inherited=environment) == "True 2"
 
 
 @pytest.mark.parametrize("text", ["", "none", "-1", "0", "1e3", "99999999999"])
