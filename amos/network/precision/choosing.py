@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from amos._display import several
 from amos.codegen.scheduled import last_line
 from amos.errors import NetworkError, shown
 from amos.network.buckets import Loaded
@@ -65,10 +66,11 @@ class Frontier:
         if self.chosen.name == "f32":
             over = [f"{x.name} differs by {x.error:.2g}" for x in self.variants if x.error]
             return f"precision f32: {'; '.join((*over, *self.refused))}"
-        on = f"{self.sample_count} {'random inputs' if self.random else 'samples'}"
+        on = several(self.sample_count, "random input" if self.random else "sample")
+        products = several(len(self.chosen.groups), "product")
         return (
-            f"precision {self.chosen.name} in {len(self.chosen.groups)} products: results differ "
-            f"by {self.chosen.error:.2g} (2-norm) on {on}; --precision f32 keeps them as they are"
+            f"precision {self.chosen.name} in {products}: results differ by "
+            f"{self.chosen.error:.2g} (2-norm) on {on}; --precision f32 keeps them as they are"
         )
 
     def to_dict(self) -> dict[str, Any]:
