@@ -71,14 +71,15 @@ def report_command(
 ) -> None:
     """What of a network would run where and how fast.
 
-    Nothing is tuned or measured; of a precision errors are.
+    Nothing is tuned or timed; with --precision, errors are measured.
     """
     from amos.network.report import BucketReports
 
     network = _load(model, shape, bucket)
     if precision != "f32" and machine != "host":
         raise NetworkError(f"--precision {precision}: only for this CPU, not for {machine!r}")
-    network, frontier = _in_precision(network, precision, budget, samples)
+    frontier = _frontier_of(network, precision, budget, samples)
+    network = network if frontier is None else frontier.chosen.network
     if passes is not None:
         from amos.network.external.passes import write_passes
 
@@ -125,7 +126,8 @@ def tune_command(
     with notes_of_an_interrupt():
         network = _load(model, shape, bucket)
         if precision != "auto" or has_choice(network, samples):
-            network, _ = _in_precision(network, precision, budget, samples)
+            frontier = _frontier_of(network, precision, budget, samples)
+            network = network if frontier is None else frontier.chosen.network
         tuning = amos.tune(
             network,
             trials=trials,
@@ -244,16 +246,17 @@ def _print_tuning(tuning: Tuning) -> None:
     print_line(str(allocated(tuning)))
 
 
-def _in_precision(
+def _frontier_of(
     network: Loaded, precision: str, budget: float, samples: Path | None
-) -> tuple[Loaded, Frontier | None]:
-    """The network in a precision, and what there was to choose from."""
-    from amos.network.precision.choosing import choose_precision
+) -> Frontier | None:
+    """What there is to choose from in a precision; nothing in the model's own, as of buckets."""
+    from amos.network.buckets import BucketedNetwork
+    from amos.network.precision.choosing import check_choice, choose_precision
 
-    if precision == "f32":
-        return network, None
-    frontier = choose_precision(network, precision, budget=budget, samples=samples)
-    return frontier.chosen.network, frontier
+    check_choice(precision, budget)
+    if precision == "f32" or (precision == "auto" and isinstance(network, BucketedNetwork)):
+        return None
+    return choose_precision(network, precision, budget=budget, samples=samples)
 
 
 def _print_frontier(frontier: Frontier) -> None:

@@ -37,7 +37,12 @@ from amos.network.lowerings.cascade import cascades_of
 from amos.network.lowerings.choosing import predict_lowering, records_of, ways_of
 from amos.network.model import CompiledRegion
 from amos.network.network import Network, checked_network
-from amos.network.precision.choosing import BUDGET, choose_precision, has_choice
+from amos.network.precision.choosing import (
+    BUDGET,
+    check_choice,
+    choose_precision,
+    has_choice,
+)
 from amos.network.precision.samples import Samples
 from amos.network.precision.variants import Accuracy
 from amos.records import Record, Records
@@ -131,6 +136,7 @@ def compile_network(
     build = _Builder(_ranked(records), verify, measure)
     with ProgressLine(progress) as build.line:
         frontier = None
+        check_choice(precision, budget)
         if precision == "auto" and not has_choice(network, samples):
             precision = "f32"
         if precision != "f32":

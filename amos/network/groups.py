@@ -149,7 +149,7 @@ def grouped(graph: Graph) -> Grouping:
         anchor = anchor_of(node)
         if anchor is None:
             continue
-        why = anchor.refused or unfit(anchor)
+        why = anchor.refused or unfit(anchor, node)
         if why:
             refused[node.number] = why
             continue
@@ -173,10 +173,12 @@ _LANES = 16
 _OUTSIDE = Node(-1, "output", (), (), "")
 
 
-def unfit(anchor: Anchor) -> str:
+def unfit(anchor: Anchor, node: Node) -> str:
     """Why no kernel takes the dtypes of an anchor; empty if one does."""
     kinds = {operand.dtype for operand in (anchor.sources or {}).values()}
-    if kinds not in ({"float32"}, {"bfloat16"}) and not kinds <= {*BYTES}:
+    if kinds == {"bfloat16"} and node.dtype == "float32":
+        return ""
+    if kinds != {"float32"} and not kinds <= {*BYTES}:
         return f"dtype {', '.join(sorted(kinds))} is not supported"
     return ""
 

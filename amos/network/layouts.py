@@ -84,8 +84,9 @@ def _is_taken(node: Node) -> bool:
     moved = Node(-1, "input", (), _permuted(image.shape), image.dtype)
     attributes = {**node.attributes, "channels_last": True}
     shape = _permuted(node.shape)
-    anchor = anchor_of(Node(0, node.operation, (moved, weight), shape, node.dtype, attributes))
-    return anchor is not None and not (anchor.refused or unfit(anchor))
+    last = Node(0, node.operation, (moved, weight), shape, node.dtype, attributes)
+    anchor = anchor_of(last)
+    return anchor is not None and not (anchor.refused or unfit(anchor, last))
 
 
 def _permuted(shape: tuple[int, ...], order: Order | None = None) -> tuple[int, ...]:

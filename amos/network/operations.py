@@ -17,6 +17,7 @@ attribute            meaning
 ``after``
 ``pads``             of windows: padding ahead of each image axis, then behind each
 ``channels_last``    of windows: whether the channels of images are the last axis or the second
+``sums``             of products of ``bfloat16``: ``float32`` where sums are not rounded to it
 ``to``               of ``Cast``: dtype of the result
 ===================  ==============================================================================
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, Protocol
 
 import numpy as np
@@ -153,19 +154,19 @@ def infer_position(operands: Sequence[Typed], attributes: Attributes) -> Result:
     return Result(_reduced_shape(operands[0].shape, axes, attributes["keepdims"]), "int64")
 
 
-def product_dtype(operands: Sequence[Typed]) -> str:
-    """Return the dtype of sums of products: ``int32`` of 8 bits, ``float32`` of 16."""
+def product_dtype(operands: Sequence[Typed], attributes: Attributes = MappingProxyType({})) -> str:
+    """Return the dtype of sums of products: ``int32`` for integers of 8 bits."""
     kind = operands[0].dtype
-    return "int32" if kind in BYTES else "float32" if kind in HALVES else kind
+    return "int32" if kind in BYTES else str(attributes.get("sums", kind))
 
 
-def infer_matmul(operands: Sequence[Typed], _: Attributes) -> Result:
+def infer_matmul(operands: Sequence[Typed], attributes: Attributes) -> Result:
     """Products of matrices, of batches that are broadcast."""
     x, y = (each.shape for each in operands)
     if len(x) < 2 or len(y) < 2 or x[-1] != y[-2]:
         raise NetworkError(f"matrices {x} and {y} do not go together")
     lead = np.broadcast_shapes(x[:-2], y[:-2])
-    return Result((*lead, x[-2], y[-1]), product_dtype(operands))
+    return Result((*lead, x[-2], y[-1]), product_dtype(operands, attributes))
 
 
 def image_axes(shape: Sequence[int], channels_last: bool) -> range:
@@ -203,7 +204,7 @@ def infer_conv(operands: Sequence[Typed], attributes: Attributes) -> Result:
     if channels != weight[1] * attributes["group"] or min(extents, default=1) < 1:
         raise NetworkError(f"image {image} and weights {weight} do not go together")
     shape = _image_result(image, weight[0], extents, attributes["channels_last"])
-    return Result(shape, product_dtype(operands))
+    return Result(shape, product_dtype(operands, attributes))
 
 
 def infer_conv_transpose(operands: Sequence[Typed], attributes: Attributes) -> Result:
@@ -217,7 +218,7 @@ def infer_conv_transpose(operands: Sequence[Typed], attributes: Attributes) -> R
         extents.append(size - attributes["pads"][n] - attributes["pads"][half + n])
     features = weight[1] * attributes["group"]
     shape = _image_result(image, features, extents, attributes["channels_last"])
-    return Result(shape, product_dtype(operands))
+    return Result(shape, product_dtype(operands, attributes))
 
 
 def infer_pool(operands: Sequence[Typed], attributes: Attributes) -> Result:

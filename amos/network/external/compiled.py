@@ -276,7 +276,9 @@ class CompiledNetwork(Shown):
     def __str__(self) -> str:
         called = sum(task.weight for task in self.kernels)
         measured = sum(kernel.lowering.measured is not None for kernel in self.kernels.values())
-        lines = [str(self.precision)] if self.precision else []
+        # What onnxruntime runs in place of regions is not rounded.
+        rounded = self.precision and (self.regions or self.precision.chosen.name == "int8")
+        lines = [str(self.precision)] if rounded else []
         lines += [
             f"{self.network.name}: {several(called, 'call')} of "
             f"{several(len(self.kernels), 'kernel')} in {several(len(self.regions), 'operator')} "

@@ -10,7 +10,7 @@ import numpy as np
 from amos.network.graph import Constant, Graph, Node, Operand
 from amos.network.groups import Group
 from amos.network.operations import numpy_dtype
-from amos.network.shapes import BYTES, HALVES
+from amos.network.shapes import BYTES
 
 #: Version of ONNX's operators that are written.
 OPSET = 21
@@ -197,7 +197,7 @@ def _write_product(writer: _Writer, node: Node, operands: list[str], name: str) 
     dtype = node.operands[0].dtype
     attributes = _onnx({k: v for k, v in node.attributes.items() if k != "channels_last"})
     operation, zero = node.operation, list[str]()
-    if dtype in HALVES:
+    if attributes.pop("sums", dtype) != dtype:
         operands = [writer.cast(each, "float32") for each in operands]
     if dtype in BYTES and operation != "ConvTranspose":
         operation = f"{operation}Integer"

@@ -7,15 +7,20 @@ from dataclasses import dataclass
 from typing import Any
 
 from amos.network.graph import Node
+from amos.network.loops.elementwise import cast_tensor
 from amos.network.loops.reductions import at_tap, padded
-from amos.network.shapes import image_axes
+from amos.network.shapes import HALVES, image_axes
+
+
+def _accumulator(node: Node) -> str:
+    return "float32" if node.dtype in HALVES else node.dtype
 
 
 def _emit_matmul(node: Node, operands: Sequence[Any]) -> Any:
     from tvm import te
 
     x, y = operands
-    kind, step = node.dtype, te.reduce_axis((0, int(x.shape[-1])))
+    kind, step = _accumulator(node), te.reduce_axis((0, int(x.shape[-1])))
 
     def batch(tensor: Any, at: Sequence[Any]) -> list[Any]:
         own = at[len(at) - len(tensor.shape) : -2]
@@ -26,7 +31,7 @@ def _emit_matmul(node: Node, operands: Sequence[Any]) -> Any:
         left = x(*batch(x, at), at[-2], step).astype(kind)
         return te.sum(left * y(*batch(y, at), step, at[-1]).astype(kind), axis=step)
 
-    return te.compute(node.shape, total, name="matmul")
+    return cast_tensor(te.compute(node.shape, total, name="matmul"), node.dtype)
 
 
 @dataclass(frozen=True)
@@ -62,7 +67,7 @@ def _emit_conv(node: Node, operands: Sequence[Any]) -> Any:
     from tvm import te, tirx
 
     x, weight = operands
-    groups, kind = node.attributes["group"], node.dtype
+    groups, kind = node.attributes["group"], _accumulator(node)
     features, depth, *extents = (int(extent) for extent in weight.shape)
     window, per_group = _window_of(node, depth, extents), features // groups
     channel, taps = window.channel, window.taps
@@ -75,7 +80,7 @@ def _emit_conv(node: Node, operands: Sequence[Any]) -> Any:
         value = image(*place).astype(kind) * weight(feature, channel, *taps).astype(kind)
         return te.sum(value, axis=[channel, *taps])
 
-    return te.compute(node.shape, total, name="conv")
+    return cast_tensor(te.compute(node.shape, total, name="conv"), node.dtype)
 
 
 def _emit_conv_transpose(node: Node, operands: Sequence[Any]) -> Any:
@@ -83,7 +88,7 @@ def _emit_conv_transpose(node: Node, operands: Sequence[Any]) -> Any:
     from tvm import te, tirx
 
     x, weight = operands
-    attributes, kind = node.attributes, node.dtype
+    attributes, kind = node.attributes, _accumulator(node)
     groups = attributes["group"]
     inner, per_group, *extents = (int(extent) for extent in weight.shape)
     depth = inner // groups
@@ -104,7 +109,7 @@ def _emit_conv_transpose(node: Node, operands: Sequence[Any]) -> Any:
         value = tirx.if_then_else(tirx.all(*conditions), x(*place), tirx.const(0, x.dtype))
         return te.sum(value.astype(kind) * factor.astype(kind), axis=[*taps, channel])
 
-    return te.compute(node.shape, total, name="conv_transpose")
+    return cast_tensor(te.compute(node.shape, total, name="conv_transpose"), node.dtype)
 
 
 #: What has loops here, with what makes them.

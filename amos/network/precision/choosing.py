@@ -10,7 +10,7 @@ smaller one.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,13 +22,13 @@ from amos.network.external.partition import PartitionedNetwork
 from amos.network.precision.samples import Samples, read_samples
 from amos.network.precision.variants import (
     Accuracy,
+    AccuracyError,
     Variant,
     Variants,
     has_bfloat16,
 )
 
-#: Names of precisions that are not the model's own.
-PRECISIONS = ("bf16", "int8", "auto")
+PRECISIONS = ("f32", "bf16", "int8", "auto")
 #: Relative 2-norm of the difference that ``auto`` allows by default.
 BUDGET = 0.01
 #: How often the program is asked, and what its budget is multiplied by after each failure.
@@ -52,6 +52,7 @@ class Frontier:
         sample_count: how many samples errors were measured on.
         random: whether these were random inputs.
         refused: why a precision is not among the variants.
+        measure: what the error is.
     """
 
     variants: tuple[Variant, ...]
@@ -60,17 +61,19 @@ class Frontier:
     sample_count: int
     random: bool
     refused: tuple[str, ...] = ()
+    measure: str = "2-norm"
 
     def __str__(self) -> str:
         """What was chosen, in a line."""
         if self.chosen.name == "f32":
-            over = [f"{x.name} differs by {x.error:.2g}" for x in self.variants if x.error]
-            return f"precision f32: {'; '.join((*over, *self.refused))}"
+            others = [f"{x.name} differs by {x.error:.2g}" for x in self.variants if x.error]
+            return f"precision f32: {'; '.join((*others, *self.refused))}"
         on = several(self.sample_count, "random input" if self.random else "sample")
         products = several(len(self.chosen.groups), "product")
+        error = f"{self.chosen.error:.2g} ({self.measure})"
         return (
-            f"precision {self.chosen.name} in {products}: results differ by "
-            f"{self.chosen.error:.2g} (2-norm) on {on}; --precision f32 keeps them as they are"
+            f"precision {self.chosen.name} in {products}: results differ by {error} on {on}; "
+            "--precision f32 keeps them as they are"
         )
 
     def to_dict(self) -> dict[str, Any]:
@@ -112,64 +115,71 @@ def choose_precision(
         NetworkError: an argument is none of these, the CPU lacks the instruction, or there are
             buckets, which stay in f32.
     """
-    _check(precision, budget)
+    check_choice(precision, budget)
     if not isinstance(network, PartitionedNetwork):
         raise NetworkError(f"precision {precision}: a network with buckets stays in f32")
     calls = read_samples(network, samples)
     refused: list[str] = []
     variants = Variants(network, calls, accuracy)
-    made = [variants.plain]
-    try:
-        made += _of_bfloat16(variants, precision, budget, refused)
-        made += _of_bytes(variants, precision, refused) if samples is not None else []
-    except NetworkError:
-        raise
-    except Exception as error:  # of onnxruntime's types: random integers may be shapes
-        refused.append(f"onnxruntime does not run it on these inputs: {last_line(error)}")
-    if samples is None and precision != "bf16":
-        refused.append("int8 needs samples, which give the ranges")
-    if precision != "auto" and refused:
+    rows = [variants.plain]
+    if precision in ("bf16", "auto"):
+        rows += _try(lambda: _round(variants, precision, budget, refused), "bf16", refused)
+    if precision in ("int8", "auto"):
+        if samples is None:
+            refused.append("int8 needs samples, which give the ranges")
+        else:
+            rows += _try(lambda: [variants.quantize()], "int8", refused)
+    if precision in ("bf16", "int8") and refused:
         raise NetworkError(f"precision {precision}: {refused[0]}")
-    made.sort(key=lambda each: -each.predicted_seconds)
-    chosen = _chosen(made, precision, budget)
-    return Frontier(tuple(made), chosen, budget, len(calls), samples is None, tuple(refused))
+    rows.sort(key=lambda row: -row.predicted_seconds)
+    chosen = _select_variant(rows, precision, budget)
+    measure = "2-norm" if accuracy is None else "loss of accuracy"
+    return Frontier(
+        tuple(rows), chosen, budget, len(calls), samples is None, tuple(refused), measure
+    )
 
 
-def _of_bfloat16(
-    variants: Variants, precision: str, budget: float, refused: list[str]
-) -> list[Variant]:
-    """The variants with factors in ``bfloat16``."""
-    if precision == "int8":
+def _try(make: Callable[[], list[Variant]], name: str, refused: list[str]) -> list[Variant]:
+    """Make variants, or note why there are none; only an error of the user's is passed on.
+
+    A model that onnxruntime does not run on these inputs, as where random integers are shapes,
+    or does not quantize, is still compiled in f32.
+    """
+    try:
+        return make()
+    except AccuracyError:
+        raise
+    except Exception as error:  # onnxruntime and onnx raise errors of their own
+        refused.append(f"{name}: {last_line(error)}")
         return []
+
+
+def _round(variants: Variants, precision: str, budget: float, refused: list[str]) -> list[Variant]:
+    """The variants with factors in ``bfloat16``."""
     if not has_bfloat16():
         refused.append("this CPU does not multiply bf16 (avx512_bf16, amx_bf16)")
         return []
     if not variants.saved:
         refused.append("bf16 is predicted to save no time")
         return []
-    rounded = variants.rounded()
+    rounded = variants.round_faster()
     mixed = precision == "auto" and rounded.error > _SHARE * budget
-    return [rounded, *(_within_budget(variants, _SHARE * budget) if mixed else [])]
+    return [rounded, *(_round_parts(variants, _SHARE * budget) if mixed else [])]
 
 
-def _of_bytes(variants: Variants, precision: str, refused: list[str]) -> list[Variant]:
-    """The variant in integers."""
-    if precision == "bf16":
-        return []
-    try:
-        return [variants.quantized()]
-    except NetworkError as error:
-        refused.append(str(error))
-        return []
-
-
-def _chosen(made: Sequence[Variant], precision: str, budget: float) -> Variant:
+def _select_variant(rows: Sequence[Variant], precision: str, budget: float) -> Variant:
+    """Select the fastest variant within the budget, or the one that is named."""
     if precision == "auto":
-        return [each for each in made if each.error <= _SHARE * budget][-1]
-    return next(each for each in made if each.name == precision)
+        return [row for row in rows if row.error <= _SHARE * budget][-1]
+    return next(row for row in rows if row.name == precision)
 
 
-def _check(precision: object, budget: object) -> None:
+def check_choice(precision: object, budget: object) -> None:
+    """Refuse what is no precision or no budget.
+
+    Raises:
+        NetworkError: it is neither.
+    """
     if precision not in PRECISIONS:
         raise NetworkError(f"precision: expected {', '.join(PRECISIONS)}, got {shown(precision)}")
     number = isinstance(budget, int | float) and not isinstance(budget, bool)
@@ -177,9 +187,9 @@ def _check(precision: object, budget: object) -> None:
         raise NetworkError(f"budget: expected a number from 0 on, got {shown(budget)}")
 
 
-def _within_budget(variants: Variants, budget: float) -> list[Variant]:
+def _round_parts(variants: Variants, budget: float) -> list[Variant]:
     """The variant that rounds what the integer program selects; none where nothing fits."""
-    places = sorted(variants.saved)
+    places = [*variants.saved]
     size = math.ceil(len(places) / _MOST_PARTS)
     parts = [places[begin : begin + size] for begin in range(0, len(places), size)]
     saved = [sum(variants.saved[place] for place in part) for part in parts]
@@ -190,7 +200,7 @@ def _within_budget(variants: Variants, budget: float) -> list[Variant]:
         if not selected:
             return []
         left = [x for n, part in enumerate(parts) if n not in selected for x in part]
-        variant = variants.rounded(left)
+        variant = variants.round_faster(left)
         if variant.error <= budget:
             return [variant]
         tight *= _TIGHTER

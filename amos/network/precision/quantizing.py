@@ -42,7 +42,7 @@ def quantize_network(
     calls = (dict(zip(names, values, strict=True)) for values in samples)
     with tempfile.TemporaryDirectory() as folder:
         try:
-            model = _quantized(network.source, calls, Path(folder))
+            model = _quantize(network.source, calls, Path(folder))
         except Exception as error:  # onnxruntime and onnx raise errors of their own
             raise NetworkError(
                 f"{network.name}: onnxruntime cannot quantize it: {last_line(error)}"
@@ -52,7 +52,7 @@ def quantize_network(
     return replace(quantized, source=model)
 
 
-def _quantized(source: Any, calls: Iterator[dict[str, np.ndarray]], folder: Path) -> Any:
+def _quantize(source: Any, calls: Iterator[dict[str, np.ndarray]], folder: Path) -> Any:
     """The quantized model in memory."""
     import onnx
     from onnxruntime.quantization import CalibrationDataReader, QuantType, quantize_static
@@ -89,7 +89,7 @@ def _quantized(source: Any, calls: Iterator[dict[str, np.ndarray]], folder: Path
 def _without_advice() -> Iterator[None]:
     """Leave out what the quantizer prints and logs for those who call it themselves."""
     before = logging.root.manager.disable
-    logging.disable(logging.WARNING)
+    logging.disable(max(before, logging.WARNING))
     try:
         with contextlib.redirect_stdout(io.StringIO()):
             yield

@@ -30,7 +30,13 @@ def can_round(node: Node) -> bool:
         return False
     if node.operation == "MatMul":
         return min(len(each.shape) for each in node.operands) > 1
-    return node.attributes["group"] == 1 or node.operands[1].shape[1] >= _LEAST_CHANNELS
+    return node.attributes["group"] == 1 or _channels_of_group(node) >= _LEAST_CHANNELS
+
+
+def _channels_of_group(node: Node) -> int:
+    """How many channels a convolution sums over."""
+    weight = node.operands[1].shape
+    return weight[0] // node.attributes["group"] if "Transpose" in node.operation else weight[1]
 
 
 def has_rounded_products(graph: Graph) -> bool:
@@ -64,7 +70,9 @@ def round_products(graph: Graph, excluded: Container[int] = frozenset()) -> Grap
         if node.operation == "input":
             value: Operand = builder.add_input(node.name, node.shape, node.dtype)
         else:
-            value = builder.copy(node, [read(each, node) for each in node.operands])
+            sums = {"sums": "float32"} if node.number in own else {}
+            operands = [read(each, node) for each in node.operands]
+            value = builder.emit(node.operation, *operands, **node.attributes, **sums)
         builder.values[node.number] = value
         if node.number in rounded:
             narrow[node.number] = builder.cast(value, ROUNDED)

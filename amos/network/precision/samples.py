@@ -6,9 +6,11 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
+from zipfile import BadZipFile
 
 import numpy as np
 
+from amos.codegen.scheduled import last_line
 from amos.errors import NetworkError, shown
 from amos.network.external.partition import PartitionedNetwork
 from amos.network.model import bound, random_arrays
@@ -34,7 +36,7 @@ def read_samples(network: PartitionedNetwork, samples: Samples | None) -> list[l
         samples = _read_file(network, Path(samples))
     if not isinstance(samples, Iterable):
         raise NetworkError(f"samples: expected a file or inputs of calls, got {shown(samples)}")
-    values = [_of_call(network, each) for each in samples]
+    values = [_read_call(network, each) for each in samples]
     if not values:
         raise NetworkError("samples: there is none")
     return values
@@ -42,10 +44,13 @@ def read_samples(network: PartitionedNetwork, samples: Samples | None) -> list[l
 
 def _read_file(network: PartitionedNetwork, path: Path) -> list[dict[str, np.ndarray]]:
     try:
-        with np.load(path, allow_pickle=False) as file:
-            arrays = dict(file) if not isinstance(file, np.ndarray) else {}
-    except (OSError, ValueError) as error:
-        raise NetworkError(f"samples {str(path)!r}: {str(error).splitlines()[0]}") from None
+        with path.open("rb") as stream:
+            file = np.load(stream, allow_pickle=False)
+            arrays = {} if isinstance(file, np.ndarray) else dict(file)
+    except (OSError, ValueError, EOFError, BadZipFile) as error:
+        raise NetworkError(f"samples {str(path)!r}: {last_line(error)}") from None
+    if not arrays:
+        raise NetworkError(f"samples {str(path)!r}: expected a file of numpy.savez, by input")
     ranks = {port.name: len(port.shape) for port in network.inputs}
     if unknown := [name for name in arrays if name not in ranks]:
         names = ", ".join(ranks)
@@ -63,17 +68,17 @@ def _read_file(network: PartitionedNetwork, path: Path) -> list[dict[str, np.nda
     ]
 
 
-def _of_call(network: PartitionedNetwork, sample: Any) -> list[np.ndarray]:
+def _read_call(network: PartitionedNetwork, sample: Any) -> list[np.ndarray]:
     if isinstance(sample, np.ndarray):
         sample = (sample,)
     if not isinstance(sample, Mapping | Sequence):
         raise NetworkError(f"samples: expected inputs by name or in order, got {shown(sample)}")
     ordered, named = ((), sample) if isinstance(sample, Mapping) else (tuple(sample), {})
     values = bound(network.inputs, ordered, named)
-    return [_checked(port, value) for port, value in zip(network.inputs, values, strict=True)]
+    return [_check_array(port, value) for port, value in zip(network.inputs, values, strict=True)]
 
 
-def _checked(port: Port, value: Any) -> np.ndarray:
+def _check_array(port: Port, value: Any) -> np.ndarray:
     array = np.asarray(value)
     if array.shape != port.shape or str(array.dtype) != port.dtype:
         raise NetworkError(

@@ -34,6 +34,10 @@ Accuracy = Callable[[Sequence[np.ndarray]], float]
 Excluded = Mapping[str, frozenset[int]]
 
 
+class AccuracyError(NetworkError):
+    """The user's measure of accuracy failed."""
+
+
 @dataclass(frozen=True, eq=False)
 class Variant:
     """A network in some precision.
@@ -58,7 +62,7 @@ class Variant:
         """Plain values for JSON."""
         return {
             "precision": self.name,
-            "error": self.error,
+            "error": self.error if math.isfinite(self.error) else None,
             "predicted_seconds": self.predicted_seconds,
             "groups": list(self.groups),
             "excluded": dict(self.excluded),
@@ -94,7 +98,7 @@ class Variants:
         """The network as it was read."""
         return Variant("f32", self.network, 0.0, self._seconds(self.network))
 
-    def rounded(self, excluded: Sequence[tuple[str, int]] = ()) -> Variant:
+    def round_faster(self, excluded: Sequence[tuple[str, int]] = ()) -> Variant:
         """The network with factors in ``bfloat16`` wherever that is predicted to be faster.
 
         Args:
@@ -114,16 +118,18 @@ class Variants:
             network,
             error,
             self.plain.predicted_seconds - saved,
-            tuple(_rounded_groups(graphs.values())),
+            tuple(_list_rounded_groups(graphs.values())),
             {f"{name} {place}": why for (name, place), why in reasons.items()},
         )
 
-    def quantized(self) -> Variant:
+    def quantize(self) -> Variant:
         """The network in integers of 8 bits, whose ranges are those of the samples.
 
         Raises:
-            NetworkError: onnxruntime cannot quantize it.
+            NetworkError: onnxruntime cannot quantize it, or it has integers already.
         """
+        if any(each.quantized for each in self.network.networks.values()):
+            raise NetworkError("the model is quantized already")
         network = quantize_network(self.network, self.samples)
         groups = [
             str(group.operator)
@@ -150,12 +156,12 @@ class Variants:
         """The network with rounded factors of all products but some."""
         rewrites = self._roundings(excluded)
         regions = {
-            name: replace(region, network=self._loaded(name, region, rewrites[name]))
+            name: replace(region, network=self._load_region(name, region, rewrites[name]))
             for name, region in self.network.regions.items()
         }
         return replace(self.network, regions=regions, roundings=rewrites)
 
-    def _loaded(self, name: str, region: Region, rounding: Any) -> Network:
+    def _load_region(self, name: str, region: Region, rounding: Any) -> Network:
         return network_of(
             self._graphs[name], region.network.name, region.outputs, round_graph=rounding
         )
@@ -230,9 +236,12 @@ class Variants:
     def _rate(self, results: Sequence[np.ndarray]) -> float:
         assert self._accuracy is not None
         try:
-            return float(self._accuracy(results))
+            value = float(self._accuracy(results))
         except Exception as error:
-            raise NetworkError(f"accuracy: {type(error).__name__}: {error}") from error
+            raise AccuracyError(f"accuracy: {type(error).__name__}: {error}") from error
+        if not math.isfinite(value):
+            raise AccuracyError(f"accuracy: expected a finite number, got {value}")
+        return value
 
 
 def _that_matter(tasks: Sequence[Task]) -> list[Task]:
@@ -272,12 +281,18 @@ def has_bfloat16() -> bool:
 
 
 def relative_norm(result: np.ndarray, expected: np.ndarray) -> float:
-    """The 2-norm of a difference over that of what is expected; integers count as numbers."""
-    exact = expected.astype(np.float64)
-    size = float(np.linalg.norm(exact))
-    difference = float(np.linalg.norm(result.astype(np.float64) - exact))
-    if not math.isfinite(difference):
-        return 0.0 if np.array_equal(result, expected, equal_nan=True) else math.inf
+    """Return the 2-norm of a difference over that of what is expected.
+
+    Integers count as numbers. What is not finite has to be the same on both sides, or the norm is
+    infinite.
+    """
+    value, exact = result.astype(np.float64), expected.astype(np.float64)
+    finite = np.isfinite(exact)
+    same = np.array_equal(value[~finite], exact[~finite], equal_nan=True)
+    if not same or not np.isfinite(value[finite]).all():
+        return math.inf
+    size = float(np.linalg.norm(exact[finite]))
+    difference = float(np.linalg.norm(value[finite] - exact[finite]))
     return difference / size if size else difference
 
 
@@ -289,7 +304,7 @@ def _reason(before: float, after: float) -> str:
     return f"predicted {after * 1e3:.4g} ms in bf16, {before * 1e3:.4g} ms in f32"
 
 
-def _rounded_groups(networks: Any) -> list[str]:
+def _list_rounded_groups(networks: Any) -> list[str]:
     return [
         str(group.operator)
         for network in networks

@@ -10,8 +10,7 @@ import numpy as np
 
 from amos.errors import NetworkError
 from amos.network.graph import Constant, GraphBuilder, Operand
-from amos.network.operations import OPERATIONS, Kind, numpy_dtype
-from amos.network.shapes import HALVES
+from amos.network.operations import numpy_dtype
 
 
 @dataclass(frozen=True)
@@ -89,15 +88,8 @@ class NodeSource:
         return axis % max(rank, 1)
 
     def emit(self, operation: str, *operands: Operand, **attributes: Any) -> Operand:
-        """Append an operator to the graph; see :meth:`GraphBuilder.emit`.
-
-        Products of 16-bit floats are summed in ``float32``, and rounded to their dtype then.
-        """
-        kind = operands[0].dtype if operands else ""
-        if OPERATIONS[operation].kind is not Kind.PRODUCT or kind not in HALVES:
-            return self.builder.emit(operation, *operands, **attributes)
-        wide = [self.cast(each, "float32") for each in operands]
-        return self.cast(self.builder.emit(operation, *wide, **attributes), kind)
+        """Append an operator to the graph; see :meth:`GraphBuilder.emit`."""
+        return self.builder.emit(operation, *operands, **attributes)
 
     def reshape(self, value: Operand, shape: Sequence[int]) -> Operand:
         """Append a Reshape, unless the shape stays."""
