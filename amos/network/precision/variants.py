@@ -177,7 +177,11 @@ class Variants:
     @cached_property
     def saved(self) -> dict[tuple[str, int], float]:
         """Seconds that rounding saves, by region and place."""
-        return {at: before - after for at, (before, after) in self._times.items() if after < before}
+        return {
+            at: before - after
+            for at, (before, after) in self._times.items()
+            if after < before < math.inf
+        }
 
     @cached_property
     def slower(self) -> dict[tuple[str, int], str]:
@@ -208,9 +212,9 @@ class Variants:
 
     def _seconds(self, network: PartitionedNetwork) -> float:
         """Predicted seconds of the products that matter."""
-        return sum(
-            task.weight * _predict_task(task, self._chooser) for task in _that_matter(network.tasks)
-        )
+        tasks = _that_matter(network.tasks)
+        seconds = (task.weight * _predict_task(task, self._chooser) for task in tasks)
+        return sum(each for each in seconds if math.isfinite(each))
 
     @cached_property
     def _expected(self) -> list[tuple[np.ndarray, ...]]:
