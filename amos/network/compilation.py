@@ -31,7 +31,7 @@ from amos.network.external.compiled import CompiledNetwork
 from amos.network.external.linking import link_models, link_trials
 from amos.network.external.partition import PartitionedNetwork
 from amos.network.external.sessions import MODEL
-from amos.network.groups import Job, Task, outside
+from amos.network.groups import Job, Task, outside, select_heaviest
 from amos.network.kernels import TaskKernel
 from amos.network.lowerings.cascade import cascades_of
 from amos.network.lowerings.choosing import predict_lowering, records_of, ways_of
@@ -282,13 +282,7 @@ def _that_matter(tasks: Sequence[Task], chooser: Chooser) -> frozenset[Task]:
     for task in tasks:
         with suppress(MappingError):
             seconds[task] = task.weight * predict_lowering(task, chooser).expected
-    left, found = _MATTERS * sum(seconds.values()), set()
-    for task in sorted(seconds, key=seconds.__getitem__, reverse=True):
-        if left <= 0:
-            break
-        found.add(task)
-        left -= seconds[task]
-    return frozenset(found)
+    return frozenset(select_heaviest(seconds, _MATTERS))
 
 
 def _ranked(records: str | Path | None) -> Mapping[str, Sequence[Record]]:

@@ -121,6 +121,17 @@ def merged(tasks: Iterable[Task]) -> tuple[Task, ...]:
     return tuple(Task(operator, tuple(groups)) for operator, groups in same.items())
 
 
+def select_heaviest(amounts: Mapping[_J, float], share: float) -> list[_J]:
+    """Select the jobs with a share of the sum of all amounts, the largest first."""
+    missing, selected = share * sum(amounts.values()), list[_J]()
+    for job in sorted(amounts, key=amounts.__getitem__, reverse=True):
+        if missing <= 0:
+            break
+        selected.append(job)
+        missing -= amounts[job]
+    return selected
+
+
 def outside(values: Mapping[_J, _V], jobs: Iterable[Job]) -> dict[_J, _V]:
     """What there is of tasks, with those of their groups that no other job computes."""
     taken = {node.number for job in jobs for place in job.groups for node in place.nodes}

@@ -45,6 +45,14 @@ def with_rounding(
     return dict([*before, ("round_products", round_graph), layouts])
 
 
+def before_layouts(graph: Graph) -> Graph:
+    """Apply the passes ahead of the choice of layouts, which is the last one."""
+    *before, _ = PASSES.values()
+    for rewrite in before:
+        graph = rewrite(graph)
+    return graph
+
+
 @dataclass(frozen=True)
 class Port:
     """An input or output of a network.

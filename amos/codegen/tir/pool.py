@@ -98,10 +98,10 @@ def _share_team(adopt: Callable[..., None]) -> None:
         return
     try:  # the runtime that this library was linked to, of several in the process
         library = ctypes.CDLL(str(Path(str(torch.__file__)).with_name("lib") / "libtorch_cpu.so"))
-        found = [ctypes.cast(getattr(library, name), ctypes.c_void_p) for name in _OPENMP]
+        functions = [ctypes.cast(getattr(library, name), ctypes.c_void_p) for name in _OPENMP]
     except (OSError, AttributeError):  # a PyTorch without OpenMP
         return
-    adopt(*found, threading.main_thread().ident)
+    adopt(*functions, threading.main_thread().ident)
 
 
 def _was_forked() -> bool:

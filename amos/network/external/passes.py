@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from amos.errors import NetworkError, checked_path
 from amos.network.external.partition import PartitionedNetwork
-from amos.network.external.regions import contracted, graph_between
+from amos.network.external.regions import contracted
 from amos.network.external.sessions import save_model
 from amos.network.external.writing import OPSET, function_of, functions_of_groups
 from amos.network.graph import Graph
@@ -52,15 +52,12 @@ def write_passes(network: Loaded, folder: str | Path) -> tuple[Path, ...]:
 
 def _models(network: PartitionedNetwork) -> Iterator[tuple[str, Any]]:
     """The model after each pass, by name."""
-    graphs = {
-        name: graph_between(network.graph, each.inputs, each.outputs)
-        for name, each in network.regions.items()
-    }
-    yield "read", _with_graphs(network, graphs)
+    graphs = {name: region.read() for name, region in network.regions.items()}
+    yield "read", model_of_graphs(network, graphs)
     passes = {name: with_rounding(network.roundings.get(name)) for name in graphs}
     for title in next(iter(passes.values()), PASSES):
         graphs = {name: passes[name][title](graph) for name, graph in graphs.items()}
-        yield title, _with_graphs(network, graphs)
+        yield title, model_of_graphs(network, graphs)
     functions = [
         function
         for name, region in network.regions.items()
@@ -71,26 +68,8 @@ def _models(network: PartitionedNetwork) -> Iterator[tuple[str, Any]]:
     yield "groups", _with_functions(network, functions)
 
 
-def model_before_layouts(
-    network: PartitionedNetwork, rewrites: Mapping[str, Callable[[Graph], Graph]]
-) -> Any:
-    """Return the model with a last pass over each region ahead of the choice of layouts.
-
-    Args:
-        network: of an ONNX model.
-        rewrites: the last pass, by region.
-    """
-    *before, _ = PASSES.values()
-    graphs = {}
-    for name, region in network.regions.items():
-        graph = graph_between(network.graph, region.inputs, region.outputs)
-        for rewrite in (*before, rewrites[name]):
-            graph = rewrite(graph)
-        graphs[name] = graph
-    return _with_graphs(network, graphs)
-
-
-def _with_graphs(network: PartitionedNetwork, graphs: Mapping[str, Graph]) -> Any:
+def model_of_graphs(network: PartitionedNetwork, graphs: Mapping[str, Graph]) -> Any:
+    """Return the model with a function for each region, whose body is the region's graph."""
     functions = [
         function_of(graph, name, network.regions[name].outputs, _DOMAIN)
         for name, graph in graphs.items()

@@ -41,6 +41,10 @@ class Region:
         """These nodes as a model of ONNX, with a copy of their weights."""
         return extracted(self.graph, self.nodes, self.inputs, self.outputs)
 
+    def read(self) -> Graph:
+        """These nodes as they were read, ahead of all passes."""
+        return graph_between(self.graph, self.inputs, self.outputs)
+
 
 def find_regions(graph: OnnxGraph) -> list[list[int]]:
     """Divide the nodes that were read into regions, as large as they can be."""

@@ -139,8 +139,8 @@ class _Line:
             Step(
                 call.function,
                 (
-                    *(self.buffer(operand, shape, call) for operand, shape in call.arguments),
-                    self.buffer(call.result, call.shape, call),
+                    *(self.buffer(operand, shape, call.holds) for operand, shape in call.arguments),
+                    self.buffer(call.result, call.shape, call.holds),
                 ),
             )
             for call in self.calls
@@ -184,10 +184,11 @@ class _Line:
             (operand,) = operand.operands
         return operand
 
-    def buffer(self, operand: Operand, shape: tuple[int, ...], call: Call | None = None) -> Buffer:
+    def buffer(
+        self, operand: Operand, shape: tuple[int, ...], holds: Callable[[str], str] = str
+    ) -> Buffer:
         """A value as the tensor that a call takes."""
-        owner, kind = self.owner(operand), operand.dtype
-        kind = kind if call is None else call.holds(kind)
+        owner, kind = self.owner(operand), holds(operand.dtype)
         if isinstance(owner, Node):
             return Buffer(*self.places[owner.number], shape, kind)
         array = owner.array

@@ -66,8 +66,8 @@ class Frontier:
     def __str__(self) -> str:
         """What was chosen, in a line."""
         if self.chosen.name == "f32":
-            others = [f"{x.name} differs by {x.error:.2g}" for x in self.variants if x.error]
-            return f"precision f32: {'; '.join((*others, *self.refused))}"
+            differing = [f"{x.name} differs by {x.error:.2g}" for x in self.variants if x.error]
+            return f"precision f32: {'; '.join((*differing, *self.refused))}"
         on = several(self.sample_count, "random input" if self.random else "sample")
         products = several(len(self.chosen.groups), "product")
         error = f"{self.chosen.error:.2g} ({self.measure})"
@@ -182,8 +182,8 @@ def check_choice(precision: object, budget: object) -> None:
     """
     if precision not in PRECISIONS:
         raise NetworkError(f"precision: expected {', '.join(PRECISIONS)}, got {shown(precision)}")
-    number = isinstance(budget, int | float) and not isinstance(budget, bool)
-    if not number or not 0 <= float(str(budget)) < math.inf:
+    number = None if isinstance(budget, bool) else budget
+    if not isinstance(number, int | float) or not 0 <= number < math.inf:
         raise NetworkError(f"budget: expected a number from 0 on, got {shown(budget)}")
 
 
@@ -192,15 +192,15 @@ def _round_parts(variants: Variants, budget: float) -> list[Variant]:
     places = [*variants.saved]
     size = math.ceil(len(places) / _MOST_PARTS)
     parts = [places[begin : begin + size] for begin in range(0, len(places), size)]
-    saved = [sum(variants.saved[place] for place in part) for part in parts]
-    errors = [variants.sensitivity(part) for part in parts]
+    saved = [sum(map(variants.saved.__getitem__, each)) for each in parts]
+    errors = [variants.sensitivity(each) for each in parts]
     tight = budget
     for _ in range(_ATTEMPTS):
         selected = select_parts(saved, errors, tight)
         if not selected:
             return []
-        left = [x for n, part in enumerate(parts) if n not in selected for x in part]
-        variant = variants.round_faster(left)
+        excluded = [x for n, each in enumerate(parts) if n not in selected for x in each]
+        variant = variants.round_faster(excluded)
         if variant.error <= budget:
             return [variant]
         tight *= _TIGHTER
@@ -222,11 +222,11 @@ def select_parts(saved: Sequence[float], errors: Sequence[float], budget: float)
 
     largest = max(saved[n] for n in fitting)
     model = cp_model.CpModel()
-    taken = {n: model.new_bool_var(f"part {n}") for n in fitting}
-    squares = (math.ceil(_SCALE * (errors[n] / budget) ** 2) * taken[n] for n in fitting)
+    variables = {n: model.new_bool_var(f"part {n}") for n in fitting}
+    squares = (math.ceil(_SCALE * (errors[n] / budget) ** 2) * variables[n] for n in fitting)
     model.add(sum(squares) <= _SCALE)
-    model.maximize(sum(max(1, round(_SCALE * saved[n] / largest)) * taken[n] for n in fitting))
+    model.maximize(sum(max(1, round(_SCALE * saved[n] / largest)) * variables[n] for n in fitting))
     solver = cp_model.CpSolver()
     solver.parameters.num_workers, solver.parameters.max_time_in_seconds = 1, 10.0
     solver.solve(model)
-    return {n for n in fitting if solver.value(taken[n])}
+    return {n for n in fitting if solver.value(variables[n])}

@@ -10,18 +10,18 @@ from __future__ import annotations
 from collections.abc import Container
 
 from amos.network.graph import Constant, Graph, GraphBuilder, Node, Operand
+from amos.network.operations import Kind, kind_of
 
 #: What the factors are rounded to.
 ROUNDED = "bfloat16"
-#: Products whose factors can be rounded.
-_PRODUCTS = ("Conv", "ConvTranspose", "MatMul")
 #: Channels of a group below which an instruction of pairs would multiply mostly padding.
 _LEAST_CHANNELS = 4
 
 
 def is_product(node: Node) -> bool:
     """Whether a node is a sum of products of floats, whatever their dtype."""
-    return node.operation in _PRODUCTS and node.dtype == "float32"
+    computed = node.operation != "input" and kind_of(node.operation) is Kind.PRODUCT
+    return computed and node.dtype == "float32"
 
 
 def can_round(node: Node) -> bool:

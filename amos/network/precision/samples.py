@@ -60,8 +60,8 @@ def _read_file(network: PartitionedNetwork, path: Path) -> list[dict[str, np.nda
     }
     counts = {name: len(array) for name, array in stacks.items()}
     if len({*counts.values()}) > 1:
-        said = ", ".join(f"{name} {count}" for name, count in counts.items())
-        raise NetworkError(f"samples {str(path)!r}: not as many of each input: {said}")
+        lengths = ", ".join(f"{name} {count}" for name, count in counts.items())
+        raise NetworkError(f"samples {str(path)!r}: not as many of each input: {lengths}")
     return [
         {name: array[n] for name, array in stacks.items()}
         for n in range(max(counts.values(), default=0))

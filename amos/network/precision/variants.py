@@ -14,13 +14,14 @@ from amos.errors import MappingError, NetworkError
 from amos.machine.cpu import cpu
 from amos.network.candidates import Chooser
 from amos.network.external.partition import PartitionedNetwork
-from amos.network.external.passes import model_before_layouts
-from amos.network.external.regions import Region, graph_between
+from amos.network.external.passes import model_of_graphs
+from amos.network.external.regions import Region
 from amos.network.external.sessions import run_session
 from amos.network.frontend import plain_session
-from amos.network.groups import Group, Task
+from amos.network.graph import Graph
+from amos.network.groups import Group, Task, select_heaviest
 from amos.network.lowerings.choosing import predict_lowering
-from amos.network.network import Network, network_of
+from amos.network.network import Network, before_layouts, network_of
 from amos.network.precision.quantizing import quantize_network
 from amos.network.precision.rounding import can_round, is_product, round_products
 
@@ -88,10 +89,7 @@ class Variants:
     ) -> None:
         self.network, self.samples, self._accuracy = network, samples, accuracy
         self._chooser = Chooser("host", brief=True)
-        self._graphs = {
-            name: graph_between(each.graph, each.inputs, each.outputs)
-            for name, each in network.regions.items()
-        }
+        self._graphs = {name: before_layouts(x.read()) for name, x in network.regions.items()}
 
     @cached_property
     def plain(self) -> Variant:
@@ -140,33 +138,30 @@ class Variants:
         error, seconds = self._error(network.source), self._seconds(network)
         return Variant("int8", network, error, seconds, tuple(groups))
 
-    def sensitivity(self, part: Sequence[tuple[str, int]]) -> float:
+    def sensitivity(self, places: Sequence[tuple[str, int]]) -> float:
         """The error of the first sample where only some products are rounded."""
-        others = {
-            name: frozenset(at for at in self._places(name) if (name, at) not in part)
+        excluded = {
+            name: frozenset(at for at in self._places(name) if (name, at) not in places)
             for name in self.network.regions
         }
-        return self._error(self.model_of(others), count=1)
+        return self._error(self.model_of(excluded), count=1)
 
     def model_of(self, excluded: Excluded) -> Any:
         """The model of ONNX with rounded factors of all products but some."""
-        return model_before_layouts(self.network, self._roundings(excluded))
+        rewrites = self._roundings(excluded)
+        graphs = {name: rewrites[name](graph) for name, graph in self._graphs.items()}
+        return model_of_graphs(self.network, graphs)
 
     def with_rounding(self, excluded: Excluded) -> PartitionedNetwork:
         """The network with rounded factors of all products but some."""
         rewrites = self._roundings(excluded)
         regions = {
-            name: replace(region, network=self._load_region(name, region, rewrites[name]))
+            name: replace(region, network=_load_region(region, rewrites[name]))
             for name, region in self.network.regions.items()
         }
         return replace(self.network, regions=regions, roundings=rewrites)
 
-    def _load_region(self, name: str, region: Region, rounding: Any) -> Network:
-        return network_of(
-            self._graphs[name], region.network.name, region.outputs, round_graph=rounding
-        )
-
-    def _roundings(self, excluded: Excluded) -> dict[str, Any]:
+    def _roundings(self, excluded: Excluded) -> dict[str, Callable[[Graph], Graph]]:
         return {name: partial(round_products, excluded=each) for name, each in excluded.items()}
 
     def _places(self, name: str) -> list[int]:
@@ -248,16 +243,13 @@ class Variants:
         return value
 
 
+def _load_region(region: Region, rounding: Callable[[Graph], Graph]) -> Network:
+    return network_of(region.read(), region.network.name, region.outputs, round_graph=rounding)
+
+
 def _that_matter(tasks: Sequence[Task]) -> list[Task]:
     """The tasks with most of the multiplications, the largest first."""
-    points = {task: task.weight * task.operator.points for task in tasks}
-    left, chosen = _SHARE * sum(points.values()), []
-    for task in sorted(tasks, key=lambda each: -points[each]):
-        if left <= 0:
-            break
-        chosen.append(task)
-        left -= points[task]
-    return chosen
+    return select_heaviest({task: task.weight * task.operator.points for task in tasks}, _SHARE)
 
 
 def _groups_by_place(network: Network) -> dict[int, Group]:
