@@ -5,6 +5,7 @@ from __future__ import annotations
 from amos import machines
 from amos.machine import Machine
 from amos.mapping import Mapping
+from amos.measure.simulator import check_operator
 from amos.perfmodel import Prediction
 from amos.perfmodel import predict as predict_mapping
 from amos.plan import Candidate, Schedule
@@ -29,6 +30,7 @@ def predict(
         model: ``"amos+"``, or ``"amos"`` for the paper's equation with warm caches.
 
     Raises:
+        BuildError: a unit's streams cannot compute the operator.
         MachineError: the machine has no rate for the intrinsic, or only one of loops that
             stand for it; a memory that the schedule places data in overflows, or there is
             no such model.
@@ -37,4 +39,6 @@ def predict(
     """
     candidate = candidate_of(kernel, schedule)
     target = machines.get(machine, [candidate.mapping.intrinsic])
+    if target.stream is not None:
+        check_operator(candidate.mapping.operator, candidate.mapping.intrinsic, target)
     return predict_mapping(candidate.mapping, target, candidate.schedule, model=model)

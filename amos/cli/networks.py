@@ -58,6 +58,7 @@ SampleFile = Annotated[
 def report_command(
     model: Model,
     machine: options.MachineName = "host",
+    files: options.IntrinsicFiles = None,
     shape: InputShapes = None,
     bucket: BucketSizes = None,
     passes: Annotated[
@@ -71,10 +72,12 @@ def report_command(
 ) -> None:
     """What of a network would run where and how fast.
 
-    Nothing is tuned or timed; with --precision, errors are measured.
+    Nothing is tuned or timed; with --precision, errors are measured. With --intrinsic, only the
+    instructions of these files are used.
     """
     from amos.network.report import BucketReports
 
+    units = options.load_intrinsics(files)
     network = _load(model, shape, bucket)
     if precision != "f32" and machine != "host":
         raise NetworkError(f"--precision {precision}: only for this CPU, not for {machine!r}")
@@ -86,7 +89,7 @@ def report_command(
         written = write_passes(network, passes)
         if not as_json:
             print_line("\n".join(f"wrote {path}" for path in written))
-    report = network.report(machine)
+    report = network.report(machine, units)
     if as_json:
         print_json(report.to_dict() | (frontier.to_dict() if frontier else {}))
         return
@@ -293,6 +296,9 @@ def _sizes(option: str, expected: str, texts: list[str] | None) -> dict[str, tup
 
 
 def _print_report(report: Report) -> None:
+    print_line(f"{report.network} on {report.machine}: {report.coverage}")
+    for row in report.unmapped:
+        print_line(f"  not modelled: {row.count} x {row.operator}: {row.reason}")
     print_table(
         ["task", "count", "mappings", "instruction", "ms each", "share", "bound by"],
         [
@@ -300,15 +306,9 @@ def _print_report(report: Report) -> None:
             + [f"{row.share:.1%}" if row.share else "", row.bound or row.reason]
             for row in report.tasks
         ],
-        title=f"{report.network} on {report.machine}",
     )
     print_table(
-        [
-            "stays with the engine" if report.has_engine else "not computed",
-            "count",
-            "ms in all",
-            "because",
-        ],
+        [f"stays with the {report.elsewhere}", "count", "ms in all", "because"],
         [[row.operation, row.count, ms(row.seconds), row.reason] for row in report.engine],
     )
     print_line(f"predicted  {report.summary}")

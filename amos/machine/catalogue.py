@@ -7,6 +7,7 @@ from dataclasses import replace
 from functools import cache, partial
 from importlib import resources
 from pathlib import Path
+from typing import Any
 
 from amos._tables import TableReader
 from amos.errors import MachineError, UnknownNameError
@@ -98,18 +99,28 @@ def from_toml(text: str, where: str = "machine") -> Machine:
         MachineError: a key is missing, unknown, or has an impossible value.
     """
     reader = TableReader(where, text, MachineError)
-    reader.special[Level] = partial(reader.call, Level, needed=("units",))
-    return reader.call(_machine, reader.toml(), "")
+    table = reader.toml()
+    # Who has one core has one unit of each level.
+    needed = () if table.get("cores", 1) == 1 else ("units",)
+    reader.special[Level] = partial(_level, reader, needed)
+    return reader.call(_machine, table, "")
+
+
+def _level(reader: TableReader, needed: Sequence[str], value: Any, key: str) -> Level:
+    """A level, which takes as many bytes a second as it gives where nothing else is said."""
+    if isinstance(value, dict) and "read_bandwidth" in value:
+        value = {"write_bandwidth": value["read_bandwidth"], **value}
+    return reader.call(Level, value, key, needed=needed)
 
 
 def _machine(
     *,
     name: str,
     source: str,
-    cores: int,
     clock: float,
     level: tuple[Level, ...],
-    peak: Mapping[str, Peak],
+    cores: int = 1,
+    peak: Mapping[str, Peak] | None = None,
     launch: float = 0.0,
     features: tuple[str, ...] = (),
     maker: str = "",
@@ -117,6 +128,7 @@ def _machine(
     line: int = 64,
     gpu: GpuCosts | None = None,
     stream: StreamUnit | None = None,
+    host: str = "",
 ) -> Machine:
     if unknown := sorted((costs or {}).keys() - vars(Costs()).keys()):
         raise MachineError(f"costs: expected {', '.join(vars(Costs()))}; found {unknown[0]!r}")
@@ -125,7 +137,7 @@ def _machine(
         cores=cores,
         clock=clock,
         levels=level,
-        peaks={n: replace(rate, source=rate.source or source) for n, rate in peak.items()},
+        peaks={n: replace(rate, source=rate.source or source) for n, rate in (peak or {}).items()},
         launch=launch,
         features=features,
         maker=maker,
@@ -134,4 +146,5 @@ def _machine(
         line=line,
         gpu=gpu or GpuCosts(),
         stream=stream,
+        host=host,
     )

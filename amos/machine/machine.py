@@ -171,6 +171,7 @@ class Machine(Shown):
         line: bytes that memory levels exchange at a time.
         gpu: what CUDA kernels spend; other machines have no use for it.
         stream: its queues, if streams of instructions drive it.
+        host: machine, by name or file, that drives it and computes what it cannot.
     """
 
     name: str
@@ -186,6 +187,7 @@ class Machine(Shown):
     line: int = 64
     gpu: GpuCosts = GpuCosts()
     stream: StreamUnit | None = None
+    host: str = ""
 
     def __post_init__(self) -> None:
         if self.cores < 1:

@@ -22,7 +22,7 @@ class StreamUnit:
     Attributes:
         encoding: instruction set, one of :data:`ENCODINGS`: that of VTA, or loops around calls
             of any intrinsic, which have no binary form.
-        instructions: the most that one stream has.
+        instructions: the most that one stream has; by default as many as can be simulated.
         micro_ops: how many have room on chip; of VTA.
         issue: from the end of an instruction to the begin of the next one in its queue.
         drain: from the last operation of a compute instruction to its result.
@@ -35,7 +35,7 @@ class StreamUnit:
     """
 
     encoding: str
-    instructions: int
+    instructions: int = 1 << 22
     micro_ops: int = 0
     issue: int = 1
     drain: int = 0

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import reduce
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -48,6 +49,18 @@ def anchor_of(node: Node) -> Anchor | None:
     """The anchor that a node is, or why it cannot be one; ``None`` if it is of another kind."""
     make = _ANCHORS.get(node.operation)
     return make(node) if make else None
+
+
+def count_products(node: Node) -> int:
+    """Return how many products a node adds up; 0 if it multiplies no matrices or windows."""
+    if node.operation not in _ANCHORS:
+        return 0
+    first, second = node.operands[:2]
+    if node.operation == "MatMul":
+        return prod(node.shape) * first.shape[-1]
+    if node.operation == "ConvTranspose":
+        return prod(first.shape) * prod(second.shape[1:])
+    return prod(node.shape) * prod(second.shape[1:])
 
 
 def _convolution(node: Node) -> Anchor:

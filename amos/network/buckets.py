@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from amos._display import Shown
 from amos.errors import NetworkError, shown
+from amos.intrinsics import Intrinsic
 from amos.machine import Machine
 from amos.network.external.partition import PartitionedNetwork, load_partition
 from amos.network.frontend import (
@@ -60,11 +61,13 @@ class BucketedNetwork(Shown):
         """The distinct groups of all buckets, each with how often it occurs."""
         return merged(task for network in self.networks.values() for task in network.tasks)
 
-    def report(self, machine: str | Machine = "host") -> BucketReports:
+    def report(
+        self, machine: str | Machine = "host", intrinsics: Sequence[Intrinsic] = ()
+    ) -> BucketReports:
         """A report of each bucket; see :meth:`Network.report`."""
         from amos.network.report import BucketReports
 
-        reports = tuple(network.report(machine) for network in self.networks.values())
+        reports = tuple(each.report(machine, intrinsics) for each in self.networks.values())
         return BucketReports(self.name, reports)
 
     def __str__(self) -> str:

@@ -25,6 +25,7 @@ from amos.explore.objective import Problem
 from amos.intrinsics import Intrinsic
 from amos.ir import Operator
 from amos.machine import Machine
+from amos.machine.catalogue import with_timings
 from amos.mapping import enumerate_mappings
 from amos.mapping.mapping import Mapping as OperatorMapping
 from amos.perfmodel import Prediction, predict
@@ -75,13 +76,25 @@ class Chooser:
         core: choose for one core of it, while all others do the same, and instructions without tile
             registers, which are set up for one kernel.
         brief: look at an eighth as many candidates.
+        intrinsics: the only instructions to use; by default all that the machine has.
     """
 
-    def __init__(self, machine: str | Machine, *, core: bool = False, brief: bool = False) -> None:
+    def __init__(
+        self,
+        machine: str | Machine,
+        *,
+        core: bool = False,
+        brief: bool = False,
+        intrinsics: Sequence[Intrinsic] = (),
+    ) -> None:
+        if isinstance(machine, Machine):
+            unrated = [unit for unit in intrinsics if unit.name not in machine.peaks]
+            machine = with_timings(machine, unrated)
         self.machine = machine
         self._core = core
         self._brief = brief
-        every = cache(lambda: tuple(chosen_intrinsics(None, machine)))
+        self._intrinsics = tuple(intrinsics)
+        every = cache(lambda: self._intrinsics or tuple(chosen_intrinsics(None, self.machine)))
         units = cache(lambda: tuple(x for x in every() if not (core and x.tile_registers)))
         self._contenders = cache(lambda operator: contenders(operator, units(), _RULE))
         self._best: dict[tuple[Operator, bool], Product] = {}
@@ -123,7 +136,7 @@ class Chooser:
     @cached_property
     def core(self) -> Chooser:
         """The same for one core."""
-        return Chooser(self.machine, core=True, brief=self._brief)
+        return Chooser(self.machine, core=True, brief=self._brief, intrinsics=self._intrinsics)
 
     def _search(self, operator: Operator, thorough: bool, count: int) -> list[Product]:
         best = self._fastest(operator)

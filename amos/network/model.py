@@ -104,7 +104,7 @@ class CompiledRegion:
         Raises:
             MeasureError: this machine could not be measured.
         """
-        from amos.network.report import compiled_report
+        from amos.network.reporting import compiled_report
 
         return compiled_report(self)
 

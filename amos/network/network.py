@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, ClassVar
 
 from amos._display import Shown, several
 from amos.errors import NetworkError, shown
+from amos.intrinsics import Intrinsic
 from amos.machine import Machine
 from amos.network.denormals import without_denormals
 from amos.network.frontend import Reference
@@ -138,18 +139,21 @@ class Network(Shown):
         """The distinct groups, each with how often it occurs."""
         return self.grouping.tasks
 
-    def report(self, machine: str | Machine = "host") -> Report:
+    def report(
+        self, machine: str | Machine = "host", intrinsics: Sequence[Intrinsic] = ()
+    ) -> Report:
         """What would run where and how fast, before anything is tuned or measured.
 
         Args:
             machine: by name or itself.
+            intrinsics: the only instructions to use; by default all that the machine has.
 
         Raises:
             UnknownNameError: there is no such machine.
         """
-        from amos.network.report import report
+        from amos.network.reporting import report
 
-        return report(self, machine)
+        return report(self, machine, intrinsics)
 
     def __str__(self) -> str:
         ports = ", ".join(map(str, self.inputs))

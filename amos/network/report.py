@@ -2,30 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from amos._display import Shown
-from amos.errors import AmosError
-from amos.machine import Machine
-from amos.network.candidates import Chooser, moving
-from amos.network.graph import Node
-from amos.network.groups import Job, Task, outside
-from amos.network.lowerings.base import Lowering
-from amos.network.lowerings.cascade import cascades_of
-from amos.network.lowerings.choosing import predict_lowering
-from amos.network.network import Network
-from amos.network.shapes import count_bytes
 
 if TYPE_CHECKING:
     import pandas as pd
-
-    from amos.network.model import CompiledRegion
-
-#: What moves nothing: names for values that are there.
-_FREE = ("Reshape", "Identity")
 
 
 @dataclass(frozen=True)
@@ -50,6 +34,9 @@ class TaskRow:
             measured of that, with what is predicted of the rest.
         spreads: whether those tiles are of floats, in which an element that is NaN or infinite
             also spoils the other results of its tile.
+        products: that one occurrence adds up.
+        host_steps: what of it the unit's host does, in words.
+        on_host: whether the host does all of it.
     """
 
     kind: str
@@ -64,6 +51,9 @@ class TaskRow:
     measured: float | None = None
     winograd: bool = False
     spreads: bool = False
+    products: int = 0
+    host_steps: tuple[str, ...] = ()
+    on_host: bool = False
 
     @property
     def method(self) -> str:
@@ -81,11 +71,30 @@ class EngineRow:
         seconds: of all of them, as long as moving their data takes; ``None`` without a
             prediction: for products, and on machines without an engine.
         reason: why they are no groups.
+        products: that all of them add up; ``None`` where their shapes are not known.
     """
 
     operation: str
     count: int
     seconds: float | None
+    reason: str
+    products: int | None = 0
+
+
+@dataclass(frozen=True)
+class Unmapped:
+    """Products that no instruction of the machine computes.
+
+    Attributes:
+        operator: what is computed, or the name of the operation.
+        count: how often it occurs.
+        products: that all of them add up; ``None`` where their shapes are not known.
+        reason: why no instruction does.
+    """
+
+    operator: str
+    count: int
+    products: int | None
     reason: str
 
 
@@ -98,7 +107,8 @@ class Report(Shown):
         machine: name of the machine.
         tasks: a row for each, the longest first.
         engine: what stays with the engine.
-        has_engine: whether the machine runs one; units that streams drive do not.
+        has_engine: whether the machine runs one; units that streams drive have a host.
+        host: name of the machine that is a unit's host; empty where none is named.
     """
 
     network: str
@@ -106,6 +116,7 @@ class Report(Shown):
     tasks: tuple[TaskRow, ...]
     engine: tuple[EngineRow, ...]
     has_engine: bool = True
+    host: str = ""
 
     @cached_property
     def seconds(self) -> float | None:
@@ -119,16 +130,64 @@ class Report(Shown):
         """Predicted of all kernels."""
         return sum((row.seconds or 0.0) * row.count for row in self.tasks)
 
+    @cached_property
+    def unmapped(self) -> tuple[Unmapped, ...]:
+        """The products that no instruction of the machine computes."""
+        tasks = [
+            Unmapped(row.operator, row.count, row.products * row.count, row.reason)
+            for row in self.tasks
+            if self._is_unmapped(row)
+        ]
+        return *tasks, *(
+            Unmapped(row.operation, row.count, row.products, row.reason)
+            for row in self.engine
+            if row.products != 0
+        )
+
+    @cached_property
+    def modelled_share(self) -> float | None:
+        """Share of the products that a modelled instruction computes.
+
+        ``None`` where the number of products is not known, or there are none.
+        """
+        missing = [row.products for row in self.unmapped]
+        modelled = sum(row.products * row.count for row in self.tasks)
+        modelled -= sum(row.products * row.count for row in self.tasks if self._is_unmapped(row))
+        total = modelled + sum(x or 0 for x in missing)
+        return None if None in missing or not total else modelled / total
+
+    @staticmethod
+    def _is_unmapped(row: TaskRow) -> bool:
+        return row.seconds is None or row.on_host
+
+    @property
+    def coverage(self) -> str:
+        """The share of the products that is modelled, and what is not, in a line."""
+        share = self.modelled_share
+        count = sum(row.count for row in self.unmapped)
+        if share is None:
+            said = "of unknown size" if count else "none in this network"
+            return f"products: {said}" + (f", {count} of them not modelled" if count else "")
+        said = f"modelled: {share:.1%} of the products"
+        return said if not count else f"{said}; {count} of {self._product_count} layers are not"
+
+    @property
+    def _product_count(self) -> int:
+        engine = sum(row.count for row in self.engine if row.products != 0)
+        return engine + sum(row.count for row in self.tasks)
+
     @property
     def summary(self) -> str:
         """The predicted time of the whole, or why there is none."""
         if self.seconds is not None:
             return f"{self.seconds * 1e3:.4g} ms"
-        products = sum(row.count for row in self.tasks if row.seconds is None)
+        if products := sum(row.count for row in self.unmapped):
+            return f"no total: {products} without a kernel (products)"
         operations = sum(row.count for row in self.engine if row.seconds is None)
-        missing = [f"{products} without a kernel (products)"] * bool(products)
-        missing += [f"{operations} without a prediction (other operations)"] * bool(operations)
-        return f"no total: {' and '.join(missing)}; all kernels: {self.kernel_seconds * 1e3:.4g} ms"
+        missing = f"{operations} without a prediction (other operations)"
+        if not self.has_engine and not self.host:
+            missing += ", as the machine names no host"
+        return f"no total: {missing}; all kernels: {self.kernel_seconds * 1e3:.4g} ms"
 
     @property
     def complete(self) -> bool:
@@ -139,7 +198,7 @@ class Report(Shown):
     @property
     def elsewhere(self) -> str:
         """Where operations without a kernel run."""
-        return "engine" if self.has_engine else "not computed"
+        return "engine" if self.has_engine else "host"
 
     def to_frame(self) -> pd.DataFrame:
         """One row a task; seconds."""
@@ -152,15 +211,21 @@ class Report(Shown):
         return {
             "network": self.network,
             "machine": self.machine,
+            "modelled_share": self.modelled_share,
+            "unmapped": [asdict(row) for row in self.unmapped],
             "predicted_seconds": self.seconds,
-            "kernel_seconds": self.kernel_seconds,
+            "kernel_seconds": None if self.unmapped else self.kernel_seconds,
             "complete": self.complete,
+            "host": self.host,
             "tasks": [asdict(row) for row in self.tasks],
             "engine": [asdict(row) for row in self.engine],
         }
 
     def __str__(self) -> str:
-        lines = [f"{self.network} on {self.machine}: predicted {self.summary}"]
+        lines = [
+            f"{self.network} on {self.machine}: {self.coverage}",
+            f"  predicted {self.summary}",
+        ]
         for row in self.tasks:
             if row.seconds is None:
                 lines.append(f"  {row.count:3} x {row.kind}: {self.elsewhere}: {row.reason}")
@@ -172,6 +237,7 @@ class Report(Shown):
                 + ("" if row.measured is None else f", measured {row.measured * 1e3:.3g} ms")
             )
             lines.append(f"        {row.operator}")
+            lines += [f"        host: {step}" for step in row.host_steps]
         lines += [
             f"  {row.count:3} x {row.operation}: {self.elsewhere}: {row.reason}"
             for row in self.engine
@@ -207,87 +273,3 @@ class BucketReports(Shown):
 
     def __str__(self) -> str:
         return "\n".join(map(str, self.reports))
-
-
-def report(network: Network, machine: str | Machine) -> Report:
-    """See :meth:`Network.report`."""
-    chooser = Chooser(machine)
-    cascades = cascades_of(network.tasks, network.graph, chooser)
-    rest = outside(dict.fromkeys(network.tasks), cascades)
-    rows = [_task_row(task, chooser) for task in rest]
-    rows += [_kernel_row(job, lowering) for job, lowering in cascades.items()]
-    return _summed(network, chooser.target(()), rows)
-
-
-def compiled_report(region: CompiledRegion) -> Report:
-    """See :meth:`CompiledRegion.report <amos.network.model.CompiledRegion.report>`."""
-    rows = [_kernel_row(job, kernel.lowering) for job, kernel in region.kernels.items()]
-    rows += [_left_row(job, reason) for job, reason in region.left.items()]
-    return _summed(region.network, Chooser("host").target(()), rows)
-
-
-def _summed(network: Network, machine: Machine, rows: Sequence[TaskRow]) -> Report:
-    """The report of some tasks, with what stays with the engine."""
-    engine = _engine_rows(network, machine)
-    ranked = sorted(rows, key=lambda row: -(row.seconds or 0.0) * row.count)
-    whole = Report(
-        network.name, machine.name, tuple(ranked), engine, has_engine=machine.stream is None
-    )
-    if whole.seconds is None:
-        return whole
-    shares = [(row.seconds or 0.0) * row.count / whole.seconds for row in ranked]
-    shared = tuple(replace(row, share=x) for row, x in zip(ranked, shares, strict=True))
-    return replace(whole, tasks=shared)
-
-
-def _task_row(task: Task, chooser: Chooser) -> TaskRow:
-    try:
-        return _kernel_row(task, predict_lowering(task, chooser))
-    except AmosError as error:
-        return _left_row(task, str(error).replace("\n", " "))
-
-
-def _kernel_row(job: Job, lowering: Lowering) -> TaskRow:
-    return TaskRow(
-        kind=job.operator.name,
-        operator=str(job.operator),
-        count=job.weight,
-        mappings=lowering.mappings,
-        instruction=lowering.instruction,
-        seconds=lowering.predicted,
-        bound=lowering.bound,
-        measured=lowering.measured,
-        winograd=lowering.by_tiles,
-        spreads=lowering.spreads,
-    )
-
-
-def _left_row(job: Job, reason: str) -> TaskRow:
-    return TaskRow(job.operator.name, str(job.operator), job.weight, reason=reason)
-
-
-def _engine_rows(network: Network, machine: Machine) -> tuple[EngineRow, ...]:
-    """What stays, by operation and reason, the most frequent first."""
-    refused = network.grouping.refused
-    rows: dict[tuple[str, str], list[Node]] = {}
-    for node in network.grouping.left:
-        if node.operation not in _FREE:
-            reason = refused.get(node.number, "no sum of products")
-            rows.setdefault((node.operation, reason), []).append(node)
-    made = [
-        EngineRow(
-            operation,
-            len(nodes),
-            None
-            if nodes[0].number in refused or machine.stream is not None
-            else sum(_moving(n, machine) for n in nodes),
-            reason,
-        )
-        for (operation, reason), nodes in rows.items()
-    ]
-    return tuple(sorted(made, key=lambda row: -row.count))
-
-
-def _moving(node: Node, machine: Machine) -> float:
-    """Seconds to move what a node reads and writes, from where all of it has room."""
-    return moving(machine, sum(map(count_bytes, node.operands)), count_bytes(node))

@@ -158,11 +158,16 @@ def operator_from(values: Mapping[str, Any]) -> Operator:
         raise RecordError(f"the record describes no operator: {first}") from error
 
 
+#: Fields of machines that earlier versions had not, left out where they say nothing.
+_LATER = ("stream", "host")
+
+
 def machine_values(machine: Machine) -> dict[str, Any]:
     """A machine description as JSON values."""
     values = asdict(replace(machine, peaks={}))
-    if machine.stream is None:  # as machines were described before any had one
-        del values["stream"]
+    for name in _LATER:  # as machines were described before any had one
+        if not values[name]:
+            del values[name]
     return values | {"peaks": {name: asdict(peak) for name, peak in machine.peaks.items()}}
 
 
@@ -181,7 +186,7 @@ def machine_from(values: Mapping[str, Any]) -> Machine:
         return reader.call(Peak, figures, key)
 
     reader.special[Peak] = peak
-    needed = [field.name for field in fields(Machine) if field.name != "stream"]
+    needed = [field.name for field in fields(Machine) if field.name not in _LATER]
     return reader.call(Machine, {"gpu": {}, **values}, "", needed=needed)
 
 

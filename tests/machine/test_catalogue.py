@@ -61,11 +61,11 @@ def test_the_example_is_good() -> None:
 @pytest.mark.parametrize(
     ("old", "new", "words"),
     [
-        ("cores = 4\n", "", ["m.toml: cores: expected this key, found none"]),
+        ("clock = 1e9\n", "", ["m.toml: clock: expected this key, found none"]),
         (
             "cores = 4\n",
             "cores = 4\ncolour = 1\n",
-            ["m.toml:5: colour: expected one of name, source, cores"],
+            ["m.toml:5: colour: expected one of name, source, clock"],
         ),
         ("units = 4\n", "", ["level[0].units: expected this key"]),
         ("units = 4\n", "units = 4\nsize = 1\n", ["level[0].size: expected one of name, capacity"]),

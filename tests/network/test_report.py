@@ -64,19 +64,27 @@ def test_what_no_instruction_computes_stays_with_a_reason() -> None:
 def test_without_all_products_there_is_no_total(
     machine: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Units of integers compute none of these products, and run no engine."""
+    """Units of integers compute none of these products, and nobody says who their host is."""
     report = amos.load_network(residual_network()).report(machine)
     rows = report.to_dict()
     assert (report.seconds, report.complete, rows["predicted_seconds"]) == (None, False, None)
     assert {row["seconds"] for row in rows["engine"]} == {None}
     assert "no total: 7 without a kernel (products)" in str(report)
+    assert (
+        str(report)
+        .splitlines()[0]
+        .endswith(f"{machine}: modelled: 0.0% of the products; 7 of 7 layers are not")
+    )
+    assert (rows["modelled_share"], rows["kernel_seconds"]) == (0.0, None)
+    assert sum(row["count"] for row in rows["unmapped"]) == 7
+    assert all(row["products"] > 0 and row["reason"] for row in rows["unmapped"])
     assert "engine" not in str(report)
     path = tmp_path / "model.onnx"
     onnx.save(residual_network(), path)
     assert main(["report", str(path), "--machine", machine]) == 0
     printed = " ".join(capsys.readouterr().out.split())
     assert "predicted no total" in printed
-    assert "not computed" in printed
+    assert "stays with the host" in printed
     assert "engine" not in printed
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from importlib.util import find_spec
@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from amos._display import Shown, several
 from amos.codegen.scheduled import last_line
 from amos.errors import NetworkError
+from amos.intrinsics import Intrinsic
 from amos.machine import Machine
 from amos.network.external.onnx_graph import OnnxGraph
 from amos.network.external.regions import Region, find_regions, load_region
@@ -93,11 +94,13 @@ class PartitionedNetwork(Shown):
         """The distinct groups of all regions, each with how often it occurs."""
         return merged(task for network in self.networks.values() for task in network.tasks)
 
-    def report(self, machine: str | Machine = "host") -> Report:
+    def report(
+        self, machine: str | Machine = "host", intrinsics: Sequence[Intrinsic] = ()
+    ) -> Report:
         """What would run where and how fast; see :meth:`Network.report`."""
         from amos.network.external.report import partition_report
 
-        return partition_report(self, machine)
+        return partition_report(self, machine, intrinsics)
 
     def __str__(self) -> str:
         ports = ", ".join(map(str, self.inputs))

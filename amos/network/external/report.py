@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from amos.intrinsics import Intrinsic
 from amos.machine import Machine
 from amos.network.report import EngineRow, Report, TaskRow
 
@@ -14,10 +15,22 @@ if TYPE_CHECKING:
     from amos.network.external.partition import PartitionedNetwork
     from amos.network.network import Network
 
+#: Operations of onnxruntime that add up products, of which no more is known than their names.
+PRODUCTS = frozenset(
+    {
+        *("Attention", "Conv", "ConvInteger", "ConvTranspose", "Einsum", "Gemm", "GRU", "LSTM"),
+        *("MatMul", "MatMulInteger", "MatMulNBits", "MultiHeadAttention", "QGemm", "QLinearConv"),
+        *("QLinearMatMul", "RNN"),
+    }
+)
 
-def partition_report(network: PartitionedNetwork, machine: str | Machine) -> Report:
+
+def partition_report(
+    network: PartitionedNetwork, machine: str | Machine, intrinsics: Sequence[Intrinsic]
+) -> Report:
     """See :meth:`PartitionedNetwork.report`."""
-    return _joined(network, [each.report(machine) for each in network.networks.values()], machine)
+    reports = [each.report(machine, intrinsics) for each in network.networks.values()]
+    return _joined(network, reports, machine)
 
 
 def compiled_report(model: CompiledNetwork) -> Report:
@@ -43,18 +56,22 @@ def _joined(
             seconds = None
             if first.seconds is not None and current.seconds is not None:
                 seconds = first.seconds + current.seconds
-            current = replace(current, count=first.count + current.count, seconds=seconds)
+            products = (first.products or 0) + (current.products or 0)
+            current = replace(
+                current, count=first.count + current.count, seconds=seconds, products=products
+            )
         engine[place] = current
     rows = [*engine.values()]
     rows += [
-        EngineRow(operation, count, None, why)
+        EngineRow(operation, count, None, why, None if operation in PRODUCTS else 0)
         for (operation, why), count in network.external.items()
         if operation != "Constant"
     ]
     name = machine if isinstance(machine, str) else machine.name
     name = reports[0].machine if reports else name
     own = all(each.has_engine for each in reports)
-    whole = Report(network.name, name, tuple(tasks.values()), tuple(rows), has_engine=own)
+    host = reports[0].host if reports else ""
+    whole = Report(network.name, name, tuple(tasks.values()), tuple(rows), own, host)
     total = whole.kernel_seconds
     shared = [
         row if not row.seconds else replace(row, share=row.seconds * row.count / total)

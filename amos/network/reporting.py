@@ -1,0 +1,184 @@
+"""What makes reports: predictions of tasks, and of what stays with an engine or a host."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from math import prod
+from typing import TYPE_CHECKING
+
+from amos import machines
+from amos.errors import AmosError
+from amos.intrinsics import Intrinsic
+from amos.ir import Operator
+from amos.machine import Machine
+from amos.network.anchors import count_products
+from amos.network.candidates import Chooser, moving
+from amos.network.graph import Node
+from amos.network.groups import Job, Task, outside
+from amos.network.lowerings.base import Lowering
+from amos.network.lowerings.cascade import cascades_of
+from amos.network.lowerings.choosing import predict_lowering
+from amos.network.lowerings.direct import Direct
+from amos.network.network import Network
+from amos.network.offload import predict_offload
+from amos.network.report import EngineRow, Report, TaskRow
+from amos.network.shapes import count_bytes
+from amos.operators.cascade import Cascade
+
+if TYPE_CHECKING:
+    from amos.network.model import CompiledRegion
+
+#: What moves nothing: names for values that are there.
+_FREE = ("Reshape", "Identity")
+
+
+def report(
+    network: Network, machine: str | Machine, intrinsics: Sequence[Intrinsic] = ()
+) -> Report:
+    """See :meth:`Network.report`."""
+    chooser = Chooser(machine, intrinsics=intrinsics)
+    target = chooser.target(())
+    if target.stream is not None:
+        return _unit_report(network, chooser, target)
+    cascades = cascades_of(network.tasks, network.graph, chooser)
+    rest = outside(dict.fromkeys(network.tasks), cascades)
+    rows = [_task_row(task, chooser) for task in rest]
+    rows += [_kernel_row(job, lowering) for job, lowering in cascades.items()]
+    return _summed(network, target, rows, _engine_rows(network, target))
+
+
+def _unit_report(network: Network, chooser: Chooser, target: Machine) -> Report:
+    """The report of a network on a unit that has a host for everything else."""
+    host = machines.get(target.host) if target.host else None
+    rows = [_unit_row(task, chooser, Chooser(host) if host else None) for task in network.tasks]
+    engine = [*_engine_rows(network, host), *_step_rows(network.tasks, rows, host)]
+    return _summed(network, target, rows, engine)
+
+
+def _unit_row(task: Task, chooser: Chooser, host: Chooser | None) -> TaskRow:
+    """A task on a unit; on its host, where no instruction of the unit computes it."""
+    try:
+        offload, product = predict_offload(task.operator, chooser)
+    except AmosError as error:
+        reason = str(error)
+        if host is None:
+            return _left_row(task, reason)
+        return replace(_task_row(task, host), on_host=True, reason=reason)
+    row = _kernel_row(Task(offload.operator, task.groups), Direct(offload.operator, (product,)))
+    return replace(row, host_steps=offload.host_steps)
+
+
+def _step_rows(
+    tasks: Sequence[Task], rows: Sequence[TaskRow], host: Machine | None
+) -> list[EngineRow]:
+    """What hosts do of tasks that a unit computes: as long as sums and results take to move."""
+    steps: dict[tuple[str, str], list[float | None]] = {}
+    for task, row in zip(tasks, rows, strict=True):
+        for step in row.host_steps:
+            kind = step.partition(" ")[0] if step.startswith(("pro", "epi")) else "copy"
+            key = f"{kind} of {row.kind}", "the unit does not compute it"
+            moved = task.operator.output.tensor.nbytes, task.operator.result.nbytes
+            seconds = None if host is None else moving(host, *moved)
+            steps.setdefault(key, []).extend([seconds] * row.count)
+    return [
+        EngineRow(name, len(times), None if host is None else sum(x or 0.0 for x in times), why)
+        for (name, why), times in steps.items()
+    ]
+
+
+def compiled_report(region: CompiledRegion) -> Report:
+    """See :meth:`CompiledRegion.report <amos.network.model.CompiledRegion.report>`."""
+    rows = [_kernel_row(job, kernel.lowering) for job, kernel in region.kernels.items()]
+    rows += [_left_row(job, reason) for job, reason in region.left.items()]
+    target = Chooser("host").target(())
+    return _summed(region.network, target, rows, _engine_rows(region.network, target))
+
+
+def _summed(
+    network: Network, machine: Machine, rows: Sequence[TaskRow], engine: Sequence[EngineRow]
+) -> Report:
+    """The report of some tasks, with what stays with the engine or the host."""
+    ranked = sorted(rows, key=lambda row: -(row.seconds or 0.0) * row.count)
+    whole = Report(
+        network.name,
+        machine.name,
+        tuple(ranked),
+        tuple(engine),
+        has_engine=machine.stream is None,
+        host=machine.host,
+    )
+    if whole.seconds is None:
+        return whole
+    shares = [(row.seconds or 0.0) * row.count / whole.seconds for row in ranked]
+    shared = tuple(replace(row, share=x) for row, x in zip(ranked, shares, strict=True))
+    return replace(whole, tasks=shared)
+
+
+def _task_row(task: Task, chooser: Chooser) -> TaskRow:
+    try:
+        return _kernel_row(task, predict_lowering(task, chooser))
+    except AmosError as error:
+        return _left_row(task, str(error).replace("\n", " "))
+
+
+def _kernel_row(job: Job, lowering: Lowering) -> TaskRow:
+    return TaskRow(
+        kind=job.operator.name,
+        operator=str(job.operator),
+        count=job.weight,
+        mappings=lowering.mappings,
+        instruction=lowering.instruction,
+        seconds=lowering.predicted,
+        bound=lowering.bound,
+        measured=lowering.measured,
+        winograd=lowering.by_tiles,
+        spreads=lowering.spreads,
+        products=_count_products(job),
+    )
+
+
+def _left_row(job: Job, reason: str) -> TaskRow:
+    products = _count_products(job)
+    return TaskRow(
+        job.operator.name, str(job.operator), job.weight, reason=reason, products=products
+    )
+
+
+def _count_products(job: Job) -> int:
+    """Return how many products one occurrence adds up, of a cascade those of its layers."""
+    layers = job.operator.layers if isinstance(job.operator, Cascade) else (job.operator,)
+    return sum(prod(op.extents.values()) for op in layers if isinstance(op, Operator))
+
+
+def _engine_rows(network: Network, machine: Machine | None) -> tuple[EngineRow, ...]:
+    """What stays, by operation and reason, the most frequent first.
+
+    Args:
+        network: a network.
+        machine: where it runs; ``None`` if nobody says.
+    """
+    refused = network.grouping.refused
+    rows: dict[tuple[str, str], list[Node]] = {}
+    for node in network.grouping.left:
+        if node.operation not in _FREE:
+            reason = refused.get(node.number, "no sum of products")
+            rows.setdefault((node.operation, reason), []).append(node)
+    made = [
+        EngineRow(
+            operation,
+            len(nodes),
+            None
+            if nodes[0].number in refused or machine is None
+            else sum(_moving(n, machine) for n in nodes),
+            reason,
+            sum(map(count_products, nodes)),
+        )
+        for (operation, reason), nodes in rows.items()
+    ]
+    return tuple(sorted(made, key=lambda row: -row.count))
+
+
+def _moving(node: Node, machine: Machine) -> float:
+    """Seconds to move what a node reads and writes, from where all of it has room."""
+    return moving(machine, sum(map(count_bytes, node.operands)), count_bytes(node))
