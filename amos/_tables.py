@@ -13,6 +13,7 @@ import re
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
+from itertools import takewhile
 from types import NoneType, UnionType
 from typing import Any, Literal, NoReturn, TypeVar, Union, get_args, get_origin, get_type_hints
 
@@ -30,6 +31,10 @@ _WORDS: dict[Any, tuple[str, str]] = {
 }
 
 
+class _ProblemsNotedError(AmosError):
+    """A table has problems that are noted already."""
+
+
 class TableReader:
     """Makes objects of plain values.
 
@@ -41,11 +46,33 @@ class TableReader:
     Attributes:
         special: what makes objects of a class from a value and its key, where the class is
             written in another way.
+        problems: messages of :meth:`check`, which goes on behind a problem; ``None`` while
+            the first one ends it.
     """
 
     def __init__(self, file: str, text: str, error: type[AmosError]) -> None:
         self.file, self.text, self.error = file, text, error
         self.special: dict[Any, Callable[[Any, str], Any]] = {}
+        self.problems: list[str] | None = None
+
+    def check(self, read: Callable[[], Thing]) -> tuple[str, ...]:
+        """Return a message for each problem of what is read, rather than raise the first one."""
+        self.problems = []
+        self._attempt(read)
+        problems, self.problems = self.problems, None
+        return tuple(dict.fromkeys(problems))
+
+    def _attempt(self, read: Callable[..., Any], *arguments: Any) -> Any:
+        """Read a value; while problems are collected, note why it cannot be read."""
+        if self.problems is None:
+            return read(*arguments)
+        try:
+            return read(*arguments)
+        except _ProblemsNotedError:
+            return None
+        except self.error as error:
+            self.problems.append(str(error))
+            return None
 
     def fail(self, key: str, message: str) -> NoReturn:
         """Refuse the value of a key, ``memory[1].layout`` for one inside of others."""
@@ -76,10 +103,15 @@ class TableReader:
         if origin is tuple or origin is Sequence:
             if not isinstance(value, list | tuple):
                 self.fail(key, f"expected a list of {_many(inside[0])}, found {shown(value)}")
-            return tuple(self.read(inside[0], v, f"{key}[{n}]") for n, v in enumerate(value))
+            return tuple(
+                self._attempt(self.read, inside[0], v, f"{key}[{n}]") for n, v in enumerate(value)
+            )
         if origin is Mapping:
             self.table(value, key)
-            return {name: self.read(inside[1], v, f"{key}.{name}") for name, v in value.items()}
+            return {
+                name: self._attempt(self.read, inside[1], v, f"{key}.{name}")
+                for name, v in value.items()
+            }
         kind = str if origin is Literal else kind
         if kind not in _WORDS:
             return self.call(kind, value, key)
@@ -112,12 +144,19 @@ class TableReader:
         self.table(table, key)
         parameters, hints = _arguments(kind)
         accepted = {name: each for name, each in parameters.items() if name not in more}
+        problems = len(self.problems or ())
         for name in table:
-            self.known(name, accepted, key)
+            self._attempt(self.known, name, accepted, key)
         for name, parameter in accepted.items():
             if name not in table and (parameter.default is parameter.empty or name in needed):
-                self.fail(_join(key, name), "expected this key, found none")
-        values = {name: self.read(hints[name], v, _join(key, name)) for name, v in table.items()}
+                self._attempt(self.fail, _join(key, name), "expected this key, found none")
+        values = {
+            name: self._attempt(self.read, hints[name], value, _join(key, name))
+            for name, value in table.items()
+            if name in accepted
+        }
+        if len(self.problems or ()) > problems:
+            raise _ProblemsNotedError
         try:
             return kind(**values, **more)
         except AmosError as error:
@@ -137,16 +176,24 @@ class TableReader:
 
     def _line(self, key: str) -> int:
         """Line on which a key, its table or the header of one stands; 0 if none is found."""
-        table, _, last = re.sub(r"\[\d+\]", "", key).rpartition(".")
-        start = self._line(table) if table else 1
+        owner, _, last = key.rpartition(".")
+        numbered = re.search(r"\[(\d+)\]$", key)
+        before = int(numbered.group(1)) if numbered else 0
+        table, last = (re.sub(r"\[\d+\]", "", each) for each in (owner, last))
+        start = self._line(owner) if owner else 1
         path = [re.escape(part) for part in (*table.split("."), last) if part]
         header = re.compile(r"\s*\[+\s*" + r"\s*\.\s*".join(path) + r"\s*\]")
         inline = re.compile((r".*\b" if table else r"\s*") + re.escape(last) + r"\s*[=.]")
         lines = list(enumerate(self.text.splitlines(), 1))
-        for pattern, rest in ((header, lines), (inline, lines[start - 1 :] if start else [])):
-            for number, content in rest:
-                if pattern.match(content):
-                    return number
+        headers = [number for number, content in lines if header.match(content)]
+        if headers:  # an entry of an array of tables has one of its own
+            return headers[min(before, len(headers) - 1)]
+        own = lines[start - 1 :] if start else []
+        if own and own[0][1].lstrip().startswith("["):
+            own = [own[0], *takewhile(lambda x: not x[1].lstrip().startswith("["), own[1:])]
+        for number, content in own:
+            if inline.match(content):
+                return number
         return start if table else 0
 
 

@@ -9,6 +9,7 @@ import typer
 
 import amos
 from amos.cli import options
+from amos.cli.keys import intrinsic_keys, print_keys
 from amos.cli.output import print_json, print_line, print_table, print_warning
 from amos.errors import IntrinsicError
 
@@ -47,6 +48,12 @@ def list_command(files: options.IntrinsicFiles = None, as_json: options.AsJson =
             for unit in units
         ],
     )
+
+
+@app.command("keys")
+def keys_command(as_json: options.AsJson = False) -> None:
+    """List the keys of intrinsic files, and what they mean."""
+    print_keys(intrinsic_keys(), as_json)
 
 
 @app.command("show")

@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 import amos
-from amos.cli.options import AsJson
+from amos.cli.keys import print_keys
+from amos.cli.options import AsJson, IntrinsicFiles, load_intrinsics
 from amos.cli.output import print_json, print_line
+from amos.errors import AmosError
 
-app = typer.Typer(help="List and show machines.", no_args_is_help=True, rich_markup_mode=None)
+if TYPE_CHECKING:
+    from amos.intrinsics import Intrinsic
+    from amos.machine import Machine
+
+app = typer.Typer(
+    help="List, show and check machines.", no_args_is_help=True, rich_markup_mode=None
+)
 
 
 @app.command("list")
@@ -35,6 +44,67 @@ def show_command(
         print_json(described)
     else:
         print_line(str(described))
+
+
+@app.command("check")
+def check_command(
+    machine: Annotated[str, typer.Argument(metavar="FILE", help="A TOML file.")],
+    files: IntrinsicFiles = None,
+    as_json: AsJson = False,
+) -> None:
+    """Say all that is wrong with a machine file at once, and what nothing can be told of.
+
+    With --intrinsic, also whether the units run there.
+    """
+    from amos.intrinsics import Intrinsic
+    from amos.machine import catalogue
+    from amos.measure.simulator import missing_of_unit
+
+    problems, units, missing = [*catalogue.problems_of(machine)], list[Intrinsic](), list[str]()
+    for file in files or ():
+        try:
+            units += load_intrinsics([file])
+        except AmosError as error:
+            problems.append(str(error))
+    if not problems:
+        described = amos.machines.get(machine, units)
+        for unit in units:
+            problems += missing_of_unit(unit, described)
+        missing = _missing(described, units)
+    if as_json:
+        print_json({"machine": machine, "problems": problems, "missing": missing})
+    else:
+        for problem in problems:
+            print_line(f"problem    {problem}")
+        for text in missing:
+            print_line(f"missing    {text}")
+        if not problems:
+            print_line(f"{machine}: describes {described.name}")
+    if problems:
+        raise typer.Exit(2)
+
+
+def _missing(machine: Machine, units: Sequence[Intrinsic]) -> list[str]:
+    """What a machine file does not say, and what therefore has no figure."""
+    from amos.perfmodel import missing_energies
+
+    if machine.stream is None:
+        return []
+    pads = [pad for unit in units for pad in unit.scratchpads]
+    missing = [f"{key}: no energy" for key in missing_energies(machine, pads)]
+    if not machine.host:
+        missing.append("host: no time of what the unit does not compute")
+    if not units and not machine.peaks:
+        missing.append("peak: no rate of any unit; --intrinsic FILE brings that of its timing")
+    return missing
+
+
+@app.command("keys")
+def keys_command(as_json: AsJson = False) -> None:
+    """List the keys of machine files, and what they mean."""
+    from amos.cli.keys import machine_keys
+
+    print_keys(machine_keys(), as_json)
 
 
 @app.command("probe")

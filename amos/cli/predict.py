@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 import amos
 from amos.cli import options
+from amos.cli.energy import print_energy
 from amos.cli.output import print_json, print_line, print_table
 from amos.errors import MachineError
 
@@ -52,7 +54,8 @@ def predict_command(
         print_json(
             {"operator": op.name, "intrinsic": unit.name, "machine": machine, "rate": rate}
             | {"seconds": prediction.seconds, "bound": prediction.bound}
-            | {"levels": _levels(prediction)}
+            | {"levels": _levels(prediction), "energy_joules": prediction.energy_joules}
+            | {"energy": [asdict(row) for row in prediction.energy]}
             | {"predictions": [_row(*best) for best in listed]}
         )
         return
@@ -61,6 +64,7 @@ def predict_command(
         [[c.mapping.name, p.seconds * 1e6, p.bound, str(c.schedule)] for p, c in listed],
     )
     _print_levels(ranked[0][1].mapping.name, prediction)
+    print_energy(prediction, target)
     print_line(f"rate of {unit.name}: {rate}")
 
 

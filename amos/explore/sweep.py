@@ -20,8 +20,6 @@ from amos.explore.run import explore
 from amos.intrinsics import Intrinsic, Memory, toml_file
 from amos.ir import Operator
 from amos.machine import Machine, catalogue
-from amos.perfmodel.stream import energy_of_stream
-from amos.plan import Structure
 from amos.records.canonical import machine_from, machine_values
 
 #: What paths into the machine's description begin with.
@@ -154,10 +152,6 @@ def _point(
         best = result.best
     except AmosError as error:
         return Point(settings, op.name, reason=str(error).splitlines()[0])
-    structure, energy = Structure(best.mapping), None
-    if machine.stream is not None:
-        batch = best.schedule.batch(structure)
-        energy = energy_of_stream(structure, machine.stream, batch)
     return Point(
         settings,
         op.name,
@@ -167,7 +161,7 @@ def _point(
         predicted=best.predicted,
         simulated=best.seconds if result.simulated else None,
         share=result.peak_fraction,
-        energy=energy,
+        energy=result.prediction.energy_joules if result.prediction else None,
     )
 
 
@@ -186,7 +180,7 @@ def resized(
         UnknownNameError: there is no such path.
         IntrinsicError, MachineError: a description with one of the values is not well formed.
     """
-    values, there = toml_file.values_of(unit), machine_values(machine)
+    values, there = toml_file.values_of(unit), machine_values(machine, whole=True)
     if any(path.startswith("extents.") for path in settings):
         for statement, described in zip(unit.memory, values["memory"], strict=True):
             described["statement"] = _whole(unit, statement).statement

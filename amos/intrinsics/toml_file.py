@@ -18,7 +18,7 @@ from amos.intrinsics.memory import FragmentLayout, Memory
 #: Characters of a file that are read at most; a description has fewer.
 _MOST = 200_001
 #: Attributes of a memory statement that the statement itself says, or the operand.
-_STATED = (
+STATED = (
     "operand", "direction", "scope", "indices", "address", "strides", "register_scope", "fragment",
 )  # fmt: skip
 
@@ -102,7 +102,7 @@ class _Reader(TableReader):
             stated = Memory.parse(text)
         except IntrinsicError as error:
             self.fail(key, str(error))
-        return self.call(Memory, extra, key, **{name: getattr(stated, name) for name in _STATED})
+        return self.call(Memory, extra, key, **{name: getattr(stated, name) for name in STATED})
 
     def _layout(self, value: Any, key: str) -> FragmentLayout:
         self.table(value, key)
@@ -164,7 +164,7 @@ def values_of(intrinsic: Intrinsic, sources: Iterable[Implementation] = ()) -> d
 
 
 def _memory_values(statement: Memory) -> dict[str, Any]:
-    values = {"statement": statement.statement} | _changed(statement, _STATED)
+    values = {"statement": statement.statement} | _changed(statement, STATED)
     if (layout := statement.layout) is not None:
         values["layout"] = {"lanes": layout.lanes, "elements": layout.elements} | dict(layout.where)
     return values

@@ -68,13 +68,16 @@ def with_timings(machine: Machine, intrinsics: Sequence[Intrinsic]) -> Machine:
     return replace(machine, peaks={**machine.peaks, **added}) if added else machine
 
 
-def _read(file: str) -> Machine:
+def _text_of(file: str) -> str:
     try:
-        text = Path(file).read_text(encoding="utf-8")
+        return Path(file).read_text(encoding="utf-8")
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or error
         raise MachineError(f"{file}: expected a readable TOML file, found: {reason}") from None
-    machine = from_toml(text, file)
+
+
+def _read(file: str) -> Machine:
+    machine = from_toml(_text_of(file), file)
     if machine.name in (*names(), "host"):
         raise MachineError(f"{file}: name: expected one of its own, got {machine.name!r}")
     return machine
@@ -90,7 +93,7 @@ def _described(name: str) -> Machine:
 
 
 def from_toml(text: str, where: str = "machine") -> Machine:
-    """Read a machine from TOML, whose keys are the arguments of :func:`_machine`.
+    """Read a machine from TOML, whose keys are the arguments of :func:`described_machine`.
 
     Args:
         where: what to call it in messages.
@@ -99,21 +102,38 @@ def from_toml(text: str, where: str = "machine") -> Machine:
         MachineError: a key is missing, unknown, or has an impossible value.
     """
     reader = TableReader(where, text, MachineError)
+    return _described_by(reader, reader.toml())
+
+
+def problems_of(file: str) -> tuple[str, ...]:
+    """Return a message for each problem of a machine file, so that all can be mended at once.
+
+    Raises:
+        MachineError: it cannot be read, or is no TOML.
+    """
+    reader = TableReader(file, _text_of(file), MachineError)
     table = reader.toml()
+    problems = reader.check(lambda: _described_by(reader, table))
+    return problems or reader.check(lambda: _read(file))
+
+
+def _described_by(reader: TableReader, table: Mapping[str, Any]) -> Machine:
     # Who has one core has one unit of each level.
     needed = () if table.get("cores", 1) == 1 else ("units",)
     reader.special[Level] = partial(_level, reader, needed)
-    return reader.call(_machine, table, "")
+    return reader.call(described_machine, table, "")
 
 
 def _level(reader: TableReader, needed: Sequence[str], value: Any, key: str) -> Level:
     """A level, which takes as many bytes a second as it gives where nothing else is said."""
-    if isinstance(value, dict) and "read_bandwidth" in value:
-        value = {"write_bandwidth": value["read_bandwidth"], **value}
+    if isinstance(value, dict):
+        read = value.get("read_bandwidth")
+        written = read if isinstance(read, int | float) else 1.0
+        value = {"write_bandwidth": written, **value}
     return reader.call(Level, value, key, needed=needed)
 
 
-def _machine(
+def described_machine(
     *,
     name: str,
     source: str,
@@ -129,7 +149,10 @@ def _machine(
     gpu: GpuCosts | None = None,
     stream: StreamUnit | None = None,
     host: str = "",
+    operation_pj: float | None = None,
+    energy_source: str = "",
 ) -> Machine:
+    """Make a machine of the keys of its file; fields of :class:`Machine`, and tables of them."""
     if unknown := sorted((costs or {}).keys() - vars(Costs()).keys()):
         raise MachineError(f"costs: expected {', '.join(vars(Costs()))}; found {unknown[0]!r}")
     return Machine(
@@ -147,4 +170,6 @@ def _machine(
         gpu=gpu or GpuCosts(),
         stream=stream,
         host=host,
+        operation_pj=operation_pj,
+        energy_source=energy_source,
     )

@@ -68,6 +68,16 @@ class Costs:
     copied: float = 0.0
 
 
+def check_picojoules(name: str, value: float | None) -> None:
+    """Refuse what is no energy.
+
+    Raises:
+        MachineError: it is negative or infinite.
+    """
+    if value is not None and not 0 <= value < math.inf:
+        raise MachineError(f"{name}: expected 0 or more picojoules, got {value}")
+
+
 @dataclass(frozen=True)
 class Level:
     """One memory level.
@@ -84,6 +94,8 @@ class Level:
         core_write: the same for writing.
         scratchpad: true if programs place data there themselves, so that what
             they place has to fit; false for a cache.
+        read_pj_per_byte: picojoules of a byte that is read from it; ``None`` where nobody says.
+        write_pj_per_byte: the same of a byte that is written to it.
     """
 
     name: str
@@ -94,15 +106,27 @@ class Level:
     core_read: float = 0.0
     core_write: float = 0.0
     scratchpad: bool = False
+    read_pj_per_byte: float | None = None
+    write_pj_per_byte: float | None = None
 
     def __post_init__(self) -> None:
         for key in ("read_bandwidth", "write_bandwidth"):
-            if not getattr(self, key) > 0:
+            if not 0 < getattr(self, key) < math.inf:
                 raise MachineError(
-                    f"level {self.name!r}: {key} must be positive, got {getattr(self, key)}"
+                    f"level {self.name!r}: {key} must be positive and finite, "
+                    f"got {getattr(self, key)}"
                 )
+        for key in ("read_pj_per_byte", "write_pj_per_byte"):
+            check_picojoules(f"level {self.name!r}: {key}", getattr(self, key))
         if self.capacity < 0 or self.units < 1:
             raise MachineError(f"level {self.name!r}: capacity and units must be positive")
+
+    @property
+    def energy(self) -> str:
+        """Energies of a byte in words; empty where nobody says."""
+        if self.read_pj_per_byte is None or self.write_pj_per_byte is None:
+            return ""
+        return f", {self.read_pj_per_byte:g} and {self.write_pj_per_byte:g} pJ a byte"
 
     def rate(self, groups: np.ndarray, together: np.ndarray, *, write: bool) -> np.ndarray:
         """Bytes per second for one of several groups of cores that draw at once.
@@ -149,8 +173,8 @@ class Peak:
     generic: bool = False
 
     def __post_init__(self) -> None:
-        if not (self.interval > 0 and self.latency > 0):
-            raise MachineError("latency and interval of an intrinsic must be positive")
+        if not (0 < self.interval < math.inf and 0 < self.latency < math.inf):
+            raise MachineError("latency and interval of an intrinsic must be positive and finite")
 
 
 @dataclass(frozen=True)
@@ -172,6 +196,8 @@ class Machine(Shown):
         gpu: what CUDA kernels spend; other machines have no use for it.
         stream: its queues, if streams of instructions drive it.
         host: machine, by name or file, that drives it and computes what it cannot.
+        operation_pj: picojoules of a product that is added; ``None`` where nobody says.
+        energy_source: where the energies of operations and levels come from.
     """
 
     name: str
@@ -188,12 +214,17 @@ class Machine(Shown):
     gpu: GpuCosts = GpuCosts()
     stream: StreamUnit | None = None
     host: str = ""
+    operation_pj: float | None = None
+    energy_source: str = ""
 
     def __post_init__(self) -> None:
+        check_picojoules(f"machine {self.name!r}: operation_pj", self.operation_pj)
         if self.cores < 1:
             raise MachineError(f"machine {self.name!r}: cores must be positive, got {self.cores}")
-        if not self.clock > 0:
-            raise MachineError(f"machine {self.name!r}: clock must be positive, got {self.clock}")
+        if not 0 < self.clock < math.inf:
+            raise MachineError(
+                f"machine {self.name!r}: clock must be positive and finite, got {self.clock}"
+            )
         if not self.launch >= 0:
             raise MachineError(f"machine {self.name!r}: launch is negative: {self.launch}")
         if not self.levels or self.levels[-1].capacity != 0:
@@ -209,8 +240,10 @@ class Machine(Shown):
             lines.append(
                 f"  {level.name:8} {size:>12} x {level.units:<3} "
                 f"read {level.read_bandwidth / 1e9:.1f} GB/s, "
-                f"write {level.write_bandwidth / 1e9:.1f} GB/s"
+                f"write {level.write_bandwidth / 1e9:.1f} GB/s{level.energy}"
             )
+        if self.operation_pj is not None:
+            lines.append(f"  {self.operation_pj:g} pJ a product  ({self.energy_source})")
         if self.stream is not None:
             lines.append(f"  {self.stream}")
         for name, peak in self.peaks.items():

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
 from amos.errors import MachineError, OperatorError
@@ -10,6 +9,8 @@ from amos.ir import dtype
 
 #: Instruction sets that streams can be written in.
 ENCODINGS = ("vta", "calls")
+#: Cycles that no step of an instruction takes.
+_CYCLES = 1 << 31
 
 
 @dataclass(frozen=True)
@@ -29,9 +30,6 @@ class StreamUnit:
         latency: from a request to DRAM to its first data.
         scales: dtype that stores can leave, after ``relu`` and a float32 factor, rounded to
             nearest even and clamped; empty if sums leave as they are. Of ``calls``.
-        mac_energy: joules of a product that is added; 0 where nobody says.
-        buffer_energy: joules of a byte that a buffer is read or written.
-        dram_energy: joules of a byte from or to DRAM.
     """
 
     encoding: str
@@ -41,9 +39,6 @@ class StreamUnit:
     drain: int = 0
     latency: int = 0
     scales: str = ""
-    mac_energy: float = 0.0
-    buffer_energy: float = 0.0
-    dram_energy: float = 0.0
 
     def __post_init__(self) -> None:
         if self.encoding not in ENCODINGS:
@@ -56,11 +51,10 @@ class StreamUnit:
             if getattr(self, name) < 1:
                 raise MachineError(f"{name}: expected 1 or more, got {getattr(self, name)}")
         for name in ("issue", "drain", "latency"):
-            if getattr(self, name) < 0:
-                raise MachineError(f"{name}: expected 0 or more cycles, got {getattr(self, name)}")
-        for name in ("mac_energy", "buffer_energy", "dram_energy"):
-            if not 0 <= getattr(self, name) < math.inf:
-                raise MachineError(f"{name}: expected 0 or more joules, got {getattr(self, name)}")
+            if not 0 <= getattr(self, name) < _CYCLES:
+                raise MachineError(
+                    f"{name}: expected 0 or more cycles, below 2**31, got {getattr(self, name)}"
+                )
 
     def _check_scales(self) -> None:
         try:

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from amos.intrinsics import Intrinsic
+from amos.ir import dtype
+from amos.machine import Machine
 from amos.measure.executor import DescribedExecutor
 from amos.measure.task import Task
 from amos.runtime.stream.kernel import check_operator as check_operator
@@ -16,3 +19,28 @@ class SimulatorExecutor(DescribedExecutor):
 
     def _placed(self, task: Task) -> Task:
         return replace(task, unit=self._machine)
+
+
+def missing_of_unit(unit: Intrinsic, machine: Machine) -> list[str]:
+    """Return why streams of a machine cannot drive an intrinsic; nothing if they can."""
+    if machine.stream is None:
+        return [f"{unit.name}: machine {machine.name!r} has no [stream] table"]
+    missing = []
+    if unit.name not in machine.peaks:
+        missing.append(
+            f"{unit.name}: expected a rate on {machine.name!r}, [peak.{unit.name}] or the "
+            "intrinsic's timing"
+        )
+    pads = {name: pad for pad in unit.scratchpads for name in pad.operands}
+    for load in unit.operands:
+        if load.tensor.name not in pads:
+            missing.append(f"{unit.name}: expected the capacity of {load.tensor.name}'s buffer")
+    for pad in unit.scratchpads:
+        tiles = [x.tensor for x in unit.operands if x.tensor.name in pad.operands]
+        need = sum(x.elements * dtype(str(x.dtype)).bits // 8 for x in tiles)
+        if need > pad.capacity:
+            missing.append(
+                f"{unit.name}: buffer {pad.name}: expected at least {need} bytes for one fragment "
+                f"of {' and '.join(x.name for x in tiles)}, got {pad.capacity}"
+            )
+    return missing

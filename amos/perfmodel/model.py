@@ -27,6 +27,7 @@ from amos.errors import MachineError
 from amos.machine.machine import Machine
 from amos.mapping.mapping import Mapping
 from amos.perfmodel.batch import evaluate, overflows
+from amos.perfmodel.energy import EnergyRow
 from amos.perfmodel.gpu import explain
 from amos.perfmodel.terms import BatchPrediction
 from amos.plan.schedule import Schedule
@@ -91,6 +92,8 @@ class Prediction(Shown):
         reasons: on a GPU, why terms are what they are: term (as ``"shared read"``)
             and words.
         exchange: seconds that cores wait for lines of the output that others took.
+        energy: accesses of each operand at each level of a streamed unit, products first;
+            empty elsewhere.
     """
 
     seconds: float
@@ -100,6 +103,18 @@ class Prediction(Shown):
     destination: str
     reasons: tuple[tuple[str, str], ...] = ()
     exchange: float = 0.0
+    energy: tuple[EnergyRow, ...] = ()
+
+    @property
+    def energy_joules(self) -> float | None:
+        """Of all accesses and products; ``None`` where the machine does not say all of it."""
+        joules = [row.joules for row in self.energy if row.joules is not None]
+        return sum(joules) if joules and len(joules) == len(self.energy) else None
+
+    @property
+    def traffic_bytes(self) -> float:
+        """Bytes from and to the outermost level."""
+        return self.rows[-1].bytes_in + self.rows[-1].bytes_out
 
     @property
     def levels(self) -> pd.DataFrame:
@@ -224,4 +239,14 @@ def prediction_of(
         mapping.operator.result.name,
         explain(batch, row, names),
         float(batch.exchange[row]),
+        tuple(
+            EnergyRow(
+                each.level,
+                each.operand,
+                float(each.read_bytes[row]),
+                float(each.written_bytes[row]),
+                None if each.joules is None else float(each.joules[row]),
+            )
+            for each in batch.accesses
+        ),
     )

@@ -9,12 +9,13 @@ each instruction costs is that of :class:`amos.machine.stream_unit.StreamUnit`.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from math import prod
 
 import numpy as np
 
 from amos.machine.machine import Machine
-from amos.machine.stream_unit import StreamUnit
+from amos.perfmodel.energy import count_accesses
 from amos.perfmodel.terms import BatchPrediction
 from amos.plan.stream_tiles import StreamTiles, call_cycles
 from amos.plan.structure import LoopBatch, Structure
@@ -56,7 +57,7 @@ def predict_streams(structure: Structure, machine: Machine, batch: LoopBatch) ->
     result.staging[:] = waiting * cycle
     fits = ~np.any(list(tiles.overfull(machine).values()), axis=0)
     result.seconds[:] = np.where(fits, np.maximum(total, moved) * cycle, np.inf)
-    return result
+    return replace(result, accesses=count_accesses(tiles, machine, sizes))
 
 
 def _exposed(
@@ -84,23 +85,3 @@ def _exposed(
         passes = np.where(full, np.where(staying > 1, room / staying, 0.0), passes)
         exposed.append(time - (loads - 1) * passes)
     return exposed
-
-
-def energy_of_stream(structure: Structure, unit: StreamUnit, batch: LoopBatch) -> float | None:
-    """Joules of the first schedule of a batch by what each access takes, or ``None``.
-
-    A call reads a fragment of each operand and writes one, and computes also what is padding;
-    what comes from DRAM or goes there passes a buffer once more. Neither epilogues nor
-    instructions count, nor what a unit takes when it waits.
-    """
-    if not (unit.mac_energy or unit.buffer_energy or unit.dram_energy):
-        return None
-    tiles, calls = StreamTiles(structure, batch), structure.nest.calls
-    moved = sum(
-        float(tiles.loads(number)[0] * tiles.moved(op)[0]) * op.moved_bytes
-        for number, op in enumerate(tiles.operands)
-    )
-    touched = sum(op.bytes for op in tiles.operands) + tiles.operands[-1].bytes
-    products = prod(structure.mapping.intrinsic.shape)
-    in_buffers = (calls * touched + moved) * unit.buffer_energy
-    return calls * products * unit.mac_energy + in_buffers + moved * unit.dram_energy

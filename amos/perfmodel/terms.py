@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from amos.machine.machine import Level
+from amos.perfmodel.energy import Accesses
 
 
 @dataclass(frozen=True)
@@ -28,6 +29,7 @@ class BatchPrediction:
         launch: starting parallel regions.
         exchange: lines of the output that cores take from each other.
         notes: what else a machine's terms have to say, by name; nothing on a CPU.
+        accesses: of each operand at each level of a streamed unit; empty elsewhere.
     """
 
     seconds: np.ndarray
@@ -42,6 +44,7 @@ class BatchPrediction:
     launch: np.ndarray
     exchange: np.ndarray
     notes: dict[str, np.ndarray] = field(default_factory=dict)
+    accesses: tuple[Accesses, ...] = ()
 
     @staticmethod
     def empty(rows: int, levels: Sequence[Level]) -> BatchPrediction:
@@ -68,14 +71,14 @@ class BatchPrediction:
 
 
 def joined(parts: Sequence[BatchPrediction]) -> BatchPrediction:
-    """Batches one after the other."""
+    """Batches one after the other; of machines without streams, whose accesses are counted."""
 
     def join(values: list[Any]) -> Any:
         if isinstance(values[0], dict):
             return {key: np.concatenate([v[key] for v in values]) for key in values[0]}
         return np.concatenate(values)
 
-    names = [field.name for field in fields(BatchPrediction)]
+    names = [field.name for field in fields(BatchPrediction) if field.name != "accesses"]
     return BatchPrediction(**{name: join([getattr(x, name) for x in parts]) for name in names})
 
 

@@ -93,10 +93,10 @@ class StreamTiles:
         inside = [np.minimum(line, dim.extent) for line, dim in lines]
         return np.asarray(np.prod([np.ones(self.lengths.shape[1]), *inside], axis=0))
 
-    def fragments(self, operand: StreamOperand) -> np.ndarray:
-        """Fragments of one tile."""
-        one = np.ones(self.lengths.shape[1], np.int64)
-        return np.asarray(np.prod([one, *self.lines(operand)], axis=0))
+    def fragments(self, operand: StreamOperand, *, mean: bool = False) -> np.ndarray:
+        """Fragments of one tile, of the largest one or on average over all."""
+        one = np.ones(self.lengths.shape[1], np.float64 if mean else np.int64)
+        return np.asarray(np.prod([one, *self.lines(operand, mean=mean)], axis=0))
 
     def transfers(self, operand: StreamOperand) -> np.ndarray:
         """Instructions that move one tile: each moves a rectangle."""

@@ -18,7 +18,8 @@ from amos.errors import AmosError, IntrinsicError, RecordError
 from amos.intrinsics import Intrinsic, implementations, read_values, values_of
 from amos.ir import Operator, Result
 from amos.ir.epilogue import Elementwise
-from amos.machine import Machine, Peak
+from amos.machine import Level, Machine, Peak
+from amos.machine.stream_unit import StreamUnit
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
@@ -159,15 +160,25 @@ def operator_from(values: Mapping[str, Any]) -> Operator:
 
 
 #: Fields of machines that earlier versions had not, left out where they say nothing.
-_LATER = ("stream", "host")
+_LATER = ("stream", "host", "operation_pj", "energy_source")
+_LATER_LEVEL = ("read_pj_per_byte", "write_pj_per_byte")
+#: Energies that earlier versions had among the figures of queues.
+_EARLIER_STREAM = ("mac_energy", "buffer_energy", "dram_energy")
 
 
-def machine_values(machine: Machine) -> dict[str, Any]:
-    """A machine description as JSON values."""
+def machine_values(machine: Machine, *, whole: bool = False) -> dict[str, Any]:
+    """A machine description as JSON values.
+
+    Args:
+        machine: the description.
+        whole: also fields that earlier versions had not and that say nothing.
+    """
     values = asdict(replace(machine, peaks={}))
-    for name in _LATER:  # as machines were described before any had one
-        if not values[name]:
-            del values[name]
+    # As machines were described before any had one.
+    for described, names in ((values, _LATER), *((x, _LATER_LEVEL) for x in values["levels"])):
+        for name in names:
+            if described[name] in (None, "") and (not whole or name == "stream"):
+                del described[name]
     return values | {"peaks": {name: asdict(peak) for name, peak in machine.peaks.items()}}
 
 
@@ -185,9 +196,20 @@ def machine_from(values: Mapping[str, Any]) -> Machine:
         figures = {name: figure for name, figure in value.items() if name != "fed"}
         return reader.call(Peak, figures, key)
 
+    def level(value: Any, key: str) -> Level:
+        reader.table(value, key)
+        return reader.call(Level, {n: x for n, x in value.items() if x is not None}, key)
+
+    def stream(value: Any, key: str) -> StreamUnit:
+        reader.table(value, key)
+        figures = {name: x for name, x in value.items() if name not in _EARLIER_STREAM}
+        return reader.call(StreamUnit, figures, key)
+
     reader.special[Peak] = peak
+    reader.special[Level], reader.special[StreamUnit] = level, stream
     needed = [field.name for field in fields(Machine) if field.name not in _LATER]
-    return reader.call(Machine, {"gpu": {}, **values}, "", needed=needed)
+    said = {name: value for name, value in values.items() if value is not None}
+    return reader.call(Machine, {"gpu": {}, **said}, "", needed=needed)
 
 
 def _aliases(names: list[str], prefix: str) -> dict[str, str]:

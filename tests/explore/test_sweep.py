@@ -16,8 +16,10 @@ from amos.errors import BuildError, ExploreError, MachineError, UnknownNameError
 from amos.explore.sweep import Point, machine_of, resized, sweep
 from amos.intrinsics import Memory, Timing
 from amos.machine import Peak
+from amos.machine.catalogue import with_timings
 from amos.plan.stream_plan import StreamPlan
 from amos.schedule import ScheduleSpace
+from tests.support.architects import BOARD, UNIT
 from tests.support.streams import OPERATORS, PYNQ, VTA
 
 GEMM = [OPERATORS["gemm"]]
@@ -51,23 +53,13 @@ def test_mappings_that_nothing_of_fits_are_left_out() -> None:
     assert none.reason.startswith("none of 49 mappings has a schedule; ")
 
 
-def test_energy_is_that_of_every_access() -> None:
-    """One at a time of: a product, a byte in a buffer, a byte to or from DRAM."""
-    names = ("mac_energy", "buffer_energy", "dram_energy")
-    weights = [(0.0, 0.0, 0.0), (1.0, 0.0, 0.0), (0.0, 1.0, 0.0), (0.0, 0.0, 1.0), (1.0, 1.0, 1.0)]
-    points = {}
-    for each in weights:
-        axes = {f"machine.stream.{name}": [one] for name, one in zip(names, each, strict=True)}
-        (point,) = _points(axes)
-        points[each] = point.energy
-    calls = 21 * 3 * 5
-    assert points[0, 0, 0] is None
-    assert points[1, 0, 0] == calls * 256
-    moved = points[0, 0, 1]
-    # Each operand at least once, with its padding.
-    assert moved >= 21 * 80 + 48 * 80 + 21 * 48 * 4
-    assert points[0, 1, 0] == calls * (16 + 256 + 2 * 64) + moved
-    assert points[1, 1, 1] == points[1, 0, 0] + points[0, 1, 0] + moved
+def test_energies_are_paths() -> None:
+    dear, cheap, silent = _points({"machine.DRAM.read_pj_per_byte": [200.0, 100.0, 0]})
+    assert dear.energy - cheap.energy == pytest.approx(cheap.energy - silent.energy)
+    axes = {"machine.DRAM.read_pj_per_byte": [1.0]}
+    (point,) = sweep(UNIT, with_timings(BOARD, [UNIT]), axes, GEMM, trials=1)
+    assert point.simulated is not None
+    assert point.energy is None
 
 
 def test_a_picture_has_a_row_for_each_quantity() -> None:

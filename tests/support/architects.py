@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from amos.intrinsics import Intrinsic
 from amos.intrinsics.toml_file import from_toml as intrinsic_of
 from amos.machine import Machine
@@ -36,5 +38,42 @@ encoding = "calls"
 drain = 24
 latency = 60
 """
+#: Levels and figures that give every access of that unit an energy.
+ENERGIES = """
+operation_pj = 0.5
+energy_source = "a test"
+
+[[level]]
+name = "sram"
+scratchpad = true
+capacity = 327680
+read_bandwidth = 3e10
+read_pj_per_byte = 2.0
+write_pj_per_byte = 3.0
+
+[[level]]
+name = "DRAM"
+capacity = 0
+read_bandwidth = 8e9
+read_pj_per_byte = 100.0
+write_pj_per_byte = 120.0
+"""
+
+
+def energetic(text: str = BOARD_TEXT) -> str:
+    """The board's file with energies."""
+    before, _, behind = text.partition("[[level]]")
+    return f"{before}{ENERGIES}[stream]{behind.partition('[stream]')[2]}"
+
+
+def files(folder: Path, energies: str = "") -> tuple[str, str]:
+    """Write the board and the unit; return their paths."""
+    board, unit = folder / "board.toml", folder / "tile.toml"
+    board.write_text(energetic() if energies else BOARD_TEXT)
+    unit.write_text(UNIT_TEXT)
+    return str(board), str(unit)
+
+
 UNIT: Intrinsic = intrinsic_of(UNIT_TEXT)
 BOARD: Machine = machine_of(BOARD_TEXT)
+ENERGETIC: Machine = machine_of(energetic())

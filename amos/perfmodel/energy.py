@@ -1,0 +1,142 @@
+"""What a streamed unit reads and writes at each level, and the energy of it.
+
+Each access is counted where the model of its time counts it: a call reads a fragment of each
+source and writes one of the results, a tile passes its buffer once more on its way from or to
+DRAM. Padding that a call computes counts, as the unit computes it. Waiting, epilogues and
+instructions take no energy here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import prod
+
+import numpy as np
+
+from amos.errors import MachineError
+from amos.intrinsics.scratchpad import Scratchpad
+from amos.machine.machine import Level, Machine
+from amos.plan.stream_tiles import StreamTiles
+
+#: Level of what is computed, beside those of the machine.
+OPERATIONS = "operations"
+_PICO = 1e-12
+
+
+@dataclass(frozen=True, eq=False)
+class Accesses:
+    """Accesses of one operand at one level, one row a schedule.
+
+    Attributes:
+        level: name of the level or of the buffer in it; :data:`OPERATIONS` for products.
+        operand: name of the tensor; empty for products.
+        read_bytes: that are read from the level.
+        written_bytes: that are written to it.
+        joules: of all of them; ``None`` where the machine does not say.
+    """
+
+    level: str
+    operand: str
+    read_bytes: np.ndarray
+    written_bytes: np.ndarray
+    joules: np.ndarray | None
+
+
+@dataclass(frozen=True)
+class EnergyRow:
+    """Accesses of one operand at one level by one schedule; fields of :class:`Accesses`."""
+
+    level: str
+    operand: str
+    read_bytes: float
+    written_bytes: float
+    joules: float | None
+
+
+def count_accesses(
+    tiles: StreamTiles, machine: Machine, moved_bytes: Sequence[np.ndarray]
+) -> tuple[Accesses, ...]:
+    """Count the accesses of every schedule of a batch.
+
+    Args:
+        tiles: of the schedules.
+        machine: with a stream unit.
+        moved_bytes: of each operand from or to DRAM, the destination last.
+    """
+    structure, unit = tiles.structure, machine.stream
+    assert unit is not None
+    calls, dram = float(structure.nest.calls), machine.levels[-1]
+    sums, nothing = float(prod(x.extent for x in structure.spatial)), np.zeros(len(tiles.batch))
+    products = calls * prod(structure.mapping.intrinsic.shape)
+    joules = None if machine.operation_pj is None else nothing + products * machine.operation_pj
+    rows = [Accesses(OPERATIONS, "", nothing, nothing, _scaled(joules))]
+    for number, (op, moved) in enumerate(zip(tiles.operands, moved_bytes, strict=True)):
+        tensor, used = op.staged.load.tensor.name, nothing + calls * op.bytes
+        level = level_of(op.pad, machine)
+        if number < len(tiles.operands) - 1:
+            rows.append(_accesses(op.pad.name, level, tensor, used, moved))
+            rows.append(_accesses(dram.name, dram, tensor, moved, nothing))
+            continue
+        drained = tiles.loads(number) * tiles.fragments(op, mean=True) * op.bytes
+        # The first product of an accumulator finds zeros, which some units write before.
+        added = used if unit.clears else used - sums * op.bytes
+        written = used + sums * op.bytes if unit.clears else used
+        rows.append(_accesses(op.pad.name, level, tensor, added + drained, written))
+        rows.append(_accesses(dram.name, dram, tensor, nothing, moved))
+    return tuple(rows)
+
+
+def level_of(pad: Scratchpad, machine: Machine) -> Level | None:
+    """Return the level of a machine that a buffer is in: that of its name, or the first one."""
+    levels = [level for level in machine.levels if level.scratchpad]
+    return next((level for level in levels if level.name == pad.name), next(iter(levels), None))
+
+
+def total_joules(rows: Sequence[Accesses]) -> np.ndarray | None:
+    """Return the joules of every schedule; ``None`` where the machine does not say all of it."""
+    joules = [row.joules for row in rows]
+    known = [each for each in joules if each is not None]
+    return np.sum(known, axis=0) if known and len(known) == len(joules) else None
+
+
+def missing_energies(machine: Machine, pads: Sequence[Scratchpad]) -> list[str]:
+    """Return the keys that a machine file lacks for the energy of a unit with some buffers."""
+    missing = ["operation_pj"] if machine.operation_pj is None else []
+    levels: dict[str, Level | None] = {pad.name: level_of(pad, machine) for pad in pads}
+    levels |= {machine.levels[-1].name: machine.levels[-1]}
+    for name, level in levels.items():
+        if level is None:
+            missing.append(f"a scratchpad level for buffer {name}")
+            continue
+        for key in ("read_pj_per_byte", "write_pj_per_byte"):
+            if getattr(level, key) is None:
+                missing.append(f"{key} of level {level.name}")
+    return list(dict.fromkeys(missing))
+
+
+def check_energies(machine: Machine, pads: Sequence[Scratchpad]) -> None:
+    """Refuse a machine of which no energy can be told.
+
+    Raises:
+        MachineError: no streams drive it, or its file lacks energies.
+    """
+    if machine.stream is None:
+        raise MachineError(
+            f"machine {machine.name!r}: energy: expected a unit that streams drive, got none"
+        )
+    if missing := missing_energies(machine, pads):
+        raise MachineError(f"machine {machine.name!r}: energy: expected {', '.join(missing)}")
+
+
+def _accesses(
+    name: str, level: Level | None, tensor: str, read: np.ndarray, written: np.ndarray
+) -> Accesses:
+    joules = None
+    if level and level.read_pj_per_byte is not None and level.write_pj_per_byte is not None:
+        joules = read * level.read_pj_per_byte + written * level.write_pj_per_byte
+    return Accesses(name, tensor, read, written, _scaled(joules))
+
+
+def _scaled(picojoules: np.ndarray | None) -> np.ndarray | None:
+    return None if picojoules is None else picojoules * _PICO
