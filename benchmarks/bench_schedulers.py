@@ -131,7 +131,7 @@ def main() -> None:
     runs: dict[tuple[str, int, int], list[tuple[str, str]]] = {}
     with Kept(chosen.kernels) as kept, tempfile.TemporaryDirectory() as folder:
         chooser = Chooser("host")
-        candidates = [chooser.predicted(task.operator).candidate for task in network.tasks]
+        candidates = [chooser.choose(task.operator).candidate for task in network.tasks]
         list(kept.measure(enumerate(map(Task, candidates))))
         untuned = dict(kept.asked)
         reference = [("bound", 0, chosen.reference)] if chosen.reference else []

@@ -21,7 +21,7 @@ from amos.network.buckets import BucketedNetwork
 from amos.network.external.compiled import CompiledNetwork
 from amos.network.model import (
     Check,
-    bound,
+    bind_inputs,
     check_results,
     random_arrays,
     values_of,
@@ -194,7 +194,7 @@ class CompiledBuckets(Shown):
     __repr__ = __str__
 
     def _bound(self, arrays: tuple[Any, ...], named: Mapping[str, Any]) -> list[Any]:
-        return bound(next(iter(self.network.networks.values())).inputs, arrays, named)
+        return bind_inputs(next(iter(self.network.networks.values())).inputs, arrays, named)
 
     def _sizes(self, values: Sequence[Any]) -> _Sizes:
         """What the inputs say of each open dimension.

@@ -1,4 +1,4 @@
-"""The kernels of a task: which ones are tried, built, and right.
+"""Building the kernels of a task, and checking them against NumPy.
 
 Requests and results are plain values, so that another process can build the kernels.
 """
@@ -19,7 +19,7 @@ from amos.measure.reference import References, compared
 from amos.network.candidates import Chooser
 from amos.network.kernels import TaskKernel
 from amos.network.lowerings.base import Lowering
-from amos.network.lowerings.choosing import Ways
+from amos.network.lowerings.choosing import TaskLowerings
 from amos.network.model import Check
 
 
@@ -28,9 +28,9 @@ class BuiltKernels:
     """The kernels of a task.
 
     Attributes:
-        kernels: that can be built and are right, with what they were compared with.
-        failures: what was wrong with others, in sentences.
-        reason: why there is no kernel; empty where there is one.
+        kernels: that were built and are right, with their checks.
+        failures: why others were wrong, in sentences.
+        reason: why there is no kernel; empty if there is one.
     """
 
     kernels: Mapping[TaskKernel, tuple[Check, ...]] = field(default_factory=dict)
@@ -44,44 +44,44 @@ def load_builders() -> None:
     Chooser("host").target(())
 
 
-def build_elsewhere(
-    ways: Ways, symbol: str, count: int, verify: bool, added: bytes
+def build_in_helper(
+    lowerings: TaskLowerings, symbol: str, count: int, verify: bool, added: bytes
 ) -> BuiltKernels:
-    """Do the same as :func:`build_kernels` in a process for another one.
+    """Do the same as :func:`build_kernels` in another process.
 
     Args:
-        ways, symbol, count, verify: the same.
-        added: pickled, what the other one registered beside built-in intrinsics.
+        lowerings, symbol, count, verify: the same.
+        added: pickled, the intrinsics that were registered beside built-in ones.
     """
-    return build_kernels(_host_with(added), ways, symbol, count, verify)
+    return build_kernels(_host_with(added), lowerings, symbol, count, verify)
 
 
 @lru_cache(maxsize=1)
 def _host_with(added: bytes) -> Chooser:
-    """The chooser for this machine, as long as intrinsics stay the same."""
+    """Return the chooser for this machine, the same one while intrinsics stay the same."""
     adopt(pickle.loads(added))
     return Chooser("host")
 
 
 def build_kernels(
-    chooser: Chooser, ways: Ways, symbol: str, count: int, verify: bool
+    chooser: Chooser, lowerings: TaskLowerings, symbol: str, count: int, verify: bool
 ) -> BuiltKernels:
     """Build the kernels of a task; those that are wrong give way to the next candidate.
 
     Args:
         chooser: of the machine.
-        ways: to compute it.
-        symbol: what to call the function.
-        count: how many kernels, the one that seems best first.
+        lowerings: of the task.
+        symbol: name of the function.
+        count: number of kernels.
         verify: compare each kernel with NumPy.
     """
-    return build_lowerings(ways.rank(count, chooser), symbol, count, verify=verify)
+    return build_lowerings(lowerings.rank(count, chooser), symbol, count, verify=verify)
 
 
 def build_lowerings(
     lowerings: Iterable[Lowering], symbol: str, count: int = 1, *, verify: bool
 ) -> BuiltKernels:
-    """Build kernels of what computes the same, the first that is right or all that are."""
+    """Build kernels of equivalent lowerings: the first right one, or with a count above 1 all."""
     references = References()
     kernels: dict[TaskKernel, tuple[Check, ...]] = {}
     failures: list[str] = []
@@ -97,21 +97,21 @@ def build_lowerings(
             except (BuildError, ScheduleError) as error:
                 reason = reason or str(error).splitlines()[0]
             if kernels and count == 1:
-                break  # before more are searched for
+                break  # before the search for further candidates
     except MappingError as error:
         reason = str(error).splitlines()[0]
     return BuiltKernels(kernels, tuple(failures), "" if kernels else reason)
 
 
 def check_kernel(kernel: TaskKernel, references: References) -> Check:
-    """Hold a kernel against NumPy on random inputs.
+    """Compare a kernel with NumPy on random inputs.
 
     Args:
         kernel: the kernel.
-        references: of earlier ones, which those of the same operator share.
+        references: results of NumPy, which kernels of the same operator share.
 
     Raises:
-        NetworkError: it computes something else.
+        NetworkError: the results differ.
     """
     operator = kernel.operator
     with np.errstate(all="ignore"):  # a sigmoid of a large sum overflows, as it does in the kernel

@@ -1,4 +1,4 @@
-"""Which kernel a task gets: the best of the records, or what the model thinks best."""
+"""Candidates for an operator: from records, or by a search that the model leads."""
 
 from __future__ import annotations
 
@@ -69,13 +69,13 @@ class Product:
 
 
 class Chooser:
-    """Chooses kernels for a machine, each task once.
+    """Chooses products for a machine, memoized by operator.
 
     Args:
         machine: where the network runs, by name or itself.
-        core: choose for one core of it, while all others do the same, and instructions without tile
+        core: choose for one core while all cores do the same, from instructions without tile
             registers, which are set up for one kernel.
-        brief: look at an eighth as many candidates.
+        brief: search an eighth as many candidates.
         intrinsics: the only instructions to use; by default all that the machine has.
     """
 
@@ -94,13 +94,13 @@ class Chooser:
         self._core = core
         self._brief = brief
         self._intrinsics = tuple(intrinsics)
-        every = cache(lambda: self._intrinsics or tuple(chosen_intrinsics(None, self.machine)))
-        units = cache(lambda: tuple(x for x in every() if not (core and x.tile_registers)))
+        selected = cache(lambda: self._intrinsics or tuple(chosen_intrinsics(None, self.machine)))
+        units = cache(lambda: tuple(x for x in selected() if not (core and x.tile_registers)))
         self._contenders = cache(lambda operator: contenders(operator, units(), _RULE))
         self._best: dict[tuple[Operator, bool], Product] = {}
 
-    def predicted(self, operator: Operator, *, thorough: bool = False) -> Product:
-        """What the model thinks best, without any measurement.
+    def choose(self, operator: Operator, *, thorough: bool = False) -> Product:
+        """Choose the product that the model predicts to be fastest.
 
         Args:
             operator: the task's.
@@ -114,10 +114,10 @@ class Chooser:
             self._best[key] = self._search(*key, 1)[0]
         return self._best[key]
 
-    def promising(self, operator: Operator, count: int) -> list[Product]:
-        """The kernels of which one should be fast, the one of :meth:`predicted` first.
+    def rank(self, operator: Operator, count: int) -> list[Product]:
+        """Return several products by predicted time, the one of :meth:`choose` first.
 
-        The model cannot tell those apart that a core's arithmetic bounds.
+        The model does not rank compute-bound products among each other.
 
         Raises:
             MappingError: no instruction can be used; the message says why.
@@ -125,11 +125,11 @@ class Chooser:
         return self._search(self.operator(operator), True, count)
 
     def operator(self, operator: Operator) -> Operator:
-        """The operator with the ranges that the machine has a use for."""
+        """Return the operator without ranges that no instruction of the machine needs."""
         return with_useful_ranges(operator, self._contenders)
 
     def target(self, units: Sequence[Intrinsic]) -> Machine:
-        """The machine with the rates of some instructions."""
+        """Return the machine with the rates of some instructions."""
         machine = machines.get(self.machine, units)
         return machine.core if self._core else machine
 
@@ -144,33 +144,33 @@ class Chooser:
         target = self.target([best.intrinsic])
         problem = Problem(searched(space), target)
         search = _Brief if self._brief else _Thorough if thorough else _Quick
-        candidates = best_predicted(problem, count, search)
+        candidates = rank_candidates(problem, count, search)
         return [Product(each, space.count, problem.predict(each)) for each in candidates]
 
     def _fastest(self, operator: Operator) -> Contender:
-        """The instruction that is predicted fastest, by a brief look at each.
+        """Return the instruction that is predicted fastest, by a brief search of each.
 
-        Looking longer chose none that were better, over the tasks of eight networks.
+        Longer searches chose none that were better, over the tasks of eight networks.
 
         Raises:
             MappingError: there is none.
         """
-        every = self._contenders(operator)
-        taking = [each for each in every if not each.reason]
-        refused = [each for each in every if each.reason]
-        target = self.target([each.intrinsic for each in taking])
+        entries = self._contenders(operator)
+        accepted = [each for each in entries if not each.reason]
+        refused = [each for each in entries if each.reason]
+        target = self.target([each.intrinsic for each in accepted])
         best, least = None, math.inf
-        for each in taking:
-            if each.least_seconds(target) > _SLACK * least:
+        for contender in accepted:
+            if contender.least_seconds(target) > _SLACK * least:
                 continue
             for brief in (True, False):
-                look = predicted(operator, each, target, _RULE, brief=brief)
-                if math.isfinite(look.predicted):
+                rated = predicted(operator, contender, target, _RULE, brief=brief)
+                if math.isfinite(rated.predicted):
                     break
-            if look.predicted < least:
-                best, least = look, look.predicted
-            elif look.reason:
-                refused.append(look)
+            if rated.predicted < least:
+                best, least = rated, rated.predicted
+            elif rated.reason:
+                refused.append(rated)
         if best is None:
             why = "; ".join(reasons(refused)[:2])
             raise MappingError(f"no instruction can be used: {why or 'no schedule fits'}")
@@ -180,73 +180,72 @@ class Chooser:
 def with_useful_ranges(
     operator: Operator, among: Callable[[Operator], Sequence[Contender]]
 ) -> Operator:
-    """The operator without the ranges of its sources if no instruction that takes part needs them.
+    """Return the operator, without the ranges of its sources if no contending instruction has any.
 
-    So its records are those of the plain operator wherever its kernels are.
+    It then shares the records of the plain operator, as it shares the kernels.
 
     Args:
         operator: with ranges or without.
-        among: the instructions that contend for an operator.
+        among: returns the contenders for an operator.
     """
     plain = operator.undeclared
     if plain == operator:
         return operator
-    taking = [each.intrinsic for each in among(operator) if not each.reason]
-    needed = any(kind.bounds for unit in taking for kind in unit.kinds)
+    units = [each.intrinsic for each in among(operator) if not each.reason]
+    needed = any(kind.bounds for unit in units for kind in unit.kinds)
     return operator if needed else plain
 
 
-def best_predicted(
+def rank_candidates(
     problem: Problem, count: int = 1, search: type[GeneticSearch] | None = None
 ) -> Sequence[Candidate]:
-    """What the model thinks best of a space of which nothing has been measured."""
-    search = search or _Quick
-    guided = Guided(problem, np.random.default_rng(0), search, epsilon=0.0)
+    """Return the best candidates of a space by the model alone."""
+    guided = Guided(problem, np.random.default_rng(0), search or _Quick, epsilon=0.0)
     return guided.ask(count)
 
 
 class _Thorough(GeneticSearch):
-    """The usual search where nothing will be measured.
+    """The search without measurements.
 
-    Twice as long predicts 0.4 % less time (geometric mean of the tasks of seven networks).
+    Twice as long, it predicts 0.4 % less time (geometric mean of the tasks of seven networks).
     """
 
     inner = 256
 
 
 class _Quick(GeneticSearch):
-    """The usual search, for some milliseconds."""
+    """A search of some milliseconds."""
 
     inner = 128
 
 
 class _Brief(GeneticSearch):
-    """The usual search, to compare operators rather than to compute one."""
+    """A search that compares operators and computes none."""
 
     inner = 16
 
 
-def moving(machine: Machine, reads: int, writes: int) -> float:
-    """Seconds to move some bytes, from and to where all of them have room."""
+def predict_transfer(machine: Machine, read_bytes: int, written_bytes: int) -> float:
+    """Predict the seconds to read and write some bytes at the first level that holds all."""
     level = next(
         each
         for each in machine.levels
-        if not each.capacity or each.capacity * each.units >= reads + writes
+        if not each.capacity or each.capacity * each.units >= read_bytes + written_bytes
     )
-    moved = reads / level.read_bandwidth + writes / level.write_bandwidth
+    moved = read_bytes / level.read_bandwidth + written_bytes / level.write_bandwidth
     return machine.launch + moved / level.units
 
 
 def records_by_operator(records: Sequence[Record]) -> dict[str, list[Record]]:
-    """Right records, the fastest first, by :func:`operator_key`; some may not count here."""
+    """Group right records by :func:`operator_key`, the fastest first; some may not count here."""
     ranked: dict[str, list[Record]] = {}
-    for record in sorted(right_records(list(records)), key=lambda each: each.seconds):
+    for record in sorted(right_records(list(records)), key=lambda record: record.seconds):
         ranked.setdefault(_key(record.canonical), []).append(record)
     return ranked
 
 
 def operator_key(operator: Operator) -> str:
-    """Stands for an operator, whatever it is called."""
+    """Return the digest of an operator without its name."""
     return _key(operator_values(operator))
 
 
@@ -254,8 +253,8 @@ def _key(values: Mapping[str, object]) -> str:
     return digest({**values, "name": ""})
 
 
-def recorded(record: Record, chooser: Chooser) -> Product | None:
-    """What a record says; ``None`` if its kernel cannot be made any more."""
+def rebuild_product(record: Record, chooser: Chooser) -> Product | None:
+    """Rebuild the product of a record; ``None`` if that is no longer possible."""
     try:
         candidate = record.rebuild()
     except AmosError:

@@ -1,4 +1,4 @@
-"""Kernels of a task in turns: beside plain loops, and then inside the network."""
+"""Timing kernels of a task in turns: alone beside plain loops, then in the network."""
 
 from __future__ import annotations
 
@@ -15,26 +15,25 @@ from amos.network.groups import CallSite, Grouping, Job
 from amos.network.kernels import TaskKernel
 from amos.network.model import CompiledRegion, random_arrays
 from amos.network.network import Network
-from amos.network.profile import observed
+from amos.network.profile import time_calls
 
-#: Rounds in which all are timed in turn, and seconds of a turn. The fastest call counts: the
-#: others were disturbed.
+#: Rounds in which kernels are timed in turns, and seconds of a turn. The fastest call counts.
 _ROUNDS, _SECONDS = 4, 0.01
-#: What is so much slower in its first call is not timed again.
+#: Candidates that are so many times slower than the fastest in their first call are dropped.
 _HOPELESS = 5.0
-#: Runs in a row inside a network, of which the first fetches the weights; rounds of them, at the
-#: most and at the least, and seconds after which there is no other round.
+#: Runs of a network in a row, of which the first fetches the weights; rounds of them, at most and
+#: at least, and seconds after which no further round begins.
 _RUNS, _MOST, _LEAST, _SPAN = 2, 16, 3, 10.0
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """Kernels of a task, timed where they stand in the network.
+    """Kernels of a task, timed in the network.
 
     Attributes:
         operator: of the task.
         count: how often it occurs.
-        seconds: of all occurrences, for each kernel: in order of what they take alone.
+        seconds: of all occurrences, for each kernel; the kernel that is fastest alone first.
     """
 
     operator: str
@@ -43,7 +42,7 @@ class Comparison:
 
     @property
     def chosen(self) -> int:
-        """The fastest."""
+        """Position of the fastest."""
         return self.seconds.index(min(self.seconds))
 
     def __str__(self) -> str:
@@ -51,13 +50,13 @@ class Comparison:
         return f"{times} us in the network, of {self.count} x {self.operator}"
 
 
-def compare(kernels: Sequence[TaskKernel], task: Job) -> list[float]:
-    """Seconds of each kernel for one group of a task, and at last of plain loops.
+def compare_alone(kernels: Sequence[TaskKernel], task: Job) -> list[float]:
+    """Time kernels, and plain loops last, for one group of a task; returns seconds.
 
-    All are operators of onnxruntime, and take turns.
+    They take turns, each as an operator of onnxruntime.
     """
     group = task.groups[0]
-    network = Network(task.operator.name, _alone(group), Grouping((), ()))
+    network = Network(task.operator.name, _extract_group(group), Grouping((), ()))
     single = Job(task.operator, (group,))
     lineups = [*({single: each} for each in kernels), dict[Job, TaskKernel]()]
     models = link_trials(CompiledRegion(network, lineup) for lineup in lineups)
@@ -65,102 +64,100 @@ def compare(kernels: Sequence[TaskKernel], task: Job) -> list[float]:
     best = []
     for model in models:
         model.outputs_of(arrays)
-        best.append(_least(model, arrays, 0))
+        best.append(_time_fastest_call(model, arrays, 0))
     hopeless = _HOPELESS * min(best)
     for _ in range(_ROUNDS):
         for n, model in enumerate(models):
             if best[n] <= hopeless:
-                best[n] = min(best[n], _least(model, arrays, _SECONDS))
+                best[n] = min(best[n], _time_fastest_call(model, arrays, _SECONDS))
     return best
 
 
-def compare_inside(
+def compare_in_network(
     models: Sequence[CompiledNetwork], kernels: Mapping[Job, Sequence[TaskKernel]]
 ) -> dict[Job, Comparison]:
-    """Time kernels in the network.
-
-    What is fast alone may be slow there, where weights come from memory.
+    """Time kernels in the network, where weights come from memory.
 
     Args:
         models: a network with the first kernel of each task, with the second, and so on.
         kernels: of each task, under one name; with fewer than models, the last stands in.
     """
-    runs = observed(models, random_arrays(models[0].network), _turns(len(models)))
-
+    runs = time_calls(models, random_arrays(models[0].network), _turns(len(models)))
     return {
         task: Comparison(
             str(task.operator),
             task.weight,
-            tuple(sum(_least_of_calls(runs[n], kernel)) for n, kernel in enumerate(each)),
+            tuple(sum(_fastest_calls(runs[n], kernel)) for n, kernel in enumerate(each)),
         )
         for task, each in kernels.items()
     }
 
 
-def faster_inside(
+def select_faster_cascades(
     models: Sequence[CompiledNetwork],
     kernels: Mapping[Job, TaskKernel],
     cascades: Mapping[Job, TaskKernel],
 ) -> dict[Job, TaskKernel]:
-    """The cascades that are no slower in the network than their convolutions one by one.
+    """Select the cascades that are no slower in the network than separate convolutions.
 
     Args:
         models: the network without cascades, and with all of them.
-        kernels: of all tasks but those that the engine computes faster.
+        kernels: of all tasks but those that plain loops compute faster.
         cascades: with their kernels.
     """
-    runs = observed(models, random_arrays(models[0].network), _turns(len(models)))
-    alone: dict[int, float] = {}
+    runs = time_calls(models, random_arrays(models[0].network), _turns(len(models)))
+    separate: dict[int, float] = {}
     for task, kernel in kernels.items():
-        for group, seconds in zip(task.groups, _least_of_calls(runs[0], kernel), strict=False):
-            alone |= {node.number: 0.0 for node in group.nodes} | {group.result.number: seconds}
+        for group, seconds in zip(task.groups, _fastest_calls(runs[0], kernel), strict=False):
+            separate |= {node.number: 0.0 for node in group.nodes}
+            separate[group.result.number] = seconds
 
-    def fast(job: Job, kernel: TaskKernel) -> bool:
-        inside = [node.number for place in job.groups for node in place.nodes]
-        # Where plain loops were faster than a kernel, the cascade is not tried against it.
-        if not alone.keys() >= {*inside}:
+    def is_fast(job: Job, kernel: TaskKernel) -> bool:
+        fused = [node.number for site in job.groups for node in site.nodes]
+        # A cascade is not compared with plain loops, which were faster than a kernel.
+        if not separate.keys() >= {*fused}:
             return False
-        return sum(_least_of_calls(runs[1], kernel)) <= sum(alone[number] for number in inside)
+        return sum(_fastest_calls(runs[1], kernel)) <= sum(separate[number] for number in fused)
 
-    return {job: kernel for job, kernel in cascades.items() if fast(job, kernel)}
+    return {job: kernel for job, kernel in cascades.items() if is_fast(job, kernel)}
 
 
-def _least_of_calls(
+def _fastest_calls(
     runs: Sequence[Mapping[str, Sequence[float]]], kernel: TaskKernel
 ) -> list[float]:
-    """Seconds of each call of a kernel in the network, in the order of its groups."""
+    """Return the least seconds of each call of a kernel, in the order of its groups."""
     calls = zip(*(run.get(kernel.symbol, ()) for run in runs), strict=True)
     return [min(each) for each in calls]
 
 
 def _turns(count: int) -> Iterator[int]:
-    """Who of so many runs next."""
+    """Yield which of so many models runs next."""
     end = time.perf_counter() + _SPAN
     for turn in range(_MOST):
         if turn < _LEAST or time.perf_counter() < end:
             yield from (n for n in range(count) for _ in range(_RUNS))
 
 
-def _alone(group: CallSite) -> Graph:
-    """A graph of a group, whose inputs are what it reads of others."""
-    inside = {node.number: node for node in group.nodes}
-    outside = {
+def _extract_group(group: CallSite) -> Graph:
+    """Return a graph of a group, whose inputs are the values that it reads."""
+    own = {node.number: node for node in group.nodes}
+    read = {
         operand.number: operand
         for node in group.nodes
         for operand in node.operands
-        if isinstance(operand, Node) and operand.number not in inside
+        if isinstance(operand, Node) and operand.number not in own
     }
     inputs = [
         replace(node, operation="input", operands=(), attributes={}, name=f"input{number}")
-        for number, node in sorted(outside.items())
+        for number, node in sorted(read.items())
     ]
-    nodes = (*inputs, *(inside[number] for number in sorted(inside)))
+    nodes = (*inputs, *(own[number] for number in sorted(own)))
     return Graph(nodes, (group.result,))
 
 
-def _least(model: CompiledNetwork, arrays: Sequence[Any], span: float) -> float:
-    """Seconds of the fastest of the calls that some time has room for, at least one."""
-    least, end = math.inf, time.perf_counter() + span
+def _time_fastest_call(model: CompiledNetwork, arrays: Sequence[Any], span_seconds: float) -> float:
+    """Return the seconds of the fastest call within a time, of at least one."""
+    least, end = math.inf, time.perf_counter() + span_seconds
     while True:
         start = time.perf_counter()
         model.outputs_of(arrays)

@@ -1,4 +1,4 @@
-"""``amos.compile``: a kernel for each task, and onnxruntime, which runs them and the rest."""
+"""``amos.compile``: a kernel for each task, in a model that onnxruntime runs."""
 
 from __future__ import annotations
 
@@ -20,21 +20,26 @@ from amos.network.bucketed import CompiledBuckets, compiled_buckets
 from amos.network.buckets import BucketedNetwork, Loaded
 from amos.network.building import (
     BuiltKernels,
-    build_elsewhere,
+    build_in_helper,
     build_kernels,
     build_lowerings,
     load_builders,
 )
 from amos.network.candidates import Chooser, records_by_operator
-from amos.network.comparison import Comparison, compare, compare_inside, faster_inside
+from amos.network.comparison import (
+    Comparison,
+    compare_alone,
+    compare_in_network,
+    select_faster_cascades,
+)
 from amos.network.external.compiled import CompiledNetwork
 from amos.network.external.linking import link_models, link_trials
 from amos.network.external.partition import PartitionedNetwork
 from amos.network.external.sessions import MODEL
-from amos.network.groups import Job, Task, outside, select_heaviest
+from amos.network.groups import Job, Task, drop_fused_groups, select_heaviest
 from amos.network.kernels import TaskKernel
-from amos.network.lowerings.cascade import cascades_of
-from amos.network.lowerings.choosing import predict_lowering, records_of, ways_of
+from amos.network.lowerings.cascade import choose_cascades
+from amos.network.lowerings.choosing import find_records, list_lowerings, predict_lowering
 from amos.network.model import CompiledRegion
 from amos.network.network import Network, checked_network
 from amos.network.precision.choosing import (
@@ -47,11 +52,11 @@ from amos.network.precision.samples import Samples
 from amos.network.precision.variants import Accuracy
 from amos.records import Record, Records
 
-#: Kernels of a task that are measured alone, and of those the ones that are inside the network.
-_MEASURED, _INSIDE = 6, 4
-#: Share of a network's predicted time whose tasks are measured. The many small ones that are
-#: left take most of the time it takes.
-_MATTERS = 0.9
+#: Kernels of a task that are timed alone, and finalists of them that are timed in the network.
+_MEASURED, _FINALISTS = 6, 4
+#: Share of a network's predicted time in the tasks that are measured. The many small ones, which
+#: have the rest of it, would take most of the time of measuring.
+_HEAVY_SHARE = 0.9
 
 
 @overload
@@ -98,27 +103,26 @@ def compile_network(
 ) -> CompiledNetwork | CompiledBuckets:
     """Build a network for this CPU.
 
-    A task gets the fastest kernel that the records have of it on this machine, or else the
-    one that the model thinks best; of a convolution the records may have the product of its
-    tiles. Convolutions that are predicted to be faster as a cascade
-    (:mod:`amos.operators.cascade`) are computed as such, whatever the records have of them.
-    A kernel that computes something else than NumPy gives way to the next candidate, and what
-    cannot be built, or has no right kernel, is computed by plain loops. onnxruntime gets what
-    AMOS computes wrongly, and what it runs faster itself.
+    A task gets the fastest kernel in the records of this machine, or else the one that is
+    predicted fastest; records of a convolution may be of the product of its tiles. Convolutions
+    that are predicted to be faster as a cascade (:mod:`amos.operators.cascade`) are fused even
+    if they have records. A kernel whose results differ from NumPy's is replaced by the next
+    candidate; a task without a right kernel is computed by plain loops. Regions that AMOS
+    computes wrongly or more slowly stay with onnxruntime.
 
     Args:
         network: what :func:`amos.load_network` returned.
         records: file of earlier measurements.
         verify: compare each kernel with NumPy, and the whole as
             :meth:`CompiledNetwork.check` does.
-        measure: of the tasks that matter, time the best kernels of the records, and those that
-            the model thinks best, beside plain loops for the group, and the fastest of
-            them inside the network, cascades too. The fastest there stays.
+        measure: time the best kernels of heavy tasks, by the records and by the model, beside
+            plain loops, then the fastest of them and cascades in the network, and use the
+            fastest there.
         precision: of the factors of products: ``"f32"`` as the model says, ``"bf16"`` wherever
             that is predicted to be faster, ``"int8"`` by the ranges of the samples, or ``"auto"``,
             the fastest within the budget. Sums stay 32 bits wide. Buckets stay in f32.
-        budget: by how much results may differ with ``"auto"``: the 2-norm of the difference over
-            that of the results, the largest of all samples and outputs.
+        budget: error that ``"auto"`` allows: the 2-norm of the difference over that of the
+            results, the largest of all samples and outputs.
         samples: inputs of calls by name or in order, or a file of NumPy's format ``npz`` with
             them; random ones by default, by which nothing is quantized.
         accuracy: how good results are; the budget is then the loss of it that is allowed.
@@ -133,7 +137,7 @@ def compile_network(
     for name, value in {"verify": verify, "measure": measure}.items():
         if not isinstance(value, bool):
             raise NetworkError(f"{name}: expected True or False, got {shown(value)}")
-    build = _Builder(_ranked(records), verify, measure)
+    build = _Builder(_rank_records(records), verify, measure)
     with ProgressLine(progress) as build.line:
         frontier = None
         check_choice(precision, budget)
@@ -188,50 +192,52 @@ class _Builder:
         cascades = {job: kernel for job, built in fused.items() for kernel in built.kernels}
         tasks = network.tasks
         if not self.measure:
-            tasks = tuple(outside(dict.fromkeys(tasks), cascades))
-        measured = _that_matter(tasks, self.chooser) if self.measure else frozenset()
+            tasks = tuple(drop_fused_groups(dict.fromkeys(tasks), cascades))
+        measured = _select_heavy(tasks, self.chooser) if self.measure else frozenset()
         single = dict(zip(tasks, self.build_tasks(tasks, measured), strict=True))
         finalists: dict[Job, Sequence[TaskKernel]] = {}
-        left: dict[Job, str] = {}
+        fallbacks: dict[Job, str] = {}
         for task, built in single.items():
             kernels, why = [*built.kernels], built.reason
             if kernels and task in measured:
-                kernels, why = _fastest(kernels, task)
+                kernels, why = _select_finalists(kernels, task)
             if why:
-                left[task] = why
+                fallbacks[task] = why
             else:
                 finalists[task] = kernels
-        inside = _inside(network, finalists)
-        alone = {
-            task: each[inside[task].chosen if inside else 0] for task, each in finalists.items()
+        comparisons = _compare_finalists(network, finalists)
+        used = {
+            task: each[comparisons[task].chosen if comparisons else 0]
+            for task, each in finalists.items()
         }
         if self.measure and cascades:
-            cascades = _faster(network, alone, cascades)
-            alone, left = outside(alone, cascades), outside(left, cascades)
-        used, every = alone | cascades, [*fused.values(), *single.values()]
-        checks = {kernel: held for each in every for kernel, held in each.kernels.items()}
+            cascades = _select_faster(network, used, cascades)
+            used = drop_fused_groups(used, cascades)
+            fallbacks = drop_fused_groups(fallbacks, cascades)
+        used, built_kernels = used | cascades, [*fused.values(), *single.values()]
+        checks = {kernel: each for b in built_kernels for kernel, each in b.kernels.items()}
         return CompiledRegion(
             network,
             used,
-            left,
+            fallbacks,
             tuple(check for kernel in used.values() for check in checks[kernel]),
-            tuple(inside.values()),
+            tuple(comparisons.values()),
             self.count_unused(network, used),
-            tuple(why for each in every for why in each.failures),
+            tuple(why for each in built_kernels for why in each.failures),
             function=name,
         )
 
     def build_tasks(self, tasks: Sequence[Task], measured: frozenset[Task]) -> list[BuiltKernels]:
-        """The kernels of some tasks: several of those that are measured."""
+        """Build the kernels of tasks: several of those that are measured."""
         results = map_in_processes(
-            build_elsewhere,
-            [ways_of(task, self.chooser, self.ranked) for task in tasks],
+            build_in_helper,
+            [list_lowerings(task, self.chooser, self.ranked) for task in tasks],
             [f"amos_task_{next(self.numbers)}" for _ in tasks],
             [_MEASURED if task in measured else 1 for task in tasks],
             repeat(self.verify),
             repeat(pickle.dumps(added())),
-            here=lambda *given: build_kernels(self.chooser, *given[:-1]),
-            lost=_lost,
+            here=lambda *request: build_kernels(self.chooser, *request[:-1]),
+            lost=_report_lost,
         )
         built: list[BuiltKernels] = []
         with closing(results):
@@ -241,9 +247,9 @@ class _Builder:
         return built
 
     def build_cascades(self, network: Network) -> dict[Job, BuiltKernels]:
-        """The kernels of cascades; convolutions of those that have none stay tasks of their own."""
+        """Build the kernels of cascades; convolutions of those that have none stay tasks."""
         built: dict[Job, BuiltKernels] = {}
-        cascades = cascades_of(network.tasks, network.graph, self.chooser, thorough=True)
+        cascades = choose_cascades(network.tasks, network.graph, self.chooser, thorough=True)
         for job, lowering in cascades.items():
             self.line.show(f"cascade: {job.operator.name}")
             symbol = f"amos_task_{next(self.numbers)}"
@@ -251,61 +257,61 @@ class _Builder:
         return built
 
     def count_unused(self, network: Network, used: Mapping[Job, TaskKernel]) -> Counter[str]:
-        """Records of a network's tasks that do not count here, how many by the reason."""
+        """Count the records of a network's tasks that do not count here, by reason."""
         operators = [task.operator for task in network.tasks]
         operators += [each for kernel in used.values() for each, _ in kernel.lowering.tuned]
         records = (
             record
             for operator in dict.fromkeys(operators)
-            for record in records_of(operator, self.chooser, self.ranked)
+            for record in find_records(operator, self.chooser, self.ranked)
         )
         return Counter(record.standing for record in records if not record.counts_here)
 
 
-def _lost(error: HelperLost) -> BuiltKernels:
-    """What there is of a task whose kernels ended a process."""
+def _report_lost(error: HelperLost) -> BuiltKernels:
+    """Return that a task has no kernels, as building them ended a process."""
     return BuiltKernels(failures=(str(error),), reason=str(error))
 
 
-def _faster(
+def _select_faster(
     network: Network, kernels: dict[Job, TaskKernel], cascades: dict[Job, TaskKernel]
 ) -> dict[Job, TaskKernel]:
-    """The cascades that are no slower in the network than the kernels of their convolutions."""
-    lineups = kernels, outside(kernels, cascades) | cascades
+    """Select the cascades that are no slower in the network than separate convolutions."""
+    lineups = kernels, drop_fused_groups(kernels, cascades) | cascades
     models = link_trials(CompiledRegion(network, lineup) for lineup in lineups)
-    return faster_inside(models, kernels, cascades)
+    return select_faster_cascades(models, kernels, cascades)
 
 
-def _that_matter(tasks: Sequence[Task], chooser: Chooser) -> frozenset[Task]:
-    """The tasks that are predicted to take longest, as many as most of the time needs."""
+def _select_heavy(tasks: Sequence[Task], chooser: Chooser) -> frozenset[Task]:
+    """Select the tasks that have most of the predicted time."""
     seconds: dict[Task, float] = {}
     for task in tasks:
         with suppress(MappingError):
             seconds[task] = task.weight * predict_lowering(task, chooser).expected
-    return frozenset(select_heaviest(seconds, _MATTERS))
+    return frozenset(select_heaviest(seconds, _HEAVY_SHARE))
 
 
-def _ranked(records: str | Path | None) -> Mapping[str, Sequence[Record]]:
+def _rank_records(records: str | Path | None) -> Mapping[str, Sequence[Record]]:
     if records is None:
         return {}
     with Records(records, readonly=True) as store:
         return records_by_operator(store.all())
 
 
-def _fastest(kernels: Sequence[TaskKernel], task: Task) -> tuple[list[TaskKernel], str]:
-    """Kernels, the fastest first; or none, and why plain loops stay."""
-    *own, loops = compare(kernels, task)
+def _select_finalists(kernels: Sequence[TaskKernel], task: Task) -> tuple[list[TaskKernel], str]:
+    """Select the fastest kernels, in order; none, with the reason, if plain loops are faster."""
+    *own, loops = compare_alone(kernels, task)
     least = min(own)
     if least > loops:
         return [], f"the kernel takes {least * 1e3:.4g} ms, plain loops {loops * 1e3:.4g} ms"
-    order = sorted(range(len(own)), key=own.__getitem__)[:_INSIDE]
+    order = sorted(range(len(own)), key=own.__getitem__)[:_FINALISTS]
     return [kernels[n] for n in order], ""
 
 
-def _inside(
+def _compare_finalists(
     network: Network, kernels: Mapping[Job, Sequence[TaskKernel]]
 ) -> Mapping[Job, Comparison]:
-    """The kernels of each task timed in the network, if there are several of any."""
+    """Time the finalists of each task in the network, if any task has several."""
     count = max(map(len, kernels.values()), default=1)
     if count == 1:
         return {}
@@ -313,4 +319,4 @@ def _inside(
         CompiledRegion(network, {task: k[min(n, len(k) - 1)] for task, k in kernels.items()})
         for n in range(count)
     )
-    return compare_inside(models, kernels)
+    return compare_in_network(models, kernels)

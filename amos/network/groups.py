@@ -1,4 +1,4 @@
-"""Groups: what of a network becomes one kernel, and which of them are the same task."""
+"""Groups: operators of a network that become one kernel; equal groups are one task."""
 
 from __future__ import annotations
 
@@ -16,28 +16,28 @@ from amos.network.shapes import BYTES
 
 
 class Computation(Protocol):
-    """What a kernel computes: an operator, or several of which each reads the one before."""
+    """What a kernel computes: an operator, or a cascade of several."""
 
     @property
     def name(self) -> str:
-        """What it is called."""
+        """Its name."""
 
     @property
     def inputs(self) -> tuple[Tensor, ...]:
-        """What it reads."""
+        """The tensors that it reads."""
 
     @property
     def result(self) -> Tensor:
-        """What it makes."""
+        """The tensor that it writes."""
 
 
 @dataclass(frozen=True, eq=False)
 class CallSite:
-    """What of a network one call of a kernel computes.
+    """Nodes of a network that one call of a kernel computes.
 
     Attributes:
-        arguments: the network's value for each input of what is computed.
-        nodes: what it replaces, the result last.
+        arguments: the network's value for each input of the kernel.
+        nodes: that the call replaces, the result last.
     """
 
     arguments: dict[str, Operand]
@@ -62,11 +62,11 @@ class Group(CallSite):
 
 @dataclass(frozen=True, eq=False)
 class Job:
-    """What one kernel computes, wherever it occurs in a network.
+    """What one kernel computes, with all of its calls in a network.
 
     Attributes:
         operator: what it computes.
-        groups: where it occurs.
+        groups: its calls.
     """
 
     operator: Computation
@@ -83,7 +83,7 @@ class Job:
 
 @dataclass(frozen=True, eq=False)
 class Task(Job):
-    """A distinct operator of a network: what is tuned and compiled once."""
+    """A distinct operator of a network, which is tuned and compiled once."""
 
     operator: Operator
     groups: tuple[Group, ...]
@@ -99,12 +99,12 @@ class Grouping:
 
     Attributes:
         groups: in the order of their results.
-        left: nodes that stay with the engine.
-        refused: why a node that multiplies and adds is no group, by its number.
+        ungrouped: nodes of no group, which plain loops compute.
+        refused: why a product is no group, by the number of its node.
     """
 
     groups: tuple[Group, ...]
-    left: tuple[Node, ...]
+    ungrouped: tuple[Node, ...]
     refused: dict[int, str] = field(default_factory=dict)
 
     @property
@@ -114,7 +114,7 @@ class Grouping:
 
 
 def merged(tasks: Iterable[Task]) -> tuple[Task, ...]:
-    """Tasks of which equal ones are one, in order of first appearance."""
+    """Merge equal tasks, in order of first appearance."""
     same: dict[Operator, list[Group]] = {}
     for task in tasks:
         same.setdefault(task.operator, []).extend(task.groups)
@@ -132,31 +132,31 @@ def select_heaviest(amounts: Mapping[_J, float], share: float) -> list[_J]:
     return selected
 
 
-def outside(values: Mapping[_J, _V], jobs: Iterable[Job]) -> dict[_J, _V]:
-    """What there is of tasks, with those of their groups that no other job computes."""
-    taken = {node.number for job in jobs for place in job.groups for node in place.nodes}
-    rest = {
-        task: tuple(each for each in task.groups if each.result.number not in taken)
+def drop_fused_groups(values: Mapping[_J, _V], cascades: Iterable[Job]) -> dict[_J, _V]:
+    """Drop the groups of tasks that cascades compute, and tasks whose groups all are."""
+    fused = {node.number for job in cascades for site in job.groups for node in site.nodes}
+    separate = {
+        task: tuple(each for each in task.groups if each.result.number not in fused)
         for task in values
     }
-    return {replace(task, groups=groups): values[task] for task, groups in rest.items() if groups}
+    return {replace(task, groups=g): values[task] for task, g in separate.items() if g}
 
 
-def grouped(graph: Graph) -> Grouping:
-    """Divide a network: each anchor with the longest chain behind it.
+def group_nodes(graph: Graph) -> Grouping:
+    """Divide a network: each anchor with the longest chain of followers.
 
-    Later anchors come first: of two whose results are added the later one takes the sum, and
-    the result of the other is there by then.
+    Later anchors come first: a residual sum is fused into the later of its two producers, which
+    reads the result of the earlier one.
     """
     claimed: set[int] = set()
     groups: list[Group] = []
     refused: dict[int, str] = {}
     users = {
-        number: (*readers, _OUTSIDE) if number in graph.returned else readers
+        number: (*readers, _CALLER) if number in graph.returned else readers
         for number, readers in graph.users.items()
     }
     for place in reversed(range(len(graph.nodes))):
-        node, behind = graph.nodes[place], graph.nodes[place + 1 :]
+        node, following = graph.nodes[place], graph.nodes[place + 1 :]
         anchor = anchor_of(node)
         if anchor is None:
             continue
@@ -164,7 +164,7 @@ def grouped(graph: Graph) -> Grouping:
         if why:
             refused[node.number] = why
             continue
-        later = [each for each in behind if each.number not in claimed]
+        later = [each for each in following if each.number not in claimed]
         chain = chain_behind(node, anchor, later, users)
         try:
             group = _longest(chain)
@@ -173,15 +173,15 @@ def grouped(graph: Graph) -> Grouping:
             continue
         claimed |= {each.number for each in group.nodes}
         groups.append(group)
-    left = tuple(node for node in graph.computing() if node.number not in claimed)
+    ungrouped = tuple(node for node in graph.computing() if node.number not in claimed)
     groups.sort(key=lambda group: group.result.number)
-    return Grouping(tuple(groups), left, refused)
+    return Grouping(tuple(groups), ungrouped, refused)
 
 
 #: Lanes of the longest vectors.
 _LANES = 16
-#: Stands for the caller, who reads what the network returns.
-_OUTSIDE = Node(-1, "output", (), (), "")
+#: Stands for the caller, which reads the network's results.
+_CALLER = Node(-1, "output", (), (), "")
 
 
 def unfit(anchor: Anchor, node: Node) -> str:
@@ -195,7 +195,7 @@ def unfit(anchor: Anchor, node: Node) -> str:
 
 
 def _declared(value: Operand) -> str:
-    """The dtype; of constants with the narrowest range for which an instruction is exact."""
+    """Return the dtype; of constants with the narrowest range for which an instruction is exact."""
     if isinstance(value, Constant):
         for kind in _exact_ranges():
             if kind.name == value.dtype and not kind.outside(value.array):
@@ -204,13 +204,13 @@ def _declared(value: Operand) -> str:
 
 
 def _exact_ranges() -> list[DType]:
-    """The ranges that instructions ask for, the narrowest first."""
+    """List the ranges that instructions require, the narrowest first."""
     kinds = {kind for name in names() for kind in get(name).kinds if kind.bounds}
     return sorted(kinds, key=lambda kind: (kind.limits[1] - kind.limits[0], kind.declared))
 
 
 def _longest(chain: Chain) -> Group:
-    """The group of a chain, or of its anchor alone where what follows is no epilogue.
+    """Return the group of a chain, or of its anchor alone if the followers are no epilogue.
 
     Raises:
         AmosError: the anchor is no operator.
@@ -222,10 +222,10 @@ def _longest(chain: Chain) -> Group:
 
 
 def _group(chain: Chain) -> Group:
-    """The group of an anchor and what follows it.
+    """Return the group of an anchor and its followers.
 
     Raises:
-        AmosError: that is no operator.
+        AmosError: they are no operator.
     """
     anchor = chain.anchor
     sources, shapes = anchor.sources or {}, anchor.shapes or {}

@@ -1,4 +1,4 @@
-"""Kernels of tasks as libraries that the engine calls, and their arguments at each place."""
+"""Compiled kernels of tasks, and the calls of them in a network."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class TaskKernel:
 
     Attributes:
         symbol: name of its function.
-        lowering: what it was made from.
+        lowering: that it was built from.
         arguments: of the function, the output last.
         tiled: whether it uses tile registers, which a process has to ask for.
         object_code: of its object file.
@@ -48,31 +48,31 @@ class TaskKernel:
         return self.lowering.operator
 
     def run(self, inputs: dict[str, np.ndarray]) -> np.ndarray:
-        """Its result for the operator's inputs."""
+        """Run it on the operator's inputs."""
         tensors = self.tensors(inputs)
         self.library[self.symbol](*tensors)
         result = self.operator.result
         return from_tensor(tensors[-1], str(result.dtype)).reshape(result.shape)
 
     def tensors(self, inputs: dict[str, np.ndarray]) -> list[Any]:
-        """Arguments for a call of its own."""
+        """Return packed inputs and a buffer of the result, as arguments of a call."""
         *sources, out = self.arguments
-        made = [self._packed(each, inputs[each.tensor]) for each in sources]
-        return [*made, to_tensor(np.zeros(out.shape, dtype(out.dtype).numpy), out.dtype)]
+        packed = [self._pack(each, inputs[each.tensor]) for each in sources]
+        return [*packed, to_tensor(np.zeros(out.shape, dtype(out.dtype).numpy), out.dtype)]
 
     def call(self, site: CallSite) -> Call:
-        """The call that computes a group, or what else it stands for."""
+        """Return the call that computes a group or a cascade."""
         *sources, out = self.arguments
         arguments = [
-            (self._passed(each, site.arguments[each.tensor]), each.shape) for each in sources
+            (self._pack_constant(each, site.arguments[each.tensor]), each.shape) for each in sources
         ]
         return Call(self.symbol, tuple(arguments), site.result, out.shape, held)
 
-    def _packed(self, argument: Argument, array: np.ndarray) -> Any:
+    def _pack(self, argument: Argument, array: np.ndarray) -> Any:
         return to_tensor(self.lowering.pack(argument, array), argument.dtype)
 
-    def _passed(self, argument: Argument, operand: Operand) -> Operand:
-        """What a call passes for an argument: constants are packed here, once."""
+    def _pack_constant(self, argument: Argument, operand: Operand) -> Operand:
+        """Pack a constant once, ahead of all calls; other operands stay."""
         if not isinstance(operand, Constant):
             return operand
-        return Constant(self._packed(argument, operand.array).numpy())
+        return Constant(self._pack(argument, operand.array).numpy())

@@ -27,17 +27,18 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Check:
-    """Something that was held against a reference.
+    """A comparison of results with a reference.
 
     Attributes:
-        name: of the network, or what a kernel computes.
-        reference: what it was compared with.
+        name: of the network, or of a kernel's operator.
+        reference: name of the program that computed the reference.
         difference: the largest one.
-        allowed: the largest one that would have passed.
+        allowed: tolerance of the difference.
         spread: elements that Winograd's tiles of floats spoil, as they spread NaN and
             infinities; they are not compared.
         share: the 2-norm of all differences over that of the reference.
-        rounded_apart: whether a larger difference stands, as levels of 8 bits are rounded apart.
+        rounded_apart: whether a larger difference is accepted, as levels of 8 bits are rounded
+            differently.
     """
 
     name: str
@@ -74,19 +75,19 @@ class CompiledRegion:
     """The kernels of what AMOS takes as one operator of onnxruntime.
 
     Attributes:
-        network: what it was made of.
-        kernels: what tasks run as; of those that a cascade computes everywhere, the cascade.
-        left: why tasks are computed by plain loops.
-        checks: kernels that were compared with NumPy.
-        comparisons: kernels of tasks that were timed inside the network.
-        unused: records of its tasks that do not count here, how many by the reason.
-        failures: what was wrong with kernels that gave way to others or to plain loops.
+        network: that was compiled.
+        kernels: of tasks and cascades.
+        fallbacks: why tasks are computed by plain loops.
+        checks: of kernels, with NumPy.
+        comparisons: of kernels of tasks that were timed in the network.
+        unused: number of records of its tasks that do not count here, by the reason.
+        failures: why kernels were replaced by others or by plain loops.
         function: name of its operator.
     """
 
     network: Network
     kernels: Mapping[Job, TaskKernel]
-    left: Mapping[Job, str] = field(default_factory=dict)
+    fallbacks: Mapping[Job, str] = field(default_factory=dict)
     checks: tuple[Check, ...] = ()
     comparisons: tuple[Comparison, ...] = ()
     unused: Mapping[str, int] = field(default_factory=dict)
@@ -99,7 +100,7 @@ class CompiledRegion:
         return any(kernel.lowering.spreads for kernel in self.kernels.values())
 
     def report(self) -> Report:
-        """What runs where: the report of the network, with the kernels that it has.
+        """Report the region with its kernels.
 
         Raises:
             MeasureError: this machine could not be measured.
@@ -109,8 +110,10 @@ class CompiledRegion:
         return compiled_report(self)
 
 
-def bound(ports: Sequence[Port], arrays: tuple[Any, ...], named: Mapping[str, Any]) -> list[Any]:
-    """The arrays of a call in the order of the ports.
+def bind_inputs(
+    ports: Sequence[Port], arrays: tuple[Any, ...], named: Mapping[str, Any]
+) -> list[Any]:
+    """Return the arrays of a call in the order of the ports.
 
     Raises:
         NetworkError: an input is missing or unknown.
@@ -149,7 +152,7 @@ def check_results(
         reference: name of the other program.
         results: of the network.
         expected: of the other program.
-        rounded: whether the network makes integers of floats, which may then be one apart.
+        rounded: whether the network rounds floats to integers, which may then differ by one.
         spreads: whether Winograd's tiles may spread what is not finite.
         precision: dtype that factors of products are rounded to; of floats by default as they are.
     """
@@ -205,21 +208,21 @@ def _random(port: Port, rng: np.random.Generator, low: int, high: int) -> np.nda
 
 
 def values_of(port: Port, value: Any) -> np.ndarray:
-    """What an input holds, as an array of NumPy: bfloat16 as float32, truth values as bytes.
+    """Return an input as an array of NumPy: bfloat16 as float32, truth values as bytes.
 
     Raises:
         BuildError: it is of another shape, dtype or device.
     """
-    return _adapter(port).values(_plain(value, port.dtype))
+    return _adapter(port).values(_view_bytes(value, port.dtype))
 
 
-@lru_cache(maxsize=1024)  # making one takes longer than some networks do
+@lru_cache(maxsize=1024)  # to make one takes longer than some networks
 def _adapter(port: Port) -> ArgumentAdapter:
     return ArgumentAdapter(Tensor(port.name, port.shape, port.dtype), port.shape)
 
 
-def _plain(value: Any, kind: str) -> Any:
-    """An input as adapters know it: truth values are bytes."""
+def _view_bytes(value: Any, kind: str) -> Any:
+    """Return an input with truth values as bytes, as adapters take them."""
     if kind == "bool" and np.asarray(value).dtype == np.bool_:
         return np.asarray(value).view(np.uint8)
     return value

@@ -14,7 +14,7 @@ from amos.machine import Machine
 from amos.network.denormals import without_denormals
 from amos.network.frontend import Reference
 from amos.network.graph import Graph, divides_integers
-from amos.network.groups import Grouping, Task, grouped
+from amos.network.groups import Grouping, Task, group_nodes
 from amos.network.layouts import channels_last
 from amos.network.precision.rounding import has_rounded_products
 from amos.network.quantized import integer_arithmetic
@@ -197,4 +197,4 @@ def network_of(
     """
     for rewrite in with_rounding(round_graph).values():
         graph = rewrite(graph)
-    return Network(name, graph, grouped(graph), reference, output_names)
+    return Network(name, graph, group_nodes(graph), reference, output_names)

@@ -41,7 +41,7 @@ def predict_offload(operator: Operator, chooser: Chooser) -> tuple[Offload, Prod
     reason = ""
     for offload in offloads(operator):
         try:
-            return offload, chooser.predicted(offload.operator)
+            return offload, chooser.choose(offload.operator)
         except AmosError as error:
             reason = " ".join(str(error).split())
     if refused := refuse_shift(operator):

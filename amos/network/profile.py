@@ -1,4 +1,4 @@
-"""What each kernel of a compiled network takes, called where it stands."""
+"""Profiles of compiled networks: the time of each function in a run of the whole."""
 
 from __future__ import annotations
 
@@ -75,10 +75,10 @@ class Profile(Shown):
     def __str__(self) -> str:
         lines = [f"{self.network}: {self.seconds * 1e3:.4g} ms"]
         for row in self.rows:
-            said = f"{row.seconds * 1e3:8.4f} ms  {row.share:6.1%}  {row.count:3} x {row.name}"
+            line = f"  {row.seconds * 1e3:8.4f} ms  {row.share:6.1%}  {row.count:3} x {row.name}"
             if row.predicted is not None:
-                said += f", predicted {row.predicted * 1e3:.4f} ms"
-            lines += [f"  {said}"] + ([f"      {row.operator}"] if row.operator else [])
+                line += f", predicted {row.predicted * 1e3:.4f} ms"
+            lines += [line, f"      {row.operator}"] if row.operator else [line]
         return "\n".join(lines)
 
 
@@ -92,18 +92,18 @@ def profile(model: CompiledNetwork, arrays: Sequence[Any], repeat: int) -> Profi
         start = time.perf_counter()
         model.outputs_of(arrays)
         times.append(time.perf_counter() - start)
-    (runs,) = observed([model], arrays, [0] * repeat)
+    (runs,) = time_calls([model], arrays, [0] * repeat)
     seconds = statistics.median(times)
     return Profile(model.network.name, seconds, _rows(model, runs, seconds))
 
 
-def observed(
+def time_calls(
     models: Sequence[CompiledNetwork], arrays: Sequence[Any], turns: Iterable[int]
 ) -> list[list[dict[str, list[float]]]]:
-    """Seconds of each call of each function of AMOS, for each model and run.
+    """Time each call of each function of AMOS; returns seconds for each model and run.
 
     Args:
-        models: what runs, on the same inputs.
+        models: that run on the same inputs.
         arrays: inputs in order.
         turns: positions of the models that run, one after the other.
     """
@@ -141,8 +141,8 @@ class _Observer:
         calls: dict[str, list[float]] = {}
         for name, seconds in self.seconds.items():
             assert self.model.library is not None
-            for function, taken in zip(self.model.library.steps[name], seconds, strict=True):
-                calls.setdefault(function or "copy", []).append(float(taken))
+            for function, call in zip(self.model.library.steps[name], seconds, strict=True):
+                calls.setdefault(function or "copy", []).append(float(call))
         return calls
 
 
@@ -150,21 +150,21 @@ def _rows(
     model: CompiledNetwork, runs: Sequence[dict[str, list[float]]], whole: float
 ) -> tuple[ProfileRow, ...]:
     kernels = {kernel.symbol: kernel for kernel in model.kernels.values()}
-    seconds = {name: statistics.median(sum(run[name]) for run in runs) for name in runs[0]}
-    total = sum(seconds.values())
+    medians = {name: statistics.median(sum(run[name]) for run in runs) for name in runs[0]}
+    total = sum(medians.values())
     if model.network.external or not model.regions:
-        seconds[_EXTERNAL], total = max(whole - total, 0.0), max(whole, total)
+        medians[_EXTERNAL], total = max(whole - total, 0.0), max(whole, total)
     rows = []
-    for name, taken in seconds.items():
+    for name, seconds in medians.items():
         kernel, count = kernels.get(name), len(runs[0].get(name, [0.0]))
         rows.append(
             ProfileRow(
                 name=kernel.operator.name if kernel else name,
                 operator=str(kernel.operator) if kernel else "",
                 count=count,
-                seconds=taken,
+                seconds=seconds,
                 predicted=kernel.lowering.predicted * count if kernel else None,
-                share=taken / total,
+                share=seconds / total,
             )
         )
     return tuple(sorted(rows, key=lambda row: -row.seconds))

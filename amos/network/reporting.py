@@ -13,11 +13,11 @@ from amos.intrinsics import Intrinsic
 from amos.ir import Operator
 from amos.machine import Machine
 from amos.network.anchors import count_products
-from amos.network.candidates import Chooser, moving
+from amos.network.candidates import Chooser, predict_transfer
 from amos.network.graph import Node
-from amos.network.groups import Job, Task, outside
+from amos.network.groups import Job, Task, drop_fused_groups
 from amos.network.lowerings.base import Lowering
-from amos.network.lowerings.cascade import cascades_of
+from amos.network.lowerings.cascade import choose_cascades
 from amos.network.lowerings.choosing import predict_lowering
 from amos.network.lowerings.direct import Direct
 from amos.network.network import Network
@@ -41,9 +41,9 @@ def report(
     target = chooser.target(())
     if target.stream is not None:
         return _unit_report(network, chooser, target)
-    cascades = cascades_of(network.tasks, network.graph, chooser)
-    rest = outside(dict.fromkeys(network.tasks), cascades)
-    rows = [_task_row(task, chooser) for task in rest]
+    cascades = choose_cascades(network.tasks, network.graph, chooser)
+    separate = drop_fused_groups(dict.fromkeys(network.tasks), cascades)
+    rows = [_task_row(task, chooser) for task in separate]
     rows += [_kernel_row(job, lowering) for job, lowering in cascades.items()]
     return _summed(network, target, rows, _engine_rows(network, target))
 
@@ -63,7 +63,7 @@ def _unit_row(task: Task, chooser: Chooser, host: Chooser | None) -> TaskRow:
     except AmosError as error:
         reason = str(error)
         if host is None:
-            return _left_row(task, reason)
+            return _fallback_row(task, reason)
         return replace(_task_row(task, host), on_host=True, reason=reason)
     row = _kernel_row(Task(offload.operator, task.groups), Direct(offload.operator, (product,)))
     return replace(row, host_steps=offload.host_steps)
@@ -79,7 +79,7 @@ def _step_rows(
             kind = step.partition(" ")[0] if step.startswith(("pro", "epi")) else "copy"
             key = f"{kind} of {row.kind}", "the unit does not compute it"
             moved = task.operator.output.tensor.nbytes, task.operator.result.nbytes
-            seconds = None if host is None else moving(host, *moved)
+            seconds = None if host is None else predict_transfer(host, *moved)
             steps.setdefault(key, []).extend([seconds] * row.count)
     return [
         EngineRow(name, len(times), None if host is None else sum(x or 0.0 for x in times), why)
@@ -90,7 +90,7 @@ def _step_rows(
 def compiled_report(region: CompiledRegion) -> Report:
     """See :meth:`CompiledRegion.report <amos.network.model.CompiledRegion.report>`."""
     rows = [_kernel_row(job, kernel.lowering) for job, kernel in region.kernels.items()]
-    rows += [_left_row(job, reason) for job, reason in region.left.items()]
+    rows += [_fallback_row(job, reason) for job, reason in region.fallbacks.items()]
     target = Chooser("host").target(())
     return _summed(region.network, target, rows, _engine_rows(region.network, target))
 
@@ -119,7 +119,7 @@ def _task_row(task: Task, chooser: Chooser) -> TaskRow:
     try:
         return _kernel_row(task, predict_lowering(task, chooser))
     except AmosError as error:
-        return _left_row(task, str(error).replace("\n", " "))
+        return _fallback_row(task, str(error).replace("\n", " "))
 
 
 def _kernel_row(job: Job, lowering: Lowering) -> TaskRow:
@@ -138,7 +138,7 @@ def _kernel_row(job: Job, lowering: Lowering) -> TaskRow:
     )
 
 
-def _left_row(job: Job, reason: str) -> TaskRow:
+def _fallback_row(job: Job, reason: str) -> TaskRow:
     products = _count_products(job)
     return TaskRow(
         job.operator.name, str(job.operator), job.weight, reason=reason, products=products
@@ -160,25 +160,25 @@ def _engine_rows(network: Network, machine: Machine | None) -> tuple[EngineRow, 
     """
     refused = network.grouping.refused
     rows: dict[tuple[str, str], list[Node]] = {}
-    for node in network.grouping.left:
+    for node in network.grouping.ungrouped:
         if node.operation not in _FREE:
             reason = refused.get(node.number, "no sum of products")
             rows.setdefault((node.operation, reason), []).append(node)
-    made = [
+    results = [
         EngineRow(
             operation,
             len(nodes),
             None
             if nodes[0].number in refused or machine is None
-            else sum(_moving(n, machine) for n in nodes),
+            else sum(_predict_node(n, machine) for n in nodes),
             reason,
             sum(map(count_products, nodes)),
         )
         for (operation, reason), nodes in rows.items()
     ]
-    return tuple(sorted(made, key=lambda row: -row.count))
+    return tuple(sorted(results, key=lambda row: -row.count))
 
 
-def _moving(node: Node, machine: Machine) -> float:
-    """Seconds to move what a node reads and writes, from where all of it has room."""
-    return moving(machine, sum(map(count_bytes, node.operands)), count_bytes(node))
+def _predict_node(node: Node, machine: Machine) -> float:
+    """Predict the seconds of a node as those of moving its operands and its result."""
+    return predict_transfer(machine, sum(map(count_bytes, node.operands)), count_bytes(node))

@@ -1,4 +1,4 @@
-"""What tuning a network came to."""
+"""Results of tuning a network."""
 
 from __future__ import annotations
 
@@ -65,13 +65,13 @@ class Slice:
 
 @dataclass(frozen=True, eq=False)
 class Tuning(Shown):
-    """What became of a network's tasks.
+    """A network's tasks after tuning.
 
     Attributes:
         network: its name.
         tasks: the longest first.
         order: the same in the order of their numbers in :attr:`slices`.
-        slices: who got which trials.
+        slices: the division of the trials.
     """
 
     network: str
@@ -120,9 +120,9 @@ class Tuning(Shown):
         lines = [f"{self.network}: {self.seconds * 1e3:.4g} ms in kernels, "]
         lines[0] += several(self.trials, "trial")
         for task in self.tasks:
-            said = task.reason
+            result = task.reason
             if task.seconds is not None:
-                said = f"{task.seconds * 1e3:.4g} ms on {task.instruction}, "
-                said += f"{several(task.trials, 'trial')}\n        {task.operator}"
-            lines.append(f"  {task.count:3} x {task.kind}: {said}")
+                result = f"{task.seconds * 1e3:.4g} ms on {task.instruction}, "
+                result += f"{several(task.trials, 'trial')}\n        {task.operator}"
+            lines.append(f"  {task.count:3} x {task.kind}: {result}")
         return "\n".join(lines)

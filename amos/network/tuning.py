@@ -22,14 +22,14 @@ from amos.explore.task_scheduler import RETAINED, TRIALS, TaskState
 from amos.explore.task_scheduler import scheduler as named_scheduler
 from amos.measure.executor import open_executor
 from amos.network.buckets import Loaded
-from amos.network.candidates import Chooser, best_predicted, with_useful_ranges
+from amos.network.candidates import Chooser, rank_candidates, with_useful_ranges
 from amos.network.groups import Task, merged
-from amos.network.lowerings.choosing import searched
+from amos.network.lowerings.choosing import select_tuned_task
 from amos.network.network import Network, checked_network
 from amos.network.tuned import Slice, TunedTask, Tuning
 from amos.records import Records
 
-#: Called after each trial with those made and those asked for, and the seconds of the whole.
+#: Called after each trial with the trials so far, the trials in all, and the network's seconds.
 Progress = Callable[[int, int, float], None]
 
 _INTERRUPTED = (
@@ -50,17 +50,17 @@ def tune(
 ) -> Tuning:
     """Measure candidates of every task on this machine, and record them.
 
-    The same call again goes on where an earlier one stopped, and divides the trials as that
-    one would have; what another network's equal task has measured is taken from the records.
+    The same call resumes an interrupted one, with the same division of the trials. Measurements
+    of an equal task of another network are taken from the records.
 
     Args:
         network: what :func:`amos.load_network` returned.
         trials: how many candidates to measure in all; each task gets at least one.
         records: file that keeps every trial, for :func:`amos.compile`.
-        scheduler: who gets the next trials: ``"equal"``, ``"round_robin"``, ``"gradient"``,
-            ``"dual"`` or ``"bound"``; see :mod:`amos.explore.task_scheduler`.
-        retain: share of a task's mappings that is searched on, above 0 and at most 1; by
-            default 0.2 for ``"dual"``, and all for others.
+        scheduler: divides the trials among tasks: ``"equal"``, ``"round_robin"``,
+            ``"gradient"``, ``"dual"`` or ``"bound"``; see :mod:`amos.explore.task_scheduler`.
+        retain: share of a task's mappings that stays in the search, above 0 and at most 1; by
+            default 0.2 for ``"dual"``, and 1 for others.
         seed: of the searches.
         measure: how to measure.
         progress: True for a line on a terminal and in a notebook, False for none; a function
@@ -114,15 +114,15 @@ def tune(
 
 @dataclass
 class _Search:
-    """A task under way.
+    """The search of a task.
 
     Attributes:
-        task: what is searched; of a convolution that is faster by tiles the product.
-        row: what it has reached.
+        task: that is searched; the product of Winograd's tiles where these are faster.
+        row: its present result.
         contest: of the instructions that may win; ``None`` if it cannot be tuned.
-        bound: seconds that its calls take at the least, by the model.
+        bound: seconds that its calls take at least, by the model.
         best: seconds of its fastest kernel after each slice; infinite while none ran.
-        ended: whether nothing is left to try.
+        ended: whether the space is exhausted.
     """
 
     task: Task
@@ -133,21 +133,21 @@ class _Search:
     ended: bool = False
 
     def open(self, setting: Setting, share: int) -> None:
-        """Begin, or continue on the machine as it was then, with about so many trials ahead."""
-        with self._told():
+        """Begin, or resume on the machine as it was then, with about so many trials ahead."""
+        with self._note_error():
             units = setting.units(None)
             among = partial(contenders, units=units, rule=setting.rule)
             operator = with_useful_ranges(setting.operator, among)
             contest = replace(setting, operator=operator).contest(units, share)
             problem = contest.winner.session.problem
-            prediction = problem.predict(best_predicted(problem)[0])
+            prediction = problem.predict(rank_candidates(problem)[0])
             self.bound = prediction.rows[0].compute
             self.row = replace(self.row, predicted=prediction.seconds)
             self.contest = contest
 
     @contextmanager
-    def _told(self) -> Iterator[None]:
-        """What keeps a task from being tuned is its reason, and no end of the others."""
+    def _note_error(self) -> Iterator[None]:
+        """Note an error of this task as its reason; other tasks go on."""
         try:
             yield
         except RecordError:
@@ -158,7 +158,7 @@ class _Search:
 
     @property
     def state(self) -> TaskState:
-        """What a scheduler is told."""
+        """What a scheduler knows of the task."""
         return TaskState(
             weight=self.row.count,
             operations=self.task.operator.operations,
@@ -173,9 +173,9 @@ class _Search:
         """Make so many trials."""
         assert self.contest is not None
         before = len(self.contest.trials)
-        with self._told():
+        with self._note_error():
             for _ in self.contest.run(before + count):
-                self.take()
+                self.update_row()
                 yield
         self.ended |= len(self.contest.trials) == before
         self.best.append(self.row.seconds or math.inf)
@@ -183,12 +183,12 @@ class _Search:
     def confirm(self) -> None:
         """Measure the leaders again."""
         if self.contest is not None and self.row.seconds is not None:
-            with self._told():
+            with self._note_error():
                 self.contest.confirm(lambda _: None)
-                self.take()
+                self.update_row()
 
-    def take(self) -> None:
-        """What it has reached."""
+    def update_row(self) -> None:
+        """Note the present result."""
         assert self.contest is not None
         trials, best = self.contest.trials, self.contest.best(1)
         self.row = replace(
@@ -202,14 +202,14 @@ class _Search:
 
 
 class _Run:
-    """One tuning under way."""
+    """A tuning."""
 
     def __init__(
         self, network: Network | Loaded, trials: int, line: ProgressLine, progress: bool | Progress
     ) -> None:
         self.network, self.total, self.line = network.name, trials, line
         self._call = progress if callable(progress) else None
-        tasks = merged(map(partial(searched, chooser=Chooser("host")), network.tasks))
+        tasks = merged(map(partial(select_tuned_task, chooser=Chooser("host")), network.tasks))
         self.searches = [
             _Search(each, TunedTask(each.operator.name, str(each.operator), each.weight))
             for each in tasks
@@ -224,7 +224,7 @@ class _Run:
         for number, search in enumerate(self.searches):
             self.line.show(f"beginning task {number + 1} of {len(self.searches)}")
             search.open(setting(operator=search.task.operator), share)
-        # The longest first: who stops early has tuned what matters.
+        # The longest first: a tuning that is stopped early has tuned the heavy tasks.
         self.searches.sort(key=lambda search: -search.row.expected)
 
     def search(self, scheduler: str) -> None:
@@ -246,7 +246,7 @@ class _Run:
         search = self.searches[number]
         for _ in search.slice(count):
             self.done += 1
-            self._tell(number)
+            self._show_progress(number)
         self.slices.append(
             Slice(
                 slice=len(self.slices),
@@ -259,23 +259,22 @@ class _Run:
 
     @property
     def order(self) -> tuple[TunedTask, ...]:
-        """What became of the tasks."""
+        """Results of the tasks."""
         return tuple(search.row for search in self.searches)
 
     @property
     def tuning(self) -> Tuning:
-        """What was reached."""
-        ranked = sorted(self.order, key=lambda each: -each.expected)
+        """The present result."""
+        ranked = sorted(self.order, key=lambda task: -task.expected)
         return Tuning(self.network, tuple(ranked), self.order, tuple(self.slices))
 
-    def _tell(self, number: int) -> None:
-        """Say how far it is."""
-        reached = self.tuning
+    def _show_progress(self, number: int) -> None:
+        tuning = self.tuning
         if self._call is not None:
-            self._call(self.done, self.total, reached.seconds)
-        left = time_left(time.monotonic() - self._start, self.done, self.total)
+            self._call(self.done, self.total, tuning.seconds)
+        seconds = time_left(time.monotonic() - self._start, self.done, self.total)
         self.line.show(
             f"task {number + 1} of {len(self.searches)}, trial {self.done}/{self.total}, "
-            f"kernels {reached.seconds * 1e3:.4g} ms, {clock(left)} left",
-            picture=reached if self.line.rich else None,
+            f"kernels {tuning.seconds * 1e3:.4g} ms, {clock(seconds)} left",
+            picture=tuning if self.line.rich else None,
         )

@@ -10,7 +10,7 @@ import numpy as np
 from onnx import TensorProto, checker, helper, numpy_helper, shape_inference
 
 from amos.network import CompiledNetwork
-from amos.network.compilation import _Builder, _ranked
+from amos.network.compilation import _Builder, _rank_records
 from amos.network.external.linking import link_trials
 from amos.network.frontend import closed_shapes, onnxruntime_reference, title_of
 from amos.network.network import Network, network_of
@@ -102,6 +102,6 @@ def compile_whole(
     network: Network, *, records: Any = None, verify: bool = True, measure: bool = False, **_: Any
 ) -> CompiledNetwork:
     """Compile a network that AMOS runs as a whole, whatever fails and whoever is faster."""
-    region = _Builder(_ranked(records), verify, measure).region(network, "main")
+    region = _Builder(_rank_records(records), verify, measure).region(network, "main")
     (compiled,) = link_trials([region])
     return replace(compiled, checks=(*compiled.checks, *compiled.check())) if verify else compiled

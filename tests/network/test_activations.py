@@ -35,7 +35,7 @@ def test_behind_a_convolution_one_kernel_computes_it(kind: str, attributes: dict
     y = b.node("Conv", b.input("x", _SHAPE), b.random(8, 8, 3, 3), pads=[1, 1, 1, 1])
     model = b.model(_activated(b, kind, y, attributes))
     network = load_whole(model)
-    assert {node.operation for node in network.grouping.left} <= {"Transpose", "Reshape"}
+    assert {node.operation for node in network.grouping.ungrouped} <= {"Transpose", "Reshape"}
     compiled = compile_whole(network, verify=False, progress=False)
     values = np.random.default_rng(1).standard_normal(_SHAPE).astype(np.float32)
     (expected,) = plain_session(model).run(None, {"x": values})

@@ -1,4 +1,4 @@
-"""Cascades: right for every height of strips, and only where nothing else reads between."""
+"""Cascades: right for every height of bands, and only where nothing else reads between them."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from amos.network.lowerings import cascade as cuts
 from amos.network.lowerings.cascade import (
     BY_CHANNELS,
     BY_ROWS,
-    CascadeStrips,
-    cascades_of,
-    of_strips,
+    TiledCascade,
+    choose_cascades,
+    lower_cascade,
 )
-from amos.network.profile import observed
+from amos.network.profile import time_calls
 from amos.operators.cascade import Cascade
 from tests.network.models import Builder, compile_whole, load_whole
 from tests.network.quantized_models import Model
@@ -33,32 +33,32 @@ from tests.network.test_export import needs_compiler
 from tests.operators.test_cascade import depthwise, pointwise
 
 _CHOOSER = Chooser("host")
-_APART = cuts._apart
+_PREDICT_SEPARATE = cuts._predict_separate
 
 
 @pytest.fixture
 def cut(monkeypatch: pytest.MonkeyPatch) -> None:
     """Cascades pay everywhere, the longer ones more."""
-    for name in ("_stays", "_has_room"):
+    for name in ("_has_resident_intermediate", "_is_resident"):
         monkeypatch.setattr(cuts, name, lambda cascade, machine: False)
-    monkeypatch.setattr(cuts, "_apart", lambda tasks, chooser: float(len(tasks)))
+    monkeypatch.setattr(cuts, "_predict_separate", lambda tasks, chooser: float(len(tasks)))
 
 
 @pytest.fixture
 def paying(cut: None, monkeypatch: pytest.MonkeyPatch) -> None:
     """They do by rows."""
-    monkeypatch.setattr(cuts, "_of_channels", lambda cascade: False)
+    monkeypatch.setattr(cuts, "_fits_channel_blocks", lambda cascade: False)
 
 
 @pytest.fixture
 def paying_by_channels(cut: None, monkeypatch: pytest.MonkeyPatch) -> None:
     """They do by channels, half of them."""
-    monkeypatch.setattr(cuts, "_of_rows", lambda cascade: False)
-    monkeypatch.setattr(cuts, "_widths", lambda cascade, machine: [cascade.channels // 2])
+    monkeypatch.setattr(cuts, "_fits_bands", lambda cascade: False)
+    monkeypatch.setattr(cuts, "_list_widths", lambda cascade, machine: [cascade.channels // 2])
 
 
 def _kernel(cascade: Cascade, size: int, by: str = BY_ROWS) -> TaskKernel:
-    choice = of_strips(cascade, by, size, _CHOOSER)
+    choice = lower_cascade(cascade, by, size, _CHOOSER)
     assert choice is not None
     return choice.build("kernel")
 
@@ -76,7 +76,7 @@ def _kernel(cascade: Cascade, size: int, by: str = BY_ROWS) -> TaskKernel:
     ],
 )
 def test_floats(rows: int, more: dict[str, Any]) -> None:
-    """Of three images, whose strips no two cores share evenly."""
+    """Of three images, whose bands no two cores share evenly."""
     middle = depthwise(images=3, **more).with_epilogue("relu(acc + bias[g])")
     first = pointwise(middle, 8, before=True).with_epilogue("min(acc + bias[k], 6.0)")
     last = pointwise(middle, 24, before=False).with_epilogue("acc + bias[k] + residual[n,p,q,k]")
@@ -135,13 +135,13 @@ def _network(*, residual: bool = False, kept: str = "") -> tuple[Network, Any]:
 
 
 def _found(network: Network) -> list[Cascade]:
-    found = cascades_of(network.tasks, network.graph, _CHOOSER)
+    found = choose_cascades(network.tasks, network.graph, _CHOOSER)
     return [strips.operator for strips in found.values()]
 
 
 def _used(compiled: CompiledNetwork) -> list[Cascade]:
     lowerings = [kernel.lowering for kernel in compiled.kernels.values()]
-    return [each.operator for each in lowerings if isinstance(each, CascadeStrips)]
+    return [each.operator for each in lowerings if isinstance(each, TiledCascade)]
 
 
 @pytest.mark.usefixtures("paying")
@@ -183,26 +183,26 @@ def test_a_network_with_a_cascade_computes_the_same(residual: bool) -> None:
 def test_convolutions_of_a_cascade_that_cannot_be_built_are_computed_one_by_one(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    def failing(choice: CascadeStrips, symbol: str) -> TaskKernel:
+    def failing(choice: TiledCascade, symbol: str) -> TaskKernel:
         raise BuildError("none")
 
-    monkeypatch.setattr(CascadeStrips, "build", failing)
+    monkeypatch.setattr(TiledCascade, "build", failing)
     compiled = compile_whole(_network()[0], progress=False)
-    assert len(compiled.kernels) == 4 and not compiled.left
+    assert len(compiled.kernels) == 4 and not compiled.fallbacks
 
 
 def _timed(monkeypatch: pytest.MonkeyPatch, seconds: float) -> None:
     """What is seen of each call in a network with cascades."""
 
     def rigged(models: Any, arrays: Any, turns: Iterator[int]) -> Any:
-        alone, fused = observed(models, arrays, turns)
+        alone, fused = time_calls(models, arrays, turns)
         for run in fused:
             for calls in run.values():
                 calls[:] = [seconds for _ in calls]
         return [alone, fused]
 
-    monkeypatch.setattr("amos.network.comparison.observed", rigged)
-    monkeypatch.setattr("amos.network.compilation._INSIDE", 1)
+    monkeypatch.setattr("amos.network.comparison.time_calls", rigged)
+    monkeypatch.setattr("amos.network.compilation._FINALISTS", 1)
 
 
 @pytest.mark.usefixtures("paying")
@@ -213,7 +213,8 @@ def test_a_cascade_that_is_slower_in_the_network_is_taken_apart(
     _timed(monkeypatch, 9.0 if slower else 0.0)
     monkeypatch.setattr("amos.network.compilation._MEASURED", 1)
     monkeypatch.setattr(
-        "amos.network.compilation.compare", lambda kernels, task: [*(1.0 for _ in kernels), 2.0]
+        "amos.network.compilation.compare_alone",
+        lambda kernels, task: [*(1.0 for _ in kernels), 2.0],
     )
     compiled = compile_whole(_network()[0], measure=True, progress=False)
     assert len(_used(compiled)) == (not slower)
@@ -286,11 +287,11 @@ def test_a_cascade_is_not_tried_against_the_engine(monkeypatch: pytest.MonkeyPat
         return [*(1.0 for _ in kernels), 0.5 if fast else 2.0]
 
     _timed(monkeypatch, 0.0)
-    monkeypatch.setattr("amos.network.compilation.compare", engine_is_fast)
-    monkeypatch.setattr("amos.network.compilation._MATTERS", 1.0)
+    monkeypatch.setattr("amos.network.compilation.compare_alone", engine_is_fast)
+    monkeypatch.setattr("amos.network.compilation._HEAVY_SHARE", 1.0)
     compiled = compile_whole(_network()[0], measure=True, progress=False)
     assert not _used(compiled)
-    assert [task.operator.name for task in compiled.left] == ["depthwise_conv2d"]
+    assert [task.operator.name for task in compiled.fallbacks] == ["depthwise_conv2d"]
 
 
 @pytest.mark.usefixtures("paying")
@@ -305,20 +306,20 @@ def test_what_stays_near_the_cores_is_no_cascade() -> None:
     assert not _found(_network()[0])
 
 
-def test_strips_of_channels_store_whole_lines_and_keep_all_cores_busy() -> None:
+def test_channel_blocks_store_whole_lines_and_keep_all_cores_busy() -> None:
     last = depthwise(images=1, channels=48)
     cascade = Cascade((pointwise(last, 8, before=True), last))
     machine = _CHOOSER.target(())
     levels = tuple(replace(each, units=2) for each in machine.levels)
     machine = replace(machine, cores=2, line=64, levels=levels)
-    assert cuts._widths(cascade, machine) == [16]
-    assert cuts._widths(cascade, replace(machine, cores=1)) == [16, 48]
+    assert cuts._list_widths(cascade, machine) == [16]
+    assert cuts._list_widths(cascade, replace(machine, cores=1)) == [16, 48]
 
 
 @pytest.mark.usefixtures("cut")
 def test_a_convolution_by_tiles_is_no_part_of_a_cascade(monkeypatch: pytest.MonkeyPatch) -> None:
     network = _network()[0]
-    monkeypatch.setattr(cuts, "_apart", _APART)
+    monkeypatch.setattr(cuts, "_predict_separate", _PREDICT_SEPARATE)
     for seconds, found in ((1.0, True), (0.0, False)):  # as it is, and by tiles
         choice = SimpleNamespace(predicted=seconds)
         monkeypatch.setattr(cuts, "predict_lowering", lambda task, chooser, choice=choice: choice)

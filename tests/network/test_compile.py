@@ -15,7 +15,7 @@ from onnx.reference import ReferenceEvaluator
 
 from amos.errors import BuildError, NetworkError
 from amos.network import CompiledNetwork
-from amos.network.comparison import Comparison, compare, compare_inside
+from amos.network.comparison import Comparison, compare_alone, compare_in_network
 from amos.network.frontend import Reference
 from amos.network.groups import Job
 from amos.network.kernels import TaskKernel
@@ -40,7 +40,7 @@ def test_a_residual_network_computes_what_onnx_says(compiled: CompiledNetwork) -
     np.testing.assert_allclose(compiled(image), expected, rtol=1e-4, atol=1e-4)
     np.testing.assert_array_equal(compiled(image=image), compiled(image))
     assert len(compiled.kernels) == 7
-    assert not compiled.left
+    assert not compiled.fallbacks
     assert [check.reference for check in compiled.checks] == ["NumPy"] * 7 + ["onnxruntime"]
     assert [check.reference for check in compiled.check(image)] == ["onnxruntime"]
 
@@ -114,7 +114,7 @@ def test_depthwise_and_transposed_convolutions() -> None:
     assert kinds["depthwise_conv2d"] == "acc * min(max(acc * 0.1666666716337204 + 0.5, 0.0), 1.0)"
     values = np.random.default_rng(2).standard_normal((1, 16, 5, 5)).astype(np.float32)
     compiled = compile_whole(network, progress=False)
-    assert not dict(compiled.left)
+    assert not dict(compiled.fallbacks)
     np.testing.assert_allclose(compiled(values), _reference(model, x=values), rtol=1e-4, atol=1e-5)
 
 
@@ -131,15 +131,15 @@ def test_kernels_slower_than_the_engines_code_stay_out(
     model, values = product
 
     def rigged(kernels: Sequence[TaskKernel], task: Job) -> list[float]:
-        seconds = compare(kernels, task)
+        seconds = compare_alone(kernels, task)
         assert all(0 < each < 1 for each in seconds)
         return [2.0] * len(kernels) + [1.0]
 
-    monkeypatch.setattr("amos.network.compilation.compare", rigged)
+    monkeypatch.setattr("amos.network.compilation.compare_alone", rigged)
     network = load_whole(model)
     compiled = compile_whole(network, measure=True, verify=False, progress=False)
     assert not compiled.kernels and not compiled.comparisons
-    (why,) = compiled.left.values()
+    (why,) = compiled.fallbacks.values()
     assert why == "the kernel takes 2000 ms, plain loops 1000 ms"
     (row,) = compiled.report().tasks
     assert (row.reason, row.instruction) == (why, "")
@@ -154,9 +154,9 @@ def test_small_tasks_are_not_measured(monkeypatch: pytest.MonkeyPatch) -> None:
 
     def counted(kernels: Sequence[TaskKernel], task: Job) -> list[float]:
         compared.append(kernels[0].operator.result.shape[-1])
-        return compare(kernels, task)
+        return compare_alone(kernels, task)
 
-    monkeypatch.setattr("amos.network.compilation.compare", counted)
+    monkeypatch.setattr("amos.network.compilation.compare_alone", counted)
     compiled = compile_whole(load_whole(model), measure=True, progress=False)
     assert compared == [512]
     assert len(compiled.kernels) == 2
@@ -177,11 +177,11 @@ def test_a_kernel_that_cannot_be_built_leaves_the_others(
     monkeypatch.setattr(Direct, "build", failing)
     network = load_whole(model)
     compiled = compile_whole(network, measure=True, progress=False)
-    assert len(tried) > 1 and [*compiled.left.values()] != ["the first"]
+    assert len(tried) > 1 and [*compiled.fallbacks.values()] != ["the first"]
     np.testing.assert_allclose(compiled(values), _reference(model, x=values), rtol=1e-5, atol=1e-6)
     tried.clear()
     compiled = compile_whole(network, progress=False)
-    assert len(tried) > 1 and not compiled.left
+    assert len(tried) > 1 and not compiled.fallbacks
 
 
 def test_the_kernel_that_is_fastest_inside_the_network_stays(
@@ -200,7 +200,7 @@ def test_the_kernel_that_is_fastest_inside_the_network_stays(
     ) -> dict[Job, Comparison]:
         for each in models:
             np.testing.assert_allclose(each(values), expected, rtol=1e-5, atol=1e-6)
-        ((task, comparison),) = compare_inside(models, kernels).items()
+        ((task, comparison),) = compare_in_network(models, kernels).items()
         assert [each.kernels[task] for each in models] == alone[:2] == kernels[task]
         assert len(comparison.seconds) == 2
         assert all(0 < each < 1 for each in comparison.seconds)
@@ -208,9 +208,9 @@ def test_the_kernel_that_is_fastest_inside_the_network_stays(
 
     expected = _reference(model, x=values)
     monkeypatch.setattr("amos.network.compilation._MEASURED", 3)
-    monkeypatch.setattr("amos.network.compilation._INSIDE", 2)
-    monkeypatch.setattr("amos.network.compilation.compare", backwards)
-    monkeypatch.setattr("amos.network.compilation.compare_inside", rigged)
+    monkeypatch.setattr("amos.network.compilation._FINALISTS", 2)
+    monkeypatch.setattr("amos.network.compilation.compare_alone", backwards)
+    monkeypatch.setattr("amos.network.compilation.compare_in_network", rigged)
     compiled = compile_whole(load_whole(model), measure=True, progress=False)
     assert list(compiled.kernels.values()) == [alone[1]]
     keys = {part.key for each in alone for part in each.lowering.products}
@@ -370,4 +370,4 @@ def test_a_wrong_kernel_gives_way(wrong: int, monkeypatch: pytest.MonkeyPatch) -
     assert "not used: the kernel of" in str(compiled)
     assert compiled.to_dict()["failures"] == list(compiled.failures)
     assert list(compiled.kernels.values()) == ([] if wrong > 1 else built[1:])
-    assert list(compiled.left.values()) == ([compiled.failures[0]] if wrong > 1 else [])
+    assert list(compiled.fallbacks.values()) == ([compiled.failures[0]] if wrong > 1 else [])

@@ -11,7 +11,7 @@ from onnx.reference import ReferenceEvaluator
 import amos
 from amos.errors import NetworkError
 from amos.network.graph import Constant, GraphBuilder
-from amos.network.groups import grouped
+from amos.network.groups import group_nodes
 from tests.network.models import Builder, compile_whole, load_whole, residual_network
 
 
@@ -28,7 +28,7 @@ def test_a_residual_network_is_divided() -> None:
         "acc + bias[k]": 1,
         "acc + bias[n]": 1,
     }
-    left = Counter(node.operation for node in network.grouping.left)
+    left = Counter(node.operation for node in network.grouping.ungrouped)
     assert left == {"Transpose": 1, "MaxPool": 1, "ReduceMean": 1, "Reshape": 1}
     assert [str(port) for port in network.inputs] == ["image: float32[1, 3, 16, 16]"]
 
@@ -50,7 +50,7 @@ def test_what_is_read_elsewhere_ends_a_group() -> None:
     total = b.node("Add", x, b.constant([[[1.0]], [[2.0]], [[3.0]], [[4.0]]]))
     network = load_whole(b.model(b.node("Relu", total), total))
     assert _texts(network) == ["acc + bias[k]"]
-    assert "Relu" in [node.operation for node in network.grouping.left]
+    assert "Relu" in [node.operation for node in network.grouping.ungrouped]
 
 
 @pytest.mark.parametrize("rounds", [False, True])
@@ -64,7 +64,7 @@ def test_a_conversion_that_cuts_off_is_no_rounding_one(rounds: bool, low: float)
     y = builder.emit("Max", y, Constant(np.array(low, np.float32)))
     y = builder.emit("Min", y, Constant(np.array(255, np.float32)))
     graph = builder.finish([builder.emit("Cast", y, to="uint8")], single=True)
-    (group,) = grouped(graph).groups
+    (group,) = group_nodes(graph).groups
     assert str(group.operator.epilogue).startswith("u8(") == rounds
 
 

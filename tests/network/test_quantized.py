@@ -177,7 +177,7 @@ def test_arithmetic_of_bytes_wraps_around() -> None:
     scale, zero = g.constant(np.float32(OUT)), g.constant(np.uint8(90))
     network = load_whole(g.model(g.add("DequantizeLinear", total, scale, zero)))
     assert [group.result.operation for group in network.grouping.groups] == ["Cast"]
-    assert {"Add", "Mul"} <= {n.operation for n in network.grouping.left if n.dtype == "uint8"}
+    assert {"Add", "Mul"} <= {n.operation for n in network.grouping.ungrouped if n.dtype == "uint8"}
 
 
 def test_groups_store_bytes_and_a_network_of_them_is_exact() -> None:
@@ -244,7 +244,7 @@ def test_weights_declare_the_range_that_an_instruction_asks_for(
     )
     chooser = Chooser("host")
     for _ in range(2):
-        chooser.predicted(narrow)
+        chooser.choose(narrow)
     assert asked[narrow] == 1 == max(asked.values())
 
 

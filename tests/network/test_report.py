@@ -12,7 +12,7 @@ import amos
 from amos.cli.app import main
 from amos.errors import BuildError, MappingError
 from amos.network.candidates import Chooser
-from amos.network.lowerings.winograd import forms_of
+from amos.network.lowerings.winograd import list_forms
 from tests.network.models import Builder, residual_network
 
 
@@ -92,12 +92,12 @@ def test_without_all_products_there_is_no_total(
 def test_what_explore_refuses_is_no_kernel_of_a_report(machine: str) -> None:
     text, extents = "out[i,j] += a[i,k] * weight[k,j]", dict(i=16, j=16, k=16)
     op = amos.Operator.parse(text, extents, dict(a="int8", weight="int8"))
-    assert Chooser(machine).predicted(op).mapping.intrinsic.name.startswith(machine[:3])
+    assert Chooser(machine).choose(op).mapping.intrinsic.name.startswith(machine[:3])
     op = op.with_epilogue("f32(tanh(acc * scale[j]))")
     with pytest.raises(BuildError) as alone:
         amos.explore(op, machine=machine, trials=1, progress=False)
     with pytest.raises(MappingError) as refused:
-        Chooser(machine).predicted(op)
+        Chooser(machine).choose(op)
     assert str(alone.value) in str(refused.value)
 
 
@@ -105,7 +105,7 @@ def test_what_explore_refuses_is_no_kernel_of_a_report(machine: str) -> None:
 def test_only_cpus_compute_convolutions_by_tiles(machine: str) -> None:
     network = amos.load_network(residual_network())
     for task in network.tasks:
-        assert not forms_of(task, Chooser(machine))
+        assert not list_forms(task, Chooser(machine))
 
 
 def test_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -22,8 +22,8 @@ from amos.errors import ExploreError, RecordError, UnknownNameError
 from amos.machine import Machine
 from amos.network import Tuning
 from amos.network.candidates import Chooser
-from amos.network.compilation import _ranked
-from amos.network.lowerings.choosing import ways_of
+from amos.network.compilation import _rank_records
+from amos.network.lowerings.choosing import list_lowerings
 from amos.records import Measurement, Records
 from tests.network.models import Builder, compile_whole, load_whole
 from tests.support.fake import Answering
@@ -72,10 +72,10 @@ def test_records_are_shared_resumed_and_compiled(tmp_path: Path) -> None:
     # What is compared in the network is of both, so that tuning never makes it slower.
     chooser = Chooser("host")
     for task in network.tasks:
-        several = [*ways_of(task, chooser, _ranked(records)).rank(6, chooser)]
+        several = [*list_lowerings(task, chooser, _rank_records(records)).rank(6, chooser)]
         keys = [part.key for each in several for part in each.products]
         assert several[0].measured is not None
-        assert chooser.predicted(task.operator, thorough=True).key in keys
+        assert chooser.choose(task.operator, thorough=True).key in keys
         assert len({*keys}) == len(keys) <= 6
 
     rows = compiled.report().tasks

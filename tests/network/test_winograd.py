@@ -18,9 +18,14 @@ from amos.network.groups import Task
 from amos.network.kernels import TaskKernel
 from amos.network.lowerings import winograd
 from amos.network.lowerings.base import Lowering
-from amos.network.lowerings.choosing import predict_lowering, searched
+from amos.network.lowerings.choosing import predict_lowering, select_tuned_task
 from amos.network.lowerings.direct import Direct
-from amos.network.lowerings.winograd import WinogradTiles, by_tiles, forms_of, winograd_of
+from amos.network.lowerings.winograd import (
+    WinogradTiles,
+    list_forms,
+    lower_winograd,
+    match_winograd,
+)
 from amos.network.model import check_results
 from amos.operators.winograd import INTO_TILES, Winograd
 from tests.network.models import Builder, compile_whole, load_whole
@@ -29,8 +34,8 @@ _CHOOSER = Chooser("host")
 
 
 def _tiles(task: Task) -> WinogradTiles:
-    (form,) = forms_of(task, _CHOOSER)
-    tiles = by_tiles(form, task.operator, _CHOOSER, _CHOOSER.predicted)
+    (form,) = list_forms(task, _CHOOSER)
+    tiles = lower_winograd(form, task.operator, _CHOOSER, _CHOOSER.choose)
     assert tiles is not None
     return tiles
 
@@ -84,7 +89,7 @@ def test_the_epilogue_is_computed_where_results_leave_tiles() -> None:
 def test_small_results_of_large_sums_are_right(
     function: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(winograd, "WORTH", np.inf)
+    monkeypatch.setattr(winograd, "SAFETY_FACTOR", np.inf)
     b = Builder()
     x = b.node("Mul", b.input("x", (1, 16, 16, 16)), b.constant(4.0))
     network = load_whole(b.model(b.node(function, b.convolution(x, (16, 16, 3, 3)))))
@@ -97,7 +102,9 @@ def test_small_results_of_large_sums_are_right(
 @pytest.mark.parametrize("strips", [2, 4])
 def test_strips(strips: int, monkeypatch: pytest.MonkeyPatch) -> None:
     (task,) = _floats((2, 16, 14, 10), 16, [1, 1, 1, 1], residual=True).tasks
-    monkeypatch.setattr(winograd, "_held", lambda machine: 36 * 6 * 32 * 4 * 4 // strips)
+    monkeypatch.setattr(
+        winograd, "_band_capacity_bytes", lambda machine: 36 * 6 * 32 * 4 * 4 // strips
+    )
     assert _tiles(task).form.strips == strips
     _check(task)
 
@@ -132,11 +139,11 @@ def _quantized(kind: str = "uint8", zero: int = 0, weight: int | None = None) ->
 
 @pytest.mark.parametrize(("kind", "zero"), [("uint8", 0), ("uint8", 9), ("int8", 0), ("int8", -5)])
 def test_integers_are_exact(kind: str, zero: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(winograd, "WORTH", np.inf)
+    monkeypatch.setattr(winograd, "SAFETY_FACTOR", np.inf)
     network = load_whole(_quantized(kind, zero))
     # Signed bytes whose zero point is another than 0 are stored from 0.
     stored = kind if zero == 0 else "uint8"
-    assert {form.dtype for form in map(winograd_of, network.tasks) if form} == {stored}
+    assert {form.dtype for form in map(match_winograd, network.tasks) if form} == {stored}
     compiled = compile_whole(network, progress=False)
     assert len(compiled.kernels) == 2
     differences = {check.reference: check.difference for check in compiled.checks}
@@ -152,7 +159,7 @@ def test_integers_are_exact(kind: str, zero: int, monkeypatch: pytest.MonkeyPatc
 
 def test_sums_may_wrap_around(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of the worst image for one position of a tile: its sum of products needs 33 bits."""
-    monkeypatch.setattr(winograd, "WORTH", np.inf)
+    monkeypatch.setattr(winograd, "SAFETY_FACTOR", np.inf)
     (into, pairs), channels = INTO_TILES[True], 112
     row = (pairs @ into)[1]
     image = np.where(np.multiply.outer(row, row) > 0, 255, 0)
@@ -180,7 +187,7 @@ def test_sums_may_wrap_around(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_what_cannot_be_built_by_tiles_is_built_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(winograd, "WORTH", np.inf)
+    monkeypatch.setattr(winograd, "SAFETY_FACTOR", np.inf)
 
     def refusing(tiles: WinogradTiles, symbol: str) -> TaskKernel:
         raise BuildError("tiles")
@@ -188,7 +195,7 @@ def test_what_cannot_be_built_by_tiles_is_built_as_it_is(monkeypatch: pytest.Mon
     monkeypatch.setattr(WinogradTiles, "build", refusing)
     compiled = compile_whole(_floats((1, 16, 8, 8), 16, [1] * 4), progress=False)
     (kernel,) = compiled.kernels.values()
-    assert not kernel.lowering.by_tiles and not compiled.left
+    assert not kernel.lowering.by_tiles and not compiled.fallbacks
 
 
 @pytest.mark.parametrize(
@@ -205,14 +212,14 @@ def test_what_cannot_be_built_by_tiles_is_built_as_it_is(monkeypatch: pytest.Mon
 def test_others_are_computed_as_they_are(options: Mapping[str, Any]) -> None:
     given: dict[str, Any] = {"image": (1, 32, 9, 9), "features": 32, "pads": [1] * 4, **options}
     for task in _floats(**given).tasks:
-        assert winograd_of(task) is None
-        assert searched(task, _CHOOSER) is task
+        assert match_winograd(task) is None
+        assert select_tuned_task(task, _CHOOSER) is task
 
 
 def test_results_that_may_be_too_large_are_computed_as_they_are() -> None:
     """Of weights of 127, 16 channels of bytes sum up to 4.7 million; 128 channels to too much."""
     tasks = load_whole(_quantized(weight=127)).tasks
-    assert all(map(winograd_of, tasks))
+    assert all(map(match_winograd, tasks))
     b = Builder()
     x = b.input("x", (1, 128, 5, 5))
     names = b.constant(0.02), b.constant(0, "uint8")
@@ -221,33 +228,33 @@ def test_results_that_may_be_too_large_are_computed_as_they_are() -> None:
     kernel = b.constant(np.full((16, 128, 3, 3), 127), "int8")
     y = b.node("Conv", x, b.node("DequantizeLinear", kernel, *parameters), pads=[1, 1, 1, 1])
     (task,) = load_whole(b.model(y)).tasks
-    assert task.operator.output.tensor.dtype == "int32" and winograd_of(task) is None
+    assert task.operator.output.tensor.dtype == "int32" and match_winograd(task) is None
 
 
 def test_windows_that_a_network_computes_are_none_of_a_constant() -> None:
     b = Builder()
     x, weight = b.input("x", (1, 16, 8, 8)), b.input("weight", (16, 16, 3, 3))
     (task,) = load_whole(b.model(b.node("Conv", x, weight, pads=[1] * 4))).tasks
-    assert winograd_of(task) is None
+    assert match_winograd(task) is None
 
 
 def test_products_are_tuned_and_compiled_from_records(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """Both convolutions have one product, though their epilogues differ."""
-    monkeypatch.setattr(winograd, "WORTH", np.inf)
+    monkeypatch.setattr(winograd, "SAFETY_FACTOR", np.inf)
     network, records = load_whole(_quantized()), tmp_path / "tuning.db"
     assert len(network.tasks) == 2
     tuning = amos.tune(network, trials=2, records=records, progress=False)
     (row,) = tuning.tasks
     assert row.kind == "winograd" and row.count == 2 and row.seconds is not None
     # What was measured is taken, whatever is predicted of the other way.
-    monkeypatch.setattr(winograd, "WORTH", 0.0)
+    monkeypatch.setattr(winograd, "SAFETY_FACTOR", 0.0)
     compiled = compile_whole(network, records=records, progress=False)
     for kernel in compiled.kernels.values():
         tiles = kernel.lowering
         assert isinstance(tiles, WinogradTiles) and tiles.products[0].seconds is not None
-        assert tiles.measured == tiles.products[0].seconds + tiles.around
+        assert tiles.measured == tiles.products[0].seconds + tiles.overhead_seconds
 
 
 def test_both_ways_are_timed_with_measure(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -270,18 +277,18 @@ def test_both_ways_are_timed_with_measure(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_products_of_strips_occur_as_often(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(winograd, "WORTH", np.inf)
-    monkeypatch.setattr(winograd, "_held", lambda machine: 1)
+    monkeypatch.setattr(winograd, "SAFETY_FACTOR", np.inf)
+    monkeypatch.setattr(winograd, "_band_capacity_bytes", lambda machine: 1)
     (task,) = _floats((1, 16, 16, 8), 16, [1] * 4).tasks
-    product = searched(task, _CHOOSER)
+    product = select_tuned_task(task, _CHOOSER)
     assert product.operator.name == "winograd" and product.weight == 4
     tiles = predict_lowering(task, _CHOOSER)
     assert isinstance(tiles, WinogradTiles)
-    assert tiles.predicted == 4 * tiles.products[0].prediction.seconds + tiles.around
+    assert tiles.predicted == 4 * tiles.products[0].prediction.seconds + tiles.overhead_seconds
 
 
 def test_the_check_allows_spoiled_tiles_and_no_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(winograd, "WORTH", np.inf)
+    monkeypatch.setattr(winograd, "SAFETY_FACTOR", np.inf)
     b = Builder()
     x = b.input("x", (1, 16, 16, 16))
     network = load_whole(b.model(b.node("Relu", b.convolution(x, (16, 16, 3, 3)))))

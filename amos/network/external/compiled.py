@@ -24,7 +24,7 @@ from amos.network.kernels import TaskKernel
 from amos.network.model import (
     Check,
     CompiledRegion,
-    bound,
+    bind_inputs,
     check_results,
     random_arrays,
     values_of,
@@ -39,8 +39,8 @@ if TYPE_CHECKING:
     from amos.network.profile import Profile
     from amos.network.report import Report
 
-#: Share of a quantized network's results, by their 2-norm, from which on a difference is a fault:
-#: where floats are rounded to levels of 8 bits, a level that is rounded otherwise goes on.
+#: Relative 2-norm from which on a quantized network's difference is a fault: levels of 8 bits that
+#: are rounded differently change the results of all layers that follow.
 _ROUNDED_APART = 0.25
 
 
@@ -52,16 +52,16 @@ class CompiledNetwork(Shown):
     them. Inputs are NumPy arrays or tensors of any package that speaks DLPack.
 
     Attributes:
-        network: what it was made of.
-        regions: what AMOS computes, by the name of its operator.
+        network: that was compiled.
+        regions: that AMOS computes, by the name of their operator.
         library: of the operators; ``None`` where onnxruntime runs all of the model.
-        folder: holds model and library while this exists.
+        folder: of model and library, which lives as long as this.
         timings: of each region beside onnxruntime's own operators, and of a whole that lost.
-        checks: what was compared with a reference.
-        refused: why regions that AMOS had taken went to onnxruntime.
+        checks: comparisons with a reference.
+        refused: why regions stay with onnxruntime after all.
         file: name of the model in its folder.
         settings: of its session, by onnxruntime's names.
-        precision: what was rounded, and by how much results differ; ``None`` if nothing was asked.
+        precision: variants of the network and the chosen one; ``None`` for f32.
     """
 
     network: Network | PartitionedNetwork
@@ -92,23 +92,24 @@ class CompiledNetwork(Shown):
 
     @property
     def kernels(self) -> dict[Job, TaskKernel]:
-        """What tasks run as."""
+        """Kernels of tasks and cascades."""
         regions = self.regions.values()
         return {task: each for region in regions for task, each in region.kernels.items()}
 
     @property
-    def left(self) -> dict[Job, str]:
+    def fallbacks(self) -> dict[Job, str]:
         """Why tasks are computed by plain loops."""
-        return {task: why for each in self.regions.values() for task, why in each.left.items()}
+        regions = self.regions.values()
+        return {task: why for region in regions for task, why in region.fallbacks.items()}
 
     @property
     def comparisons(self) -> tuple[Comparison, ...]:
-        """Kernels of tasks that were timed inside the network."""
+        """Kernels of tasks that were timed in the network."""
         return tuple(each for region in self.regions.values() for each in region.comparisons)
 
     @property
     def unused(self) -> Counter[str]:
-        """Records of its tasks that do not count here, how many by the reason."""
+        """Number of records of its tasks that do not count here, by the reason."""
         counts: Counter[str] = Counter()
         for region in self.regions.values():
             counts.update(region.unused)
@@ -116,7 +117,7 @@ class CompiledNetwork(Shown):
 
     @property
     def failures(self) -> tuple[str, ...]:
-        """What was wrong with kernels and regions that are not used."""
+        """Why kernels and regions are not used."""
         return (*self.refused, *(why for each in self.regions.values() for why in each.failures))
 
     def __call__(self, /, *arrays: Any, **named: Any) -> Any:
@@ -126,11 +127,11 @@ class CompiledNetwork(Shown):
             NetworkError: an input is missing or unknown, or onnxruntime fails.
             BuildError: an input is of another shape, dtype or device.
         """
-        results = self.outputs_of(bound(self.network.inputs, arrays, named))
+        results = self.outputs_of(bind_inputs(self.network.inputs, arrays, named))
         return results[0] if self.network.single else results
 
     def outputs_of(self, arrays: Sequence[Any]) -> tuple[np.ndarray, ...]:
-        """Every output, of inputs in order; errors as of a call."""
+        """Run it on inputs in order; returns all outputs. Errors are those of a call."""
         try:
             return run_session(self.session, self.network.inputs, arrays)
         except RuntimeError as error:
@@ -139,15 +140,15 @@ class CompiledNetwork(Shown):
     def check(self, /, *arrays: Any, **named: Any) -> tuple[Check, ...]:
         """Compare the results with those of another program that runs the model.
 
-        It is PyTorch, or onnxruntime without optimization, whichever the model is for.
+        It is PyTorch for its models, and otherwise onnxruntime without optimization.
 
         Args:
-            arrays: inputs in order; random ones where none are given at all.
+            arrays: inputs in order; random ones by default.
             named: inputs by name.
 
         Returns:
-            the difference. Quantized results may be the next quantum of what floats are
-            rounded to, and so may differ by more than is allowed from those of floats.
+            the difference. It may exceed the tolerance where levels of 8 bits are rounded
+            differently.
 
         Raises:
             NetworkError, BuildError: as of a call; NetworkError also where results differ by more.
@@ -186,22 +187,22 @@ class CompiledNetwork(Shown):
         )
 
     def _bound_or_random(self, arrays: tuple[Any, ...], named: Mapping[str, Any]) -> list[Any]:
-        """The inputs of a call; random ones where none are given at all."""
+        """Return the inputs of a call; random ones by default."""
         if arrays or named:
-            return bound(self.network.inputs, arrays, named)
+            return bind_inputs(self.network.inputs, arrays, named)
         return random_arrays(self.network)
 
     def is_fault(self, check: Check) -> bool:
-        """Whether a difference is too large, also where levels of 8 bits are rounded apart."""
+        """Whether a difference is too large, even if levels of 8 bits are rounded differently."""
         quantized = any(each.network.quantized for each in self.regions.values())
         large = not quantized or np.isinf(check.difference) or check.share > _ROUNDED_APART
         return not check.passed and bool(large)
 
     def profile(self, /, *arrays: Any, repeat: int = 20, **named: Any) -> Profile:
-        """What each function takes inside the network, with what was predicted of it.
+        """Time each function in the network, beside its prediction.
 
         Args:
-            arrays: inputs in order; random ones where none are given at all.
+            arrays: inputs in order; random ones by default.
             repeat: runs, of which the median counts.
             named: inputs by name.
 
@@ -214,7 +215,7 @@ class CompiledNetwork(Shown):
         return profile(self, self._bound_or_random(arrays, named), repeat)
 
     def report(self) -> Report:
-        """What runs where: the report of the network, with the kernels that it has.
+        """Report what runs where, with the kernels that were built.
 
         Raises:
             MeasureError: this machine could not be measured.
@@ -227,8 +228,8 @@ class CompiledNetwork(Shown):
         """Write the model and its library, for any application of onnxruntime, and examples.
 
         Args:
-            folder: where to; it is made if it is not there. Files that are there are replaced
-                when all of the new ones are complete.
+            folder: target, which is created if it is missing. Files in it are replaced when all
+                of the new ones are complete.
 
         Returns:
             the files.
@@ -255,7 +256,7 @@ class CompiledNetwork(Shown):
             ],
             "engine": [
                 {"operator": str(task.operator), "count": task.weight, "reason": reason}
-                for task, reason in self.left.items()
+                for task, reason in self.fallbacks.items()
             ],
             "regions": [
                 dict(zip(("seconds", "onnxruntime_seconds"), each.race.medians, strict=True))
@@ -288,7 +289,7 @@ class CompiledNetwork(Shown):
             f"  {several(count, 'record')} not used: {why}" for why, count in self.unused.items()
         ]
         lines += [f"  not used: {why}" for why in self.failures]
-        lines += [f"  engine: {task.operator}: {why}" for task, why in self.left.items()]
+        lines += [f"  engine: {task.operator}: {why}" for task, why in self.fallbacks.items()]
         rows = (*self.comparisons, *self.timings, *self.checks)
         return "\n".join([*lines, *(f"  {each}" for each in rows)])
 

@@ -1,3 +1,3 @@
-"""Lowerings: the ways to compute a task, behind one protocol."""
+"""Lowerings: how a task can be computed, behind one protocol."""
 
 __all__ = ()

@@ -1,4 +1,4 @@
-"""What all ways to compute a task have in common."""
+"""The protocol of lowerings: what is known of each before and after its kernel is built."""
 
 from __future__ import annotations
 
@@ -23,16 +23,15 @@ from amos.network.kernels import TaskKernel
 from amos.plan.staging import stage_array
 from amos.runtime.kernel import compile_module, implementation_of
 
-#: Another way to compute, by tiles or by rows, has to be faster by a tenth to be chosen.
-WORTH = 0.9
-#: Inputs, NumPy's result of them, and by how much others may differ from it: by the first limit,
-#: or by the next one, which is computed only for those that differ by more.
+#: Share of the direct lowering's predicted time that tiles or bands may take: predictions err.
+SAFETY_FACTOR = 0.9
+#: Inputs, NumPy's result of them, and tolerances in rising order, each computed when it is needed.
 Example = tuple[dict[str, np.ndarray], np.ndarray, Iterable[float]]
 
 
 @dataclass(frozen=True)
-class Scheduled:
-    """A product with its loops in order.
+class ScheduledProduct:
+    """A product as scheduled TensorIR.
 
     Attributes:
         program: its arguments.
@@ -75,23 +74,23 @@ class Lowering(ABC):
 
     @abstractmethod
     def total(self, seconds: Sequence[float]) -> float:
-        """Seconds of the task, of those of each of its products."""
+        """Return the seconds of the task from those of each of its products."""
 
     @property
     @abstractmethod
     def tuned(self) -> tuple[tuple[Operator, int], ...]:
-        """Operators whose records say how fast it is, and how often it computes each."""
+        """Operators whose records give its time, and how often it computes each."""
 
     @abstractmethod
-    def write(self, parts: Sequence[Scheduled]) -> tuple[Sequence[Argument], Any]:
-        """The arguments of the kernel, the output last, and its function around its products."""
+    def write(self, products: Sequence[ScheduledProduct]) -> tuple[Sequence[Argument], Any]:
+        """Write the kernel of scheduled products: its arguments, output last, and its function."""
 
     @abstractmethod
     def example(self, references: References) -> Example:
-        """What its kernel is held against; ``references`` are shared by those of an operator."""
+        """Draw inputs and compute the result; kernels of an operator share ``references``."""
 
-    def parts(self, argument: Argument, array: np.ndarray) -> Sequence[np.ndarray]:
-        """What an argument is put together of, each part packed alone."""
+    def split(self, argument: Argument, array: np.ndarray) -> Sequence[np.ndarray]:
+        """Split an input into arrays that are packed one by one; by default it is one array."""
         return [array]
 
     @property
@@ -101,18 +100,18 @@ class Lowering(ABC):
 
     @property
     def predicted(self) -> float:
-        """Seconds of the task by the model."""
+        """Predicted seconds of the task."""
         return self.total([each.prediction.seconds for each in self.products])
 
     @property
     def measured(self) -> float | None:
-        """The same with what was measured of the products; ``None`` if one of them was not."""
+        """Seconds of the task from measured products; ``None`` if one was not measured."""
         seconds = [each.seconds for each in self.products if each.seconds is not None]
         return self.total(seconds) if len(seconds) == len(self.products) else None
 
     @property
     def expected(self) -> float:
-        """Seconds: what was measured, or else what is predicted."""
+        """Measured seconds, or else predicted ones."""
         return self.predicted if self.measured is None else self.measured
 
     @property
@@ -122,7 +121,7 @@ class Lowering(ABC):
 
     @property
     def mappings(self) -> int:
-        """How many mappings of the products go together."""
+        """Number of combinations of mappings of the products."""
         return prod(each.mappings for each in self.products)
 
     @property
@@ -132,12 +131,12 @@ class Lowering(ABC):
 
     def pack(self, argument: Argument, array: np.ndarray) -> np.ndarray:
         """Bring an input into the form in which the kernel takes it."""
-        parts = self.parts(argument, array)
+        arrays = self.split(argument, array)
         if argument.packed is not None:
             shape = argument.packed.source_shape
-            parts = [stage_array(argument.packed, each.reshape(shape)) for each in parts]
-        whole = np.stack(parts) if len(parts) > 1 else parts[0]
-        return whole.reshape(argument.shape)
+            arrays = [stage_array(argument.packed, each.reshape(shape)) for each in arrays]
+        packed = np.stack(arrays) if len(arrays) > 1 else arrays[0]
+        return packed.reshape(argument.shape)
 
     def build(self, symbol: str) -> TaskKernel:
         """Compile the kernel.
@@ -149,12 +148,12 @@ class Lowering(ABC):
             BuildError: TVM refuses it, or this CPU lacks an instruction of it.
             ScheduleError: a schedule is not one of its mapping's space.
         """
-        parts = [_schedule(each) for each in self.products]
-        arguments, function = self.write(parts)
+        products = [_schedule(each) for each in self.products]
+        arguments, function = self.write(products)
         import tvm
 
         named = tvm.IRModule({symbol: function.with_attr("global_symbol", symbol)})
-        candidate, (first, *_) = self.products[0].candidate, parts
+        candidate, (first, *_) = self.products[0].candidate, products
         library = compile_module(candidate, first.program, first.kind, named, shared=self.shared)
         tiled = first.program.plan.tiled
         if tiled:
@@ -174,8 +173,8 @@ class Lowering(ABC):
         }
 
 
-def _schedule(product: Product) -> Scheduled:
+def _schedule(product: Product) -> ScheduledProduct:
     kind = implementation_of(product.candidate, product.implementation)
     program, module = scheduled(product.candidate, kind, CpuLimits.here())
     ((_, function),) = module.functions.items()
-    return Scheduled(program, function, kind)
+    return ScheduledProduct(program, function, kind)

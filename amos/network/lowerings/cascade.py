@@ -1,4 +1,4 @@
-"""Convolutions of a network as cascades (:mod:`amos.operators.cascade`): which, and how cut."""
+"""Convolutions of a network as cascades (:mod:`amos.operators.cascade`): which, in which tiles."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from amos.errors import AmosError
 from amos.ir import Affine, Operator
 from amos.machine import Machine
 from amos.measure.reference import References, tolerance
-from amos.network.candidates import Chooser, moving
+from amos.network.candidates import Chooser, predict_transfer
 from amos.network.graph import Graph, Node
 from amos.network.groups import CallSite, Group, Job, Task
-from amos.network.lowerings.base import WORTH, Example, Lowering, Scheduled
+from amos.network.lowerings.base import SAFETY_FACTOR, Example, Lowering, ScheduledProduct
+from amos.network.lowerings.cascade_tiles import write_bands, write_channel_blocks
 from amos.network.lowerings.choosing import predict_lowering
 from amos.network.lowerings.direct import Direct
-from amos.network.lowerings.strips import by_channels, by_rows
 from amos.network.shapes import HALVES
 from amos.operators.cascade import (
     IMAGES,
@@ -35,24 +35,24 @@ from amos.operators.cascade import (
 )
 from amos.validate import evaluate, random_inputs
 
-#: What the layers of a cascade are called.
+#: Kinds of the layers of a cascade.
 _DENSE, _DEPTHWISE = "conv2d", "depthwise_conv2d"
-#: What strips are of.
+#: Dimension that is cut: tiles are bands of rows, or channel blocks of a whole image.
 BY_ROWS, BY_CHANNELS = "rows", "channels"
-#: Share of the cache near a core that what is between convolutions may take.
+#: Share of a core's private cache that intermediate tensors may take.
 _SHARE = 0.5
 
 
 @dataclass(frozen=True)
-class CascadeStrips(Lowering):
-    """A cascade by strips, with a product for each convolution of a strip, on one core.
+class TiledCascade(Lowering):
+    """A cascade in tiles: a core computes all convolutions of one, each by a product of its own.
 
-    By rows the first one is of a single row of results.
+    In bands of rows the first product computes a single row.
 
     Attributes:
-        by: what strips are of: ``"rows"`` or ``"channels"``.
-        size: how many of the result a strip has.
-        cores: how many there are.
+        by: dimension that is cut: ``"rows"`` or ``"channels"``.
+        size: rows or channels of the result in a tile.
+        cores: number of cores.
         overhead_seconds: predicted, to start the kernel and to move tensors beyond a core's caches.
     """
 
@@ -61,39 +61,39 @@ class CascadeStrips(Lowering):
     size: int
     cores: int
     overhead_seconds: float
-    #: In one piece of memory with what another layer stages, accumulators are in no registers.
+    #: LLVM keeps no accumulators in registers if layers share the memory of staged operands.
     shared: ClassVar = False
 
     def total(self, seconds: Sequence[float]) -> float:
-        """Those of the strips of a core, and the overhead."""
-        cascade, (first, *others) = self.operator, seconds
-        of_image = (cascade.rows if self.by == BY_ROWS else cascade.channels) // self.size
-        strips = -(-cascade.images * of_image // self.cores)
+        """Return the seconds of the tiles of a core, and the overhead."""
+        cascade, (first, *following) = self.operator, seconds
+        tiles_of_image = (cascade.rows if self.by == BY_ROWS else cascade.channels) // self.size
+        tile_count = -(-cascade.images * tiles_of_image // self.cores)
         if self.by == BY_CHANNELS:
-            return self.overhead_seconds + strips * sum(seconds)
-        rows = self.size * strips
-        begun = -(-rows // cascade.rows)
-        rows = rows * cascade.window.stride + begun * cascade.window.kept
-        return self.overhead_seconds + rows * first + strips * sum(others)
+            return self.overhead_seconds + tile_count * sum(seconds)
+        rows = self.size * tile_count
+        image_count = -(-rows // cascade.rows)
+        rows = rows * cascade.window.stride + image_count * cascade.window.kept
+        return self.overhead_seconds + rows * first + tile_count * sum(following)
 
     @property
     def tuned(self) -> tuple[tuple[Operator, int], ...]:
-        """The convolutions one by one; what strips of them take is predicted."""
+        """The convolutions one by one; times of their tiles are predicted."""
         return tuple((layer, 1) for layer in self.operator.layers)
 
-    def write(self, parts: Sequence[Scheduled]) -> tuple[Sequence[Argument], Any]:
-        """The convolutions of a strip, one after the other."""
-        write = by_channels if self.by == BY_CHANNELS else by_rows
-        return write(self.operator, self.size, self.cores, parts)
+    def write(self, products: Sequence[ScheduledProduct]) -> tuple[Sequence[Argument], Any]:
+        """Write the convolutions of a tile, one after the other."""
+        write = write_channel_blocks if self.by == BY_CHANNELS else write_bands
+        return write(self.operator, self.size, self.cores, products)
 
-    def parts(self, argument: Argument, array: np.ndarray) -> Sequence[np.ndarray]:
-        """Constants of strips of channels are packed one by one."""
+    def split(self, argument: Argument, array: np.ndarray) -> Sequence[np.ndarray]:
+        """Split constants into channel blocks, which are packed one by one."""
         if self.by == BY_ROWS:
             return [array]
         return self.operator.parts(argument.tensor, array, self.size)
 
     def example(self, references: References) -> Example:
-        """Random inputs, and results one by one; what a layer differs by others sum up."""
+        """Draw inputs and compute layer by layer; errors of the layers add up."""
         rng, inputs, allowed = np.random.default_rng(0), dict[str, np.ndarray](), 0.0
         result = np.empty(0)
         for number, layer in enumerate(self.operator.layers):
@@ -112,10 +112,12 @@ class CascadeStrips(Lowering):
         return super().to_dict() | {self.by: self.size, "layers": layers}
 
 
-def cascades_of(
+def choose_cascades(
     tasks: Sequence[Task], graph: Graph, chooser: Chooser, *, thorough: bool = False
-) -> dict[Job, CascadeStrips]:
-    """The cascades of a network that are predicted to be faster than their convolutions.
+) -> dict[Job, TiledCascade]:
+    """Choose the cascades of a network that are predicted to be faster than their convolutions.
+
+    Where cascades overlap, the one that saves most is chosen.
 
     Args:
         tasks: of the network.
@@ -125,33 +127,35 @@ def cascades_of(
     """
     if not chooser.target(()).cached:
         return {}
-    places: dict[Cascade, list[tuple[Group, ...]]] = {}
-    for place in _places(tasks, graph):
-        places.setdefault(Cascade(tuple(group.operator for group in place)), []).append(place)
-    found: list[tuple[float, CascadeStrips]] = []
+    sites: dict[Cascade, list[tuple[Group, ...]]] = {}
+    for site in _match_cascades(tasks, graph):
+        sites.setdefault(Cascade(tuple(group.operator for group in site)), []).append(site)
+    tilings: dict[Cascade, TiledCascade] = {}
+    changes: dict[Cascade, float] = {}
     by_group = {group: task for task in tasks for group in task.groups}
-    for cascade, (groups, *_) in places.items():
-        apart = _apart([by_group[group] for group in groups], chooser)
-        if (strips := _chosen(cascade, apart, chooser)) is not None:
-            found.append((strips.predicted - apart, strips))
-    inside: set[Group] = set()
-    cascades: dict[Job, CascadeStrips] = {}
-    for _, strips in sorted(found, key=lambda each: each[0]):
-        cascade, free = strips.operator, list[CallSite]()
-        for groups in places[cascade]:
-            if not inside.intersection(groups):  # two of the same cascade may overlap
-                free.append(_joined(cascade, groups))
-                inside.update(groups)
-        longer: CascadeStrips | None = strips
-        if free and thorough:
-            longer = of_strips(cascade, strips.by, strips.size, chooser, thorough=True)
-        if free and longer is not None:
-            cascades[Job(cascade, tuple(free))] = longer
+    for cascade, (groups, *_) in sites.items():
+        separate_seconds = _predict_separate([by_group[group] for group in groups], chooser)
+        tiled = _choose_tiling(cascade, separate_seconds, chooser)
+        if tiled is not None:
+            tilings[cascade], changes[cascade] = tiled, tiled.predicted - separate_seconds
+    fused: set[Group] = set()
+    cascades: dict[Job, TiledCascade] = {}
+    for cascade in sorted(tilings, key=changes.__getitem__):
+        tiled, calls = tilings[cascade], list[CallSite]()
+        for groups in sites[cascade]:
+            if not fused.intersection(groups):  # two of the same cascade may overlap
+                calls.append(_join_groups(cascade, groups))
+                fused.update(groups)
+        final: TiledCascade | None = tiled
+        if calls and thorough:
+            final = lower_cascade(cascade, tiled.by, tiled.size, chooser, thorough=True)
+        if calls and final is not None:
+            cascades[Job(cascade, tuple(calls))] = final
     return cascades
 
 
-def _joined(cascade: Cascade, groups: Sequence[Group]) -> CallSite:
-    """Groups as one place."""
+def _join_groups(cascade: Cascade, groups: Sequence[Group]) -> CallSite:
+    """Join groups into the site of one call."""
     values = {
         argument(number, name): value
         for number, group in enumerate(groups)
@@ -161,75 +165,79 @@ def _joined(cascade: Cascade, groups: Sequence[Group]) -> CallSite:
     return CallSite({tensor.name: values[tensor.name] for tensor in cascade.inputs}, nodes)
 
 
-def _apart(tasks: Sequence[Task], chooser: Chooser) -> float:
-    """Predicted seconds of convolutions one by one; 0 if the engine computes one of them.
+def _predict_separate(tasks: Sequence[Task], chooser: Chooser) -> float:
+    """Predict the seconds of convolutions as kernels of their own; 0 if one has no instruction.
 
-    Of a kernel alone the model says what it takes when its tensors are where they have room. What
-    one makes for the next goes there, and comes back.
+    The model of a single kernel takes its tensors to be in the smallest cache that holds them.
+    Intermediate results are written there and read again, which is added here.
     """
     machine = chooser.target(())
-    passed = (task.operator.result.nbytes for task in tasks[:-1])
+    intermediate_bytes = (task.operator.result.nbytes for task in tasks[:-1])
     try:
-        alone = sum(predict_lowering(task, chooser).predicted for task in tasks)
+        seconds = sum(predict_lowering(task, chooser).predicted for task in tasks)
     except AmosError:
         return 0.0
-    return alone + sum(moving(machine, size, size) - machine.launch for size in passed)
+    return seconds + sum(
+        predict_transfer(machine, n, n) - machine.launch for n in intermediate_bytes
+    )
 
 
-def _chosen(cascade: Cascade, apart: float, chooser: Chooser) -> CascadeStrips | None:
-    """What the model thinks best of a cascade; ``None`` if it takes longer than one by one."""
+def _choose_tiling(
+    cascade: Cascade, separate_seconds: float, chooser: Chooser
+) -> TiledCascade | None:
+    """Choose the tiles that are predicted fastest; ``None`` if separate kernels are faster."""
     if max(each.elements for each in (*cascade.inputs, cascade.result)) > MOST_ELEMENTS:
         return None
     machine = chooser.target(())
-    # By channels the same is computed as one by one, so the model errs alike.
-    worth = {BY_ROWS: WORTH * apart, BY_CHANNELS: apart}
-    ways = (of_strips(cascade, by, size, chooser) for by, size in _cuts(cascade, machine))
-    choices = [way for way in ways if way is not None and way.predicted < worth[way.by]]
-    return min(choices, key=lambda choice: choice.predicted, default=None)
+    # Channel blocks do the same work as separate kernels, so model errors cancel.
+    thresholds = {BY_ROWS: SAFETY_FACTOR * separate_seconds, BY_CHANNELS: separate_seconds}
+    tilings = (lower_cascade(cascade, by, n, chooser) for by, n in _list_tilings(cascade, machine))
+    faster = [each for each in tilings if each and each.predicted < thresholds[each.by]]
+    return min(faster, key=lambda tiled: tiled.predicted, default=None)
 
 
-def of_strips(
+def lower_cascade(
     cascade: Cascade, by: str, size: int, chooser: Chooser, *, thorough: bool = False
-) -> CascadeStrips | None:
-    """What the model thinks best for strips; ``None`` if it cannot be computed so.
+) -> TiledCascade | None:
+    """Lower a cascade to tiles of a size; ``None`` if no instruction computes one of its layers.
 
     Args:
         cascade: what is computed.
-        by: what strips are of.
-        size: how many a strip has of them, which divide those of the result.
+        by: dimension that is cut.
+        size: rows or channels of the result in a tile, a divisor of all.
         chooser: of the machine.
         thorough: search as long as before a measurement.
     """
     machine = chooser.target(())
-    first, *others = cascade.layers
+    first, *following = cascade.layers
     try:
         if by == BY_ROWS:
-            parts = [rows_of(first, 1), *(rows_of(each, size) for each in others)]
+            layers = [rows_of(first, 1), *(rows_of(each, size) for each in following)]
         else:
-            parts = [channels_of(first, size, last=False)]
-            parts += [channels_of(each, size, last=True) for each in others]
+            layers = [channels_of(first, size, last=False)]
+            layers += [channels_of(each, size, last=True) for each in following]
         products = tuple(
             # All of them are compiled as one module.
-            replace(chooser.core.predicted(part, thorough=thorough), implementation="native")
-            for part in parts
+            replace(chooser.core.choose(layer, thorough=thorough), implementation="native")
+            for layer in layers
         )
     except AmosError:
-        return None  # one of them stays with the engine
+        return None
     overhead_seconds = machine.launch
-    if by == BY_ROWS:  # the model takes what a strip reads and stores to be near its core
+    if by == BY_ROWS:  # the model takes inputs and results of a band to be in a private cache
         read = sum(each.nbytes for each in cascade.inputs)
-        overhead_seconds = moving(machine, read, cascade.result.nbytes)
-    return CascadeStrips(cascade, products, by, size, machine.cores, overhead_seconds)
+        overhead_seconds = predict_transfer(machine, read, cascade.result.nbytes)
+    return TiledCascade(cascade, products, by, size, machine.cores, overhead_seconds)
 
 
-def _cuts(cascade: Cascade, machine: Machine) -> Iterator[tuple[str, int]]:
-    """What strips may be of, and their sizes, each at least twice the one before."""
-    ways: list[tuple[str, list[int]]] = []
-    if _of_rows(cascade) and not _stays(cascade, machine):
-        ways.append((BY_ROWS, _heights(cascade, machine)))
-    if _of_channels(cascade) and not _has_room(cascade, machine):
-        ways.append((BY_CHANNELS, _widths(cascade, machine)))
-    for by, sizes in ways:
+def _list_tilings(cascade: Cascade, machine: Machine) -> Iterator[tuple[str, int]]:
+    """Yield dimensions that may be cut and sizes of tiles, each at least twice the one before."""
+    tilings: list[tuple[str, list[int]]] = []
+    if _fits_bands(cascade) and not _has_resident_intermediate(cascade, machine):
+        tilings.append((BY_ROWS, _list_heights(cascade, machine)))
+    if _fits_channel_blocks(cascade) and not _is_resident(cascade, machine):
+        tilings.append((BY_CHANNELS, _list_widths(cascade, machine)))
+    for by, sizes in tilings:
         last = 0
         for size in sizes:
             if size >= 2 * last:  # those between hardly differ
@@ -237,30 +245,30 @@ def _cuts(cascade: Cascade, machine: Machine) -> Iterator[tuple[str, int]]:
                 last = size
 
 
-def _heights(cascade: Cascade, machine: Machine) -> list[int]:
-    """Rows that strips may have."""
-    stride, kept = cascade.window.stride, cascade.window.kept
-    most = _SHARE * _near(machine)
+def _list_heights(cascade: Cascade, machine: Machine) -> list[int]:
+    """List the rows that a band may have."""
+    stride, halo = cascade.window.stride, cascade.window.kept
+    capacity = _SHARE * _private_cache_bytes(machine)
     return [
         rows
         for rows in _divisors(cascade.rows)
-        if stride * rows >= kept and sum(cascade.between(rows)) <= most
+        if stride * rows >= halo and sum(cascade.between(rows)) <= capacity
     ]
 
 
-def _widths(cascade: Cascade, machine: Machine) -> list[int]:
-    """Channels that strips may have."""
+def _list_widths(cascade: Cascade, machine: Machine) -> list[int]:
+    """List the channels that a block may have."""
     first, images = cascade.layers[0], cascade.images
-    image = source_of(first).tensor.nbytes // images
-    between = first.result.nbytes // images // cascade.channels
-    size = cascade.result.nbytes // cascade.result.elements
-    most = _SHARE * _near(machine)
+    image_bytes = source_of(first).tensor.nbytes // images
+    intermediate_bytes = first.result.nbytes // images // cascade.channels
+    element_bytes = cascade.result.nbytes // cascade.result.elements
+    capacity = _SHARE * _private_cache_bytes(machine)
     return [
         channels
         for channels in _divisors(cascade.channels)
-        # Each strip reads the image anew, and stores whole lines of a cache.
-        if image + channels * between <= most
-        if channels * size % machine.line == 0
+        # Each block reads the image again, and stores whole cache lines.
+        if image_bytes + channels * intermediate_bytes <= capacity
+        if channels * element_bytes % machine.line == 0
         if cascade.channels // channels * images >= machine.cores
     ]
 
@@ -269,16 +277,16 @@ def _divisors(number: int) -> list[int]:
     return [n for n in range(1, number + 1) if number % n == 0]
 
 
-def _of_rows(cascade: Cascade) -> bool:
-    """Whether strips of rows can follow one another."""
+def _fits_bands(cascade: Cascade) -> bool:
+    """Whether a cascade can be computed band by band."""
     first, second, *_ = cascade.layers
-    if not _is_pointwise(first) or not all(map(_by_rows, cascade.layers)):
+    if not _is_pointwise(first) or not all(map(_reads_by_rows, cascade.layers)):
         return False
-    # What is kept is copied at once, and rows that nothing reads are not made.
+    # The halo is copied at once; rows that nothing reads are not computed.
     return 0 <= cascade.window.kept <= cascade.window.stride * second.extents[ROWS]
 
 
-def _by_rows(operator: Operator) -> bool:
+def _reads_by_rows(operator: Operator) -> bool:
     """Whether an epilogue reads tensors by rows of all images in order, or the same for all."""
     whole = [(ROWS,)] if operator.extents[IMAGES] == 1 else [(IMAGES,), (ROWS,)]
     for load in operator.epilogue_loads:
@@ -295,19 +303,19 @@ def _is_pointwise(operator: Operator) -> bool:
     taps = all(operator.extents.get(tap, 1) == 1 for tap in "rs")
     if not taps or Window.of(operator) != Window(1, 1, 0):
         return False
-    return source_of(operator).tensor.shape[1] == operator.extents[ROWS]  # none of padding below
+    return source_of(operator).tensor.shape[1] == operator.extents[ROWS]  # no padding below
 
 
-def _of_channels(cascade: Cascade) -> bool:
-    """Whether strips of channels are parts of tensors."""
+def _fits_channel_blocks(cascade: Cascade) -> bool:
+    """Whether a cascade can be computed block by block of its channels."""
     if len(cascade.layers) > 2:
         return False  # the next convolution reads all channels
     channel = channel_of(cascade.layers[1])
     of_source = source_of(cascade.layers[1]).indices[-1]
-    return of_source == Affine.of({channel: 1}) and all(map(_by_channels, cascade.layers))
+    return of_source == Affine.of({channel: 1}) and all(map(_reads_by_channels, cascade.layers))
 
 
-def _by_channels(operator: Operator) -> bool:
+def _reads_by_channels(operator: Operator) -> bool:
     """Whether channels and images are dimensions of all that a convolution reads."""
     own = {channel_of(operator), IMAGES}
     return all(
@@ -318,48 +326,51 @@ def _by_channels(operator: Operator) -> bool:
     )
 
 
-def _stays(cascade: Cascade, machine: Machine) -> bool:
-    """Whether all that a cascade does not send away has room in the caches near cores anyway."""
-    return cascade.layers[0].result.nbytes <= _near(machine) * machine.cores
+def _has_resident_intermediate(cascade: Cascade, machine: Machine) -> bool:
+    """Whether the first intermediate tensor fits in the private caches of all cores anyway."""
+    return cascade.layers[0].result.nbytes <= _private_cache_bytes(machine) * machine.cores
 
 
-def _has_room(cascade: Cascade, machine: Machine) -> bool:
-    """Whether all that a cascade reads and makes has room there."""
-    every = (*cascade.inputs, *(layer.result for layer in cascade.layers))
-    return sum(each.nbytes for each in every) <= _SHARE * _near(machine) * machine.cores
+def _is_resident(cascade: Cascade, machine: Machine) -> bool:
+    """Whether the working set of a cascade fits in the private caches of all cores."""
+    tensors = (*cascade.inputs, *(layer.result for layer in cascade.layers))
+    capacity = _SHARE * _private_cache_bytes(machine) * machine.cores
+    return sum(tensor.nbytes for tensor in tensors) <= capacity
 
 
-def _near(machine: Machine) -> int:
-    """Bytes of the largest cache that a core has for itself."""
+def _private_cache_bytes(machine: Machine) -> int:
+    """Return the capacity of the largest private cache of a core."""
     own = (level.capacity for level in machine.levels if level.units >= machine.cores)
     return max(own, default=0)
 
 
-def _places(tasks: Sequence[Task], graph: Graph) -> Iterator[tuple[Group, ...]]:
-    """Groups that could be a cascade, two and three."""
-    groups = [group for task in tasks for group in task.groups if _fits(group.operator)]
+def _match_cascades(tasks: Sequence[Task], graph: Graph) -> Iterator[tuple[Group, ...]]:
+    """Yield two and three groups that could be a cascade."""
+    groups = [group for task in tasks for group in task.groups if _is_supported(group.operator)]
     dense = [group for group in groups if group.operator.name == _DENSE]
-    making = {group.result.number: group for group in dense}
+    producers = {group.result.number: group for group in dense}
     sources = ((group.arguments[SOURCE], group) for group in dense)
-    reading = {source.number: group for source, group in sources if isinstance(source, Node)}
+    consumers = {source.number: group for source, group in sources if isinstance(source, Node)}
     for group in groups:
         source = group.arguments[SOURCE]
         if group.operator.name != _DEPTHWISE or not isinstance(source, Node):
             continue
-        before = making.get(source.number)
-        if before is None or not _only(before, group, graph):
+        first = producers.get(source.number)
+        if first is None or not _is_only_consumer(group, first, graph):
             continue
-        yield before, group
-        behind = reading.get(group.result.number)
-        if behind is not None and _is_pointwise(behind.operator) and _only(group, behind, graph):
-            yield before, group, behind
+        yield first, group
+        last = consumers.get(group.result.number)
+        if last is None or not _is_pointwise(last.operator):
+            continue
+        if _is_only_consumer(last, group, graph):
+            yield first, group, last
 
 
-def _fits(operator: Operator) -> bool:
-    """Whether a convolution may be part of a cascade."""
+def _is_supported(operator: Operator) -> bool:
+    """Whether a convolution may be a layer of a cascade."""
     if operator.name not in (_DENSE, _DEPTHWISE) or operator.further or operator.prologues:
         return False
-    if SOURCE in operator.constants:  # packed ahead, as no strips are
+    if SOURCE in operator.constants:  # packed ahead, as no tiles are
         return False
     if any(str(each.dtype) in HALVES for each in (*operator.inputs, operator.result)):
         return False
@@ -367,16 +378,16 @@ def _fits(operator: Operator) -> bool:
     return same and operator.stored.indices == operator.output.indices
 
 
-def _only(one: Group, other: Group, graph: Graph) -> bool:
-    """Whether nothing but the source of another group is what a group makes."""
-    result, inside = one.result, set(other.nodes)
-    beside = (each for name, each in other.arguments.items() if name != SOURCE)
-    kinds = {str(each.operator.output.tensor.dtype) for each in (one, other)}
+def _is_only_consumer(consumer: Group, producer: Group, graph: Graph) -> bool:
+    """Whether a group reads another one's result as its source, and nothing else reads it."""
+    result = producer.result
+    operands = (each for name, each in consumer.arguments.items() if name != SOURCE)
+    kinds = {str(group.operator.output.tensor.dtype) for group in (producer, consumer)}
     return (
         # Sums of integers are exact, those of floats are not; a check allows for one or the other.
         len(kinds) == 1
-        and other.arguments[SOURCE] is result
-        and inside.issuperset(graph.users[result.number])
+        and consumer.arguments[SOURCE] is result
+        and set(consumer.nodes).issuperset(graph.users[result.number])
         and result.number not in graph.returned
-        and all(each is not result for each in beside)
+        and all(operand is not result for operand in operands)
     )

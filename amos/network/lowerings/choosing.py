@@ -1,4 +1,4 @@
-"""Which lowering a task gets: by the records, or by the model."""
+"""Choosing the lowering of a task: by the records, or by the model."""
 
 from __future__ import annotations
 
@@ -8,25 +8,30 @@ from itertools import islice
 
 from amos.errors import AmosError
 from amos.ir import Operator
-from amos.network.candidates import Chooser, Product, operator_key, recorded
+from amos.network.candidates import Chooser, Product, operator_key, rebuild_product
 from amos.network.groups import Task
 from amos.network.lowerings.base import Lowering
 from amos.network.lowerings.direct import Direct
-from amos.network.lowerings.winograd import by_tiles, forms_of, pays, winograd_of
+from amos.network.lowerings.winograd import (
+    is_winograd_faster,
+    list_forms,
+    lower_winograd,
+    match_winograd,
+)
 from amos.operators.winograd import Winograd
 from amos.records import Record
 
-#: Candidates that are searched for where the first kernel of a task is wrong.
+#: Further candidates, which are searched for if the first kernel of a task is wrong.
 _MORE = 4
 
 
 @dataclass(frozen=True)
-class Ways:
-    """The ways to compute a task, as plain values that another process can rank.
+class TaskLowerings:
+    """How a task can be computed, as plain values that another process can rank.
 
     Attributes:
         operator: of the task.
-        forms: the convolutions that it is by Winograd's tiles.
+        forms: of the same convolution by Winograd's tiles.
         records: of the operator and of the products of tiles, the fastest of each first.
     """
 
@@ -35,89 +40,97 @@ class Ways:
     records: Mapping[Operator, Sequence[Record]]
 
     def rank(self, count: int, chooser: Chooser) -> Iterator[Lowering]:
-        """The best of the records, or of what the model thinks of; of several both.
+        """Yield lowerings, the best first, from records and, of several, from the model too.
 
-        A convolution is also there by tiles: first where that is taken, else last. Where all of
-        them fail, some follow that are searched for only then.
+        Winograd's tiles come first if they are faster, else last. With a count of 1, further
+        candidates follow, which are searched for only if they are asked for.
 
         Args:
-            count: how many are wanted of the operator as it is.
+            count: of direct lowerings.
             chooser: of the machine.
 
         Raises:
             MappingError: no instruction can be used; the message says why.
         """
-        own = self._best(self.operator, count, chooser)
-        yield from self.with_tiles(own, chooser, lambda each: self._best(each, 1, chooser)[0])
+        own = self._select_products(self.operator, count, chooser)
+        yield from self.add_winograd(
+            own, chooser, lambda each: self._select_products(each, 1, chooser)[0]
+        )
         if count == 1:
-            more, seen = chooser.promising(self.operator, _MORE), {each.key for each in own}
+            more, seen = chooser.rank(self.operator, _MORE), {each.key for each in own}
             yield from (Direct(self.operator, (each,)) for each in more if each.key not in seen)
 
-    def with_tiles(
+    def add_winograd(
         self, own: Sequence[Product], chooser: Chooser, select: Callable[[Operator], Product]
     ) -> list[Lowering]:
-        """Kernels of the operator, and it by tiles: first where that pays, else last.
+        """Return direct lowerings and Winograd's tiles: first if they are faster, else last.
 
         Args:
-            own: kernels of the operator.
+            own: products of the operator.
             chooser: of the machine.
-            select: what products of tiles are computed by.
+            select: returns the product that computes an operator.
         """
         ordered: list[Lowering] = [Direct(self.operator, (each,)) for each in own]
         for form in self.forms:
-            tiles = by_tiles(form, self.operator, chooser, select)
-            if tiles is not None:
-                ordered.insert(0 if pays(tiles, ordered[0]) else len(own), tiles)
+            tiled = lower_winograd(form, self.operator, chooser, select)
+            if tiled is not None:
+                ordered.insert(0 if is_winograd_faster(tiled, ordered[0]) else len(own), tiled)
         return ordered
 
-    def _best(self, operator: Operator, count: int, chooser: Chooser) -> Sequence[Product]:
+    def _select_products(
+        self, operator: Operator, count: int, chooser: Chooser
+    ) -> Sequence[Product]:
+        """Select products by records, and by the model where records are fewer."""
         here = (each for each in self.records[operator] if each.counts_here)
-        rebuilt = (recorded(each, chooser) for each in here)
+        rebuilt = (rebuild_product(each, chooser) for each in here)
         measured = [*islice(filter(None, rebuilt), max(count - 1, 1))]
         if count == 1:
-            return measured or [chooser.predicted(operator, thorough=True)]
-        more = chooser.promising(operator, count - len(measured))
+            return measured or [chooser.choose(operator, thorough=True)]
+        more = chooser.rank(operator, count - len(measured))
         seen = {each.key for each in measured}
         return [*measured, *(each for each in more if each.key not in seen)]
 
 
-def ways_of(task: Task, chooser: Chooser, ranked: Mapping[str, Sequence[Record]]) -> Ways:
-    """The ways to compute a task.
+def list_lowerings(
+    task: Task, chooser: Chooser, ranked: Mapping[str, Sequence[Record]]
+) -> TaskLowerings:
+    """Return how a task can be computed.
 
     Args:
         task: of a network.
         chooser: of the machine.
         ranked: records by :func:`operator_key`, the fastest first.
     """
-    forms = forms_of(task, chooser)
+    forms = list_forms(task, chooser)
     operators = (task.operator, *(form.operator for form in forms))
-    records = {each: records_of(each, chooser, ranked) for each in operators}
-    return Ways(task.operator, forms, records)
+    records = {each: find_records(each, chooser, ranked) for each in operators}
+    return TaskLowerings(task.operator, forms, records)
 
 
-def records_of(
+def find_records(
     operator: Operator, chooser: Chooser, ranked: Mapping[str, Sequence[Record]]
 ) -> Sequence[Record]:
-    """The records of an operator, the fastest first."""
+    """Return the records of an operator, the fastest first."""
     return ranked.get(operator_key(chooser.operator(operator)), ()) if ranked else ()
 
 
 def predict_lowering(task: Task, chooser: Chooser) -> Lowering:
-    """What the model thinks best of a task, by a brief search.
+    """Return the lowering that is predicted fastest by a brief search.
 
     Raises:
         MappingError: no instruction can be used; the message says why.
     """
-    ways = ways_of(task, chooser, {})
-    return ways.with_tiles([chooser.predicted(task.operator)], chooser, chooser.predicted)[0]
+    lowerings = list_lowerings(task, chooser, {})
+    own = [chooser.choose(task.operator)]
+    return lowerings.add_winograd(own, chooser, chooser.choose)[0]
 
 
-def searched(task: Task, chooser: Chooser) -> Task:
-    """The task, or the product of it that is computed by tiles: what is worth measuring.
+def select_tuned_task(task: Task, chooser: Chooser) -> Task:
+    """Return what is tuned for a task: itself, or the product of its tiles if they are faster.
 
-    The product occurs once for each strip.
+    The product occurs once for each band of tiles.
     """
-    if winograd_of(task) is None:
+    if match_winograd(task) is None:
         return task
     try:
         ((operator, times),) = predict_lowering(task, chooser).tuned

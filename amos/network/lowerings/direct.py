@@ -9,7 +9,7 @@ from typing import Any
 from amos.codegen.tir.program import Argument
 from amos.ir import Operator
 from amos.measure.reference import References, tolerance
-from amos.network.lowerings.base import Example, Lowering, Scheduled
+from amos.network.lowerings.base import Example, Lowering, ScheduledProduct
 
 
 @dataclass(frozen=True)
@@ -19,7 +19,7 @@ class Direct(Lowering):
     operator: Operator
 
     def total(self, seconds: Sequence[float]) -> float:
-        """Those of the product."""
+        """Return the seconds of the product."""
         return seconds[0]
 
     @property
@@ -27,11 +27,11 @@ class Direct(Lowering):
         """The operator."""
         return ((self.operator, 1),)
 
-    def write(self, parts: Sequence[Scheduled]) -> tuple[Sequence[Argument], Any]:
-        """Those of the product."""
-        return parts[0].program.arguments, parts[0].function
+    def write(self, products: Sequence[ScheduledProduct]) -> tuple[Sequence[Argument], Any]:
+        """Return arguments and function of the product."""
+        return products[0].program.arguments, products[0].function
 
     def example(self, references: References) -> Example:
-        """Random inputs, and results."""
+        """Draw inputs and compute the result."""
         inputs, (expected,) = references.get(self.operator)
         return inputs, expected, (tolerance(self.operator, expected),)

@@ -1,7 +1,7 @@
-"""Convolutions by :mod:`amos.operators.winograd` as loops, around the kernel of their product.
+"""Convolutions by :mod:`amos.operators.winograd` as loops that enclose the kernel of their product.
 
 A step of a transform computes one tile of as many channels as a vector has lanes; steps run in
-parallel. The epilogue is computed where results leave their tiles.
+parallel. The epilogue is computed with the inverse transform.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from amos._toolchain import load_tvm
 from amos.codegen.tir.arrays import held
 from amos.codegen.tir.epilogue import finished
 from amos.ir import Operator
-from amos.network.lowerings.base import Scheduled
+from amos.network.lowerings.base import ScheduledProduct
 from amos.operators.winograd import (
     DIVISORS,
     ELEMENTS,
@@ -31,13 +31,13 @@ from amos.operators.winograd import (
 LANES = 16
 
 
-def write_tiles(form: Winograd, operator: Operator, product: Scheduled) -> Any:
-    """The function of a convolution by tiles: transforms, with the product between them.
+def write_tiles(form: Winograd, operator: Operator, product: ScheduledProduct) -> Any:
+    """Write the function of a convolution by tiles: transforms, with the product between them.
 
     Args:
         form: of the convolution.
         operator: the convolution, with its epilogue.
-        product: of a strip.
+        product: of a band of tiles.
 
     Returns:
         A function of the image, the product's weights, what the epilogue reads, and the result.
@@ -49,74 +49,76 @@ def write_tiles(form: Winograd, operator: Operator, product: Scheduled) -> Any:
     image = tirx.decl_buffer(form.image, form.dtype, "image")
     tensors = {
         each.name: tirx.decl_buffer(each.shape, held(str(each.dtype)), each.name)
-        for each in read_behind(operator)
+        for each in list_epilogue_tensors(operator)
     }
     result = tirx.decl_buffer(form.result, held(str(operator.result.dtype)), "result")
-    strip = tirx.Var("strip", "int32")
-    into = _into_tiles(form, strip, image, _Flat(x, form.factor))
-    out_of = _out_of_tiles(form, operator, strip, _Flat(sums, form.sums), tensors, result)
+    band = tirx.Var("band", "int32")
+    into = _write_transform(form, band, image, _Flat(x, form.factor))
+    out_of = _write_inverse(form, operator, band, _Flat(sums, form.sums), tensors, result)
     steps = tirx.SeqStmt([into, product.function.body, out_of])
-    loop = tirx.For(strip, 0, form.strips, tirx.ForKind.SERIAL, steps)
+    loop = tirx.For(band, 0, form.strips, tirx.ForKind.SERIAL, steps)
     body = tirx.SeqStmt([tirx.AllocBuffer(x), tirx.AllocBuffer(sums), loop])
     function = tirx.PrimFunc([image, weight, *tensors.values(), result], body)
     return function.with_attr({"tirx.noalias": True, "s_tir": True})
 
 
-def _into_tiles(form: Winograd, strip: Any, image: Any, tiles: _Flat) -> Any:
-    """The loop that transforms a strip of an image."""
+def _write_transform(form: Winograd, band: Any, image: Any, tiles: _Flat) -> Any:
+    """Write the loop that transforms a band of an image into tiles."""
     from tvm import tirx
 
     step = tirx.Var("step", "int32")
-    tile, channel, lead, row, column = _placed(form, strip, step, form.image)
-    top, left = (
+    tile, channel, lead, row, column = _locate_tile(form, band, step, form.image)
+    y_begin, x_begin = (
         at * RESULTS - before for at, before in zip((row, column), form.padding[-2:], strict=True)
     )
     height, width = form.image[-3:-1]
 
-    def transformed(everywhere: bool) -> Any:
+    def transform(padded: bool) -> Any:
         steps = _Steps()
 
         def element(i: int, j: int) -> Any:
-            y, x = top + i, left + j
+            y, x = y_begin + i, x_begin + j
             value = tirx.BufferLoad(image, [*lead, y, x, channel + steps.lane])
-            if not everywhere:
-                inside = tirx.all(y >= 0, y < height, x >= 0, x < width)
-                value = tirx.if_then_else(inside, value, tirx.const(0, form.dtype))
+            if padded:
+                is_pixel = tirx.all(y >= 0, y < height, x >= 0, x < width)
+                value = tirx.if_then_else(is_pixel, value, tirx.const(0, form.dtype))
             return steps.value(value.astype(form.kinds[0]))
 
-        for i, j, value in _transformed(INTO_TILES[form.integer], element, steps):
+        for i, j, value in _transform_tile(INTO_TILES[form.integer], element, steps):
             at = tiles.index(i * ELEMENTS + j, tile, channel + steps.lane)
             steps.statements.append(tirx.BufferStore(tiles.buffer, value, at))
         return steps.loop
 
-    inside = tirx.all(*(top >= 0, top <= height - ELEMENTS), *(left >= 0, left <= width - ELEMENTS))
-    body = tirx.IfThenElse(inside, transformed(True), transformed(False))
+    rows_fit = y_begin >= 0, y_begin <= height - ELEMENTS
+    columns_fit = x_begin >= 0, x_begin <= width - ELEMENTS
+    is_interior = tirx.all(*rows_fit, *columns_fit)
+    body = tirx.IfThenElse(is_interior, transform(padded=False), transform(padded=True))
     return _parallel(step, form.factor, body)
 
 
-def _out_of_tiles(
+def _write_inverse(
     form: Winograd,
     operator: Operator,
-    strip: Any,
+    band: Any,
     tiles: _Flat,
     tensors: Mapping[str, Any],
     result: Any,
 ) -> Any:
-    """The loop that stores the results of a strip."""
+    """Write the loop that computes a band of results from tiles, with the epilogue."""
     from tvm import tirx
 
     step, steps = tirx.Var("step", "int32"), _Steps()
-    tile, channel, lead, row, column = _placed(form, strip, step, form.result)
+    tile, channel, lead, row, column = _locate_tile(form, band, step, form.result)
     names = [index.names[0] for index in operator.output.indices]
 
     def element(i: int, j: int) -> Any:
         at = tiles.index(i * ELEMENTS + j, tile, channel + steps.lane)
         return steps.value(tirx.BufferLoad(tiles.buffer, at))
 
-    for i, j, value in _transformed(OUT_OF_TILES[form.integer], element, steps):
+    for i, j, value in _transform_tile(OUT_OF_TILES[form.integer], element, steps):
         y, x = row * RESULTS + i, column * RESULTS + j
         if form.integer:
-            value = steps.value(_divided(value, DIVISORS[i] * DIVISORS[j]))
+            value = steps.value(_divide_exactly(value, DIVISORS[i] * DIVISORS[j]))
         place = [*lead, y, x, channel + steps.lane]
         value = finished(operator, value, dict(zip(names, place, strict=True)), tensors)
         store: Any = tirx.BufferStore(result, value, place)
@@ -151,14 +153,14 @@ class _Flat:
         return [at, *index]
 
 
-def read_behind(operator: Operator) -> list[Any]:
-    """The tensors that an epilogue reads."""
+def list_epilogue_tensors(operator: Operator) -> list[Any]:
+    """Return the tensors that an epilogue reads."""
     sources = {load.tensor.name for load in operator.sources}
     return [each for each in operator.inputs if each.name not in sources]
 
 
 class _Steps:
-    """Statements of one vector's lanes, each with a value of its own."""
+    """Statements over the lanes of a vector, each of which computes a value."""
 
     def __init__(self) -> None:
         from tvm import tirx
@@ -168,7 +170,7 @@ class _Steps:
         self._values: list[Any] = []
 
     def value(self, value: Any) -> Any:
-        """The value of an expression, computed here and once."""
+        """Compute an expression here, once; return its value."""
         from tvm import tirx
 
         name = f"value{len(self._values)}"
@@ -179,7 +181,7 @@ class _Steps:
 
     @property
     def loop(self) -> Any:
-        """All of them, for all lanes."""
+        """The loop over the lanes."""
         from tvm import tirx
 
         vectors = tirx.ForKind.VECTORIZED
@@ -187,38 +189,39 @@ class _Steps:
         return tirx.SeqStmt([*map(tirx.AllocBuffer, self._values), loop])
 
 
-def _placed(form: Winograd, strip: Any, step: Any, extents: Sequence[int]) -> tuple[Any, ...]:
-    """Of a step the tile, the first channel, the image, and the tile's row and column in it."""
+def _locate_tile(form: Winograd, band: Any, step: Any, extents: Sequence[int]) -> tuple[Any, ...]:
+    """Return a step's tile, first channel and image, and the tile's row and column in the image."""
     blocks = extents[-1] // LANES
     tile, (rows, columns) = step // blocks, form.grid
-    left, lead = tile // (rows * columns), list[Any]()
+    image, lead = tile // (rows * columns), list[Any]()
     for extent in reversed(extents[1:-3]):
-        lead.insert(0, left % extent)
-        left //= extent
-    row = strip * rows + tile // columns % rows
-    return tile, step % blocks * LANES, [left, *lead], row, tile % columns
+        lead.insert(0, image % extent)
+        image //= extent
+    row = band * rows + tile // columns % rows
+    return tile, step % blocks * LANES, [image, *lead], row, tile % columns
 
 
-def _transformed(
+def _transform_tile(
     matrices: Sequence[np.ndarray], element: Callable[[int, int], Any], steps: _Steps
 ) -> Iterator[tuple[int, int, Any]]:
-    """``M x Mᵀ`` of a tile, where M is the product of some matrices, element by element.
+    """Yield row, column and value of ``M x Mᵀ`` of a tile, where M is a product of matrices.
 
     Args:
-        matrices: the one that is applied first in front.
+        matrices: factors of M, in the order in which they are applied.
         element: of the tile, by its row and column.
-        steps: where it is computed.
+        steps: that values are computed in.
     """
     columns = [
-        _applied(matrices, [element(i, j) for i in range(ELEMENTS)], steps) for j in range(ELEMENTS)
+        _multiply(matrices, [element(i, j) for i in range(ELEMENTS)], steps)
+        for j in range(ELEMENTS)
     ]
     for i, row in enumerate(zip(*columns, strict=True)):
-        for j, value in enumerate(_applied(matrices, row, steps)):
+        for j, value in enumerate(_multiply(matrices, row, steps)):
             yield i, j, value
 
 
-def _applied(matrices: Sequence[np.ndarray], values: Sequence[Any], steps: _Steps) -> list[Any]:
-    """Some values times matrices."""
+def _multiply(matrices: Sequence[np.ndarray], values: Sequence[Any], steps: _Steps) -> list[Any]:
+    """Multiply a vector of values by matrices."""
     for matrix in matrices:
         values = [
             values[int(row.argmax())]
@@ -230,7 +233,7 @@ def _applied(matrices: Sequence[np.ndarray], values: Sequence[Any], steps: _Step
 
 
 def _sum(factors: np.ndarray, values: Sequence[Any]) -> Any:
-    """The sum of values times factors, modulo 2**32 where these have 32 bits."""
+    """Sum values times factors, modulo 2**32 where these have 32 bits."""
     from tvm import tirx
 
     kind = str(values[0].ty.dtype)
@@ -245,28 +248,28 @@ def _sum(factors: np.ndarray, values: Sequence[Any]) -> Any:
             term = term if size == 1 else term * tirx.const(size, wide)
             # The largest factor of each row is positive.
             total = term if total is None else total + term if factor > 0 else total - term
-    return _narrowed(total) if wide == "int64" else total
+    return _narrow(total) if wide == "int64" else total
 
 
-def _divided(value: Any, divisor: int) -> Any:
-    """An integer over one that divides it, both modulo 2**32."""
+def _divide_exactly(value: Any, divisor: int) -> Any:
+    """Divide an integer by a divisor of it, both modulo 2**32."""
     from tvm import tirx
 
     shift = (divisor & -divisor).bit_length() - 1
     inverse = pow(divisor >> shift, -1, 2**32)
     product = value.astype("int64") * tirx.const(inverse, "int64")
-    return tirx.shift_right(_narrowed(product), tirx.const(shift, "int32"))
+    return tirx.shift_right(_narrow(product), tirx.const(shift, "int32"))
 
 
-def _narrowed(value: Any) -> Any:
-    """The lower 32 bits of an integer."""
+def _narrow(value: Any) -> Any:
+    """Return the lower 32 bits of an integer."""
     from tvm import tirx
 
     return tirx.reinterpret("int32", value.astype("uint32"))
 
 
 def _parallel(step: Any, extents: tuple[int, int, int], body: Any) -> Any:
-    """The loop over all tiles and the vectors of their channels."""
+    """Write the loop over all tiles and the vectors of their channels."""
     from tvm import tirx
 
     count = prod(extents[1:]) // LANES

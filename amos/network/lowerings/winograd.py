@@ -1,4 +1,4 @@
-"""Convolutions by :mod:`amos.operators.winograd`: which ones, and whether it pays."""
+"""Convolutions by :mod:`amos.operators.winograd`: which ones, and whether that is faster."""
 
 from __future__ import annotations
 
@@ -14,38 +14,38 @@ from amos.errors import AmosError
 from amos.ir import Operator, dtype
 from amos.machine import Machine
 from amos.measure.reference import References, tolerance
-from amos.network.candidates import Chooser, Product, moving
+from amos.network.candidates import Chooser, Product, predict_transfer
 from amos.network.graph import Constant, Node
 from amos.network.groups import Task
-from amos.network.lowerings.base import WORTH, Example, Lowering, Scheduled
-from amos.network.lowerings.tiles import LANES, read_behind, write_tiles
+from amos.network.lowerings.base import SAFETY_FACTOR, Example, Lowering, ScheduledProduct
+from amos.network.lowerings.tiles import LANES, list_epilogue_tensors, write_tiles
 from amos.network.shapes import BYTES
 from amos.operators.winograd import Winograd
 from amos.validate import evaluate
 
 #: Numbers of axes between images and channels.
 _IMAGE_AXES = (2, 3)
-#: Of the largest cache tiles take a part, beside weights, images and what others compute.
-_SHARE = 6
+#: Bands of tiles take a sixth of the largest cache, which weights and images need too.
+_CACHE_SHARE = 6
 
 
 @dataclass(frozen=True)
 class WinogradTiles(Lowering):
-    """A convolution by tiles, whose product is of a strip.
+    """A convolution by tiles, whose product is of a band of them.
 
     Attributes:
         form: of the convolution.
-        around: predicted seconds of all that is beside the product.
+        overhead_seconds: predicted, of all but the product.
     """
 
     operator: Operator
     form: Winograd
-    around: float
+    overhead_seconds: float
     by_tiles: ClassVar = True
 
     def total(self, seconds: Sequence[float]) -> float:
-        """Those of all strips, and around them."""
-        return self.form.strips * seconds[0] + self.around
+        """Return the seconds of all bands, and the overhead."""
+        return self.form.strips * seconds[0] + self.overhead_seconds
 
     @property
     def spreads(self) -> bool:
@@ -54,31 +54,32 @@ class WinogradTiles(Lowering):
 
     @property
     def tuned(self) -> tuple[tuple[Operator, int], ...]:
-        """The product, for each strip."""
+        """The product, for each band."""
         return ((self.form.operator, self.form.strips),)
 
-    def write(self, parts: Sequence[Scheduled]) -> tuple[Sequence[Argument], Any]:
-        """Transforms, with the product between them."""
-        form, operator, (product,) = self.form, self.operator, parts
+    def write(self, products: Sequence[ScheduledProduct]) -> tuple[Sequence[Argument], Any]:
+        """Write the transforms, with the product between them."""
+        form, operator, (product,) = self.form, self.operator, products
         (weight,) = (each for each in product.program.arguments if each.packed is not None)
-        behind = (Argument(x.name, str(x.dtype), x.shape) for x in read_behind(operator))
+        tensors = list_epilogue_tensors(operator)
+        operands = (Argument(each.name, str(each.dtype), each.shape) for each in tensors)
         result = Argument(operator.result.name, str(operator.result_dtype), form.result)
-        arguments = (Argument("image", form.dtype, form.image), weight, *behind, result)
+        arguments = (Argument("image", form.dtype, form.image), weight, *operands, result)
         return arguments, write_tiles(form, operator, product)
 
-    def parts(self, argument: Argument, array: np.ndarray) -> list[np.ndarray]:
-        """Windows are transformed."""
+    def split(self, argument: Argument, array: np.ndarray) -> list[np.ndarray]:
+        """Transform the weights."""
         return [array if argument.packed is None else self.form.windows(array)]
 
     def example(self, references: References) -> Example:
-        """Random inputs and results of the convolution."""
+        """Draw inputs and compute the convolution."""
         inputs, (expected,) = references.get(self.operator)
         return inputs, expected, self._limits(inputs, expected)
 
     def _limits(self, inputs: dict[str, np.ndarray], expected: np.ndarray) -> Iterator[float]:
-        """What results may differ by, and what the sums behind them may.
+        """Yield the tolerance of the results, and that of the sums ahead of the epilogue.
 
-        Tiles round more than sums do, and behind a sigmoid results say nothing of their size.
+        Tiles round more than plain sums do, and a sigmoid hides how large those are.
         """
         yield (allowed := tolerance(self.operator, expected))
         if self.operator.output.tensor.dtype == self.operator.result_dtype == "float32":
@@ -87,8 +88,8 @@ class WinogradTiles(Lowering):
             yield max(allowed, tolerance(sums, np.asarray(accumulators)))
 
 
-def winograd_of(task: Task) -> Winograd | None:
-    """The convolution that a task's anchor is, if it can be computed so in all of its groups."""
+def match_winograd(task: Task) -> Winograd | None:
+    """Return the form of a task's convolution, if all of its groups can be computed by tiles."""
     anchor = task.groups[0].nodes[0]
     axes, attributes = len(anchor.shape) - 2, anchor.attributes
     if anchor.operation != "Conv" or axes not in _IMAGE_AXES or not attributes["channels_last"]:
@@ -112,73 +113,73 @@ def winograd_of(task: Task) -> Winograd | None:
         return None
     if max(prod(form.image), prod(form.result)) > MOST_ELEMENTS:
         return None
-    return form if all(_taken(form, group.nodes[0]) for group in task.groups) else None
+    return form if all(_has_exact_weight(form, group.nodes[0]) for group in task.groups) else None
 
 
-def _taken(form: Winograd, anchor: Node) -> bool:
-    """Whether the windows of a place are known, and results of integers exact."""
+def _has_exact_weight(form: Winograd, anchor: Node) -> bool:
+    """Whether weights are constant, and their transform exact where they are integers."""
     weight = anchor.operands[1]
     return isinstance(weight, Constant) and (not form.integer or form.exact(weight.array))
 
 
-def forms_of(task: Task, chooser: Chooser) -> tuple[Winograd, ...]:
-    """The convolution that a task is by tiles, cut into strips; nothing where it is none.
+def list_forms(task: Task, chooser: Chooser) -> tuple[Winograd, ...]:
+    """Return the form of a task's convolution by tiles, cut into bands; empty if it has none.
 
     Args:
         task: of a network.
         chooser: of the machine.
     """
-    form = winograd_of(task)
+    form = match_winograd(task)
     machine = chooser.target(())
     if form is None or not machine.cached:  # transforms are kernels of CPUs
         return ()
-    return (form.within(_held(machine)),)
+    return (form.within(_band_capacity_bytes(machine)),)
 
 
-def by_tiles(
+def _band_capacity_bytes(machine: Machine) -> int:
+    """Return the bytes that a band of tiles and its products may take."""
+    return max(level.capacity * level.units for level in machine.levels) // _CACHE_SHARE
+
+
+def lower_winograd(
     form: Winograd, operator: Operator, chooser: Chooser, select: Callable[[Operator], Product]
 ) -> WinogradTiles | None:
-    """A convolution by tiles; ``None`` if no instruction computes its product.
+    """Lower a convolution to tiles; ``None`` if no instruction computes its product.
 
     Args:
-        form: of the convolution, one of :func:`forms_of`.
+        form: of the convolution, one of :func:`list_forms`.
         operator: the convolution.
         chooser: of the machine.
-        select: what the product is computed by.
+        select: returns the product that computes an operator.
     """
     try:
         product = select(form.operator)
     except AmosError:
         return None  # the machine has no instruction for integers of 16 bits
-    around = _around(form, operator, chooser.target(()))
-    return WinogradTiles(operator, (product,), form, around)
+    overhead_seconds = _predict_overhead(form, operator, chooser.target(()))
+    return WinogradTiles(operator, (product,), form, overhead_seconds)
 
 
-def _held(machine: Machine) -> int:
-    """Bytes that may stand between an image and the results at one time."""
-    return max(level.capacity * level.units for level in machine.levels) // _SHARE
-
-
-def pays(tiles: Lowering, direct: Lowering) -> bool:
-    """Whether a convolution is computed by tiles: where only one way was measured, that one is."""
+def is_winograd_faster(tiles: Lowering, direct: Lowering) -> bool:
+    """Whether tiles are expected to be faster; if only one of both was measured, it is chosen."""
     if (tiles.measured is None) == (direct.measured is None):
-        return tiles.expected < WORTH * direct.expected
+        return tiles.expected < SAFETY_FACTOR * direct.expected
     return direct.measured is None
 
 
-def _around(form: Winograd, operator: Operator, machine: Machine) -> float:
-    """Seconds that a convolution by tiles takes beside its product.
+def _predict_overhead(form: Winograd, operator: Operator, machine: Machine) -> float:
+    """Predict the seconds of a convolution by tiles beyond its product.
 
     Transforms take as long as moving their data. Inside a network weights come from memory, and
-    those of tiles are more.
+    transformed ones are more.
     """
-    factor, sums = (dtype(kind).numpy.itemsize for kind in form.kinds)
-    image = dtype(form.dtype).numpy.itemsize
-    *read, stored = (x.nbytes for x in (*read_behind(operator), operator.result))
-    parts = form.strips
-    tiles, products = factor * prod(form.factor), sums * prod(form.sums)
-    into = moving(machine, prod(form.image) * image // parts, tiles)
-    out_of = moving(machine, products + sum(read) // parts, stored // parts)
+    factor_bytes, sum_bytes = (dtype(kind).numpy.itemsize for kind in form.kinds)
+    image_bytes = dtype(form.dtype).numpy.itemsize
+    *read, stored = (x.nbytes for x in (*list_epilogue_tensors(operator), operator.result))
+    bands = form.strips
+    tiles, products = factor_bytes * prod(form.factor), sum_bytes * prod(form.sums)
+    into = predict_transfer(machine, prod(form.image) * image_bytes // bands, tiles)
+    out_of = predict_transfer(machine, products + sum(read) // bands, stored // bands)
     weights = prod(form.operator.inputs[1].shape)
-    more = weights * factor - weights // 4 * image
-    return parts * (into + out_of) + more / machine.levels[-1].read_bandwidth
+    more = weights * factor_bytes - weights // 4 * image_bytes
+    return bands * (into + out_of) + more / machine.levels[-1].read_bandwidth

@@ -13,7 +13,7 @@ import numpy as np
 from amos.codegen.scheduled import last_line
 from amos.errors import NetworkError, shown
 from amos.network.external.partition import PartitionedNetwork
-from amos.network.model import bound, random_arrays
+from amos.network.model import bind_inputs, random_arrays
 from amos.network.network import Port
 
 #: A file of NumPy's format ``npz``, or inputs of each call: by name, or in order.
@@ -74,7 +74,7 @@ def _read_call(network: PartitionedNetwork, sample: Any) -> list[np.ndarray]:
     if not isinstance(sample, Mapping | Sequence):
         raise NetworkError(f"samples: expected inputs by name or in order, got {shown(sample)}")
     ordered, named = ((), sample) if isinstance(sample, Mapping) else (tuple(sample), {})
-    values = bound(network.inputs, ordered, named)
+    values = bind_inputs(network.inputs, ordered, named)
     return [_check_array(port, value) for port, value in zip(network.inputs, values, strict=True)]
 
 

@@ -1,12 +1,12 @@
-"""A cascade of convolutions as one function: each core goes from strip to strip.
+"""A cascade of convolutions as one function, in which each core computes tile after tile.
 
-*By rows*, the rows between two convolutions stand in buffers of a core. Those of the first one's
-results that the next strip reads too are moved to the beginning of their buffer; rows above and
-below an image hold its padding.
+*Bands of rows*: the intermediate rows of a band are in buffers of the core. The halo, rows of the
+first convolution that the next band reads too, is moved to the beginning of its buffer; rows above
+and below an image hold its padding.
 
-*By channels*: a depthwise convolution reads of each channel only that channel. So a core makes some
-channels of the first convolution's results, for a whole image, and goes on with these: nothing is
-computed twice, and what is between stays in the caches near the core.
+*Channel blocks*: a depthwise convolution reads of each channel only that channel. A core computes
+a block of the first convolution's channels for a whole image, and feeds it to the second one:
+nothing is computed twice, and the intermediate tensor stays in the core's private cache.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from amos.codegen.tir.arrays import constant
 from amos.codegen.tir.program import Argument
 from amos.codegen.tir.statements import rewritten
 from amos.ir import BufferLoad, Operator, dtype
-from amos.network.lowerings.base import Scheduled
+from amos.network.lowerings.base import ScheduledProduct
 from amos.operators.cascade import (
     IMAGES,
     ROWS,
@@ -36,51 +36,51 @@ from amos.operators.cascade import (
 _VECTOR = 64
 
 
-def _arguments(
+def _list_arguments(
     cascade: Cascade,
-    layers: Sequence[Scheduled],
+    layers: Sequence[ScheduledProduct],
     shape: Callable[[Operator, Argument], tuple[int, ...]],
     result: tuple[int, ...],
 ) -> tuple[Argument, ...]:
-    """The image, what layers read beside it, and the result, in shapes of all strips."""
-    every = [
+    """List the image, further operands of layers, and the result, in shapes of all tiles."""
+    operands = [
         Argument(argument(number, each.tensor), each.dtype, shape(operator, each), each.packed)
         for number, (operator, layer) in enumerate(zip(cascade.layers, layers, strict=True))
         for each in layer.program.inputs
         if not number or each.tensor != SOURCE
     ]
-    every.sort(key=lambda each: each.tensor != argument(0, SOURCE))
-    return (*every, Argument("result", str(cascade.result.dtype), result))
+    operands.sort(key=lambda operand: operand.tensor != argument(0, SOURCE))
+    return (*operands, Argument("result", str(cascade.result.dtype), result))
 
 
-def _over_strips(
+def _loop_over_tiles(
     cores: int, total: int, memory: Iterable[Any], steps: Callable[[Any, Any], Iterable[Any]]
 ) -> Any:
-    """The loop of all cores, each with memory and about as many strips as any other.
+    """Write the loop over cores, each with its memory and an even share of the tiles.
 
-    Steps are those of a strip, by its number, and by how many the core had before.
+    ``steps`` writes a tile from its number, and the number of tiles that the core had before.
     """
     from tvm import tirx
 
-    core, step = tirx.Var("core", "int32"), tirx.Var("strip", "int32")
+    core, step = tirx.Var("core", "int32"), tirx.Var("tile", "int32")
     first, end = (each * total // cores for each in (core, core + 1))
     # TVM takes loops that begin elsewhere for ones from zero, but not in conditions of values.
-    strips = tirx.SeqStmt([*steps(first + step, step)])
-    loop = tirx.For(step, 0, end - first, tirx.ForKind.SERIAL, strips)
+    tile = tirx.SeqStmt([*steps(first + step, step)])
+    loop = tirx.For(step, 0, end - first, tirx.ForKind.SERIAL, tile)
     body = tirx.SeqStmt([*memory, loop])
     return tirx.For(core, 0, cores, tirx.ForKind.PARALLEL, body)
 
 
-def by_rows(
-    cascade: Cascade, rows: int, cores: int, layers: Sequence[Scheduled]
+def write_bands(
+    cascade: Cascade, rows: int, cores: int, layers: Sequence[ScheduledProduct]
 ) -> tuple[tuple[Argument, ...], Any]:
-    """The function of a cascade.
+    """Write the function of a cascade in bands of rows.
 
     Args:
         cascade: what it computes.
-        rows: of the result that a strip has.
-        cores: how many there are.
-        layers: the convolutions, the first one on a single row, the others on a strip.
+        rows: of the result in a band.
+        cores: number of cores.
+        layers: the convolutions, the first one of a single row, the others of a band.
 
     Returns:
         Its arguments, the output last, and the function.
@@ -88,78 +88,77 @@ def by_rows(
     load_tvm()
     from tvm import tirx
 
-    function = _Rows(cascade, rows, layers)
-    strips = cascade.images * function.strips
-    body = _over_strips(cores, strips, function.memory(), function.steps)
-    # Convolutions have names of their own for the rows that they share. So nothing is said of what
-    # names stand for different memory: LLVM could load what it is yet to store.
-    written = tirx.PrimFunc([*function.buffers.values()], body)
-    return function.arguments, written.with_attr("s_tir", True)
+    writer = _BandWriter(cascade, rows, layers)
+    bands = cascade.images * writer.bands
+    body = _loop_over_tiles(cores, bands, writer.memory(), writer.steps)
+    # ``noalias`` would be unsound: convolutions name the rows that they share differently.
+    function = tirx.PrimFunc([*writer.buffers.values()], body)
+    return writer.arguments, function.with_attr("s_tir", True)
 
 
-def by_channels(
-    cascade: Cascade, channels: int, cores: int, layers: Sequence[Scheduled]
+def write_channel_blocks(
+    cascade: Cascade, channels: int, cores: int, layers: Sequence[ScheduledProduct]
 ) -> tuple[tuple[Argument, ...], Any]:
-    """The same of two convolutions by strips of some channels, which both are on."""
+    """Write the function of a cascade of two convolutions in channel blocks; see `write_bands`."""
     load_tvm()
     from tvm import tirx
 
-    strips = cascade.channels // channels
+    blocks = cascade.channels // channels
 
     def shape(operator: Operator, read: Argument) -> tuple[int, ...]:
         if read.tensor in operator.constants:
-            return (strips, *read.shape)
+            return (blocks, *read.shape)
         return _loads_of(operator, read.tensor)[0].tensor.shape
 
-    arguments = _arguments(cascade, layers, shape, cascade.result.shape)
+    arguments = _list_arguments(cascade, layers, shape, cascade.result.shape)
     buffers = {
         each.tensor: tirx.decl_buffer(each.shape, each.dtype, each.tensor.replace(".", "_"))
         for each in arguments
     }
-    one, other = layers
-    between = tirx.decl_buffer(one.result.shape, one.result.dtype, "between")
+    first, second = layers
+    between = tirx.decl_buffer(first.result.shape, first.result.dtype, "between")
 
     def steps(number: Any, _: Any) -> Iterator[Any]:
-        image, strip = number // strips, number % strips
-        yield _view(one.result, between)
-        yield _view(other.parameters[SOURCE], between)
-        yield _view(other.result, buffers["result"], [image, 0, 0, strip * channels])
+        image, block = number // blocks, number % blocks
+        yield _view(first.result, between)
+        yield _view(second.parameters[SOURCE], between)
+        yield _view(second.result, buffers["result"], [image, 0, 0, block * channels])
         for number, (operator, layer) in enumerate(zip(cascade.layers, layers, strict=True)):
             for tensor, own in layer.parameters.items():
                 whole = buffers.get(argument(number, tensor))
                 if whole is not None:
-                    at = _start(operator, tensor, len(whole.shape), image, strip, channels)
+                    at = _start_of_block(operator, tensor, len(whole.shape), image, block, channels)
                     yield _view(own, whole, at)
-        yield from map(_serial, layers)
+        yield from map(_serialize, layers)
 
     memory = [tirx.AllocBuffer(between)]
-    body = _over_strips(cores, cascade.images * strips, memory, steps)
+    body = _loop_over_tiles(cores, cascade.images * blocks, memory, steps)
     return arguments, tirx.PrimFunc([*buffers.values()], body).with_attr("s_tir", True)
 
 
-def _start(
-    operator: Operator, tensor: str, axes: int, image: Any, strip: Any, channels: int
+def _start_of_block(
+    operator: Operator, tensor: str, axes: int, image: Any, block: Any, channels: int
 ) -> list[Any]:
-    """The element of a whole tensor with which a strip begins."""
+    """Return the index of a channel block's first element in a tensor."""
     if tensor in operator.constants:
-        return [strip, *(0 for _ in range(axes - 1))]
+        return [block, *(0 for _ in range(axes - 1))]
     (load, *_) = _loads_of(operator, tensor)
     at = [image if IMAGES in index.names else 0 for index in load.indices]
     axis = axis_of(load, channel_of(operator))
-    return at if axis < 0 else [*at[:axis], strip * channels, *at[axis + 1 :]]
+    return at if axis < 0 else [*at[:axis], block * channels, *at[axis + 1 :]]
 
 
-class _Rows:
-    """Writes strips of rows."""
+class _BandWriter:
+    """Writes bands of rows."""
 
-    def __init__(self, cascade: Cascade, rows: int, layers: Sequence[Scheduled]) -> None:
+    def __init__(self, cascade: Cascade, rows: int, layers: Sequence[ScheduledProduct]) -> None:
         from tvm import tirx
 
         self.cascade, self.rows, self.layers, self.window = cascade, rows, layers, cascade.window
         images, height, *row = cascade.result.shape
         shape = images * height, prod(row)
-        self.arguments = _arguments(cascade, layers, _shape_in_rows, shape)
-        #: By the arguments' names; a layer's own where the layer reads it whole.
+        self.arguments = _list_arguments(cascade, layers, _shape_in_rows, shape)
+        #: By the arguments' names; a layer's own buffer where the layer reads all of it.
         self.buffers: dict[str, Any] = {}
         own = {
             argument(number, tensor): buffer
@@ -172,23 +171,23 @@ class _Rows:
                 name = each.tensor.replace(".", "_")
                 buffer = tirx.decl_buffer(each.shape, each.dtype, f"whole_{name}")
             self.buffers[each.tensor] = buffer
-        self.strips = cascade.rows // rows
-        #: Rows that a strip of the depthwise convolution reads.
+        self.bands = cascade.rows // rows
+        #: Rows that a band of the depthwise convolution reads.
         self.needed = self.window.needed(rows)
-        #: What stands behind each convolution but the last.
+        #: Intermediate rows, of each convolution but the last.
         self.between = [
             tirx.decl_buffer((count, prod(each.result.shape[2:])), str(each.result.dtype), "rows")
             for count, each in zip((self.needed, rows), cascade.layers[:-1], strict=False)
         ]
 
-    def steps(self, strip: Any, step: Any) -> Iterator[Any]:
-        """What a core does for a strip."""
-        yield self._filled(strip, step.equal(0))
-        yield from self._behind(strip)
-        yield self._moved
+    def steps(self, band: Any, step: Any) -> Iterator[Any]:
+        """Write what a core does for a band."""
+        yield self._fill_source(band, step.equal(0))
+        yield from self._compute_layers(band)
+        yield self._move_halo()
 
     def memory(self) -> Iterator[Any]:
-        """Memory of the rows between convolutions, which all that reads or writes it shares."""
+        """Allocate the intermediate rows; producers and consumers share a buffer."""
         from tvm import tirx
 
         memory = [tirx.decl_buffer(x.shape, str(x.dtype), "memory") for x in self.between]
@@ -196,55 +195,54 @@ class _Rows:
         for rows, own in zip(self.between, memory, strict=True):
             yield _view(rows, own)
 
-    def _filled(self, strip: Any, begins: Any) -> Any:
-        """The rows that a strip needs and that the last one did not leave."""
+    def _fill_source(self, band: Any, is_first: Any) -> Any:
+        """Compute the rows that a band reads beyond the halo; the first of an image has none."""
         from tvm import tirx
 
-        kept = tirx.if_then_else(
-            tirx.any(begins, (strip % self.strips).equal(0)), 0, self.window.kept
+        halo = tirx.if_then_else(
+            tirx.any(is_first, (band % self.bands).equal(0)), 0, self.window.kept
         )
         step = tirx.Var("row", "int32")
-        row = kept + step
-        image, number = strip // self.strips, strip % self.strips
+        row = halo + step
+        image, number = band // self.bands, band % self.bands
         at = number * (self.rows * self.window.stride) - self.window.above + row
         height = self.cascade.layers[0].extents[ROWS]
         layer, buffer = self.layers[0], self.between[0]
         computed = [
-            *self._placed(0, image * height + at),
+            *self._view_rows(0, image * height + at),
             _view(layer.result, buffer, [row, 0]),
-            _serial(layer),
+            _serialize(layer),
         ]
-        inside = tirx.all(at >= 0, at < height)
-        filled = tirx.IfThenElse(inside, tirx.SeqStmt(computed), self._padding(row))
-        return tirx.For(step, 0, self.needed - kept, tirx.ForKind.SERIAL, filled)
+        is_row = tirx.all(at >= 0, at < height)
+        filled = tirx.IfThenElse(is_row, tirx.SeqStmt(computed), self._fill_padding(row))
+        return tirx.For(step, 0, self.needed - halo, tirx.ForKind.SERIAL, filled)
 
-    def _behind(self, strip: Any) -> Iterator[Any]:
-        """The other convolutions of a strip."""
+    def _compute_layers(self, band: Any) -> Iterator[Any]:
+        """Compute the convolutions of a band behind the first."""
         for number, layer in enumerate(self.layers[1:], 1):
-            yield from self._placed(number, strip * self.rows)
+            yield from self._view_rows(number, band * self.rows)
             yield _view(layer.parameters[SOURCE], self.between[number - 1])
             if layer is self.layers[-1]:
-                yield _view(layer.result, self.buffers["result"], [strip * self.rows, 0])
+                yield _view(layer.result, self.buffers["result"], [band * self.rows, 0])
             else:
                 yield _view(layer.result, self.between[number])
-            yield _serial(layer)
+            yield _serialize(layer)
 
-    def _placed(self, number: int, row: Any) -> Iterator[Any]:
-        """The rows of tensors that a layer reads from a row on, of all images one by one."""
+    def _view_rows(self, number: int, row: Any) -> Iterator[Any]:
+        """Declare the operands of a layer to begin at a row, counted over all images."""
         for tensor, own in self.layers[number].parameters.items():
             whole = self.buffers.get(argument(number, tensor))
             if whole is not None and not whole.same_as(own):
                 yield _view(own, whole, [row, 0])
 
-    def _padding(self, row: Any) -> Any:
-        """A row beside the image."""
+    def _fill_padding(self, row: Any) -> Any:
+        """Fill a row above or below the image."""
         load = source_of(self.cascade.layers[1])
         value = constant(load.padding or 0, dtype(str(self.between[0].dtype)).name)
-        return self._each(lambda place: (value, row, place), 1)
+        return self._store(lambda place: (value, row, place), 1)
 
-    @property
-    def _moved(self) -> Any:
-        """The rows that the next strip reads too, to where it expects them."""
+    def _move_halo(self) -> Any:
+        """Move the rows that the next band reads too to the beginning of the buffer."""
         from tvm import tirx
 
         buffer, width = self.between[0], int(self.between[0].shape[1])
@@ -254,10 +252,10 @@ class _Rows:
             row = place // width
             return tirx.BufferLoad(buffer, [row + forward, place % width]), row, place % width
 
-        return self._each(moved, self.window.kept)
+        return self._store(moved, self.window.kept)
 
-    def _each(self, value: Any, rows: int) -> Any:
-        """Stores to some rows of the first buffer, in vectors."""
+    def _store(self, value: Any, rows: int) -> Any:
+        """Store to the first rows of the first buffer, in vectors."""
         from tvm import tirx
 
         buffer = self.between[0]
@@ -272,7 +270,7 @@ class _Rows:
 
 
 def _view(own: Any, whole: Any, start: Sequence[Any] | None = None) -> Any:
-    """Declares a layer's buffer to be another one, or what that has from an element on."""
+    """Declare a layer's buffer to be another one, or its elements from one on."""
     from tvm import tirx
 
     if start is None:
@@ -282,7 +280,7 @@ def _view(own: Any, whole: Any, start: Sequence[Any] | None = None) -> Any:
 
 
 def _shape_in_rows(operator: Operator, read: Argument) -> tuple[int, ...]:
-    """The shape of what a layer reads: of what belongs to its rows, rows of all images."""
+    """Return the shape of an operand: of one that is indexed by rows, rows of all images."""
     load, *more = _loads_of(operator, read.tensor)
     indexed = any(ROWS in index.names for each in (load, *more) for index in each.indices)
     if read.packed is not None or not indexed:
@@ -293,13 +291,13 @@ def _shape_in_rows(operator: Operator, read: Argument) -> tuple[int, ...]:
 
 
 def _loads_of(operator: Operator, tensor: str) -> list[BufferLoad]:
-    """The accesses of a layer to a tensor."""
+    """Return the accesses of a layer to a tensor."""
     loads = (*operator.sources, *operator.epilogue_loads)
     return [load for load in loads if load.tensor.name == tensor]
 
 
-def _serial(layer: Scheduled) -> Any:
-    """What a layer does, on the core that calls it."""
+def _serialize(layer: ScheduledProduct) -> Any:
+    """Return the body of a layer with serial loops, for the core that calls it."""
     from tvm import tirx
 
     def serial(loop: Any) -> Any:
