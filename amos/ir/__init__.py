@@ -2,6 +2,7 @@
 
 from amos.ir.affine import Affine
 from amos.ir.aligned import aligned, aligned_copy
+from amos.ir.chain import Assignment, Chain, Statement
 from amos.ir.dtypes import DType, dtype, resolve_dtypes
 from amos.ir.epilogue import Epilogue
 from amos.ir.nodes import BufferLoad, Computation, Compute, Iteration, Kind, Tensor
@@ -12,7 +13,9 @@ from amos.ir.store import Digit, Store
 
 __all__ = [
     "Affine",
+    "Assignment",
     "BufferLoad",
+    "Chain",
     "Computation",
     "Compute",
     "DType",
@@ -23,6 +26,7 @@ __all__ = [
     "Operator",
     "Prologue",
     "Result",
+    "Statement",
     "Store",
     "Tensor",
     "aligned",

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
-from amos.errors import OperatorError
+from amos.errors import OperatorError, shown
 from amos.ir.epilogue import Epilogue
 from amos.ir.nodes import Compute, Tensor
 from amos.ir.prologue import Prologue
@@ -104,6 +104,16 @@ def check_prologues(compute: Compute, prologues: Sequence[Prologue]) -> None:
                 raise OperatorError(
                     f"prologue of {name!r}: {tensor.name!r} is a tensor of the statement already"
                 )
+
+
+def constant_sources(compute: Compute, constants: Sequence[str] | None) -> tuple[str, ...]:
+    """Names of the sources that stay the same; by default those that begin with ``weight``."""
+    if constants is None:
+        sources = dict.fromkeys(load.tensor.name for load in compute.sources)
+        return tuple(name for name in sources if name.startswith("weight"))
+    if isinstance(constants, str) or not isinstance(constants, Collection):
+        raise OperatorError(f"constants: expected a list of names, got {shown(constants)}")
+    return tuple(constants)
 
 
 def check_read_once(every: Sequence[Prologue | Epilogue]) -> None:

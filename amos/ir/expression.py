@@ -34,6 +34,7 @@ OPERATIONS = {
     "fma": 3,
     "sqrt": 1,
     "_pow2": 1,
+    "_exponent": 1,
     "_choose": 4,
     "_greater": 2,
     "_less": 2,
@@ -47,7 +48,7 @@ _COMPARISONS = {"max": "_greater", "min": "_less"}
 #: How tightly signs bind.
 _BINDING = {"shift": 0, "add": 1, "subtract": 1, "multiply": 2, "divide": 2}
 #: Operations on floats alone.
-_OF_FLOATS = ("divide", "fma", "sqrt", "_pow2", "f32", "bf16", "f16")
+_OF_FLOATS = ("divide", "fma", "sqrt", "_pow2", "_exponent", "f32", "bf16", "f16")
 #: dtypes of tensors that expressions read, and the kind that they are widened to.
 INTEGERS = ("int32", "int16", "uint16", "int8", "uint8")
 FLOATS = ("float32", "bfloat16", "float16")

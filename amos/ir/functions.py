@@ -33,6 +33,16 @@ OF_FLOATS = (
     "round(n * 0.5))",
     "_exp_within(x) = _exp_split(x, round(x * 1.442695))",
     "exp(x) = _exp_within(clip(x, -104, 89))",
+    # Of a number between the roots of 1/2 and 2, by the series of artanh; then the exponent's.
+    "_log_series(s, t) = fma(s * t, fma(fma(fma(fma(0.18181819, t, 0.22222222), t, 0.2857143), t, "
+    "0.4), t, 0.6666667), s * 2)",
+    "_log_near(s) = _log_series(s, s * s)",
+    "_log_split(m, e) = fma(e, 0.6931472, fma(e, -1.9046542e-9, _log_near((m - 1) / (m + 1))))",
+    "_log_at(x, e) = _log_split(x * 0.5 * _pow2(0 - e), e + 1)",
+    "_log_finite(x) = _log_at(x, _less(_exponent(x * 0.70710677), 126))",
+    # Beyond the largest float there is infinity; of zero and below a root decides.
+    "_log_within(x) = _choose(x, 3.4028234e38, x, _log_finite(_greater(x, 1.1754944e-38)))",
+    "log(x) = _choose(x, 0, _log_within(x), 0 - 1 / sqrt(x))",
     "_sigmoid_of(x, e) = _choose(x, 0, 1, e) / (1 + e)",
     "sigmoid(x) = _sigmoid_of(x, exp(0 - abs(x)))",
     "silu(x) = x * sigmoid(x)",

@@ -298,6 +298,11 @@ class Computation:
     compute: Compute
 
     @property
+    def statements(self) -> tuple[Computation, ...]:
+        """It alone; a chain has several."""
+        return (self,)
+
+    @property
     def iterations(self) -> tuple[Iteration, ...]:
         """All iterations: the columns of matching matrices of an operator, rows of an intrinsic."""
         return self.compute.iterations

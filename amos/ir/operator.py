@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from math import prod
+from typing import cast
 
 from amos._display import Shown
 from amos.errors import OperatorError, shown
+from amos.ir import checks
 from amos.ir.affine import Affine
-from amos.ir.checks import check_epilogue, check_prologues, check_read_once, check_statement
 from amos.ir.epilogue import Epilogue
 from amos.ir.epilogue_parser import parse_epilogue
 from amos.ir.limits import dictionary
@@ -51,7 +52,7 @@ class Operator(Shown, Computation):
     further: tuple[Result, ...] = ()
 
     def __post_init__(self) -> None:
-        check_statement(self.compute)
+        checks.check_statement(self.compute)
         if not isinstance(self.name, str):
             raise OperatorError(f"name of an operator: expected a text, got {shown(self.name)}")
         inputs = [load.tensor.name for load in self.compute.sources]
@@ -59,16 +60,16 @@ class Operator(Shown, Computation):
             raise OperatorError(
                 f"constant {unknown[0]!r} is not an input; inputs are {', '.join(inputs)}"
             )
-        check_prologues(self.compute, self.prologues)
+        checks.check_prologues(self.compute, self.prologues)
         if self.epilogue is not None:
-            check_epilogue(self.compute, self.epilogue)
-        check_read_once([*self.prologues, *self.epilogues])
+            checks.check_epilogue(self.compute, self.epilogue)
+        checks.check_read_once([*self.prologues, *self.epilogues])
         if self.store is not None:
             read = [tensor.name for tensor in self.inputs]
             check_store(self.store, {it.name: it.extent for it in self.spatial}, read)
         for number, result in enumerate(self.further):
             for epilogue in result.epilogues:
-                check_epilogue(self.compute, epilogue)
+                checks.check_epilogue(self.compute, epilogue)
             earlier = [self.stored, *(each.store for each in self.further[:number])]
             read = [tensor.name for tensor in self.inputs]
             written = [store.tensor.name for store in earlier]
@@ -87,7 +88,8 @@ class Operator(Shown, Computation):
         ``out[n,k,p,q] += image[n,c,p*2+r,q*2+s] * weight[k,c,r,s]``.
 
         Args:
-            text: the statement; ``pad(image[n,c,p+r-1,q+s-1])`` reads zeros
+            text: the statement, or several with ``;`` between them, which make a
+                :class:`~amos.ir.Chain`; ``pad(image[n,c,p+r-1,q+s-1])`` reads zeros
                 outside the tensor, ``pad(image[n,c,p+r-1,q+s-1], 128)`` another
                 value of its dtype.
             extents: extent of each iteration.
@@ -104,15 +106,14 @@ class Operator(Shown, Computation):
             OperatorError: extents, bounds or dtypes do not fit the statement, or a
                 padding value is none of its tensor's dtype.
         """
+        if isinstance(text, str) and ";" in text:
+            from amos.ir.chain import Chain  # which consists of operators
+
+            # Type checkers take it for an operator; Chain.parse has a type of its own.
+            return cast(Operator, Chain.parse(text, extents, dtypes, name, shapes, constants))
         compute = parse_statement(text, extents, dtypes, shapes)
-        if constants is None:
-            sources = dict.fromkeys(load.tensor.name for load in compute.sources)
-            constants = [name for name in sources if name.startswith("weight")]
-        elif isinstance(constants, str) or not isinstance(constants, Collection):
-            raise OperatorError(f"constants: expected a list of names, got {shown(constants)}")
-        return Operator(
-            compute, compute.dst.tensor.name if name is None else name, tuple(constants)
-        )
+        kept = checks.constant_sources(compute, constants)
+        return Operator(compute, compute.dst.tensor.name if name is None else name, kept)
 
     def with_epilogue(
         self,

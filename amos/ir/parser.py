@@ -125,11 +125,11 @@ def _shape(
             )
         return tuple(whole_number(size, f"shape of tensor {name!r}") for size in given)
     return tuple(
-        max(_size(access, axis, ranges) for access in accesses) for axis in range(ranks[0])
+        max(dimension_size(access, axis, ranges) for access in accesses) for axis in range(ranks[0])
     )
 
 
-def _size(access: Reference, axis: int, ranges: Mapping[str, int]) -> int:
+def dimension_size(access: Reference, axis: int, ranges: Mapping[str, int]) -> int:
     """Smallest size of a dimension that one access explains."""
     low, high = access.indices[axis].bounds(ranges)
     return max(1, high + 1 + (min(low, 0) if access.padded else 0))

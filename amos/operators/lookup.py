@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 
 from amos.errors import OperatorError, UnknownNameError, shown
-from amos.ir import Operator
+from amos.ir import Chain, Operator
 from amos.ir.limits import dictionary
 from amos.operators.registry import Builder, apply_dtype, builder, names
 from amos.operators.tables import layer, layer_entry, layers
@@ -49,6 +49,8 @@ def resolve(
     extents, shapes = dictionary(extents, "extents"), dictionary(shapes, "shapes")
     if isinstance(dtype, str) and len(parts := _COMMA.split(dtype)) > 1:
         dtype = tuple(part.strip() for part in parts)
+    if ";" in text:
+        return _chain(text, extents, dtype, dtypes, shapes)
     if "[" in text:
         if layout is not None:
             raise OperatorError(
@@ -60,6 +62,22 @@ def resolve(
         own = {load.tensor.name: load.tensor.shape for load in op.operands}
         op = Operator.parse(str(op.compute), op.extents, dtypes, op.name, own | shapes)
     return apply_dtype(op, dtype)
+
+
+def _chain(
+    text: str,
+    extents: Mapping[str, int],
+    kind: str | tuple[str, ...] | None,
+    dtypes: Mapping[str, str] | None,
+    shapes: Mapping[str, Sequence[int]],
+) -> Operator:
+    """A chain of statements, whose inputs have one dtype if one is given."""
+    if isinstance(kind, tuple):
+        raise OperatorError(f"dtypes of a chain: expected TENSOR=DTYPE or one for all, got {kind}")
+    if kind is not None:
+        plain = Chain.parse(text, extents, dtypes, shapes=shapes)
+        dtypes = {tensor.name: kind for tensor in plain.inputs} | dict(dtypes or {})
+    return Operator.parse(text, extents, dtypes, shapes=shapes)
 
 
 def short_name(op: Operator) -> str:

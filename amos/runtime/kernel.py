@@ -11,14 +11,10 @@ from typing import Any
 import numpy as np
 
 from amos._display import Shown
-from amos._toolchain import load_tvm
 from amos.codegen.amx.tiles import ask_for_tiles
-from amos.codegen.scheduled import last_line, scheduled
+from amos.codegen.scheduled import scheduled
 from amos.codegen.tir.arrays import from_tensor, held, to_tensor
-from amos.codegen.tir.memory import aligned_to_bytes, pipeline
 from amos.codegen.tir.program import Argument, Program
-from amos.codegen.tir.statements import conditions_depend, gives_names
-from amos.codegen.tir.target import host_target, without
 from amos.codegen.tir.tensor_intrin import implementation
 from amos.errors import BuildError
 from amos.ir import Operator, Tensor, aligned, dtype
@@ -29,12 +25,10 @@ from amos.mapping.mapping import Mapping
 from amos.plan import Candidate, Schedule
 from amos.plan.staging import stage_array
 from amos.runtime.borrow import ArgumentAdapter
+from amos.runtime.compiling import compile_module, timed
 from amos.schedule import candidate_of
 from amos.validate import random_inputs
 from amos.validate.epilogue import source_value
-
-#: Shortest stretch of calls that one timing spans, in milliseconds.
-_MIN_REPEAT_MS = 5
 
 
 class Kernel(Shown):
@@ -287,53 +281,6 @@ class Kernel(Shown):
         inputs = {name: adapter.values(arrays[name]) for name, adapter in take.items()}
         value = source_value(self.candidate.mapping.operator, packed.load.tensor, inputs)
         return to_tensor(stage_array(packed, value), self._program.arguments[number].dtype)
-
-
-def compile_module(
-    candidate: Candidate, program: Program, kind: str, module: Any, *, shared: bool = True
-) -> Any:
-    """The library of a scheduled kernel, for this CPU.
-
-    Args:
-        candidate: what it is, for messages.
-        program: its arguments, and whether it has tile registers.
-        kind: ``"native"`` or ``"generic"``.
-        module: the scheduled TensorIR.
-        shared: whether buffers may have the same memory, one after the other.
-
-    Raises:
-        BuildError: TVM refuses it.
-    """
-    load_tvm()
-    import tvm
-
-    target = host_target(without(module, kind))
-    passes = pipeline(larger=program.plan.tiled or not shared)
-    config = {
-        "tirx.disable_cse_tir": gives_names(module),
-        "tirx.disable_storage_rewrite": not shared,
-    }
-    unsound = ["s_tir.HoistIfThenElse"] if conditions_depend(module) else []
-    try:
-        with tvm.transform.PassContext(config=config, disabled_pass=unsound):
-            return tvm.compile(aligned_to_bytes(module), target=target, tir_pipeline=passes)
-    except Exception as error:
-        raise BuildError(f"{candidate}: TVM cannot compile it: {last_line(error)}") from error
-
-
-def timed(
-    module: Any, device: Any, arguments: list[Any], repeat: int, flush: int
-) -> tuple[float, ...]:
-    """Seconds of each of some runs of a compiled module; see :meth:`Kernel.times`."""
-    timer = module.time_evaluator(
-        "main",
-        device,
-        number=1,
-        repeat=repeat,
-        min_repeat_ms=0 if flush else _MIN_REPEAT_MS,
-        cache_flush_bytes=flush,
-    )
-    return tuple(float(seconds) for seconds in timer(*arguments).results)
 
 
 def build(

@@ -12,7 +12,8 @@ import numpy as np
 from amos._toolchain import load_tvm
 from amos.codegen.scheduled import last_line
 from amos.errors import MeasureError
-from amos.runtime.kernel import Kernel, timed
+from amos.runtime.compiling import timed
+from amos.runtime.kernel import Kernel
 
 #: Seconds after which a board gives a session up.
 _PATIENCE = 60

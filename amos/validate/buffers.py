@@ -9,7 +9,7 @@ from math import prod
 import numpy as np
 
 from amos.errors import OperatorError
-from amos.ir import BufferLoad, DType, Operator, Tensor, aligned_copy, dtype, resolve_dtypes
+from amos.ir import BufferLoad, Chain, DType, Operator, Tensor, aligned_copy, dtype, resolve_dtypes
 from amos.ir.floats import quantize
 from amos.ir.padding import check_padding
 from amos.ir.store import Store
@@ -183,7 +183,7 @@ def wide(arrays: Mapping[str, np.ndarray]) -> np.dtype:
     return np.dtype(np.int64 if whole else np.float64)
 
 
-def random_inputs(op: Operator, rng: np.random.Generator) -> dict[str, np.ndarray]:
+def random_inputs(op: Operator | Chain, rng: np.random.Generator) -> dict[str, np.ndarray]:
     """Generic data for every input: integers over their full range, small floats.
 
     Floats are multiples of 1/64 within ±2 (1/8 within ±1 in eight bits), so that
@@ -193,8 +193,11 @@ def random_inputs(op: Operator, rng: np.random.Generator) -> dict[str, np.ndarra
     those of a prologue are small, or large enough to fill a source of integers.
     Each array begins at a cache line, so that timings with them can be compared.
     """
-    own = {load.tensor.name for load in op.sources}
-    before = {tensor.name: each for each in op.prologues for tensor in each.tensors}
+    statement = None if isinstance(op, Chain) else op
+    loads = statement.sources if statement else ()
+    own = {load.tensor.name for load in loads} or {tensor.name for tensor in op.inputs}
+    prologues = statement.prologues if statement else ()
+    before = {tensor.name: each for each in prologues for tensor in each.tensors}
 
     def draw(tensor: Tensor) -> np.ndarray:
         scalar = tensor.kind or dtype("float32")

@@ -9,7 +9,7 @@ import numpy as np
 
 from amos.ir import BufferLoad, Operator, Result, Tensor, dtype
 from amos.ir.epilogue import Epilogue
-from amos.ir.expression import ACCUMULATORS, Function, inlined
+from amos.ir.expression import ACCUMULATORS, Function, Node, Typed, inlined
 from amos.ir.floats import quantize
 from amos.validate.buffers import FlatAccess, write_output
 
@@ -111,6 +111,41 @@ def source_value(op: Operator, source: Tensor, inputs: Mapping[str, np.ndarray])
     return np.broadcast_to(value, source.shape).copy()
 
 
+def expression_values(
+    expression: Node,
+    extents: Mapping[str, int],
+    inputs: Mapping[str, np.ndarray],
+    origin: Mapping[str, int] | None = None,
+) -> np.ndarray:
+    """An expression at every point of some loops, as its own kind, an axis for each loop.
+
+    Args:
+        expression: of tensors and of the loops, whose names are their values.
+        extents: of the loops.
+        inputs: the tensors, by name.
+        origin: the first value of a loop; 0 if left out.
+    """
+    names = list(extents)
+    steps = dict(zip(names, np.ogrid[tuple(slice(0, n) for n in extents.values())], strict=True))
+    variables = {
+        name: Typed((step + (origin or {}).get(name, 0)).astype(np.int32), "int32")
+        for name, step in steps.items()
+    }
+    with np.errstate(all="ignore"):
+        value = expression.compute(variables, _InNumPy(extents, inputs, names)).value
+    return np.broadcast_to(np.asarray(value), tuple(extents.values()))
+
+
+def rounded_values(values: np.ndarray, final: str) -> np.ndarray:
+    """Values of ``int32`` or ``float32`` rounded to a dtype, in the array that holds it."""
+    kind = "int32" if values.dtype.kind in "iu" else "float32"
+    with np.errstate(all="ignore"):
+        whole = dtype(final).is_integer
+        exact = values if whole or kind == "float32" else values.astype(np.float32)
+        rounded = _InNumPy({}, {}, []).rounded(exact, kind, final)
+    return np.ascontiguousarray(rounded, dtype(final).numpy)
+
+
 class _InNumPy:
     """Arrays with one axis for each loop, of extent 1 where it does not occur.
 
@@ -192,6 +227,12 @@ def _power_of_two(exponent: Any) -> Any:
     return (np.asarray(exponent + _TO_EXPONENT).view(np.uint32) << np.uint32(23)).view(np.float32)
 
 
+def _exponent(value: Any) -> Any:
+    """The exponent of a positive normal float, of its bits."""
+    bits = np.asarray(value, np.float32).view(np.uint32) >> np.uint32(23)
+    return (bits.astype(np.int32) - 127).astype(np.float32)
+
+
 _OPERATIONS: Mapping[str, Callable[..., Any]] = {
     "add": np.add,
     "subtract": np.subtract,
@@ -202,4 +243,5 @@ _OPERATIONS: Mapping[str, Callable[..., Any]] = {
     "sqrt": np.sqrt,
     "fma": fma,
     "_pow2": _power_of_two,
+    "_exponent": _exponent,
 }

@@ -10,9 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from amos.ir import Operator
+from amos.ir import Chain, Operator
 from amos.ir.combining import function
 from amos.validate.buffers import FlatAccess, check_inputs, output_dtype, wide, write_output
+from amos.validate.chain import evaluate_chain
 from amos.validate.epilogue import finish, source_values
 
 #: Largest unfolded source (im2col) that is built at once, in elements; beyond it
@@ -20,8 +21,8 @@ from amos.validate.epilogue import finish, source_values
 _UNFOLD = 1 << 25
 
 
-def evaluate(op: Operator, inputs: Mapping[str, np.ndarray]) -> Any:
-    """Run an operator on arrays.
+def evaluate(op: Operator | Chain, inputs: Mapping[str, np.ndarray]) -> Any:
+    """Run an operator on arrays, or a chain statement by statement.
 
     Integers are exact, wrapping around only where the output's dtype does;
     floats are accumulated in float64 and rounded once. Elements of the output
@@ -39,6 +40,8 @@ def evaluate(op: Operator, inputs: Mapping[str, np.ndarray]) -> Any:
     Raises:
         OperatorError: an input is missing, or its shape or dtype is another.
     """
+    if isinstance(op, Chain):
+        return evaluate_chain(op, inputs)
     given = check_inputs(op, inputs)
     arrays = source_values(op, given)
     work = _work_dtype(op, arrays) if op.compute.sums_products else _exact_dtype(op, arrays)

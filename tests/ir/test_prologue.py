@@ -117,7 +117,7 @@ def test_refusals(source: str, text: str, message: str | None) -> None:
         return
     with pytest.raises(AmosError, match=re.escape(message)) as caught:
         CONV.with_prologue(source, text)
-    assert len(str(caught.value).splitlines()[0]) < 240
+    assert len(str(caught.value).splitlines()[0]) < 250
 
 
 def test_dtypes_and_shapes_that_do_not_fit() -> None:

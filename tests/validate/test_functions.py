@@ -28,6 +28,7 @@ def _sigmoid(x: Floats) -> Floats:
 #: In doubles, and by how many ulp (of the result, or of the argument) they may be off.
 EXACT: dict[str, tuple[Callable[[Floats], Floats], float, bool]] = {
     "exp": (np.exp, 1, False),
+    "log": (np.log, 2, False),
     "sigmoid": (_sigmoid, 2.5, False),
     "silu": (lambda x: x * _sigmoid(x), 3.5, False),
     "tanh": (np.tanh, 6, False),
@@ -95,6 +96,7 @@ def test_what_is_far_out() -> None:
     nan = np.nan
     for name, want in {
         "exp": [np.inf, 0, nan, 1, 1, np.inf, 0],
+        "log": [np.inf, nan, nan, -np.inf, -np.inf, 69.07755, nan],
         "tanh": [1, -1, nan, 0, 0, 1, -1],
         "erf": [1, -1, nan, 0, 0, 1, -1],
         "sigmoid": [1, 0, nan, 0.5, 0.5, 1, 0],

@@ -41,6 +41,7 @@ _MORE = {
     # The lowest bits of such a sum are the exponent of a float.
     "f_pow2": "float a) { return __uint_as_float(__float_as_uint("
     "__fadd_rn(a, 12583039.0f)) << 23); }",
+    "f_exponent": "float a) { return float(int(__float_as_uint(a) >> 23) - 127); }",
     "f_choose": "float a, float b, float c, float d) { return a > b ? c : d; }",
 }
 #: Functions that narrow a float to a shorter one, and that widen it again.

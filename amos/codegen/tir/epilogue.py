@@ -19,7 +19,7 @@ from amos.codegen.tir.arrays import decoded, encoded, held, is_number
 from amos.codegen.tir.rounding import nearest, rounded, settled
 from amos.ir import BufferLoad, Operator, Prologue, dtype
 from amos.ir.epilogue import Epilogue
-from amos.ir.expression import ACCUMULATORS, Function, inlined
+from amos.ir.expression import ACCUMULATORS, Function, Node, Typed, inlined
 
 #: 2**31 - 1 is no float32; this is the largest one that an int32 holds.
 _LARGEST_FLOAT_IN_INT32 = 2147483520
@@ -64,6 +64,27 @@ def computed(prologue: Prologue, at: Mapping[str, Any], tensors: Mapping[str, An
     """
     by = _InTVM(at, tensors)
     return by.named(_stored(_wrapped(prologue.compute(by)), prologue.kind, prologue.dtype))
+
+
+def element(
+    expression: Node, at: Mapping[str, Any], tensors: Mapping[str, Any], values: Mapping[str, Any]
+) -> Any:
+    """An expression of a chain at a point, as its own kind.
+
+    Args:
+        expression: of tensors, and of iterations, whose names are their values.
+        at: where each iteration stands in the tensors.
+        tensors: TE tensors or buffers, by name.
+        values: of the iterations.
+    """
+    by = _InTVM(at, tensors)
+    variables = {name: Typed(value, "int32") for name, value in values.items()}
+    return by.named(_wrapped(expression.compute(variables, by).value))
+
+
+def stored(value: Any, kind: str, final: str) -> Any:
+    """A value of kind ``int32`` or ``float32`` as an element of a tensor of dtype ``final``."""
+    return _stored(value, kind, final)
 
 
 @dataclass(frozen=True)
@@ -178,6 +199,9 @@ class _InTVM:
                 "uint32", self._added(values[0], self.number(_TO_EXPONENT, kind))
             )
             return tirx.reinterpret(kind, tirx.shift_left(bits, tirx.const(23, "uint32")))
+        if name == "_exponent":
+            bits = tirx.shift_right(tirx.reinterpret("uint32", values[0]), tirx.const(23, "uint32"))
+            return (tirx.reinterpret("int32", bits) - 127).astype("float32")
         if name == "round":
             return nearest(values[0])
         if name in _CALLS:

@@ -21,7 +21,8 @@ from amos.network.engine import code_of
 from amos.network.groups import Computation
 from amos.network.kernels import TaskKernel
 from amos.plan.staging import stage_array
-from amos.runtime.kernel import compile_module, implementation_of
+from amos.runtime.compiling import compile_module
+from amos.runtime.kernel import implementation_of
 
 #: Share of the direct lowering's predicted time that tiles or bands may take: predictions err.
 SAFETY_FACTOR = 0.9

@@ -377,6 +377,7 @@ _OPERATIONS: dict[str, Any] = {
     "sqrt": np.sqrt,
     "fma": _fused,
     "_pow2": _power,
+    "_exponent": lambda x: ((x.view(np.uint32) >> 23).astype(np.int32) - 127).astype(np.float32),
     "_choose": lambda a, b, c, d: np.where(a > b, c, d),
 }
 

@@ -19,7 +19,7 @@ from amos.machine.cpu import cpu
 from amos.machine.limits import CpuLimits
 from amos.mapping import Mapping
 from amos.plan import Candidate, CpuSchedule
-from amos.runtime import kernel
+from amos.runtime import compiling
 from amos.schedule import ScheduleSpace
 from amos.validate import evaluate, random_inputs
 
@@ -54,7 +54,7 @@ def _assembled(mapping: Mapping, schedule: CpuSchedule, kind: str = "native") ->
     """What LLVM has made of a kernel, in its own language."""
     candidate = Candidate(mapping, schedule)
     program, module = scheduled(candidate, kind, CpuLimits.here())
-    library = kernel.compile_module(candidate, program, kind, module)
+    library = compiling.compile_module(candidate, program, kind, module)
     return str(library.mod.inspect_source("ll"))
 
 

@@ -1,0 +1,109 @@
+"""Which part of each tensor a tile of the result needs: boxes that start at affine places."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from amos.errors import ScheduleError
+from amos.ir import Affine, BufferLoad, Iteration
+from amos.ir.chain import Step
+
+
+@dataclass(frozen=True)
+class Range:
+    """Values that an iteration or an index takes within a tile.
+
+    Attributes:
+        start: the first, as an expression of the origins of shared loops.
+        size: how many there are, one after the other.
+    """
+
+    start: Affine
+    size: int
+
+    @staticmethod
+    def whole(size: int) -> Range:
+        """All values from zero on."""
+        return Range(Affine(), size)
+
+    def __str__(self) -> str:
+        return f"{self.start} + {self.size}"
+
+
+Box = tuple[Range, ...]
+
+
+def index_range(index: Affine, ranges: Mapping[str, Range]) -> Range:
+    """The values of an index while iterations run over ranges."""
+    start, size = Affine(constant=index.constant), 1
+    for name, factor in index.terms:
+        run = ranges[name]
+        start = start + run.start * factor
+        start = start + min(factor, 0) * (run.size - 1)
+        size += abs(factor) * (run.size - 1)
+    return Range(start, size)
+
+
+def load_box(load: BufferLoad, ranges: Mapping[str, Range]) -> Box:
+    """The elements that an access reaches."""
+    return tuple(index_range(index, ranges) for index in load.indices)
+
+
+def united(first: Box, second: Box, shape: tuple[int, ...]) -> Box:
+    """The smallest box of both; whole dimensions where they move in different ways."""
+    box = []
+    for one, other, size in zip(first, second, shape, strict=True):
+        apart = other.start + one.start * -1
+        if apart.terms:
+            box.append(Range.whole(size))
+            continue
+        low = min(0, apart.constant)
+        high = max(one.size, apart.constant + other.size)
+        box.append(Range(one.start + low, high - low))
+    return tuple(box)
+
+
+def local_load(
+    load: BufferLoad, ranges: Mapping[str, Range], box: Box, shape: tuple[int, ...]
+) -> BufferLoad:
+    """An access by iterations that begin at zero, to a tensor that begins where a box does.
+
+    Args:
+        load: the access, by iterations with their own values.
+        ranges: of these.
+        box: of the tensor.
+        shape: of the tensor in memory.
+
+    Raises:
+        ScheduleError: the access moves from tile to tile within the box.
+    """
+    indices = []
+    for index, whole in zip(load.indices, box, strict=True):
+        start = Affine(constant=index.constant)
+        for name, factor in index.terms:
+            start = start + ranges[name].start * factor
+        offset = start + whole.start * -1
+        if offset.terms:
+            raise ScheduleError(
+                f"a tile of {', '.join(offset.names)} has all of {load.tensor.name!r} for one "
+                f"statement and a part of it for {load}: leave {', '.join(offset.names)} whole"
+            )
+        indices.append(Affine(index.terms, offset.constant))
+    if shape and not indices:  # a scalar, which lies in memory as a vector of one
+        indices.append(Affine())
+    tensor = replace(load.tensor, shape=shape)
+    return replace(load, tensor=tensor, indices=tuple(indices))
+
+
+def local_iterations(step: Step, ranges: Mapping[str, Range]) -> tuple[Iteration, ...]:
+    """The iterations of a step within a tile."""
+    return tuple(replace(it, extent=ranges[it.name].size) for it in step.iterations)
+
+
+def origins_of(step: Step, ranges: Mapping[str, Range], boxes: Mapping[str, Box]) -> set[str]:
+    """The shared loops that the values of a step depend on."""
+    used = {n for name in step.extents for n in ranges[name].start.names}
+    for place in boxes[step.output.tensor.name]:
+        used.update(place.start.names)
+    return used

@@ -1,0 +1,124 @@
+"""Kernels for the products of a tile, by the model."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from amos import machines
+from amos.chains.candidate import ChainCandidate, slots_of
+from amos.chains.tiling import Tiling
+from amos.errors import MappingError
+from amos.explore.contenders import (
+    chosen_intrinsics,
+    contenders,
+    predicted,
+    reasons,
+    searched,
+)
+from amos.explore.genetic import GeneticSearch
+from amos.explore.guided import Guided
+from amos.explore.objective import Problem
+from amos.intrinsics import Intrinsic
+from amos.ir import Operator
+from amos.machine import Machine
+from amos.mapping import enumerate_mappings
+from amos.plan import Candidate
+
+_RULE = "access"
+
+
+@dataclass(frozen=True)
+class RankedProduct:
+    """A kernel of a product for one core.
+
+    Attributes:
+        candidate: mapping and schedule.
+        seconds: predicted, without starting it.
+        mappings: how many mappings its instruction has.
+    """
+
+    candidate: Candidate
+    seconds: float
+    mappings: int
+
+
+class _Search(GeneticSearch):
+    """The usual search, for some milliseconds."""
+
+    inner = 64
+
+
+@dataclass
+class ProductRanker:
+    """Ranks kernels of products for one core of a machine, each product once.
+
+    Attributes:
+        machine: where the chain runs.
+        intrinsics: the instructions that may compute products; those of the machine by default.
+    """
+
+    machine: str | Machine
+    intrinsics: str | Intrinsic | Sequence[str | Intrinsic] | None = None
+    _ranked: dict[Operator, list[RankedProduct]] = field(default_factory=dict)
+    _units: list[Intrinsic] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        units = chosen_intrinsics(self.intrinsics, self.machine)
+        # Tile registers are set up for one kernel.
+        self._units = [unit for unit in units if not unit.tile_registers]
+
+    def core(self, units: Sequence[Intrinsic] = ()) -> Machine:
+        """One core, with the rates of some instructions."""
+        return machines.get(self.machine, units).core
+
+    def rank(self, operator: Operator, count: int) -> list[RankedProduct]:
+        """Kernels of a product, the one that is predicted fastest first.
+
+        Raises:
+            MappingError: no instruction can be used; the message says why.
+        """
+        if operator not in self._ranked:
+            self._ranked[operator] = self._search(operator, count)
+        return self._ranked[operator][:count]
+
+    def candidate(self, tiling: Tiling, *, packs: bool) -> ChainCandidate:
+        """The kernel of a tiling that the model thinks best; loops where no instruction fits.
+
+        Args:
+            tiling: of a chain.
+            packs: whether sources that tiles share are packed once for all of these.
+        """
+        names = frozenset(slot.tensor for slot in slots_of(tiling, frozenset()))
+        products = {}
+        for slot in slots_of(tiling, names if packs else frozenset()):
+            with contextlib.suppress(MappingError):
+                products[slot.tensor] = self.rank(slot.operator, 1)[0].candidate
+        return ChainCandidate(tiling, products, names if packs else frozenset())
+
+    def _search(self, operator: Operator, count: int) -> list[RankedProduct]:
+        every = contenders(operator, self._units, _RULE)
+        taking = [each for each in every if not each.reason]
+        machine = self.core([each.intrinsic for each in taking])
+        seen = [predicted(operator, each, machine, _RULE, brief=True) for each in taking]
+        fitting = [each for each in seen if math.isfinite(each.predicted)]
+        if not fitting:
+            refused = [each for each in (*every, *seen) if each.reason]
+            raise MappingError(
+                f"{operator.name}: no instruction can be used: "
+                f"{'; '.join(reasons(refused)[:2]) or 'no schedule fits'}"
+            )
+        best = min(fitting, key=lambda each: each.predicted)
+        space = enumerate_mappings(operator, best.intrinsic, _RULE, commute=True)
+        problem = Problem(searched(space), machine)
+        guided = Guided(problem, np.random.default_rng(0), _Search, epsilon=0.0)
+        return [
+            RankedProduct(
+                each, max(problem.predict(each).seconds - machine.launch, 0.0), space.count
+            )
+            for each in guided.ask(count)
+        ]

@@ -1,0 +1,379 @@
+"""Rows that are cut: what a statement of a chain becomes when an iteration comes in parts.
+
+Sums, maxima and minima over a cut iteration are *running*: each part is combined with what the
+parts before it came to. An exponential of a difference to a running maximum is off by a factor as
+long as that maximum grows, ``exp(x - m) = exp(x - m') * exp(m' - m)``, and so is every sum that is
+linear in it. Therefore these sums are multiplied by ``exp(m' - m)`` whenever the maximum becomes
+``m`` (Milakov and Gimelshein, 2018; Dao et al., *FlashAttention*, 2022). A quotient by a running
+sum is taken at the end, of what was summed: there is less of that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+
+from amos.errors import ScheduleError
+from amos.ir import Affine, Assignment, BufferLoad, Chain, Epilogue, Iteration, Operator, dtype
+from amos.ir.chain import Step, loads_of
+from amos.ir.epilogue import ACC
+from amos.ir.expression import Node
+from amos.ir.expression_parser import functions
+
+#: Where maxima and minima begin: finite, so that a part that is all infinite leaves numbers.
+_LARGEST = 3.4028234663852886e38
+
+
+@dataclass(frozen=True)
+class Phases:
+    """The steps of a chain with a cut iteration.
+
+    Attributes:
+        before: steps before the parts.
+        body: steps of each part.
+        after: steps behind all of them.
+    """
+
+    before: tuple[Step, ...]
+    body: tuple[Step, ...]
+    after: tuple[Step, ...]
+
+    @property
+    def steps(self) -> tuple[Step, ...]:
+        """All steps, in order."""
+        return (*self.before, *self.body, *self.after)
+
+
+@dataclass(frozen=True)
+class _Value:
+    """What is known of a tensor that depends on the cut iteration.
+
+    Attributes:
+        read: where its values are.
+        scale: the running maximum to which it is relative.
+        divisors: running sums that it is yet to be divided by.
+        combiner: of a running one; nothing for a part of a row.
+    """
+
+    read: BufferLoad
+    scale: BufferLoad | None = None
+    divisors: tuple[BufferLoad, ...] = ()
+    combiner: str = ""
+
+    @property
+    def is_partial(self) -> bool:
+        """Whether its values are not yet what the chain says."""
+        return self.scale is not None or bool(self.divisors)
+
+
+@dataclass
+class _Cutter:
+    """Sorts the steps of a chain into phases.
+
+    Attributes:
+        chain: the chain.
+        axis: the iteration that is cut.
+        parts: how many parts it comes in.
+    """
+
+    chain: Chain
+    axis: str
+    parts: int
+    values: dict[str, _Value] = field(default_factory=dict)
+    before: list[Step] = field(default_factory=list)
+    body: list[Step] = field(default_factory=list)
+    after: list[Step] = field(default_factory=list)
+    late: set[str] = field(default_factory=set)
+
+    def sort(self) -> Phases:
+        for step in self.chain.steps:
+            if self.axis in step.extents:
+                self._cut(step)
+                continue
+            names = {load.tensor.name for load in loads_of(step)}
+            if parts := [n for n in names if n in self.values and not self.values[n].combiner]:
+                self._refuse(step, f"reads single elements of {parts[0]!r} along {self.axis!r}")
+            if names & (self.late | self.values.keys()):
+                self.after.append(step)
+                self.late.add(step.output.tensor.name)
+            else:
+                self.before.append(step)
+        return Phases(tuple(self.before), tuple(self.body), tuple(self.after))
+
+    def _refuse(self, step: Step, why: str) -> None:
+        statement = self.chain.statement_of(step.output.tensor.name)
+        raise ScheduleError(
+            f"{statement.text!r} cannot be computed in parts of {self.axis!r}: it {why}"
+        )
+
+    def _cut(self, step: Step) -> None:
+        """Sort a step that has the cut iteration."""
+        reads = list(loads_of(step))
+        if late := [load for load in reads if load.tensor.name in self.late]:
+            self._refuse(
+                step, f"reads {late[0].tensor.name!r}, which is known after all parts only"
+            )
+        own = Affine(((self.axis, 1),))
+        for load in (*reads, step.output):
+            cut = [index for index in load.indices if self.axis in index.names]
+            inner = load.tensor.name in self.values or load is step.output
+            if inner and any(index != own for index in cut):
+                self._refuse(step, f"reads {load} beyond the part")
+        is_reduced = any(it.name == self.axis and it.is_reduce for it in step.iterations)
+        (self._run if is_reduced else self._slice)(step)
+
+    def _known(self, step: Step) -> list[_Value]:
+        names = dict.fromkeys(load.tensor.name for load in loads_of(step))
+        return [self.values[n] for n in names if n in self.values]
+
+    def _slice(self, step: Step) -> None:
+        """A step that computes parts of rows."""
+        name, known = step.output.tensor.name, self._known(step)
+        running = [value for value in known if value.combiner]
+        scaled = [value for value in known if not value.combiner and value.is_partial]
+        if not running and not scaled:
+            self.body.append(step)
+            self.values[name] = _Value(step.output)
+            return
+        if not isinstance(step, Assignment):
+            self._refuse(step, "is a product along the row of what all of the row decides")
+            return
+        if name == self.chain.result.name:
+            if self.parts > 1 or any(value.divisors for value in known):
+                self._refuse(step, "is the result, and needs the whole row")
+            self.body.append(replace(step, expression=self._put(step.expression)))
+            return
+        linear = self._exponential(step) or self._quotient(step) or self._multiple(step)
+        if linear is None:
+            which = (running or scaled)[0].read.tensor.name
+            self._refuse(
+                step, f"needs {which!r} of the whole row, and has no form that can be rescaled"
+            )
+            return
+        expression, value = linear
+        if expression.load is not None and expression.load.tensor.dtype == step.output.tensor.dtype:
+            self.values[name] = replace(value, read=expression.load)
+            return
+        self.body.append(replace(step, expression=expression))
+        self.values[name] = replace(value, read=step.output)
+
+    def _exponential(self, step: Assignment) -> tuple[Node, _Value] | None:
+        """``exp(x - m)`` with a running maximum ``m``."""
+        node = step.expression
+        if node.name != "exp" or node.arguments[0].name != "subtract":
+            return None
+        value, top = node.arguments[0].arguments
+        known = self.values.get(top.load.tensor.name) if top.load else None
+        if known is None or known.combiner != "max" or top.load is None:
+            return None
+        if any(load.tensor.name in self.values and self._moves(load) for load in value.loads):
+            return None
+        return node, _Value(step.output, known.read)
+
+    def _moves(self, load: BufferLoad) -> bool:
+        value = self.values[load.tensor.name]
+        return bool(value.combiner) or value.is_partial
+
+    def _quotient(self, step: Assignment) -> tuple[Node, _Value] | None:
+        """``x / l`` of a part and a running sum."""
+        node = step.expression
+        if node.name != "divide":
+            return None
+        left, right = node.arguments
+        if left.load is None or right.load is None:
+            return None
+        part, total = (self.values.get(x.tensor.name) for x in (left.load, right.load))
+        if part is None or part.combiner or total is None or total.combiner != "+":
+            return None
+        # Of what is relative to one maximum, the quotient is relative to none.
+        if part.scale != total.scale or total.divisors:
+            return None
+        read = replace(left, load=part.read)
+        return read, replace(part, divisors=(*part.divisors, total.read))
+
+    def _multiple(self, step: Assignment) -> tuple[Node, _Value] | None:
+        """A part times, or over, what does not depend on whole rows."""
+        node, factors = step.expression, []
+        while node.name in ("multiply", "divide"):
+            factors.append(node.arguments[1])
+            node = node.arguments[0]
+        if node.load is None or node.load.tensor.name not in self.values:
+            return None
+        if any(self._moves(x) for f in factors for x in f.loads if x.tensor.name in self.values):
+            return None
+        part = self.values[node.load.tensor.name]
+        if part.combiner:
+            return None
+        return self._put(step.expression), part
+
+    def _put(self, node: Node) -> Node:
+        """An expression that reads values where they are."""
+        return node.with_loads(self._placed)
+
+    def _placed(self, load: BufferLoad) -> BufferLoad:
+        value = self.values.get(load.tensor.name)
+        return load if value is None or value.combiner else value.read
+
+    def _run(self, step: Step) -> None:
+        """A step that combines over parts."""
+        known = self._known(step)
+        combiner = step.combiner if isinstance(step, Assignment) else "+"
+        if running := [value for value in known if value.combiner]:
+            self._refuse(step, f"needs {running[0].read.tensor.name!r} of the whole row")
+        scaled = [value for value in known if value.is_partial]
+        if scaled and not self._is_linear(step, scaled):
+            self._refuse(step, f"is not linear in {scaled[0].read.tensor.name!r}")
+        scale = scaled[0].scale if scaled else None
+        divisors = scaled[0].divisors if scaled else ()
+        step = self._reading(step)
+        name = step.output.tensor.name
+        # Tiles may overlap, so that a result is stored once and never read again.
+        late = bool(divisors) or (self.parts > 1 and name == self.chain.result.name)
+        target = renamed(step.output, f"{name}.total") if late else step.output
+        if self.parts == 1:
+            self._once(step, target, divisors, combiner, scale)
+            return
+        part = renamed(step.output, f"{name}.part")
+        self.body.append(writing(step, part))
+        self.body.extend(self._combined(step, target, part, combiner, scale))
+        self.before.append(_filled(step, target, _start(combiner, target)))
+        self.values[name] = _Value(target, scale, divisors, combiner)
+        if late:
+            self._finish(step, target, divisors)
+
+    def _once(
+        self,
+        step: Step,
+        target: BufferLoad,
+        divisors: tuple[BufferLoad, ...],
+        combiner: str,
+        scale: BufferLoad | None,
+    ) -> None:
+        """A row in one part: nothing is combined."""
+        if divisors and isinstance(step, Operator) and step.epilogue is None:
+            value = _divided(Node(ACC), divisors)
+            self.body.append(replace(step, epilogue=Epilogue(value)))
+            self.late.add(step.output.tensor.name)
+            return
+        self.body.append(writing(step, target))
+        self.values[step.output.tensor.name] = _Value(target, scale, divisors, combiner)
+        if divisors:
+            self._finish(step, target, divisors)
+
+    def _finish(self, step: Step, target: BufferLoad, divisors: tuple[BufferLoad, ...]) -> None:
+        """Divide a sum by what its parts were yet to be divided by."""
+        self.after.append(_elementwise(step, step.output, _divided(_read(target), divisors)))
+        del self.values[step.output.tensor.name]
+        self.late.add(step.output.tensor.name)
+
+    def _is_linear(self, step: Step, scaled: Sequence[_Value]) -> bool:
+        reads = [x for x in loads_of(step) if x.tensor.name in self.values]
+        reads = [x for x in reads if self.values[x.tensor.name].is_partial]
+        if len(reads) != 1 or len(scaled) != 1:
+            return False
+        if isinstance(step, Operator):
+            return True
+        return step.combiner == "+" and (
+            step.expression.load is not None or self._multiple(step) is not None
+        )
+
+    def _reading(self, step: Step) -> Step:
+        """A step that reads values where they are."""
+        if isinstance(step, Operator):
+            return step.with_loads(lambda x: x if x is step.output else self._placed(x))
+        return replace(step, expression=self._put(step.expression))
+
+    def _combined(
+        self,
+        step: Step,
+        target: BufferLoad,
+        part: BufferLoad,
+        combiner: str,
+        scale: BufferLoad | None,
+    ) -> Iterator[Step]:
+        """Take a part up into what runs."""
+        if combiner == "+":
+            total = _read(target)
+            if scale is not None:
+                factor = _read(renamed(scale, f"{scale.tensor.name}.factor"))
+                total = Node("multiply", (total, factor))
+            yield _elementwise(step, target, Node("add", (total, _read(part))))
+            return
+        both = Node(combiner, (_read(target), _read(part)))
+        if combiner == "max":
+            # What is relative to this maximum changes by that factor.
+            power = Node("subtract", (_read(target), both))
+            factor = Node("exp", (power,), function=functions()["exp"])
+            yield _elementwise(step, renamed(target, f"{target.tensor.name}.factor"), factor)
+        yield _elementwise(step, target, both)
+
+
+def cut_rows(chain: Chain, axis: str, parts: int) -> Phases:
+    """The steps of a chain of which one iteration comes in parts.
+
+    Args:
+        chain: the chain.
+        axis: an iteration that is reduced.
+        parts: how many; of one, only quotients are put off.
+
+    Raises:
+        ScheduleError: parts would change the result; the message says of which statement.
+    """
+    phases = _Cutter(chain, axis, parts).sort()
+    return _without_idle(phases, chain.result.name)
+
+
+def _without_idle(phases: Phases, result: str) -> Phases:
+    """The steps without those whose result is read by nothing."""
+    read, kept = {result}, list[Step]()
+    for step in reversed(phases.steps):
+        if step.output.tensor.name in read:
+            kept.append(step)
+            read.update(load.tensor.name for load in loads_of(step))
+    used = {id(step) for step in kept}
+    before, body, after = (
+        tuple(step for step in each if id(step) in used)
+        for each in (phases.before, phases.body, phases.after)
+    )
+    return Phases(before, body, after)
+
+
+def renamed(load: BufferLoad, name: str) -> BufferLoad:
+    """The access to another tensor of the same shape."""
+    return replace(load, tensor=replace(load.tensor, name=name))
+
+
+def writing(step: Step, target: BufferLoad) -> Step:
+    """A step that writes to another tensor."""
+    if isinstance(step, Assignment):
+        return replace(step, destination=target)
+    return replace(step, compute=replace(step.compute, dst=target))
+
+
+def _read(load: BufferLoad) -> Node:
+    return Node("read", load=load)
+
+
+def _divided(value: Node, divisors: tuple[BufferLoad, ...]) -> Node:
+    for each in divisors:
+        value = Node("divide", (value, _read(each)))
+    return value
+
+
+def _start(combiner: str, target: BufferLoad) -> float:
+    """What a running value begins with."""
+    kind = dtype(str(target.tensor.dtype))
+    if combiner == "+":
+        return 0 if kind.is_integer else 0.0
+    low, high = kind.limits if kind.is_integer else (-_LARGEST, _LARGEST)
+    return low if combiner == "max" else high
+
+
+def _elementwise(step: Step, target: BufferLoad, value: Node) -> Assignment:
+    """An assignment to each element of what a step writes."""
+    spatial: tuple[Iteration, ...] = tuple(it for it in step.iterations if not it.is_reduce)
+    return Assignment(expression=value, destination=target, iterations=spatial)
+
+
+def _filled(step: Step, target: BufferLoad, value: float) -> Assignment:
+    return _elementwise(step, target, Node("number", value=value))

@@ -1,0 +1,88 @@
+"""A tiled chain in NumPy, tile by tile: the executable meaning of a tiling."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import product
+
+import numpy as np
+
+from amos.chains.boxes import Box
+from amos.chains.tiling import SharedLoop, TiledStep, Tiling
+from amos.ir import dtype
+from amos.validate.chain import check_chain_inputs, run_step
+
+
+def simulate_tiling(tiling: Tiling, inputs: Mapping[str, np.ndarray]) -> np.ndarray:
+    """Compute a chain as its kernels do: tile by tile, and rows part by part.
+
+    Each step sees nothing but the box of each tensor that a tile has. Steps that do not depend on
+    an inner loop are computed when an outer one moves.
+
+    Args:
+        tiling: of the chain.
+        inputs: an array for each input tensor, by name.
+
+    Returns:
+        array of the result's shape and dtype; floats equal those of :func:`amos.validate.evaluate`
+        but for the order of sums and products.
+
+    Raises:
+        OperatorError: an input is missing, or its shape or dtype is another.
+    """
+    arrays = check_chain_inputs(tiling.chain, inputs)
+    result = tiling.chain.result
+    out = np.zeros(result.shape, dtype(str(result.dtype)).numpy)
+    tile: dict[str, np.ndarray] = {}
+    earlier: tuple[int, ...] = ()
+    for numbers in product(*(range(loop.count) for loop in tiling.loops)):
+        at = {loop.name: _origin(loop, n) for loop, n in zip(tiling.loops, numbers, strict=True)}
+        same = _same(earlier, numbers)
+        due = [step for step in tiling.steps if step.depth > same or not earlier]
+        earlier = numbers
+        for phase in ("before", "body", "after"):
+            steps = [step for step in due if step.phase == phase]
+            cut = tiling.cut
+            parts = range(0, cut.extent, cut.tile) if cut and phase == "body" else [0]
+            for part in parts:
+                here = at | ({cut.name: part} if cut else {})
+                _run(tiling, steps, here, arrays, tile)
+        out[_slices(tiling.boxes[result.name], at)] = tile[result.name]
+    return out
+
+
+def _origin(loop: SharedLoop, number: int) -> int:
+    return min(number * loop.tile, loop.extent - loop.tile)
+
+
+def _same(earlier: tuple[int, ...], numbers: tuple[int, ...]) -> int:
+    """How many of the outer loops stand where they stood."""
+    count = 0
+    for one, other in zip(earlier, numbers, strict=False):
+        if one != other:
+            break
+        count += 1
+    return count
+
+
+def _run(
+    tiling: Tiling,
+    steps: Sequence[TiledStep],
+    at: Mapping[str, int],
+    arrays: Mapping[str, np.ndarray],
+    tile: dict[str, np.ndarray],
+) -> None:
+    for tiled in steps:
+        local = tiling.localized(tiled, {})
+        views = {
+            name: array[_slices(tiling.boxes[name], at)]
+            for name, array in arrays.items()
+            if name in tiling.boxes
+        }
+        starts = {name: int(run.start.evaluate(at)) for name, run in tiled.ranges.items()}
+        tile[local.output.tensor.name] = run_step(local, views | tile, starts)
+
+
+def _slices(box: Box, at: Mapping[str, int]) -> tuple[slice, ...]:
+    starts = (int(place.start.evaluate(at)) for place in box)
+    return tuple(slice(s, s + place.size) for s, place in zip(starts, box, strict=True))

@@ -1,0 +1,243 @@
+"""A chain in tiles: shared loops, the box of each tensor in a tile, and the depth of each step."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from math import prod
+
+from amos.chains.boxes import Box, Range, load_box, local_iterations, local_load, origins_of, united
+from amos.chains.rows import Phases, cut_rows
+from amos.errors import ScheduleError
+from amos.ir import Affine, Assignment, BufferLoad, Chain, Operator, Tensor, dtype
+from amos.ir.chain import Step, loads_of
+
+
+@dataclass(frozen=True)
+class SharedLoop:
+    """A loop around all statements of a chain.
+
+    Attributes:
+        name: the iteration.
+        extent: of the iteration.
+        tile: how many of its values a step has; the last tile begins earlier if that does not
+            divide the extent.
+    """
+
+    name: str
+    extent: int
+    tile: int
+
+    @property
+    def count(self) -> int:
+        """How many tiles there are."""
+        return -(-self.extent // self.tile)
+
+    def __str__(self) -> str:
+        return f"{self.name}:{self.tile}"
+
+
+@dataclass(frozen=True)
+class TiledStep:
+    """A step on a tile.
+
+    Attributes:
+        step: with its own values of iterations, and tensors as a whole.
+        ranges: of its iterations within a tile.
+        depth: how many of the shared loops it depends on, counted from the outermost.
+        phase: ``"before"`` the parts of a cut row, in their ``"body"``, or ``"after"`` them.
+    """
+
+    step: Step
+    ranges: Mapping[str, Range]
+    depth: int
+    phase: str
+
+
+@dataclass(frozen=True)
+class Tiling:
+    """How a chain is cut into tiles.
+
+    Attributes:
+        chain: the chain.
+        loops: the shared loops, by iterations of the result, the outermost first; parallel.
+        cut: the loop over parts of a row within a tile; ``None`` if rows stay whole.
+
+    Raises:
+        ScheduleError: a loop is no iteration of the result, a tile is larger than its loop, or
+            parts of rows would change the result.
+    """
+
+    chain: Chain
+    loops: tuple[SharedLoop, ...]
+    cut: SharedLoop | None = None
+
+    def __post_init__(self) -> None:
+        own = [index.names[0] for index in self.chain.steps[-1].output.indices if index.names]
+        for loop in self.loops:
+            if loop.name not in own:
+                raise ScheduleError(
+                    f"tile.{loop.name}: expected an iteration of the result "
+                    f"{self.chain.result.name!r}, {', '.join(own)}"
+                )
+        for loop in (*self.loops, *([self.cut] if self.cut else [])):
+            if not 1 <= loop.tile <= loop.extent:
+                raise ScheduleError(f"tile.{loop.name} = {loop.tile}: expected 1 to {loop.extent}")
+        if self.cut is not None and self.cut.extent % self.cut.tile:
+            raise ScheduleError(
+                f"tile.{self.cut.name} = {self.cut.tile}: expected a divisor of {self.cut.extent}, "
+                "as parts of rows are summed"
+            )
+        _ = self.steps
+
+    @staticmethod
+    def of(chain: Chain, tiles: Mapping[str, int]) -> Tiling:
+        """The tiling with so many values of each iteration in a tile; others stay whole.
+
+        Args:
+            chain: the chain.
+            tiles: by iteration, in the order of the shared loops; one that the result does not
+                have is cut into parts.
+        """
+        own = {n for index in chain.steps[-1].output.indices for n in index.names}
+        if unknown := [name for name in tiles if name not in chain.extents]:
+            raise ScheduleError(
+                f"tile.{unknown[0]}: no iteration of {chain.name}; these are "
+                f"{', '.join(chain.extents)}"
+            )
+        loops = [SharedLoop(name, chain.extents[name], size) for name, size in tiles.items()]
+        cuts = [loop for loop in loops if loop.name not in own and loop.tile < loop.extent]
+        if len(cuts) > 1:
+            raise ScheduleError(
+                f"tiles cut {cuts[0].name} and {cuts[1].name}: one of the iterations that "
+                f"{chain.result.name!r} lacks can be cut"
+            )
+        shared = tuple(loop for loop in loops if loop.name in own)
+        return Tiling(chain, shared, cuts[0] if cuts else None)
+
+    @property
+    def tiles(self) -> dict[str, int]:
+        """The tile of each loop, as :meth:`of` takes it."""
+        return {loop.name: loop.tile for loop in (*self.loops, *([self.cut] if self.cut else []))}
+
+    @property
+    def count(self) -> int:
+        """How many tiles the result has."""
+        return prod(loop.count for loop in self.loops)
+
+    @cached_property
+    def phases(self) -> Phases:
+        """The steps before, in and behind the parts of a row."""
+        if self.cut is not None:
+            return cut_rows(self.chain, self.cut.name, self.cut.count)
+        for axis in _rows_of(self.chain):
+            try:
+                return cut_rows(self.chain, axis, 1)
+            except ScheduleError:  # quotients stay where they are
+                continue
+        return Phases((), self.chain.steps, ())
+
+    @cached_property
+    def boxes(self) -> dict[str, Box]:
+        """What a tile needs of each tensor."""
+        loops = {loop.name: loop for loop in self.loops}
+        last = self.chain.steps[-1].output
+        ranges = {
+            name: Range(Affine(((name, 1),)), loops[name].tile)
+            if name in loops
+            else Range.whole(size)
+            for name, size in self.chain.extents.items()
+        }
+        boxes = {last.tensor.name: load_box(last, ranges)}
+        for step in reversed(self.phases.steps):
+            own = self._ranges(step, boxes)
+            for load in loads_of(step):
+                box, name = load_box(load, own), load.tensor.name
+                boxes[name] = united(boxes[name], box, load.tensor.shape) if name in boxes else box
+        return boxes
+
+    def _ranges(self, step: Step, boxes: Mapping[str, Box]) -> dict[str, Range]:
+        """The values of a step's iterations within a tile."""
+        ranges = {name: Range.whole(size) for name, size in step.extents.items()}
+        if self.cut is not None and self.cut.name in ranges:
+            ranges[self.cut.name] = Range(Affine(((self.cut.name, 1),)), self.cut.tile)
+        box = boxes.get(step.output.tensor.name)
+        for index, place in zip(step.output.indices, box or (), strict=bool(box)):
+            if index.terms and index.coefficient(index.names[0]) == 1 and len(index.terms) == 1:
+                ranges[index.names[0]] = Range(place.start + -index.constant, place.size)
+            else:
+                raise ScheduleError(
+                    f"{step.output} is written: expected one iteration as an index of each "
+                    "dimension"
+                )
+        return ranges
+
+    @cached_property
+    def steps(self) -> tuple[TiledStep, ...]:
+        """All steps on a tile, in order."""
+        order = {loop.name: n for n, loop in enumerate(self.loops, 1)}
+        if self.cut is not None:
+            order[self.cut.name] = len(order) + 1
+        steps = []
+        for phase in ("before", "body", "after"):
+            for step in getattr(self.phases, phase):
+                ranges = self._ranges(step, self.boxes)
+                depth = max((order[n] for n in origins_of(step, ranges, self.boxes)), default=0)
+                # What is filled anew for each tile, or depends on what is.
+                depth = len(self.loops) if phase != "body" and self.cut else depth
+                steps.append(TiledStep(step, ranges, depth, phase))
+        return _hoisted(steps, len(self.loops))
+
+    def size(self, tensor: str) -> tuple[int, ...]:
+        """The shape of what a tile has of a tensor."""
+        return tuple(place.size for place in self.boxes[tensor])
+
+    def nbytes(self, tensor: Tensor) -> int:
+        """Bytes of what a tile has of a tensor."""
+        return prod(self.size(tensor.name)) * dtype(str(tensor.dtype)).numpy.itemsize
+
+    def localized(self, tiled: TiledStep, shapes: Mapping[str, tuple[int, ...]]) -> Step:
+        """A step on tensors that begin where the box of a tile does.
+
+        Args:
+            tiled: the step.
+            shapes: of tensors in memory; others have the box's.
+        """
+
+        def local(load: BufferLoad) -> BufferLoad:
+            name = load.tensor.name
+            shape = shapes.get(name, self.size(name))
+            return local_load(load, tiled.ranges, self.boxes[name], shape)
+
+        step, iterations = tiled.step, local_iterations(tiled.step, tiled.ranges)
+        if isinstance(step, Assignment):
+            expression = step.expression.with_loads(local)
+            target = local(step.destination)
+            return replace(step, expression=expression, destination=target, iterations=iterations)
+        compute = replace(step.compute.with_loads(local), iterations=iterations)
+        epilogue = step.epilogue and step.epilogue.with_loads(local)
+        return Operator(compute, step.name, step.constants, epilogue=epilogue)
+
+    def __str__(self) -> str:
+        return ", ".join(map(str, (*self.loops, *([self.cut] if self.cut else [])))) or "whole"
+
+
+def _rows_of(chain: Chain) -> list[str]:
+    """Iterations that a step divides or scales rows of: reduced by one step, kept by another."""
+    reduced = {it.name for step in chain.steps for it in step.reduce}
+    spatial = {it.name for step in chain.steps[:-1] for it in step.spatial}
+    return [name for name in chain.extents if name in reduced & spatial]
+
+
+def _hoisted(steps: list[TiledStep], most: int) -> tuple[TiledStep, ...]:
+    """The steps, each no less deep than what it reads of others."""
+    depths: dict[str, int] = {}
+    placed = []
+    for tiled in steps:
+        read = (depths.get(load.tensor.name, 0) for load in loads_of(tiled.step))
+        own = tiled.step.output.tensor.name
+        depth = max([tiled.depth, depths.get(own, 0), *read])
+        depths[own] = depth
+        placed.append(replace(tiled, depth=min(depth, most)))
+    return tuple(placed)

@@ -1,0 +1,310 @@
+"""A chain as one function: each core goes from tile to tile.
+
+Each product of a tile is scheduled TensorIR of its own, for one core; assignments are vectors
+between them (:mod:`amos.chains.loops`). What lies between statements stands in buffers of a core.
+What does not depend on inner loops is computed, or packed, when an outer one moves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from math import prod
+from typing import Any
+
+from amos._toolchain import load_tvm
+from amos.chains.boxes import Box
+from amos.chains.candidate import ChainCandidate, ProductSlot, external_shapes, naming
+from amos.chains.loops import LocalAssignment, assignment_of, sequence, write_assignments
+from amos.chains.tiling import TiledStep
+from amos.codegen.scheduled import scheduled
+from amos.codegen.tir.arrays import held
+from amos.codegen.tir.cpu import vectorize_tail
+from amos.codegen.tir.program import Program, stage
+from amos.codegen.tir.statements import rewritten
+from amos.ir import Operator, Tensor
+from amos.machine.limits import CpuLimits
+from amos.plan.staging import StagedOperand
+
+#: Elements of a vector of a copy.
+_COPIED = 16
+
+
+@dataclass(frozen=True)
+class ScheduledProduct:
+    """A product of a tile with its loops in order.
+
+    Attributes:
+        slot: which one.
+        program: its arguments.
+        function: its TensorIR.
+    """
+
+    slot: ProductSlot
+    program: Program
+    function: Any
+
+    @cached_property
+    def parameters(self) -> dict[str, Any]:
+        """Buffers of the function by the names of its operator's tensors."""
+        names = [each.tensor for each in self.program.arguments]
+        return dict(zip(names, self.function.params, strict=True))
+
+
+def schedule_products(
+    candidate: ChainCandidate, kinds: Mapping[str, str]
+) -> list[ScheduledProduct]:
+    """The products of a candidate, scheduled.
+
+    Args:
+        candidate: the kernel.
+        kinds: ``"native"`` or ``"generic"`` for each.
+
+    Raises:
+        BuildError: TVM refuses one.
+        ScheduleError: a schedule is not one of its mapping's space.
+    """
+    products = []
+    for slot in candidate.slots:
+        if slot.tensor not in candidate.products:
+            continue  # no instruction computes it
+        chosen = candidate.products[slot.tensor]
+        program, module = scheduled(chosen, kinds[slot.tensor], CpuLimits.here())
+        ((_, function),) = module.functions.items()
+        products.append(ScheduledProduct(slot, program, function))
+    return products
+
+
+def write_chain(candidate: ChainCandidate, products: Sequence[ScheduledProduct], cores: int) -> Any:
+    """The function of a chain: its inputs in order, then its result.
+
+    Args:
+        candidate: tiles and products.
+        products: the products, scheduled.
+        cores: how many share the tiles.
+    """
+    load_tvm()
+    return _Writer(candidate, products, cores).function()
+
+
+class _Writer:
+    """Writes the function; one method for each of its parts."""
+
+    def __init__(
+        self, candidate: ChainCandidate, products: Sequence[ScheduledProduct], cores: int
+    ) -> None:
+        from tvm import tirx
+
+        self.tiling = candidate.tiling
+        self.products = {each.slot.tensor: each for each in products}
+        chain = self.tiling.chain
+        self.shapes = external_shapes(self.tiling)
+        total = self.tiling.count
+        self.cores = min(cores, total)
+        self.core, self.step = tirx.Var("core", "int32"), tirx.Var("done", "int32")
+        first, end = (each * total // self.cores for each in (self.core, self.core + 1))
+        #: The number of a tile, and how many a core has.
+        self.tile, self.own = first + self.step, end - first
+        self.cut = tirx.Var("part", "int32")
+        externals = (*chain.inputs, chain.result)
+        self.whole = {each.name: _declared(each, each.shape or (1,), "") for each in externals}
+        own: dict[str, Tensor] = {}
+        for tiled in self.tiling.steps:
+            tensor = tiled.step.output.tensor
+            if tensor.name != chain.result.name:
+                own[tensor.name] = tensor
+        self.memory = {
+            name: _declared(tensor, self.tiling.size(name) or (1,), "_tile")
+            for name, tensor in own.items()
+        }
+        #: What a tile sees of tensors in whole memory, as declared once for each tile.
+        self.views = {
+            name: _declared(each, self.shapes[name], "_view")
+            for name, each in ((each.name, each) for each in externals)
+            if name in self.shapes
+        }
+        self.packed = {
+            (name, source): _like(each.parameters[names[source]], f"{source}_packed")
+            for name, each in self.products.items()
+            for names in [naming(self._localized(name))]
+            for source in each.slot.packed
+        }
+
+    def _localized(self, tensor: str) -> Operator:
+        tiled = next(t for t in self.tiling.steps if t.step.output.tensor.name == tensor)
+        local = self.tiling.localized(tiled, self.shapes)
+        assert isinstance(local, Operator)
+        return local
+
+    def function(self) -> Any:
+        """The whole."""
+        from tvm import tirx
+
+        memory = [*self.memory.values(), *self.packed.values()]
+        tile = sequence([*self._tile()])
+        loop = tirx.For(self.step, 0, self.own, tirx.ForKind.SERIAL, tile)
+        body = sequence([*map(tirx.AllocBuffer, memory), loop])
+        body = tirx.For(self.core, 0, self.cores, tirx.ForKind.PARALLEL, body)
+        function = tirx.PrimFunc([*self.whole.values()], body)
+        return function.with_attr("s_tir", True)
+
+    def _origins(self) -> dict[str, Any]:
+        """Where each shared loop stands, by the number of a tile."""
+        from tvm import tirx
+
+        origins, rest = {}, self.tile
+        for loop in reversed(self.tiling.loops):
+            number = rest % loop.count
+            rest = rest // loop.count
+            at = number * loop.tile
+            if loop.extent % loop.tile:
+                at = tirx.min(at, loop.extent - loop.tile)
+            origins[loop.name] = at
+        if self.tiling.cut is not None:
+            origins[self.tiling.cut.name] = self.cut * self.tiling.cut.tile
+        return origins
+
+    def _starts(self, box: Box) -> list[Any]:
+        return [place.start.evaluate(self._origins()) for place in box] or [0]
+
+    def _tile(self) -> Iterator[Any]:
+        """What a core does for a tile."""
+        from tvm import tirx
+
+        cut = self.tiling.cut
+        moving = {
+            name
+            for name in self.views
+            if cut and any(cut.name in place.start.names for place in self.tiling.boxes[name])
+        }
+        yield from self._viewed(self.views.keys() - moving)
+        for phase in ("before", "body", "after"):
+            steps = [step for step in self.tiling.steps if step.phase == phase]
+            written = [*self._steps(steps)]
+            if cut is not None and phase == "body":
+                part = sequence([*self._viewed(moving), *written])
+                yield tirx.For(self.cut, 0, cut.count, tirx.ForKind.SERIAL, part)
+            else:
+                yield from written
+
+    def _viewed(self, names: Any) -> Iterator[Any]:
+        for name in sorted(names):
+            starts = self._starts(self.tiling.boxes[name])
+            yield _view(self.views[name], self.whole[name], starts)
+
+    def _steps(self, steps: Sequence[TiledStep]) -> Iterator[Any]:
+        """Steps in order; assignments of one depth that follow one another share loops."""
+        place = 0
+        while place < len(steps):
+            depth, end = steps[place].depth, place
+            while end < len(steps) and steps[end].depth == depth and self._assigns(steps[end]):
+                end += 1
+            if end > place:
+                run = [self._local(each) for each in steps[place:end]]
+                yield from self._guarded([*write_assignments(run, self._buffers)], depth)
+                place = end
+            else:
+                yield from self._product(steps[place])
+                place += 1
+
+    def _local(self, tiled: TiledStep) -> LocalAssignment:
+        local = self.tiling.localized(tiled, self.shapes)
+        origins = self._origins()
+        starts = {name: run.start.evaluate(origins) for name, run in tiled.ranges.items()}
+        if isinstance(local, Operator):
+            return LocalAssignment(assignment_of(local), starts, local.epilogue)
+        return LocalAssignment(local, starts)
+
+    def _assigns(self, tiled: TiledStep) -> bool:
+        """Whether a step is loops, not an instruction's product."""
+        return tiled.step.output.tensor.name not in self.products
+
+    @cached_property
+    def _buffers(self) -> dict[str, Any]:
+        return self.memory | self.views
+
+    def _guarded(self, body: Sequence[Any], depth: int) -> Iterator[Any]:
+        """Statements that run when one of so many outer loops moves, or a core begins."""
+        from tvm import tirx
+
+        inner = prod(loop.count for loop in self.tiling.loops[depth:])
+        if inner == 1:
+            yield from body
+            return
+        due = tirx.any(self.step.equal(0), (self.tile % inner).equal(0))
+        yield tirx.IfThenElse(due, sequence([*body]), None)
+
+    def _product(self, tiled: TiledStep) -> Iterator[Any]:
+        """A product of a tile, behind the packing of what tiles share."""
+        name = tiled.step.output.tensor.name
+        product = self.products[name]
+        names = naming(self._localized(name))
+        for source, depth in product.slot.packed.items():
+            argument = next(a for a in product.program.inputs if a.tensor == names[source])
+            assert argument.packed is not None
+            function = pack_function(argument.packed)
+            read, written = function.params
+            body = [
+                _view(read, self._buffers[source]),
+                _view(written, self.packed[name, source]),
+                serial(function),
+            ]
+            yield from self._guarded(body, depth)
+        body = []
+        plain = {short: tensor for tensor, short in names.items()}
+        for short, own in product.parameters.items():
+            tensor = plain[short]
+            whole = self.packed.get((name, tensor))
+            body.append(_view(own, self._buffers[tensor] if whole is None else whole))
+        yield from self._guarded([*body, serial(product.function)], tiled.depth)
+
+
+def _declared(tensor: Tensor, shape: Sequence[int], suffix: str) -> Any:
+    from tvm import tirx
+
+    name = tensor.name.replace(".", "_") + suffix
+    return tirx.decl_buffer(tuple(shape), held(str(tensor.dtype)), name)
+
+
+def _like(buffer: Any, name: str) -> Any:
+    from tvm import tirx
+
+    return tirx.decl_buffer(tuple(buffer.shape), str(buffer.dtype), name.replace(".", "_"))
+
+
+def _view(own: Any, whole: Any, start: Sequence[Any] | None = None) -> Any:
+    """Declares a buffer to be another one, or what that has from an element on."""
+    from tvm import tirx
+
+    if start is None:
+        # TVM drops memory that is only reached by the address of an element.
+        return tirx.DeclBuffer(own, data=whole.data)
+    return tirx.DeclBuffer(own, data=tirx.address_of(tirx.BufferLoad(whole, [*start])))
+
+
+def serial(function: Any) -> Any:
+    """The body of a function, on the core that runs it."""
+    from tvm import tirx
+
+    def change(loop: Any) -> Any:
+        if loop.kind != tirx.ForKind.PARALLEL:
+            return None
+        body = rewritten(loop.body, "For", change)
+        return tirx.For(loop.loop_var, loop.min, loop.extent, tirx.ForKind.SERIAL, body)
+
+    return rewritten(function.body, "For", change)
+
+
+def pack_function(operand: StagedOperand) -> Any:
+    """A function that stages a source: of the tensor as it lies, and its staged form."""
+    from tvm import s_tir, te
+
+    source = te.placeholder(operand.source_shape, held(operand.tensor_kind), name="source")
+    schedule = s_tir.Schedule(
+        te.create_prim_func([source, stage(operand, {operand.load.tensor.name: source})])
+    )
+    block = schedule.get_sblock(f"stage_{operand.name}")
+    vectorize_tail(schedule, block, len(operand.shape), _COPIED)
+    ((_, function),) = schedule.mod.functions.items()
+    return function

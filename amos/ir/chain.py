@@ -1,0 +1,272 @@
+"""Chains: statements of which each reads what those before it wrote.
+
+The tensors between statements are *temporaries*: a kernel of the chain keeps them in tiles near a
+core and stores only the tensor of the last statement.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+from amos._display import Shown
+from amos.errors import OperatorError, shown
+from amos.ir.dtypes import dtype
+from amos.ir.epilogue import Elementwise
+from amos.ir.limits import dictionary
+from amos.ir.nodes import BufferLoad, Iteration, Tensor
+from amos.ir.operator import Operator
+
+#: How an assignment may combine the values of its reductions.
+COMBINERS = ("+", "max", "min")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Assignment(Elementwise):
+    """``destination = expression``, or ``+=``, ``max=`` and ``min=`` over reductions.
+
+    Expressions are those of :mod:`amos.ir.epilogue`; the name of an iteration is its value, an
+    integer.
+
+    Attributes:
+        destination: the access to the result, by one iteration a dimension.
+        iterations: spatial ones first.
+        combiner: ``"+"``, ``"max"``, ``"min"``, or nothing for ``=``.
+
+    Raises:
+        OperatorError: there are reductions without a combiner, or the reverse.
+    """
+
+    destination: BufferLoad
+    iterations: tuple[Iteration, ...]
+    combiner: str = ""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.combiner and self.combiner not in COMBINERS:
+            raise OperatorError(f"{self}: expected =, +=, max= or min=, got {self.combiner}=")
+        names = ", ".join(it.name for it in self.reduce)
+        if names and not self.combiner:
+            raise OperatorError(
+                f"{self}: {names} indexes nothing of {self.output.tensor.name!r}; write +=, max= "
+                "or min= to reduce it"
+            )
+        for load in self.loads:
+            if overrun := load.overrun(self.extents):
+                raise OperatorError(f"{self}: {overrun}")
+
+    @property
+    def output(self) -> BufferLoad:
+        """The access to the result."""
+        return self.destination
+
+    @property
+    def extents(self) -> dict[str, int]:
+        """Extent of each iteration by name."""
+        return {it.name: it.extent for it in self.iterations}
+
+    @property
+    def spatial(self) -> tuple[Iteration, ...]:
+        """Iterations that index the result."""
+        return tuple(it for it in self.iterations if not it.is_reduce)
+
+    @property
+    def reduce(self) -> tuple[Iteration, ...]:
+        """Iterations that are combined over."""
+        return tuple(it for it in self.iterations if it.is_reduce)
+
+    @property
+    def points(self) -> int:
+        """How often the expression is computed."""
+        return int(replace(self.output.tensor, shape=tuple(self.extents.values())).elements)
+
+    @property
+    def kinds(self) -> dict[str, str]:
+        """The kind of each variable of the expression: iterations are integers."""
+        return dict.fromkeys(self.extents, "int32")
+
+    @property
+    def kind(self) -> str:
+        """``"int32"`` or ``"float32"``: what the expression is, and is combined in."""
+        return self.expression.kind(self.kinds)
+
+    def __str__(self) -> str:
+        kind = dtype(str(self.output.tensor.dtype))
+        value = str(self.expression)
+        if not self.combiner and kind.name != self.kind:
+            value = f"{kind.short}({value})"
+        return f"{self.output} {self.combiner}= {value}"
+
+
+#: What a statement comes to: sums of products, which instructions compute, and expressions.
+Step = Operator | Assignment
+
+
+def loads_of(step: Step) -> tuple[BufferLoad, ...]:
+    """What a step reads, in order."""
+    if isinstance(step, Assignment):
+        return step.loads
+    return (*step.sources, *step.epilogue_loads)
+
+
+@dataclass(frozen=True)
+class Statement:
+    """One statement of a chain.
+
+    Attributes:
+        text: as its author wrote it.
+        steps: what it comes to; ``softmax`` is four, any other statement one.
+    """
+
+    text: str
+    steps: tuple[Step, ...]
+
+    @property
+    def tensor(self) -> Tensor:
+        """What it writes."""
+        return self.steps[-1].output.tensor
+
+    def __str__(self) -> str:
+        return self.text
+
+
+@dataclass(frozen=True)
+class Chain(Shown):
+    """Several statements as one computation; :meth:`Operator.parse` reads them.
+
+    Attributes:
+        statements: in the order in which they are computed.
+        name: what the chain is called.
+
+    Raises:
+        OperatorError: a tensor is read before it is written, written twice, or read by nothing.
+    """
+
+    statements: tuple[Statement, ...]
+    name: str = "chain"
+
+    def __post_init__(self) -> None:
+        writers: dict[str, Statement] = {}
+        for statement in self.statements:
+            for step in statement.steps:
+                writers.setdefault(step.output.tensor.name, statement)
+        seen: set[str] = set()
+        read: set[str] = set()
+        for number, statement in enumerate(self.statements, 1):
+            for step in statement.steps:
+                for load in loads_of(step):
+                    name = load.tensor.name
+                    read.add(name)
+                    if name in writers and name not in seen:
+                        raise OperatorError(
+                            f"statement {number}, {statement.text!r}: reads {name!r} before "
+                            f"{writers[name].text!r} writes it"
+                        )
+                if (name := step.output.tensor.name) in seen:
+                    raise OperatorError(
+                        f"statement {number}, {statement.text!r}: {name!r} is written by "
+                        f"{writers[name].text!r} already"
+                    )
+                seen.add(name)
+        unread = [name for name in writers if name not in read | {self.result.name}]
+        if unread:
+            raise OperatorError(
+                f"{writers[unread[0]].text!r}: nothing reads {unread[0]!r}; the result of a chain "
+                f"is that of its last statement, {self.result.name!r}"
+            )
+
+    @staticmethod
+    def parse(
+        text: str,
+        extents: Mapping[str, int] | None = None,
+        dtypes: Mapping[str, str] | None = None,
+        name: str | None = None,
+        shapes: Mapping[str, Sequence[int]] | None = None,
+        constants: Sequence[str] | None = None,
+    ) -> Chain:
+        """Read statements with ``;`` between them; see :mod:`amos.ir.chain_parser`.
+
+        Args:
+            text: the statements.
+            extents: extent of each iteration.
+            dtypes: dtype of each tensor by name; inputs and what expressions compute are
+                ``float32`` if left out, sums of products of integers ``int32``.
+            name: what the chain is called; the result's name if omitted.
+            shapes: shape of an input that is larger than what is read.
+            constants: none; inputs of a chain are read where they are.
+
+        Raises:
+            ParseError: a statement cannot be read; a caret marks the column.
+            OperatorError: statements contradict each other; the message quotes them.
+        """
+        from amos.ir.chain_parser import ChainParser
+
+        if constants:
+            raise OperatorError(f"constants: a chain packs none ahead, got {shown(constants)}")
+        kinds, sizes = dictionary(dtypes, "dtypes"), dictionary(shapes, "shapes")
+        canonical = {tensor: dtype(kind).name for tensor, kind in kinds.items()}
+        parser = ChainParser(dictionary(extents, "extents"), canonical, dict(sizes))
+        return parser.parse(text, name)
+
+    @cached_property
+    def steps(self) -> tuple[Step, ...]:
+        """What all statements come to, in order."""
+        return tuple(step for statement in self.statements for step in statement.steps)
+
+    @property
+    def result(self) -> Tensor:
+        """What the last statement writes."""
+        return self.statements[-1].tensor
+
+    @property
+    def results(self) -> tuple[Tensor, ...]:
+        """The result alone, as for an operator."""
+        return (self.result,)
+
+    @cached_property
+    def temporaries(self) -> tuple[Tensor, ...]:
+        """What steps write for others, in order."""
+        return tuple(step.output.tensor for step in self.steps[:-1])
+
+    @cached_property
+    def inputs(self) -> tuple[Tensor, ...]:
+        """What no step writes, in order of first use."""
+        own = {tensor.name for tensor in (*self.temporaries, self.result)}
+        read = [load.tensor for step in self.steps for load in loads_of(step)]
+        return tuple(dict.fromkeys(tensor for tensor in read if tensor.name not in own))
+
+    @cached_property
+    def extents(self) -> dict[str, int]:
+        """Extent of each iteration; one of a name is the same in every statement."""
+        return {name: size for step in self.steps for name, size in step.extents.items()}
+
+    @property
+    def operations(self) -> int:
+        """Arithmetic operations of the products, as for operators."""
+        return sum(step.operations for step in self.steps if isinstance(step, Operator))
+
+    def statement_of(self, tensor: str) -> Statement:
+        """The statement that writes a tensor."""
+        return next(
+            statement
+            for statement in self.statements
+            for step in statement.steps
+            if step.output.tensor.name == tensor
+        )
+
+    def __str__(self) -> str:
+        extents = ", ".join(f"{name}={size}" for name, size in self.extents.items())
+        own = [(t.name, t.kind) for t in (*self.inputs, *self.temporaries, self.result)]
+        dtypes = ", ".join(f"{n}: {kind.spelled}" for n, kind in own if kind and "." not in n)
+        text = "; ".join(statement.text for statement in self.statements)
+        return f"{text}  with {extents}  ({dtypes})"
+
+
+def typed(operator: Operator, kinds: Mapping[str, str]) -> Operator:
+    """A product whose open dtypes are those of a chain: of tensors by name, else float32."""
+    open_ = {load.tensor.name: kinds.get(load.tensor.name, "float32") for load in operator.sources}
+    sources = operator.with_dtypes(open_)
+    whole = all(dtype(str(load.tensor.dtype)).is_integer for load in sources.sources)
+    name = operator.output.tensor.name
+    return sources.with_dtypes({name: kinds.get(name, "int32" if whole else "float32")})

@@ -1,0 +1,83 @@
+"""Scheduled TensorIR to machine code of this CPU, and its time."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from amos._toolchain import load_tvm
+from amos.codegen.scheduled import last_line
+from amos.codegen.tir.memory import aligned_to_bytes, pipeline
+from amos.codegen.tir.program import Program
+from amos.codegen.tir.statements import conditions_depend, gives_names
+from amos.codegen.tir.target import host_target, without
+from amos.errors import BuildError
+from amos.plan import Candidate
+
+#: Shortest time that one timing spans, in milliseconds.
+_MIN_REPEAT_MS = 5
+
+
+def compile_module(
+    candidate: Candidate, program: Program, kind: str, module: Any, *, shared: bool = True
+) -> Any:
+    """The library of a scheduled kernel, for this CPU.
+
+    Args:
+        candidate: what it is, for messages.
+        program: its arguments, and whether it has tile registers.
+        kind: ``"native"`` or ``"generic"``.
+        module: the scheduled TensorIR.
+        shared: whether buffers may have the same memory, one after the other.
+
+    Raises:
+        BuildError: TVM refuses it.
+    """
+    larger = program.plan.tiled or not shared
+    return compile_function(str(candidate), kind, module, larger=larger, shared=shared)
+
+
+def compile_function(
+    what: str, kind: str, module: Any, *, larger: bool = False, shared: bool = True
+) -> Any:
+    """The library of a module of one function, for this CPU.
+
+    Args:
+        what: it is, for messages.
+        kind: ``"native"`` or ``"generic"``.
+        module: the scheduled TensorIR.
+        larger: whether its buffers may need more room than a stack has.
+        shared: whether buffers may have the same memory, one after the other.
+
+    Raises:
+        BuildError: TVM refuses it.
+    """
+    load_tvm()
+    import tvm
+
+    target = host_target(without(module, kind))
+    passes = pipeline(larger=larger)
+    config = {
+        "tirx.disable_cse_tir": gives_names(module),
+        "tirx.disable_storage_rewrite": not shared,
+    }
+    unsound = ["s_tir.HoistIfThenElse"] if conditions_depend(module) else []
+    try:
+        with tvm.transform.PassContext(config=config, disabled_pass=unsound):
+            return tvm.compile(aligned_to_bytes(module), target=target, tir_pipeline=passes)
+    except Exception as error:
+        raise BuildError(f"{what}: TVM cannot compile it: {last_line(error)}") from error
+
+
+def timed(
+    module: Any, device: Any, arguments: list[Any], repeat: int, flush: int
+) -> tuple[float, ...]:
+    """Seconds of each of some runs of a compiled module; see :meth:`Kernel.times`."""
+    timer = module.time_evaluator(
+        "main",
+        device,
+        number=1,
+        repeat=repeat,
+        min_repeat_ms=0 if flush else _MIN_REPEAT_MS,
+        cache_flush_bytes=flush,
+    )
+    return tuple(float(seconds) for seconds in timer(*arguments).results)

@@ -1,0 +1,67 @@
+"""Kernels of chains, held against NumPy."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from amos.chains import ChainCandidate, ChainKernel, Tiling
+from amos.chains.products import ProductRanker
+from amos.errors import AmosError
+from amos.ir import Chain
+from amos.validate import evaluate, random_inputs
+from tests.ir.test_chain import ATTENTION
+
+SIZES = dict(b=2, q=21, k=48, d=32)
+STENCIL = "t[v,x] += a[v,x+r] * w[r]; o[y,x] += t[y+s,x] * u[s]"
+HALF = dict(query="bf16", key="bf16", value="bf16", p="bf16")
+
+
+@pytest.fixture(scope="module")
+def ranker() -> ProductRanker:
+    return ProductRanker("host")
+
+
+@pytest.mark.parametrize(
+    ("text", "sizes", "tiles", "dtypes"),
+    [
+        (ATTENTION, SIZES, dict(b=1, q=16), {}),
+        (ATTENTION, SIZES, dict(b=1, q=16, k=16), {}),
+        (ATTENTION, SIZES, dict(b=1, q=16), HALF),
+        (STENCIL, dict(v=62, y=59, x=70, r=3, s=4), dict(y=14, x=32), {}),
+        (STENCIL, dict(v=62, y=59, x=70, r=3, s=4), dict(y=20), dict(a="u8", w="s8", t="s32")),
+        ("l[i,j] = x[i,j] * 2 + 1; o[i,j] = tanh(l[j,i])", dict(i=19, j=19), {}, {}),
+        ("l = logsumexp(x[i,k] * s, axis=k); o = l * 2", dict(i=5, k=60), dict(i=2, k=20), {}),
+        ("c[j] = u[j] * 2; t[i,j] = a[i,j] + c; m = sum(t, axis=i); o = m * c",
+         dict(i=9, j=37), {}, {}),
+    ],
+)  # fmt: skip
+def test_a_kernel_computes_the_chain(
+    ranker: ProductRanker,
+    text: str,
+    sizes: dict[str, int],
+    tiles: dict[str, int],
+    dtypes: dict[str, str],
+) -> None:
+    chain = Chain.parse(text, sizes, dtypes)
+    tiling = Tiling.of(chain, tiles)
+    kernel = ChainKernel(ranker.candidate(tiling, packs=True))
+    inputs = random_inputs(chain, np.random.default_rng(0))
+    expected = evaluate(chain, inputs)
+    # Probabilities in bfloat16 are rounded before they are divided, not behind it.
+    allowed = 1e-2 if "bf16" in dtypes.values() else 1e-5
+    np.testing.assert_allclose(kernel(**inputs), expected, rtol=allowed, atol=allowed)
+    out = np.empty(chain.result.shape, expected.dtype)
+    assert kernel(*inputs.values(), out=out) is out
+    np.testing.assert_allclose(out, expected, rtol=allowed, atol=allowed)
+
+
+def test_calls_are_checked() -> None:
+    chain = Chain.parse("t[i] = x[i] * 2; o[i] = t + y[i]", dict(i=4))
+    kernel = ChainKernel(ChainCandidate(Tiling.of(chain, {}), {}))
+    ones = np.ones(4, np.float32)
+    with pytest.raises(AmosError, match="missing input 'y'; inputs are x, y"):
+        kernel(ones)
+    with pytest.raises(AmosError, match="of shape"):
+        kernel(ones, np.ones(5, np.float32))
+    np.testing.assert_array_equal(kernel(x=ones, y=ones), 3 * ones)

@@ -1,0 +1,105 @@
+"""Tilings of chains: whatever is cut, what is computed stays the same."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from amos.chains import Tiling, simulate_tiling
+from amos.errors import ScheduleError
+from amos.ir import Chain
+from amos.validate import evaluate, random_inputs
+from tests.ir.test_chain import ATTENTION, SIZES
+
+#: Chains with the extents of their iterations, and those that may be cut.
+CHAINS = [
+    (ATTENTION, dict(b=2, q=5, k=8, d=4), "bqk"),
+    ("t[v,x] += a[v,x+r] * w[r]; o[y,x] += t[y+s,x] * u[s]", dict(v=9, y=6, x=7, r=3, s=4), "yx"),
+    ("t[v,x] += a[v,2*x+r] * w[r]; o[y,x] += t[2*y+s,x] * u[s]",
+     dict(v=13, y=6, x=4, r=3, s=3), "yx"),
+    ("h[t,f] += x[t,c] * w[f,c]; g = gelu(h); o[t,e] += g[t,f] * v[e,f]",
+     dict(t=5, f=6, c=3, e=4), "tfe"),
+    ("l = logsumexp(x[i,k] * s, axis=k); o = l * 2", dict(i=5, k=6), "ik"),
+    ("p = softmax(x[i,k] + min(i - k, 0) * 1e30, axis=k); o[i,j] += p[i,k] * v[k,j]",
+     dict(i=6, k=6, j=3), "ik"),
+    ("m = min(x[i,k], axis=k); n[i] max= x[i,k]; l[i] += x[i,k] * y[k]; o = m * n + l",
+     dict(i=5, k=6), "ik"),
+    ("m[i] max= x[i,k]; e[i,k] = exp(x[i,k] - m); l[i] += e[i,k]; o[i,j] += e[i,k] * v[k,j]; "
+     "z[i,j] = o / l", dict(i=4, k=6, j=3), "ik"),
+    ("c[j] = u[j] * 2; t[i,j] = a[i,j] + c; o[i,j] = t * c", dict(i=4, j=5), "ij"),
+]  # fmt: skip
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.data())
+def test_a_tiled_chain_computes_what_the_chain_says(data: st.DataObject) -> None:
+    text, sizes, cut = data.draw(st.sampled_from(CHAINS))
+    chain = Chain.parse(text, sizes)
+    result = {n for index in chain.steps[-1].output.indices for n in index.names}
+    tiles = {}
+    for name in data.draw(st.permutations(sorted(cut))):
+        sized = range(1, sizes[name] + 1)
+        choices = sized if name in result else [n for n in sized if sizes[name] % n == 0]
+        if data.draw(st.booleans()):
+            tiles[name] = data.draw(st.sampled_from(list(choices)))
+    inputs = random_inputs(chain, np.random.default_rng(data.draw(st.integers(0, 9))))
+    got = simulate_tiling(Tiling.of(chain, tiles), inputs)
+    np.testing.assert_allclose(got, evaluate(chain, inputs), rtol=3e-5, atol=3e-5)
+
+
+def test_rows_are_rescaled_also_where_a_part_is_masked() -> None:
+    chain = Chain.parse(
+        "p = softmax(x[i,k] + mask[i,k], axis=k); o[i,j] += p[i,k] * v[k,j]", dict(i=3, k=6, j=2)
+    )
+    inputs = random_inputs(chain, np.random.default_rng(0))
+    inputs["mask"] = np.where(np.tri(3, 6, dtype=bool), 0, -np.inf).astype(np.float32)
+    got = simulate_tiling(Tiling.of(chain, dict(i=1, k=2)), inputs)
+    np.testing.assert_allclose(got, evaluate(chain, inputs), rtol=1e-5, atol=1e-6)
+
+
+def test_a_quotient_is_taken_of_the_sum() -> None:
+    whole = Tiling.of(Chain.parse(ATTENTION, SIZES), dict(b=1, q=2))
+    assert "p" not in [each.step.output.tensor.name for each in whole.steps]
+
+
+def test_what_inner_loops_do_not_change_is_computed_outside() -> None:
+    chain = Chain.parse("c[j] = u[j] * 2; t[i,j] = a[i,j] + c; o[i,j] = t * c", dict(i=4, j=5))
+    assert [each.depth for each in Tiling.of(chain, dict(j=2, i=1)).steps] == [1, 2, 2]
+    assert [each.depth for each in Tiling.of(chain, dict(i=1)).steps] == [0, 1, 1]
+
+
+def test_halos_are_boxes() -> None:
+    chain = Chain.parse(CHAINS[1][0], CHAINS[1][1])
+    tiling = Tiling.of(chain, dict(y=2, x=3))
+    assert tiling.size("t") == (5, 3)
+    assert tiling.size("a") == (5, 5)
+    assert tiling.count == 9
+
+
+@pytest.mark.parametrize(
+    ("text", "sizes", "tiles", "message"),
+    [
+        ("m = max(x[i,k], axis=k); q[i,k] = (x[i,k] - m) * 2; o[i,j] += q[i,k] * v[k,j]",
+         dict(i=6, k=6, j=2), dict(k=3),
+         "'q[i,k] = (x[i,k] - m) * 2' cannot be computed in parts of 'k': it needs 'm' of the "
+         "whole row"),
+        ("p = softmax(x[i,k], axis=k); t[i,k] = p * p; o[i,j] += t[i,k] * v[k,j]",
+         dict(i=6, k=6, j=2), dict(k=3), "'t[i,k] = p * p' cannot be computed in parts of 'k'"),
+        ("p = softmax(x[i,k], axis=k); o[i,k] = p * 2", dict(i=4, k=6), dict(k=3),
+         "a tile of k has all of"),
+        (ATTENTION, SIZES, dict(k=3), "tile.k = 3: expected a divisor of 7"),
+        (ATTENTION, SIZES, dict(q=6), "tile.q = 6: expected 1 to 5"),
+        (ATTENTION, SIZES, dict(z=6), "tile.z: no iteration of out; these are"),
+    ],
+)  # fmt: skip
+def test_cuts_that_change_the_result_are_refused(
+    text: str, sizes: dict[str, int], tiles: dict[str, int], message: str
+) -> None:
+    with pytest.raises(ScheduleError) as caught:
+        tiling = Tiling.of(Chain.parse(text, sizes), tiles)
+        for step in tiling.steps:
+            tiling.localized(step, {})
+    assert message in str(caught.value)
+    assert "\n" not in str(caught.value)
