@@ -5,7 +5,8 @@ become constants, so that weights are packed ahead; when one of them was changed
 compiled again. PyTorch does not count changes through ``.data``. Each combination of shapes is
 exported to ONNX when it first occurs, divided between AMOS and onnxruntime, compared with PyTorch
 on the data of that call and on random inputs (:mod:`amos.network.torch_samples`), and timed in
-turns with PyTorch's own graph. The slower of the two is dropped. A graph that cannot be compiled
+turns with PyTorch's own graph. The slower of the two is dropped. Products are computed
+in the precision that PyTorch is set to (:mod:`amos.network.torch_precision`). A graph that cannot be compiled
 runs eagerly, with a warning that says why.
 """
 
@@ -15,6 +16,7 @@ import logging
 import sys
 import warnings
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, fields
 from itertools import chain
 from typing import Any
@@ -24,13 +26,15 @@ import numpy as np
 from amos.errors import AmosError, NetworkError, shown
 from amos.network.compilation import compile_network
 from amos.network.external.compiled import CompiledNetwork
-from amos.network.external.partition import load_partition
+from amos.network.external.partition import PartitionedNetwork, load_partition
 from amos.network.external.sessions import QUIET
+from amos.network.precision.variants import Variants
 from amos.network.races import Race, race
 from amos.network.torch_bfloat16 import widen
 from amos.network.torch_check import array_of_tensor, check_tensor, operators_of
 from amos.network.torch_layers import exportable
-from amos.network.torch_programs import Translation, translate
+from amos.network.torch_precision import reducible_operations
+from amos.network.torch_programs import translate
 from amos.network.torch_samples import drawn
 from amos.network.tuning import tune
 
@@ -220,13 +224,24 @@ class CompiledGraph:
                 _LOG.debug("a graph without a product runs eagerly")
                 return None
             expected = self._eager(*values)
-            compiled = self._built(translation, expected)
+            network = load_partition(translation.model, None, "torch", translation.reference)
+            rounded = self._rounded(network)
+            if rounded is not network:
+                with suppress(NetworkError):  # PyTorch rounds in other places, or nowhere
+                    compiled = self._built(rounded, expected)
+                    self._compare(compiled, values, expected, operators)
+                    return compiled
+            compiled = self._built(network, expected)
             self._compare(compiled, values, expected, operators)
         return compiled
 
-    def _built(self, translation: Translation, expected: Sequence[Any]) -> _Model:
-        """A translated graph, divided between AMOS and onnxruntime."""
-        network = load_partition(translation.model, None, "torch", translation.reference)
+    def _rounded(self, network: PartitionedNetwork) -> PartitionedNetwork:
+        """The network in the precision that PyTorch is set to."""
+        operations = reducible_operations()
+        return Variants(network).round_operations(operations) if operations else network
+
+    def _built(self, network: PartitionedNetwork, expected: Sequence[Any]) -> _Model:
+        """The graph's network compiled; with trials it is tuned first."""
         if self._options.trials and network.tasks:
             assert self._options.records is not None
             tune(network, trials=self._options.trials, records=self._options.records)
@@ -249,6 +264,7 @@ class CompiledGraph:
         import torch
 
         inputs = [values[n] for n in self._positions if isinstance(values[n], torch.Tensor)]
+        rounded = model.partition.has_rounded_products
 
         def evaluate(tensors: Sequence[Any]) -> Any:
             changed = dict(zip(map(id, inputs), tensors, strict=True))
@@ -259,7 +275,7 @@ class CompiledGraph:
                 if not all(map(_equal, results, evaluate(tensors))):
                     raise NetworkError("its results are random")
                 for result, right in zip(model(tensors), results, strict=True):
-                    check_tensor(result, right, operators)
+                    check_tensor(result, right, operators, rounded)
 
     def _frozen(self, values: Sequence[Any]) -> Any:
         """The graph with its own tensors, and all numbers, as constants; float32 for bfloat16."""

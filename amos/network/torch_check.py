@@ -32,13 +32,16 @@ def operators_of(model: Any) -> frozenset[str]:
     return frozenset(node.op_type for node in model.graph.node)
 
 
-def check_tensor(result: Any, expected: Any, operators: Set[str]) -> None:
+def check_tensor(
+    result: Any, expected: Any, operators: Set[str], rounded: bool = False
+) -> None:
     """Hold a result against PyTorch's.
 
     Args:
         result: an array or a tensor.
         expected: PyTorch's tensor.
         operators: of the model, by the names of ONNX.
+        rounded: whether factors of products were rounded to ``bfloat16``.
 
     Raises:
         NetworkError: it is another one.
@@ -51,8 +54,9 @@ def check_tensor(result: Any, expected: Any, operators: Set[str]) -> None:
         raise NetworkError(f"its result is {values.dtype}, PyTorch's {right.dtype}")
     dtype = str(expected.dtype).removeprefix("torch.")
     # Levels of 8 bits that are rounded apart are as far apart as numbers of bfloat16.
-    quantized = "float" in dtype and any("QuantizeLinear" in name for name in operators)
-    limit = allowed("bfloat16" if quantized else dtype, right, bool(operators & _ROUNDING))
+    rounded |= any("QuantizeLinear" in name for name in operators)
+    kind = "bfloat16" if rounded and "float" in dtype else dtype
+    limit = allowed(kind, right, bool(operators & _ROUNDING))
     difference, strange = compared(values, right)
     if strange or not difference <= limit:
         raise NetworkError(

@@ -14,6 +14,7 @@ import pytest
 from amos.errors import NetworkError
 from amos.network import dynamo
 from amos.network.dynamo import Options, amos_backend
+from amos.network.precision.variants import has_bfloat16
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -325,3 +326,96 @@ def test_what_is_slower_runs_eagerly(torch: Any, monkeypatch: pytest.MonkeyPatch
         assert torch.equal(compiled(x), layer(x))
     (graph,) = graphs
     assert graph.races == [Race((2.0,), (1.0,))] and [*graph._models.values()] == [None]
+
+
+@pytest.fixture
+def precisions(torch: Any) -> Any:
+    """PyTorch, whose precisions of products are put back afterwards."""
+    mkldnn = torch.backends.mkldnn
+    settings = {each: each.fp32_precision for each in (mkldnn.matmul, mkldnn.conv)}
+    before = torch.get_float32_matmul_precision()
+    yield torch
+    torch.set_float32_matmul_precision(before)
+    for each, value in settings.items():
+        each.fp32_precision = value
+
+
+def _factors(torch: Any, monkeypatch: pytest.MonkeyPatch) -> dict[str, set[str]]:
+    """Dtypes of the factors of products, by operator, in a network that PyTorch's backend makes."""
+    _wins(monkeypatch)
+    layers = torch.nn.Sequential(
+        torch.nn.Conv2d(64, 64, 3), torch.nn.ReLU(), torch.nn.Flatten(), torch.nn.Linear(9216, 256)
+    ).eval()
+    compiled: list[Any] = []
+    usual = dynamo.CompiledGraph._built
+
+    def build(self: Any, *arguments: Any) -> Any:
+        compiled.append(usual(self, *arguments))
+        return compiled[-1]
+
+    monkeypatch.setattr(dynamo.CompiledGraph, "_built", build)
+    x = torch.randn(4, 64, 14, 14)
+    with torch.no_grad(), warnings.catch_warnings():
+        warnings.filterwarnings("error", message='backend "amos"')
+        result = torch.compile(layers, backend=amos_backend)(x)
+    assert len(compiled) == 1
+    torch.set_float32_matmul_precision("highest")
+    torch.backends.mkldnn.conv.fp32_precision = "ieee"
+    with torch.no_grad():
+        exact = layers(x)
+    error = (result - exact).norm() / exact.norm()
+    dtypes: dict[str, set[str]] = {}
+    for network in compiled[0].partition.network.networks.values():
+        for node in network.graph.nodes:
+            if node.operation in ("Conv", "MatMul"):
+                dtypes.setdefault(node.operation, set()).update(x.dtype for x in node.operands[:2])
+    rounded = any("bfloat16" in each for each in dtypes.values())
+    assert 1e-4 < error < 1e-2 if rounded else error < 1e-5
+    return dtypes
+
+
+@pytest.mark.parametrize("name", ["highest", "high", "medium"])
+def test_products_follow_the_precision_of_pytorch(
+    precisions: Any, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of "high" PyTorch promises 10 bits of mantissa, which bfloat16 does not have."""
+    precisions.set_float32_matmul_precision(name)
+    factors = _factors(precisions, monkeypatch)
+    rounded = name == "medium" and has_bfloat16()
+    assert factors["MatMul"] == ({"bfloat16"} if rounded else {"float32"})
+    assert factors["Conv"] == {"float32"}
+
+
+def test_convolutions_have_a_precision_of_their_own(
+    precisions: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    precisions.backends.mkldnn.conv.fp32_precision = "bf16"
+    factors = _factors(precisions, monkeypatch)
+    assert factors["Conv"] == ({"bfloat16"} if has_bfloat16() else {"float32"})
+    assert factors["MatMul"] == {"float32"}
+
+
+def test_what_differs_too_much_in_bfloat16_is_computed_as_it_is(
+    precisions: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not has_bfloat16():
+        pytest.skip("this CPU has neither avx512_bf16 nor amx_bf16")
+    torch, layer = precisions, precisions.nn.Linear(1024, 1024).eval()
+    torch.set_float32_matmul_precision("medium")
+    compared: list[bool] = []
+    usual = dynamo.CompiledGraph._compare
+
+    def compare(self: Any, model: Any, *arguments: Any) -> None:
+        compared.append(model.partition.has_rounded_products)
+        usual(self, model, *arguments)
+        if compared[-1]:
+            raise NetworkError("it differs")
+
+    monkeypatch.setattr(dynamo.CompiledGraph, "_compare", compare)
+    _wins(monkeypatch)
+    x = torch.randn(64, 1024)
+    with torch.no_grad():
+        result = torch.compile(layer, backend=amos_backend)(x)
+        torch.set_float32_matmul_precision("highest")
+        assert torch.allclose(result, layer(x), atol=1e-4)
+    assert compared == [True, False]

@@ -116,6 +116,11 @@ class CompiledNetwork(Shown):
         return counts
 
     @property
+    def has_rounded_products(self) -> bool:
+        """Whether factors of a product are floats of 16 bits."""
+        return any(each.has_rounded_products for each in self.network.networks.values())
+
+    @property
     def failures(self) -> tuple[str, ...]:
         """Why kernels and regions are not used."""
         return (*self.refused, *(why for each in self.regions.values() for why in each.failures))
@@ -175,7 +180,6 @@ class CompiledNetwork(Shown):
         rounded = any(rounds(each) for each in network.networks.values())
         spreads = any(each.spreads for each in self.regions.values())
         results = self.outputs_of(values)
-        lowered = any(each.has_rounded_products for each in network.networks.values())
         return check_results(
             network.name,
             reference.name,
@@ -183,7 +187,7 @@ class CompiledNetwork(Shown):
             expected,
             rounded=rounded,
             spreads=spreads,
-            precision=ROUNDED if lowered else "",
+            precision=ROUNDED if self.has_rounded_products else "",
         )
 
     def _bound_or_random(self, arrays: tuple[Any, ...], named: Mapping[str, Any]) -> list[Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from typing import Any
@@ -18,7 +18,7 @@ from amos.network.external.passes import model_of_graphs
 from amos.network.external.regions import Region
 from amos.network.external.sessions import run_session
 from amos.network.frontend import plain_session
-from amos.network.graph import Graph
+from amos.network.graph import Graph, Node
 from amos.network.groups import Group, Task, select_heaviest
 from amos.network.lowerings.choosing import predict_lowering
 from amos.network.network import Network, before_layouts, network_of
@@ -84,7 +84,7 @@ class Variants:
     def __init__(
         self,
         network: PartitionedNetwork,
-        samples: Sequence[Sequence[np.ndarray]],
+        samples: Sequence[Sequence[np.ndarray]] = (),
         accuracy: Accuracy | None = None,
     ) -> None:
         self.network, self.samples, self._accuracy = network, samples, accuracy
@@ -102,10 +102,7 @@ class Variants:
         Args:
             excluded: region and place of further products that stay as they are.
         """
-        places = {
-            name: frozenset(at for region, at in [*self.slower, *excluded] if region == name)
-            for name in self.network.regions
-        }
+        places = self._by_region([*self.slower, *excluded])
         network = self.with_rounding(places)
         graphs = {name: region.network for name, region in network.regions.items()}
         error = self._error(self.model_of(places))
@@ -119,6 +116,22 @@ class Variants:
             tuple(_list_rounded_groups(graphs.values())),
             {f"{name} {place}": why for (name, place), why in reasons.items()},
         )
+
+    def round_operations(self, operations: Container[str]) -> PartitionedNetwork:
+        """The network with factors in ``bfloat16`` of some operators, where that is faster.
+
+        Args:
+            operations: names of products, as ``"MatMul"``.
+        """
+        if not has_bfloat16() or not self.saved:
+            return self.network
+        others = [
+            (name, place)
+            for name in self.network.regions
+            for place, node in enumerate(self._products(name))
+            if node.operation not in operations
+        ]
+        return self.with_rounding(self._by_region([*self.slower, *others]))
 
     def quantize(self) -> Variant:
         """The network in integers of 8 bits, whose ranges are those of the samples.
@@ -164,10 +177,19 @@ class Variants:
     def _roundings(self, excluded: Excluded) -> dict[str, Callable[[Graph], Graph]]:
         return {name: partial(round_products, excluded=each) for name, each in excluded.items()}
 
+    def _by_region(self, places: Sequence[tuple[str, int]]) -> Excluded:
+        return {
+            name: frozenset(at for region, at in places if region == name)
+            for name in self.network.regions
+        }
+
+    def _products(self, name: str) -> list[Node]:
+        """The products of a region, in the order of its graph."""
+        return [n for n in self.network.regions[name].network.graph.nodes if is_product(n)]
+
     def _places(self, name: str) -> list[int]:
         """Places of the products of a region that can be rounded."""
-        nodes = [n for n in self.network.regions[name].network.graph.nodes if is_product(n)]
-        return [place for place, node in enumerate(nodes) if can_round(node)]
+        return [place for place, node in enumerate(self._products(name)) if can_round(node)]
 
     @cached_property
     def saved(self) -> dict[tuple[str, int], float]:
