@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -18,7 +17,7 @@ from amos.errors import NetworkError
 if TYPE_CHECKING:
     from amos.network import Report, Tuning
     from amos.network.buckets import Loaded
-    from amos.network.precision.choosing import Frontier
+    from amos.network.precision.frontier import Frontier
 
 Model = Annotated[Path, typer.Argument(metavar="MODEL", help="An ONNX file.")]
 BucketSizes = Annotated[
@@ -68,6 +67,10 @@ def report_command(
     precision: Precision = "f32",
     budget: Budget = 0.01,
     samples: SampleFile = None,
+    plot: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE.html", help="Draw error against time, with --precision."),
+    ] = None,
     as_json: options.AsJson = False,
 ) -> None:
     """What of a network would run where and how fast.
@@ -83,6 +86,10 @@ def report_command(
         raise NetworkError(f"--precision {precision}: only for this CPU, not for {machine!r}")
     frontier = _frontier_of(network, precision, budget, samples)
     network = network if frontier is None else frontier.chosen.network
+    if plot is not None:
+        if frontier is None:
+            raise NetworkError(f"--plot {str(plot)!r}: there is no other precision to draw")
+        _write_picture(frontier, plot)
     if passes is not None:
         from amos.network.external.passes import write_passes
 
@@ -94,7 +101,7 @@ def report_command(
         print_json(report.to_dict() | (frontier.to_dict() if frontier else {}))
         return
     if frontier is not None:
-        _print_frontier(frontier)
+        print_line(amos.viz.text(frontier))
     for each in report.reports if isinstance(report, BucketReports) else [report]:
         _print_report(each)
 
@@ -262,16 +269,11 @@ def _frontier_of(
     return choose_precision(network, precision, budget=budget, samples=samples)
 
 
-def _print_frontier(frontier: Frontier) -> None:
-    print_table(
-        ["precision", "error", "ms in kernels", "products", "not changed because"],
-        [
-            [each.name, f"{each.error:.2g}", ms(each.predicted_seconds), len(each.groups)]
-            + ["; ".join(f"{n} {why}" for why, n in Counter(each.excluded.values()).items())]
-            for each in frontier.variants
-        ],
-    )
-    print_line(str(frontier))
+def _write_picture(frontier: Frontier, path: Path) -> None:
+    from amos.viz.plotting import write_page
+
+    body = f'<meta charset="utf-8"><title>Precision</title><body>{amos.viz.html(frontier)}</body>'
+    write_page(f"<!doctype html>\n<html>{body}</html>\n", path)
 
 
 def _load(model: Path, shapes: list[str] | None, buckets: list[str] | None) -> Loaded:

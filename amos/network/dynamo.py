@@ -5,9 +5,9 @@ become constants, so that weights are packed ahead; when one of them was changed
 compiled again. PyTorch does not count changes through ``.data``. Each combination of shapes is
 exported to ONNX when it first occurs, divided between AMOS and onnxruntime, compared with PyTorch
 on the data of that call and on random inputs (:mod:`amos.network.torch_samples`), and timed in
-turns with PyTorch's own graph. The slower of the two is dropped. Products are computed
-in the precision that PyTorch is set to (:mod:`amos.network.torch_precision`). A graph that cannot be compiled
-runs eagerly, with a warning that says why.
+turns with PyTorch's own graph. The slower of the two is dropped. Products are computed in the
+precision that PyTorch is set to (:mod:`amos.network.torch_precision`). A graph that cannot be
+compiled runs eagerly, with a warning that says why.
 """
 
 from __future__ import annotations

@@ -32,9 +32,7 @@ def operators_of(model: Any) -> frozenset[str]:
     return frozenset(node.op_type for node in model.graph.node)
 
 
-def check_tensor(
-    result: Any, expected: Any, operators: Set[str], rounded: bool = False
-) -> None:
+def check_tensor(result: Any, expected: Any, operators: Set[str], rounded: bool = False) -> None:
     """Hold a result against PyTorch's.
 
     Args:

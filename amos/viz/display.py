@@ -13,6 +13,7 @@ from amos.viz.palette import BAD, INK, MARK
 _PAGES: dict[str, Callable[[Any], list[Block]]] = {
     "Candidate": results.candidate,
     "Exploration": results.exploration,
+    "Frontier": results.frontier,
     "FusionVerdict": pages.fusion,
     "Intrinsic": pages.intrinsic,
     "Kernel": results.kernel,

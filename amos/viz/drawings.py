@@ -17,6 +17,8 @@ _BAR = 30
 _CELLS = 32
 #: Size of a curve.
 _WIDTH, _HEIGHT = 420, 150
+#: Characters of a plot of points in a terminal.
+_COLUMNS, _ROWS = 60, 9
 
 
 @dataclass(frozen=True, eq=False)
@@ -156,6 +158,70 @@ class Curve(Block):
             if now < last
         ]
         return indented([self.title, f"  {', '.join(steps) or 'nothing ran'}"])
+
+
+@dataclass(frozen=True)
+class Points(Block):
+    """Numbered points over two axes that begin at 0, and a limit of the vertical one.
+
+    Attributes:
+        title: what it is.
+        x: what the horizontal axis is, with its unit.
+        points: along both axes; number 1 is the first.
+        limit: of the vertical axis.
+        marked: index of the point that stands out.
+    """
+
+    title: str
+    x: str
+    points: tuple[tuple[float, float], ...]
+    limit: float
+    marked: int
+
+    @property
+    def _scaled(self) -> np.ndarray:
+        """Both coordinates between 0 and 1, those of the limit last."""
+        values = np.array([*self.points, (0.0, self.limit)])
+        largest = values.max(0, initial=1e-30, where=np.isfinite(values))
+        return np.asarray(values / (1.1 * largest))
+
+    def _repr_html_(self) -> str:
+        left, low = 46, _HEIGHT - 24
+        scaled = self._scaled * (_WIDTH - left, low - 8)
+        *dots, (_, height) = zip(left + scaled[:, 0], low - scaled[:, 1], strict=True)
+        circles = "".join(
+            f'<circle cx="{x:.1f}" cy="{y:.1f}" r="{5 if n == self.marked else 3}" '
+            f'fill="{line_colour(int(n == self.marked))}"/>'
+            f'<text x="{x - 3:.1f}" y="{y - 7:.1f}">{n + 1}</text>'
+            for n, (x, y) in enumerate(dots)
+            if np.isfinite(y)
+        )
+        return (
+            f'<div><div class="note">{escape(self.title)}</div><svg role="img" '
+            f'aria-label="{escape(self.title)}" width="{_WIDTH}" height="{_HEIGHT}" '
+            f'font-size="11" fill="currentColor"><path d="M{left} 4V{low}H{_WIDTH}" fill="none" '
+            f'stroke="#8888"/><path d="M{left} {height:.1f}H{_WIDTH}" stroke="#8888" '
+            f'stroke-dasharray="5"/>{circles}<text x="0" y="{height + 4:.1f}">{self.limit:.3g}'
+            f'</text><text x="{left}" y="{_HEIGHT - 6}">0</text><text x="{_WIDTH}" '
+            f'y="{_HEIGHT - 6}" text-anchor="end">{escape(self.x)}</text></svg></div>'
+        )
+
+    def __str__(self) -> str:
+        columns, rows = _COLUMNS, _ROWS
+        *places, limit = np.nan_to_num(self._scaled * (columns - 1, rows - 1), posinf=rows)
+        grid = [[" "] * columns for _ in range(rows)]
+        grid[round(limit[1])] = ["-", " "] * (columns // 2)
+        for n, (x, y) in enumerate(places):
+            if y < rows:
+                grid[round(y)][round(x)] = str(n + 1)
+        labels = {round(limit[1]): f"{self.limit:.3g}", 0: "0"}
+        width = max(map(len, labels.values()))
+        lines = [
+            f"{labels.get(y, ''):>{width}} |{''.join(grid[y])}".rstrip()
+            for y in reversed(range(rows))
+        ]
+        below = f"{' ' * width} +{'-' * columns} {self.x}"
+        return indented([self.title, *lines, below])
 
 
 @dataclass(frozen=True, eq=False)

@@ -81,9 +81,17 @@ def write(figure: Any, path: Path, below: str = "") -> None:
     Raises:
         RecordError: the file cannot be written.
     """
+    page = figure.to_html(include_plotlyjs=True).removesuffix("</html>").rstrip()
+    write_page(page.removesuffix("</body>") + below + "</body>\n</html>", path)
+
+
+def write_page(page: str, path: Path) -> None:
+    """Write a web page.
+
+    Raises:
+        RecordError: the file cannot be written.
+    """
     try:
-        page = figure.to_html(include_plotlyjs=True).removesuffix("</html>").rstrip()
-        page = page.removesuffix("</body>") + below + "</body>\n</html>"
         path.write_text(page, encoding="utf-8")
     except OSError as error:
         raise RecordError(f"{str(path)!r} cannot be written: {error}") from error

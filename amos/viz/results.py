@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
+from collections.abc import Iterable
 from dataclasses import astuple
 from typing import TYPE_CHECKING
 
 from amos._display import several
 from amos.viz.blocks import Block, Code, Heading, Note, Table, aligned
-from amos.viz.drawings import Bar, Bars, Curve
+from amos.viz.drawings import Bar, Bars, Curve, Points
 
 if TYPE_CHECKING:
     from amos.explore import Exploration
     from amos.network import Tuning
+    from amos.network.precision.frontier import Frontier, Variant
     from amos.perfmodel import Prediction
     from amos.plan import Candidate
     from amos.records import Trial
@@ -103,6 +106,36 @@ def tuning(tuning: Tuning) -> list[Block]:
         Curve("seconds in kernels after each slice", reached),
         Table(head, rows, sortable=True),
     ]
+
+
+def frontier(frontier: Frontier) -> list[Block]:
+    """Error against predicted time of a network's precisions, and what each changes."""
+    points = tuple((each.predicted_seconds * 1e3, each.error) for each in frontier.variants)
+    chosen = frontier.variants.index(frontier.chosen)
+    exact = max(each.predicted_seconds for each in frontier.variants)
+    head = ("", "precision", "error", "ms in kernels", "changes", "stays as it is")
+    rows = tuple(
+        (number, each.name, each.error, each.predicted_seconds * 1e3)
+        + (_changes(each, exact), _counted(x.cause for x in each.excluded.values()))
+        for number, each in enumerate(frontier.variants, 1)
+    )
+    title = f"error against predicted time, budget {frontier.budget:.3g}"
+    return [
+        Heading(f"Precision {frontier.chosen.name}"),
+        Note((str(frontier), *frontier.refused)),
+        Points(title, "ms in kernels", points, frontier.budget, chosen),
+        Table(head, rows, note=f"chosen: {frontier.chosen.name}"),
+    ]
+
+
+def _changes(variant: Variant, exact: float) -> str:
+    """Which products a precision changes, and what that is predicted to save."""
+    saved = f", {seconds(exact - variant.predicted_seconds)} less" if variant.operators else ""
+    return _counted(each.name for each in variant.operators) + saved
+
+
+def _counted(texts: Iterable[str]) -> str:
+    return ", ".join(f"{count} {text}" for text, count in Counter(texts).most_common())
 
 
 def allocated(tuning: Tuning) -> Code:

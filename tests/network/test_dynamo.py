@@ -14,7 +14,9 @@ import pytest
 from amos.errors import NetworkError
 from amos.network import dynamo
 from amos.network.dynamo import Options, amos_backend
+from amos.network.precision.rounding import is_product
 from amos.network.precision.variants import has_bfloat16
+from amos.network.torch_precision import reducible_operations
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -340,12 +342,19 @@ def precisions(torch: Any) -> Any:
         each.fp32_precision = value
 
 
-def _factors(torch: Any, monkeypatch: pytest.MonkeyPatch) -> dict[str, set[str]]:
-    """Dtypes of the factors of products, by operator, in a network that PyTorch's backend makes."""
+@pytest.mark.parametrize("name", ["highest", "high", "medium"])
+def test_operators_that_pytorch_allows_to_be_rounded(precisions: Any, name: str) -> None:
+    """Of "high" PyTorch promises 10 bits of mantissa, which bfloat16 does not have."""
+    precisions.set_float32_matmul_precision(name)
+    products = {"MatMul"} if name == "medium" else set()
+    assert reducible_operations() == products
+    precisions.backends.mkldnn.conv.fp32_precision = "bf16"
+    assert reducible_operations() == products | {"Conv", "ConvTranspose"}
+
+
+def _compiled_graphs(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """What the backend compiles from now on; it wins every race."""
     _wins(monkeypatch)
-    layers = torch.nn.Sequential(
-        torch.nn.Conv2d(64, 64, 3), torch.nn.ReLU(), torch.nn.Flatten(), torch.nn.Linear(9216, 256)
-    ).eval()
     compiled: list[Any] = []
     usual = dynamo.CompiledGraph._built
 
@@ -354,45 +363,31 @@ def _factors(torch: Any, monkeypatch: pytest.MonkeyPatch) -> dict[str, set[str]]
         return compiled[-1]
 
     monkeypatch.setattr(dynamo.CompiledGraph, "_built", build)
-    x = torch.randn(4, 64, 14, 14)
+    return compiled
+
+
+def test_products_have_the_precision_of_pytorch(
+    precisions: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    torch, compiled = precisions, _compiled_graphs(monkeypatch)
+    layers = torch.nn.Sequential(
+        torch.nn.Conv2d(16, 16, 5), torch.nn.ReLU(), torch.nn.Flatten(), torch.nn.Linear(256, 512)
+    ).eval()
+    torch.set_float32_matmul_precision("medium")
+    x = torch.randn(8, 16, 8, 8)
     with torch.no_grad(), warnings.catch_warnings():
         warnings.filterwarnings("error", message='backend "amos"')
         result = torch.compile(layers, backend=amos_backend)(x)
-    assert len(compiled) == 1
-    torch.set_float32_matmul_precision("highest")
-    torch.backends.mkldnn.conv.fp32_precision = "ieee"
-    with torch.no_grad():
-        exact = layers(x)
-    error = (result - exact).norm() / exact.norm()
-    dtypes: dict[str, set[str]] = {}
-    for network in compiled[0].partition.network.networks.values():
-        for node in network.graph.nodes:
-            if node.operation in ("Conv", "MatMul"):
-                dtypes.setdefault(node.operation, set()).update(x.dtype for x in node.operands[:2])
-    rounded = any("bfloat16" in each for each in dtypes.values())
+        torch.set_float32_matmul_precision("highest")
+        error = (result - layers(x)).norm() / layers(x).norm()
+    (model,) = compiled
+    (network,) = model.partition.network.networks.values()
+    products = [node for node in network.graph.nodes if is_product(node)]
+    dtypes = {node.operation: node.operands[1].dtype for node in products}
+    rounded = has_bfloat16()
+    assert dtypes["MatMul"] == ("bfloat16" if rounded else "float32")
+    assert dtypes["Conv"] == "float32"
     assert 1e-4 < error < 1e-2 if rounded else error < 1e-5
-    return dtypes
-
-
-@pytest.mark.parametrize("name", ["highest", "high", "medium"])
-def test_products_follow_the_precision_of_pytorch(
-    precisions: Any, name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Of "high" PyTorch promises 10 bits of mantissa, which bfloat16 does not have."""
-    precisions.set_float32_matmul_precision(name)
-    factors = _factors(precisions, monkeypatch)
-    rounded = name == "medium" and has_bfloat16()
-    assert factors["MatMul"] == ({"bfloat16"} if rounded else {"float32"})
-    assert factors["Conv"] == {"float32"}
-
-
-def test_convolutions_have_a_precision_of_their_own(
-    precisions: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    precisions.backends.mkldnn.conv.fp32_precision = "bf16"
-    factors = _factors(precisions, monkeypatch)
-    assert factors["Conv"] == ({"bfloat16"} if has_bfloat16() else {"float32"})
-    assert factors["MatMul"] == {"float32"}
 
 
 def test_what_differs_too_much_in_bfloat16_is_computed_as_it_is(
@@ -400,7 +395,7 @@ def test_what_differs_too_much_in_bfloat16_is_computed_as_it_is(
 ) -> None:
     if not has_bfloat16():
         pytest.skip("this CPU has neither avx512_bf16 nor amx_bf16")
-    torch, layer = precisions, precisions.nn.Linear(1024, 1024).eval()
+    torch, layer = precisions, precisions.nn.Linear(256, 256).eval()
     torch.set_float32_matmul_precision("medium")
     compared: list[bool] = []
     usual = dynamo.CompiledGraph._compare
@@ -413,7 +408,7 @@ def test_what_differs_too_much_in_bfloat16_is_computed_as_it_is(
 
     monkeypatch.setattr(dynamo.CompiledGraph, "_compare", compare)
     _wins(monkeypatch)
-    x = torch.randn(64, 1024)
+    x = torch.randn(64, 256)
     with torch.no_grad():
         result = torch.compile(layer, backend=amos_backend)(x)
         torch.set_float32_matmul_precision("highest")

@@ -23,6 +23,7 @@ from amos.network.model import random_arrays
 from amos.network.operations import numpy_dtype
 from amos.network.precision import choosing
 from amos.network.precision.choosing import choose_precision, select_parts
+from amos.network.precision.frontier import Errors, Exclusion, Frontier, Variant
 from amos.network.precision.rounding import is_product
 from amos.network.precision.samples import read_samples
 from amos.network.precision.variants import Variants, has_bfloat16, relative_norm
@@ -169,9 +170,10 @@ def test_auto_is_the_fastest_within_the_budget() -> None:
     assert between.precision is not None
     chosen = between.precision.chosen
     assert chosen.name == "mixed"
-    assert len(chosen.groups) == 1
-    assert 0 < chosen.error <= 0.8 * budget
-    assert [*chosen.excluded.values()] == ["it would break the budget"]
+    assert len(chosen.operators) == 1
+    assert 0 < chosen.errors.choosing <= 0.8 * budget
+    assert chosen.errors.confirming is not None and 0 < chosen.errors.confirming <= budget
+    assert [*chosen.excluded.values()] == [Exclusion("over the budget")]
 
 
 def test_without_the_instruction(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -192,7 +194,7 @@ def test_integers_by_samples(tmp_path: Path) -> None:
     np.savez(tmp_path / "x.npz", x=samples)
     compiled = amos.compile(network, precision="int8", samples=tmp_path / "x.npz", progress=False)
     assert compiled.precision is not None
-    assert compiled.precision.chosen.groups
+    assert compiled.precision.chosen.operators
     assert all(task.operator.inputs[0].dtype == "uint8" for task in compiled.kernels)
     (exact,) = run_session(plain_session(network.source), network.inputs, [samples[0]])
     assert relative_norm(compiled.outputs_of([samples[0]])[0], exact) < 0.05
@@ -208,7 +210,7 @@ def test_accuracy_instead_of_a_norm() -> None:
 
     frontier = choose_precision(network, "auto", budget=0.5, accuracy=accuracy)
     assert frontier.chosen.name == "bf16"
-    assert "(loss of accuracy) on 2 random inputs" in str(frontier)
+    assert "(loss of accuracy) on 1 random input, by" in str(frontier)
     with pytest.raises(NetworkError, match="accuracy: expected a finite number, got nan"):
         choose_precision(network, "auto", accuracy=lambda _: float("nan"))
 
@@ -272,5 +274,53 @@ def test_the_frontier_is_reported(tmp_path: Path) -> None:
     values = json.loads(CliRunner().invoke(app, [*command, "--json"]).stdout)
     assert {"precision", "error", "predicted_seconds", "groups"} <= values["frontier"][0].keys()
     assert values["chosen"] in [row["precision"] for row in values["frontier"]]
-    said = CliRunner().invoke(app, command).stdout
+    page = tmp_path / "page.html"
+    said = CliRunner().invoke(app, [*command, "--plot", str(page)]).stdout
+    assert "error against predicted time" in page.read_text(encoding="utf-8")
     assert f"precision {values['chosen']}" in said
+
+
+@multiplies_bfloat16
+def test_samples_that_are_held_back_confirm_the_choice(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What keeps within the budget on half of the samples only is not chosen."""
+    network = amos.load_network(_perceptron(512))
+    samples = [random_arrays(network, seed) for seed in range(4)]
+    usual = Variants._differences
+
+    def differ(self: Variants, model: Any, inputs: Any) -> list[float]:
+        """Other samples have twice the error."""
+        return [(1 + (n >= 2)) * each for n, each in enumerate(usual(self, model, inputs))]
+
+    choice = choose_precision(network, "auto", budget=0.01, samples=samples)
+    errors = choice.chosen.errors
+    assert choice.chosen.name == "bf16" and errors.confirming is not None
+    assert (choice.sample_count, choice.held_back_count) == (4, 2)
+    differ_by = f"{errors.choosing:.2g} (2-norm) on 2 samples, by {errors.confirming:.2g} on 2 held"
+    assert differ_by in str(choice)
+    monkeypatch.setattr(Variants, "_differences", differ)
+    tight = choose_precision(network, "auto", budget=1.3 * errors.choosing, samples=samples)
+    assert [row.name for row in tight.variants if row.errors.confirming][0] == "bf16"
+    assert tight.chosen.name in ("f32", "mixed")
+    assert (tight.chosen.errors.confirming or 0.0) <= tight.budget
+
+
+def test_a_frontier_is_drawn() -> None:
+    """Numbered points, those that are finite, and what each precision changes."""
+    network = amos.load_network(_perceptron())
+    (group, *_) = network.networks["Region0"].grouping.groups
+    variants = (
+        Variant("f32", network, Errors(0.0), 4e-3),
+        Variant("int8", network, Errors(np.inf, 1.0), 3e-3),
+        Variant(
+            "bf16", network, Errors(0.005, 0.006), 2e-3, (group.operator,),
+            {"Region0 1": Exclusion("over the budget"), "Region0 2": Exclusion("over the budget")},
+        ),
+    )  # fmt: skip
+    frontier = Frontier(variants, variants[-1], 0.01, 4, 2, False, ("int8 needs more",))
+    lines = amos.viz.text(frontier).splitlines()
+    grid = [line for line in lines if "|" in line]
+    plot = {mark: line.index(mark) for line in grid for mark in "13" if f" {mark}" in line}
+    assert plot["3"] < plot["1"] and not any(" 2" in line for line in grid)
+    assert any(line.startswith("  0.01 |- - -") for line in lines)
+    assert "1 matmul, 2 ms less" in lines[-2] and "2 over the budget" in lines[-2]
+    assert amos.viz.html(frontier).count("<circle") == 2

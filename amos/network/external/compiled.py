@@ -35,7 +35,7 @@ from amos.network.tolerances import rounds
 
 if TYPE_CHECKING:
     from amos.network.comparison import Comparison
-    from amos.network.precision.choosing import Frontier
+    from amos.network.precision.frontier import Frontier
     from amos.network.profile import Profile
     from amos.network.report import Report
 

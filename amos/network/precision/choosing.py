@@ -1,29 +1,26 @@
 """Choosing a precision under an error budget.
 
-Where rounding all products breaks the budget, they are divided into parts. Each part's error is
-measured where it alone is rounded, its time is predicted. Errors of several are taken to be
-independent, so their squares add up: an integer program then selects the parts that save most time
-within the budget, and the whole is measured. Where that breaks the budget, the program gets a
-smaller one.
+Every second sample is held back, to confirm what the others choose. Where rounding all products
+breaks the budget, they are divided into parts. Each part's error is measured where it alone is
+rounded, its time is predicted. Errors of several are taken to be independent, so their squares add
+up: an integer program then selects the parts that save most time within the budget, and the whole
+is measured on all samples. Where that breaks the budget, the program gets a smaller one.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any
 
-from amos._display import several
 from amos.codegen.scheduled import last_line
 from amos.errors import NetworkError, shown
 from amos.network.buckets import Loaded
 from amos.network.external.partition import PartitionedNetwork
+from amos.network.precision.frontier import Frontier, Variant
 from amos.network.precision.samples import Samples, read_samples
 from amos.network.precision.variants import (
     Accuracy,
     AccuracyError,
-    Variant,
     Variants,
     has_bfloat16,
 )
@@ -37,55 +34,8 @@ _ATTEMPTS, _TIGHTER = 6, 0.7
 _SCALE = 1_000_000
 #: Parts of the products, in the order of the graph, whose errors are measured one by one.
 _MOST_PARTS = 12
-#: Share of the budget that samples may take: others differ by more.
+#: Share of the budget that the samples may take by which is chosen: others differ by more.
 _SHARE = 0.8
-
-
-@dataclass(frozen=True)
-class Frontier:
-    """Variants of a network, error against time.
-
-    Attributes:
-        variants: the fastest last.
-        chosen: the fastest within the budget.
-        budget: of the error.
-        sample_count: how many samples errors were measured on.
-        random: whether these were random inputs.
-        refused: why a precision is not among the variants.
-        measure: what the error is.
-    """
-
-    variants: tuple[Variant, ...]
-    chosen: Variant
-    budget: float
-    sample_count: int
-    random: bool
-    refused: tuple[str, ...] = ()
-    measure: str = "2-norm"
-
-    def __str__(self) -> str:
-        """What was chosen, in a line."""
-        if self.chosen.name == "f32":
-            differing = [f"{x.name} differs by {x.error:.2g}" for x in self.variants if x.error]
-            return f"precision f32: {'; '.join((*differing, *self.refused))}"
-        on = several(self.sample_count, "random input" if self.random else "sample")
-        products = several(len(self.chosen.groups), "product")
-        error = f"{self.chosen.error:.2g} ({self.measure})"
-        return (
-            f"precision {self.chosen.name} in {products}: results differ by {error} on {on}; "
-            "--precision f32 keeps them as they are"
-        )
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain values for JSON."""
-        return {
-            "frontier": [each.to_dict() for each in self.variants],
-            "chosen": self.chosen.name,
-            "budget": self.budget,
-            "samples": self.sample_count,
-            "random": self.random,
-            "refused": list(self.refused),
-        }
 
 
 def has_choice(network: Loaded, samples: Samples | None) -> bool:
@@ -135,7 +85,14 @@ def choose_precision(
     chosen = _select_variant(rows, precision, budget)
     measure = "2-norm" if accuracy is None else "loss of accuracy"
     return Frontier(
-        tuple(rows), chosen, budget, len(calls), samples is None, tuple(refused), measure
+        variants=tuple(rows),
+        chosen=chosen,
+        budget=budget,
+        sample_count=len(calls),
+        held_back_count=len(variants.confirming),
+        random=samples is None,
+        refused=tuple(refused),
+        measure=measure,
     )
 
 
@@ -163,15 +120,21 @@ def _round(variants: Variants, precision: str, budget: float, refused: list[str]
         refused.append("bf16 is predicted to save no time")
         return []
     rounded = variants.round_faster()
-    mixed = precision == "auto" and rounded.error > _SHARE * budget
-    return [rounded, *(_round_parts(variants, _SHARE * budget) if mixed else [])]
+    mixed = precision == "auto" and not _fits(rounded, budget)
+    return [rounded, *(_round_parts(variants, budget) if mixed else [])]
 
 
 def _select_variant(rows: Sequence[Variant], precision: str, budget: float) -> Variant:
     """Select the fastest variant within the budget, or the one that is named."""
     if precision == "auto":
-        return [row for row in rows if row.error <= _SHARE * budget][-1]
+        return [row for row in rows if _fits(row, budget)][-1]
     return next(row for row in rows if row.name == precision)
+
+
+def _fits(variant: Variant, budget: float) -> bool:
+    """Whether errors keep within the budget: with a margin where it was chosen by them."""
+    choosing, confirming = variant.errors.choosing, variant.errors.confirming
+    return choosing <= _SHARE * budget and (confirming is None or confirming <= budget)
 
 
 def check_choice(precision: object, budget: object) -> None:
@@ -194,14 +157,14 @@ def _round_parts(variants: Variants, budget: float) -> list[Variant]:
     parts = [places[begin : begin + size] for begin in range(0, len(places), size)]
     saved = [sum(map(variants.saved.__getitem__, each)) for each in parts]
     errors = [variants.sensitivity(each) for each in parts]
-    tight = budget
+    tight = _SHARE * budget
     for _ in range(_ATTEMPTS):
         selected = select_parts(saved, errors, tight)
         if not selected:
             return []
         excluded = [x for n, each in enumerate(parts) if n not in selected for x in each]
         variant = variants.round_faster(excluded)
-        if variant.error <= budget:
+        if _fits(variant, budget):
             return [variant]
         tight *= _TIGHTER
     return []

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Container, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
 
 from amos.errors import MappingError, NetworkError
+from amos.ir import Operator
 from amos.machine.cpu import cpu
 from amos.network.candidates import Chooser
 from amos.network.external.partition import PartitionedNetwork
@@ -22,8 +23,9 @@ from amos.network.graph import Graph, Node
 from amos.network.groups import Group, Task, select_heaviest
 from amos.network.lowerings.choosing import predict_lowering
 from amos.network.network import Network, before_layouts, network_of
+from amos.network.precision.frontier import Errors, Exclusion, Variant
 from amos.network.precision.quantizing import quantize_network
-from amos.network.precision.rounding import can_round, is_product, round_products
+from amos.network.precision.rounding import ROUNDED, can_round, is_product, round_products
 
 #: Features of CPUs that multiply ``bfloat16``.
 _FEATURES = frozenset({"avx512_bf16", "amx_bf16"})
@@ -33,41 +35,12 @@ _SHARE = 0.95
 Accuracy = Callable[[Sequence[np.ndarray]], float]
 #: For each region the products that stay as they are, counted in the order of its graph.
 Excluded = Mapping[str, frozenset[int]]
+#: Inputs of calls in order.
+Samples = Sequence[Sequence[np.ndarray]]
 
 
 class AccuracyError(NetworkError):
     """The user's measure of accuracy failed."""
-
-
-@dataclass(frozen=True, eq=False)
-class Variant:
-    """A network in some precision.
-
-    Attributes:
-        name: ``"f32"``, ``"bf16"``, ``"mixed"`` or ``"int8"``.
-        network: what is compiled.
-        error: by how much its results differ from those of the network as it was read.
-        predicted_seconds: of the kernels that have 95 % of the multiplications.
-        groups: the products that were changed.
-        excluded: the others, which could be rounded, with the reason.
-    """
-
-    name: str
-    network: PartitionedNetwork = field(repr=False)
-    error: float
-    predicted_seconds: float
-    groups: tuple[str, ...] = ()
-    excluded: Mapping[str, str] = field(default_factory=dict)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain values for JSON."""
-        return {
-            "precision": self.name,
-            "error": self.error if math.isfinite(self.error) else None,
-            "predicted_seconds": self.predicted_seconds,
-            "groups": list(self.groups),
-            "excluded": dict(self.excluded),
-        }
 
 
 class Variants:
@@ -75,7 +48,7 @@ class Variants:
 
     Args:
         network: of floats.
-        samples: inputs of calls in order.
+        samples: inputs of calls in order; each second one is held back to confirm a choice.
         accuracy: of results; the error is then the largest loss of it. By default the error is
             the 2-norm of the difference over that of the results, the largest of all outputs
             and samples.
@@ -84,17 +57,18 @@ class Variants:
     def __init__(
         self,
         network: PartitionedNetwork,
-        samples: Sequence[Sequence[np.ndarray]] = (),
+        samples: Samples = (),
         accuracy: Accuracy | None = None,
     ) -> None:
-        self.network, self.samples, self._accuracy = network, samples, accuracy
+        self.network, self._accuracy = network, accuracy
+        self.choosing, self.confirming = samples[::2], samples[1::2]
         self._chooser = Chooser("host", brief=True)
         self._graphs = {name: before_layouts(x.read()) for name, x in network.regions.items()}
 
     @cached_property
     def plain(self) -> Variant:
         """The network as it was read."""
-        return Variant("f32", self.network, 0.0, self._seconds(self.network))
+        return Variant("f32", self.network, Errors(0.0), self._seconds(self.network))
 
     def round_faster(self, excluded: Sequence[tuple[str, int]] = ()) -> Variant:
         """The network with factors in ``bfloat16`` wherever that is predicted to be faster.
@@ -104,16 +78,15 @@ class Variants:
         """
         places = self._by_region([*self.slower, *excluded])
         network = self.with_rounding(places)
-        graphs = {name: region.network for name, region in network.regions.items()}
-        error = self._error(self.model_of(places))
+        errors = self._errors(self.model_of(places))
         saved = sum(seconds for at, seconds in self.saved.items() if at not in excluded)
-        reasons = dict(self.slower) | dict.fromkeys(excluded, "it would break the budget")
+        reasons = self.slower | dict.fromkeys(excluded, Exclusion("over the budget"))
         return Variant(
             "mixed" if excluded else "bf16",
             network,
-            error,
+            errors,
             self.plain.predicted_seconds - saved,
-            tuple(_list_rounded_groups(graphs.values())),
+            _select_operators(network, lambda group: group.nodes[0].operands[0].dtype == ROUNDED),
             {f"{name} {place}": why for (name, place), why in reasons.items()},
         )
 
@@ -134,30 +107,26 @@ class Variants:
         return self.with_rounding(self._by_region([*self.slower, *others]))
 
     def quantize(self) -> Variant:
-        """The network in integers of 8 bits, whose ranges are those of the samples.
+        """The network in integers of 8 bits, whose ranges are those of the choosing samples.
 
         Raises:
             NetworkError: onnxruntime cannot quantize it, or it has integers already.
         """
         if any(each.quantized for each in self.network.networks.values()):
             raise NetworkError("the model is quantized already")
-        network = quantize_network(self.network, self.samples)
-        groups = [
-            str(group.operator)
-            for each in network.networks.values()
-            for group in each.grouping.groups
-            if group.nodes[0].dtype == "int32"
-        ]
-        error, seconds = self._error(network.source), self._seconds(network)
-        return Variant("int8", network, error, seconds, tuple(groups))
+        network = quantize_network(self.network, self.choosing)
+        errors, seconds = self._errors(network.source), self._seconds(network)
+        changed = _select_operators(network, lambda group: group.nodes[0].dtype == "int32")
+        return Variant("int8", network, errors, seconds, changed)
 
     def sensitivity(self, places: Sequence[tuple[str, int]]) -> float:
-        """The error of the first sample where only some products are rounded."""
+        """Measure the error of the first sample where only some products are rounded."""
         excluded = {
             name: frozenset(at for at in self._places(name) if (name, at) not in places)
             for name in self.network.regions
         }
-        return self._error(self.model_of(excluded), count=1)
+        (error,) = self._differences(self.model_of(excluded), self.choosing[:1])
+        return error
 
     def model_of(self, excluded: Excluded) -> Any:
         """The model of ONNX with rounded factors of all products but some."""
@@ -201,7 +170,7 @@ class Variants:
         }
 
     @cached_property
-    def slower(self) -> dict[tuple[str, int], str]:
+    def slower(self) -> dict[tuple[str, int], Exclusion]:
         """Why products gain nothing by being rounded, by region and place."""
         return {
             (name, place): _reason(*self._times.get((name, place), (0.0, 0.0)))
@@ -235,24 +204,25 @@ class Variants:
 
     @cached_property
     def _expected(self) -> list[tuple[np.ndarray, ...]]:
-        return self._results(self.network.source)
+        return [*self._results(self.network.source, [*self.choosing, *self.confirming])]
 
-    def _results(self, model: Any, count: int | None = None) -> list[tuple[np.ndarray, ...]]:
+    def _results(self, model: Any, samples: Samples) -> Iterator[tuple[np.ndarray, ...]]:
         """Results of a model for some samples, computed node by node."""
         session = plain_session(model)
-        samples = self.samples[:count]
-        return [run_session(session, self.network.inputs, values) for values in samples]
+        return (run_session(session, self.network.inputs, values) for values in samples)
 
-    def _error(self, model: Any, count: int | None = None) -> float:
+    def _errors(self, model: Any) -> Errors:
         """By how much the results of a model differ from those of the network."""
-        pairs = zip(self._results(model, count), self._expected[:count], strict=True)
+        errors = self._differences(model, [*self.choosing, *self.confirming])
+        chosen = len(self.choosing)
+        return Errors(max(errors[:chosen]), max(errors[chosen:], default=None))
+
+    def _differences(self, model: Any, samples: Samples) -> list[float]:
+        """The same of each of the first samples."""
+        pairs = zip(self._results(model, samples), self._expected, strict=False)
         if self._accuracy is not None:
-            return max(self._rate(right) - self._rate(results) for results, right in pairs)
-        return max(
-            relative_norm(result, right)
-            for results, expected in pairs
-            for result, right in zip(results, expected, strict=True)
-        )
+            return [self._rate(right) - self._rate(results) for results, right in pairs]
+        return [max(map(relative_norm, results, expected)) for results, expected in pairs]
 
     def _rate(self, results: Sequence[np.ndarray]) -> float:
         assert self._accuracy is not None
@@ -314,18 +284,18 @@ def relative_norm(result: np.ndarray, expected: np.ndarray) -> float:
     return difference / size if size else difference
 
 
-def _reason(before: float, after: float) -> str:
+def _reason(before: float, after: float) -> Exclusion:
     if not before:
-        return "it has few of the multiplications"
+        return Exclusion("few of the multiplications")
     if not math.isfinite(after):
-        return "no instruction of this CPU takes it in bf16"
-    return f"predicted {after * 1e3:.4g} ms in bf16, {before * 1e3:.4g} ms in f32"
+        return Exclusion("no instruction for bf16")
+    detail = f"{after * 1e3:.4g} ms in bf16, {before * 1e3:.4g} ms in f32"
+    return Exclusion("not predicted to be faster", detail)
 
 
-def _list_rounded_groups(networks: Any) -> list[str]:
-    return [
-        str(group.operator)
-        for network in networks
-        for group in network.grouping.groups
-        if group.nodes[0].operands[0].dtype == "bfloat16"
-    ]
+def _select_operators(
+    network: PartitionedNetwork, is_changed: Callable[[Group], bool]
+) -> tuple[Operator, ...]:
+    """Select the operators of the groups that were changed."""
+    groups = (x for each in network.networks.values() for x in each.grouping.groups)
+    return tuple(group.operator for group in groups if is_changed(group))
