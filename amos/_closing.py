@@ -1,4 +1,4 @@
-"""What holds something open until a ``with`` block ends."""
+"""Objects that hold something open until a ``with`` block ends."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ class Closing(ABC):
 
     @abstractmethod
     def close(self) -> None:
-        """Let go of what is held."""
+        """Release the resources."""
 
     def __enter__(self) -> Self:
         return self

@@ -1,4 +1,4 @@
-"""What objects look like in Jupyter: one lazy hook, that all rooms share.
+"""Display of objects in Jupyter: one lazy hook, that all rooms share.
 
 Rooms describe, :mod:`amos.viz` draws. An object that can be shown inherits from
 :class:`Shown`, which imports that room by name at the moment when a front end asks

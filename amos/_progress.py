@@ -1,6 +1,6 @@
 """A line that says how far something is: on a terminal or in a notebook, and nowhere else.
 
-Whoever works for minutes shows one. It is rewritten in place, is gone when the work ends,
+Work of minutes shows one. It is rewritten in place, is gone when the work ends,
 and gives way (:meth:`ProgressLine.clear`) to whatever else is printed meanwhile.
 """
 
@@ -79,19 +79,19 @@ class ProgressLine:
 def clock(seconds: float) -> str:
     """``1:05``, or ``2:01:05`` from an hour on."""
     whole = round(max(0.0, seconds))
-    minutes, rest = divmod(whole, 60)
+    minutes, remainder = divmod(whole, 60)
     hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
+    return f"{hours}:{minutes:02}:{remainder:02}" if hours else f"{minutes}:{remainder:02}"
 
 
 def time_left(elapsed: float, done: int, total: int, limit: float | None = None) -> float:
     """Seconds until all is done at the pace so far, or until the limit."""
-    left = elapsed / done * (total - done)
-    return left if limit is None else min(left, limit - elapsed)
+    remaining = elapsed / done * (total - done)
+    return remaining if limit is None else min(remaining, limit - elapsed)
 
 
 def _notebook_display() -> Any:
-    """What shows an object below the cell that runs, if this is the kernel of a notebook."""
+    """A function that shows an object below the cell that runs, in a notebook's kernel."""
     interactive = sys.modules.get("IPython")
     shell = interactive.get_ipython() if interactive is not None else None
     if getattr(shell, "kernel", None) is None:

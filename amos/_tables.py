@@ -97,19 +97,20 @@ class TableReader:
         """The value of a key as an object of a kind, which is any annotation."""
         if kind in self.special:
             return self.special[kind](value, key)
-        origin, inside = get_origin(kind), get_args(kind)
+        origin, arguments = get_origin(kind), get_args(kind)
         if origin in (Union, UnionType):
-            return self.read(next(k for k in inside if k is not NoneType), value, key)
+            return self.read(next(k for k in arguments if k is not NoneType), value, key)
         if origin is tuple or origin is Sequence:
             if not isinstance(value, list | tuple):
-                self.fail(key, f"expected a list of {_many(inside[0])}, found {shown(value)}")
+                self.fail(key, f"expected a list of {_many(arguments[0])}, found {shown(value)}")
             return tuple(
-                self._attempt(self.read, inside[0], v, f"{key}[{n}]") for n, v in enumerate(value)
+                self._attempt(self.read, arguments[0], v, f"{key}[{n}]")
+                for n, v in enumerate(value)
             )
         if origin is Mapping:
             self.table(value, key)
             return {
-                name: self._attempt(self.read, inside[1], v, f"{key}.{name}")
+                name: self._attempt(self.read, arguments[1], v, f"{key}.{name}")
                 for name, v in value.items()
             }
         kind = str if origin is Literal else kind
@@ -146,7 +147,7 @@ class TableReader:
         accepted = {name: each for name, each in parameters.items() if name not in more}
         problems = len(self.problems or ())
         for name in table:
-            self._attempt(self.known, name, accepted, key)
+            self._attempt(self.check_name, name, accepted, key)
         for name, parameter in accepted.items():
             if name not in table and (parameter.default is parameter.empty or name in needed):
                 self._attempt(self.fail, _join(key, name), "expected this key, found none")
@@ -162,7 +163,7 @@ class TableReader:
         except AmosError as error:
             self.refused(key, str(error))
 
-    def known(self, name: str, names: Sequence[str] | Mapping[str, Any], key: str) -> None:
+    def check_name(self, name: str, names: Sequence[str] | Mapping[str, Any], key: str) -> None:
         """Refuse a name in a table that is none of those it may have."""
         if name not in names:
             near = difflib.get_close_matches(name, names, n=1, cutoff=0.7)
@@ -181,7 +182,7 @@ class TableReader:
         before = int(numbered.group(1)) if numbered else 0
         table, last = (re.sub(r"\[\d+\]", "", each) for each in (owner, last))
         start = self._line(owner) if owner else 1
-        path = [re.escape(part) for part in (*table.split("."), last) if part]
+        path = [re.escape(piece) for piece in (*table.split("."), last) if piece]
         header = re.compile(r"\s*\[+\s*" + r"\s*\.\s*".join(path) + r"\s*\]")
         inline = re.compile((r".*\b" if table else r"\s*") + re.escape(last) + r"\s*[=.]")
         lines = list(enumerate(self.text.splitlines(), 1))

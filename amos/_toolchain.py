@@ -33,14 +33,14 @@ def check_toolchain() -> None:
         ToolchainError: one is missing or outside its range; the message holds
             the command that repairs it.
     """
-    for name, wanted in REQUIRED.items():
+    for name, specifier in REQUIRED.items():
         try:
             installed = Version(version(name))
         except PackageNotFoundError:
             raise ToolchainError(f"{name} is not installed\n{_repair()}") from None
-        if installed in SpecifierSet(wanted, prereleases=True):
+        if installed in SpecifierSet(specifier, prereleases=True):
             continue
-        why = f"{name} {installed} is installed, but {wanted} is needed"
+        why = f"{name} {installed} is installed, but {specifier} is needed"
         if name == "apache-tvm-ffi":
             crashes = installed >= _CRASHING_FFI
             why += ": tensorize would crash" if crashes else ": TVM would not load"
@@ -89,5 +89,5 @@ def _culprit(error: Exception) -> str:
 
 
 def _repair() -> str:
-    packages = " ".join(f"'{name}{wanted}'" for name, wanted in REQUIRED.items())
+    packages = " ".join(f"'{name}{specifier}'" for name, specifier in REQUIRED.items())
     return f"repair with: python -m pip install {packages}"

@@ -32,7 +32,7 @@ def shown(value: object) -> str:
 
 
 def checked_path(what: str, value: object, error: type[AmosError]) -> Path:
-    """What was given as a path, if it is one.
+    """The value of a path argument as a path.
 
     Raises:
         AmosError: it is not; of the class ``error``.
@@ -42,13 +42,13 @@ def checked_path(what: str, value: object, error: type[AmosError]) -> Path:
     return Path(value)
 
 
-def suggestion(name: object, known: Iterable[str]) -> str:
-    """What a message adds where a name is nearly a known one.
+def suggestion(name: object, names: Iterable[str]) -> str:
+    """Text that a message adds where a name is nearly a valid one.
 
     >>> suggestion("strid", ["stride", "padding"])
     "; did you mean 'stride'?"
     """
-    near = difflib.get_close_matches(str(name), list(known), n=1, cutoff=0.5)
+    near = difflib.get_close_matches(str(name), list(names), n=1, cutoff=0.5)
     return f"; did you mean {near[0]!r}?" if near else ""
 
 
@@ -146,19 +146,19 @@ class UnknownNameError(AmosError, KeyError):
     Args:
         kind: what was looked up, for example ``"intrinsic"``.
         name: what the user wrote.
-        known: every registered name.
+        registered: every registered name.
     """
 
-    def __init__(self, kind: str, name: str, known: Iterable[str]) -> None:
+    def __init__(self, kind: str, name: str, registered: Iterable[str]) -> None:
         if not isinstance(name, str):
             name = shown(name)
-        self.kind, self.name, self.known = kind, name, sorted(known)
-        near = [other for other in self.known if name and other.startswith(name)][:3]
-        near = near or difflib.get_close_matches(name, self.known, n=3, cutoff=0.4)
+        self.kind, self.name, self.registered = kind, name, sorted(registered)
+        near = [each for each in self.registered if name and each.startswith(name)][:3]
+        near = near or difflib.get_close_matches(name, self.registered, n=3, cutoff=0.4)
         if near:
             hint = f"did you mean {' or '.join(map(repr, near))}?"
         else:
-            some = ", ".join(self.known[:8]) + (", …" if len(self.known) > 8 else "")
+            some = ", ".join(self.registered[:8]) + (", …" if len(self.registered) > 8 else "")
             hint = f"known are {some}" if some else "none is registered"
         self.message = f"unknown {kind} {shown(name)}: {hint}"
         super().__init__(self.message)

@@ -44,9 +44,9 @@ def get(name: str | Machine, intrinsics: Sequence[str | Intrinsic] | None = None
     from amos.measure import host_machine
 
     units = _native() if units is None else units
-    # What this CPU lacks, it cannot be asked how fast it is.
-    told = [u for u in units if any(t.machine in ("", "host") for t in u.timing) and not _runs(u)]
-    return catalogue.with_timings(host_machine([u for u in units if u not in told]), told)
+    # Rates of instructions that this CPU lacks cannot be measured.
+    timed = [u for u in units if any(t.machine in ("", "host") for t in u.timing) and not _runs(u)]
+    return catalogue.with_timings(host_machine([u for u in units if u not in timed]), timed)
 
 
 def probe(*, fresh: bool = False) -> Machine:

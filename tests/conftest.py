@@ -96,7 +96,7 @@ def one_guard(monkeypatch: pytest.MonkeyPatch, _idle_guards: list[Any]) -> None:
         for guard in _idle_guards if runner._process is None else ():
             if guard[0] == environment():
                 _idle_guards.remove(guard)
-                _, runner._process, runner._held, runner._errors, runner._folder = guard
+                _, runner._process, runner._resources, runner._errors, runner._folder = guard
                 break
         return start(runner)
 
@@ -111,9 +111,9 @@ def one_guard(monkeypatch: pytest.MonkeyPatch, _idle_guards: list[Any]) -> None:
         if process is None or process.poll() is not None or runner in asking:
             close(runner)
             return
-        held = runner._held, runner._errors, runner._folder
+        held = runner._resources, runner._errors, runner._folder
         _idle_guards.append((environment(), process, *held))
-        runner._process, runner._held = None, ExitStack()
+        runner._process, runner._resources = None, ExitStack()
 
     for name, function in dict(_start=take_over, request=ask, close=leave).items():
         monkeypatch.setattr(Runner, name, function)

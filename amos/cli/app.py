@@ -68,8 +68,8 @@ app.add_typer(reproduce.app, name="reproduce")
 app.add_typer(records.app, name="records")
 
 
-def _print_version(wanted: bool) -> None:
-    if wanted:
+def _print_version(requested: bool) -> None:
+    if requested:
         typer.echo(f"amos {__version__}")
         raise typer.Exit
 

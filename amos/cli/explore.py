@@ -115,7 +115,7 @@ def _measure(
 ) -> MeasureOptions:
     from amos.machine.cpu import cpu
 
-    # What drives everything out of this CPU's caches.
+    # Bytes beyond all caches of this CPU.
     flushed = max((4 * cache.capacity for cache in cpu().caches), default=64 << 20)
     return amos.MeasureOptions(
         executor=executor,
@@ -130,19 +130,19 @@ class _Announcement:
     """Says what is searched, with the dtypes that the intrinsic filled in; the operator once."""
 
     def __init__(self) -> None:
-        self._said = ""
+        self._operator = ""
 
     def __call__(self, problem: Problem) -> None:
         mapping = problem.mappings[0]
         operator = f"operator   {mapping.operator.name}\n  compute  {mapping.operator}"
-        if operator != self._said:
+        if operator != self._operator:
             print_line(operator)
-        self._said = operator
+        self._operator = operator
         print_line(f"intrinsic  {mapping.intrinsic}\n")
 
 
 def _report(result: Exploration, rule: str, elapsed: float, as_json: bool) -> None:
-    """What was found, and why it is what it is."""
+    """Print the result, and the reasons for it."""
     from amos._progress import clock
     from amos.explore.constants import constant_saving
     from amos.explore.progress import failures_text
@@ -186,7 +186,7 @@ def _report(result: Exploration, rule: str, elapsed: float, as_json: bool) -> No
 
 
 def _contest(result: Exploration) -> None:
-    """What became of each instruction."""
+    """Print the outcome of each instruction."""
     from amos.explore.contenders import reasons
 
     print_line(f"chosen     {result.intrinsic.name}\n")
@@ -207,7 +207,7 @@ def _contest(result: Exploration) -> None:
 
 
 def _explain(result: Exploration) -> None:
-    """What bounds the best, and what else was tried."""
+    """Print the bound of the best candidate, and the other mappings."""
     if result.prediction is not None:
         print_line(f"bound by   {result.prediction.bound}\n")
         print_table(

@@ -62,8 +62,8 @@ def fig5_command(
     print_line(f"{result['intrinsic']}, {result['machine']}")
     if fit:
         print_line(f"constants fitted on ResNet-18: {costs}")
-    for name, each in judged.items():
-        _print_layers(_words(name), each)
+    for name, judgement in judged.items():
+        _print_layers(_words(name), judgement)
     _print_summary(result)
 
 
@@ -101,14 +101,14 @@ def _print_models(result: dict[str, Any]) -> None:
         for model, group in (("refined", result), ("paper's equation", result["paper_equation"]))
         for name in result["paper_equation"]
     ]
-    if other := result.get("second_cpu"):
-        judged.append(("refined", "fitted on, second CPU", other["fitted_on"]))
+    if second := result.get("second_cpu"):
+        judged.append(("refined", "fitted on, second CPU", second["fitted_on"]))
         judged += [
-            (model, "held back, second CPU", one)
-            for model, one in (
-                ("refined", other),
-                ("first CPU's constants", other["first_constants"]),
-                ("paper's equation", other["paper_equation"]),
+            (model, "held back, second CPU", figures)
+            for model, figures in (
+                ("refined", second),
+                ("first CPU's constants", second["first_constants"]),
+                ("paper's equation", second["paper_equation"]),
             )
         ]
     shares = judged[0][2]["recall"]
@@ -117,15 +117,15 @@ def _print_models(result: dict[str, Any]) -> None:
         + [f"recall {share} %" for share in shares]
         + ["ten best hold one within 5 %"],
         [
-            [model, name, one["samples"], one["pairwise"], *one["recall"].values()]
-            + [f"{one['top10_within_5pct']} of {len(one['layers'])}"]
-            for model, name, one in judged
+            [model, name, figures["samples"], figures["pairwise"], *figures["recall"].values()]
+            + [f"{figures['top10_within_5pct']} of {len(figures['layers'])}"]
+            for model, name, figures in judged
         ],
     )
 
 
 def _print_limits(result: dict[str, Any]) -> None:
-    """What measuring again would rank right, and one ranking of all layers."""
+    """Print the limit that repeated measurements set, and one ranking of all layers."""
     for name in (name for name in ("fitted_on", "held_back", "second_cpu") if name in result):
         if again := result[name]["repeatability"]:
             print_line(
@@ -141,13 +141,20 @@ def _print_limits(result: dict[str, Any]) -> None:
 
 
 def _print_terms(terms: dict[str, dict[str, dict[str, float]]]) -> None:
-    """What leaving a term out costs."""
+    """Print the loss of leaving each term out."""
     sets = next(iter(terms.values()))
     print_table(
         ["without this term"]
         + [f"{_words(name)}: {what}" for name in sets for what in ("pairwise", "recall 40 %")],
         [
-            [term, *(round(0.0 - worth, 4) for one in by_set.values() for worth in one.values())]
+            [
+                term,
+                *(
+                    round(0.0 - gain, 4)
+                    for by_measure in by_set.values()
+                    for gain in by_measure.values()
+                ),
+            ]
             for term, by_set in terms.items()
         ],
     )

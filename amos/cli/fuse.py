@@ -66,9 +66,9 @@ def _producer(
     """
     iterations, tensors = _names(consumer)
     if "[" in text:
-        others = _names(text)
-        _check("--extent", sizes, [*others[0], *iterations])
-        _check("--dtype", kinds, [*others[1], *tensors])
+        text_names = _names(text)
+        _check("--extent", sizes, [*text_names[0], *iterations])
+        _check("--dtype", kinds, [*text_names[1], *tensors])
         return text
     usual = amos.operators.resolve(text)
     own = {*usual.extents, *(load.tensor.name for load in usual.operands)}

@@ -81,8 +81,8 @@ def show_command(
         *(("timing", timing) for timing in unit.timing),
     ]
     for statement in unit.memory:
-        _, *said = _buffer(statement).items()
-        texts = (f"{key} {value}{_UNITS.get(key, '')}" for key, value in said)
+        _, *fields = _buffer(statement).items()
+        texts = (f"{key} {value}{_UNITS.get(key, '')}" for key, value in fields)
         facts.append((statement.operand, "; ".join(texts)))
     for label, value in facts:
         if value:
@@ -165,7 +165,7 @@ def _describe(unit: Intrinsic) -> dict[str, Any]:
 
 
 def _buffer(statement: Memory) -> dict[str, Any]:
-    """What a memory statement says beyond its text; the operand first."""
+    """Values of a memory statement beyond its text; the operand first."""
     layout = statement.layout
     facts = {
         "capacity": statement.capacity or None,

@@ -47,8 +47,8 @@ def keys_of(
         without: arguments that the file says otherwise.
     """
     meanings: dict[str, str] = {}
-    for each in (reader, *documented):
-        meanings |= _meanings(each)
+    for item in (reader, *documented):
+        meanings |= _meanings(item)
     hints = get_type_hints(reader)
     return [
         Key(table, name, _words(hints[name]), _default(parameter), meanings.get(name, ""))
@@ -61,8 +61,8 @@ def _meanings(documented: Any) -> dict[str, str]:
     text = inspect.getdoc(documented) or ""
     meanings: dict[str, str] = {}
     for section in _SECTION.findall(text):
-        for names, said in _ENTRY.findall(section):
-            plain = re.sub(r":\w+:`(?:~|amos\.)?([^`]+)`", r"`\1`", " ".join(said.split()))
+        for names, meaning in _ENTRY.findall(section):
+            plain = re.sub(r":\w+:`(?:~|amos\.)?([^`]+)`", r"`\1`", " ".join(meaning.split()))
             meanings |= dict.fromkeys(re.split(r",\s*", names), plain.replace("``", "`"))
     return meanings
 
@@ -89,13 +89,13 @@ _KINDS: Mapping[Any, str] = {
 
 
 def _words(kind: Any) -> str:
-    origin, inside = get_origin(kind), [x for x in get_args(kind) if x is not type(None)]
+    origin, arguments = get_origin(kind), [x for x in get_args(kind) if x is not type(None)]
     if origin in (Union, UnionType):
-        return _words(inside[0])
+        return _words(arguments[0])
     if origin is Literal:
-        return " or ".join(map(str, inside))
+        return " or ".join(map(str, arguments))
     if origin is not None and issubclass(origin, Sequence):
-        return f"list: {_words(inside[0])}"
+        return f"list: {_words(arguments[0])}"
     return _KINDS.get(kind, "table")
 
 

@@ -60,7 +60,7 @@ def map_command(
     Without INTRINSIC every instruction of the machine is listed, with the best time that the
     model predicts.
     """
-    from amos.explore.contenders import chosen_intrinsics
+    from amos.explore.contenders import select_intrinsics
 
     if target is not None:
         if intrinsic is not None or explain is not None:
@@ -68,7 +68,7 @@ def map_command(
         map_target(op, target, commute, as_json, options.load_intrinsics(files))
         return
     named = options.read_intrinsics(intrinsic, files)
-    chosen = chosen_intrinsics(named, machine)
+    chosen = select_intrinsics(named, machine)
     if explain is None and (named is None or len(chosen) > 1):
         _list_instructions(op, chosen, machine, rule, commute, as_json)
         return
@@ -102,8 +102,8 @@ def _print_space(space: MappingSpace, commute: bool, limit: int | None) -> None:
 def _list_instructions(
     op: Operator, units: list[Intrinsic], machine: str, rule: str, commute: bool, as_json: bool
 ) -> None:
-    """What each instruction could do for an operator."""
-    from amos.explore.contenders import contenders, predicted, reasons
+    """Print the mappings that each instruction has for an operator."""
+    from amos.explore.contenders import contenders, predict_contender, reasons
 
     search = amos.SearchOptions(commute=commute)
     # With open dtypes, those that compute in the same ones are compared with each other.
@@ -111,10 +111,17 @@ def _list_instructions(
     for unit in units:
         kinds = unit.kinds if any(t.dtype is None for t in op.inputs) else ()
         groups.setdefault(kinds, []).append(unit)
-    every = [each for group in groups.values() for each in contenders(op, group, rule, search)]
-    target = amos.machines.get(machine, [each.intrinsic for each in every if not each.reason])
-    listed = [each if each.reason else predicted(op, each, target, rule, search) for each in every]
-    listed.sort(key=lambda each: each.predicted)
+    all_contenders = [
+        each for group in groups.values() for each in contenders(op, group, rule, search)
+    ]
+    target = amos.machines.get(
+        machine, [each.intrinsic for each in all_contenders if not each.reason]
+    )
+    listed = [
+        each if each.reason else predict_contender(op, each, target, rule, search)
+        for each in all_contenders
+    ]
+    listed.sort(key=lambda contender: contender.predicted)
     if as_json:
         keys = ("intrinsic", "mappings", "utilization", "predicted_seconds", "reason")
         rows = [{key: each.to_dict()[key] for key in keys} for each in listed]
@@ -166,8 +173,8 @@ def _list(space: MappingSpace, limit: int) -> None:
                 for physical in [mapping.physical()]
             ],
         )
-        if (rest := space.count - limit) > 0:
-            print_line(f"{rest} more; --limit {space.count} lists all of them.")
+        if (hidden := space.count - limit) > 0:
+            print_line(f"{hidden} more; --limit {space.count} lists all of them.")
 
 
 def _why_none(space: MappingSpace) -> str:
@@ -176,12 +183,12 @@ def _why_none(space: MappingSpace) -> str:
         return ""
     op, unit = space.operator, space.intrinsic
     for wider in _wider(space.rule):
-        if others := amos.enumerate_mappings(op, unit, wider):
-            first = others[0]
+        if wider_space := amos.enumerate_mappings(op, unit, wider):
+            first = wider_space[0]
             verdict = amos.check_matching(op, unit, first.matching, space.rule, order=first.order)
-            plural = "" if others.count == 1 else "s"
+            plural = "" if wider_space.count == 1 else "s"
             return (
-                f"rule {wider!r} has {others.count} mapping{plural} (--rule {wider}); rule "
+                f"rule {wider!r} has {wider_space.count} mapping{plural} (--rule {wider}); rule "
                 f"{space.rule!r} refuses the first, {first.name}: {'; '.join(verdict.reasons)}"
             )
     return "no other rule has any"

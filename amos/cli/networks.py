@@ -73,7 +73,7 @@ def report_command(
     ] = None,
     as_json: options.AsJson = False,
 ) -> None:
-    """What of a network would run where and how fast.
+    """Predict which part of a network runs where, and how fast.
 
     Nothing is tuned or timed; with --precision, errors are measured. With --intrinsic, only the
     instructions of these files are used.
@@ -102,8 +102,8 @@ def report_command(
         return
     if frontier is not None:
         print_line(amos.viz.text(frontier))
-    for each in report.reports if isinstance(report, BucketReports) else [report]:
-        _print_report(each)
+    for bucket_report in report.reports if isinstance(report, BucketReports) else [report]:
+        _print_report(bucket_report)
 
 
 def tune_command(
@@ -259,7 +259,7 @@ def _print_tuning(tuning: Tuning) -> None:
 def _frontier_of(
     network: Loaded, precision: str, budget: float, samples: Path | None
 ) -> Frontier | None:
-    """What there is to choose from in a precision; nothing in the model's own, as of buckets."""
+    """Trade-off of a precision; ``None`` in the model's own, and for buckets."""
     from amos.network.buckets import BucketedNetwork
     from amos.network.precision.choosing import check_choice, choose_precision
 

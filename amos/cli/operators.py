@@ -27,8 +27,8 @@ def operators_command(
 ) -> None:
     """List operators or layers, or show one."""
     labels = amos.operators.names() if name is None else amos.operators.layers()
-    inside = [label for label in labels if name in (None, label.partition(":")[0])]
-    listed = {label: amos.operators.resolve(label) for label in inside}
+    matching = [label for label in labels if name in (None, label.partition(":")[0])]
+    listed = {label: amos.operators.resolve(label) for label in matching}
     if name is not None and not listed:
         listed = {name: options.read_operator(name, extent, dtype, shape, layout)}
     if as_json:

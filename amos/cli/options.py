@@ -222,7 +222,7 @@ def read_intrinsic(name: str | None, files: Iterable[Path] | None) -> Intrinsic:
 def read_intrinsics(
     name: str | None, files: Iterable[Path] | None
 ) -> Intrinsic | str | list[str] | None:
-    """What a command's arguments name: one, several, a family, or ``None`` for all there are.
+    """Intrinsics that a command's arguments name: one, several, a family, or ``None`` for all.
 
     Raises:
         AmosError: a file is not well formed, or there is no such intrinsic.
@@ -264,8 +264,8 @@ def read_operator(
     with _option("--shape"):
         sizes = read_shapes(shape or ())
     before = [_prologue(text) for text in prologue or ()]
-    behind = [text for text in (epilogue, output, *(result or ())) if text is not None]
-    stored = _read(before, behind)
+    after = [text for text in (epilogue, output, *(result or ())) if text is not None]
+    stored = _read(before, after)
     op = amos.operators.resolve(
         operator,
         extents=read_extents(extent),
@@ -296,9 +296,9 @@ def takes_operator(command: Callable[..., None]) -> Callable[..., None]:
     names = [parameter.name for parameter in (first, *described)]
 
     @functools.wraps(command)
-    def run(**given: Any) -> None:
-        op = read_operator(**{name: given.pop(name) for name in names})
-        command(op, **given)
+    def run(**arguments: Any) -> None:
+        op = read_operator(**{name: arguments.pop(name) for name in names})
+        command(op, **arguments)
 
     run.__signature__ = inspect.Signature([first, *own, *described])  # type: ignore[attr-defined]
     run.__annotations__ = {}  # they are in the signature
@@ -321,12 +321,12 @@ def _prologue(text: str) -> tuple[str, str]:
     return source, expression.strip()
 
 
-def _read(prologues: Iterable[tuple[str, str]], others: Iterable[str]) -> set[str]:
+def _read(prologues: Iterable[tuple[str, str]], expressions: Iterable[str]) -> set[str]:
     """Tensors that only expressions read: what a source is stays with the statement."""
     from amos.ir.expression_parser import tensors_in
 
     sources, texts = zip(*prologues, strict=True) if prologues else ((), ())
-    read = {name for text in (*texts, *others) for name in tensors_in(text)}
+    read = {name for text in (*texts, *expressions) for name in tensors_in(text)}
     return read - {source.partition("[")[0].strip() for source in sources}
 
 
@@ -390,7 +390,7 @@ def read_fixes(items: Iterable[str] | None) -> tuple[tuple[str, int | str], ...]
 
 @contextmanager
 def _option(name: str) -> Iterator[None]:
-    """What is wrong with its text is said of the option."""
+    """Turn an error in an option's text into one that names the option."""
     try:
         yield
     except OperatorError as error:

@@ -1,4 +1,4 @@
-"""What commands print: JSON, plain lines, tables, and how far they are."""
+"""Output of commands: JSON, plain lines, tables, and progress."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def print_json(value: object) -> None:
 def write_rows(rows: Iterable[object], path: Path | None) -> None:
     """Write dataclasses or dictionaries as a CSV file, if there is one to write.
 
-    What a field holds by name has columns of its own, ``counts.paper``; a list is one text.
+    A dictionary has a column for each entry, ``counts.paper``; a list is one text.
 
     Raises:
         AmosError: the file cannot be written.
@@ -99,7 +99,7 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]], title:
 
 @contextlib.contextmanager
 def counting(what: str, *, quiet: bool) -> Iterator[Callable[[int, int, str], None] | None]:
-    """How many of the pieces of a long work are done, and which one comes next.
+    """Show how many pieces of a long task are done, and which one comes next.
 
     A line that is written over on a terminal, a line every few seconds in a pipe.
 
@@ -116,8 +116,8 @@ def counting(what: str, *, quiet: bool) -> Iterator[Callable[[int, int, str], No
         def tell(done: int, total: int, name: str) -> None:
             nonlocal last
             passed = time.monotonic()
-            rest = clock(time_left(passed - start, done, total)) if 0 < done < total else ""
-            text = f"{done} of {total} {what}" + (f", {rest} left" if rest else "")
+            remaining = clock(time_left(passed - start, done, total)) if 0 < done < total else ""
+            text = f"{done} of {total} {what}" + (f", {remaining} left" if remaining else "")
             if line.shown:
                 line.show(f"{text}  {name}")
             elif passed - last > _PAUSE:
@@ -131,8 +131,8 @@ def _folded(line: str, width: int) -> list[str]:
     """Lines of whole words; those after the first begin where the text after a label does."""
     label = re.match(r"\s*(- |\S+\s{2,})?", line)
     indent = label.end() if label is not None and label.end() <= width // 3 else 0
-    first, rest = line[:indent], wrapped(line[indent:], width - indent)
-    return [(first if n == 0 else " " * indent) + piece for n, piece in enumerate(rest)]
+    first, body = line[:indent], wrapped(line[indent:], width - indent)
+    return [(first if n == 0 else " " * indent) + piece for n, piece in enumerate(body)]
 
 
 def _cell(value: object) -> str:
@@ -158,7 +158,7 @@ def _plain(value: object) -> object:
 
 @contextlib.contextmanager
 def notes_of_an_interrupt() -> Iterator[None]:
-    """What Ctrl-C leaves is told: the best so far, and how to go on."""
+    """Tell the result so far on Ctrl-C, and how to resume."""
     try:
         yield
     except KeyboardInterrupt as stop:

@@ -53,7 +53,7 @@ def show_command(file: File, number: Number, as_json: AsJson = False) -> None:
     from amos.records import Records
 
     with Records(file, readonly=True) as records:
-        shown = _shown(records.get(number))
+        shown = _row_values(records.get(number))
     if as_json:
         print_json(shown)
     else:
@@ -86,10 +86,10 @@ def best_command(
     _print(shown, as_json)
     if not as_json and operator is not None and shown:
         _print_fastest(shown)
-    if not as_json and (left := len(best) - len(shown)):
+    if not as_json and (hidden := len(best) - len(shown)):
         kinds = Counter(record.standing for record in best if not record.counts_here)
         why = ", ".join(f"{count} {_WHY[whose]}" for whose, count in kinds.items())
-        print_line(f"{left} left out ({why}); --all lists them")
+        print_line(f"{hidden} left out ({why}); --all lists them")
 
 
 @app.command("replay")
@@ -238,18 +238,18 @@ def salvage_command(
         print_line(str(salvaged))
 
 
-def _of_operator(records: list[Record], wanted: str) -> list[Record]:
+def _of_operator(records: list[Record], name: str) -> list[Record]:
     """Those of an operator by its name, or by what tables call it."""
     titles = _titles(records)
-    # What a title begins with is that of all operators that only expressions or dtypes tell apart.
+    # Operators that only expressions or dtypes distinguish share the beginning of their titles.
     chosen = [
         record
         for record in records
-        if f"{titles[_identity(record)]}  ".startswith(f"{wanted}  ")
-        or wanted == record.canonical.get("name")
+        if f"{titles[_identity(record)]}  ".startswith(f"{name}  ")
+        or name == record.canonical.get("name")
     ]
     if not chosen:
-        raise UnknownNameError("operator", wanted, set(titles.values()))
+        raise UnknownNameError("operator", name, set(titles.values()))
     return chosen
 
 
@@ -260,13 +260,13 @@ def _print_fastest(records: list[Record]) -> None:
     for record in records:
         groups.setdefault(_identity(record), []).append(record)
     for group in groups.values():
-        first, *others = sorted(group, key=lambda record: record.seconds)
-        said = f"fastest    {titles[_identity(first)]}: {first.intrinsic}, record {first.id}, "
-        said += f"{first.seconds * 1e6:.4g} us"
-        if others:
-            ahead = others[0].seconds / first.seconds
-            said += f", {ahead:.2f} times as fast as {others[0].intrinsic}"
-        print_line(said)
+        first, *slower = sorted(group, key=lambda record: record.seconds)
+        line = f"fastest    {titles[_identity(first)]}: {first.intrinsic}, record {first.id}, "
+        line += f"{first.seconds * 1e6:.4g} us"
+        if slower:
+            ahead = slower[0].seconds / first.seconds
+            line += f", {ahead:.2f} times as fast as {slower[0].intrinsic}"
+        print_line(line)
 
 
 def _all(file: Path) -> list[Record]:
@@ -294,7 +294,7 @@ def _tell(added: Added, as_json: bool) -> None:
         print_line(str(added))
 
 
-def _shown(record: Record) -> dict[str, Any]:
+def _row_values(record: Record) -> dict[str, Any]:
     """A record with what follows from it: its median time, and whose it is."""
     from amos.records.rows import row_of
 
@@ -311,31 +311,31 @@ def _shown(record: Record) -> dict[str, Any]:
 
 def _print(records: list[Record], as_json: bool) -> None:
     if as_json:
-        print_json([_shown(record) for record in records])
+        print_json([_row_values(record) for record in records])
         return
     titles = _titles(records)
     print_table(
         ["id", "operator", "intrinsic", "mapping", "phase", "predicted us", "measured us", "whose"],
         [
             [record.id, titles[_identity(record)], record.intrinsic, record.mapping_name]
-            + [record.phase, _predicted(record), _measured(record), record.standing]
+            + [record.phase, _predict_seconds(record), _measured(record), record.standing]
             for record in records
         ],
     )
 
 
-def _predicted(record: Record) -> float | None:
+def _predict_seconds(record: Record) -> float | None:
     """Microseconds; of loops that stand for an instruction no time is predicted."""
     return None if record.implementation == "generic" else record.predicted * 1e6
 
 
 def _identity(record: Record) -> tuple[str, str]:
-    """What records of one operator share."""
+    """Key that records of one operator share."""
     return record.operator, str(record.canonical.get("name"))
 
 
 def _titles(records: list[Record]) -> dict[tuple[str, str], str]:
-    """What to call each operator; where several have one name, what tells them apart follows.
+    """Title of each operator; details follow where several have one name.
 
     That is their dtypes and expressions, each behind two spaces as an operator's text has them.
     """
@@ -347,7 +347,7 @@ def _titles(records: list[Record]) -> dict[tuple[str, str], str]:
     for title, keys in alike.items():
         details = {key: _details(key[0]) for key in keys}
         for key, own in details.items():
-            telling = [x for x in own if any(x not in other for other in details.values())]
+            telling = [x for x in own if any(x not in tokens for tokens in details.values())]
             titles[key] = "  ".join([title, *telling])
     return titles
 

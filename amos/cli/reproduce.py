@@ -59,7 +59,7 @@ def table5_command(rule: Rule = "paper", csv: Csv = None, as_json: AsJson = Fals
     from amos import reproduce
 
     rows = reproduce.table5(rule)
-    listed = [asdict(row) | {"found": row.found} for row in rows]
+    listed = [asdict(row) | {"found": row.is_in_space} for row in rows]
     write_rows(listed, csv)
     if as_json:
         print_json(listed)
@@ -72,9 +72,10 @@ def table5_command(rule: Rule = "paper", csv: Csv = None, as_json: AsJson = Fals
     for row in rows:
         if row.reason:
             print_line(f"{row.layer}: {row.reason}")
+    names = [row.name for row in rows if row.is_in_space]
     print_line(
-        f"{sum(row.found for row in rows)} of {len(rows)} are in our space under rule {rule!r}, "
-        f"with the paper's factors; {len({row.name for row in rows if row.found})} are different."
+        f"{len(names)} of {len(rows)} are in our space under rule {rule!r}, with the paper's "
+        f"factors; {len({*names})} are different."
     )
 
 

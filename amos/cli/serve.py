@@ -61,7 +61,7 @@ def serve_command(
     state = State(
         operator=operator, intrinsic=intrinsic, rule=rule, machine=machine, commute=commute
     )
-    named = {one.name: path.resolve() for one, path in zip(loaded, files or (), strict=True)}
+    named = {unit.name: path.resolve() for unit, path in zip(loaded, files or (), strict=True)}
     engine = Engine(named, initial=state, host=_measured)
     engine.check()
     server = Server(engine, host, port, public=public)

@@ -50,7 +50,7 @@ def space_command(
         "divisors" if divisors else "hardware",
     )
     space = next(iter(spaces.values()))
-    report = _report(space, sum(one.size for one in spaces.values()), len(spaces))
+    report = _report(space, sum(each.size for each in spaces.values()), len(spaces))
     if as_json:
         print_json(report | {"operator": op.name, "intrinsic": unit.name, "machine": machine})
     else:

@@ -22,9 +22,9 @@ _USUAL = 120
 
 def wide() -> int:
     """Columns of the output: ``COLUMNS``, a terminal among the standard streams, or 120."""
-    asked = os.environ.get("COLUMNS", "")
-    if asked.isdigit() and int(asked) > 0:
-        return int(asked)
+    setting = os.environ.get("COLUMNS", "")
+    if setting.isdigit() and int(setting) > 0:
+        return int(setting)
     for stream in (sys.__stdout__, sys.__stderr__, sys.__stdin__):
         try:
             columns = os.get_terminal_size(stream.fileno()).columns  # type: ignore[union-attr]
@@ -62,16 +62,16 @@ def table_lines(
     us    13364
     """
     lines = [header, *rows]
-    beside = _widths(lines, width)
-    if beside is not None:
-        cells = (cell for row in rows for cell in zip(row, beside, strict=True))
+    widths = _widths(lines, width)
+    if widths is not None:
+        cells = (cell for row in rows for cell in zip(row, widths, strict=True))
         if max((len(wrapped(text, size)) for text, size in cells), default=1) <= _TALL:
-            return _set(lines, right, beside)
+            return _set(lines, right, widths)
     if len(header) > 2 and not right[-1]:
         before = _widths([line[:-1] for line in lines], width)
         if before is not None:
             return _set(lines, right, before, width)
-    return _listed(header, rows, width) if beside is None else _set(lines, right, beside)
+    return _listed(header, rows, width) if widths is None else _set(lines, right, widths)
 
 
 def _widths(lines: Iterable[Sequence[str]], width: int) -> list[int] | None:
@@ -125,7 +125,7 @@ def _listed(header: Sequence[str], rows: Iterable[Sequence[str]], width: int) ->
     for row in rows:
         lines += [""] if lines else []
         for name, text in zip(header, row, strict=True):
-            first, *rest = wrapped(text, width - label - len(_GAP))
+            first, *more = wrapped(text, width - label - len(_GAP))
             lines.append(f"{name:{label}}{_GAP}{first}".rstrip())
-            lines += [" " * label + _GAP + line for line in rest]
+            lines += [" " * label + _GAP + line for line in more]
     return lines

@@ -1,4 +1,4 @@
-"""What an operator's names are called in generated code: the one door that they go through.
+"""Names of an operator in generated code: the one door that they go through.
 
 A generator has identifiers of its own, and some that it derives from an operator's. It
 lists them as one pattern. A name of the operator that the pattern matches, that is no
@@ -20,7 +20,7 @@ from amos.mapping.mapping import Mapping
 from amos.plan import Candidate
 
 
-def spelled(name: str, own: re.Pattern[str], taken: Container[str] = ()) -> str:
+def spelled(name: str, own: re.Pattern[str], used: Container[str] = ()) -> str:
     """The identifier nearest to a name that is neither a generator's own nor taken.
 
     >>> own = re.compile("while|t_.*")
@@ -29,7 +29,7 @@ def spelled(name: str, own: re.Pattern[str], taken: Container[str] = ()) -> str:
     >>> spelled("c", own, {"c", "c_"}), spelled("1x", own)
     ('user_c', 'user_1x')
     """
-    return next(each for each in _spellings(name) if each not in taken and not own.fullmatch(each))
+    return next(each for each in _spellings(name) if each not in used and not own.fullmatch(each))
 
 
 def _spellings(name: str) -> Iterator[str]:
@@ -62,22 +62,22 @@ class Names:
             own: the generator's own identifiers, and those that it derives from others.
             tensors: whether tensors have names in the code; they keep theirs otherwise.
         """
-        taken: set[str] = set()
+        used: set[str] = set()
         inner = (load.tensor for load in operator.operands)  # a prologue's source is no input
         stores = (operator.stored, *(result.store for result in operator.further))
         tensors_ = (*operator.inputs, *inner, *(store.tensor for store in stores))
         read = [tensor.name for tensor in tensors_]
 
-        def chosen(names: Iterable[str]) -> dict[str, str]:
+        def choose_spellings(names: Iterable[str]) -> dict[str, str]:
             spellings: dict[str, str] = {}
             for name in names:
                 if name not in spellings:
-                    spellings[name] = spelled(name, own, taken)
-                    taken.add(spellings[name])
+                    spellings[name] = spelled(name, own, used)
+                    used.add(spellings[name])
             return spellings
 
-        written = chosen(read) if tensors else {name: name for name in read}
-        return Names(written, chosen(it.name for it in operator.iterations))
+        written = choose_spellings(read) if tensors else {name: name for name in read}
+        return Names(written, choose_spellings(it.name for it in operator.iterations))
 
     def loop(self, name: str) -> str:
         """Spelling of a loop of the nest: an iteration, or a tile, which has no name of a user."""
@@ -86,7 +86,7 @@ class Names:
     def operator(self, operator: Operator) -> Operator:
         """The operator under these names; itself if they are its own."""
         pairs = (*self.tensors.items(), *self.iterations.items())
-        if all(name == other for name, other in pairs):
+        if all(name == spelling for name, spelling in pairs):
             return operator
         return operator.renamed(self.tensors.__getitem__, self.iterations.__getitem__)
 

@@ -25,12 +25,11 @@ from amos.schedule import CSP, In
 #: and one of each mapping, which the model could not tell apart otherwise.
 _FIRST, _MOST_FIRST = 16, 64
 _POPULATION, _GENERATIONS, _OFFSPRING = 32, 4, 32
-#: How many of the best told candidates the first generation holds.
+#: Number of the best measured candidates in the first generation.
 _ELITE = 16
-#: How many of them may have the same mapping, if there are several, and how many the
-#: same mapping and register tile.
+#: Most of them with one mapping, where there are several, and with one mapping and register tile.
 _NICHE, _CROWD = 4, 2
-#: How many of those may be in a batch, before other candidates.
+#: Number of those in a batch, before other candidates.
 _SHARED = 1
 #: Key variables: the k most important ones.
 _KEYS = 6
@@ -59,10 +58,10 @@ class Cga(Search):
         fresh = [entry for entry in self._rated(population) if entry[1].key not in self._seen]
         fresh = _spread(sorted(fresh, key=lambda entry: entry[0]))
         while fresh:
-            at = self._chosen(fresh) if self.rng.random() < _EPSILON else 0
+            at = self._choose_mapping(fresh) if self.rng.random() < _EPSILON else 0
             yield fresh.pop(at)[1]
 
-    def _chosen(self, ranked: list[tuple[float, Candidate]]) -> int:
+    def _choose_mapping(self, ranked: list[tuple[float, Candidate]]) -> int:
         """The best of a mapping by chance: a mapping must be seen with a good schedule."""
         firsts: dict[str, int] = {}
         for number, (_, candidate) in enumerate(ranked):
@@ -91,7 +90,7 @@ class Cga(Search):
         return population
 
     def _limits(self, candidate: Candidate) -> dict[Hashable, int]:
-        """How many may have its register tile, and if there are several its mapping."""
+        """Most candidates with its register tile, and with its mapping where there are several."""
         several = len(self.problem.mappings) > 1
         of_mapping: dict[Hashable, int] = {candidate.mapping.name: _NICHE} if several else {}
         return of_mapping | {niche(candidate): _CROWD}

@@ -56,16 +56,18 @@ def constant_saving(candidate: Candidate, machine: Machine) -> ConstantSaving | 
     for name in sorted(sources):
         constant = replace(operator, constants=(*operator.constants, name))
         try:
-            savings.append(ConstantSaving(name, seconds, _predicted(constant, candidate, machine)))
+            savings.append(
+                ConstantSaving(name, seconds, _predict_seconds(constant, candidate, machine))
+            )
         except AmosError:
             continue  # it has no such mapping or schedule
-    best = min(savings, key=lambda each: each.constant_seconds, default=None)
+    best = min(savings, key=lambda saving: saving.constant_seconds, default=None)
     if best is None or best.constant_seconds > (1 - _LEAST_GAIN) * seconds:
         return None
     return best
 
 
-def _predicted(operator: Operator, candidate: Candidate, machine: Machine) -> float:
+def _predict_seconds(operator: Operator, candidate: Candidate, machine: Machine) -> float:
     """Seconds of a candidate's mapping and schedule for another operator of the same loops."""
     unit = candidate.mapping.intrinsic
     space = enumerate_mappings(operator, unit, "gather", commute=True)

@@ -59,10 +59,10 @@ class _Breeding(Search):
     def tell(self, results: Sequence[tuple[Candidate, float]]) -> None:
         """Let the fittest of the population and the newcomers survive."""
         super().tell(results)
-        told = [Individual.of(self.problem.space(c.mapping), c, _Both()) for c, _ in results]
-        for individual, (_, seconds) in zip(told, results, strict=True):
+        individuals = [Individual.of(self.problem.space(c.mapping), c, _Both()) for c, _ in results]
+        for individual, (_, seconds) in zip(individuals, results, strict=True):
             individual.fitness.values = (min(seconds, _NEVER_RAN), 0)
-        self._population = self.survive([*self._population, *told, *self._failed])
+        self._population = self.survive([*self._population, *individuals, *self._failed])
         self._failed = []
 
     def survive(self, members: list[Individual]) -> list[Individual]:
@@ -73,24 +73,26 @@ class _Breeding(Search):
         """Members keep the score they were told; the next ones get the new scores."""
 
     def _child(self) -> Individual:
-        one, two = (
+        first, second = (
             self._population[int(n)] for n in self.rng.integers(len(self._population), size=2)
         )
-        values = _assignment(one)
+        values = _assignment(first)
         if self.rng.random() < _MATE:
-            other = _assignment(two)
-            values |= {n: other[n] for n in values if n in other and self.rng.integers(2)}
+            second_values = _assignment(second)
+            values |= {
+                n: second_values[n] for n in values if n in second_values and self.rng.integers(2)
+            }
         elsewhere = goes_elsewhere(self.problem, self.rng)
         mapping = self.problem.draw_mapping(self.rng) if elsewhere else None
-        space = one.space if mapping is None else self.problem.space(mapping)
+        space = first.space if mapping is None else self.problem.space(mapping)
         domains = space.variables
-        kept = {
+        genes = {
             name: values[name] if values.get(name) in domain else self._pick(domain)
             for name, domain in domains.items()
         }
         for name in [n for n in domains if self.rng.random() < 1.5 / max(len(domains), 1)]:
-            kept[name] = self._pick(domains[name])
-        return Individual(space, (domains[n].index(x) for n, x in kept.items()), _Both())
+            genes[name] = self._pick(domains[name])
+        return Individual(space, (domains[n].index(x) for n, x in genes.items()), _Both())
 
     def _pick(self, domain: Sequence[Value]) -> Value:
         return domain[int(self.rng.integers(len(domain)))]
@@ -136,8 +138,8 @@ class MultiObjective(_Breeding):
 
     def survive(self, members: list[Individual]) -> list[Individual]:
         """The first fronts."""
-        kept: list[Individual] = tools.selNSGA2(members, min(_POPULATION, len(members)))
-        return kept
+        survivors: list[Individual] = tools.selNSGA2(members, min(_POPULATION, len(members)))
+        return survivors
 
 
 class SatDecoder(_Breeding):
@@ -154,7 +156,7 @@ class SatDecoder(_Breeding):
 
 
 def _broken(member: Individual) -> float:
-    """How many constraints it breaks."""
+    """Number of constraints that it breaks."""
     return float(member.fitness.values[1])
 
 

@@ -64,7 +64,7 @@ class Contender:
     reason: str = ""
 
     def least_seconds(self, machine: Machine) -> float:
-        """What its calls take at the least, by the rate that a machine has for it."""
+        """Seconds of its calls alone: a lower bound, by the rate that a machine has for it."""
         if self.intrinsic.name not in machine.peaks:
             return math.inf
         calls = self.bound / _declared(self.intrinsic)
@@ -92,15 +92,15 @@ def _finite(value: float) -> float | None:
     return value if math.isfinite(value) else None
 
 
-def chosen_intrinsics(
-    wanted: str | Intrinsic | Sequence[str | Intrinsic] | None,
+def select_intrinsics(
+    request: str | Intrinsic | Sequence[str | Intrinsic] | None,
     machine: str | Machine,
     features: frozenset[str] | None = None,
 ) -> list[Intrinsic]:
     """The instructions that a search is asked to use.
 
     Args:
-        wanted: one, several, the name of a family, or ``None`` for all that the machine has.
+        request: one, several, the name of a family, or ``None`` for all that the machine has.
         machine: by name or itself.
         features: what the CPU that measures has, if it is not this one.
 
@@ -108,21 +108,21 @@ def chosen_intrinsics(
         ExploreError: the machine has none.
         UnknownNameError: there is no such intrinsic or machine.
     """
-    if wanted is None:
+    if request is None:
         units = [unit for unit in map(get_intrinsic, names()) if executes(machine, unit, features)]
         if not units:
             name = machine if isinstance(machine, str) else machine.name
             raise ExploreError(f"machine {name!r} has no instruction that is registered; name one")
         return units
-    if isinstance(wanted, str | Intrinsic):
-        if wanted not in names() and isinstance(wanted, str):
-            family = [unit for unit in map(get_intrinsic, names()) if unit.family == wanted]
+    if isinstance(request, str | Intrinsic):
+        if request not in names() and isinstance(request, str):
+            family = [unit for unit in map(get_intrinsic, names()) if unit.family == request]
             if native := [unit for unit in family if executes(machine, unit, features)] or family:
                 return native
-        return [get_intrinsic(wanted)]
-    if not wanted:
+        return [get_intrinsic(request)]
+    if not request:
         raise ExploreError("intrinsic: expected at least one, got none")
-    return list({unit.name: unit for unit in map(get_intrinsic, wanted)}.values())
+    return list({unit.name: unit for unit in map(get_intrinsic, request)}.values())
 
 
 def executes(
@@ -164,24 +164,30 @@ def contenders(
                 f"compute different things ({', '.join(sorted(kinds))}); give dtypes, or name one "
                 "instruction"
             )
-    every = [_contender(operator, unit, rule, search) for unit in units]
-    fitting = [each for each in every if not each.reason]
-    fitting.sort(key=lambda each: (each.bound, -each.intrinsic.registers, each.intrinsic.name))
+    all_contenders = [_contender(operator, unit, rule, search) for unit in units]
+    fitting = [each for each in all_contenders if not each.reason]
+    fitting.sort(
+        key=lambda contender: (
+            contender.bound,
+            -contender.intrinsic.registers,
+            contender.intrinsic.name,
+        )
+    )
     taking, refused = [], []
     seen: dict[object, str] = {}
-    for each in fitting:
-        unit = each.intrinsic
+    for contender in fitting:
+        unit = contender.intrinsic
         alike = str(unit.compute), tuple(unit.extents.items()), unit.dtypes
-        slower = each.bound / fitting[0].bound
+        slower = contender.bound / fitting[0].bound
         if (first := seen.setdefault(alike, unit.name)) != unit.name:
-            refused.append(replace(each, reason=f"computes what {first} does"))
+            refused.append(replace(contender, reason=f"computes what {first} does"))
         elif slower > _HOPELESS:
             fastest = fitting[0].intrinsic.name
             reason = f"its calls alone take {slower:.1f} times as long as those of {fastest}"
-            refused.append(replace(each, reason=reason))
+            refused.append(replace(contender, reason=reason))
         else:
-            taking.append(each)
-    return [*taking, *refused, *(each for each in every if each.reason)]
+            taking.append(contender)
+    return [*taking, *refused, *(each for each in all_contenders if each.reason)]
 
 
 def _contender(operator: Operator, unit: Intrinsic, rule: str, search: SearchOptions) -> Contender:
@@ -193,7 +199,7 @@ def _contender(operator: Operator, unit: Intrinsic, rule: str, search: SearchOpt
         if not space.count:
             reason = f"no mapping under rule {rule!r}{gather_hint(operator, unit, rule, search)}"
             return Contender(unit, reason=reason)
-        best = _fewest_calls(searched(space, search.only))[0].physical()
+        best = _fewest_calls(list_mappings(space, search.only))[0].physical()
     except (MappingError, UnknownNameError) as error:
         return Contender(unit, reason=_without_names(error, operator, unit))
     count = len(search.only) or space.count
@@ -212,7 +218,7 @@ def _declared(unit: Intrinsic) -> float:
     return min((t.interval for t in unit.timing), default=_INTERVAL)
 
 
-def searched(space: MappingSpace, only: Sequence[str] = ()) -> list[Mapping]:
+def list_mappings(space: MappingSpace, only: Sequence[str] = ()) -> list[Mapping]:
     """The named mappings of a space, or all, or an even selection of those of a large one.
 
     Raises:
@@ -224,9 +230,9 @@ def searched(space: MappingSpace, only: Sequence[str] = ()) -> list[Mapping]:
     return [space[int(n * step)] for n in range(min(space.count, _MOST_MAPPINGS))]
 
 
-def predicted(
+def predict_contender(
     operator: Operator,
-    each: Contender,
+    contender: Contender,
     machine: Machine,
     rule: str,
     search: SearchOptions = SearchOptions(),  # noqa: B008 (frozen)
@@ -237,40 +243,40 @@ def predicted(
 
     Args:
         operator: what is computed.
-        each: the contender.
+        contender: the contender.
         machine: where, with a rate of its instruction.
         rule: which mappings are valid.
         search: what the user fixed.
         brief: look at a few schedules of one mapping, in a fifth of the time.
     """
-    if each.intrinsic.name not in machine.peaks:
-        return replace(each, reason=f"machine {machine.name!r} has no rate for it")
+    if contender.intrinsic.name not in machine.peaks:
+        return replace(contender, reason=f"machine {machine.name!r} has no rate for it")
     if machine.stream is not None:
         try:
-            check_operator(operator, each.intrinsic, machine)
+            check_operator(operator, contender.intrinsic, machine)
         except BuildError as error:
-            return replace(each, reason=str(error))
+            return replace(contender, reason=str(error))
     rng = np.random.default_rng(0)
-    space = enumerate_mappings(operator, each.intrinsic, rule, search.commute)
-    mappings = _fewest_calls(searched(space, search.only))
-    # What is fixed may leave a mapping that takes more calls.
+    space = enumerate_mappings(operator, contender.intrinsic, rule, search.commute)
+    mappings = _fewest_calls(list_mappings(space, search.only))
+    # Fixed values may leave a mapping that takes more calls.
     most, schedules = _BRIEFLY if brief else (_MAPPINGS, _SCHEDULES)
-    asked = mappings if search.fix else mappings[:most]
+    tried = mappings if search.fix else mappings[:most]
     try:
-        spaces = spaces_of(asked, machine, search.fix, search.tiling)
+        spaces = spaces_of(tried, machine, search.fix, search.tiling)
     except (ScheduleError, UnknownNameError) as error:
-        return replace(each, reason=str(error))
-    fitting = [mapping for mapping in asked if mapping.name in spaces][:most]
+        return replace(contender, reason=str(error))
+    fitting = [mapping for mapping in tried if mapping.name in spaces][:most]
     drawn = (best_sampled(m, machine, schedules, rng, spaces[m.name]) for m in fitting)
     times = [best[0].seconds for best in drawn if best is not None]
-    return replace(each, predicted=min(times, default=math.inf))
+    return replace(contender, predicted=min(times, default=math.inf))
 
 
 def reasons(refused: Sequence[Contender]) -> list[str]:
     """Why instructions were left out: a line for each kind of reason, the most frequent first."""
     kinds: dict[str, list[str]] = {}
-    for each in refused:
-        kinds.setdefault(each.reason, []).append(each.intrinsic.name)
+    for contender in refused:
+        kinds.setdefault(contender.reason, []).append(contender.intrinsic.name)
     ranked = sorted(kinds.items(), key=lambda kind: -len(kind[1]))
     return [
         f"{which[0]}{f' and {len(which) - 1} more' if len(which) > 1 else ''}: {reason}"
@@ -284,5 +290,5 @@ def _fewest_calls(mappings: Sequence[Mapping]) -> list[Mapping]:
 
 
 def _without_names(error: AmosError, operator: Operator, unit: Intrinsic) -> str:
-    """A refusal without who was refused, so that equal ones are equal."""
+    """A refusal without the name of the mapping, so that equal ones are equal."""
     return str(error).removeprefix(f"{operator.name} cannot use {unit.name}: ")

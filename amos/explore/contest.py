@@ -18,7 +18,7 @@ from amos.explore.contenders import Contender
 from amos.explore.session import Session
 from amos.records import Trial
 
-#: Trials of each instruction in a round; what is left for the last one at the least.
+#: Trials of each instruction in a round; least share of all trials for the last one.
 _SHARE, _REST = 4, 0.5
 #: An instruction takes part if it is predicted within this factor of the fastest.
 _NEAR = 2.0
@@ -68,24 +68,26 @@ class Contest:
 
     @staticmethod
     def near(contenders: Sequence[Contender], trials: int) -> tuple[list[Contender], ...]:
-        """Who takes part in so many trials, by what is predicted, and who does not."""
-        ranked = sorted(contenders, key=lambda each: each.predicted)
+        """Split contenders into entrants for so many trials, by prediction, and excluded ones."""
+        ranked = sorted(contenders, key=lambda contender: contender.predicted)
         most = max(1, math.floor(trials * _REST / _SHARE))
-        inside: list[Contender] = []
-        outside: list[Contender] = []
-        for each in ranked:
-            slower = each.predicted / ranked[0].predicted
+        entrants: list[Contender] = []
+        excluded: list[Contender] = []
+        for contender in ranked:
+            slower = contender.predicted / ranked[0].predicted
             if math.isinf(slower):
-                outside.append(replace(each, reason="no schedule that was drawn for it fits"))
+                excluded.append(replace(contender, reason="no schedule that was drawn for it fits"))
             elif slower > _NEAR:
-                outside.append(replace(each, reason=f"predicted {slower:.1f} times the fastest"))
-            elif len(inside) >= most:
+                excluded.append(
+                    replace(contender, reason=f"predicted {slower:.1f} times the fastest")
+                )
+            elif len(entrants) >= most:
                 enough = "1 trial is" if trials == 1 else f"{trials} trials are"
                 reason = f"{enough} enough for {most}, and others are predicted faster"
-                outside.append(replace(each, reason=reason))
+                excluded.append(replace(contender, reason=reason))
             else:
-                inside.append(each)
-        return inside, outside
+                entrants.append(contender)
+        return entrants, excluded
 
     @property
     def trials(self) -> list[Trial]:
@@ -109,13 +111,13 @@ class Contest:
 
     @staticmethod
     def _ranked(entries: Sequence[Entry]) -> list[Entry]:
-        return sorted(entries, key=lambda each: (each.seconds, each.contender.predicted))
+        return sorted(entries, key=lambda entry: (entry.seconds, entry.contender.predicted))
 
     @property
     def contenders(self) -> tuple[Contender, ...]:
-        """What became of every instruction, the fastest first."""
-        first, *others = self._ranked(self.entries)
-        told = [(first, ""), *((each, self._why(each, first)) for each in others)]
+        """Outcome of every instruction, the fastest first."""
+        first, *losers = self._ranked(self.entries)
+        outcomes = [(first, ""), *((each, self._why(each, first)) for each in losers)]
         return (
             *(
                 replace(
@@ -124,7 +126,7 @@ class Contest:
                     seconds=each.seconds,
                     reason=reason,
                 )
-                for each, reason in told
+                for each, reason in outcomes
             ),
             *self.out,
         )
@@ -135,8 +137,8 @@ class Contest:
         if not done:
             return "the search ended before its first trial"
         ratio = entry.seconds / first.seconds
-        said = f"{ratio:.2f} times the fastest" if ratio < math.inf else "none ran"
-        return f"left out after {done} trials: {said}"
+        result = f"{ratio:.2f} times the fastest" if ratio < math.inf else "none ran"
+        return f"left out after {done} trials: {result}"
 
     def run(
         self, total: int, time_limit: float | None = None, stagnation: int | None = None
@@ -150,10 +152,10 @@ class Contest:
             if not self._waiting:
                 self._waiting = list(self._live)
             entry = self._waiting[0]
-            rest = _SHARE - len(entry.session.problem.trials) % _SHARE
-            ends = len(self._order) + rest
+            remaining = _SHARE - len(entry.session.problem.trials) % _SHARE
+            ends = len(self._order) + remaining
             yield from self._more(entry, min(ends, total) - len(self._order), end, stagnation)
-            # Who is stopped within its share has the rest of it when the contest goes on.
+            # An interrupted turn resumes where it stopped.
             if len(self._order) == ends or len(self._order) < total:
                 self._waiting.pop(0)
             if not self._waiting:
@@ -165,10 +167,10 @@ class Contest:
         self, entry: Entry, count: int, end: float, stagnation: int | None
     ) -> Iterator[Trial]:
         """More trials of one instruction, if there is time; at least one is made in all."""
-        session, left = entry.session, end - time.monotonic()
-        if count < 1 or (left <= 0 and self._order):
+        session, remaining = entry.session, end - time.monotonic()
+        if count < 1 or (remaining <= 0 and self._order):
             return
-        limit = None if math.isinf(left) else max(left, 0.0)
+        limit = None if math.isinf(remaining) else max(remaining, 0.0)
         for trial in session.trials(len(session.problem.trials) + count, limit, stagnation):
             self._order.append((session, trial.number))
             yield replace(trial, number=len(self._order) - 1)

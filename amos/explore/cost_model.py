@@ -105,7 +105,7 @@ class CostModel:
 
     @cached_property
     def tunables(self) -> frozenset[str]:
-        """What a search decides: other features follow from it."""
+        """Tunable variables: other features follow from them."""
         return frozenset(
             variable.name
             for space in self._problem.spaces.values()

@@ -1,4 +1,4 @@
-"""What an exploration found, and how it got there."""
+"""The result of an exploration, and its history."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ class Exploration(Shown):
 
     @property
     def failures(self) -> dict[str, int]:
-        """How many trials failed, by kind."""
+        """Number of failed trials, by kind."""
         return _failures(self.trials)
 
     @property
@@ -131,13 +131,13 @@ class Exploration(Shown):
     @property
     def speed(self) -> str:
         """The speed of the best trial in words, with its share of the peak if there is one."""
-        peak, said = self.peak_tops, f"{self.tops:.3f} Top/s"
+        peak, rate = self.peak_tops, f"{self.tops:.3f} Top/s"
         if peak is None:
-            return said
+            return rate
         cores = "1 core" if self.machine.cores == 1 else f"{self.machine.cores} cores"
         how = "measured " if self.best.measurement and self.machine.name == "host" else ""
         share = f"{self.tops / peak:.1%} of the {peak:.3f} Top/s"
-        return f"{said}, {share} {how}peak of {cores}"
+        return f"{rate}, {share} {how}peak of {cores}"
 
     @property
     def note(self) -> str:
@@ -261,14 +261,14 @@ class Exploration(Shown):
 
     def __str__(self) -> str:
         best = self.best
-        said = [f"{best.mapping}  {best.schedule}  {best.seconds * 1e3:.4g} ms"]
-        said += [text for text in (self.note, self.disturbance) if text]
+        lines = [f"{best.mapping}  {best.schedule}  {best.seconds * 1e3:.4g} ms"]
+        lines += [text for text in (self.note, self.disturbance) if text]
         if len(self.intrinsics) > 1:
             compared = [each for each in self.intrinsics if each.compared]
             width = max(len(each.intrinsic.name) for each in compared)
-            said.append(f"chosen: {self.intrinsic.name}, of {len(compared)} compared")
-            said += [f"  {each.intrinsic.name:{width}}  {_fate(each)}" for each in compared]
-        return "\n".join(said)
+            lines.append(f"chosen: {self.intrinsic.name}, of {len(compared)} compared")
+            lines += [f"  {each.intrinsic.name:{width}}  {_fate(each)}" for each in compared]
+        return "\n".join(lines)
 
 
 def none_ran(trials: Sequence[Trial]) -> str:
@@ -291,7 +291,7 @@ def _failures(trials: Sequence[Trial]) -> dict[str, int]:
     return dict(Counter(each.failure for each in measured if each and each.failure))
 
 
-def _fate(each: Contender) -> str:
-    """What became of an instruction, in a line."""
-    best = f"{each.seconds * 1e3:.4g} ms" if math.isfinite(each.seconds) else ""
-    return f"{each.trials:4} trials  {best:>11}  {each.reason}".rstrip()
+def _fate(contender: Contender) -> str:
+    """Outcome of an instruction, in a line."""
+    best = f"{contender.seconds * 1e3:.4g} ms" if math.isfinite(contender.seconds) else ""
+    return f"{contender.trials:4} trials  {best:>11}  {contender.reason}".rstrip()

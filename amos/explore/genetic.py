@@ -2,7 +2,7 @@
 
 Every mapping is in the first population. Parents win tournaments; offspring take
 variables from both, change one or two, and now and then move to another mapping.
-What does not fit is repaired by the solver. Among the survivors no combination of
+The solver repairs children that do not fit. Among the survivors no combination of
 mapping and register tile may fill the population, which keeps it diverse.
 """
 
@@ -56,12 +56,12 @@ class GeneticSearch(Search):
         self.logbook: Any = tools.Logbook()
         self._scored: list[Individual] = []
         self._bred: dict[Key, Individual] = {}
-        self._begun = False
+        self._has_started = False
 
     def propose(self, count: int) -> Iterator[Candidate]:
         """The first population, then offspring of the survivors."""
-        if not self._begun:
-            self._begun = True
+        if not self._has_started:
+            self._has_started = True
             for mapping in self.turns(max(_POPULATION, len(self.problem.mappings))):
                 yield self._candidate(self.toolbox.individual(mapping))
         while True:
@@ -77,15 +77,15 @@ class GeneticSearch(Search):
     def tell(self, results: Sequence[tuple[Candidate, float]]) -> None:
         """Let the fittest survive, and record the generation."""
         super().tell(results)
-        told = [self._individual(candidate, seconds) for candidate, seconds in results]
+        individuals = [self._individual(candidate, seconds) for candidate, seconds in results]
         self._bred.clear()
-        self._scored += told
-        self.survivors.update(told)
+        self._scored += individuals
+        self.survivors.update(individuals)
         book: Any = self.logbook
         book.record(
             generation=len(book),
             trials=len(self.problem.trials),
-            evaluations=len(told),
+            evaluations=len(individuals),
             mappings=len({individual.space.mapping.name for individual in self.survivors}),
             **(self.statistics.compile(self.survivors) if len(self.survivors) else {}),
         )
@@ -111,7 +111,7 @@ class GeneticSearch(Search):
         return parent
 
     def _candidate(self, individual: Individual) -> Candidate:
-        """What stands for an individual until it is told the score."""
+        """Key of an individual until its score is known."""
         candidate = individual.candidate
         self._bred[candidate.key] = individual
         return candidate

@@ -27,7 +27,7 @@ BATCH = 8
 EPSILON = 0.1
 #: Share of a batch that varies the best measured candidates, and how many of them.
 _LOCAL, _VARIED = 0.5, 4
-#: How much slower than the best a candidate may score whose outermost loop is another.
+#: Factor below the best within which a candidate of another outermost loop is tried.
 _CLOSE = 1.5
 #: Scores that the method is told at a time.
 _ROUND = 64
@@ -69,7 +69,7 @@ class Guided:
             proposals = self.search.ask(count)
             self.search.tell([(candidate, 0.0) for candidate in proposals])
             return proposals
-        self._look(count)
+        self._search_model(count)
         excluded, tried = self._problem.measured(), len(self._problem.trials)
 
         def due(share: float, first: int = 0) -> int:
@@ -80,11 +80,11 @@ class Guided:
             ends = [max(0, done - first) for done in (tried, tried + count)]
             return round(ends[1] * share) - round(ends[0] * share)
 
-        kept = self._kept()
-        neighbours = (c for c in self._neighbours() if c.mapping.name in kept)
-        promising = (c for c in self._promising() if c.mapping.name in kept)
+        searched = self._retained_mappings()
+        neighbours = (c for c in self._neighbours() if c.mapping.name in searched)
+        promising = (c for c in self._promising() if c.mapping.name in searched)
         lucky = due(self._epsilon)
-        # What the model ranks first differs more than variants of the first that was measured.
+        # The model's first choices differ more than variants of the first measured candidate.
         local = due(_LOCAL, BATCH)
         chosen = _fresh(neighbours, min(local, count - lucky), excluded)
         chosen += _fresh(self._random(), lucky, excluded)
@@ -92,22 +92,22 @@ class Guided:
             chosen += _fresh(source, count - len(chosen), excluded)
         return chosen
 
-    def _kept(self) -> frozenset[str]:
+    def _retained_mappings(self) -> frozenset[str]:
         """Names of the mappings that are searched on; at least the best two.
 
         The mappings of all instructions of a contest are ranked together (GTA's sub-tasks).
         """
         if self._retain == 1:
             return frozenset(mapping.name for mapping in self._problem.mappings)
-        worth = [each._worth() for each in self.rivals]
-        seconds = {(n, x): t for n, (best, _) in enumerate(worth) for x, t in best.items()}
-        measured = {(n, x): k for n, (_, counts) in enumerate(worth) for x, k in counts.items()}
-        own, kept = self.rivals.index(self), retained(seconds, measured, self._retain)
-        return frozenset(name for number, name in kept if number == own) or retained(
-            *worth[own], 1 / len(worth[own][0])
+        figures = [each._mapping_seconds() for each in self.rivals]
+        seconds = {(n, x): t for n, (best, _) in enumerate(figures) for x, t in best.items()}
+        measured = {(n, x): k for n, (_, counts) in enumerate(figures) for x, k in counts.items()}
+        own, survivors = self.rivals.index(self), retained(seconds, measured, self._retain)
+        return frozenset(name for number, name in survivors if number == own) or retained(
+            *figures[own], 1 / len(figures[own][0])
         )
 
-    def _worth(self) -> tuple[dict[str, float], Counter[str]]:
+    def _mapping_seconds(self) -> tuple[dict[str, float], Counter[str]]:
         """Seconds of each mapping, and how many of its candidates were measured.
 
         A mapping is worth its best kernel, or what the corrected model says of it before any
@@ -121,7 +121,7 @@ class Guided:
         best = {trial.mapping.name: trial.seconds for trial in sorted(trials, key=_slowest)}
         return seconds | best, measured
 
-    def _look(self, count: int) -> None:
+    def _search_model(self, count: int) -> None:
         """Let the method search on the model for a while, at first as for a whole batch."""
         # The correction may have changed since the scores were computed.
         self.search.rescore(self._problem.scores)
@@ -134,7 +134,7 @@ class Guided:
             self.search.tell(list(zip(batch, self._problem.scores(batch).tolist(), strict=True)))
 
     def _promising(self) -> Iterator[Candidate]:
-        """What was found, best score first, one for each register tile and mapping first.
+        """Candidates by score, best first, one for each register tile and mapping first.
 
         Before that one for each outermost loop that was not tried, if its score is close:
         what is wrong with the score of one, such as lines of a cache that get into each

@@ -77,7 +77,7 @@ class Individual(list[float | None]):
 
     @property
     def candidate(self) -> Candidate:
-        """What the positions stand for; all of them must be in their domains."""
+        """Values that the positions stand for; all of them must be in their domains."""
         positions = tuple(self)
         if self._candidate is None or positions != self._settled:
             places = {name: int(at) for name, at in self._places.items()}
@@ -92,7 +92,7 @@ class Individual(list[float | None]):
 
     @cached_property
     def niche(self) -> Hashable:
-        """What candidates of like performance have in common; asked of what is bred no more."""
+        """Key of candidates of like performance; computed for individuals that are bred no more."""
         return niche(self.candidate)
 
     def clone(self) -> Individual:
@@ -133,8 +133,8 @@ class Individual(list[float | None]):
                 f"toolbox: an individual of mapping {self._space.mapping.name}: expected "
                 f"{len(names)} positions, one a variable, got {list(self)}"
             )
-        wanted = {name: at for name, at in zip(names, self, strict=True) if at is not None}
-        self._settle(self._space.repair_positions(wanted, rng))
+        positions = {name: at for name, at in zip(names, self, strict=True) if at is not None}
+        self._settle(self._space.repair_positions(positions, rng))
 
     @property
     def _places(self) -> dict[str, int]:
@@ -166,7 +166,7 @@ class Survivors(tools.HallOfFame):  # type: ignore[misc]
         self._alike = alike
 
     def update(self, population: Iterable[Individual]) -> None:
-        """Let newcomers take the places of worse ones; who is there goes first among equals."""
+        """Let newcomers replace worse individuals; among equals the present ones come first."""
         for individual in population:
             if not math.isfinite(individual.seconds):
                 continue

@@ -1,4 +1,4 @@
-"""What search methods have in common: ask for candidates, tell what they took.
+"""The interface of search methods: ask for candidates, tell their seconds.
 
 A method sees scores only through :meth:`Search.tell`. Whether a score is a
 measurement or a prediction is none of its business: compared with one another,
@@ -18,7 +18,7 @@ import numpy as np
 from amos.explore.objective import Problem
 from amos.mapping import Mapping as LoopMapping
 from amos.plan import Candidate, Schedule
-from amos.schedule.sampler import every
+from amos.schedule.sampler import enumerate_assignments
 
 Key = tuple[str, Schedule]
 #: Candidates that a method may repeat before chance fills the batch.
@@ -54,7 +54,7 @@ class Search:
         self.wasted = 0
         self.logbook: list[dict[str, Any]] = []
         self._seen: set[Key] = set()
-        self._rest: Iterator[Candidate] | None = None
+        self._untried: Iterator[Candidate] | None = None
 
     def propose(self, count: int) -> Iterable[Candidate]:
         """Candidates in the order they should be tried; repeats are left out later.
@@ -68,8 +68,8 @@ class Search:
         fresh = self._new(self.propose(count), count)
         fresh += self._new(iter(self.random, None), count - len(fresh))
         if len(fresh) < count and self.problem.size <= _LISTED:
-            self._rest = self._rest or everything(self.problem)
-            fresh += self._new(self._rest, count - len(fresh), repeats=_LISTED)
+            self._untried = self._untried or everything(self.problem)
+            fresh += self._new(self._untried, count - len(fresh), repeats=_LISTED)
         return fresh
 
     def tell(self, results: Sequence[tuple[Candidate, float]]) -> None:
@@ -123,15 +123,15 @@ class Search:
             limits: what a candidate has in common with others, and how many such there may be.
         """
         crowd: Counter[Hashable] = Counter()
-        kept: list[tuple[Candidate, float]] = []
+        selected: list[tuple[Candidate, float]] = []
         for candidate, score in self.leaders(len(self.results)):
             most = limits(candidate)
             if all(crowd[shared] < number for shared, number in most.items()):
                 crowd.update(most.keys())
-                kept.append((candidate, score))
-            if len(kept) == count:
+                selected.append((candidate, score))
+            if len(selected) == count:
                 break
-        return kept
+        return selected
 
     def _new(
         self, source: Iterable[Candidate], count: int, repeats: int = _REPEATS
@@ -158,7 +158,7 @@ def everything(problem: Problem) -> Iterator[Candidate]:
     """Every feasible candidate, one mapping after the other."""
     for mapping in problem.mappings:
         space = problem.space(mapping)
-        for positions in every(space.csp, 10**9) or ():
+        for positions in enumerate_assignments(space.csp, 10**9) or ():
             yield Candidate(mapping, space.schedule(positions))
 
 

@@ -45,7 +45,7 @@ def method(name: str) -> type[Search]:
 def search_of(
     name: str, options: SearchOptions
 ) -> Callable[[Problem, np.random.Generator], Search]:
-    """What makes a search by a method with the options that are the method's own.
+    """A factory of searches by a method, with the method's own options.
 
     Raises:
         UnknownNameError: there is no such method.

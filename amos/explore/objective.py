@@ -1,4 +1,4 @@
-"""What a search minimizes: the model, corrected by what was measured."""
+"""The objective of a search: the model, corrected by measurements."""
 
 from __future__ import annotations
 

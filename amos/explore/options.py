@@ -93,19 +93,21 @@ class SearchOptions:
         _check_seconds("time_limit", self.time_limit)
 
     def recorded(self) -> dict[str, object]:
-        """What records say of it: which candidates a run proposes, defaults left out."""
+        """Options that decide which candidates a run proposes, for records; defaults left out."""
         choices = {"fix": self.fix, "only": self.only}
         # Pairs of a tuple are lists in JSON; the digest of a run is that of its JSON.
-        kept = {name: json.loads(json.dumps(x)) for name, x in choices.items() if x}
+        options = {name: json.loads(json.dumps(x)) for name, x in choices.items() if x}
         if self.tiling != "hardware":
-            kept["tiling"] = self.tiling
+            options["tiling"] = self.tiling
         if self.epsilon != EPSILON:
-            kept["epsilon"] = self.epsilon
+            options["epsilon"] = self.epsilon
         if self.retain != 1:
-            kept["retain"] = self.retain
+            options["retain"] = self.retain
         if self.toolbox:
-            kept["toolbox"] = {name: _spelled(self.toolbox[name]) for name in sorted(self.toolbox)}
-        return {"commute": self.commute} | kept
+            options["toolbox"] = {
+                name: _spelled(self.toolbox[name]) for name in sorted(self.toolbox)
+            }
+        return {"commute": self.commute} | options
 
 
 @dataclass(frozen=True)
@@ -143,7 +145,7 @@ class MeasureOptions:
                 raise ExploreError(f"{name}: expected a number of bytes, got {size}")
 
     def recorded(self) -> dict[str, object]:
-        """What records say of it: all but where it was measured."""
+        """Options of measurement for records: all but where it was measured."""
         names = ("implementation", "timeout", "memory", "flush")
         return {name: getattr(self, name) for name in names}
 

@@ -1,4 +1,4 @@
-"""What an exploration says of itself: before it begins, while it runs, when it is interrupted."""
+"""Messages of an exploration: before it begins, while it runs, when it is interrupted."""
 
 from __future__ import annotations
 
@@ -61,12 +61,12 @@ class Watch:
     def aside(self, say: Callable[[_T], None] | None) -> Callable[[_T], None]:
         """A function that prints, with the line out of its way; one that does nothing for None."""
 
-        def said(what: _T) -> None:
+        def print_aside(what: _T) -> None:
             if say is not None:
                 self.line.clear()
                 say(what)
 
-        return said
+        return print_aside
 
     def searching(self) -> None:
         """The first trial begins."""
@@ -83,8 +83,8 @@ class Watch:
         texts = [f"{verb} {trial.number + 1}/{self._total}", _best(leaders)]
         texts += [failures_text(self._failed)] if self._failed else []
         elapsed = time.monotonic() - self._start
-        left = time_left(elapsed, trial.number + 1, self._total, self._limit)
-        texts.append(f"{clock(left)} left")
+        remaining = time_left(elapsed, trial.number + 1, self._total, self._limit)
+        texts.append(f"{clock(remaining)} left")
         self.line.show(", ".join(texts), at_once=False)
 
     def confirming(self, leaders: Leaders) -> None:
@@ -97,7 +97,7 @@ class Watch:
         self.line.show(f"confirmed: {_best(leaders)}; measuring the machine's peak")
 
     def interrupted(self, leaders: Leaders) -> list[str]:
-        """What was reached, and how to go on, when the user stops a run."""
+        """Result so far, and how to resume, when the user stops a run."""
         first = leaders.best(1)
         reached = f"interrupted after {len(leaders.trials)} of {self._total} trials"
         if first:
@@ -131,10 +131,10 @@ def slow(problem: Problem, trials: int, executor: Executor | None) -> Iterator[s
     run, reference = float(problem.seconds(drawn).min()), Demand.of(op).seconds
     if run < _RUN and reference < _REFERENCE:
         return
-    each = _BUILDING + run * (_BEFORE + repeats(_REPEAT, run))
+    per_trial = _BUILDING + run * (_BEFORE + repeats(_REPEAT, run))
     yield (
         f"{op.name} is large: a run takes about {run:.2g} s by the model, NumPy's reference "
-        f"{reference:.0f} s; {trials} trials take about {_minutes(reference + trials * each)}"
+        f"{reference:.0f} s; {trials} trials take about {_minutes(reference + trials * per_trial)}"
     )
 
 

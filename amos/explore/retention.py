@@ -17,7 +17,7 @@ import numpy as np
 from amos.errors import ExploreError, shown
 
 Name = TypeVar("Name", bound=Hashable)
-#: How much more a mapping is worth that was measured least (``beta`` in the paper).
+#: Relative boost of a mapping that was measured least (``beta`` in the paper).
 _BOOST = 0.1
 #: Mappings that are retained at the least.
 _FEWEST = 2
@@ -46,12 +46,12 @@ def probabilities(seconds: Mapping[Name, float], measured: Mapping[Name, int]) -
     {'a': 0.75, 'b': 0.25}
     """
     counts = np.array([measured.get(name, 0) for name in seconds])
-    worth = 1.0 / np.array([*seconds.values()])
-    worth[counts == counts.min()] *= 1 + _BOOST
-    total = float(worth.sum())
+    rates = 1.0 / np.array([*seconds.values()])
+    rates[counts == counts.min()] *= 1 + _BOOST
+    total = float(rates.sum())
     if not total:
         return dict.fromkeys(seconds, 1 / len(seconds))
-    return dict(zip(seconds, (worth / total).tolist(), strict=True))
+    return dict(zip(seconds, (rates / total).tolist(), strict=True))
 
 
 def retained(

@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from amos.errors import ExploreError, UnknownNameError
-from amos.explore.contenders import chosen_intrinsics
+from amos.explore.contenders import select_intrinsics
 from amos.explore.contest import Contest
 from amos.explore.exploration import Exploration
 from amos.explore.methods import search_of
@@ -17,7 +17,7 @@ from amos.explore.objective import Problem
 from amos.explore.options import MeasureOptions, SearchOptions, check_run
 from amos.explore.progress import Progress, Watch, slow
 from amos.explore.session import Session
-from amos.explore.setting import Setting, chosen_mappings, described
+from amos.explore.setting import Setting, identify_machine, select_mappings
 from amos.intrinsics import Intrinsic
 from amos.ir import Operator
 from amos.machine import Machine, catalogue
@@ -88,7 +88,7 @@ def explore(
     if alone is None:
         search = replace(search, commute=True)
     else:
-        chosen_mappings(operator, alone, rule, search)
+        select_mappings(operator, alone, rule, search)
     load = os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0
     watch = Watch(trials, search.time_limit, progress, records)
     say = watch.aside(notify)
@@ -127,7 +127,7 @@ def _alone(
     """The instruction, if only one is asked for."""
     if intrinsic is None and _elsewhere(measure):
         return None
-    units = chosen_intrinsics(intrinsic, machine)
+    units = select_intrinsics(intrinsic, machine)
     return units[0] if len(units) == 1 else None
 
 
@@ -139,7 +139,7 @@ def _elsewhere(measure: MeasureOptions) -> bool:
 def _search(contest: Contest, trials: int, search: SearchOptions, watch: Watch) -> Machine:
     """Search, measure the leaders again, and describe the machine as it was meanwhile.
 
-    Who interrupts it gets a note of what was reached.
+    On an interrupt the error carries a note of the result so far.
     """
     try:
         watch.searching()
@@ -175,7 +175,7 @@ def _open_workers(
     measure: MeasureOptions,
     notify: Callable[[str], None],
 ) -> Executor | None:
-    """What measures: workers for the host, a GPU that is described, or nothing.
+    """The executor: workers for the host, a GPU that is described, or none.
 
     An instruction that is asked for alone must be one that they execute.
 
@@ -194,6 +194,6 @@ def _open_workers(
             f"sm_{target.architecture}"
         )
     if target.stream is not None and measure.executor is None:
-        identity = described(target)
+        identity = identify_machine(target)
         return SimulatorExecutor(target, identity, measure.timeout, measure.memory)
     return gpu_executor(measure.executor, target, measure.timeout, notify)

@@ -16,7 +16,7 @@ from amos.records.store import Records, now
 
 
 class RunLog:
-    """What one run has recorded; the same command finds it again.
+    """Records of one run; the same command finds it again.
 
     Args:
         records: the file, or None to keep nothing.
@@ -29,7 +29,7 @@ class RunLog:
     def find(
         self, candidate: Candidate, phase: str = "search", attempt: int = 0
     ) -> Measurement | None:
-        """What this run has measured of a candidate before."""
+        """An earlier measurement of a candidate in this run."""
         if self._records is None:
             return None
         record = self._records.find(self._key, candidate_key(candidate), phase, attempt)
@@ -76,7 +76,7 @@ class RunLog:
             self._records.finish_run(self._key, machine_values(machine))
 
     def notices(self) -> list[str]:
-        """What the file holds that might be mistaken for this run's, in words."""
+        """Contents of the file that might be mistaken for this run's, in words."""
         if self._records is None:
             return []
         counts, notices = self._records.census(self.run), []

@@ -19,7 +19,7 @@ from amos.records import Measurement, Trial
 _CONFIRMED, _REPEAT, _CONFIRM_REPEAT = 4, 10, 40
 #: A trial is progress if it is faster by this share.
 _PROGRESS = 1e-3
-#: How often the two leaders are measured once more while they are too close to call.
+#: Number of further measurements of the two leaders while they are too close to call.
 _DUELS = 2
 
 
@@ -111,7 +111,7 @@ class Session:
         """Measure the leaders again, longer: the fastest of many is partly the luckiest.
 
         Goes on while a trial that was not measured again leads, then while the two
-        leaders are too close to call. What is so slow that it would not be timed more often
+        leaders are too close to call. A candidate so slow that it would not be timed more often
         is left as it is.
 
         Args:

@@ -1,4 +1,4 @@
-"""What the sessions of one exploration share, and the contest that they make up."""
+"""Settings that the sessions of one exploration share, and the contest between them."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ import numpy as np
 from amos.errors import ExploreError, MappingError
 from amos.explore.contenders import (
     Contender,
-    chosen_intrinsics,
     contenders,
     executes,
     gather_hint,
-    predicted,
+    list_mappings,
+    predict_contender,
     reasons,
-    searched,
+    select_intrinsics,
 )
 from amos.explore.contest import Contest, Entry
 from amos.explore.exploration import Exploration
@@ -42,7 +42,7 @@ from amos.validate import RULES
 
 @dataclass(frozen=True)
 class Setting:
-    """What the sessions of one exploration share; each is on an instruction of its own."""
+    """Settings that the sessions of one exploration share; each session has its own instruction."""
 
     operator: Operator
     machine: str | Machine
@@ -54,12 +54,12 @@ class Setting:
     measure: MeasureOptions
     store: Records | None = None
 
-    def units(self, wanted: str | Intrinsic | Sequence[str | Intrinsic] | None) -> list[Intrinsic]:
+    def units(self, request: str | Intrinsic | Sequence[str | Intrinsic] | None) -> list[Intrinsic]:
         """Several instructions that are asked for, as far as what measures executes them."""
-        return chosen_intrinsics(wanted, self.machine, self._features())
+        return select_intrinsics(request, self.machine, self._features())
 
     def _features(self) -> frozenset[str] | None:
-        """What the CPU that measures has, if it is not this one."""
+        """Features of the CPU that measures, if it is not this one."""
         if self.workers is None or isinstance(self.workers, LocalExecutor):
             return None
         return frozenset(self.workers.machine(()).features)
@@ -88,7 +88,7 @@ class Setting:
     def _taking_part(self, units: Sequence[Intrinsic]) -> tuple[list[Contender], list[Contender]]:
         """Several instructions with what the model says of them, and those that are left out.
 
-        Who falls out for what is fixed, say, leaves no other out for being slower.
+        A disqualified instruction must not eliminate slower ones.
         """
         unable: list[Contender] = []
         if self.workers is not None and self.measure.implementation == "native":
@@ -97,14 +97,15 @@ class Setting:
             unable = [Contender(unit, reason="no native implementation here") for unit in lacking]
             units = [unit for unit in units if unit not in lacking]
         while True:
-            every = contenders(self.operator, units, self.rule, self.search)
-            taking = [each for each in every if not each.reason]
-            refused = [*unable, *(each for each in every if each.reason)]
+            all_contenders = contenders(self.operator, units, self.rule, self.search)
+            taking = [each for each in all_contenders if not each.reason]
+            refused = [*unable, *(each for each in all_contenders if each.reason)]
             if not taking:
                 return [], refused
             target = self._target([each.intrinsic for each in taking])
             taking = [
-                predicted(self.operator, each, target, self.rule, self.search) for each in taking
+                predict_contender(self.operator, each, target, self.rule, self.search)
+                for each in taking
             ]
             failed = [each for each in taking if each.reason]
             if not failed:
@@ -120,7 +121,7 @@ class Setting:
 
     def session(self, unit: Intrinsic, target: Machine) -> Session:
         """The session of an instruction on a machine as the model sees it."""
-        mappings = chosen_mappings(self.operator, unit, self.rule, self.search)
+        mappings = select_mappings(self.operator, unit, self.rule, self.search)
         op, workers = mappings[0].operator, self.workers
         if workers is not None:
             Demand.of(op).check(op, workers.memory)
@@ -139,9 +140,9 @@ class Setting:
         return Session(problem, guided, workers, log, measure.implementation, measure.flush)
 
     def _log(self, unit: Intrinsic, op: Operator) -> RunLog:
-        """What the run of an instruction has recorded; the operator with all its dtypes."""
+        """Open the records of an instruction's run; the operator with all its dtypes."""
         workers, search = self.workers, self.search
-        identity = workers.identity if workers is not None else described(self.machine)
+        identity = workers.identity if workers is not None else identify_machine(self.machine)
         options = {"rule": self.rule} | search.recorded() | self.measure.recorded()
         run = Run.of(op, unit, identity, method=self.method, seed=self.seed, options=options)
         return RunLog(self.store, run)
@@ -149,7 +150,7 @@ class Setting:
     def _target(self, units: Sequence[Intrinsic]) -> Machine:
         """The machine as the model sees it, or saw it when the run began."""
         for unit in units if self.store is not None else ():
-            op = chosen_mappings(self.operator, unit, self.rule, self.search)[0].operator
+            op = select_mappings(self.operator, unit, self.rule, self.search)[0].operator
             recorded = self._log(unit, op).machine("description")
             if recorded is not None and all(x.name in recorded.peaks for x in units):
                 return recorded
@@ -158,7 +159,7 @@ class Setting:
         return catalogue.get(self.machine, units)
 
     def result(self, contest: Contest, last: Machine) -> Exploration:
-        """What was found.
+        """Build the result.
 
         Raises:
             ExploreError: no candidate ran.
@@ -189,15 +190,15 @@ class Setting:
 
 def _none(operator: Operator, refused: list[Contender]) -> MappingError:
     """No instruction can be used, and why."""
-    said = f"no instruction of {len(refused)} can be used for {operator.name}"
-    return MappingError("\n  ".join([said, *reasons(refused)]))
+    headline = f"no instruction of {len(refused)} can be used for {operator.name}"
+    return MappingError("\n  ".join([headline, *reasons(refused)]))
 
 
 def _spaces(operator: Operator, unit: Intrinsic, search: SearchOptions) -> dict[str, MappingSpace]:
     return {rule: enumerate_mappings(operator, unit, rule, search.commute) for rule in RULES}
 
 
-def chosen_mappings(
+def select_mappings(
     operator: Operator, unit: Intrinsic, rule: str, search: SearchOptions
 ) -> list[Mapping]:
     """The mappings to search.
@@ -207,13 +208,13 @@ def chosen_mappings(
     """
     spaces = _spaces(operator, unit, search)
     if not spaces[rule].count:
-        each = ", ".join(f"{name} {other.count}" for name, other in spaces.items())
+        counts = ", ".join(f"{name} {space.count}" for name, space in spaces.items())
         hint = gather_hint(operator, unit, rule, search)
-        raise ExploreError(f"no mapping under rule {rule!r} to search (mappings: {each}){hint}")
-    return searched(spaces[rule], search.only)
+        raise ExploreError(f"no mapping under rule {rule!r} to search (mappings: {counts}){hint}")
+    return list_mappings(spaces[rule], search.only)
 
 
-def described(machine: str | Machine) -> Identity:
+def identify_machine(machine: str | Machine) -> Identity:
     """A described machine; of another kind when its figures change."""
     target = catalogue.get(machine)
     return Identity(target.name, f"figures {digest(machine_values(target))[:8]}", target.cores)

@@ -22,7 +22,7 @@ from amos.ir import Operator
 from amos.machine import Machine, catalogue
 from amos.records.canonical import machine_from, machine_values
 
-#: What paths into the machine's description begin with.
+#: Roots of paths into the machine's description.
 _MACHINE = "machine"
 _MOST = 4096
 _UNITS = {"k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
@@ -30,7 +30,7 @@ _UNITS = {"k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
 
 @dataclass(frozen=True)
 class Point:
-    """What one size is worth to one operator.
+    """Result of one size for one operator.
 
     Attributes:
         settings: what was changed, by its path.
@@ -109,11 +109,11 @@ def machine_of(unit: Intrinsic) -> Machine:
     Raises:
         ExploreError: there is none, or there are several.
     """
-    every = [catalogue.get(name, [unit]) for name in catalogue.names()]
-    said = {timing.machine for timing in unit.timing}
-    able = [m for m in every if m.name in said or unit.name in catalogue.get(m.name).peaks]
+    catalogued = [catalogue.get(name, [unit]) for name in catalogue.names()]
+    timed = {timing.machine for timing in unit.timing}
+    able = [m for m in catalogued if m.name in timed or unit.name in catalogue.get(m.name).peaks]
     if not able and unit.scratchpads:
-        streams = (m for m in every if m.stream is not None and not m.stream.clears)
+        streams = (m for m in catalogued if m.stream is not None and not m.stream.clears)
         able = [m for m in streams if unit.name in m.peaks]
     if len(able) != 1:
         names = ", ".join(m.name for m in able) or "no described machine"
@@ -240,8 +240,8 @@ def _steps(path: str, machine: Machine) -> list[str]:
 def _whole(unit: Intrinsic, statement: Memory) -> Memory:
     """A statement whose strides follow from the sizes, if they are those of a whole fragment."""
     plain = replace(statement, indices=(), strides=())
-    others = tuple(plain if m is statement else m for m in unit.memory)
-    derived = replace(unit, memory=others).memory[unit.memory.index(statement)]
+    memory = tuple(plain if m is statement else m for m in unit.memory)
+    derived = replace(unit, memory=memory).memory[unit.memory.index(statement)]
     return plain if derived == statement else statement
 
 
@@ -263,7 +263,7 @@ def _optional(values: Mapping[str, Any], key: str) -> bool:
 def _entry(values: Any, step: str, whole: str) -> Any:
     named = values
     if isinstance(values, list | tuple):
-        # What is said of a buffer stands with its first operand.
+        # Values of a buffer stand with its first operand.
         named = {name: each for each in reversed(values) for name in _names(each)}
     if not isinstance(named, dict) or step not in named:
         raise UnknownNameError("value to set", whole, _keys(values))
@@ -271,7 +271,7 @@ def _entry(values: Any, step: str, whole: str) -> Any:
 
 
 def _names(entry: Any) -> tuple[str, ...]:
-    """What an entry of a list is called."""
+    """Names of an entry of a list."""
     if not isinstance(entry, dict):
         return ()
     if "statement" in entry:

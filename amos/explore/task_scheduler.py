@@ -39,7 +39,7 @@ _HOPE, _WRONG = 0.1, 1.0
 
 @dataclass(frozen=True)
 class TaskState:
-    """What is known of a task.
+    """Progress of a task.
 
     Attributes:
         weight: how often it occurs in the network.
@@ -72,7 +72,7 @@ class TaskState:
 
     @property
     def slices(self) -> int:
-        """How many it got."""
+        """Number of its slices."""
         return len(self.best)
 
     @property
@@ -99,9 +99,9 @@ class _Equal:
 
     def next(self, tasks: Sequence[TaskState]) -> int | None:
         live = _live(tasks)
-        each, rest = divmod(self.slices, max(len(tasks), 1))
-        short = (n for n in live if tasks[n].slices < each + (n < rest))
-        # What a task that has ended leaves goes to the others in turn.
+        share, extra = divmod(self.slices, max(len(tasks), 1))
+        short = (n for n in live if tasks[n].slices < share + (n < extra))
+        # Slices that an ended task leaves go to the others in turn.
         return next(short, _fewest(tasks, live))
 
 
@@ -148,22 +148,22 @@ def gradient(tasks: Sequence[TaskState], task: TaskState) -> float:
 
 
 def gap(tasks: Sequence[TaskState], task: TaskState) -> float:
-    """What the next slice of a task may save, if chance alone decided which kernels it tries.
+    """Expected saving of the next slice of a task, if kernels were tried at random.
 
-    Optimism under uncertainty: what is left above the bound is taken to be in reach. The trial
-    after ``n`` others is the fastest with a chance of ``1 / (n + 1)``, and then by about an
-    ``n``-th of that. Where a task came below its own bound, a model that is slow by a factor is
-    slow for all, and even what is at its bound is tried now and then. What was not tried may lose
-    as much as predictions were wrong for the others.
+    Optimism under uncertainty: the bound is taken to be in reach. The trial after ``n`` others is
+    the fastest with a chance of ``1 / (n + 1)``, and then saves about an ``n``-th of the distance
+    to the bound. A task below its own bound shows that the model is slow by a factor; the factor
+    then applies to all bounds, and tasks at their bounds are still tried now and then. An untried
+    task may be as far off its prediction as the others were.
     """
     ran = [each for each in tasks if each.ran]
     slow = min([1.0, *(each.seconds / each.bound for each in ran)])
     errors = [math.log(each.seconds / each.predicted) for each in ran]
     wrong = math.hypot(_WRONG, *errors) / math.sqrt(1 + len(errors))
     share = _HOPE if task.slices else wrong
-    left = max(task.seconds - slow * task.bound, share * task.seconds)
+    headroom = max(task.seconds - slow * task.bound, share * task.seconds)
     count = max(task.slices, 1)
-    return task.weight * left / (count * (count + 1))
+    return task.weight * headroom / (count * (count + 1))
 
 
 #: Share of a task's mappings that is searched on, where that is less than all.

@@ -43,9 +43,9 @@ def build_toolbox(
     for name, function in own.items():
         chosen = exchanged.get(name, function)
         supplied = {"problem": problem, "rng": rng}
-        wanted = _parameters(chosen)
-        toolbox.register(name, chosen, **{key: x for key, x in supplied.items() if key in wanted})
-        if "rng" not in wanted:
+        accepted = _parameters(chosen)
+        toolbox.register(name, chosen, **{key: x for key, x in supplied.items() if key in accepted})
+        if "rng" not in accepted:
             toolbox.decorate(name, seed_global(rng))
     if "mate" in exchanged:
         toolbox.decorate("mate", align)
@@ -70,11 +70,11 @@ def mate(
     For each value that the second one's schedule is written with, a coin decides between both.
     """
     values, space = second.values, first.space
-    wanted = positions_of(space, values)
+    positions = positions_of(space, values)
     child = Individual(
         space,
         [
-            wanted[n] if name in values and not rng.integers(2) else first[n]
+            positions[n] if name in values and not rng.integers(2) else first[n]
             for n, name in enumerate(space.variables)
         ],
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from importlib import resources
 
-#: What both front ends run; each may import those before it.
+#: Scripts that both front ends run; each may import those before it.
 SCRIPTS = ("elements.js", "matrices.js", "listing.js", "legend.js", "explorer.js")
 
 _IMPORT = re.compile(r'^import \{[^}]*\} from "\./[\w.]+";\n', re.MULTILINE)

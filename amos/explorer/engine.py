@@ -135,7 +135,7 @@ class Engine:
         return self._listing(subject.space).rows(read_fields(Query, message), predict)
 
     def _seconds(self, target: _Target, mapping: Placement) -> float | None:
-        """What the model says of a mapping; nothing where it cannot say anything."""
+        """Prediction for a mapping; the error's text where the model cannot predict it."""
         best = self._predicted(mapping, target)
         return None if isinstance(best, str) else best[0].seconds
 
@@ -144,7 +144,7 @@ class Engine:
         op, unit, rule = subject.space.operator, subject.space.intrinsic, subject.space.rule
         verdict = subject.judged(rule)
         pairing = Pairing.of(op, unit, subject.order)
-        # What one rule accepts, all wider ones do: the narrowest is the one to look at.
+        # Wider rules accept all that a narrower one does: show the narrowest that accepts.
         accepted = [each for each in RULES if subject.judged(each)]
         by = rule if verdict else next(iter(accepted), "")
         mapping = subject.placed(by) if by else None
@@ -152,7 +152,7 @@ class Engine:
             "state": asdict(replace(state, assignment=subject.assignment, order=subject.order)),
             "operator": {"text": str(op), "loops": list(map(asdict, op.iterations))},
             "intrinsic": {"text": str(unit), "steps": list(map(asdict, unit.iterations))},
-            "orders": [[list(one), subject.sources(one)] for one in subject.space.orders],
+            "orders": [[list(order), subject.sources(order)] for order in subject.space.orders],
             "x": _matrix(pairing.labels, pairing.access_matrix),
             "z": _matrix(pairing.fed, unit.access_matrix),
             "verdict": _verdict(verdict)
@@ -172,11 +172,11 @@ class Engine:
         best = self._predicted(mapping, _Target(machine.name, state.sizes, machine))
         if isinstance(best, str):
             return {"error": best}
-        said, candidate = best
+        prediction, candidate = best
         return {
-            "seconds": said.seconds,
-            "bound": said.bound,
-            "bars": list(map(asdict, said.terms)),
+            "seconds": prediction.seconds,
+            "bound": prediction.bound,
+            "bars": list(map(asdict, prediction.terms)),
             "schedule": str(candidate.schedule),
             "machine": machine.name,
         }

@@ -7,7 +7,13 @@ from typing import Any
 
 from amos.errors import UnknownNameError
 from amos.explore import SearchOptions
-from amos.explore.contenders import Contender, chosen_intrinsics, contenders, predicted, reasons
+from amos.explore.contenders import (
+    Contender,
+    contenders,
+    predict_contender,
+    reasons,
+    select_intrinsics,
+)
 from amos.explorer.state import FieldError, State
 from amos.explorer.subject import AUTO, HOST, Offer, field, operator_of
 from amos.machine import catalogue
@@ -38,29 +44,29 @@ def instructions(state: State, offer: Offer) -> dict[str, Any]:
         if state.machine not in offer.machine_names():
             raise UnknownNameError("machine", state.machine, offer.machine_names())
         machine = offer.machines.get(state.machine, state.machine)
-        units = chosen_intrinsics(None, machine)
+        units = select_intrinsics(None, machine)
     search = SearchOptions(commute=state.commute)
     with field("dtype"):
-        every = contenders(op, units, state.rule, search)
+        all_contenders = contenders(op, units, state.rule, search)
     if state.machine != HOST:
         target = catalogue.get(machine, units)
-        every = [
-            each if each.reason else predicted(op, each, target, state.rule, search)
-            for each in every
+        all_contenders = [
+            each if each.reason else predict_contender(op, each, target, state.rule, search)
+            for each in all_contenders
         ]
-    every.sort(key=lambda each: (each.predicted, bool(each.reason)))
+    all_contenders.sort(key=lambda contender: (contender.predicted, bool(contender.reason)))
     return {
         "machine": state.machine,
-        "rows": [_row(each) for each in every if each.mappings],
-        "others": reasons([each for each in every if not each.mappings]),
+        "rows": [_row(each) for each in all_contenders if each.mappings],
+        "others": reasons([each for each in all_contenders if not each.mappings]),
     }
 
 
-def _row(each: Contender) -> dict[str, Any]:
+def _row(contender: Contender) -> dict[str, Any]:
     return {
-        "name": each.intrinsic.name,
-        "mappings": each.mappings,
-        "utilization": each.utilization,
-        "seconds": each.predicted if math.isfinite(each.predicted) else None,
-        "reason": each.reason,
+        "name": contender.intrinsic.name,
+        "mappings": contender.mappings,
+        "utilization": contender.utilization,
+        "seconds": contender.predicted if math.isfinite(contender.predicted) else None,
+        "reason": contender.reason,
     }

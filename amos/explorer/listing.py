@@ -84,7 +84,7 @@ class Listing:
             predict: how long a mapping takes, if anything can tell.
 
         Returns:
-            ``total`` rows of the space, how many are ``left``, ``rows``, and whether they
+            ``total`` rows of the space, how many are ``match_count``, ``rows``, and whether they
             are ``predicted``.
 
         Raises:
@@ -97,10 +97,10 @@ class Listing:
                 f"times are predicted where there is a machine, of up to {RANKED} mappings",
             )
         if query.plain:
-            left, numbers = total, [*range(total)[shown]]
+            match_count, numbers = total, [*range(total)[shown]]
         elif total <= _SORTED:
             chosen = self._select(query, predict)
-            left, numbers = len(chosen), chosen[shown]
+            match_count, numbers = len(chosen), chosen[shown]
         else:
             raise FieldError(
                 "filter",
@@ -109,7 +109,7 @@ class Listing:
             )
         return {
             "total": total,
-            "left": left,
+            "left": match_count,
             "rows": [self._row(number, predict) for number in numbers],
             "predicted": predict is not None,
         }
@@ -135,12 +135,12 @@ class Listing:
         names = [it.name for it in self.space.operator.iterations]
         if step not in steps:
             raise FieldError("filter", f"{word!r}: expected one of {', '.join(steps)} before ':'")
-        wanted = loops.split(".") if "." in loops or loops in names else list(loops)
-        if strange := [n for n in wanted if n not in names]:
+        members = loops.split(".") if "." in loops or loops in names else list(loops)
+        if strange := [n for n in members if n not in names]:
             raise FieldError(
                 "filter", f"{word!r}: {strange[0]!r} is no loop; loops are {', '.join(names)}"
             )
-        return frame[step].map(lambda group: {*wanted} <= {*group.split(", ")})
+        return frame[step].map(lambda group: {*members} <= {*group.split(", ")})
 
     def _row(self, number: int, predict: Predict | None) -> dict[str, Any]:
         mapping = self.space[number]

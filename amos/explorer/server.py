@@ -43,7 +43,7 @@ _ONCE = ("Host", "Origin", "Sec-Fetch-Site", "Content-Type", "Content-Length")
 _HOST = re.compile(
     r"(?P<name>[A-Za-z0-9.-]+|\[[0-9A-Fa-f.]*:[0-9A-Fa-f:.]*\])(?::(?P<port>[0-9]{1,5}))?"
 )
-#: What a connection too many is told.
+#: Reply to a connection beyond the limit.
 _FULL = b"HTTP/1.1 503 Service Unavailable\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"
 _HEADERS = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; "
@@ -185,7 +185,7 @@ class _Handler(BaseHTTPRequestHandler):
                 raise _Refused(HTTPStatus.MISDIRECTED_REQUEST, "this server has another name")
             body, kind = content()
         except _Refused as refused:
-            # What is left of the request is not read.
+            # The request has unread bytes, so the connection cannot be used again.
             self.close_connection = True
             status, body, kind = refused.status, _failure(str(refused)), _JSON
         self.send_response(status)
@@ -213,7 +213,7 @@ class _Handler(BaseHTTPRequestHandler):
         return assets.read(name), kind
 
     def _answer(self) -> tuple[bytes, str]:
-        """What the engine says to the message that was sent."""
+        """Reply of the engine to a message."""
         message = self._message()
         if not self.server.answers.acquire(timeout=_SILENT):
             raise _Refused(HTTPStatus.SERVICE_UNAVAILABLE, "too many messages at a time")

@@ -11,7 +11,7 @@ from amos.explorer.state import FieldError
 from amos.intrinsics import Intrinsic
 from amos.machine import Machine
 
-#: What may be changed: paths of a sweep that begin so.
+#: Paths of a sweep that may be changed begin so.
 _PATHS = ("extents.", "memory.", "machine.")
 #: Sliders go from an eighth to eight times of what is described.
 _FACTORS = (1 / 8, 1 / 4, 1 / 2, 1, 2, 4, 8)
@@ -24,11 +24,12 @@ def settings_of(text: str) -> dict[str, Any]:
         FieldError: the text is no list of them.
     """
     settings = {}
-    for each in filter(None, (part.strip() for part in text.split(","))):
-        path, sign, value = (part.strip() for part in each.partition("="))
+    for setting in filter(None, (piece.strip() for piece in text.split(","))):
+        path, sign, value = (piece.strip() for piece in setting.partition("="))
         if not (sign and value and path.startswith(_PATHS)):
             raise FieldError(
-                "sizes", f"{each!r}: expected PATH=VALUE, of {', '.join(_PATHS)} as in `amos sweep`"
+                "sizes",
+                f"{setting!r}: expected PATH=VALUE, of {', '.join(_PATHS)} as in `amos sweep`",
             )
         settings[path] = value_of(value)
     return settings

@@ -1,4 +1,4 @@
-"""What the explorer is set to, read from a page that is not trusted."""
+"""The explorer's settings, read from a page that is not trusted."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ class State:
 
     @staticmethod
     def read(value: object) -> State:
-        """A state from decoded JSON; what is left out has its default.
+        """A state from decoded JSON; missing fields have their defaults.
 
         Raises:
             FieldError: this is no state; texts are short, numbers are whole.

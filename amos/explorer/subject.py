@@ -34,7 +34,7 @@ _LOOPS, _EXTENT = 20, 10**9
 
 @dataclass(frozen=True)
 class Offer:
-    """What can be chosen.
+    """Choices of the explorer.
 
     Attributes:
         files: intrinsics described in a file, and where that is.
@@ -59,8 +59,8 @@ class Offer:
         """
         if name == AUTO:
             timed = {timing.machine for timing in unit.timing}
-            every = sorted(catalogue.names())
-            name = next((n for n in every if n in timed or unit.name in catalogue.get(n).peaks), "")
+            names = sorted(catalogue.names())
+            name = next((n for n in names if n in timed or unit.name in catalogue.get(n).peaks), "")
         if not name:
             return None
         if name in self.machines:
@@ -79,7 +79,7 @@ class Offer:
 
 @dataclass(frozen=True)
 class Subject:
-    """What a state stands for.
+    """The objects that a state names.
 
     Attributes:
         space: the mappings of an operator on an intrinsic under a rule.
@@ -127,14 +127,14 @@ class Subject:
         return self.order == tuple(range(len(self.order)))
 
     def judged(self, rule: str, order: tuple[int, ...] | None = None) -> Verdict:
-        """What a rule says of the matching that is looked at, in its order or another."""
+        """Judgement of a rule about the current matching, in its order or another."""
         op, unit = self.space.operator, self.space.intrinsic
         return check_matching(op, unit, self.matching, rule, order=order or self.order)
 
     def accepting(self) -> list[str]:
         """The other orders of the sources in which the rule accepts the matching."""
-        others = (order for order in self.space.orders if order != self.order)
-        return [self.sources(order) for order in others if self.judged(self.space.rule, order)]
+        orders = (order for order in self.space.orders if order != self.order)
+        return [self.sources(order) for order in orders if self.judged(self.space.rule, order)]
 
     def placed(self, rule: str) -> Placement:
         """The mapping that a rule makes of the matching that is looked at.
@@ -219,31 +219,31 @@ def _at_fault(texts: dict[str, str], error: AmosError) -> str:
 
 
 def _assignment(
-    asked: tuple[int, ...] | None, op: Operator, unit: Intrinsic, first: Placement | None
+    assignment: tuple[int, ...] | None, op: Operator, unit: Intrinsic, first: Placement | None
 ) -> tuple[int, ...]:
-    """What is asked for if it fits these iterations, else the first mapping, else nothing."""
-    if asked is None or len(asked) != len(op.iterations):
+    """The requested assignment if it fits these iterations, else the first mapping, else none."""
+    if assignment is None or len(assignment) != len(op.iterations):
         return first.assignment if first is not None else (-1,) * len(op.iterations)
-    if (most := max(asked, default=-1)) >= len(unit.iterations):
+    if (most := max(assignment, default=-1)) >= len(unit.iterations):
         raise FieldError(
             "matching",
             f"matching of {op.name} on {unit.name}: expected iterations up to "
             f"{len(unit.iterations) - 1}, got {most}",
         )
-    return asked
+    return assignment
 
 
 def _order(
-    asked: tuple[int, ...] | None, space: MappingSpace, first: Placement | None
+    order: tuple[int, ...] | None, space: MappingSpace, first: Placement | None
 ) -> tuple[int, ...]:
-    """What is asked for if the space has it, else that of the first mapping."""
-    if asked is None or len(asked) != len(space.orders[0]):
+    """The requested order if the space has it, else that of the first mapping."""
+    if order is None or len(order) != len(space.orders[0]):
         return first.order if first is not None else space.orders[0]
-    if asked not in space.orders:
-        orders = "; ".join(", ".join(map(str, order)) for order in space.orders)
+    if order not in space.orders:
+        orders = "; ".join(", ".join(map(str, each)) for each in space.orders)
         raise FieldError(
             "order",
             f"expected an order of the sources that is looked at ({orders}), got "
-            f"{', '.join(map(str, asked))}",
+            f"{', '.join(map(str, order))}",
         )
-    return asked
+    return order

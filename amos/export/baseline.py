@@ -55,10 +55,10 @@ def baseline(launch: dict[str, Any]) -> dict[str, float]:
     seconds = {}
     with torch.no_grad():
         calls = library_calls(torch, launch, tensors) | own_calls(launch, tensors)
-        for way, run in calls.items():
-            seconds[way] = _timed(torch, run)
+        for variant, run in calls.items():
+            seconds[variant] = _timed(torch, run)
             if recorded := _recorded(torch, run):
-                seconds[way + GRAPH] = _timed(torch, recorded) / _CALLS
+                seconds[variant + GRAPH] = _timed(torch, recorded) / _CALLS
     del tensors
     torch.cuda.empty_cache()
     return seconds
@@ -97,7 +97,7 @@ def library_calls(
 
 
 def own_calls(launch: dict[str, Any], tensors: dict[str, Any]) -> dict[str, Callable[[], Any]]:
-    """What PyTorch itself has for operators that are products here.
+    """PyTorch's own functions for operators that are products here.
 
     A mean is a product with equal coefficients, a scan one with a triangle of ones, so
     that Tensor Cores can have them. PyTorch is spared these.
@@ -116,8 +116,8 @@ def _formats(
     calls = {"eager": lambda: function(*tensors, **arguments)}
     if tensors[0].ndim > 3:
         last = torch.channels_last if tensors[0].ndim == 4 else torch.channels_last_3d
-        other = [x.to(memory_format=last) for x in tensors]
-        calls["channels_last"] = lambda: function(*other, **arguments)
+        channels_last = [x.to(memory_format=last) for x in tensors]
+        calls["channels_last"] = lambda: function(*channels_last, **arguments)
     return calls
 
 
@@ -182,10 +182,10 @@ class Convolution:
         taps = [next((n for n in x["terms"] if n in inner), "") for x in windows]
         if "" in (*places, *taps) or any(len(x["terms"]) != 2 for x in windows):
             return None
-        along = tuple(x["terms"][p] for x, p in zip(windows, places, strict=True))
-        apart = tuple(x["terms"][t] for x, t in zip(windows, taps, strict=True))
-        around = tuple(-x["constant"] for x in windows)
-        if min(*along, *apart) < 1 or min(around) < 0:
+        stride = tuple(x["terms"][p] for x, p in zip(windows, places, strict=True))
+        dilation = tuple(x["terms"][t] for x, t in zip(windows, taps, strict=True))
+        padding = tuple(-x["constant"] for x in windows)
+        if min(*stride, *dilation) < 1 or min(padding) < 0:
             return None
         lead = [_only(x) for x in image if _plain(x)]
         samples = [n for n in lead if n in outer and n not in inner]
@@ -193,8 +193,8 @@ class Convolution:
         channels = [n for n in lead if n in inner and n not in outer]
         filters = [n for n in outer if n in inner and n not in lead]
         # A window goes by the place it is at.
-        rest = iter(places)
-        seen = [_only(x) if _plain(x) else next(rest) for x in image]
+        remaining = iter(places)
+        seen = [_only(x) if _plain(x) else next(remaining) for x in image]
         return Convolution(
             orders=(
                 tuple(map(seen.index, (*samples, *groups, *channels, *places))),
@@ -206,9 +206,9 @@ class Convolution:
                 (len(groups + filters), len(channels)),
                 (len(samples), len(groups + filters)),
             ),
-            stride=along,
-            dilation=apart,
-            padding=around,
+            stride=stride,
+            dilation=dilation,
+            padding=padding,
             groups=prod(operator["iterations"][n] for n in groups),
         )
 

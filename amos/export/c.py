@@ -23,7 +23,7 @@ from amos.export.request import Request
 from amos.ir import Operator, Tensor
 from amos.plan.planning import cpu_limits
 
-#: What the text relies on: wrapping integers, and aliasing only through memcpy. Vectors
+#: Options that the text relies on: wrapping integers, and aliasing only through memcpy. Vectors
 #: wider than the CPU's never cross a function that is not inlined, so their ABI is nobody's.
 OPTIONS = ("-O3", "-fwrapv", "-fopenmp", "-Wno-psabi")
 #: A library that lacks a function is refused when it is linked, not when it is loaded.
@@ -109,7 +109,7 @@ def _prototype(name: str, kernel: CKernel) -> str:
 
 
 def _packer(name: str, kernel: CKernel, parameter: Parameter) -> str:
-    pointers = [f"const {given.kind} *restrict {given.name}" for given in parameter.packed]
+    pointers = [f"const {source.kind} *restrict {source.name}" for source in parameter.packed]
     pointers.append(f"{parameter.kind} *restrict packed")
     return f"void {name}_pack_{kernel.names.tensors[parameter.tensor]}({', '.join(pointers)})"
 
@@ -125,7 +125,7 @@ def _about(request: Request) -> str:
 def _header(request: Request, kernel: CKernel) -> str:
     name, guard = request.name, f"{request.name.upper()}_H"
     operator = request.candidate.mapping.operator
-    told = "\n".join(f" *   {_parameter(operator, p)}" for p in kernel.parameters)
+    descriptions = "\n".join(f" *   {_parameter(operator, p)}" for p in kernel.parameters)
     packers = "".join(
         f"/* Pack {p.tensor}, once for any number of calls. */\n{_packer(name, kernel, p)};\n\n"
         for p in kernel.parameters
@@ -149,7 +149,7 @@ extern "C" {{
 #define {name.upper()}_WORKSPACE {kernel.workspace}
 
 /* Contiguous arrays, the last index fastest; results overlap nothing.
-{told} */
+{descriptions} */
 {prototypes}/* Whether this CPU has what the kernel needs: {needs}. */
 int {name}_supported(void);
 
@@ -162,17 +162,19 @@ int {name}_supported(void);
 
 def _parameter(operator: Operator, parameter: Parameter) -> str:
     tensors = {tensor.name: tensor for tensor in (*operator.inputs, *operator.results)}
-    read = [given.tensor for given in parameter.packed] or [parameter.tensor]
-    told = "; ".join(_described(tensors[name]) for name in read)
+    read = [source.tensor for source in parameter.packed] or [parameter.tensor]
+    description = "; ".join(_describe_tensor(tensors[name]) for name in read)
     packed = f", packed into {parameter.elements} elements" if parameter.packed else ""
     stores = [operator.store, *(result.store for result in operator.further)]
     store = next((x for x in stores if x and x.tensor.name == parameter.tensor), None)
-    part = store and prod(operator.extents[name] for name in store.names) < store.tensor.elements
-    rest = f"; what {store} does not reach is left as it is" if part else ""
-    return f"{parameter.name}: {told}{packed}{rest}"
+    is_partial = (
+        store and prod(operator.extents[name] for name in store.names) < store.tensor.elements
+    )
+    remark = f"; what {store} does not reach is left as it is" if is_partial else ""
+    return f"{parameter.name}: {description}{packed}{remark}"
 
 
-def _described(tensor: Tensor) -> str:
+def _describe_tensor(tensor: Tensor) -> str:
     shape = "x".join(map(str, tensor.shape)) or "scalar"
     bits = ", as bit patterns" if tensor.dtype == "bfloat16" else ""
     return f"{tensor.name}, {tensor.dtype}{bits}, {shape}"

@@ -3,7 +3,7 @@
 This file is copied to the top of a folder that ``amos gpu-check --write`` makes, and
 stands for itself: ``python check.py`` there needs NumPy, NVIDIA's driver, nvcc or the
 PTX that lies beside the kernels, and PyTorch only to compare with. Kernels run in a
-process of their own, which is replaced when one of them harms it. What was found is in
+process of their own, which is replaced when one of them harms it. Results are in
 ``results.json``, written anew after each kernel, and in ``records.jsonl`` for ``amos
 records import``.
 
@@ -31,7 +31,7 @@ from pathlib import Path
 from typing import Any
 
 from amos.export.baseline import GRAPH, baseline
-from amos.runtime.cuda.driver import Device, KernelError, compile_folder, described
+from amos.runtime.cuda.driver import Device, KernelError, compile_folder, describe_gpu
 from amos.runtime.cuda.loader import Kernel, read_launch
 
 #: Seconds that one kernel may take, with PyTorch's ways to do the same.
@@ -82,14 +82,14 @@ class GpuRow:
 
     @property
     def speed(self) -> float | None:
-        """How many times as fast as PyTorch's best."""
+        """Speed relative to PyTorch's fastest variant."""
         best = self.baseline_seconds
         return None if best is None or not self.seconds else best / self.seconds
 
     @property
     def speed_of_calls(self) -> float | None:
         """The same beside PyTorch's calls as they are made, without graphs."""
-        calls = [t for way, t in (self.baseline or {}).items() if not way.endswith(GRAPH)]
+        calls = [t for variant, t in (self.baseline or {}).items() if not variant.endswith(GRAPH)]
         return min(calls) / self.seconds if calls and self.seconds else None
 
     def to_dict(self) -> dict[str, Any]:
@@ -112,7 +112,7 @@ def check_kernels(folder: Path, options: dict[str, Any]) -> Iterator[GpuRow]:
     names = sorted(str(path.parent.relative_to(folder)) for path in folder.rglob("launch.json"))
     if not names:
         raise KernelError(f"{folder}: no exported CUDA kernel (launch.json) in it")
-    gpu = described(options["library"])
+    gpu = describe_gpu(options["library"])
     for name in names:
         try:
             needed = read_launch(folder / name)["architecture"]
@@ -207,17 +207,17 @@ def _row(folder: Path, name: str, device: Device, options: dict[str, Any]) -> Gp
                 result["seconds"] = statistics.median(result["times"])
                 result["tops"] = launch["operations"] / result["seconds"] / 1e12
                 if options["pytorch"]:
-                    result |= _beside(launch)
+                    result |= _time_pytorch(launch)
     except KernelError as error:
         result |= {"problem": str(error), "correct": False}
     except Exception as error:  # of one kernel; the others are checked all the same
-        said = f"{type(error).__name__}: {error}".splitlines()[0]
-        result |= {"problem": said, "correct": False}
+        message = f"{type(error).__name__}: {error}".splitlines()[0]
+        result |= {"problem": message, "correct": False}
     return GpuRow(name, device.name, **result)
 
 
-def _beside(launch: dict[str, Any]) -> dict[str, Any]:
-    """What PyTorch takes; an error of it is no error of the kernel."""
+def _time_pytorch(launch: dict[str, Any]) -> dict[str, Any]:
+    """Time PyTorch; an error of it is no error of the kernel."""
     try:
         return {"baseline": baseline(launch)}
     except Exception as error:
@@ -225,24 +225,24 @@ def _beside(launch: dict[str, Any]) -> dict[str, Any]:
 
 
 def summary(rows: Sequence[GpuRow]) -> dict[str, Any]:
-    """What the rows come to: how many are right, and the two figures that are asked for.
+    """Summarize rows: how many are right, and the two target figures.
 
     Of kernels of one operator in ``batch1`` and ``gemm`` the fastest right one counts.
     ``speed`` is beside the best way that PyTorch has, graphs included, ``calls`` beside
     its calls as they are made.
     """
     total: dict[str, Any] = {"kernels": len(rows), "right": sum(row.correct for row in rows)}
-    for group, asked in _ASKED.items():
+    for group, target in _ASKED.items():
         best: dict[str, tuple[float, float]] = {}
         for row in rows:
-            part = Path(row.kernel).parts
-            if part[0] == group and len(part) > 1 and row.correct and row.speed is not None:
+            parts = Path(row.kernel).parts
+            if parts[0] == group and len(parts) > 1 and row.correct and row.speed is not None:
                 this = row.speed, row.speed_of_calls or row.speed
-                best[part[1]] = max(best.get(part[1], this), this)
+                best[parts[1]] = max(best.get(parts[1], this), this)
         if best:
             strict, calls = map(statistics.geometric_mean, zip(*best.values(), strict=True))
-            each = {name: speeds[0] for name, speeds in best.items()}
-            total[group] = {"speed": strict, "calls": calls, "asked": asked, "of": each}
+            by_operator = {name: speeds[0] for name, speeds in best.items()}
+            total[group] = {"speed": strict, "calls": calls, "asked": target, "of": by_operator}
     return total
 
 
@@ -291,12 +291,12 @@ def record_lines(rows: Iterable[GpuRow], folder: Path) -> list[str]:
             "message": row.problem or ("" if row.correct else "another result than NumPy's"),
         }
         record["run"] = _digest({name: record[name] for name in _RUN})
-        kept = {"definition": definition} if definition else {}
-        lines.append(json.dumps(record | {"digest": _digest(record)} | kept))
+        extra = {"definition": definition} if definition else {}
+        lines.append(json.dumps(record | {"digest": _digest(record)} | extra))
     return lines
 
 
-#: What all records of one run share.
+#: Fields that all records of one run share.
 _RUN = (
     "operator", "canonical", "intrinsic", "fingerprint", "machine", "machine_key", "method",
     "proposer", "seed", "options",
@@ -330,7 +330,7 @@ def main() -> int:
             rows.append(row)
             sys.stdout.write(f"{_sentence(row)}\n")
             sys.stdout.flush()
-            # What is known so far: a run that is ended early leaves it.
+            # Write the rows so far, in case the run is ended early.
             so_far = {"summary": summary(rows), "rows": [each.to_dict() for each in rows]}
             _write(folder / "results.json", json.dumps({"gpu": row.gpu} | so_far, indent=1) + "\n")
     except KernelError as error:
@@ -343,9 +343,9 @@ def main() -> int:
 
 def _write(path: Path, text: str) -> None:
     try:
-        part = path.with_suffix(".part")
-        part.write_text(text, encoding="utf-8")
-        part.replace(path)
+        partial = path.with_suffix(".part")
+        partial.write_text(text, encoding="utf-8")
+        partial.replace(path)
     except OSError as error:  # the rows were printed all the same
         sys.stderr.write(f"check: {path}: {error.strerror}\n")
 
@@ -356,9 +356,9 @@ def _sentence(row: GpuRow) -> str:
         return f"{row.kernel}: {row.problem or wrong}"
     if row.seconds is None:
         return f"{row.kernel}: right"
-    beside = "" if row.speed is None else f", {row.speed:.2f} times PyTorch's speed"
-    beside += f"; {row.remark}" if row.remark else ""
-    return f"{row.kernel}: right, {row.seconds * 1e6:.2f} us, {row.tops:.3g} Top/s{beside}"
+    comparison = "" if row.speed is None else f", {row.speed:.2f} times PyTorch's speed"
+    comparison += f"; {row.remark}" if row.remark else ""
+    return f"{row.kernel}: right, {row.seconds * 1e6:.2f} us, {row.tops:.3g} Top/s{comparison}"
 
 
 if __name__ == "__main__":

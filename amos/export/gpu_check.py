@@ -27,7 +27,7 @@ from amos.plan import Candidate
 from amos.runtime.cuda.driver import KernelError
 from amos.schedule import ScheduleSpace
 
-#: What each type of an operator is computed by.
+#: Dtype and instruction of each type of an operator.
 TYPES: dict[str, tuple[str | tuple[str, ...], str]] = {
     "f16_f32": ("f16", "wmma_m16n16k16_f16_f32"),
     "f16_f16": (("f16", "f16", "f16"), "wmma_m16n16k16_f16_f16"),
@@ -48,7 +48,7 @@ _FINISHED = ("f16_f32", "s8_s32", "bf16_f32_mma", "s8_s32_mma")
 _LARGEST = 40
 #: Scalar statements of an operator that is written.
 _POINTS = 50_000_000
-#: What a folder was asked for; only the same request goes on with it.
+#: Request that a folder was written for; only the same request resumes it.
 _REQUEST = "suite.json"
 #: Told the pieces that are done, all of them, and the one that comes next.
 Tell = Callable[[int, int, str], None]
@@ -177,11 +177,11 @@ def write_pieces(
 
 def _claim(folder: Path, request: str) -> None:
     """Say in a folder what it is for, or make sure that it is for the same."""
-    asked = folder / _REQUEST
-    if asked.is_file():
-        if asked.read_text(encoding="utf-8") != request:
+    request_file = folder / _REQUEST
+    if request_file.is_file():
+        if request_file.read_text(encoding="utf-8") != request:
             raise ExportError(
-                f"{str(folder)!r} was written with other options ({asked.name}); "
+                f"{str(folder)!r} was written with other options ({request_file.name}); "
                 "repeat those, or choose another folder"
             )
         return
@@ -190,7 +190,7 @@ def _claim(folder: Path, request: str) -> None:
             f"{str(folder)!r}: expected a new folder, or one that the same command has begun"
         )
     folder.mkdir(parents=True, exist_ok=True)
-    asked.write_text(request, encoding="utf-8")
+    request_file.write_text(request, encoding="utf-8")
 
 
 def _finished(op: Operator) -> Operator:

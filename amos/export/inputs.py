@@ -70,7 +70,7 @@ def _prologue(operator: Operator, tensor: Tensor) -> Prologue | None:
 
 
 def _span(operator: Operator, tensor: Tensor) -> tuple[int, int]:
-    """How many values an integer input may have, and the smallest."""
+    """Number of values of an integer input, and the smallest."""
     assert tensor.kind is not None
     low, high = tensor.kind.limits
     if tensor.bounds is None and _prologue(operator, tensor) is not None:

@@ -35,7 +35,7 @@ _SAMPLES = 4096
 
 @dataclass(frozen=True)
 class Example:
-    """What the test program computes.
+    """Inputs and expected results of the test program.
 
     Attributes:
         trial: which of the choices of an epilogue's tensors this is.
@@ -62,7 +62,7 @@ class Example:
         for trial in range(_TRIALS if loads else 1):
             inputs = drawn_inputs(operator, trial)
             examples.append(Example(trial, inputs, several(finish(operator, sums, inputs))))
-        return max(examples, key=lambda each: (_distinct(each.outputs), -each.trial))
+        return max(examples, key=lambda example: (_distinct(example.outputs), -example.trial))
 
 
 def _distinct(outputs: tuple[np.ndarray, ...]) -> int:
@@ -91,7 +91,9 @@ def _exact(operator: Operator) -> list[bool]:
     Floats of several elements that a further result adds up are rounded in any case.
     """
     kind, sums = str(operator.output.tensor.dtype), _sums_exactly(operator)
-    rounded = (x.combination == "+=" and x.together(kind) == "float32" for x in operator.further)
+    rounded = (
+        x.combination == "+=" and x.combination_dtype(kind) == "float32" for x in operator.further
+    )
     return [sums, *(sums and not each for each in rounded)]
 
 
@@ -168,21 +170,21 @@ def _read_by(kernel: CKernel, parameter: Parameter) -> list[str]:
 
 
 def _check(
-    operator: Operator, number: int, output: Parameter, made: np.ndarray, exact: bool
+    operator: Operator, number: int, output: Parameter, reference: np.ndarray, exact: bool
 ) -> str:
     """C that compares a result with NumPy's.
 
     Args:
         number: of the result.
         output: the kernel's.
-        made: NumPy's.
+        reference: NumPy's.
         exact: whether it is the same in any order.
     """
     kind, element = str(operator.results[number].dtype), f"of_{output.tensor}[i]"
     wide = f"from_bfloat16({element})" if kind == "bfloat16" else element
-    expected = _left_alone(operator, number, made)
+    expected = _with_unwritten(operator, number, reference)
     if not exact:
-        return _sampled(output, expected, wide, tolerance(operator, made, number))
+        return _sampled(output, expected, wide, tolerance(operator, reference, number))
     word = f"(int64_t){element}" if dtype(kind).is_integer else f"float_bits({wide})"
     return DIGEST.format(
         tensor=output.tensor,
@@ -192,9 +194,9 @@ def _check(
     )
 
 
-def _sampled(output: Parameter, made: np.ndarray, element: str, allowed: float) -> str:
+def _sampled(output: Parameter, reference: np.ndarray, element: str, allowed: float) -> str:
     """C that holds some elements, the last one among them, against what they may be off by."""
-    flat = made.reshape(-1)
+    flat = reference.reshape(-1)
     where = np.arange(min(flat.size, _SAMPLES))
     if flat.size > _SAMPLES:
         some = np.random.default_rng(0).choice(flat.size - 1, _SAMPLES - 1, replace=False)
@@ -215,13 +217,13 @@ def _number(value: float) -> str:
     return repr(value) if np.isfinite(value) else f"{'-' * (value < 0)}INFINITY"
 
 
-def _left_alone(operator: Operator, number: int, made: np.ndarray) -> np.ndarray:
+def _with_unwritten(operator: Operator, number: int, reference: np.ndarray) -> np.ndarray:
     """The result with what the kernel must not write as the program had filled it."""
     store = operator.further[number - 1].store if number else operator.store
     if store is None or operator.fills(store):
-        return made
+        return reference
     kind = str(operator.results[number].dtype)
-    size = made.size * dtype(kind).bits // 8
-    filled = unpack(np.full(size, _FILLED, np.uint8), kind, made.shape)
+    size = reference.size * dtype(kind).bits // 8
+    filled = unpack(np.full(size, _FILLED, np.uint8), kind, reference.shape)
     ones = np.ones((1,) * len(operator.spatial), np.bool_)
-    return np.asarray(np.where(write_output(operator, ones, ones.dtype, store), made, filled))
+    return np.asarray(np.where(write_output(operator, ones, ones.dtype, store), reference, filled))

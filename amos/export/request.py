@@ -1,4 +1,4 @@
-"""What is to be exported: a mapping, a candidate, a trial, or a record, under a name."""
+"""A request to export: a mapping, a candidate, a trial, or a record, under a name."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from amos.records.exchange import best_records
 from amos.records.rows import COLUMNS, record_of
 from amos.schedule import candidate_of
 
-#: What a kernel must not be called: keywords, and what it and its test program call themselves.
+#: Names that a kernel must not have: keywords, and those of its text and its test program.
 _OWN = re.compile(
     f"{KEYWORDS}|main|memcpy|memset|exit|atoi|qsort|printf|fabs|ldexpf|posix_memalign"
     r"|clock_gettime|malloc|free|atexit|random_bits|bfloat16|from_bfloat16|float_bits|scaled"
@@ -122,7 +122,7 @@ def _written(file: Path) -> Record:
     try:
         row = json.loads(file.read_text(encoding="utf-8"))
         if isinstance(row, dict):
-            # What `records show --json` adds to a record is not part of it.
+            # `records show --json` adds fields that are not part of the record.
             row = {k: v for k, v in row.items() if k in (*COLUMNS, "digest", "definition")}
         return record_of(row)
     except RecordError as error:

@@ -53,7 +53,7 @@ def files(request: Request, encoding: str = "") -> dict[str, str | bytes]:
     assert kernel.last is not None
     output = kernel.plan.regions[kernel.plan.destination.name]
     contents: dict[str, str | bytes] = {
-        "stream.json": json.dumps(_described(request, kernel), indent=1) + "\n",
+        "stream.json": json.dumps(_describe(request, kernel), indent=1) + "\n",
         "stream.txt": f"{kernel.stream}\n",
         f"expected/{output}.bin": kernel.last.dram[output].tobytes(),
     }
@@ -64,23 +64,23 @@ def files(request: Request, encoding: str = "") -> dict[str, str | bytes]:
     return contents | {f"inputs/{name}.bin": np.asarray(x).tobytes() for name, x in before.items()}
 
 
-def _described(request: Request, kernel: StreamKernel) -> dict[str, Any]:
+def _describe(request: Request, kernel: StreamKernel) -> dict[str, Any]:
     assert kernel.last is not None
     mapping, stream, unit = request.candidate.mapping, kernel.stream, kernel.plan.machine.stream
-    said: dict[str, Any] = {
+    description: dict[str, Any] = {
         "name": request.name,
         "machine": kernel.plan.machine.name,
         "encoding": "" if unit is None else unit.encoding,
     }
     if kernel.encoding is not None:
-        said["specification"] = "apache/tvm-vta include/vta/hw_spec.h"
-        said["index_bits"] = asdict(kernel.encoding)
+        description["specification"] = "apache/tvm-vta include/vta/hw_spec.h"
+        description["index_bits"] = asdict(kernel.encoding)
     else:
-        # What a call computes; loops of its fragments in the order of memory.
+        # The meaning of a call; loops of its fragments in the order of memory.
         meaning = mapping.intrinsic.ordered
-        said["call"] = {"compute": str(meaning.compute), "extents": dict(meaning.extents)}
+        description["call"] = {"compute": str(meaning.compute), "extents": dict(meaning.extents)}
     write = fields_of if kernel.encoding is not None else _fields
-    return said | {
+    return description | {
         "operator": str(mapping.operator),
         "mapping": mapping.name,
         "schedule": kernel.plan.schedule.as_dict(),

@@ -27,7 +27,7 @@ _ROWS = tuple(range(1, 17))
 #: Rows of the first source that have a name: full tiles, and those that divide the images of
 #: 7, 14, 28, 56 and 112 pixels in which most networks end.
 _NAMED = (16, 14, 7)
-#: What the C of a kernel uses beside tiles.
+#: Features that the C of a kernel uses beside tiles.
 _VECTORS = ("avx512f", "avx512bw", "avx512dq", "avx512vl")
 #: Linux grants the registers of the tiles to a process that asks for them (the kernel's
 #: Documentation/arch/x86/xstate.rst): ARCH_REQ_XCOMP_PERM of the state XFEATURE_XTILEDATA.

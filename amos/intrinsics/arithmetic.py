@@ -65,13 +65,13 @@ class Arithmetic:
 
     def __str__(self) -> str:
         order = "last" if "-" in self.rounding else "first"
-        said = {
+        properties = {
             "saturates": self.saturate,
             f"one rounding a product, {order} first": self.bitwise,
             "sums keep 14 bits or more": self.precision > 0,
             "subnormals are zero": self.flush,
         }
-        return ", ".join(words for words, holds in said.items() if holds)
+        return ", ".join(words for words, holds in properties.items() if holds)
 
 
 @dataclass(frozen=True)
@@ -145,11 +145,11 @@ class ShapeFamily:
         >>> len(ShapeFamily((8, 16, 32), (8, 16, 32), (16,), "m*n*k == 4096").members)
         3
         """
-        every = list(product(self.m, self.n, self.k))
+        shapes = list(product(self.m, self.n, self.k))
         # Objects, so that sizes stay exact.
-        m, n, k = np.array(every, dtype=object).T
-        legal = np.broadcast_to(evaluate(self.where, dict(m=m, n=n, k=k)), len(every))
-        return tuple(shape for shape, fulfils in zip(every, legal, strict=True) if fulfils)
+        m, n, k = np.array(shapes, dtype=object).T
+        legal = np.broadcast_to(evaluate(self.where, dict(m=m, n=n, k=k)), len(shapes))
+        return tuple(shape for shape, fulfils in zip(shapes, legal, strict=True) if fulfils)
 
     def __str__(self) -> str:
         condition = f" with {self.where}" if self.where != ShapeFamily.where else ""

@@ -89,7 +89,7 @@ Dst[0, T.ramp(T.int32(0), 1, 4)] = T.call_llvm_pure_intrin(
 
 
 def _arm(called: str, shape: str, kinds: Kinds, feature: str) -> dict[str, Any]:
-    """What all of them have in common."""
+    """Attributes that all of them share."""
     attribute = _ATTRIBUTES[feature]
     return dict(
         name=f"arm_{called}_{shape}_{'_'.join(dict.fromkeys(kinds[:2]))}_{kinds[2]}",

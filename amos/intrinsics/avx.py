@@ -9,7 +9,7 @@ _SOURCE = (
     f"{INTEL}2C, VFMADD132PS/VFMADD213PS/VFMADD231PS: Fused Multiply-Add of Packed Single "
     "Precision Floating-Point Values"
 )
-#: What widens a dtype in one instruction, beyond FMA itself.
+#: Features that widen a dtype in one instruction, beyond FMA itself.
 _WIDENS = {"f16": ("f16c",)}
 
 

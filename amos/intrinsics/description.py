@@ -1,4 +1,4 @@
-"""What an intrinsic means and what it moves (AMOS, section 4).
+"""The description of an intrinsic: its meaning and its memory traffic (AMOS, section 4).
 
 :class:`Intrinsic` joins a compute abstraction (Definition 4.1), one
 :class:`~amos.ir.nodes.Compute` node, with a memory abstraction (Definition 4.2),
@@ -186,8 +186,8 @@ class Intrinsic(Shown, Computation):
 
         Further spatial iterations count into n; a missing one is 1.
         """
-        m, *rest = [it.extent for it in self.compute.spatial] or [1]
-        return m, prod(rest), prod(it.extent for it in self.compute.reduce)
+        m, *further = [it.extent for it in self.compute.spatial] or [1]
+        return m, prod(further), prod(it.extent for it in self.compute.reduce)
 
     @property
     def architecture(self) -> int:
@@ -230,10 +230,10 @@ class Intrinsic(Shown, Computation):
             return replace(load, tensor=replace(tensor, shape=shape), indices=indices)
 
         compute = self.compute.with_loads(moved)
-        outside = [index.names[0] for index in compute.dst.indices]
+        spatial = [index.names[0] for index in compute.dst.indices]
         steps = sorted(
             compute.iterations,
-            key=lambda it: outside.index(it.name) if it.name in outside else len(outside),
+            key=lambda it: spatial.index(it.name) if it.name in spatial else len(spatial),
         )
         return replace(
             self,
@@ -288,7 +288,7 @@ class Intrinsic(Shown, Computation):
 
 
 def _problems(unit: Intrinsic) -> Iterator[str]:
-    """What is wrong with a description, in words; whoever asks stops at the first."""
+    """Yield the errors of a description, in words; callers stop at the first."""
     for key in ("name", "family", "source"):
         value = getattr(unit, key)
         if not isinstance(value, str) or not value.strip():
@@ -335,7 +335,7 @@ def _problems(unit: Intrinsic) -> Iterator[str]:
 
 
 def _arithmetic_problems(unit: Intrinsic) -> Iterator[str]:
-    """What keeps an instruction from computing so, or its operands from being staged for it."""
+    """Yield reasons why an instruction cannot compute so, or its operands cannot be staged."""
     kind, rules = dtype(unit.dtypes[-1]), unit.arithmetic
     if (rules.saturate or rules.bitwise or rules.flush) and not unit.compute.sums_products:
         yield f"arithmetic: {rules}: expected a sum of products, got {unit.compute}"
@@ -351,9 +351,9 @@ def _arithmetic_problems(unit: Intrinsic) -> Iterator[str]:
 
 
 def _lane_problems(unit: Intrinsic) -> Iterator[str]:
-    """What keeps a neutral value in lanes beyond a reduction from counting for nothing."""
+    """Yield reasons why neutral values in lanes beyond a reduction would change the result."""
     compute, kind = unit.compute, unit.dtypes[-1]
-    if compute.fills_lanes(kind, beside=True):
+    if compute.fills_lanes(kind, arbitrary_source=True):
         return
     if not compute.fills_lanes(kind):
         yield (

@@ -96,8 +96,8 @@ class _Vectors:
         if self.kind[0] == "f":
             return self.c(f"{function}u", operand, *value)
         const = "const " if function == "load" else ""
-        inside = ", ".join([f"({const}__m{self.bits}i *){operand}", *value])
-        return f"_mm{self.bits}_{function}u_si{self.bits}({inside})"
+        arguments = ", ".join([f"({const}__m{self.bits}i *){operand}", *value])
+        return f"_mm{self.bits}_{function}u_si{self.bits}({arguments})"
 
 
 def intrinsics() -> Described:
@@ -117,7 +117,7 @@ def _joined(vectors: _Vectors, function: str) -> Described:
     text = function_of(_SYMBOLS[function]).text(["Src1[i1]", "Src2[i1]"])
     sources = [f'{source}.vload([0], "{vectors.tvm}")' for source in ("Src1", "Src2")]
     loads = [vectors.moved("load", source) for source in ("Src1", "Src2")]
-    return _described(
+    return _describe_instruction(
         vectors,
         f"Dst[i1] = {text}",
         (vectors.kind,) * 3,
@@ -177,7 +177,7 @@ def _taking(
     symbol = _SYMBOLS[function]
     total = f'Dst.vload([0], "{vectors.tvm}")'
     step = vectors.moved("store", "Dst", vectors.c(function, vectors.moved("load", "Dst"), c))
-    return _described(
+    return _describe_instruction(
         vectors,
         f"Dst[] {symbol}= Src1[r1]" if row else f"Dst[i1] {symbol}= Src1[i1]",
         kinds,
@@ -213,7 +213,7 @@ def _in_tvm(function: str, first: str, second: str) -> str:
     return f"{first} {symbol} {second}"
 
 
-def _described(
+def _describe_instruction(
     vectors: _Vectors,
     statement: str,
     kinds: tuple[str, ...],

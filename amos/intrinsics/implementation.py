@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from amos.errors import IntrinsicError
 
-#: What the source is written in, and who compiles it.
+#: Languages of the source, each with the compiler that reads it.
 KINDS = {
     "llvm": "TVMScript body of a tensor intrinsic, compiled by TVM's LLVM",
     "c": "C statements, compiled by a C compiler",

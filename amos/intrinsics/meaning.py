@@ -71,10 +71,10 @@ def _check(intrinsic: Intrinsic, fragments: Mapping[str, np.ndarray]) -> dict[st
     calls = arrays[names[-1]].shape
     calls = calls[: len(calls) - len(intrinsic.destination.tensor.shape)]
     for load in intrinsic.operands:
-        array, wanted = arrays[load.tensor.name], dtype(str(load.tensor.dtype)).numpy
-        if array.shape != calls + load.tensor.shape or array.dtype != wanted:
+        array, expected = arrays[load.tensor.name], dtype(str(load.tensor.dtype)).numpy
+        if array.shape != calls + load.tensor.shape or array.dtype != expected:
             raise IntrinsicError(
-                f"{intrinsic.name}: fragment {load.tensor.name!r}: expected {wanted} of shape "
+                f"{intrinsic.name}: fragment {load.tensor.name!r}: expected {expected} of shape "
                 f"{calls + load.tensor.shape}, got {array.dtype} of shape {array.shape}"
             )
     return arrays
@@ -112,7 +112,7 @@ def scalar_unit(intrinsic: Intrinsic) -> Unit:
 def _combined(
     compute: Compute, accumulator: np.ndarray, fragments: Sequence[np.ndarray]
 ) -> np.ndarray:
-    """What any statement of an intrinsic makes of fragments of any extents.
+    """Run the statement of an intrinsic on fragments of any extents.
 
     Args:
         accumulator: the destination's fragment, of int64 or float64. Leading axes that all
@@ -145,7 +145,7 @@ def _combined(
 
 
 def _one_by_one(
-    intrinsic: Intrinsic, given: Mapping[str, np.ndarray], accumulator: np.ndarray
+    intrinsic: Intrinsic, fragments: Mapping[str, np.ndarray], accumulator: np.ndarray
 ) -> np.ndarray:
     """Add the products one after another, each with one rounding to float32."""
     flush = _flush if intrinsic.arithmetic.flush else np.asarray
@@ -153,7 +153,7 @@ def _one_by_one(
     axes = [index.names[0] for index in intrinsic.destination.indices] + [it.name for it in summed]
     extents = tuple(intrinsic.extents[name] for name in axes)
     sources = [
-        _aligned(load, flush(given[load.tensor.name]).astype(np.float64), axes, extents)
+        _aligned(load, flush(fragments[load.tensor.name]).astype(np.float64), axes, extents)
         for load in intrinsic.sources
     ]
     points = list(product(*(range(it.extent) for it in summed)))

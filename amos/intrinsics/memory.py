@@ -1,4 +1,4 @@
-"""What an intrinsic moves: the memory abstraction (AMOS, Definition 4.2)."""
+"""Memory traffic of an intrinsic: the memory abstraction (AMOS, Definition 4.2)."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ MEMORIES = ("global", "memory", "shared")
 
 _SIDE = re.compile(r"\s*([A-Za-z_]\w*)\s*\.\s*([A-Za-z_]\w*)\s*\[([^\[\]]*)\]\s*")
 _NAME = re.compile(r"[A-Za-z_]\w*")
-#: What to do about ``p + r``: Definition 4.1 has one iteration in each index.
+#: Advice for ``p + r``: Definition 4.1 has one iteration in each index.
 WINDOWS = (
     "a unit with a window is described by the call for one place of the window, whose loops "
     "stay in the operator"
@@ -84,8 +84,8 @@ class FragmentLayout:
         tables = [self.table(name) for name in indices]
         if any(t.min() < 0 or t.max() >= n for t, n in zip(tables, shape, strict=True)):
             raise IntrinsicError(f"layout of {operand!r} leaves the fragment of shape {shape}")
-        held = np.ravel_multi_index(tuple(tables), shape).reshape(-1)
-        counts = np.bincount(held, minlength=int(np.prod(shape)))
+        slots = np.ravel_multi_index(tuple(tables), shape).reshape(-1)
+        counts = np.bincount(slots, minlength=int(np.prod(shape)))
         if counts.min() < 1 or counts.min() != counts.max():
             raise IntrinsicError(
                 f"layout of {operand!r}: expected each of {counts.size} elements to be held "
@@ -209,27 +209,27 @@ class Memory:
         sides = text.split("=")
         if len(sides) != 2:
             _refuse(text, f"{len(sides) - 1} signs '='")
-        found = [_SIDE.fullmatch(side) for side in sides]
-        if (bad := next((n for n, match in enumerate(found) if match is None), None)) is not None:
+        matches = [_SIDE.fullmatch(side) for side in sides]
+        if (bad := next((n for n, match in enumerate(matches) if match is None), None)) is not None:
             _refuse(text, f"{sides[bad].strip()!r}")
-        left, right = ([part.strip() for part in match.groups()] for match in found if match)
-        if left[1] != right[1]:
-            _refuse(text, f"two operands, {left[1]!r} and {right[1]!r}")
-        addressed = [side for side in (left, right) if side[2].startswith("addr")]
+        lhs, rhs = ([token.strip() for token in match.groups()] for match in matches if match)
+        if lhs[1] != rhs[1]:
+            _refuse(text, f"two operands, {lhs[1]!r} and {rhs[1]!r}")
+        addressed = [side for side in (lhs, rhs) if side[2].startswith("addr")]
         if len(addressed) != 1:
             _refuse(text, f"{len(addressed)} sides with a base address addr…")
-        direction: Literal["load", "store"] = "store" if addressed[0] is left else "load"
-        outside, fragment = (left, right) if direction == "store" else (right, left)
+        direction: Literal["load", "store"] = "store" if addressed[0] is lhs else "load"
+        location, fragment = (lhs, rhs) if direction == "store" else (rhs, lhs)
         indices = tuple(i.strip() for i in fragment[2].split(",")) if fragment[2] else ()
         if wide := [i for i in indices if not _NAME.fullmatch(i)]:
             _refuse(
                 text, f"index {wide[0]!r} of a fragment, which is no single iteration; {WINDOWS}"
             )
-        address, strides = _address(text, outside[2], indices)
+        address, strides = _address(text, location[2], indices)
         return Memory(
-            left[1],
+            lhs[1],
             direction,
-            outside[0],
+            location[0],
             indices,
             address,
             strides,
@@ -265,22 +265,22 @@ class Memory:
 
     @property
     def load(self) -> BufferLoad:
-        """What is read, for each element of the fragment."""
-        return self._inside if self.direction == "store" else self._outside
+        """The access that is read, for each element of the fragment."""
+        return self._fragment_access if self.direction == "store" else self._memory_access
 
     @property
     def store(self) -> BufferLoad:
-        """What is written, for each element of the fragment."""
-        return self._outside if self.direction == "store" else self._inside
+        """The access that is written, for each element of the fragment."""
+        return self._memory_access if self.direction == "store" else self._fragment_access
 
     @cached_property
-    def _inside(self) -> BufferLoad:
+    def _fragment_access(self) -> BufferLoad:
         """The fragment's element."""
         tensor = Tensor(f"{self.register_scope}.{self.operand}", *self._moved)
         return BufferLoad(tensor, tuple(Affine.of({index: 1}) for index in self.indices))
 
     @cached_property
-    def _outside(self) -> BufferLoad:
+    def _memory_access(self) -> BufferLoad:
         """Its place from the base address on, in as much of the memory as a fragment spans."""
         terms = zip(self.indices, self.placement.strides, strict=True)
         tensor = Tensor(f"{self.scope}.{self.operand}", (self.placement.step,), self._moved[1])
@@ -303,8 +303,8 @@ class Memory:
         terms = [
             i if s == "1" else f"{i} * {s}" for i, s in zip(self.indices, self.strides, strict=True)
         ]
-        outside = f"{self.scope}.{self.operand}[{' + '.join([self.address, *terms])}]"
-        sides = (outside, fragment) if self.direction == "store" else (fragment, outside)
+        location = f"{self.scope}.{self.operand}[{' + '.join([self.address, *terms])}]"
+        sides = (location, fragment) if self.direction == "store" else (fragment, location)
         return " = ".join(sides)
 
     def __str__(self) -> str:
@@ -314,8 +314,8 @@ class Memory:
         return f"{self.statement}  ({'; '.join(notes)})" if notes else self.statement
 
 
-def _refuse(text: str, found: str) -> NoReturn:
-    raise IntrinsicError(f"memory statement {text!r}: expected the form {_FORM}, found {found}")
+def _refuse(text: str, got: str) -> NoReturn:
+    raise IntrinsicError(f"memory statement {text!r}: expected the form {_FORM}, found {got}")
 
 
 def _address(text: str, sum_: str, indices: tuple[str, ...]) -> tuple[str, tuple[str, ...]]:
@@ -324,7 +324,7 @@ def _address(text: str, sum_: str, indices: tuple[str, ...]) -> tuple[str, tuple
         _refuse(text, f"base address {address!r}")
     strides: dict[str, str] = {}
     for term in terms:
-        index, _, stride = (part.strip() for part in term.partition("*"))
+        index, _, stride = (factor.strip() for factor in term.partition("*"))
         if index not in indices or index in strides or not re.fullmatch(r"\w*", stride):
             _refuse(text, f"term {term!r}; the fragment's indices are {', '.join(indices)}")
         strides[index] = stride or "1"

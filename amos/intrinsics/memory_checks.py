@@ -1,4 +1,4 @@
-"""What keeps memory statements from moving the fragments of an intrinsic."""
+"""Checks of memory statements against the fragments of their intrinsic."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def memory_problems(unit: Intrinsic) -> Iterator[str]:
-    """What is wrong with a memory abstraction, in words; whoever asks stops at the first.
+    """Yield the errors of a memory abstraction, in words; callers stop at the first.
 
     Raises:
         IntrinsicError: the same, of a single statement.
@@ -38,23 +38,25 @@ def whole(statement: Memory, operand: BufferLoad) -> Memory:
 
 
 def _scope_problems(memory: Sequence[Memory]) -> Iterator[str]:
-    """What keeps statements from describing one memory together, in words."""
+    """Yield reasons why statements do not describe one memory together, in words."""
     declared = {pad.name for pad in scratchpads(memory)} | {*REGISTERS}
     bases: dict[tuple[str, str], str] = {}
-    for each in memory:
-        where = f"memory statement of {each.operand!r}"
-        if each.register_scope not in declared:
+    for statement in memory:
+        where = f"memory statement of {statement.operand!r}"
+        if statement.register_scope not in declared:
             yield (
-                f"{where}: scope {each.register_scope!r} is declared nowhere: expected "
+                f"{where}: scope {statement.register_scope!r} is declared nowhere: expected "
                 f"{', '.join(sorted(declared))}, or the capacity of such a buffer"
             )
-        other = bases.setdefault((each.scope, each.address), each.operand)
-        if other != each.operand:
-            yield f"{where}: expected a base address of its own, got {each.address} of {other!r}"
+        owner = bases.setdefault((statement.scope, statement.address), statement.operand)
+        if owner != statement.operand:
+            yield (
+                f"{where}: expected a base address of its own, got {statement.address} of {owner!r}"
+            )
 
 
 def _placed_problems(unit: Intrinsic) -> Iterator[str]:
-    """What keeps fragments from having one place in memory and room on chip."""
+    """Yield reasons why fragments lack one place in memory, or room on chip."""
     symbols: dict[str, tuple[str, int]] = {}
     for statement in unit.memory:
         where, name = f"memory statement of {statement.operand!r}", statement.operand
@@ -77,7 +79,7 @@ def _placed_problems(unit: Intrinsic) -> Iterator[str]:
 
 
 def _statement_problems(unit: Intrinsic, statement: Memory, operand: BufferLoad) -> Iterator[str]:
-    """What keeps a memory statement from moving its operand."""
+    """Yield reasons why a memory statement cannot move its operand."""
     where = f"memory statement of {statement.operand!r}"
     indices = tuple(index.names[0] for index in operand.indices)
     if statement.indices != indices:

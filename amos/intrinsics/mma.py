@@ -130,9 +130,9 @@ class Registers:
     @classmethod
     def of(cls, kind: str, elements: int) -> Registers:
         """The registers of so many elements of a type."""
-        known = dtype(kind)
-        held, constraint = _HELD.get(known.short, ("unsigned", "r"))
-        return cls(held, constraint, max(1, elements * known.bits // max(32, known.bits)))
+        scalar = dtype(kind)
+        register, constraint = _HELD.get(scalar.short, ("unsigned", "r"))
+        return cls(register, constraint, max(1, elements * scalar.bits // max(32, scalar.bits)))
 
     def values(self, text: str, first: int = 0) -> str:
         """A text for each register, in which ``#`` is its number."""
@@ -140,24 +140,24 @@ class Registers:
 
 
 def multiply_text(
-    shape: Sequence[int], kinds: Sequence[str], held: Sequence[Registers]
+    shape: Sequence[int], kinds: Sequence[str], registers: Sequence[Registers]
 ) -> list[str]:
     """``mma.sync`` on the registers ``a.x``, ``b.x`` and ``c.x`` of a lane, as lines of CUDA C++.
 
     Args:
         shape: m, n and k.
         kinds: types of the sources and the result.
-        held: their registers.
+        registers: their registers.
     """
     m, n, k = shape
     first, second, result = (dtype(kind).short for kind in kinds)
-    a, b, c = held
+    a, b, c = registers
     sums = c.values("%#")
-    left, right = a.values("%#", c.count), b.values("%#", c.count + a.count)
+    a_list, b_list = a.values("%#", c.count), b.values("%#", c.count + a.count)
     inputs = [f'"{x.constraint}"({letter}.x[#])' for x, letter in ((a, "a"), (b, "b"))]
     return [
         f'asm volatile("mma.sync.aligned.m{m}n{n}k{k}.row.col.{result}.{first}.{second}.{result} "',
-        f'             "{{{sums}}}, {{{left}}}, {{{right}}}, {{{sums}}};"',
+        f'             "{{{sums}}}, {{{a_list}}}, {{{b_list}}}, {{{sums}}};"',
         f"""             : {c.values(f'"+{c.constraint}"(c.x[#])')}""",
         f"             : {a.values(inputs[0])}, {b.values(inputs[1])});",
     ]
@@ -167,13 +167,13 @@ def _cuda(variant: _Variant, layouts: tuple[FragmentLayout, ...]) -> str:
     """Each lane gathers its elements as the layout says, and scatters its results."""
     m, n, k = variant.shape
     kinds = (variant.source, variant.source, variant.result)
-    lines, places, held = ["const int lane = threadIdx.x % 32;"], [], []
+    lines, places, registers = ["const int lane = threadIdx.x % 32;"], [], []
     for letter, operand, kind, layout, width in zip(
         "abc", ("Src1", "Src2", "Dst"), kinds, layouts, (k, n, n), strict=True
     ):
         own, element, count = Registers.of(kind, layout.elements), _TYPES[kind], layout.elements
         row, column = (to_c(formula) for _, formula in layout.where)
-        held.append(own)
+        registers.append(own)
         places.append(f"(({row}) * {width} + {column})")
         lines += [
             f"union {{ {own.type} x[{own.count}]; {element} all[{count}]; }} {letter};",
@@ -181,7 +181,7 @@ def _cuda(variant: _Variant, layouts: tuple[FragmentLayout, ...]) -> str:
             f"  {letter}.all[e] = ((const {element} *){operand})[{places[-1]}];",
         ]
     lines += [
-        *multiply_text(variant.shape, kinds, held),
+        *multiply_text(variant.shape, kinds, registers),
         f"for (int e = 0; e < {layouts[2].elements}; ++e)",
         f"  (({_TYPES[variant.result]} *)Dst)[{places[2]}] = c.all[e];",
     ]

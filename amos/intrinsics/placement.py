@@ -37,8 +37,8 @@ class Placement:
 
     def _reach(self, d: int) -> float:
         """A single step moves nowhere, and stays where it is written."""
-        behind = [self._reach(e) for e in range(d + 1, len(self.shape))]
-        return self.strides[d] if self.shape[d] > 1 else max(behind, default=0.0)
+        inner = [self._reach(e) for e in range(d + 1, len(self.shape))]
+        return self.strides[d] if self.shape[d] > 1 else max(inner, default=0.0)
 
     @cached_property
     def dense(self) -> bool:

@@ -55,8 +55,10 @@ def intrinsics() -> Described:
 
 def _groups(lanes: int, first: str, second: str) -> tuple[SharedGroup, ...]:
     """Where sources may stand."""
-    left, right = (SharedGroup(lanes, (first, second), side) for side in (True, False))
-    return left, right, FilledLanes(lanes, (first, second))
+    first_fills, second_fills = (
+        SharedGroup(lanes, (first, second), side) for side in (True, False)
+    )
+    return first_fills, second_fills, FilledLanes(lanes, (first, second))
 
 
 def _variant(
@@ -79,7 +81,7 @@ def _variant(
             _call(f"int16x{2 * lanes}", bytes_, *sources),
             f"T.broadcast(T.int16(1), {2 * lanes})",
         )
-    side = "_lhs" if group.left else "" if group.alone else "_lanes"
+    side = "_lhs" if group.first_fills else "" if group.alone else "_lanes"
     filling = {"": "the second source fills", "_lhs": "the first source fills"}
     return instruction(
         f"{family}_{'pmaddubsw' if bytes_ else 'pmaddwd'}{side}_m{lanes}k{group.depth}_{types}_s32",

@@ -34,7 +34,7 @@ _implemented: dict[tuple[str, str], Implementation] = {}
 #: The file that describes it, by the name of an intrinsic.
 _files: dict[str, Path] = {}
 _broken: dict[str, str] = {}
-#: What every process has: names, and keys of implementations.
+#: Built-in names, and keys of implementations, in every process.
 _standard: set[str | tuple[str, str]] = set()
 _loaded = False
 
@@ -54,7 +54,7 @@ def register(intrinsic: Intrinsic, *sources: Implementation) -> Intrinsic:
 def load(path: str | Path) -> Intrinsic:
     """Register the intrinsic that a TOML file describes, and return it.
 
-    Loaded again, a file describes it anew; what was made of it before stays as it was.
+    Loading a file again describes it anew; objects made from it before stay as they were.
 
     Raises:
         IntrinsicError: the file cannot be read or is not well formed, or the
@@ -138,7 +138,7 @@ def adopt(objects: Iterable[Intrinsic | Implementation]) -> None:
 
 
 def added() -> tuple[Intrinsic | Implementation, ...]:
-    """What this process registered beside built-in families and plug-ins; see :func:`adopt`."""
+    """Registrations of this process beside built-in families and plug-ins; see :func:`adopt`."""
     _load()
     units = (unit for name, unit in _registered.items() if name not in _standard)
     return (*units, *(each for key, each in _implemented.items() if key not in _standard))
@@ -156,30 +156,29 @@ def broken() -> dict[str, str]:
 
 def _add_all(provider: Any) -> None:
     """Register everything that a provider gives, or nothing of it."""
-    things = provider() if callable(provider) else provider
-    if isinstance(things, Intrinsic):
-        things = (things,)
-    if not isinstance(things, Iterable):
-        raise IntrinsicError(f"expected Intrinsic objects, got {type(things).__name__}")
+    items = provider() if callable(provider) else provider
+    if isinstance(items, Intrinsic):
+        items = (items,)
+    if not isinstance(items, Iterable):
+        raise IntrinsicError(f"expected Intrinsic objects, got {type(items).__name__}")
     units: dict[str, Intrinsic] = {}
     sources: dict[tuple[str, str], Implementation] = {}
-    for thing in list(things):
-        if isinstance(thing, Intrinsic):
-            if (other := _registered.get(thing.name) or units.get(thing.name)) is not None:
+    for item in list(items):
+        if isinstance(item, Intrinsic):
+            if (existing := _registered.get(item.name) or units.get(item.name)) is not None:
                 raise IntrinsicError(
-                    f"intrinsic {thing.name!r} is registered already (family {other.family!r})"
+                    f"intrinsic {item.name!r} is registered already (family {existing.family!r})"
                 )
-            units[thing.name] = thing
-        elif isinstance(thing, Implementation):
-            key = thing.intrinsic, thing.kind
-            if (_implemented.get(key) or sources.get(key) or thing) != thing:
+            units[item.name] = item
+        elif isinstance(item, Implementation):
+            key = item.intrinsic, item.kind
+            if (_implemented.get(key) or sources.get(key) or item) != item:
                 raise IntrinsicError(
-                    f"intrinsic {thing.intrinsic!r} has another {thing.kind!r} implementation "
-                    "already"
+                    f"intrinsic {item.intrinsic!r} has another {item.kind!r} implementation already"
                 )
-            sources[key] = thing
+            sources[key] = item
         else:
-            raise IntrinsicError(f"expected an Intrinsic, got {type(thing).__name__}")
+            raise IntrinsicError(f"expected an Intrinsic, got {type(item).__name__}")
     for name, kind in sources:
         if name not in units and name not in _registered:
             raise IntrinsicError(

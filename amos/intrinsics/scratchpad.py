@@ -42,10 +42,12 @@ def scratchpads(memory: Sequence[Memory]) -> tuple[Scratchpad, ...]:
     pads = []
     for scope in dict.fromkeys(each.register_scope for each in memory if each.capacity):
         users = [each for each in memory if each.register_scope == scope]
-        said = {(each.capacity, each.banks, each.double) for each in users if each.capacity}
-        if len(said) > 1:
-            sizes = " and ".join(f"{size} bytes in {banks} banks" for size, banks, _ in said)
+        declarations = {(each.capacity, each.banks, each.double) for each in users if each.capacity}
+        if len(declarations) > 1:
+            sizes = " and ".join(
+                f"{size} bytes in {banks} banks" for size, banks, _ in declarations
+            )
             raise IntrinsicError(f"memory: buffer {scope!r} has {sizes}; let one statement say it")
         operands = dict.fromkeys(each.operand for each in users)
-        pads.append(Scratchpad(scope, *said.pop(), tuple(operands)))
+        pads.append(Scratchpad(scope, *declarations.pop(), tuple(operands)))
     return tuple(pads)

@@ -38,7 +38,7 @@ def from_toml(source: str | Path) -> Intrinsic:
 
 
 def read(source: str | Path) -> tuple[Intrinsic | Implementation, ...]:
-    """What a TOML text or file describes: the intrinsic, then its implementations.
+    """Read a TOML text or file: the intrinsic, then its implementations.
 
     Raises:
         IntrinsicError: the file cannot be read, is no TOML, has a key that is
@@ -46,18 +46,18 @@ def read(source: str | Path) -> tuple[Intrinsic | Implementation, ...]:
     """
     if isinstance(source, str) and "=" in source:
         reader = _Reader("<text>", source, IntrinsicError)
-        return reader.described(reader.toml())
+        return reader.read_document(reader.toml())
     try:
         with Path(source).open(encoding="utf-8") as file:
             reader = _Reader(str(source), file.read(_MOST), IntrinsicError)
     except (OSError, UnicodeDecodeError, ValueError) as error:
         reason = getattr(error, "strerror", None) or error
         raise IntrinsicError(f"{source}: expected a readable TOML file, found: {reason}") from None
-    return reader.described(reader.toml())
+    return reader.read_document(reader.toml())
 
 
 def read_values(values: Mapping[str, Any], where: str) -> tuple[Intrinsic | Implementation, ...]:
-    """What plain values with the keys of a TOML file describe; see :func:`read`.
+    """Read plain values with the keys of a TOML file; see :func:`read`.
 
     Args:
         values: for example what :func:`values_of` has made.
@@ -66,18 +66,18 @@ def read_values(values: Mapping[str, Any], where: str) -> tuple[Intrinsic | Impl
     Raises:
         IntrinsicError: see :func:`read`.
     """
-    return _Reader(where, "", IntrinsicError).described(values)
+    return _Reader(where, "", IntrinsicError).read_document(values)
 
 
 class _Reader(TableReader):
-    def described(self, values: Mapping[str, Any]) -> tuple[Intrinsic | Implementation, ...]:
+    def read_document(self, values: Mapping[str, Any]) -> tuple[Intrinsic | Implementation, ...]:
         self.special = {
             Memory: self._memory,
             FragmentLayout: self._layout,
             Sequence[Timing]: self._timing,
         }
         for name in values:
-            self.known(name, (*signature(Intrinsic.define).parameters, "implementation"), "")
+            self.check_name(name, (*signature(Intrinsic.define).parameters, "implementation"), "")
         parts = dict(values)
         sources = parts.pop("implementation", {})
         self.table(sources, "implementation")
@@ -112,7 +112,7 @@ class _Reader(TableReader):
         return self.call(FragmentLayout, sizes, key, where=tuple(formulas.items()))
 
     def _source(self, intrinsic: Intrinsic, kind: str, value: Any) -> Implementation:
-        self.known(kind, tuple(KINDS), "implementation")
+        self.check_name(kind, tuple(KINDS), "implementation")
         table = {"source": value} if isinstance(value, str) else value
         key = f"implementation.{kind}"
         return self.call(Implementation, table, key, intrinsic=intrinsic.name, kind=kind)
@@ -122,7 +122,7 @@ class _Reader(TableReader):
         self.fail(key or _blame(message), message)
 
 
-#: What a message of the description speaks of, and the key that it comes from.
+#: Subject of a message of the description, and the key that it comes from.
 _BLAMED = (
     ("extent", "extents"),
     ("dtype", "dtypes"),
@@ -146,7 +146,7 @@ def _blame(message: str) -> str:
 def values_of(intrinsic: Intrinsic, sources: Iterable[Implementation] = ()) -> dict[str, Any]:
     """The values that :func:`read_values` makes the same objects of.
 
-    Whoever keeps them, as a record does, has the intrinsic again without its file.
+    A record stores them, so that it has the intrinsic again without its file.
 
     Args:
         sources: its implementations.

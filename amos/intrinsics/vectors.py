@@ -53,7 +53,7 @@ def instruction(
         staged: dtype in which sources are staged, if another than their own.
         about: the other arguments of :meth:`Intrinsic.define`.
     """
-    # What all lanes share comes first in the manuals, and so does its address.
+    # Manuals name the broadcast operand first, and so its address comes first.
     symbols = ("addr_b", "addr_a") if shared == "Src2" else ("addr_a", "addr_b")
     loads = [
         Memory.parse(
@@ -84,22 +84,22 @@ class SharedGroup:
     Attributes:
         lanes: how many there are.
         kinds: dtypes in which ``Src1`` and ``Src2`` are read, of as many bits.
-        left: whether ``Src1`` fills the lanes, not ``Src2``.
+        first_fills: whether ``Src1`` fills the lanes, not ``Src2``.
     """
 
     lanes: int
     kinds: tuple[str, str]
-    left: bool
+    first_fills: bool
 
     @property
     def alone(self) -> str:
         """The source that all lanes share."""
-        return "Src2" if self.left else "Src1"
+        return "Src2" if self.first_fills else "Src1"
 
     @property
     def rows(self) -> str:
         """The source that fills the lanes."""
-        return "Src1" if self.left else "Src2"
+        return "Src1" if self.first_fills else "Src2"
 
     @property
     def bits(self) -> int:
@@ -113,23 +113,23 @@ class SharedGroup:
 
     @property
     def compute(self) -> str:
-        """What a call computes."""
-        product = "Src1[i1, r1] * Src2[r1]" if self.left else "Src1[r1] * Src2[i1, r1]"
+        """The statement of a call."""
+        product = "Src1[i1, r1] * Src2[r1]" if self.first_fills else "Src1[r1] * Src2[i1, r1]"
         return f"Dst[i1] += {product}"
 
-    def in_order(self, every: str, filled: str) -> tuple[str, str]:
-        """What all lanes share and what fills them, as ``Src1`` and ``Src2``."""
-        return (filled, every) if self.left else (every, filled)
+    def in_order(self, broadcast: str, filled: str) -> tuple[str, str]:
+        """The broadcast source and the filled one, as ``Src1`` and ``Src2``."""
+        return (filled, broadcast) if self.first_fills else (broadcast, filled)
 
     @property
     def llvm(self) -> tuple[str, str]:
         """``Src1`` and ``Src2`` in TVMScript, as vectors of signed elements."""
         group = f'{self.alone}.vload([0], "{self._kind(self.alone)}x{self.depth}")'
-        every = f"""T.reinterpret(
+        broadcast = f"""T.reinterpret(
         "int{self.bits}x{self.lanes * self.depth}",
         T.broadcast(T.reinterpret("int32", {group}), {self.lanes}),
     )"""
-        return self.in_order(every, self._filled(self.rows))
+        return self.in_order(broadcast, self._filled(self.rows))
 
     def _kind(self, source: str) -> str:
         return dict(zip(("Src1", "Src2"), self.kinds, strict=True))[source]
@@ -159,7 +159,7 @@ sum = {total};
 class FilledLanes(SharedGroup):
     """Integer sources both of which fill 32-bit lanes."""
 
-    left: bool = False
+    first_fills: bool = False
 
     @property
     def alone(self) -> str:
@@ -168,7 +168,7 @@ class FilledLanes(SharedGroup):
 
     @property
     def compute(self) -> str:
-        """What a call computes."""
+        """The statement of a call."""
         return "Dst[i1] += Src1[i1, r1] * Src2[i1, r1]"
 
     @property

@@ -71,8 +71,8 @@ def unit(
     reg.A[i, r] = shared.A[addr_a + i * stride_a_i + r]
     """
     operands = {
-        operand: tuple(i.strip() for i in inside.split(",") if i.strip())
-        for operand, inside in re.findall(r"(\w+)\s*\[(.*?)\]", statement)
+        operand: tuple(i.strip() for i in indices_text.split(",") if i.strip())
+        for operand, indices_text in re.findall(r"(\w+)\s*\[(.*?)\]", statement)
     }
     memory = []
     for n, (operand, indices) in enumerate(operands.items()):

@@ -1,7 +1,7 @@
 """x86 VNNI: multiply-add of bytes and words into 32-bit lanes (AMOS, section 7.5).
 
 ``vpdpbusd`` multiplies two registers byte by byte and adds groups of four products to
-32-bit lanes. What a call means depends on where its operands come from, so there is a
+32-bit lanes. The meaning of a call depends on where its operands come from, so there is a
 description of each use:
 
 - All lanes share the few elements of one source, and the other fills the lanes: the
@@ -55,10 +55,14 @@ def intrinsics() -> Described:
     ones anew for CPUs without AVX-512.
     """
     for name in _SECTIONS:
-        for left in (False, True):
-            yield from _shared("vnni", name, *_WIDTHS[0], ("-mavx512f", "-mavx512vnni"), left)
-            yield from _shared("vnni", name, *_WIDTHS[1], _FLAGS, left)
-            yield from _shared("avxvnni", name, 8, ("avx_vnni",), ("-mavx2", "-mavxvnni"), left)
+        for first_fills in (False, True):
+            yield from _shared(
+                "vnni", name, *_WIDTHS[0], ("-mavx512f", "-mavx512vnni"), first_fills
+            )
+            yield from _shared("vnni", name, *_WIDTHS[1], _FLAGS, first_fills)
+            yield from _shared(
+                "avxvnni", name, 8, ("avx_vnni",), ("-mavx2", "-mavxvnni"), first_fills
+            )
     for lanes, requires in _WIDTHS:
         yield from _lanes(lanes, requires)
         yield from _dot(lanes, requires)
@@ -71,11 +75,11 @@ def _shared(
     lanes: int,
     requires: tuple[str, ...],
     flags: tuple[str, ...],
-    left: bool,
+    first_fills: bool,
 ) -> Described:
     words = called == "dpwssd"
     kinds = ("s16", "s16") if words else ("u8", "s8")
-    group = SharedGroup(lanes, ("int16", "int16") if words else ("uint8", "int8"), left)
+    group = SharedGroup(lanes, ("int16", "int16") if words else ("uint8", "int8"), first_fills)
     types = "_".join(dict.fromkeys(kinds))
     what = "signed words" if words else "an unsigned and a signed byte"
     saturates = called == "dpbusds"
@@ -84,7 +88,7 @@ def _shared(
     embedded = family == "vnni"
     function = f"{integer_vector(lanes)[0]}_{called}{'' if embedded else '_avx'}_epi32"
     return instruction(
-        f"{family}_{called}{'_lhs' if left else ''}_m{lanes}k{group.depth}_{types}_s32",
+        f"{family}_{called}{'_lhs' if first_fills else ''}_m{lanes}k{group.depth}_{types}_s32",
         group.compute,
         {"i1": lanes, "r1": group.depth},
         (*kinds, "s32"),
@@ -93,7 +97,7 @@ def _shared(
         family=family,
         source=f"{INTEL}2C, {_SECTIONS[called]}",
         description=f"{lanes} lanes, each adding {group.depth} products of {what}"
-        f"{', saturating' if saturates else ''}; the {'first' if left else 'second'} source "
+        f"{', saturating' if saturates else ''}; the {'first' if first_fills else 'second'} source "
         "fills the lanes",
         requires=requires,
         registers=32 if embedded else 16,

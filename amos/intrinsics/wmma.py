@@ -136,29 +136,29 @@ def _variant(what: _Variant) -> Iterator[Intrinsic | Implementation]:
 
 
 def fragments(elements: int, kind: str) -> int:
-    """How many fragments of so many elements the registers of a warp hold."""
+    """Number of fragments of so many elements that fit the registers of a warp."""
     return _REGISTERS // (elements * dtype(kind).bits // (32 * _WARP))
 
 
 def a100_timing(shape: tuple[int, int, int], source: str) -> Timing:
-    """What the peak rate of the A100 leaves for one call of a sub-core, in cycles."""
+    """Cycles of one call on a sub-core, from the peak rate of the A100."""
     m, n, k = shape
     return Timing(m * n * k / _A100[source], _A100_SOURCE, machine="a100")
 
 
 def _timing(what: _Variant) -> list[Timing]:
-    found = [a100_timing(what.shape, what.source)]
+    timings = [a100_timing(what.shape, what.source)]
     if what.since == "sm_70":
         m, n, k = what.shape
         measured = what.shape == (16, 16, 16) and what.result == "f32"
         source = _V100_SOURCE + (_V100_LATENCY if measured else "")
-        found.insert(0, Timing(m * n * k / 128, source, 54 if measured else None, "v100"))
-    return found
+        timings.insert(0, Timing(m * n * k / 128, source, 54 if measured else None, "v100"))
+    return timings
 
 
 def _cuda(what: _Variant, columns: bool) -> str:
     m, n, k = what.shape
-    kind, held = _CUDA[what.source]
+    kind, element_type = _CUDA[what.source]
     result = _CUDA[what.result][0]
     layout = "col_major" if columns else "row_major"
     extra = ", wmma::experimental::bmmaBitOpAND" if what.source == "b1" else ""
@@ -168,7 +168,7 @@ def _cuda(what: _Variant, columns: bool) -> str:
         for f in ("a", "b")
         if what.source == "tf32"
     )
-    width, place, staged = (k if columns else n), f"(const {held} *)Src2", ""
+    width, place, staged = (k if columns else n), f"(const {element_type} *)Src2", ""
     if what.source == "f16" and n == 8:
         # Rows have to be aligned to the fragment, 32 bytes (PTX ISA, Matrix Storage for WMMA).
         width, place = 16, "rows"
@@ -180,7 +180,7 @@ __syncwarp();"""
 wmma::fragment<wmma::matrix_a, {m}, {n}, {k}, {kind}, wmma::row_major> a;
 wmma::fragment<wmma::matrix_b, {m}, {n}, {k}, {kind}, wmma::{layout}> b;
 wmma::fragment<wmma::accumulator, {m}, {n}, {k}, {result}> c;
-wmma::load_matrix_sync(a, (const {held} *)Src1, {k});
+wmma::load_matrix_sync(a, (const {element_type} *)Src1, {k});
 wmma::load_matrix_sync(b, {place}, {width});
 wmma::load_matrix_sync(c, Dst, {n}, wmma::mem_row_major);
 {rounded}wmma::{function}(c, a, b, c{extra});

@@ -97,17 +97,17 @@ class Affine:
         keep = set(names)
         return Affine(tuple(t for t in self.terms if t[0] in keep), self.constant)
 
-    def __add__(self, other: Affine | int) -> Affine:
-        other = other if isinstance(other, Affine) else Affine(constant=other)
-        return Affine.of(self.terms + other.terms, self.constant + other.constant)
+    def __add__(self, addend: Affine | int) -> Affine:
+        addend = addend if isinstance(addend, Affine) else Affine(constant=addend)
+        return Affine.of(self.terms + addend.terms, self.constant + addend.constant)
 
     def __mul__(self, factor: int) -> Affine:
         return Affine.of([(n, c * factor) for n, c in self.terms], self.constant * factor)
 
-    def __eq__(self, other: object) -> bool:
-        if not isinstance(other, Affine):
+    def __eq__(self, value: object) -> bool:
+        if not isinstance(value, Affine):
             return NotImplemented
-        return self.constant == other.constant and dict(self.terms) == dict(other.terms)
+        return self.constant == value.constant and dict(self.terms) == dict(value.terms)
 
     def __hash__(self) -> int:
         return hash((frozenset(self.terms), self.constant))

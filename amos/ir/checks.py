@@ -1,4 +1,4 @@
-"""What must hold of an operator, whoever builds it; each refusal is one line."""
+"""Checks of every operator, however it was built; each refusal is one line."""
 
 from __future__ import annotations
 
@@ -116,10 +116,10 @@ def constant_sources(compute: Compute, constants: Sequence[str] | None) -> tuple
     return tuple(constants)
 
 
-def check_read_once(every: Sequence[Prologue | Epilogue]) -> None:
-    """What prologues and epilogues read under one name is one tensor."""
+def check_read_once(expressions: Sequence[Prologue | Epilogue]) -> None:
+    """Refuse prologues and epilogues that read two tensors under one name."""
     seen: dict[str, Tensor] = {}
-    for load in (load for each in every for load in each.loads):
+    for load in (load for each in expressions for load in each.loads):
         if seen.setdefault(load.tensor.name, load.tensor) != load.tensor:
             raise OperatorError(f"tensor {load.tensor.name!r} is read with two shapes or dtypes")
 
@@ -133,9 +133,9 @@ def check_epilogue(compute: Compute, epilogue: Epilogue) -> None:
             raise OperatorError(
                 f"epilogue {epilogue}: {load.tensor.name!r} is a tensor of the statement already"
             )
-        if other := sorted(load.names - spatial):
+        if foreign := sorted(load.names - spatial):
             raise OperatorError(
-                f"epilogue {epilogue}: {other[0]!r} is no iteration of the output; "
+                f"epilogue {epilogue}: {foreign[0]!r} is no iteration of the output; "
                 f"these are {', '.join(it.name for it in compute.spatial)}"
             )
     if compute.dst.tensor.dtype is not None:

@@ -47,7 +47,7 @@ _ALL = (
     Function("max", np.maximum, ordered=True),
     Function("min", np.minimum, ordered=True),
 )
-#: What may join sources, and what may combine over a reduction.
+#: Functions that may join sources, and those that may combine over a reduction.
 JOINS = tuple(each.symbol for each in _ALL)
 COMBINERS = tuple(each.symbol for each in _ALL if each.commutes)
 
@@ -73,7 +73,7 @@ def neutral(symbol: str, kind: str | DType) -> int | float:
 
 
 def lane_filling(
-    combiner: str, join: str, sources: int, kind: str | DType, *, beside: bool = False
+    combiner: str, join: str, sources: int, kind: str | DType, *, arbitrary_source: bool = False
 ) -> bool:
     """Whether lanes beyond a reduction count for nothing when they hold the neutral value.
 
@@ -82,23 +82,23 @@ def lane_filling(
         join: what joins the sources.
         sources: how many there are.
         kind: dtype of the destination.
-        beside: whether another source may hold anything there.
+        arbitrary_source: whether another source may hold anything there.
 
-    >>> lane_filling("+", "*", 2, "f32", beside=True), lane_filling("max", "*", 2, "f32")
+    >>> lane_filling("+", "*", 2, "f32", arbitrary_source=True), lane_filling("max", "*", 2, "f32")
     (True, False)
-    >>> lane_filling("+", "+", 2, "f32"), lane_filling("+", "+", 2, "f32", beside=True)
+    >>> lane_filling("+", "+", 2, "f32"), lane_filling("+", "+", 2, "f32", arbitrary_source=True)
     (True, False)
     """
     if sources < 2:
         return True
     scalar = dtype(kind)
     value, ends = neutral(combiner, scalar), limits(scalar)
-    others = [0, 1, *ends, *([] if scalar.is_integer else [-1])] if beside else []
+    probes = [0, 1, *ends, *([] if scalar.is_integer else [-1])] if arbitrary_source else []
     with np.errstate(over="ignore", invalid="ignore"):
         empty = np.asarray(value).astype(scalar.numpy)
         compute = function(join).ufunc
         return all(
-            one == empty
-            for other in np.array([value, *others]).astype(scalar.numpy)
-            for one in (compute(empty, other), compute(other, empty))
+            joined == empty
+            for probe in np.array([value, *probes]).astype(scalar.numpy)
+            for joined in (compute(empty, probe), compute(probe, empty))
         )

@@ -59,10 +59,10 @@ class DType:
     def _range(self) -> str:
         return "" if self.bounds is None else f" in [{self.bounds[0]}, {self.bounds[1]}]"
 
-    def outside(self, array: np.ndarray) -> str:
+    def find_violation(self, array: np.ndarray) -> str:
         """The first element that is beyond the limits of an integer type, or nothing.
 
-        >>> dtype("s8 in [-64, 64]").outside(np.array([3, 65]))
+        >>> dtype("s8 in [-64, 64]").find_violation(np.array([3, 65]))
         'expected values in [-64, 64], got 65 at [1]'
         """
         low, high = self.limits
@@ -81,24 +81,24 @@ class DType:
         """True for signed and unsigned integers."""
         return self.kind in ("int", "uint")
 
-    def represents(self, other: DType) -> bool:
+    def represents(self, source: DType) -> bool:
         """Whether every value of another type is one of this type, or is known to be.
 
         >>> dtype("s16").represents(dtype("u8")), dtype("s16").represents(dtype("u16"))
         (True, False)
         """
-        if self == other:
+        if self == source:
             return True
-        if self.is_integer and other.is_integer:
-            (low, high), (least, most) = self.limits, other.limits
+        if self.is_integer and source.is_integer:
+            (low, high), (least, most) = self.limits, source.limits
             return low <= least and most <= high
-        floats = self.kind == other.kind == "float"
-        return floats and self.name in ("float32", "float64") and other.bits <= self.bits
+        floats = self.kind == source.kind == "float"
+        return floats and self.name in ("float32", "float64") and source.bits <= self.bits
 
-    def stores(self, other: DType) -> bool:
+    def stores(self, source: DType) -> bool:
         """Whether the values of another type can be read as this one from where they are."""
-        alike = (self.bits, self.container) == (other.bits, other.container)
-        return self == other or (alike and self.is_integer and self.represents(other))
+        alike = (self.bits, self.container) == (source.bits, source.container)
+        return self == source or (alike and self.is_integer and self.represents(source))
 
 
 _ALL = (
@@ -128,7 +128,7 @@ _U7 = replace(_BY_NAME["u8"], bounds=(0, 127))
 _BY_NAME |= {"s7": _S7, "int7": _S7, "u7": _U7, "uint7": _U7}
 _RANGE = re.compile(r"\s*(\w+)\s+in\s*\[\s*(-?\d{1,18})\s*,\s*(-?\d{1,18})\s*\]\s*")
 
-#: What ``dtype="f16"`` means for a whole operator: (sources …, output). Narrow
+#: Meaning of ``dtype="f16"`` for a whole operator: (sources …, output). Narrow
 #: inputs accumulate in the type that the hardware accumulates them in.
 _ACCUMULATOR = dict.fromkeys(("uint8", "int8", "int4", "uint4", "bool", "int16"), "int32")
 _ACCUMULATOR |= dict.fromkeys(
@@ -156,9 +156,9 @@ def dtype(name: str | DType) -> DType:
     except (KeyError, TypeError):
         if isinstance(name, str) and (match := _RANGE.fullmatch(name)):
             return _ranged(dtype(match[1]), int(match[2]), int(match[3]))
-        known = ", ".join(d.short for d in _ALL)
+        names = ", ".join(d.short for d in _ALL)
         raise OperatorError(
-            f"unknown dtype {shown(name)}: known are {known}, and ranges as 's8 in [-64, 64]'"
+            f"unknown dtype {shown(name)}: known are {names}, and ranges as 's8 in [-64, 64]'"
         ) from None
 
 
@@ -203,5 +203,5 @@ def resolve_dtypes(spec: str | tuple[str, ...] | None, sources: int) -> tuple[st
     if spec in ("u8s8", "u8s7", "u7s8"):
         first, second = dtype(spec[:2]).declared, dtype(spec[2:]).declared
         return (first, *(second,) * sources)[:sources] + ("int32",)
-    one = dtype(spec)
-    return (one.declared,) * sources + (_ACCUMULATOR.get(one.name, one.name),)
+    scalar = dtype(spec)
+    return (scalar.declared,) * sources + (_ACCUMULATOR.get(scalar.name, scalar.name),)

@@ -1,4 +1,4 @@
-"""What happens to an accumulator before it is stored: an elementwise expression.
+"""Elementwise expressions applied to an accumulator before it is stored.
 
 A quantized layer is an operator and an epilogue, for example
 

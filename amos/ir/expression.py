@@ -43,7 +43,7 @@ OPERATIONS = {
 }
 #: Operations that are written as signs.
 SIGNS = {"shift": ">>", "add": "+", "subtract": "-", "multiply": "*", "divide": "/"}
-#: What compares floats as one instruction does, by the function that lets NaN through.
+#: Functions that compare floats as one instruction does, by the function that lets NaN through.
 _COMPARISONS = {"max": "_greater", "min": "_less"}
 #: How tightly signs bind.
 _BINDING = {"shift": 0, "add": 1, "subtract": 1, "multiply": 2, "divide": 2}
@@ -165,8 +165,8 @@ class Node:
         if self.load is not None:
             return str(self.load)
         if self.name in SIGNS:
-            left, right = (_wrapped(each, self) for each in self.arguments)
-            return f"{left} {SIGNS[self.name]} {right}"
+            first, second = (_wrapped(each, self) for each in self.arguments)
+            return f"{first} {SIGNS[self.name]} {second}"
         return (
             self.name if self.is_variable else f"{self.name}({', '.join(map(str, self.arguments))})"
         )
@@ -303,9 +303,9 @@ def _converted(node: Node, kind: str, variables: Mapping[str, Typed], by: Arithm
     return own.value if own.kind == kind else by.convert(own.value)
 
 
-def _wrapped(node: Node, around: Node) -> str:
+def _wrapped(node: Node, parent: Node) -> str:
     """A part of a sum or product, in parentheses where it would bind otherwise."""
     if node.name not in SIGNS:
         return str(node)
-    right = node is around.arguments[1]
-    return f"({node})" if _BINDING[node.name] < _BINDING[around.name] + right else str(node)
+    right = node is parent.arguments[1]
+    return f"({node})" if _BINDING[node.name] < _BINDING[parent.name] + right else str(node)

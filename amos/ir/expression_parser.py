@@ -33,7 +33,7 @@ _EXAMPLE = "u8(relu((acc + bias[k]) * scale[k]))"
 def tensors_in(text: str) -> tuple[str, ...]:
     """Names of the tensors that an expression reads."""
     tokens = pairwise(tokenize(one_line(text)))
-    names = [one.text for one, after in tokens if one.kind == "name" and after.text == "["]
+    names = [token.text for token, after in tokens if token.kind == "name" and after.text == "["]
     return tuple(dict.fromkeys(names))
 
 
@@ -43,8 +43,8 @@ def functions() -> Mapping[str, Function]:
     table: dict[str, Function] = {}
     for text in (*DEFINITIONS, *OF_FLOATS):
         head, _, body = text.partition("=")
-        name, _, inside = head.partition("(")
-        parameters = tuple(each.strip(" )") for each in inside.split(","))
+        name, _, arguments = head.partition("(")
+        parameters = tuple(each.strip(" )") for each in arguments.split(","))
         reader = ExpressionReader(body, {}, {}, {}, "index", variables=parameters, table=table)
         table[name] = Function(name, parameters, reader.shift(), text in OF_FLOATS)
     return table
@@ -177,8 +177,8 @@ class ExpressionReader(IndexReader):
         if self.accept("["):
             return Node("read", load=self.load(token))
         if token.text not in self.variables:
-            others = [*self.variables, f"{token.text}[...] for a tensor"]
-            self.fail(f"unknown name {token.text!r}: write {' or '.join(others)}", token)
+            choices = [*self.variables, f"{token.text}[...] for a tensor"]
+            self.fail(f"unknown name {token.text!r}: write {' or '.join(choices)}", token)
         return Node(token.text)
 
     def call(self) -> Node:
@@ -200,7 +200,7 @@ class ExpressionReader(IndexReader):
         return self.apply(token.text, *arguments)
 
     def arity(self, token: Token) -> int:
-        """How many arguments a function takes, if it is one."""
+        """Number of arguments of a function; ``None`` if there is no such function."""
         arities = {name: len(each.parameters) for name, each in self.table.items()} | OPERATIONS
         if token.text not in arities or (token.text[0] == "_" and not self.defines):
             listed = arities.keys() - {"times"}  # networks write that, nobody else

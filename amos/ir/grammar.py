@@ -14,7 +14,7 @@ Grammar::
 
 ``pad(...)`` reads zeros outside the tensor, or the number that follows the access;
 ``scale[]`` is a scalar operand.
-What comes out knows neither extents nor shapes: :mod:`amos.ir.parser` adds them.
+The result knows neither extents nor shapes: :mod:`amos.ir.parser` adds them.
 """
 
 from __future__ import annotations
@@ -250,7 +250,7 @@ class _StatementReader(Reader):
         return Statement(output, tuple(sources), combiner, join, tuple(self.mentioned))
 
     def combiner(self) -> str:
-        """What stands before ``=``: how the destination takes a value up."""
+        """Read the sign before ``=``: how the destination takes a value up."""
         token, after = self.next, self.tokens[min(self.position + 1, len(self.tokens) - 1)]
         if token.text in ("=", "+=", "*="):
             return self.take().text[:-1]

@@ -51,7 +51,7 @@ def whole_number(value: object, what: str, least: int = 1) -> int:
 
 
 def dictionary(value: Mapping[str, _Value] | None, what: str) -> dict[str, _Value]:
-    """What is given by name; nothing where ``None`` is.
+    """A mapping that a caller passed, as a dictionary; empty for ``None``.
 
     Raises:
         OperatorError: it is no dictionary.

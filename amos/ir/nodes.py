@@ -143,7 +143,7 @@ class BufferLoad:
         return flat
 
     def overrun(self, extents: Mapping[str, int]) -> str:
-        """What is read or written outside of the tensor, in words; empty if nothing is."""
+        """Describe a read or write outside of the tensor, in words; empty if there is none."""
         for d, (index, size) in enumerate(zip(self.indices, self.tensor.shape, strict=True)):
             low, high = index.bounds(extents)
             if low < 0 or high >= size:
@@ -236,17 +236,19 @@ class Compute:
         return self.combiner in ("", "+") and self.join == "*"
 
     def neutral(self, kind: str) -> int | float:
-        """What accumulators of a dtype start from, and lanes beyond a reduction hold."""
+        """Start value of accumulators of a dtype, and value of lanes beyond a reduction."""
         return neutral(self.combiner, kind)
 
-    def fills_lanes(self, kind: str, *, beside: bool = False) -> bool:
+    def fills_lanes(self, kind: str, *, arbitrary_source: bool = False) -> bool:
         """Whether such lanes then count for nothing; see :func:`~amos.ir.combining.lane_filling`.
 
         Args:
             kind: dtype of the destination.
-            beside: whether another source may hold anything there.
+            arbitrary_source: whether another source may hold anything there.
         """
-        return lane_filling(self.combiner, self.join, len(self.sources), kind, beside=beside)
+        return lane_filling(
+            self.combiner, self.join, len(self.sources), kind, arbitrary_source=arbitrary_source
+        )
 
     @property
     def operands(self) -> tuple[BufferLoad, ...]:
@@ -293,7 +295,7 @@ def _listed(symbols: tuple[str, ...]) -> str:
 
 
 class Computation:
-    """What is one statement: an operator, or the meaning of an intrinsic."""
+    """A single statement: an operator, or the meaning of an intrinsic."""
 
     compute: Compute
 

@@ -42,7 +42,7 @@ class Operator(Shown, Computation):
     #: Inputs that stay the same from call to call, so that a kernel may have them
     #: repacked ahead of time.
     constants: tuple[str, ...] = ()
-    #: What is stored instead of the accumulated value; mappings do not depend on it.
+    #: Expression stored instead of the accumulated value; mappings do not depend on it.
     epilogue: Epilogue | None = None
     #: Sources that are computed of other tensors; mappings do not depend on them.
     prologues: tuple[Prologue, ...] = ()
@@ -172,7 +172,7 @@ class Operator(Shown, Computation):
         tensors = {load.tensor.name: load.tensor for load in self.sources}
         kinds, sizes = dictionary(dtypes, "dtypes"), dictionary(shapes, "shapes")
         prologue = parse_prologue(source, text, tensors, kinds, sizes)
-        if prologue.tensor in {other.tensor for other in self.prologues}:
+        if prologue.tensor in {existing.tensor for existing in self.prologues}:
             raise OperatorError(
                 f"source {prologue.tensor!r} has a prologue already; write both as one expression"
             )
@@ -180,7 +180,7 @@ class Operator(Shown, Computation):
         return replace(typed, prologues=(*self.prologues, prologue))
 
     def prologue(self, tensor: str) -> Prologue | None:
-        """What a source is computed of; ``None`` if it is an input itself."""
+        """The prologue that computes a source; ``None`` if it is an input itself."""
         return next((each for each in self.prologues if each.tensor == tensor), None)
 
     def with_output(self, text: str, shapes: Mapping[str, Sequence[int]] | None = None) -> Operator:
@@ -209,7 +209,7 @@ class Operator(Shown, Computation):
     ) -> Operator:
         """The operator with one more result of the same sums; kernels then return a tuple.
 
-        What the results do not reach of their tensors keeps its value, as with
+        Elements that the results do not reach keep their values, as with
         :meth:`with_output`.
 
         Args:
@@ -253,7 +253,7 @@ class Operator(Shown, Computation):
 
     @property
     def epilogue_loads(self) -> list[BufferLoad]:
-        """What these read beside the accumulators."""
+        """Accesses that these read beside the accumulators."""
         return [load for epilogue in self.epilogues for load in epilogue.loads]
 
     def feeding(self, source: str) -> tuple[Tensor, ...]:

@@ -10,7 +10,7 @@ from amos.errors import OperatorError, shown
 from amos.ir.dtypes import DType
 from amos.ir.floats import limits, quantize
 
-#: Whole floats below this are integers for sure.
+#: Whole floats below this are exact integers.
 _WHOLE = 1 << 53
 
 

@@ -110,20 +110,20 @@ def _shape(
     name: str,
     accesses: Sequence[Reference],
     ranges: Mapping[str, int],
-    given: Sequence[int] | None,
+    shape: Sequence[int] | None,
 ) -> tuple[int, ...]:
     ranks = sorted({len(access.indices) for access in accesses})
     if len(ranks) > 1:
         raise OperatorError(f"tensor {name!r} is accessed with {ranks[0]} and {ranks[1]} indices")
-    if given is not None:
-        if isinstance(given, str | bytes) or not isinstance(given, Sequence):
-            raise OperatorError(f"shape of tensor {name!r}: expected a tuple, got {shown(given)}")
-        if len(given) != ranks[0]:
+    if shape is not None:
+        if isinstance(shape, str | bytes) or not isinstance(shape, Sequence):
+            raise OperatorError(f"shape of tensor {name!r}: expected a tuple, got {shown(shape)}")
+        if len(shape) != ranks[0]:
             raise OperatorError(
                 f"shape of tensor {name!r}: {accesses[0]} has {ranks[0]} indices, "
-                f"but the shape is {tuple(given)}"
+                f"but the shape is {tuple(shape)}"
             )
-        return tuple(whole_number(size, f"shape of tensor {name!r}") for size in given)
+        return tuple(whole_number(size, f"shape of tensor {name!r}") for size in shape)
     return tuple(
         max(dimension_size(access, axis, ranges) for access in accesses) for axis in range(ranks[0])
     )

@@ -1,4 +1,4 @@
-"""What a source is computed of before it is multiplied: an elementwise expression.
+"""Elementwise expressions that compute a source before it is multiplied.
 
 ``op.with_prologue("image", "relu(x[n,c,h,w] * scale[c])")`` makes the source ``image`` of
 a statement a function of other tensors, which are inputs in its place. The expression is
@@ -64,9 +64,9 @@ class Prologue(Elementwise):
                 raise OperatorError(f"{where}: {load}: only a source of the statement is padded")
             if tensors.setdefault(load.tensor.name, load.tensor) != load.tensor:
                 raise OperatorError(f"{where}: {load.tensor.name!r} has two shapes or dtypes")
-            if other := sorted(load.names - set(self.dimensions)):
+            if foreign := sorted(load.names - set(self.dimensions)):
                 raise OperatorError(
-                    f"{where}: {other[0]!r} is no dimension of {self.head}: it is not elementwise"
+                    f"{where}: {foreign[0]!r} is no dimension of {self.head}: it is not elementwise"
                 )
 
     @cached_property

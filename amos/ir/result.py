@@ -5,7 +5,7 @@ sign it is a reduction: ``mean[n,k] += acc * 0.02``, ``top[n,p] max= acc`` or
 ``least[] min= u8(acc)`` puts together what the expression makes of each sum along the
 iterations that do not index the result. Elements that become integers are added up as
 ``int32``, which wraps around, floats as ``float32`` in an order that is the kernel's own.
-What a reduction has come to may be finished, ``mean[n,k] += acc then u8(acc * 0.02)``:
+A finished reduction may have an expression of its own, ``mean[n,k] += acc then u8(acc * 0.02)``:
 there ``acc`` is that, and tensors are indexed by what indexes the result.
 """
 
@@ -56,7 +56,7 @@ class Result:
         """Its expressions."""
         return (self.epilogue,) if self.last is None else (self.epilogue, self.last)
 
-    def together(self, accumulator: str) -> str:
+    def combination_dtype(self, accumulator: str) -> str:
         """Dtype in which the elements of a reduction are put together.
 
         Raises:
@@ -73,7 +73,11 @@ class Result:
         """
         if accumulator is None:
             return self.store.tensor
-        kind = self.together(accumulator) if self.reduces else self.epilogue.result(accumulator)
+        kind = (
+            self.combination_dtype(accumulator)
+            if self.reduces
+            else self.epilogue.result(accumulator)
+        )
         return replace(
             self.store.tensor, dtype=kind if self.last is None else self.last.result(kind)
         )
@@ -154,19 +158,19 @@ def check_result(
     Raises:
         OperatorError: it is no such result.
     """
-    kept = iterations
+    stored = iterations
     if result.last is not None and not result.reduces:
         raise OperatorError(f"{result}: then follows +=, max= or min=; write one expression")
     if result.reduces:
-        kept = {name: n for name, n in iterations.items() if name in result.store.names}
-        if len(kept) == len(iterations):
+        stored = {name: n for name, n in iterations.items() if name in result.store.names}
+        if len(stored) == len(iterations):
             raise OperatorError(
                 f"{result}: every iteration of the output, {', '.join(iterations)}, indexes it, so "
                 "that there is nothing to reduce; write ="
             )
-    check_store(result.store, kept, read, written)
+    check_store(result.store, stored, read, written)
     for load in result.last.loads if result.last is not None else ():
-        if gone := sorted(load.names - kept.keys()):
+        if gone := sorted(load.names - stored.keys()):
             raise OperatorError(
                 f"{result}: {load} is indexed by {gone[0]!r}, along which {result.store} is reduced"
             )

@@ -46,7 +46,7 @@ class Digit:
         return above % self.modulo if self.modulo else above
 
     def extent(self, extent: int) -> int:
-        """How many values it has, of an iteration with so many steps."""
+        """Number of its values, for an iteration with so many steps."""
         above = -(-extent // self.divide)
         return min(above, self.modulo or above)
 
@@ -168,7 +168,7 @@ def check_store(
 def _tell_apart(digits: Iterable[Digit], extent: int) -> bool:
     """Whether digits tell each step of an iteration from the others."""
     below = 1  # the step is known modulo this
-    for digit in sorted(digits, key=lambda each: each.divide):
+    for digit in sorted(digits, key=lambda term: term.divide):
         if below % digit.divide == 0:
             below = max(below, digit.divide * (digit.modulo or extent))
     return below >= extent
@@ -183,25 +183,25 @@ def check_distinct(load: BufferLoad, extents: Mapping[str, int]) -> None:
     Raises:
         OperatorError: some names are told by no index.
     """
-    told: set[str] = set()
+    determined: set[str] = set()
     unsolved = list(load.indices)
     while unsolved:
-        reasons = {index: _overlap(index, extents, told) for index in unsolved}
+        reasons = {index: _overlap(index, extents, determined) for index in unsolved}
         solved = [index for index, reason in reasons.items() if not reason]
         if not solved:
             index, reason = next(iter(reasons.items()))
             raise OperatorError(
                 f"{load}: in index {index} {reason}, so that no two elements are one"
             )
-        told.update(name for index in solved for name in index.names)
+        determined.update(name for index in solved for name in index.names)
         unsolved = [index for index in unsolved if reasons[index]]
 
 
-def _overlap(index: Affine, extents: Mapping[str, int], told: Container[str]) -> str:
-    """What would have to hold for an index to tell its other names; empty if it does."""
+def _overlap(index: Affine, extents: Mapping[str, int], determined: Container[str]) -> str:
+    """Condition under which an index would determine its other names; empty if it does."""
     reach = 0
     for name, c in sorted(index.terms, key=lambda term: abs(term[1])):
-        if name in told or extents[name] == 1:
+        if name in determined or extents[name] == 1:
             continue
         if abs(c) <= reach:
             return (

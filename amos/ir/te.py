@@ -86,15 +86,15 @@ class _Reader:
 
     def add_axis(self, axis: Any) -> None:
         start, extent = (self.integer(x, "extent") for x in (axis.dom.min, axis.dom.extent))
-        name = _unique(str(axis.var.name), [known for _, known, _ in self.axes])
+        name = _unique(str(axis.var.name), [used for _, used, _ in self.axes])
         self.axes.append((axis.var, name, start))
         self.extents[name] = extent
 
     def add_tensor(self, tensor: Any) -> str:
-        for known, name in self.tensors:
-            if known.same_as(tensor):
+        for existing, name in self.tensors:
+            if existing.same_as(tensor):
                 return name
-        name = _unique(str(tensor.op.name), [known for _, known in self.tensors])
+        name = _unique(str(tensor.op.name), [used for _, used in self.tensors])
         self.tensors.append((tensor, name))
         return name
 
@@ -107,7 +107,7 @@ class _Reader:
         return int(node.value)
 
     def combiner(self, reduce: Any) -> str:
-        """What combines over the reduction, as statements spell it."""
+        """The combiner of the reduction, as statements spell it."""
         result = reduce.combiner.result
         symbol = self.functions.get(type(result[0]), "") if len(result) == 1 else ""
         ends = [*reduce.combiner.lhs, *reduce.combiner.rhs]
@@ -115,7 +115,7 @@ class _Reader:
             end.same_as(each) for end, each in zip(ends, (result[0].a, result[0].b), strict=True)
         )
         if not plain or not self.starts_neutral(symbol, reduce.combiner.identity_element[0]):
-            kind = " and ".join(type(part).__name__ for part in result)
+            kind = " and ".join(type(value).__name__ for value in result)
             self.refuse(
                 f"it is reduced by {kind}; te.sum, te.max, te.min and products that start at 1 "
                 "are supported"
@@ -197,18 +197,18 @@ class _Reader:
         self.refuse(f"index of {tensor!r} is not affine: {type(node).__name__}")
 
     def axis(self, var: Any, tensor: str) -> Affine:
-        for known, name, start in self.axes:
-            if known.same_as(var):
+        for variable, name, start in self.axes:
+            if variable.same_as(var):
                 return Affine(((name, 1),), start)
         self.refuse(f"index of {tensor!r}: {var.name!r} is no iteration of the tensor")
 
 
-def _unique(name: str, taken: list[str]) -> str:
+def _unique(name: str, used: list[str]) -> str:
     """A name of the operator language that is not taken yet."""
     clean = re.sub(r"[^A-Za-z0-9_]", "_", name) or "x"
     clean = clean if not clean[0].isdigit() else f"x{clean}"
     candidate, number = clean, 1
-    while candidate in taken:
+    while candidate in used:
         candidate, number = f"{clean}_{number}", number + 1
     return candidate
 

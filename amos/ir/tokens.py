@@ -41,7 +41,7 @@ def one_line(text: str) -> str:
     """The text with each white-space character as one space: carets stay in place.
 
     Raises:
-        ParseError: what was given is no text, or too long a one.
+        ParseError: the value is no text, or too long a one.
     """
     if not isinstance(text, str):
         raise ParseError(f"expected a text such as 'out[i] += a[i, k]', got {shown(text)}", "", 0)

@@ -44,7 +44,7 @@ def get(name: str | Machine, intrinsics: Sequence[Intrinsic] = ()) -> Machine:
         return name
     if not isinstance(name, str):
         raise UnknownNameError("machine", name, (*names(), "host"))
-    machine = _read(name) if name.endswith(".toml") else _described(name)
+    machine = _read(name) if name.endswith(".toml") else _read_described(name)
     return with_timings(machine, [unit for unit in intrinsics if unit.name not in machine.peaks])
 
 
@@ -84,7 +84,7 @@ def _read(file: str) -> Machine:
 
 
 @cache
-def _described(name: str) -> Machine:
+def _read_described(name: str) -> Machine:
     if name == "host":
         raise MachineError("machine 'host' is this computer; expected a described one")
     if name not in names():

@@ -1,4 +1,4 @@
-"""What the operating system knows about the CPU we run on."""
+"""The CPU that this process runs on, as the operating system describes it."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Cpu:
         cores: processors that this process may run on.
         features: flags such as ``avx512_vnni``; empty if they cannot be read.
         caches: data caches from inside outward; empty if they cannot be read.
-        maker: who made it, as the CPU says it: ``"AuthenticAMD"``, ``"GenuineIntel"``.
+        maker: vendor string of the CPU: ``"AuthenticAMD"``, ``"GenuineIntel"``.
     """
 
     model: str
@@ -69,9 +69,11 @@ def _cpuinfo(path: Path) -> tuple[str, str, frozenset[str]]:
     for key, value in re.findall(r"^([^:\n]+?)[ \t]*:[ \t]*(.+)$", text, re.MULTILINE):
         values.setdefault(key, value.strip())
     # "model" and "stepping" tell CPUs of one marketing name apart.
-    apart = (f"{key} {values[key]}" for key in ("cpu family", "model", "stepping") if key in values)
+    details = (
+        f"{key} {values[key]}" for key in ("cpu family", "model", "stepping") if key in values
+    )
     return (
-        ", ".join((values.get("model name", platform.machine()), *apart)),
+        ", ".join((values.get("model name", platform.machine()), *details)),
         values.get("vendor_id", "unknown"),
         frozenset(values.get("flags", values.get("Features", "")).split()),
     )

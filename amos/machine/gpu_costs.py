@@ -1,4 +1,4 @@
-"""What CUDA machines spend besides calls and bandwidth, and what bounds their thread blocks."""
+"""Costs of CUDA machines besides calls and bandwidth, and limits of their thread blocks."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _NEWEST = 121
 
 @dataclass(frozen=True)
 class GpuCosts:
-    """What generated CUDA kernels spend, in cycles of one multiprocessor.
+    """Costs of generated CUDA kernels, in cycles of one multiprocessor.
 
     None of it is fitted: figures are published, read from machine code, or estimates,
     which are marked. A machine's own are in the table ``gpu`` of its file.
@@ -78,7 +78,7 @@ class GpuCosts:
 
 @dataclass(frozen=True)
 class Multiprocessor:
-    """What one multiprocessor of an architecture has room for at the same time.
+    """Capacities of one multiprocessor of an architecture.
 
     Attributes:
         architecture: first one with these limits, as 80 for ``sm_80``.

@@ -1,4 +1,4 @@
-"""What a CPU's plans depend on: its cores, and the cache that each has for itself."""
+"""Limits that a CPU's plans depend on: its cores, and the cache that each has for itself."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _USUAL = 1 << 18
 
 @dataclass(frozen=True)
 class CpuLimits:
-    """What decides how a nest is shared out, and where copies stand.
+    """Limits that decide how a nest is shared out, and where copies stand.
 
     Attributes:
         cores: how many run a kernel.

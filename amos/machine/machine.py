@@ -17,7 +17,7 @@ from amos.machine.stream_unit import StreamUnit
 
 @dataclass(frozen=True)
 class Costs:
-    """What generated code spends besides the calls, in cycles of one core.
+    """Costs of generated code besides the calls, in cycles of one core.
 
     The defaults leave every term out. Those of a maker's CPUs, fitted to measurements
     (``amos reproduce fig5 --fit``), are in :mod:`amos.machine.makers`.
@@ -123,31 +123,31 @@ class Level:
 
     @property
     def energy(self) -> str:
-        """Energies of a byte in words; empty where nobody says."""
+        """Energies of a byte in words; empty if unknown."""
         if self.read_pj_per_byte is None or self.write_pj_per_byte is None:
             return ""
         return f", {self.read_pj_per_byte:g} and {self.write_pj_per_byte:g} pJ a byte"
 
-    def rate(self, groups: np.ndarray, together: np.ndarray, *, write: bool) -> np.ndarray:
+    def rate(self, groups: np.ndarray, group_cores: np.ndarray, *, write: bool) -> np.ndarray:
         """Bytes per second for one of several groups of cores that draw at once.
 
         Args:
             groups: how many groups there are.
-            together: cores of one group.
+            group_cores: cores of one group.
             write: outward instead of inward.
         """
         whole = self.write_bandwidth if write else self.read_bandwidth
         alone = self.core_write if write else self.core_read
-        part: np.ndarray = whole * np.minimum(1.0, self.units / groups)
-        return np.minimum(part, alone * together) if alone else part
+        shared: np.ndarray = whole * np.minimum(1.0, self.units / groups)
+        return np.minimum(shared, alone * group_cores) if alone else shared
 
     def share(self, cores: int) -> Level:
-        """What one of some cores has of it while all others do the same."""
-        part = min(1.0, self.units / cores)
-        read, write = self.read_bandwidth * part, self.write_bandwidth * part
+        """The share of one core while as many cores use the level."""
+        fraction = min(1.0, self.units / cores)
+        read, write = self.read_bandwidth * fraction, self.write_bandwidth * fraction
         return replace(
             self,
-            capacity=int(self.capacity * part),
+            capacity=int(self.capacity * fraction),
             read_bandwidth=min(read, self.core_read or read),
             write_bandwidth=min(write, self.core_write or write),
             units=1,
@@ -189,7 +189,7 @@ class Machine(Shown):
         peaks: rate of each intrinsic by name.
         launch: seconds to start and join one parallel region.
         features: instruction sets or architectures the machine has.
-        maker: who makes its CPU, as the CPU says it: ``"AuthenticAMD"``; ``""`` for others.
+        maker: vendor string of its CPU: ``"AuthenticAMD"``; ``""`` for others.
         source: where the figures come from.
         costs: what generated code spends besides the calls.
         line: bytes that memory levels exchange at a time.
@@ -276,7 +276,7 @@ class Machine(Shown):
 
     @property
     def multiprocessor(self) -> Multiprocessor:
-        """What a multiprocessor of a CUDA machine holds; its first level is shared memory."""
+        """Capacities of a multiprocessor of a CUDA machine; its first level is shared memory."""
         return replace(multiprocessor(self.architecture), shared=self.levels[0].capacity)
 
     def peak(self, intrinsic: str) -> Peak:

@@ -29,7 +29,7 @@ _ROWS = 100_000
 
 
 @dataclass(frozen=True)
-class _Part:
+class _Subspace:
     """The mappings of one order of the sources."""
 
     pairing: Pairing
@@ -37,9 +37,11 @@ class _Part:
     assignments: AssignmentSet
 
     @staticmethod
-    def of(pairing: Pairing, rule: str) -> _Part:
+    def of(pairing: Pairing, rule: str) -> _Subspace:
         conflicts = pairing.conflicts if rule == "paper" else ()
-        return _Part(pairing, rule, assignments(pairing.candidates(rule), pairing.rank, conflicts))
+        return _Subspace(
+            pairing, rule, assignments(pairing.candidates(rule), pairing.rank, conflicts)
+        )
 
     def mapping(self, assignment: Assignment) -> Mapping:
         return Mapping.from_pairing(self.pairing, assignment, self.rule)
@@ -59,21 +61,21 @@ class MappingSpace(Shown, Sequence[Mapping]):
     """
 
     def __init__(
-        self, operator: Operator, intrinsic: Intrinsic, rule: str, parts: Sequence[_Part]
+        self, operator: Operator, intrinsic: Intrinsic, rule: str, parts: Sequence[_Subspace]
     ) -> None:
         self.operator, self.intrinsic, self.rule = operator, intrinsic, rule
-        self._parts = tuple(parts)
+        self._subspaces = tuple(parts)
 
     # Hides Sequence.count, which is of no use where every mapping occurs once.
     @property
     def count(self) -> int:  # type: ignore[override]
         """Number of mappings, exact however many; ``len`` is limited to a word."""
-        return sum(part.assignments.count for part in self._parts)
+        return sum(subspace.assignments.count for subspace in self._subspaces)
 
     @property
     def orders(self) -> tuple[tuple[int, ...], ...]:
         """The orders of the sources that were tried and that the intrinsic takes."""
-        return tuple(part.pairing.order for part in self._parts)
+        return tuple(subspace.pairing.order for subspace in self._subspaces)
 
     def __len__(self) -> int:
         return self.count
@@ -90,23 +92,23 @@ class MappingSpace(Shown, Sequence[Mapping]):
             return [self[i] for i in range(*index.indices(self.count))]
         place = index + self.count if index < 0 else index
         if place >= 0:
-            for part in self._parts:
-                if place < part.assignments.count:
-                    return part.mapping(part.assignments.at(place))
-                place -= part.assignments.count
+            for subspace in self._subspaces:
+                if place < subspace.assignments.count:
+                    return subspace.mapping(subspace.assignments.at(place))
+                place -= subspace.assignments.count
         raise IndexError(f"mapping {index} of a space of {self.count}")
 
     def __iter__(self) -> Iterator[Mapping]:
-        for part in self._parts:
-            yield from map(part.mapping, part.assignments)
+        for subspace in self._subspaces:
+            yield from map(subspace.mapping, subspace.assignments)
 
     def __contains__(self, mapping: object) -> bool:
         return isinstance(mapping, Mapping) and any(
-            mapping.order == part.pairing.order
-            and mapping.assignment in part.assignments
+            mapping.order == subspace.pairing.order
+            and mapping.assignment in subspace.assignments
             and mapping.intrinsic == self.intrinsic
-            and mapping.operator == part.pairing.typed
-            for part in self._parts
+            and mapping.operator == subspace.pairing.typed
+            for subspace in self._subspaces
         )
 
     def find(self, name: str) -> Mapping:
@@ -119,9 +121,9 @@ class MappingSpace(Shown, Sequence[Mapping]):
         if not isinstance(name, str):
             raise MappingError(f"expected the name of a mapping, got {shown(name)}")
         assignment, order = read_name(str(name), self.operator, self.intrinsic)
-        for part in self._parts:
-            if part.pairing.order == order and assignment in part.assignments:
-                mapping = part.mapping(assignment)
+        for subspace in self._subspaces:
+            if subspace.pairing.order == order and assignment in subspace.assignments:
+                mapping = subspace.mapping(assignment)
                 if mapping.name != name:
                     raise MappingError(
                         f"no mapping is called {name!r}; the same groups in loop order "
@@ -163,7 +165,7 @@ class MappingSpace(Shown, Sequence[Mapping]):
             )
         if limit is not None and (not isinstance(limit, int) or limit < 0):
             raise MappingError(f"limit: expected 0 or more, got {shown(limit)}")
-        varies = len(self._parts) > 1
+        varies = len(self._subspaces) > 1
         rows = []
         for mapping in islice(self, None if limit is None else min(limit, self.count)):
             physical = mapping.physical()
@@ -207,13 +209,13 @@ def enumerate_mappings(
     orders = _orders(op, intrinsic)
     pairings, refusals = _compatible(op, intrinsic, orders if commute else orders[:1])
     if not pairings:
-        others, _ = _compatible(op, intrinsic, orders[1:])
-        if others:
-            order = ", ".join(f"`{load.tensor.name}`" for load in others[0].loads[:-1])
+        alternatives, _ = _compatible(op, intrinsic, orders[1:])
+        if alternatives:
+            order = ", ".join(f"`{load.tensor.name}`" for load in alternatives[0].loads[:-1])
             hint = f"; with its sources in the order {order} it can: commute=True"
             raise MappingError(f"{refusals[0]}{hint}")
         raise refusals[0]
-    return MappingSpace(op, intrinsic, rule, [_Part.of(pairing, rule) for pairing in pairings])
+    return MappingSpace(op, intrinsic, rule, [_Subspace.of(pairing, rule) for pairing in pairings])
 
 
 def _orders(op: Operator, intrinsic: Intrinsic) -> list[tuple[int, ...]]:

@@ -140,7 +140,7 @@ class Mapping(Shown):
 
     @property
     def title(self) -> str:
-        """What it is called among mappings of other operators: ``m-n-k of gemm on UNIT``."""
+        """Label among mappings of other operators: ``m-n-k of gemm on UNIT``."""
         return f"{self.name} of {self.operator.name} on {self.intrinsic.name}"
 
     def __repr__(self) -> str:

@@ -99,7 +99,7 @@ class VirtualMapping(Shown):
 
     @cached_property
     def sizes(self) -> dict[str, int]:
-        """What one call covers of each fused index."""
+        """Range of each fused index that one call covers."""
         return self.mapping.fused_extents
 
     @cached_property

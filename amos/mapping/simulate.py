@@ -63,8 +63,8 @@ def simulate(mapping: Mapping, inputs: Dict[str, np.ndarray]) -> Any:
     with np.errstate(over="ignore", invalid="ignore"):
         _run(physical, staged, accumulators)
     flat = FlatAccess.of(op.output, out, op.extents)
-    addresses, inside = _elements(layouts[-1], flat, physical)
-    flat.buffer[addresses[inside]] = accumulators[layouts[-1].places[inside]]
+    addresses, is_valid = _elements(layouts[-1], flat, physical)
+    flat.buffer[addresses[is_valid]] = accumulators[layouts[-1].places[is_valid]]
     with np.errstate(over="ignore"):
         result = flat.buffer.reshape(out.shape).astype(output_dtype(op, arrays))
     return finish(op, result, checked)
@@ -76,7 +76,7 @@ def _elements(
     """For each element of a staged operand its address in the tensor, and if it has one."""
     extents, k, d = physical.mapping.operator.extents, len(layout.outer), len(layout.tiles)
     address = np.full(layout.shape, flat.offset)
-    inside = np.ones(layout.shape, dtype=bool)
+    is_valid = np.ones(layout.shape, dtype=bool)
 
     def along(values: np.ndarray, *axes: int) -> np.ndarray:
         return values.reshape([n if i in axes else 1 for i, n in enumerate(layout.shape)])
@@ -87,24 +87,24 @@ def _elements(
     for i, (step, count, _) in enumerate(layout.tiles):
         value = np.arange(count * layout.fragment[i])
         axes = (k + i, k + d + i)
-        inside &= along(value < physical.mapping.fused_extents[step], *axes)
+        is_valid &= along(value < physical.mapping.fused_extents[step], *axes)
         if step in seen:  # the second dimension of a diagonal repeats the first
             continue
         seen.add(step)
         for name, radix in physical.mapping.fused[step].terms:
             digit = value // radix % extents[name]
             address += along(digit * flat.strides.get(name, 0), *axes)
-    return address, inside
+    return address, is_valid
 
 
 def _stage(layout: Layout, array: np.ndarray, physical: PhysicalMapping) -> np.ndarray:
     """Gather a source into its flat buffer, a neutral value in slots that no iteration fills."""
     flat = FlatAccess.of(layout.load, array, physical.mapping.operator.extents)
-    addresses, inside = _elements(layout, flat, physical)
-    read = flat.buffer[np.where(inside, addresses, 0)]
+    addresses, is_valid = _elements(layout, flat, physical)
+    read = flat.buffer[np.where(is_valid, addresses, 0)]
     empty = physical.mapping.operator.compute.neutral(str(layout.load.tensor.dtype))
     staged = np.full(layout.elements, empty, read.dtype)
-    staged[layout.places] = np.where(inside, read, empty)
+    staged[layout.places] = np.where(is_valid, read, empty)
     return staged
 
 

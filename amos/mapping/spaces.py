@@ -142,8 +142,8 @@ class AssignmentSet:
                 if tails[position + 1][mask | _bit(t)]:
                     yield from extend(mask | _bit(t), (*chosen, t))
 
-        every = extend(0, ()) if tails[0][0] else iter(())
-        return filter(self._accepts, every) if self._bound else every
+        assignments = extend(0, ()) if tails[0][0] else iter(())
+        return filter(self._accepts, assignments) if self._bound else assignments
 
     def _size(self, prefix: Assignment) -> int:
         """Number of assignments that begin so."""
@@ -169,8 +169,8 @@ class AssignmentSet:
         """
         kinds: _Kinds = {(): ((), 1)}
         for component in self._components:
-            inside = tuple(self._conflicts[a] >> b & 1 for a in component for b in component)
-            alike = (tuple(choices[s] for s in component), inside)
+            pattern = tuple(self._conflicts[a] >> b & 1 for a in component for b in component)
+            alike = (tuple(choices[s] for s in component), pattern)
             after: _Kinds = {}
             for filled, (members, number) in self._states(component, choices).items():
                 for key, (bound, ways) in kinds.items():
@@ -237,11 +237,11 @@ class AssignmentSet:
         """Whether one of each group (a bit set) can be chosen, none of them barred."""
         if not groups:
             return True
-        left = groups[0] & ~barred
+        available = groups[0] & ~barred
         return any(
             self._can_choose(groups[1:], barred | self._conflicts[s])
             for s in self._bound
-            if left >> s & 1
+            if available >> s & 1
         )
 
 

@@ -29,7 +29,7 @@ from amos.records import Measurement
 #: Seconds to wait for a scheduler, and for a worker when all are gone.
 _CONNECT, _REPLACEMENT = 10.0, 60.0
 #: Seconds between two looks at which workers there are.
-_LOOK = 0.5
+_POLL_SECONDS = 0.5
 #: Workers that a candidate may take with it before it counts as the culprit.
 _LOSSES = 2
 
@@ -58,7 +58,7 @@ class DaskExecutor(Executor):
     ) -> None:
         self.address, self._limits = address, (timeout, memory)
         self._intrinsic, self._implementation = intrinsic, implementation
-        #: What each worker is; None for one without the instruction.
+        #: Identity of each worker; None for one without the instruction.
         self._kinds: dict[str, Identity | None] = {}
         self._client = _connect(address)
         try:
@@ -81,7 +81,7 @@ class DaskExecutor(Executor):
 
     @property
     def memory(self) -> int:
-        """What was asked for; 0 if each worker has a limit of its own."""
+        """The memory limit of a request; 0 if each worker has a limit of its own."""
         return self._limits[1] or 0
 
     def machine(
@@ -158,7 +158,7 @@ class DaskExecutor(Executor):
         return max(able, key=lambda kind: (able[kind], kind.key))
 
     def _look_at(self, addresses: set[str]) -> None:
-        """Ask workers that are new who they are."""
+        """Ask new workers for their identity."""
         fresh = sorted(addresses - self._kinds.keys())
         if not fresh:
             return
@@ -194,7 +194,7 @@ class DaskExecutor(Executor):
                 raise MeasureError(
                     f"executor {self.address}: no worker of this kind is left ({self._identity})"
                 )
-            time.sleep(_LOOK)
+            time.sleep(_POLL_SECONDS)
         return workers
 
     def _submit(self, worker: str, function: Any, *arguments: Any) -> Any:
@@ -208,7 +208,7 @@ def _pause(futures: list[Any]) -> None:
 
     if futures:
         with contextlib.suppress(Exception):
-            wait(futures, timeout=_LOOK, return_when="FIRST_COMPLETED")
+            wait(futures, timeout=_POLL_SECONDS, return_when="FIRST_COMPLETED")
 
 
 def _abandon(future: Any) -> None:
@@ -229,24 +229,24 @@ def _connect(address: str) -> Any:
         raise MeasureError(f"executor {address}: the scheduler does not answer") from error
 
 
-# What follows runs on the workers of the cluster.
+# The rest of this file runs on the workers of the cluster.
 
 _lock = threading.Lock()
 _runners: dict[tuple[float, int | None], Runner] = {}
 
 
 def _introduce(intrinsic: Intrinsic | None, implementation: str | None) -> Identity | None:
-    """Who this worker is; None if it cannot execute the intrinsic."""
+    """Identity of this worker; None if it cannot execute the intrinsic."""
     if intrinsic is None or implementation == "generic":
         return here()
     from amos.codegen.tir.tensor_intrin import implementation as implementation_on
     from amos.machine.cpu import cpu
 
     # An intrinsic that no CPU has is emitted as its meaning everywhere.
-    wanted = implementation_on(intrinsic, frozenset(intrinsic.requires))
+    expected = implementation_on(intrinsic, frozenset(intrinsic.requires))
     if implementation == "native":
-        wanted = "native"
-    return here() if implementation_on(intrinsic, cpu().features) == wanted else None
+        expected = "native"
+    return here() if implementation_on(intrinsic, cpu().features) == expected else None
 
 
 def _runner(limits: tuple[float, int | None]) -> Runner:

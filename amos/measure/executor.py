@@ -128,7 +128,7 @@ class DescribedExecutor(LocalExecutor):
 
     @property
     def identity(self) -> Identity:
-        """What measures, under the name of the description that its schedules belong to."""
+        """The executor, under the name of the description that its schedules belong to."""
         return self._identity
 
     def machine(

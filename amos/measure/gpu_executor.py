@@ -60,7 +60,7 @@ def find_gpu(library: str = _LIBRARY) -> Gpu:
     except OSError:
         raise MeasureError(f"there is no NVIDIA driver here ({library})") from None
     try:
-        return Gpu(**driver.described(library, _PATIENCE), library=library)
+        return Gpu(**driver.describe_gpu(library, _PATIENCE), library=library)
     except subprocess.TimeoutExpired:
         raise MeasureError(f"the NVIDIA driver gives no answer within {_PATIENCE:g} s") from None
     except driver.KernelError as error:
@@ -113,7 +113,7 @@ def gpu_executor(
     timeout: float = DEFAULT_TIMEOUT,
     notify: Callable[[str], None] = lambda _: None,
 ) -> Executor | None:
-    """What measures candidates of a described machine.
+    """The executor of candidates of a described machine.
 
     Args:
         address: ``"model"`` for nothing, ``"gpu"`` for this machine's GPU or

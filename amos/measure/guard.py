@@ -93,14 +93,14 @@ class _Worker:
         return os.waitstatus_to_exitcode(status), usage.ru_maxrss
 
 
-def _become(serve: Any, inward: int, outward: int, *rest: Any) -> NoReturn:
+def _become(serve: Any, inward: int, outward: int, *arguments: Any) -> NoReturn:
     """The worker's side of the fork; never returns into the guard's code."""
     status = 1
     try:
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         with contextlib.suppress(OSError):
             os.setpgid(0, 0)
-        serve(inward, outward, *rest)
+        serve(inward, outward, *arguments)
         status = 0
     except BaseException:
         traceback.print_exc()
@@ -115,7 +115,7 @@ class _Guard:
     def __init__(self, parent: int, folder: str) -> None:
         from amos.intrinsics import provide
 
-        # Whatever is loaded here no worker loads within a limit, the registry first of all.
+        # Modules loaded here cost no worker time within its limit, the registry first of all.
         provide(())
         self.parent, self.folder = parent, folder
         self.worker: _Worker | None = None
@@ -188,11 +188,11 @@ class _Guard:
         deadline = Deadline(request.limit, lambda: waited(worker.pid))
         send(worker.requests, encode(request))
         while True:
-            said: Reply[Any] | NeedsCores = receive(
+            reply: Reply[Any] | NeedsCores = receive(
                 worker.replies, deadline, also=0, watch=self.check_asked
             )
-            if isinstance(said, Reply):
-                return said
+            if isinstance(reply, Reply):
+                return reply
             waiting = time.monotonic()
             while not self.cores.acquire():
                 self.check_asked()
@@ -205,11 +205,11 @@ class _Guard:
         assert self.worker is not None
         code, peak = self.worker.wait()
         self.worker = None
-        said = self.last_words()
-        last = said.strip().splitlines()[-1] if said.strip() else ""
+        output = self.last_words()
+        last = output.strip().splitlines()[-1] if output.strip() else ""
         named = signal.Signals(-code).name if code < 0 else f"status {code}"
         message = f"the worker {'was ended by' if code < 0 else 'ended with'} {named}"
-        if lacks_memory(said):
+        if lacks_memory(output):
             kind = "memory"
         elif code == -signal.SIGKILL:
             kind, last = "memory", f"as the system does without memory; it had {peak >> 10} MiB"

@@ -37,7 +37,7 @@ class HelperLost(AmosError):
 
 @dataclass(frozen=True)
 class _Answer:
-    """What became of a call.
+    """Outcome of a call.
 
     Attributes:
         value: of the function.

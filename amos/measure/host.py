@@ -87,7 +87,7 @@ def host_machine(
         _save(cache_file(), figures)
     # Where there are several of one name the last one counts: a native rate, or what is asked for.
     figures.peaks = dict(
-        sorted(figures.peaks.items(), key=lambda each: _kept(each[0])[1] == "native")
+        sorted(figures.peaks.items(), key=lambda item: _read_version(item[0])[1] == "native")
     )
     for version in versions.values():
         figures.peaks[version] = figures.peaks.pop(version)
@@ -95,7 +95,7 @@ def host_machine(
 
 
 def _version(intrinsic: Intrinsic, kind: str | None) -> str:
-    """What a rate is kept under: it is measured anew where the implementation changes."""
+    """Key of a rate: it is measured anew where the implementation changes."""
     from amos.codegen.tir.tensor_intrin import implementation, version
 
     return version(intrinsic, kind or implementation(intrinsic, cpu().features))
@@ -112,7 +112,7 @@ def _probe_sizes(here: Cpu, runner: Runner | None = None) -> dict[str, dict[str,
 
     Not more than some times the cache before: that is enough to leave it, and of a large
     shared cache a virtual machine may have no more than a share. Every level is measured
-    with one core and with all of them. What is streamed has a limit, so that a probe takes
+    with one core and with all of them. The bytes of a stream have a limit, so that a probe takes
     seconds with any cache: a larger level is measured there. Where the caches hold more
     than the limit, the figure of memory is therefore theirs, as it is for any kernel that
     moves no more than that.
@@ -121,23 +121,23 @@ def _probe_sizes(here: Cpu, runner: Runner | None = None) -> dict[str, dict[str,
     # Arrays are made, then copied, beside what compiling leaves behind.
     limit = runner.memory if runner is not None and runner.memory else default_memory()
     memory = limit // 5 or _MOST
-    most, most_together = min(_MOST, memory), min(max(_MOST, _MOST_EACH * cores), memory)
+    most, most_shared = min(_MOST, memory), min(max(_MOST, _MOST_EACH * cores), memory)
     sizes, before = {}, most
     for c in caches:
         sharing = -(-cores // c.units)
         half = min(c.capacity // 2, most // 4, _TIMES_BEFORE * before * sharing)
         before = c.capacity
-        each = min(half // sharing, most_together // cores)
-        sizes[f"L{c.level}"] = {"one": Stream(half, 1), "all": Stream(each, cores)}
+        per_core = min(half // sharing, most_shared // cores)
+        sizes[f"L{c.level}"] = {"one": Stream(half, 1), "all": Stream(per_core, cores)}
     last = caches[-1]
-    one = min(max(_LEAST, 4 * last.capacity), most)
+    alone = min(max(_LEAST, 4 * last.capacity), most)
     # Together the cores have every unit of the last cache.
-    together = min(max(_LEAST, 4 * last.capacity * last.units), most_together)
-    sizes["DRAM"] = {"one": Stream(one, 1), "all": Stream(together // cores, cores)}
+    shared = min(max(_LEAST, 4 * last.capacity * last.units), most_shared)
+    sizes["DRAM"] = {"one": Stream(alone, 1), "all": Stream(shared // cores, cores)}
     return sizes
 
 
-def _kept(version: str) -> tuple[str, str]:
+def _read_version(version: str) -> tuple[str, str]:
     """The intrinsic and the implementation that a rate was measured of."""
     _, name, kind, *_ = version.split(".")
     return name, kind
@@ -146,8 +146,8 @@ def _kept(version: str) -> tuple[str, str]:
 def _machine(here: Cpu, figures: Figures) -> Machine:
     caches = {f"L{c.level}": (c.capacity, c.units) for c in _data_caches(here)}
     peaks = {}
-    for kept, rates in figures.peaks.items():
-        name, kind = _kept(kept)
+    for version, rates in figures.peaks.items():
+        name, kind = _read_version(version)
         source = "measured" if kind == "native" else "measured, generic implementation"
         peaks[name] = Peak(**rates, source=source, generic=kind == "generic")
     return Machine(
@@ -168,17 +168,17 @@ def _machine(here: Cpu, figures: Figures) -> Machine:
 
 
 def _level(name: str, size: int, units: int, cores: int, figures: Figures) -> Level:
-    one, each = figures.read[name]["one"], figures.read[name]["all"]
-    one_out, each_out = figures.write[name]["one"], figures.write[name]["all"]
+    alone, per_core = figures.read[name]["one"], figures.read[name]["all"]
+    alone_out, per_core_out = figures.write[name]["one"], figures.write[name]["all"]
     if units >= cores:
         # Nothing is shared, so the two figures are one, measured twice.
-        return Level(name, size, max(one, each), max(one_out, each_out), units)
+        return Level(name, size, max(alone, per_core), max(alone_out, per_core_out), units)
     sharing = cores / units
-    return Level(name, size, each * sharing, each_out * sharing, units, one, one_out)
+    return Level(name, size, per_core * sharing, per_core_out * sharing, units, alone, alone_out)
 
 
 def _load(path: Path) -> Figures:
-    """What was measured before; nothing if the file is absent or unreadable."""
+    """Figures measured before; none if the file is absent or unreadable."""
     try:
         values = json.loads(path.read_text())
         figures = Figures(**{name: values[name] for name in asdict(Figures())})

@@ -1,4 +1,4 @@
-"""What a process may allocate, the cores that it may time on, and how long it had to wait."""
+"""Limits of a process: memory, cores that it may time on, and time that it had to wait."""
 
 from __future__ import annotations
 
@@ -62,10 +62,10 @@ def waited(pid: int) -> float:
         return 0.0
 
 
-def lacks_memory(said: BaseException | str) -> bool:
+def lacks_memory(report: BaseException | str) -> bool:
     """Whether an error, or what a process wrote last, is about memory."""
-    text = str(said).lower()
-    return isinstance(said, MemoryError) or any(words in text for words in _NO_MEMORY)
+    text = str(report).lower()
+    return isinstance(report, MemoryError) or any(words in text for words in _NO_MEMORY)
 
 
 class CoreLock:

@@ -1,4 +1,4 @@
-"""What a program asks of a process that may be lost, what it hears back, and how it travels.
+"""Requests to a process that may be lost, its replies, and how they travel.
 
 Messages are length-prefixed pickles over pipes. Nothing is ever read from disk or from a
 network this way.
@@ -29,12 +29,12 @@ _HEADER = struct.Struct("<Q")
 #: A longer message can only be rubbish that a broken process wrote.
 _MOST = 1 << 34
 #: Seconds between two looks at whether the other side still matters.
-_LOOK = 0.5
+_POLL_SECONDS = 0.5
 
 
 @dataclass(frozen=True)
 class Failure:
-    """What a worker could not do.
+    """Failure of a worker.
 
     Attributes:
         failure: kind, as in :class:`amos.records.Measurement`; also ``"probe"``, ``"unheld"``
@@ -48,7 +48,7 @@ class Failure:
 
 @dataclass(frozen=True)
 class Context:
-    """What a job finds in its worker.
+    """Services that a job has in its worker.
 
     Attributes:
         references: expected results, computed by the guard as far as the job needs them.
@@ -71,7 +71,7 @@ class Job(Protocol[T_co]):
 
     @property
     def needs(self) -> frozenset[Operator | str]:
-        """What must be ready before: code for ``"cpu"`` or ``"gpu"``, results of operators."""
+        """Preparations: code for ``"cpu"`` or ``"gpu"``, results of operators."""
         ...
 
     def run(self, context: Context) -> T_co | Failure:
@@ -98,7 +98,7 @@ class Request:
 
 @dataclass(frozen=True)
 class Reply(Generic[T]):
-    """What became of a request.
+    """Outcome of a request.
 
     Attributes:
         answer: of the job, or why there is none.
@@ -138,15 +138,15 @@ class Deadline:
         """Move it on."""
         self._at += seconds
 
-    def left(self) -> float:
+    def remaining_seconds(self) -> float:
         """Seconds until then; none or less when it has passed."""
-        left = self._at - time.monotonic()
-        if left <= 0 and self._excused is not None:
+        remaining = self._at - time.monotonic()
+        if remaining <= 0 and self._excused is not None:
             excused = self._excused()
             self.extend(excused - self._counted)
-            left += excused - self._counted
+            remaining += excused - self._counted
             self._counted = excused
-        return left
+        return remaining
 
 
 def encode(message: Any) -> bytes:
@@ -205,11 +205,13 @@ def _read(
     data = bytearray()
     watched = [handle] if also is None else [handle, also]
     while len(data) < size:
-        left = None if deadline is None else deadline.left()
-        if left is not None and left <= 0:
+        remaining = None if deadline is None else deadline.remaining_seconds()
+        if remaining is not None and remaining <= 0:
             raise TimeoutError
-        look = _LOOK if watch is not None else left
-        ready = select.select(watched, [], [], look if left is None else min(left, look or left))[0]
+        poll = _POLL_SECONDS if watch is not None else remaining
+        ready = select.select(
+            watched, [], [], poll if remaining is None else min(remaining, poll or remaining)
+        )[0]
         if watch is not None and handle not in ready:
             watch()
         if handle in ready:

@@ -17,14 +17,14 @@ from amos.measure.messages import Context, Failure
 _ROUNDS = 2
 #: Seconds after which no other round begins.
 _LONG = 20.0
-#: How often figures that contradict each other are measured once more.
+#: Number of times that contradictory figures are measured again.
 _AGAIN = 5
 #: Figures of which less is better; of the others more is.
 _LESS = ("latency", "interval", "launch")
 
 
 class Stream(NamedTuple):
-    """What is streamed to measure a level.
+    """The bytes that are streamed to measure a level.
 
     Attributes:
         size: bytes of each core.
@@ -37,7 +37,7 @@ class Stream(NamedTuple):
 
 @dataclass
 class Figures:
-    """What a probe finds.
+    """Results of a probe.
 
     Attributes:
         peaks: by intrinsic, ``latency`` and ``interval`` of a call in seconds.
@@ -53,16 +53,16 @@ class Figures:
     launch: float = math.inf
     clock: float = 0.0
 
-    def better(self, other: Figures) -> Figures:
+    def better(self, figures: Figures) -> Figures:
         """The better of each: a machine is what it can do when nothing disturbs it."""
-        return Figures(**_better(asdict(self), asdict(other)))
+        return Figures(**_better(asdict(self), asdict(figures)))
 
 
-def _better(one: Any, other: Any, name: str = "") -> Any:
-    if isinstance(one, dict):
-        both = {key: _better(one[key], other[key], key) for key in one.keys() & other.keys()}
-        return one | other | both
-    return min(one, other) if name in _LESS else max(one, other)
+def _better(a: Any, b: Any, name: str = "") -> Any:
+    if isinstance(a, dict):
+        both = {key: _better(a[key], b[key], key) for key in a.keys() & b.keys()}
+        return a | b | both
+    return min(a, b) if name in _LESS else max(a, b)
 
 
 @dataclass(frozen=True)
@@ -127,7 +127,7 @@ class Probe:
 
 
 def _streamed(streams: dict[str, Stream], *, write: bool) -> dict[str, float]:
-    """Bytes a second of each core, by who streams.
+    """Bytes a second of each core, by the cores that stream.
 
     Cores that together get less than one of them alone were disturbed by neighbours: a model
     that believed it would leave all cores but one idle.

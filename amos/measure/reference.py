@@ -29,7 +29,7 @@ _BLOCK = 1 << 20
 
 @dataclass(frozen=True)
 class Demand:
-    """What the inputs of an operator, its result and NumPy's reference take.
+    """Memory and time for the inputs of an operator, its result and NumPy's reference.
 
     Attributes:
         bytes: of memory, at the least.
@@ -46,8 +46,8 @@ class Demand:
         # The reference works on wider copies, and on a sum for each point of the output.
         working = sum(prod(x.shape) for x in read.values()) + prod(x.extent for x in op.spatial)
         results = sum(each.nbytes for each in op.results)
-        kept = sum(x.nbytes for x in op.inputs) + 2 * results
-        largest = max(kept, kept - results + _WORKING * working)
+        tensor_bytes = sum(x.nbytes for x in op.inputs) + 2 * results
+        largest = max(tensor_bytes, tensor_bytes - results + _WORKING * working)
         return Demand(largest, op.points / _RATE)
 
     def check(self, op: Operator, memory: int) -> None:
@@ -67,28 +67,28 @@ class References:
     """Inputs and expected outputs, computed once for each operator."""
 
     def __init__(self) -> None:
-        self._kept: dict[Operator, tuple[dict[str, np.ndarray], tuple[np.ndarray, ...]]] = {}
+        self._memo: dict[Operator, tuple[dict[str, np.ndarray], tuple[np.ndarray, ...]]] = {}
 
     def get(self, operator: Operator) -> tuple[dict[str, np.ndarray], tuple[np.ndarray, ...]]:
         """Random inputs, and the results that the operator makes of them."""
-        results = self._kept.get(operator)
+        results = self._memo.get(operator)
         if results is None:
             inputs = validate.random_inputs(operator, np.random.default_rng(_SEED))
-            results = self._kept[operator] = inputs, several(validate.evaluate(operator, inputs))
-            if len(self._kept) > _KEPT:
-                del self._kept[next(iter(self._kept))]
+            results = self._memo[operator] = inputs, several(validate.evaluate(operator, inputs))
+            if len(self._memo) > _KEPT:
+                del self._memo[next(iter(self._memo))]
         return results
 
     @property
     def operators(self) -> frozenset[Operator]:
         """Operators whose results are there."""
-        return frozenset(self._kept)
+        return frozenset(self._memo)
 
     @property
     def bytes(self) -> int:
         """Bytes of everything that is kept."""
         arrays = [
-            x for inputs, outputs in self._kept.values() for x in (*outputs, *inputs.values())
+            x for inputs, outputs in self._memo.values() for x in (*outputs, *inputs.values())
         ]
         return sum(array.nbytes for array in arrays)
 
@@ -104,9 +104,9 @@ def compared(got: np.ndarray, expected: np.ndarray) -> tuple[float, int]:
     In blocks: as floats and differences the whole would take many times its memory.
     """
     difference, strange = 0.0, 0
-    for one, other in zip(_blocks(got), _blocks(expected), strict=True):
-        difference = max(difference, _difference(one, other))
-        strange += int(np.count_nonzero(_not_numbers(one) & ~_not_numbers(other)))
+    for got_block, expected_block in zip(_blocks(got), _blocks(expected), strict=True):
+        difference = max(difference, _difference(got_block, expected_block))
+        strange += int(np.count_nonzero(_not_numbers(got_block) & ~_not_numbers(expected_block)))
     return difference, strange
 
 
@@ -126,11 +126,11 @@ def _difference(got: np.ndarray, expected: np.ndarray) -> float:
     """Largest absolute difference; NaN against a number counts as infinite."""
     if got.size == 0:
         return 0.0
-    one, other = got.astype(np.float64), expected.astype(np.float64)
+    a, b = got.astype(np.float64), expected.astype(np.float64)
     with np.errstate(invalid="ignore"):
-        apart = np.abs(one - other)
-    same = (one == other) | (np.isnan(one) & np.isnan(other))
-    return float(np.where(same, 0, np.where(np.isnan(apart), np.inf, apart)).max())
+        distance = np.abs(a - b)
+    same = (a == b) | (np.isnan(a) & np.isnan(b))
+    return float(np.where(same, 0, np.where(np.isnan(distance), np.inf, distance)).max())
 
 
 def tolerance(operator: Operator, expected: np.ndarray, number: int = 0) -> float:
@@ -148,7 +148,7 @@ def tolerance(operator: Operator, expected: np.ndarray, number: int = 0) -> floa
             return 0.0
         result = operator.further[number - 1] if number else None
         added = result is not None and result.combination == "+="
-        if result is None or not added or result.together(accumulator) == "float32":
+        if result is None or not added or result.combination_dtype(accumulator) == "float32":
             return 1.0
         return prod(it.extent for it in operator.spatial) / expected.size
     length = operator.points / max(1, expected.size)

@@ -27,10 +27,10 @@ DEFAULT_TIMEOUT = 30.0
 #: Runs for which a limit allows, at the model's word: one to verify, one to warm up, one
 #: to be timed, each a few times slower than predicted.
 _RUNS = 12.0
-#: How much longer the guard may take than the worker: loading TVM, reference
+#: Factor by which the guard may take longer than the worker: loading TVM, reference
 #: results, other candidates on the same cores. Beyond it the guard is replaced.
 _PATIENCE = 600.0
-#: How many times slower than estimated NumPy's reference may be.
+#: Factor by which NumPy's reference may be slower than estimated.
 _SLOWER = 10.0
 #: Seconds that a probe may take, and more for the rate of each intrinsic: several times
 #: what it takes a machine that does nothing else.
@@ -39,7 +39,7 @@ T = TypeVar("T")
 
 
 def measured(reply: Reply[Measurement]) -> Measurement:
-    """What a reply says of a candidate, a lost worker included."""
+    """Outcome of a candidate in a reply, a lost worker included."""
     answer = reply.answer
     if isinstance(answer, Failure):
         answer = Measurement(failure=answer.failure, message=answer.message)
@@ -63,8 +63,8 @@ class Runner(Closing):
         self.timeout = timeout
         self.memory = default_memory() if memory is None else memory
         self._process: subprocess.Popen[bytes] | None = None
-        #: What ends with the guard, the guard first.
-        self._held = contextlib.ExitStack()
+        #: Resources that end with the guard, the guard first.
+        self._resources = contextlib.ExitStack()
 
     @property
     def pid(self) -> int | None:
@@ -126,16 +126,16 @@ class Runner(Closing):
     def close(self) -> None:
         """End the guard and its worker at once."""
         self._process = None
-        self._held.close()
+        self._resources.close()
 
     def _start(self) -> subprocess.Popen[bytes]:
         if self._process is not None and self._process.poll() is None:
             return self._process
         self.close()
         errors = tempfile.TemporaryFile(buffering=0)  # noqa: SIM115 - lives as long as the guard
-        self._errors = self._held.enter_context(errors)
+        self._errors = self._resources.enter_context(errors)
         folder = tempfile.TemporaryDirectory(prefix="amos-", ignore_cleanup_errors=True)
-        self._folder = self._held.enter_context(folder)
+        self._folder = self._resources.enter_context(folder)
         environment = dict(os.environ)
         # Threads that the system moves from one core to another would blur what is measured.
         environment.setdefault("TVM_BIND_THREADS", "1")
@@ -152,7 +152,7 @@ class Runner(Closing):
         except OSError as error:
             self.close()
             raise MeasureError(f"the measuring process cannot start: {error}") from error
-        self._held.callback(_end, self._process)
+        self._resources.callback(_end, self._process)
         return self._process
 
     def _obituary(self, process: subprocess.Popen[bytes]) -> str:

@@ -26,15 +26,15 @@ _NOISE, _ROUNDS_OF_REPEATS = 0.02, 3
 TIMING, _SHARE = 7.5, 0.25
 
 
-def repeats(wanted: int, seconds: float, limit: float = math.inf) -> int:
-    """How often a kernel is timed: as wanted, or as often as there is time for.
+def repeats(count: int, seconds: float, limit: float = math.inf) -> int:
+    """Number of timings of a kernel: as requested, or as many as there is time for.
 
     Args:
-        wanted: timings of a quick kernel.
+        count: timings of a quick kernel.
         seconds: of a run.
         limit: seconds that the task may take.
     """
-    return max(1, min(wanted, int(min(TIMING, _SHARE * limit) / seconds)))
+    return max(1, min(count, int(min(TIMING, _SHARE * limit) / seconds)))
 
 
 @dataclass(frozen=True)
@@ -77,7 +77,7 @@ class Task:
 
     @property
     def operator(self) -> Operator:
-        """What the candidate computes."""
+        """The result of the candidate."""
         return self.candidate.mapping.operator
 
     @property
@@ -140,17 +140,17 @@ class Task:
     def _judged(
         self, got: Sequence[np.ndarray], expected: Sequence[np.ndarray], implementation: str
     ) -> Measurement:
-        """What a kernel has computed, held against the reference."""
+        """Compare a kernel's result with the reference."""
         size, largest = sum(x.size for x in expected), 0.0
-        for number, (one, other) in enumerate(zip(got, expected, strict=True)):
-            difference, strange = compared(one, other)
+        for number, (actual, reference) in enumerate(zip(got, expected, strict=True)):
+            difference, strange = compared(actual, reference)
             largest = max(largest, difference)
             judged = Measurement((), size, largest, implementation)
             if strange:
-                message = f"{strange} of {other.size} elements are not a number"
+                message = f"{strange} of {reference.size} elements are not a number"
                 return replace(judged, failure="nan", message=message)
             # An infinite difference of infinities is NaN and must count as wrong, hence "not <=".
-            if not difference <= tolerance(self.operator, other, number):
+            if not difference <= tolerance(self.operator, reference, number):
                 message = f"largest difference {difference:g}"
                 return replace(judged, failure="wrong", message=message)
         return judged

@@ -70,7 +70,7 @@ def serve(inward: int, outward: int, references: References, memory: int, guard:
 
 
 def _answer(request: Request, context: Context) -> Any:
-    """What the job says, or what came in its way."""
+    """The result of the job, or the failure that prevented it."""
     try:
         provide(request.provided)
         return request.job.run(context)

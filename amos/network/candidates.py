@@ -13,11 +13,11 @@ from amos import machines
 from amos.errors import AmosError, MappingError
 from amos.explore.contenders import (
     Contender,
-    chosen_intrinsics,
     contenders,
-    predicted,
+    list_mappings,
+    predict_contender,
     reasons,
-    searched,
+    select_intrinsics,
 )
 from amos.explore.genetic import GeneticSearch
 from amos.explore.guided import Guided
@@ -94,7 +94,7 @@ class Chooser:
         self._core = core
         self._brief = brief
         self._intrinsics = tuple(intrinsics)
-        selected = cache(lambda: self._intrinsics or tuple(chosen_intrinsics(None, self.machine)))
+        selected = cache(lambda: self._intrinsics or tuple(select_intrinsics(None, self.machine)))
         units = cache(lambda: tuple(x for x in selected() if not (core and x.tile_registers)))
         self._contenders = cache(lambda operator: contenders(operator, units(), _RULE))
         self._best: dict[tuple[Operator, bool], Product] = {}
@@ -142,7 +142,7 @@ class Chooser:
         best = self._fastest(operator)
         space = enumerate_mappings(operator, best.intrinsic, _RULE, commute=True)
         target = self.target([best.intrinsic])
-        problem = Problem(searched(space), target)
+        problem = Problem(list_mappings(space), target)
         search = _Brief if self._brief else _Thorough if thorough else _Quick
         candidates = rank_candidates(problem, count, search)
         return [Product(each, space.count, problem.predict(each)) for each in candidates]
@@ -164,7 +164,7 @@ class Chooser:
             if contender.least_seconds(target) > _SLACK * least:
                 continue
             for brief in (True, False):
-                rated = predicted(operator, contender, target, _RULE, brief=brief)
+                rated = predict_contender(operator, contender, target, _RULE, brief=brief)
                 if math.isfinite(rated.predicted):
                     break
             if rated.predicted < least:

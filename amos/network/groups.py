@@ -198,7 +198,7 @@ def _declared(value: Operand) -> str:
     """Return the dtype; of constants with the narrowest range for which an instruction is exact."""
     if isinstance(value, Constant):
         for kind in _exact_ranges():
-            if kind.name == value.dtype and not kind.outside(value.array):
+            if kind.name == value.dtype and not kind.find_violation(value.array):
                 return kind.declared
     return value.dtype
 

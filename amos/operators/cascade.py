@@ -49,7 +49,7 @@ class Window:
         return Window(index.coefficient(ROWS), last + 1, -index.constant)
 
     @property
-    def kept(self) -> int:
+    def halo(self) -> int:
         """Rows that the next strip reads too."""
         return self.rows - self.stride
 
@@ -80,7 +80,7 @@ class Cascade:
 
     @property
     def images(self) -> int:
-        """How many images there are."""
+        """Number of images."""
         return self.layers[0].extents[IMAGES]
 
     @property
@@ -100,7 +100,7 @@ class Cascade:
 
     @cached_property
     def inputs(self) -> tuple[Tensor, ...]:
-        """What is read of all but each other, by the names of the arguments."""
+        """Names of the tensors that either convolution reads, without the one between them."""
         return tuple(
             replace(tensor, name=argument(number, tensor.name))
             for number, layer in enumerate(self.layers)
@@ -138,7 +138,7 @@ class Cascade:
 
 
 def argument(layer: int, tensor: str) -> str:
-    """What a tensor of a layer is called among all arguments."""
+    """Argument name of a layer's tensor."""
     return f"{layer}.{tensor}"
 
 
@@ -160,11 +160,11 @@ def rows_of(operator: Operator, rows: int) -> Operator:
         tensor = replace(access.tensor, shape=tuple(shape))
         return replace(access, tensor=tensor, indices=tuple(indices))
 
-    strip = _part(operator, extents, load)
+    strip = _with_extents(operator, extents, load)
     return strip if operator.store is None else replace(strip, store=strip.stored)
 
 
-def _part(
+def _with_extents(
     operator: Operator, extents: Mapping[str, int], load: Callable[[BufferLoad], BufferLoad]
 ) -> Operator:
     """An operator of other extents and accesses, with a tensor of its own for results."""
@@ -208,8 +208,8 @@ def channels_of(operator: Operator, channels: int, *, last: bool) -> Operator:
                 shape[d] = channels
         return replace(access, tensor=replace(access.tensor, shape=tuple(shape)))
 
-    part = _part(operator, extents, load)
+    block = _with_extents(operator, extents, load)
     if not last:
-        return part
-    tensor = replace(part.stored.tensor, shape=(1, *operator.result.shape[1:]))
-    return replace(part, store=replace(part.stored, tensor=tensor))
+        return block
+    tensor = replace(block.stored.tensor, shape=(1, *operator.result.shape[1:]))
+    return replace(block, store=replace(block.stored, tensor=tensor))

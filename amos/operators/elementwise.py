@@ -1,4 +1,4 @@
-"""What sums no products: pooling, elementwise sums, sums and maxima of rows.
+"""Operators that sum no products: pooling, elementwise sums, sums and maxima of rows.
 
 >>> from amos import operators
 >>> print(operators.max_pool2d(c=8, p=4, q=4, dtype="u8").compute)

@@ -52,15 +52,15 @@ def define(
         parameters["layout"] = usual
     parameters |= {"dtype": None, "name": name}
 
-    def make(**given: Any) -> Operator:
-        values = parameters | given
+    def make(**overrides: Any) -> Operator:
+        values = parameters | overrides
         for size in windows:
             output = IMAGE_AXES[size][0]
-            if values[size] and output not in given:
+            if values[size] and output not in overrides:
                 values[output] = _Axis.of(size, values).outputs
         text = texts[letters(values.get("layout", usual), *texts)]
         ranges = {key: values[key] for key in extents}
-        ranges |= {key: values[other] for key, other in (derived or {}).items()}
+        ranges |= {key: values[origin] for key, origin in (derived or {}).items()}
         shapes = {}
         if windows:
             axes = [_Axis.of(size, values) for size in windows]
@@ -136,7 +136,7 @@ class _Axis:
 
     @property
     def outputs(self) -> int:
-        """How many windows the image has; 0 if none fits."""
+        """Number of windows along the image; 0 if none fits."""
         assert self.size is not None
         return max((self.size + 2 * self.padding - self.reach) // self.stride + 1, 0)
 

@@ -48,7 +48,7 @@ def resolve(
         raise OperatorError(f"expected an operator's name or its math, got {shown(text)}")
     extents, shapes = dictionary(extents, "extents"), dictionary(shapes, "shapes")
     if isinstance(dtype, str) and len(parts := _COMMA.split(dtype)) > 1:
-        dtype = tuple(part.strip() for part in parts)
+        dtype = tuple(kind.strip() for kind in parts)
     if ";" in text:
         return _chain(text, extents, dtype, dtypes, shapes)
     if "[" in text:
@@ -81,7 +81,7 @@ def _chain(
 
 
 def short_name(op: Operator) -> str:
-    """What to call an operator in a table: its name in the library, or else its math.
+    """Label of an operator in a table: its name in the library, or else its math.
 
     A layout or an extent that is not the library's own follows the name, then whether
     there are prologues, an epilogue, an output of its own, and more results.
@@ -128,7 +128,7 @@ def _named(name: str, extents: Mapping[str, int], layout: str | None) -> Operato
 
 def read_pair(item: str, form: str) -> tuple[str, str]:
     """Both sides of an equals sign; an :class:`OperatorError` where one is missing."""
-    name, _, value = (part.strip() for part in item.partition("="))
+    name, _, value = (side.strip() for side in item.partition("="))
     if not name or not value:
         raise OperatorError(f"{item!r} is not {form}")
     return name, value

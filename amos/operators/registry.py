@@ -11,7 +11,7 @@ from amos.ir import Operator, resolve_dtypes
 from amos.ir import dtype as read_dtype
 from amos.ir.limits import whole_number
 
-#: What :func:`amos.ir.resolve_dtypes` reads.
+#: A request that :func:`amos.ir.resolve_dtypes` reads.
 Dtype = str | tuple[str, ...] | None
 
 #: Parameters that are no extents and have a type of their own.
@@ -95,10 +95,10 @@ _BUILDERS: dict[str, Builder] = {}
 
 def add(entry: Builder) -> Builder:
     """Put a builder into the library, whose names and codes are distinct."""
-    for other in _BUILDERS.values():
-        if entry.name == other.name or entry.code == other.code:
+    for existing in _BUILDERS.values():
+        if entry.name == existing.name or entry.code == existing.code:
             raise OperatorError(
-                f"operator {entry.name!r} ({entry.code}) is registered already: {other}"
+                f"operator {entry.name!r} ({entry.code}) is registered already: {existing}"
             )
     _BUILDERS[entry.name] = entry
     return entry
@@ -133,9 +133,9 @@ def builder(name: str) -> Builder:
     >>> builder("C2D").name
     'conv2d'
     """
-    wanted = str(name).lower()
+    key = str(name).lower()
     for entry in _BUILDERS.values():
-        if wanted in (entry.name, entry.code.lower()):
+        if key in (entry.name, entry.code.lower()):
             return entry
     raise UnknownNameError("operator", str(name), names())
 
@@ -168,20 +168,20 @@ def build(
 def apply_dtype(op: Operator, dtype: Dtype) -> Operator:
     """Fill in open dtypes by one short request, as ``"f16"`` or ``"u8s8"``.
 
-    What sums products has its sums in their usual accumulator; any other statement has its
+    A sum of products accumulates in the usual dtype; any other statement has its
     output in the dtype of its sources, where that is one.
 
     Raises:
         OperatorError: the request is unknown, or asks for two dtypes of one tensor.
     """
-    wanted: dict[str, str] = {}
+    dtypes: dict[str, str] = {}
     kinds = resolve_dtypes(dtype, len(op.sources))
     if isinstance(dtype, str) and not op.compute.sums_products and len({*kinds[:-1]}) == 1:
         kinds = (*kinds[:-1], kinds[0] and read_dtype(kinds[0]).name)
     for load, kind in zip(op.operands, kinds, strict=True):
-        if kind is not None and wanted.setdefault(load.tensor.name, kind) != kind:
+        if kind is not None and dtypes.setdefault(load.tensor.name, kind) != kind:
             raise OperatorError(
                 f"dtype {dtype!r} gives tensor {load.tensor.name!r} "
-                f"both {wanted[load.tensor.name]} and {kind}"
+                f"both {dtypes[load.tensor.name]} and {kind}"
             )
-    return op.with_dtypes(wanted)
+    return op.with_dtypes(dtypes)

@@ -4,7 +4,7 @@ An image is cut into overlapping tiles of 6×6 elements, one for each 4×4 resul
 Gray, *Fast Algorithms for Convolutional Neural Networks*, 2016, F(4×4, 3×3)). With ``d`` a tile
 and ``g`` a window, the results are ``Aᵀ((G g Gᵀ) ⊙ (Bᵀ d B))A``: 36 products for 16 results,
 where the definition takes 144. Summed over channels, the products at each of the 36 positions
-are a matrix product, so what is left to an instruction is one batched product.
+are a matrix product, so the instruction computes one batched product.
 
 *In floats* sums round differently, by two to four times as much as those of the definition.
 
@@ -29,7 +29,7 @@ RESULTS, ELEMENTS = 4, 6
 #: Points at which polynomials are multiplied, beside 0 and infinity, each with its negative: in
 #: floats those that halve the errors of 1 and 2, which keep integers whole.
 _POINTS = {False: (5 / 8, 3 / 2), True: (1, 2)}
-#: What results of integers are multiplied by along each side.
+#: Factor of integer results along each side.
 DIVISORS = (24, 12, 6, 6)
 
 
@@ -53,14 +53,14 @@ class _Matrices:
     def of(a: float, b: float) -> _Matrices:
         """By Toom and Cook: the rows of ``Bᵀ`` are products of all points' factors but one's."""
         points = np.array([0, a, -a, b, -b])
-        every, (aa, bb) = -(a * a + b * b), (a * a, b * b)
+        linear, (aa, bb) = -(a * a + b * b), (a * a, b * b)
         image = [
-            [aa * bb, 0, every, 0, 1, 0],
+            [aa * bb, 0, linear, 0, 1, 0],
             [0, -a * bb, -bb, a, 1, 0],
             [0, a * bb, -bb, -a, 1, 0],
             [0, -aa * b, -aa, b, 1, 0],
             [0, aa * b, -aa, -b, 1, 0],
-            [0, aa * bb, 0, every, 0, 1],
+            [0, aa * bb, 0, linear, 0, 1],
         ]
         at_a, at_b = 2 * aa * (aa - bb), 2 * bb * (bb - aa)
         return _Matrices(
@@ -207,9 +207,9 @@ class Winograd:
         own = _MATRICES[self.integer]
         matrix = own.windows if self.integer else own.windows / own.scales[:, None]
         taps = weight.reshape(*weight.shape[:2], -1, 3, 3).astype(matrix.dtype)
-        made = np.einsum("ir,kcdrs,js->ijdck", matrix, taps, matrix, optimize=True)
+        transformed = np.einsum("ir,kcdrs,js->ijdck", matrix, taps, matrix, optimize=True)
         axes = (self.depth,) if len(self.image) == 5 else ()
-        shaped = made.reshape(ELEMENTS**2, *axes, *made.shape[-2:])
+        shaped = transformed.reshape(ELEMENTS**2, *axes, *transformed.shape[-2:])
         return np.asarray(shaped, self.kinds[0])
 
     def exact(self, weight: np.ndarray) -> bool:

@@ -23,8 +23,8 @@ def pairwise(predicted: np.ndarray, measured: np.ndarray, noise: float = 0.0) ->
     """
     first, second = np.triu_indices(len(measured), 1)
     if noise:
-        apart = np.abs(np.log(measured[first] / measured[second])) > np.log1p(noise)
-        first, second = first[apart], second[apart]
+        distinct = np.abs(np.log(measured[first] / measured[second])) > np.log1p(noise)
+        first, second = first[distinct], second[distinct]
     guess = np.sign(predicted[first] - predicted[second])
     truth = np.sign(measured[first] - measured[second])
     return float(np.mean(np.where(guess == 0, 0.5, guess == truth)))
@@ -46,7 +46,7 @@ def best_of_first(predicted: np.ndarray, measured: np.ndarray, count: int) -> fl
 
 
 def trials_until(predicted: np.ndarray, measured: np.ndarray, within: float) -> int:
-    """How many of the best predicted must be measured to come ``within`` of the best."""
+    """Number of the best predicted that must be measured to come ``within`` of the best."""
     order = np.argsort(predicted, kind="stable")
     good = measured[order] <= measured.min() * (1 + within)
     return int(np.argmax(good)) + 1

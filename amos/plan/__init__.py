@@ -1,4 +1,4 @@
-"""What a mapping, a schedule and a machine decide about a kernel, as named numbers.
+"""The plan of a kernel: the decisions of a mapping, a schedule and a machine, as named numbers.
 
 The package can be called: ``amos.plan(candidate, machine)`` is
 :func:`amos.plan.planning.plan`.

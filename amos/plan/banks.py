@@ -102,20 +102,20 @@ def element_cycles(
         swizzle: whether pieces of 16 bytes change places from row to row.
     """
     packed = max(1, 32 // bits)
-    other, reduction = (rows, columns) if along else (columns, rows)
+    spatial, reduction = (rows, columns) if along else (columns, rows)
     lane = np.arange(WARP)
-    at_other, at_reduction = lane // 4, lane % 4 * packed
-    found = []
-    for first in range(0, other, 8):
+    at_spatial, at_reduction = lane // 4, lane % 4 * packed
+    addresses = []
+    for first in range(0, spatial, 8):
         for start in range(0, reduction, 4 * packed):
             for e in range(0, packed, packed if along else 1):
-                i, k = first + at_other, start + at_reduction + e
+                i, k = first + at_spatial, start + at_reduction + e
                 row, column = (i, k) if along else (k, i)
                 at = column * bits // 8
                 at = swizzled(row, at, columns * bits // 8) if swizzle else at
-                found.append(row * stride + at)
+                addresses.append(row * stride + at)
     width = max(1, bits // 8) * (packed if along else 1)
-    return wavefronts(np.stack(found), width)
+    return wavefronts(np.stack(addresses), width)
 
 
 def store_cycles(

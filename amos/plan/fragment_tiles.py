@@ -1,4 +1,4 @@
-"""What the CUDA kernel of a mapping does with one fragment of each operand.
+"""One fragment of each operand in the CUDA kernel of a mapping.
 
 Fragments are stored by rows along which the tensor is contiguous, so that copies can be
 wide whatever the mapping fused; each row is padded, and copies move pieces of rows. Each
@@ -114,20 +114,23 @@ class Tile:
         return {slow: at // columns, fast: at % columns}
 
     @remembered
-    def meeting(self, kept: frozenset[str]) -> tuple[int, ...]:
+    def meeting(self, stored: frozenset[str]) -> tuple[int, ...]:
         """Bits of a lane that change the element of a reduction in none that it stores.
 
         Args:
-            kept: iterations that index the reduction.
+            stored: iterations that index the reduction.
         """
         lanes, meeting = np.arange(WARP), []
         for bit in (1 << n for n in range(WARP.bit_length() - 1)):
             tables = [
-                (at[lanes & ~bit], at[lanes | bit], kept.isdisjoint(self.nest.groups[t].members))
+                (at[lanes & ~bit], at[lanes | bit], stored.isdisjoint(self.nest.groups[t].members))
                 for t, at in self._lanes().items()
             ]
             # The lane without the bit comes first, so that it is inside if the other is.
-            if all(((one <= two) if gone else (one == two)).all() for one, two, gone in tables):
+            if all(
+                ((first <= second) if gone else (first == second)).all()
+                for first, second, gone in tables
+            ):
                 meeting.append(bit)
         return tuple(meeting)
 
@@ -156,7 +159,7 @@ class Tile:
 
     @remembered
     def conflicts(self, padding: int, architecture: int) -> float:
-        """How much longer loads take than with rows that begin in different banks."""
+        """Factor by which loads take longer than with rows that begin in different banks."""
         rows = (self.row(0) + 16 * n for n in range(8))
         least = min(self._load(row, architecture) for row in rows)
         return self.loading(padding, architecture) / least
@@ -189,8 +192,8 @@ class Tile:
             touched = columns.lanes * min(1.0, stride / SECTOR)
         else:
             aligned = self.run(columns, int(SECTOR / size)) * size
-            one = 1.0 + max(0.0, (length * size - aligned) / SECTOR)
-            touched = columns.lanes / length * one
+            per_run = 1.0 + max(0.0, (length * size - aligned) / SECTOR)
+            touched = columns.lanes / length * per_run
         # Registers hold pairs along the second index, of which a store writes one.
         halves = not self.hidden and not self._source and self.columns.target != "i1"
         return self.rows.lanes * max(1.0, touched) * SECTOR * (2 if halves else 1)
@@ -252,8 +255,8 @@ class Tile:
         if self.computed and self.staged.load.tensor.shape[-1] % vector:
             return False  # Its elements differ in the last index alone.
         load, flat = self.staged.load, self.staged.load.flat
-        others = [step for name, step in flat.terms if name not in run]
-        if flat.constant % vector or any(step % vector for step in others):
+        outer_steps = [step for name, step in flat.terms if name not in run]
+        if flat.constant % vector or any(step % vector for step in outer_steps):
             return False
         extents = self.nest.mapping.operator.extents
         inner = next((name for name in run if extents[name] > 1), "")
@@ -263,8 +266,8 @@ class Tile:
             if (low >= 0 and high < size) or not set(run) & set(index.names):
                 continue
             # Reads beyond the tensor: the edge must not fall inside a copy.
-            rest = [c for name, c in index.terms if name != inner]
-            even = not any(c % vector for c in (*rest, index.constant, size))
+            coefficients = [c for name, c in index.terms if name != inner]
+            even = not any(c % vector for c in (*coefficients, index.constant, size))
             if not whole or (inner in index.names and not even):
                 return False
         return True
@@ -278,8 +281,8 @@ class Tile:
         """Divisions that a copy takes to find its place along the reduction."""
         names = self.staged.load.names
         sides = [self.nest.groups[t] for t in self.staged.fragment]
-        inside = [m for g in sides if g.kind == "reduce" for m in g.members if m in names]
-        return max(0, len(inside) - 1)
+        members = [m for g in sides if g.kind == "reduce" for m in g.members if m in names]
+        return max(0, len(members) - 1)
 
     @cached_property
     def loops(self) -> tuple[str, ...]:

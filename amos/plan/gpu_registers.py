@@ -36,16 +36,16 @@ def fragment_registers(intrinsic: Intrinsic) -> tuple[int, ...]:
     their sums added up apart: machine code for sm_90 has both forms at once.
     """
     hidden = {m.operand for m in intrinsic.memory if m.layout is None}
-    found = []
+    counts = []
     for operand, kind in zip(intrinsic.operands, intrinsic.dtypes, strict=True):
         words = max(1, -(-intrinsic.fragment_bytes(operand) // (4 * WARP)))
         source = operand is not intrinsic.destination
         if source and operand.tensor.name in hidden and dtype(kind).short == "f16":
             words = _HALVES
-        found.append(words)
+        counts.append(words)
     if any(dtype(kind).short in ("e4m3", "e5m2") for kind in intrinsic.dtypes[:-1]):
-        found = [3 * words for words in found[:-1]] + [2 * found[-1]]
-    return tuple(found)
+        counts = [3 * words for words in counts[:-1]] + [2 * counts[-1]]
+    return tuple(counts)
 
 
 def blocks_by_registers(threads: np.ndarray, registers: np.ndarray) -> np.ndarray:
@@ -58,8 +58,8 @@ def blocks_by_registers(threads: np.ndarray, registers: np.ndarray) -> np.ndarra
         threads: of one block.
         registers: that a thread needs.
     """
-    taken = np.ceil(np.asarray(registers) / _GROUP) * _GROUP
-    warps = _SUB_CORES * (REGISTER_FILE // _SUB_CORES // (taken * WARP))
+    allocated = np.ceil(np.asarray(registers) / _GROUP) * _GROUP
+    warps = _SUB_CORES * (REGISTER_FILE // _SUB_CORES // (allocated * WARP))
     blocks = warps // (np.asarray(threads) / WARP)
     return np.where(np.asarray(registers) > THREAD_REGISTERS, 0, blocks)
 
@@ -81,5 +81,5 @@ def granted(threads: int, registers: int, architecture: int) -> tuple[int, int]:
     fits = int(blocks_by_registers(np.asarray(threads), np.asarray(registers)))
     blocks = max(1, min(fits, limit.threads // threads, limit.blocks))
     warps = -(-blocks * threads // (WARP * _SUB_CORES))
-    each = REGISTER_FILE // _SUB_CORES // (warps * WARP) // _GROUP * _GROUP
-    return min(each, THREAD_REGISTERS), blocks
+    per_thread = REGISTER_FILE // _SUB_CORES // (warps * WARP) // _GROUP * _GROUP
+    return min(per_thread, THREAD_REGISTERS), blocks

@@ -142,10 +142,10 @@ class Nest:
         split = {}
         for it in self.mapping.intrinsic.iterations:
             members = self.mapping.groups[it.name]
-            kept = _unpeeled(members, extents, it.extent)
-            radices = tuple(extents[name] for name in kept)
-            group = Group(it.name, it.kind, it.extent, kept, radices)
-            split[it.name] = (group, members[: len(members) - len(kept)])
+            fused = _unpeeled(members, extents, it.extent)
+            radices = tuple(extents[name] for name in fused)
+            group = Group(it.name, it.kind, it.extent, fused, radices)
+            split[it.name] = (group, members[: len(members) - len(fused)])
         return split
 
 

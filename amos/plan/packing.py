@@ -59,8 +59,8 @@ def in_reading_order(op: StagedOperand, schedule: CpuSchedule) -> StagedOperand:
             continue
         tile = schedule.tile[name] if name in outer and dim.dimension < 0 else 1
         if tile > 1:
-            held = replace(dim, extent=tile, modulo=tile)
-            ranked.append(((2, -tile), held))
+            tile_dim = replace(dim, extent=tile, modulo=tile)
+            ranked.append(((2, -tile), tile_dim))
             dim = replace(dim, extent=dim.extent // tile, divide=tile)
         ranked.append(((0, outer.get(name, -1)), dim))
     # Python's sort is stable: what no loop tells apart stays in the tensor's order.
@@ -76,5 +76,5 @@ def grouped(op: StagedOperand) -> StagedOperand:
     *leading, depth, column = op.dims
     group = 32 // dtype(op.kind).bits
     rows = StagedDim(depth.extent // group, depth.index, divide=group)
-    inside = StagedDim(group, depth.index, modulo=group)
-    return replace(op, dims=(*leading, rows, column, inside))
+    group_dim = StagedDim(group, depth.index, modulo=group)
+    return replace(op, dims=(*leading, rows, column, group_dim))

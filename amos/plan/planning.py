@@ -50,7 +50,7 @@ def plan(candidate: Candidate, machine: str | Machine = "host") -> CpuPlan | Gpu
 
 
 def cpu_limits(machine: str | Machine) -> CpuLimits:
-    """What plans depend on of a machine, by name or itself; ``host`` is not measured for it."""
+    """Limits that plans depend on, of a machine by name or itself; ``host`` is not measured."""
     return CpuLimits.here() if machine == "host" else CpuLimits.of(_machine(machine))
 
 

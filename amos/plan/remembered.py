@@ -17,7 +17,7 @@ def remembered(method: Callable[_P, _R]) -> Callable[_P, _R]:
     """
 
     @wraps(method)
-    def asked(*args: _P.args, **named: _P.kwargs) -> _R:
+    def memoized(*args: _P.args, **named: _P.kwargs) -> _R:
         owner, *about = args
         key = method.__name__, *about, *named.values()
         results = owner.__dict__.setdefault("_remembered", {})
@@ -26,4 +26,4 @@ def remembered(method: Callable[_P, _R]) -> Callable[_P, _R]:
         result: _R = results[key]
         return result
 
-    return asked
+    return memoized

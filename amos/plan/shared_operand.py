@@ -117,13 +117,13 @@ class SharedOperand:
 
     def __str__(self) -> str:
         tile, tensor = self.tile, self.tile.staged.load.tensor.name
-        way = "by cp.async" if self.is_async else "through registers"
+        path = "by cp.async" if self.is_async else "through registers"
         if (prologue := tile.staged.prologue) is not None:
-            way = f"computed of {', '.join(x.name for x in prologue.tensors)}"
+            path = f"computed of {', '.join(x.name for x in prologue.tensors)}"
         rows = "swizzled" if self.period else f"rows of {self.row} elements"
         return (
             f"{tensor}: {prod(axis.extent for axis in self.axes)} fragments of {tile.rows.lanes} "
             f"rows of {tile.columns.lanes} ({tile.columns.target}), {rows}, {self.bytes} bytes,\n"
-            f"{'':12}copied {self.vector * self.size} bytes at once {way}, {self.turns} by each "
+            f"{'':12}copied {self.vector * self.size} bytes at once {path}, {self.turns} by each "
             "thread"
         )

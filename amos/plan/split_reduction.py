@@ -44,9 +44,9 @@ class SplitReduction:
         """Whether the last part is as long as the others."""
         return self.extent % self.steps == 0
 
-    def at(self, part: Any, step: Any) -> Any:
+    def at(self, number: Any, step: Any) -> Any:
         """Where the loop is in a step of a part."""
-        return part * self.steps + step
+        return number * self.steps + step
 
 
 def split_reduction(nest: Nest, schedule: CpuSchedule) -> SplitReduction | None:
@@ -57,8 +57,8 @@ def split_reduction(nest: Nest, schedule: CpuSchedule) -> SplitReduction | None:
     """
     if schedule.split == 1:
         return None
-    loop, *others = schedule.reduce_order(nest)
-    unroll = 1 if others else schedule.unroll
+    loop, *inner_loops = schedule.reduce_order(nest)
+    unroll = 1 if inner_loops else schedule.unroll
     unrolled = 1 if loop.extent % unroll else unroll
     steps = part_steps(loop.extent, schedule.split, unrolled)
     return SplitReduction(loop.name, loop.extent, steps, unrolled)

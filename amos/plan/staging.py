@@ -95,7 +95,7 @@ class StagedOperand:
 
     @property
     def empty(self) -> int | float:
-        """What a slot holds that belongs to no step: zero, or what else leaves results alone."""
+        """Value of a slot that belongs to no step: zero, or another that leaves results alone."""
         return self.nest.mapping.operator.compute.neutral(self.tensor_kind)
 
     @property
@@ -106,7 +106,7 @@ class StagedOperand:
 
     @cached_property
     def prologue(self) -> Prologue | None:
-        """What its elements are computed of; ``None`` if they are the tensor's."""
+        """The prologue of its elements; ``None`` if they are the tensor's."""
         return self.nest.mapping.operator.prologue(self.load.tensor.name)
 
     @property
@@ -124,18 +124,18 @@ class StagedOperand:
         """Bytes that a copy reads for each byte of the tensor."""
         if self.prologue is None:
             return 1.0
-        own, *others = (
+        own, *inputs = (
             x.elements * dtype(str(x.dtype)).bits
             for x in (self.load.tensor, *self.prologue.tensors)
         )
-        return sum(others) / own
+        return sum(inputs) / own
 
     @property
     def padded(self) -> int:
         """Number of leading dimensions up to the last that leaves the tensor; 0 if none does."""
         size, leading = self.load.tensor.shape, self.dims[: -len(self.fragment)]
-        kept = [(n, dim) for n, dim in enumerate(leading, 1) if dim.dimension >= 0]
-        out = [n for n, d in kept if not 0 <= d.offset <= size[d.dimension] - d.extent]
+        tensor_dims = [(n, dim) for n, dim in enumerate(leading, 1) if dim.dimension >= 0]
+        out = [n for n, d in tensor_dims if not 0 <= d.offset <= size[d.dimension] - d.extent]
         return max(out, default=0)
 
     @property
@@ -170,7 +170,7 @@ class StagedOperand:
     def in_place(self) -> bool:
         """True if the buffer is the tensor under another shape: nothing is moved.
 
-        What stays the same from call to call is laid out as it is read, whatever its shape.
+        A constant is laid out as it is read, whatever its shape.
         """
         extents = self.nest.mapping.operator.extents
         tensor = self.load.tensor
@@ -183,10 +183,10 @@ class StagedOperand:
             return False
         if self.kind != self.tensor_kind:
             return False
-        kept = {dim.dimension: dim.extent for dim in self.dims}
+        extent_of = {dim.dimension: dim.extent for dim in self.dims}
         for d, (index, size) in enumerate(zip(self.load.indices, tensor.shape, strict=True)):
-            if d in kept:
-                if kept[d] != size:
+            if d in extent_of:
+                if extent_of[d] != size:
                     return False
                 continue
             # Gathered: iterations that walk the dimension from end to end, one inside the
@@ -242,8 +242,8 @@ class StagedOperand:
                     guards.append(Guard(at, size, pads=True))
             else:
                 name = dim.index.names[0]
-                part = where * dim.divide if dim.divide > 1 else where
-                coordinate[name] = coordinate[name] + part if name in coordinate else part
+                offset = where * dim.divide if dim.divide > 1 else where
+                coordinate[name] = coordinate[name] + offset if name in coordinate else offset
                 sizes[name] = sizes.get(name, 1) * dim.extent
         for name, size in sizes.items():
             if size > self._loops.get(name, size):
@@ -281,7 +281,7 @@ class StagedOperand:
 def _counts_beyond(nest: Nest, group: Group) -> bool:
     """Whether a replicated source counts in lanes beyond a reduction, as in sums of sums."""
     compute, kinds = nest.mapping.operator.compute, nest.mapping.intrinsic.dtypes
-    alone = compute.fills_lanes(kinds[-1], beside=True)
+    alone = compute.fills_lanes(kinds[-1], arbitrary_source=True)
     return group.kind == "reduce" and group.is_padded and bool(group.members) and not alone
 
 
@@ -332,15 +332,15 @@ def stage_array(staged: StagedOperand, array: np.ndarray) -> np.ndarray:
         return np.ascontiguousarray(array).reshape(staged.shape)
     indices, guards = staged.locate(np.ogrid[tuple(slice(0, n) for n in staged.shape)])
     filled: Any = True
-    inside: Any = True
+    in_bounds: Any = True
     for at, bound, pads in guards:
         holds = (at >= 0) & (at < bound)
-        filled, inside = (filled, inside & holds) if pads else (filled & holds, inside)
+        filled, in_bounds = (filled, in_bounds & holds) if pads else (filled & holds, in_bounds)
     array = array.reshape(staged.source_shape)
     clipped = tuple(
         np.clip(index, 0, size - 1) for index, size in zip(indices, array.shape, strict=True)
     )
-    read = np.where(inside, array[clipped], array.dtype.type(staged.load.padding))
+    read = np.where(in_bounds, array[clipped], array.dtype.type(staged.load.padding))
     picked = np.where(filled, read, array.dtype.type(staged.empty))
     return np.ascontiguousarray(np.broadcast_to(picked, staged.shape))
 
@@ -366,7 +366,7 @@ def _dims(
     for d, index in enumerate(load.indices):
         matched = [name for name in index.names if name in owner]
         if keep and not matched:
-            dims.append(kept(index, d, load.tensor.shape[d], extents))
+            dims.append(whole_dim(index, d, load.tensor.shape[d], extents))
             continue
         for name in index.names:
             if name not in owner:
@@ -384,16 +384,16 @@ def _dims(
     return tuple(dims)
 
 
-def kept(index: Affine, dimension: int, size: int, extents: MappingType[str, int]) -> StagedDim:
+def whole_dim(index: Affine, number: int, size: int, extents: MappingType[str, int]) -> StagedDim:
     """A dimension of a tensor as it is, widened to what is read as padding.
 
     Args:
         index: where the operator reads along it.
-        dimension: its number.
+        number: of the dimension.
         size: of the tensor along it.
         extents: of every loop in the index.
     """
     low, high = index.bounds(extents)
     offset = min(low, 0)
     extent = max(high + 1, size if offset == 0 and high < size else 0) - offset
-    return StagedDim(extent, index + (-offset), dimension, offset)
+    return StagedDim(extent, index + (-offset), number, offset)

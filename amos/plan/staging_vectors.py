@@ -129,9 +129,9 @@ def vector_copy(op: StagedOperand) -> VectorCopy | None:
         if longer > _MOST:
             break
         unit, elements = unit + 1, longer
-    outside = tuple(d for d in digits if d < len(op.dims) - unit)
-    copy = VectorCopy(op, unit, outside)
-    if not 1 < elements <= _MOST or prod(op.dims[d].extent for d in outside) > _WRITTEN_OUT:
+    enclosing = tuple(d for d in digits if d < len(op.dims) - unit)
+    copy = VectorCopy(op, unit, enclosing)
+    if not 1 < elements <= _MOST or prod(op.dims[d].extent for d in enclosing) > _WRITTEN_OUT:
         return None
     return copy if all(copy.plan(place) is not None for place in copy.places()) else None
 
@@ -154,15 +154,15 @@ class _Lanes:
     def __init__(self, op: StagedOperand) -> None:
         extents, load = op.nest.mapping.operator.extents, op.load
         self._groups = []
-        #: What is known as it is, not from the tile's first.
-        known = {name for name in load.names if extents[name] == 1}
+        #: Iterations whose values are exact, not relative to the tile's first.
+        exact = {name for name in load.names if extents[name] == 1}
         for target in op.fragment:
             group, long = op.nest.groups[target], None
             if read := bool(set(group.members) & load.names):
                 if group.tiles > 1 and not _takes_apart(op, target):
                     long = next(n for n, radix in enumerate(group.radices) if radix > 1)
                 else:
-                    known |= set(group.members)
+                    exact |= set(group.members)
             self._groups.append((group, read, None if long is None else group.members[long]))
         self._outside = op.load.padding != op.empty
         #: Elements of the tensor from one iteration of a loop to the next.
@@ -172,7 +172,7 @@ class _Lanes:
         for index, size in zip(reversed(load.indices), reversed(load.tensor.shape), strict=True):
             for name, coefficient in index.terms:
                 self._steps[name] += length * coefficient
-            if known.issuperset(index.names):
+            if exact.issuperset(index.names):
                 self._checked.append((index.constant, index.terms, size))
             length *= size
 
@@ -209,10 +209,10 @@ def _plan(places: list[int | None], first: int) -> VectorPlan | None:
     if len(runs) > _RUNS:
         return None
     picks: list[tuple[int, int] | None] = []
-    for wanted in places:
-        if wanted is None:
+    for target in places:
+        if target is None:
             picks.append(None)
             continue
-        found = next(n for n, (_, high) in enumerate(runs) if wanted <= high)
-        picks.append((found, wanted - runs[found][0]))
+        run = next(n for n, (_, high) in enumerate(runs) if target <= high)
+        picks.append((run, target - runs[run][0]))
     return VectorPlan(tuple((low - first, high - low + 1) for low, high in runs), tuple(picks))

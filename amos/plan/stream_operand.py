@@ -108,9 +108,9 @@ class StreamOperand:
             if dim.dimension < 0:
                 continue
             size = self.staged.load.tensor.shape[dim.dimension]
-            behind = max(0, dim.extent + dim.offset - size)
-            if dim.offset <= 0 and max(-dim.offset, behind) <= PADS:
-                cropped[d] = slice(-dim.offset, dim.extent - behind)
+            after = max(0, dim.extent + dim.offset - size)
+            if dim.offset <= 0 and max(-dim.offset, after) <= PADS:
+                cropped[d] = slice(-dim.offset, dim.extent - after)
         return cropped
 
     @cached_property
@@ -118,9 +118,9 @@ class StreamOperand:
         """Its dimensions in DRAM."""
         dims = []
         for d in self._leading:
-            dim, kept = self.staged.dims[d], self._cropped.get(d)
-            index = dim.index + (-kept.start) if kept else dim.index
-            dims.append(StreamDim(index, kept.stop - kept.start if kept else dim.extent))
+            dim, crop = self.staged.dims[d], self._cropped.get(d)
+            index = dim.index + (-crop.start) if crop else dim.index
+            dims.append(StreamDim(index, crop.stop - crop.start if crop else dim.extent))
         return tuple(dims)
 
     @cached_property
@@ -141,12 +141,12 @@ class StreamOperand:
         staged = array.transpose(axes)
         grid = np.ogrid[tuple(slice(0, n) for n in staged.shape)]
         indices, guards = self.staged.locate(grid)
-        inside = np.ones(staged.shape, dtype=bool)
+        in_bounds = np.ones(staged.shape, dtype=bool)
         for guard in guards:
-            inside &= (guard.at >= 0) & (guard.at < guard.bound)
+            in_bounds &= (guard.at >= 0) & (guard.at < guard.bound)
         result = np.zeros(self.staged.load.tensor.shape, array.dtype)
-        at = tuple(np.broadcast_to(index, staged.shape)[inside] for index in indices)
-        result[at] = staged[inside] if at else staged[inside][0]
+        at = tuple(np.broadcast_to(index, staged.shape)[in_bounds] for index in indices)
+        result[at] = staged[in_bounds] if at else staged[in_bounds][0]
         return result
 
 

@@ -32,7 +32,7 @@ from amos.plan.stream_operand import StreamOperand
 from amos.plan.stream_schedule import StreamSchedule
 from amos.plan.stream_tiles import StreamTiles, rooms, runs_streams
 
-#: What micro-operations are called in DRAM.
+#: Name of micro-operations in DRAM.
 MICRO_OPS = "uops"
 
 
@@ -89,7 +89,7 @@ class StreamPlan(Plan):
 
     @property
     def unit(self) -> StreamUnit:
-        """What the queues are like."""
+        """Costs and capacities of the queues."""
         assert self.machine.stream is not None
         return self.machine.stream
 
@@ -136,14 +136,14 @@ class StreamPlan(Plan):
 
     @cached_property
     def regions(self) -> dict[str, str]:
-        """What each operand is called in DRAM, by its name: as its tensor, if that is its own.
+        """Name of each operand in DRAM, by its own: the tensor's, if no other operand reads it.
 
         A tensor that two operands read lies there once for each, in fragments of different kinds.
         """
         tensors = {op.name: op.staged.load.tensor.name for op in self.tiles.operands}
-        taken = [*tensors.values(), MICRO_OPS]
+        names = [*tensors.values(), MICRO_OPS]
         return {
-            name: tensor if taken.count(tensor) == 1 else f"{tensor}.{name}"
+            name: tensor if names.count(tensor) == 1 else f"{tensor}.{name}"
             for name, tensor in tensors.items()
         }
 
@@ -165,11 +165,11 @@ class StreamPlan(Plan):
             lines.append(f"  {what:6} {', '.join(counts) or 'one'}")
         for number, op in enumerate(self.tiles.operands):
             verb, done = ("store", "stored") if op is self.destination else ("load", "loaded")
-            loads, each = int(self.tiles.loads(number)[0]), int(self.tiles.transfers(op)[0])
+            loads, transfers = int(self.tiles.loads(number)[0]), int(self.tiles.transfers(op)[0])
             room = f"{_many(self._buffers(number), 'buffer')} of {self._fragments(op)}"
             lines.append(
                 f"  {op.name:6} {op.staged.load.tensor.name}: {room} in {op.pad.name}, which has "
-                f"{op.depth}; {done} {loads} times, {_many(each, verb)} each"
+                f"{op.depth}; {done} {loads} times, {_many(transfers, verb)} each"
             )
         return "\n".join(lines)
 

@@ -20,9 +20,9 @@ from amos.plan.staging import (
     Guard,
     StagedDim,
     StagedOperand,
-    kept,
     staged_destination,
     staged_sources,
+    whole_dim,
 )
 
 if TYPE_CHECKING:
@@ -65,18 +65,18 @@ class StridedOperand(StagedOperand):
 
     def coordinates(self, indices: Sequence[Any]) -> list[Any]:
         """Where an element is along the tensor's own dimensions, merged ones taken apart."""
-        shape, found = list(self.load.tensor.shape), list[Any]()
+        shape, coordinates = list(self.load.tensor.shape), list[Any]()
         for size, at in zip(self.sizes, indices, strict=True):
             inner = size
             while True:
                 radix = shape.pop(0)
                 digit = at if inner == size else at % inner
                 inner //= radix
-                found.append(digit // inner if inner > 1 else digit)
+                coordinates.append(digit // inner if inner > 1 else digit)
                 if inner == 1:
                     break
         # Dimensions of one element are left, if any.
-        return found + [0] * len(shape)
+        return coordinates + [0] * len(shape)
 
 
 def source_forms(nest: Nest) -> tuple[StagedOperand, ...]:
@@ -122,15 +122,15 @@ def _strided(op: StagedOperand) -> StridedOperand | None:
     sizes: list[int] = []
     d = 0
     while d < len(indices):
-        found = _regular(nest, indices[d:], load.tensor.shape[d:])
-        if found is None:
+        merged = _regular(nest, indices[d:], load.tensor.shape[d:])
+        if merged is None:
             return None
-        index, count = found
+        index, count = merged
         moved = {g.target for g in nest.groups.values() if g.lane in index.names}
         if not moved <= {row.target, column.target}:
             return None
         sizes.append(prod(load.tensor.shape[d : d + count]))
-        dims.append(kept(index, d, sizes[-1], extents))
+        dims.append(whole_dim(index, d, sizes[-1], extents))
         d += count
     rows = [dim for dim in dims if row.lane in dim.index.names]
     columns = [dim for dim in dims if column.lane in dim.index.names]
@@ -176,13 +176,13 @@ def _regular(
         if all(_step(flat, group) is not None for group in groups.values()):
             # A dimension of one element behind these is nothing to step along.
             still = (x.bounds(extents) == (0, 0) for x in indices[count:])
-            behind = takewhile(all, zip((n == 1 for n in shape[count:]), still, strict=True))
-            return _substituted(flat, groups), count + len(list(behind))
+            unit_dims = takewhile(all, zip((n == 1 for n in shape[count:]), still, strict=True))
+            return _substituted(flat, groups), count + len(list(unit_dims))
     return None
 
 
 def _step(index: Affine, group: Group) -> int | None:
-    """How far one step of a fused index moves; ``None`` if not each as far as the others."""
+    """Distance that one step of a fused index moves; ``None`` if steps differ."""
     steps: set[tuple[int, int]] = set()
     weight = group.size
     for name, radix in zip(group.members, group.radices, strict=True):
@@ -191,8 +191,8 @@ def _step(index: Affine, group: Group) -> int | None:
             steps.add(divmod(index.coefficient(name), weight))
     if len(steps) != 1:
         return None
-    step, rest = steps.pop()
-    return None if rest else step
+    step, remainder = steps.pop()
+    return None if remainder else step
 
 
 def _disturbed(op: StagedOperand, dim: StagedDim, size: int, column: Group) -> bool:
@@ -206,9 +206,9 @@ def _disturbed(op: StagedOperand, dim: StagedDim, size: int, column: Group) -> b
     if not column.is_padded:
         return False
     if column.kind == "reduce":
-        other = mapping.operator.sources[mapping.order[1]]
+        second = mapping.operator.sources[mapping.order[1]]
         ends = dim.index.constant + dim.offset + column.size >= size
-        if not set(column.members) & other.names:
+        if not set(column.members) & second.names:
             return not alone or not ends or bool(load.padding)
         alone = alone and ends
     return not alone and not dtype(load.tensor.dtype or "float32").is_integer
@@ -223,7 +223,7 @@ def _fused(group: Group) -> Affine:
 def _substituted(index: Affine, groups: dict[str, Group]) -> Affine:
     """An index with its matched iterations written as tiles and lanes."""
     members = {name for group in groups.values() for name in group.members}
-    made = index.restrict(name for name in index.names if name not in members)
+    result = index.restrict(name for name in index.names if name not in members)
     for group in groups.values():
-        made = made + _fused(group) * (_step(index, group) or 0)
-    return made
+        result = result + _fused(group) * (_step(index, group) or 0)
+    return result

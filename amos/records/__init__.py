@@ -1,4 +1,4 @@
-"""What was measured: one record a measurement, and the files that keep them."""
+"""Measurements: one record each, and the files that store them."""
 
 from amos.records.measurement import FAILURES, Measurement, Trial
 from amos.records.record import Record

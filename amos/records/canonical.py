@@ -1,6 +1,6 @@
 """Operators, intrinsics and machines as plain values: written, hashed, read back.
 
-What is read back goes through :meth:`amos.Operator.parse` and the constructors
+Reading goes through :meth:`amos.Operator.parse` and the constructors
 of the descriptions, which check it; nothing is unpickled or evaluated.
 """
 
@@ -50,7 +50,7 @@ def fingerprint(intrinsic: Intrinsic) -> str:
 def definition_of(unit: Intrinsic) -> dict[str, Any] | None:
     """An intrinsic with its implementations as plain values, which records keep.
 
-    They are checked like a file when they are read. What implementations do is not:
+    They are checked like a file when they are read. Implementations are code:
     whoever replays or exports a record runs the code that came with it.
 
     Returns:
@@ -136,17 +136,17 @@ def operator_from(values: Mapping[str, Any]) -> Operator:
             name=values["name"],
             constants=values.get("constants"),
         )
-        for each in values.get("prologues", ()):
+        for prologue in values.get("prologues", ()):
             operator = operator.with_prologue(
-                each["source"], each["text"], each["dtypes"], each["shapes"]
+                prologue["source"], prologue["text"], prologue["dtypes"], prologue["shapes"]
             )
         if stored := values.get("epilogue"):
             operator = operator.with_epilogue(stored["text"], stored["dtypes"], stored["shapes"])
         if stored := values.get("store"):
             name = stored["text"].partition("[")[0]
             operator = operator.with_output(stored["text"], {name: stored["shape"]})
-        for each in values.get("results", ()):
-            operator = operator.with_result(each["text"], each["dtypes"], each["shapes"])
+        for result in values.get("results", ()):
+            operator = operator.with_result(result["text"], result["dtypes"], result["shapes"])
         by_name = {it.name: it for it in operator.iterations}
         if [it.name for it in operator.iterations] != order:
             ordered = tuple(by_name[name] for name in order)
@@ -208,8 +208,8 @@ def machine_from(values: Mapping[str, Any]) -> Machine:
     reader.special[Peak] = peak
     reader.special[Level], reader.special[StreamUnit] = level, stream
     needed = [field.name for field in fields(Machine) if field.name not in _LATER]
-    said = {name: value for name, value in values.items() if value is not None}
-    return reader.call(Machine, {"gpu": {}, **said}, "", needed=needed)
+    figures = {name: value for name, value in values.items() if value is not None}
+    return reader.call(Machine, {"gpu": {}, **figures}, "", needed=needed)
 
 
 def _aliases(names: list[str], prefix: str) -> dict[str, str]:

@@ -16,7 +16,7 @@ from amos.records.store import Records
 
 @dataclass(frozen=True)
 class Added:
-    """What became of records that were to be added.
+    """Outcome of adding records.
 
     Attributes:
         new: how many were added.
@@ -66,8 +66,8 @@ def merge(records: Records, *sources: str | Path) -> Added:
     """
     merged: list[Record] = []
     for source in sources:
-        with Records(source, readonly=True) as other:
-            merged += other.all()
+        with Records(source, readonly=True) as source_records:
+            merged += source_records.all()
     return _add(records, merged)
 
 
@@ -97,7 +97,7 @@ def right_records(records: list[Record]) -> list[Record]:
     """
     last: dict[tuple[str, str], Record] = {}
     order = {"search": 0, "confirm": 1}
-    for record in sorted(records, key=lambda each: (order[each.phase], each.attempt)):
+    for record in sorted(records, key=lambda item: (order[item.phase], item.attempt)):
         last[record.key, record.candidate] = record
     right = (record for record in last.values() if not record.failure)
     return sorted(right, key=lambda record: (record.operator, record.seconds))

@@ -1,4 +1,4 @@
-"""What a measurement says, how sure it is, and the trial that it was made for."""
+"""A measurement with its uncertainty, and the trial that it was made for."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from amos._display import Shown
 from amos.mapping import Mapping
 from amos.plan import Candidate, Schedule
 
-#: What can become of a candidate that is not a measurement.
+#: Failures of a candidate that leave no measurement.
 FAILURES = ("build", "wrong", "nan", "crash", "abort", "timeout", "memory", "error")
 
 #: Median absolute deviation to standard deviation, for normally distributed values.
@@ -24,7 +24,7 @@ _MEDIAN = 1.2533
 
 @dataclass(frozen=True)
 class Measurement:
-    """What became of one candidate.
+    """Outcome of one candidate.
 
     Attributes:
         times: seconds of one run, one value a repeat, outliers included; empty
@@ -68,12 +68,14 @@ class Measurement:
         """Standard error of :attr:`seconds`, as a share of it; 0 if there is but one repeat."""
         return noise_of(self.times)
 
-    def too_close(self, other: Measurement) -> bool:
+    def too_close(self, measurement: Measurement) -> bool:
         """True if the difference between two medians may be chance (two standard errors)."""
-        if not (self.times and other.times):
+        if not (self.times and measurement.times):
             return False
-        apart = abs(self.seconds - other.seconds)
-        return apart < 2 * math.hypot(self.noise * self.seconds, other.noise * other.seconds)
+        difference = abs(self.seconds - measurement.seconds)
+        return difference < 2 * math.hypot(
+            self.noise * self.seconds, measurement.noise * measurement.seconds
+        )
 
 
 @dataclass(frozen=True)
@@ -121,9 +123,9 @@ def steady(times: Sequence[float]) -> tuple[float, ...]:
 
 def noise_of(times: Sequence[float]) -> float:
     """Relative standard error of the median of what :func:`steady` keeps."""
-    kept = steady(times)
-    if len(kept) < 2:
+    steady_times = steady(times)
+    if len(steady_times) < 2:
         return 0.0
-    middle = statistics.median(kept)
-    spread = _SIGMA * statistics.median(abs(t - middle) for t in kept)
-    return _MEDIAN * spread / math.sqrt(len(kept)) / middle if middle > 0 else 0.0
+    middle = statistics.median(steady_times)
+    spread = _SIGMA * statistics.median(abs(t - middle) for t in steady_times)
+    return _MEDIAN * spread / math.sqrt(len(steady_times)) / middle if middle > 0 else 0.0

@@ -29,7 +29,7 @@ from amos.validate.naming import matching_name
 
 #: Values of JSON.
 Json = Mapping[str, Any]
-#: What a record keeps of a measurement, under the same names.
+#: Fields that a record takes from a measurement, under the same names.
 _MEASURED = (
     *("times", "implementation", "verified_elements"),
     *("max_difference", "failure", "message"),
@@ -45,7 +45,7 @@ def candidate_key(candidate: Candidate) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class Run:
-    """What all records of a run share: two commands are one run if all of it is equal.
+    """Fields that all records of a run share: two commands are one run if all of them are equal.
 
     Attributes:
         operator: as text.
@@ -56,7 +56,7 @@ class Run:
         machine: what was measured on, or modelled.
         machine_key: stands for it; empty in records of version 1.
         method: of search.
-        proposer: who proposed the candidates.
+        proposer: method that proposed the candidates.
         seed: of the search.
         options: other than their defaults.
     """
@@ -109,7 +109,7 @@ class Run:
 
 @dataclass(frozen=True, kw_only=True)
 class Record(Run):
-    """What was predicted and measured of one candidate.
+    """Prediction and measurement of one candidate.
 
     Attributes:
         created: when, in UTC.
@@ -157,7 +157,7 @@ class Record(Run):
     def of_trial(
         trial: Trial, run: Run, created: str, *, phase: str = "search", attempt: int = 0
     ) -> Record:
-        """What is kept of a trial, measured or not."""
+        """The record of a trial, measured or not."""
         measured, mapping = trial.measurement or Measurement(), trial.mapping
         return Record(
             **{each.name: getattr(run, each.name) for each in fields(Run)},
@@ -194,7 +194,7 @@ class Record(Run):
 
     @property
     def measurement(self) -> Measurement | None:
-        """What was measured; ``None`` for a record of the model alone."""
+        """The measurement; ``None`` for a record of the model alone."""
         if not self.times and not self.failure:
             return None
         return Measurement(**{name: getattr(self, name) for name in _MEASURED})
@@ -207,13 +207,13 @@ class Record(Run):
 
     @property
     def mapping_name(self) -> str:
-        """What the mapping is called; see :func:`amos.validate.naming.matching_name`."""
+        """Name of the mapping; see :func:`amos.validate.naming.matching_name`."""
         iterations = {name for name, _ in self.canonical.get("iterations", ())}
         return matching_name(self.mapping.values(), self.sources, iterations)
 
     @property
     def standing(self) -> str:
-        """Whose it is: ``here``, ``model``, or why it does not count here."""
+        """Owner of the record: ``here``, ``model``, or why it does not count here."""
         try:
             version = fingerprint(get_intrinsic(self.intrinsic))
         except AmosError:
@@ -236,7 +236,7 @@ class Record(Run):
         """The described GPU or unit that it is about, whose schedules have variables of its own.
 
         Raises:
-            RecordError: what is kept of it is of another version, or as in :meth:`unit`.
+            RecordError: the stored description is of another version, or as in :meth:`unit`.
         """
         name = self.machine.name
         if name in catalogue.names():
@@ -261,7 +261,7 @@ class Record(Run):
     def unit(self) -> Intrinsic:
         """The intrinsic: the registered one if it still means the same, or the record's own.
 
-        What the record keeps is registered, beside another version under a name of its own.
+        The stored definition is registered, beside another version under a name of its own.
         A record of version 1 does not say what it was, and takes the registered one.
 
         Raises:
@@ -280,16 +280,16 @@ class Record(Run):
                 f"the record was made with another version of {name} "
                 f"({version}, now {fingerprint(unit)})"
             )
-        kept, *sources = read_values(self.definition, f"the intrinsic of record {self.id or ''}")
-        assert isinstance(kept, Intrinsic)
-        if (kept.name, fingerprint(kept)) != (name, version):
+        stored, *sources = read_values(self.definition, f"the intrinsic of record {self.id or ''}")
+        assert isinstance(stored, Intrinsic)
+        if (stored.name, fingerprint(stored)) != (name, version):
             raise RecordError(
                 f"the record keeps another intrinsic than {name} {version}: "
-                f"{kept.name} {fingerprint(kept)}"
+                f"{stored.name} {fingerprint(stored)}"
             )
         own = name if unit is None else f"{name}_{version}"
         named = [replace(s, intrinsic=own) for s in sources if isinstance(s, Implementation)]
-        provide([replace(kept, name=own), *named])
+        provide([replace(stored, name=own), *named])
         return get_intrinsic(own)
 
     def rebuild(self) -> Candidate:

@@ -15,7 +15,7 @@ from amos.machine.identity import Identity
 from amos.records.canonical import digest
 from amos.records.record import Record
 
-#: What a field of a record is in JSON, by the beginning of its annotation.
+#: JSON type of a record's field, by the beginning of its annotation.
 _KINDS: dict[str, tuple[type, ...]] = {
     "str": (str,),
     "int": (int,),
@@ -23,7 +23,7 @@ _KINDS: dict[str, tuple[type, ...]] = {
     "tuple": (list,),
     **dict.fromkeys(("Json", "Mapping", "Identity"), (dict,)),
 }
-#: What a record has of other tables, and takes along.
+#: Columns of other tables that a record takes along.
 _KEPT = ("definition", "figures")
 #: Kind of each column but ``id``, which the file gives, and ``digest``. Files depend on the order.
 COLUMNS = {"run": (str,), "created": (str,)} | {
@@ -43,8 +43,8 @@ def row_of(record: Record) -> dict[str, Any]:
     """A record as plain values by column, with the digest by which damage is found."""
     values = record.values()
     row = {name: values[name] for name in COLUMNS} | {"digest": digest(values)}
-    kept = {name: getattr(record, name) for name in _KEPT}
-    return row | {name: value for name, value in kept.items() if value}
+    extras = {name: getattr(record, name) for name in _KEPT}
+    return row | {name: value for name, value in extras.items() if value}
 
 
 def record_of(row: Any, number: int = 0) -> Record:
@@ -101,20 +101,20 @@ class _Reader(TableReader):
         number: float = value
         return number
 
-    def _nested(self, value: Any, key: str, left: int = _DEEPEST) -> Any:
-        inside = value.values() if isinstance(value, dict) else value
-        for below in inside if isinstance(value, dict | list) else ():
-            if not left:
+    def _nested(self, value: Any, key: str, depth: int = _DEEPEST) -> Any:
+        members = value.values() if isinstance(value, dict) else value
+        for below in members if isinstance(value, dict | list) else ():
+            if not depth:
                 self.fail(key, f"nested deeper than {_DEEPEST} levels")
-            self._nested(below, key, left - 1)
+            self._nested(below, key, depth - 1)
         return value
 
     def _identity(self, value: Any, key: str) -> Identity:
         self.table(value, key)
         compilers = self.read(Mapping[str, str], value.get("compilers"), f"{key}.compilers")
-        rest = {name: each for name, each in value.items() if name != "compilers"}
-        told = ("name", "model", "cores", "system")
-        return self.call(Identity, rest, key, needed=told, compilers=tuple(compilers.items()))
+        fields = {name: each for name, each in value.items() if name != "compilers"}
+        required = ("name", "model", "cores", "system")
+        return self.call(Identity, fields, key, needed=required, compilers=tuple(compilers.items()))
 
 
 def decode(values: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Reading what is left of a damaged record file.
+"""Recovery of records from a damaged file.
 
 SQLite refuses a file when any page on its way is broken. Records are found here
 without it: every page is read by itself, as the SQLite file format describes
@@ -35,7 +35,7 @@ _REAL = [STORED.index(name) for name, kinds in COLUMNS.items() if float in kinds
 
 @dataclass(frozen=True)
 class Salvage:
-    """What was found in a damaged file.
+    """Records recovered from a damaged file.
 
     Attributes:
         records: undamaged ones, by their number.
@@ -97,8 +97,8 @@ class _Pages:
         size = 65536 if size == 1 else size
         if size not in _SIZES or data[:6] != b"SQLite":
             size = 4096
-        beside = path.with_name(path.name + "-wal")
-        log = _log(beside.read_bytes(), size) if beside.is_file() else {}
+        log_path = path.with_name(path.name + "-wal")
+        log = _log(log_path.read_bytes(), size) if log_path.is_file() else {}
         return _Pages(data, size, log)
 
     @property

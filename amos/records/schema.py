@@ -23,7 +23,7 @@ _TRIALS = "CREATE TABLE trials (id INTEGER PRIMARY KEY, {}, digest TEXT NOT NULL
 )
 #: One measurement of a candidate in a run stands, whoever made it first.
 _UNIQUE = "CREATE UNIQUE INDEX one_each ON trials (run, candidate, phase, attempt)"
-#: What a run needs to go on as it began: the machine as the model saw it.
+#: Columns that a run needs to resume: the machine as the model saw it.
 _RUNS = """
 CREATE TABLE runs (
     run TEXT PRIMARY KEY,

@@ -40,7 +40,7 @@ from amos.records.version1 import migrate
 if TYPE_CHECKING:
     import pandas as pd
 
-#: What SQLite says of a file that is damaged (https://www.sqlite.org/rescode.html). Where
+#: SQLite errors of a damaged file (https://www.sqlite.org/rescode.html). Where
 #: the schema is, a table or a column seems not to exist, which is its plainest error.
 _DAMAGED = (
     sqlite3.SQLITE_CORRUPT,
@@ -115,8 +115,8 @@ class Records(Closing):
                 self._database.execute(statement, encode(record))
             added = self._database.total_changes - before
             for record in records:
-                if kept := record.definition:
-                    self._define(record.intrinsic, record.fingerprint, kept, "NOTHING")
+                if definition := record.definition:
+                    self._define(record.intrinsic, record.fingerprint, definition, "NOTHING")
                 if record.figures:
                     self._begin(record.key, record.figures)
             return added
@@ -176,7 +176,7 @@ class Records(Closing):
         return there[0]
 
     def census(self, run: Run) -> dict[str, list[int]]:
-        """How many records of each operator there are, by what tells them from a run's first.
+        """Number of records of each operator, by the difference from a run's first.
 
         That is the ``operator``, the ``intrinsic``, its ``version``, the ``machine``, or nothing.
         """
@@ -261,7 +261,7 @@ class Records(Closing):
 
     @contextlib.contextmanager
     def _errors(self) -> Iterator[None]:
-        """What SQLite says, as an error of ours that names the file."""
+        """An error of SQLite as an error of ours that names the file."""
         try:
             yield
         except (OverflowError, UnicodeEncodeError) as error:
@@ -377,7 +377,7 @@ class Records(Closing):
         return [self._checked(row, definitions) for row in rows]
 
     def _definitions(self) -> dict[tuple[str, str], dict[str, Any]]:
-        """What is kept of intrinsics, by name and version."""
+        """Stored definitions of intrinsics, by name and version."""
         with self._errors():
             # A file of before them that is only read has no such table.
             there = self._number("SELECT count(*) FROM sqlite_master WHERE name='intrinsics'")
@@ -388,9 +388,9 @@ class Records(Closing):
         self, values: dict[str, Any], definitions: Mapping[tuple[str, str], dict[str, Any]]
     ) -> Record:
         key = values["intrinsic"], values["fingerprint"]
-        kept = {"definition": definitions[key]} if key in definitions else {}
+        stored = {"definition": definitions[key]} if key in definitions else {}
         try:
-            record = record_of(decode(values) | kept, values["id"])
+            record = record_of(decode(values) | stored, values["id"])
         except RecordError as error:
             raise self._error(f"record {values['id']} is damaged: {error}{self._hint()}") from error
         if record.machine.name in ("host", *catalogue.names()):

@@ -23,7 +23,7 @@ V1_COLUMNS = (
     *("mapping", "schedule", "predicted", "times", "verified_elements", "max_difference"),
     *("failure", "message"),
 )
-#: What values of other kinds than version 1 wrote can lead to.
+#: Errors that values of other kinds than version 1 wrote can lead to.
 _UNREADABLE = (
     *(AmosError, ArithmeticError, AttributeError, LookupError),
     *(RecursionError, TypeError, ValueError),

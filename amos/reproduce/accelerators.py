@@ -22,7 +22,7 @@ from amos.mapping import MappingSpace, enumerate_mappings
 from amos.reproduce.table6 import small
 from amos.validate import RULES
 
-#: What the paper reports for 3-D convolution.
+#: Figures of the paper for 3-D convolution.
 PAPER = {"AXPY": 15, "GEMV": 7, "CONV": 31}
 
 

@@ -2,7 +2,7 @@
 
 For each operator, type and architecture the model alone picks mapping and schedule on
 a machine of that architecture. The kernel of the whole operator is compiled, and the
-compiler's report is held against the space. What the kernel computes is checked on a
+compiler's report is held against the space. The result of the kernel is checked on a
 smaller operator: its kernel has the same matching and the nearest schedule, and its
 source is executed on the host (:mod:`amos.codegen.cuda.emulate`).
 """
@@ -133,8 +133,7 @@ def cuda(
 ) -> list[CudaRow]:
     """One row a job; see :func:`cuda_jobs`.
 
-    What was compiled and executed before, by the same compilers from the same source,
-    is taken from the user's cache.
+    Results of earlier runs, by the same compilers from the same source, come from the user's cache.
 
     Args:
         jobs: all of :func:`cuda_jobs` by default.
@@ -145,16 +144,16 @@ def cuda(
         BuildError: there is no row to make.
         ToolchainError: there is no compiler for an architecture; said before any work.
     """
-    wanted = cuda_jobs() if jobs is None else list(jobs)
-    if not wanted:
+    requested = cuda_jobs() if jobs is None else list(jobs)
+    if not requested:
         raise BuildError("no row to make: none of the instructions exists on that architecture")
-    for arch in {arch for _, _, arch in wanted}:
+    for arch in {arch for _, _, arch in requested}:
         compiler_for(arch)
     with ExitStack() as stack:
-        rows: Iterable[CudaRow] = map(cuda_row, wanted)
-        if workers > 1 and len(wanted) > 1:
+        rows: Iterable[CudaRow] = map(cuda_row, requested)
+        if workers > 1 and len(requested) > 1:
             pool = ProcessPoolExecutor(workers, mp_context=get_context("spawn"))
-            rows = stack.enter_context(pool).map(cuda_row, wanted)
+            rows = stack.enter_context(pool).map(cuda_row, requested)
         done = []
         for row in rows:
             done.append(row)
@@ -170,7 +169,7 @@ def cuda_row(job: Job) -> CudaRow:
     source, result = unit.name.rsplit("_", 2)[1:]
     row = CudaRow(name, f"{source}->{result}", arch, unit.name)
     try:
-        plan = _chosen(operators.get(name, dtype=kind), unit.name, arch)
+        plan = _choose_plan(operators.get(name, dtype=kind), unit.name, arch)
         most, promised = plan.granted
         row = replace(
             row,
@@ -189,7 +188,7 @@ def cuda_row(job: Job) -> CudaRow:
         return replace(row, problem=str(error))
 
 
-def _chosen(op: Operator, unit: str, arch: str) -> GpuPlan:
+def _choose_plan(op: Operator, unit: str, arch: str) -> GpuPlan:
     """The model's choice, with the widest copies that the space has."""
     import amos
 
@@ -265,7 +264,7 @@ def _executed(plan: GpuPlan) -> dict[str, Any]:
 
 @cache
 def _emulation() -> str:
-    """What the emulation is, so that a change of it makes its results anew."""
+    """Digest of the emulation: a change of it makes its results anew."""
     files = [*sorted(HEADERS.glob("*.h")), HEADERS.parent / "emulate.py"]
     return hashlib.sha256(b"".join(path.read_bytes() for path in files)).hexdigest()
 

@@ -31,7 +31,7 @@ SETS = {"fitted_on": FITTED_ON, "held_back": HELD_BACK}
 INTRINSIC = "vnni_dpbusd_m16k4_u8_s8_s32"
 #: Shares of the candidates that a recall is given for, in percent.
 SHARES = (10, 20, 30, 40, 50, 60)
-#: What each term of the refined model costs to leave out: its constants when it is off.
+#: Constants of the refined model with one term off, by term.
 TERMS: Mapping[str, Mapping[str, float]] = {
     "calls of several tiles in flight": {"window": 0.0},
     "calls in close order": {"dense": 1.0},
@@ -52,7 +52,7 @@ _APART = 0.06
 #: Share of a layer's candidates, fastest first, whose times count while fitting, and the
 #: logarithm from which the error of one counts no longer as its square.
 _FAST, _LARGE = 0.7, 0.08
-#: What AMOS reports for its model on a Tensor Core (section 7.2).
+#: Figures of AMOS for its model on a Tensor Core (section 7.2).
 PAPER = {"pairwise": 0.8569, "recall40": 0.914}
 
 
@@ -227,16 +227,16 @@ def fig5(dataset: Dataset, costs: Costs | None = None) -> dict[str, Any]:
         },
         "paper_reports": PAPER,
         "terms": {
-            term: {name: _worth(groups[name], machine, off, refined[name]) for name in groups}
+            term: {name: _term_gain(groups[name], machine, off, refined[name]) for name in groups}
             for term, off in TERMS.items()
         },
     }
 
 
-def _worth(
+def _term_gain(
     group: Sequence[LayerSamples], machine: Machine, off: Mapping[str, float], whole: Judged
 ) -> dict[str, float]:
-    """What a term adds: accuracy of the whole model less that without the term."""
+    """Gain of a term: accuracy of the whole model less that without the term."""
     less = _judged(group, replace(machine, costs=replace(machine.costs, **off))).overall
     return {
         "pairwise": whole.overall.pairwise - less.pairwise,
@@ -274,7 +274,7 @@ def predictions(
 def fit(dataset: Dataset, layers: Sequence[str], rounds: int = 4) -> Costs:
     """Fit the constants of the model: coordinate descent over powers of two, refined.
 
-    What is minimized is the mean over layers of two sums: the share of pairs in the wrong
+    The objective is the mean over layers of two sums: the share of pairs in the wrong
     order, smoothed, in which a pair whose predictions hardly differ counts half, and the
     error of the times. Order alone says nothing of pairs far apart, so that terms which
     only slow candidates have could be wrong by any factor.
@@ -320,7 +320,7 @@ def error(predicted: np.ndarray, measured: np.ndarray) -> float:
     """
     last = min(int(_FAST * len(measured)), len(measured) - 1)
     fast = (measured <= np.sort(measured)[last]) | (predicted <= np.sort(predicted)[last])
-    # What is predicted not to fit has no time to be wrong about.
+    # A candidate predicted not to fit has no error of its time.
     fast &= np.isfinite(predicted)
     off = np.log(predicted[fast] / measured[fast])
     off = np.abs(off - np.median(off))

@@ -17,7 +17,7 @@ from amos.errors import RecordError, shown
 
 #: The figure's networks, by the benchmark's names; its ShuffleNet is the first version.
 FIGURE = ("shufflenet_v2", "resnet18", "resnet50", "mobilenet_v1", "bert", "mi_lstm")
-#: Whom AMOS is compared with.
+#: Contenders that AMOS is compared with.
 PEERS = ("pytorch", "inductor", "onnxruntime", "openvino", "metaschedule", "relax")
 #: Section 7.4: the least and the largest speedup over PyTorch, on V100 and A100, batch 1 and 16.
 PAPER = 0.91, 10.42
@@ -72,8 +72,8 @@ def fig7(results: str | Path) -> list[Fig7Row]:
         RecordError: it cannot be read, or has no such network.
     """
     try:
-        told = json.loads(Path(results).read_text(encoding="utf-8"))["rows"]
-        measured = {_place(row) + (row["contender"],): _seconds(row) for row in told}
+        entries = json.loads(Path(results).read_text(encoding="utf-8"))["rows"]
+        measured = {_place(row) + (row["contender"],): _seconds(row) for row in entries}
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise RecordError(
             f"results {str(results)!r} cannot be read; expected what make bench-networks writes, "

@@ -17,7 +17,7 @@ from amos.explore.options import check_count
 from amos.explore.retention import check_retain
 from amos.machine import Machine
 from amos.reproduce.fig5 import stored
-from amos.reproduce.gta_replay import searched
+from amos.reproduce.gta_replay import replay_search
 from amos.reproduce.samples import LayerSamples
 
 #: Shares of the mappings that are retained; the paper's, and all.
@@ -73,7 +73,9 @@ def _row(
         predicted = layer.predict(machine, "amos+")
         most = max(1, math.floor(budget * len(predicted)))
         times = layer.measured
-        replays = (searched(layer.mappings, times, rate, seed, predicted) for seed in range(seeds))
+        replays = (
+            replay_search(layer.mappings, times, rate, seed, predicted) for seed in range(seeds)
+        )
         orders = [[*islice(replay, most)] for replay in replays]
         best = [times.min() / times[order].min() for order in orders]
         reached[layer.layer] = float(np.mean(best))

@@ -19,12 +19,13 @@ from amos import operators
 from amos.explore.options import check_count
 from amos.explore.task_scheduler import RETAINED, SCHEDULERS, TRIALS, TaskState, scheduler
 from amos.reproduce.fig5 import stored as samples
-from amos.reproduce.gta_replay import BATCH, searched
+from amos.reproduce.gta_replay import BATCH, replay_search
 from amos.reproduce.pools import POOLED, PooledTask, stored
 from amos.reproduce.samples import Dataset, LayerSamples
 
-#: How often each sampled layer occurs. Not sampled are VGG's two largest, depthwise layers and
-#: matrix products. ResNet-18 is AMOS's, with a product of channels (C2) that others leave out.
+#: Number of occurrences of each sampled layer. VGG's two largest layers, depthwise layers and
+#: matrix products are not sampled. ResNet-18 is AMOS's, with a product of channels (C2) that
+#: other authors leave out.
 NETWORKS: Mapping[str, Mapping[str, int]] = {
     "resnet18": dict.fromkeys([f"C{n}" for n in range(12)], 1) | dict(C1=4, C5=3, C8=3, C11=3),
     "vgg16": dict(V1=1, V3=1, V5=1, V6=2, V7=1, V8=2, V9=3),
@@ -40,7 +41,7 @@ class Fig8Row:
         network: its name.
         samples: of all its tasks.
         model: whether the model ranked the candidates.
-        scheduler: who divided the measurements.
+        scheduler: the one that divided the measurements.
         retain: share of the mappings that was searched on.
         within5, within1: measurements until the network takes at most 5 and 1 % more than with
             the fastest sample of each task; of all seeds, the fewest first.
@@ -102,7 +103,7 @@ class _Sampled:
     def curve(self, rate: float, seed: Sequence[int], model: bool, batch: int) -> list[float]:
         """Best seconds after each batch."""
         predicted = self.predicted if model else None
-        order = [*searched(self.mappings, self.measured, rate, seed, predicted, batch)]
+        order = [*replay_search(self.mappings, self.measured, rate, seed, predicted, batch)]
         best = np.minimum.accumulate(self.measured[order])
         return [float(best[min(n, len(best)) - 1]) for n in range(batch, len(best) + batch, batch)]
 

@@ -1,6 +1,6 @@
 """A search replayed on measured samples of a task, on the mappings that it retains (GTA).
 
-What was measured then stands for the machine, so that the result is the same everywhere. A batch
+Stored measurements stand for the machine, so that the result is the same everywhere. A batch
 takes the candidates of the retained mappings that the corrected model ranks first, and now and
 then one by chance; without a model, all come by chance, and a mapping is as good as the best
 until it was measured.
@@ -22,7 +22,7 @@ from amos.explore.retention import retained
 BATCH = 4
 
 
-def searched(
+def replay_search(
     names: Sequence[str],
     measured: np.ndarray,
     rate: float,
@@ -54,10 +54,12 @@ def searched(
                 seconds[name] = min(seconds[name], float(scores[n]))
         else:
             scores, seconds = chance, dict.fromkeys(names, min(best.values(), default=1.0))
-        kept = retained(seconds | best, Counter(names[n] for n in order), rate)
-        left = [int(n) for n in np.argsort(scores) if n not in order]
-        ranked = [n for n in left if names[n] in kept] + [n for n in left if names[n] not in kept]
-        for _ in range(min(batch, len(left))):
+        retained_names = retained(seconds | best, Counter(names[n] for n in order), rate)
+        remaining = [int(n) for n in np.argsort(scores) if n not in order]
+        ranked = [n for n in remaining if names[n] in retained_names] + [
+            n for n in remaining if names[n] not in retained_names
+        ]
+        for _ in range(min(batch, len(remaining))):
             lucky = rng.random() < EPSILON
             order.append(ranked.pop(int(rng.integers(len(ranked))) if lucky else 0))
             yield order[-1]

@@ -172,9 +172,9 @@ def _run(
         if not batch and search.wasted == wasted:
             break
         curve += [best] * (search.wasted - wasted)
-        told = scores(problem, batch)
-        search.tell(list(zip(batch, told, strict=True)))
-        for seconds in told:
+        batch_seconds = scores(problem, batch)
+        search.tell(list(zip(batch, batch_seconds, strict=True)))
+        for seconds in batch_seconds:
             best = min(best, seconds)
             curve.append(best)
     # A space that is used up early has nothing left to find.

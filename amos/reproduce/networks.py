@@ -106,13 +106,13 @@ def _shufflenet() -> Any:
     for stage, (width, repeat) in enumerate(((240, 4), (480, 8), (960, 4))):
         for unit in range(repeat):
             first = unit == 0
-            inside, out = width // 4, width - g.channels[x] if first else width
+            bottleneck, out = width // 4, width - g.channels[x] if first else width
             # The first pointwise convolution of all has too few channels for groups.
-            y = g.add("Relu", g.conv(x, inside, groups=1 if stage == 0 and first else 3))
-            y = g.reshape(y, 0, 3, inside // 3, -1)
+            y = g.add("Relu", g.conv(x, bottleneck, groups=1 if stage == 0 and first else 3))
+            y = g.reshape(y, 0, 3, bottleneck // 3, -1)
             y = g.add("Transpose", y, perm=[0, 2, 1, 3])
-            y = g.reshape(y, 0, inside, side, side, channels=inside)
-            y = g.conv(y, inside, 3, 2 if first else 1, groups=inside)
+            y = g.reshape(y, 0, bottleneck, side, side, channels=bottleneck)
+            y = g.conv(y, bottleneck, 3, 2 if first else 1, groups=bottleneck)
             y = g.conv(y, out, groups=3)
             if first:
                 short, side = g.pool(x, "AveragePool", 3, 2), side // 2

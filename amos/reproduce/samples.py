@@ -203,8 +203,8 @@ def save(dataset: Dataset, path: Path) -> None:
         RecordError: the file cannot be written.
     """
     # The constants belong to the model, not to the machine that was measured.
-    left = ("costs", "gpu", "stream")
-    machine = {k: v for k, v in asdict(dataset.machine).items() if k not in left}
+    omitted = ("costs", "gpu", "stream")
+    machine = {k: v for k, v in asdict(dataset.machine).items() if k not in omitted}
     head = {"version": _VERSION, "intrinsic": dataset.intrinsic, "machine": machine}
     lines = [json.dumps(head), *(json.dumps(asdict(sample)) for sample in dataset.samples)]
     try:

@@ -51,7 +51,7 @@ class Table5Row:
     reason: str = ""
 
     @property
-    def found(self) -> bool:
+    def is_in_space(self) -> bool:
         """Whether the printed mapping is in our space, factors included."""
         return not self.reason
 

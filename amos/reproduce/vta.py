@@ -67,7 +67,7 @@ def vta(
         best = Candidate(result.best.mapping, result.best.schedule)
         run, plain = _run(best, machine), _run(_plain(op), machine)
         least = Structure(best.mapping).nest.calls
-        chance = _drawn(op, machine, drawn, seed) if drawn else []
+        chance = _measure_drawn(op, machine, drawn, seed) if drawn else []
         moving = run.moved * machine.clock / machine.levels[-1].read_bandwidth
         yield VtaRow(
             layer=layer,
@@ -82,7 +82,9 @@ def vta(
         )
 
 
-def _drawn(op: Operator, machine: Machine, count: int, seed: int) -> list[tuple[float, float]]:
+def _measure_drawn(
+    op: Operator, machine: Machine, count: int, seed: int
+) -> list[tuple[float, float]]:
     """Predicted and simulated seconds of drawn candidates, of those that are right."""
     rng, mappings = np.random.default_rng(seed), list(enumerate_mappings(op, _INTRINSIC))
     inputs = random_inputs(op, rng)

@@ -40,13 +40,13 @@ class ArgumentAdapter:
 
         self._tensor, self._shape, self._write = tensor, shape, write
         self._where, self._kind = f"{role} {tensor.name!r}", str(tensor.dtype)
-        self._held = np.dtype(held(self._kind))
+        self._stored_dtype = np.dtype(held(self._kind))
         #: Whether the container can hold values that the dtype cannot.
         self._limited = tensor.bounds is not None
-        # What a container stands for another dtype in is not taken as it is.
-        plain = self._held == dtype(self._kind).numpy and not self._limited
+        # A container that stands for another dtype needs a conversion.
+        plain = self._stored_dtype == dtype(self._kind).numpy and not self._limited
         self._dtype = dtype(self._kind).numpy if plain else None
-        self._given, self._reshaped = tensor.shape, shape != tensor.shape
+        self._user_shape, self._reshaped = tensor.shape, shape != tensor.shape
         self._share = tvm_ffi.from_dlpack
 
     def __call__(self, value: Any) -> Any:
@@ -55,11 +55,11 @@ class ArgumentAdapter:
         Raises:
             BuildError: wrong shape, dtype, layout or device; not writable.
         """
-        # What fits as it is, which an array nearly always does, a few comparisons tell.
+        # A few comparisons recognise an array that fits as it is, as nearly all do.
         if (
             type(value) is np.ndarray
             and value.dtype is self._dtype
-            and value.shape == self._given
+            and value.shape == self._user_shape
             and (flags := value.flags).c_contiguous
             and flags.writeable
         ):
@@ -68,8 +68,8 @@ class ArgumentAdapter:
             tensor = self._from_dlpack(value)
             if self._limited:
                 self._in_range(tensor.numpy())
-            other = str(self._held) != str(tensor.dtype)
-            return tensor._create_view(self._shape, str(self._held) if other else None)
+            differs = str(self._stored_dtype) != str(tensor.dtype)
+            return tensor._create_view(self._shape, str(self._stored_dtype) if differs else None)
         array = self._checked(np.asarray(value))
         if not array.flags.c_contiguous:
             raise BuildError(
@@ -78,11 +78,11 @@ class ArgumentAdapter:
             )
         if self._write and not array.flags.writeable:
             raise BuildError(f"{self._where}: expected an array to write to, got a read-only one")
-        if array.dtype == self._held:
+        if array.dtype == self._stored_dtype:
             return self._shared(array if array.flags.writeable else _unlocked(array))
         if self._write:
             raise BuildError(
-                f"{self._where}: expected {self._kind} as bit patterns in {self._held}, "
+                f"{self._where}: expected {self._kind} as bit patterns in {self._stored_dtype}, "
                 f"got {array.dtype}"
             )
         return to_tensor(array.reshape(self._shape), self._kind)
@@ -96,13 +96,15 @@ class ArgumentAdapter:
         bits: np.ndarray
         if _speaks_dlpack(value):
             compact = value.contiguous() if hasattr(value, "contiguous") else value
-            view = self._from_dlpack(compact)._create_view(self._given, str(self._held))
+            view = self._from_dlpack(compact)._create_view(
+                self._user_shape, str(self._stored_dtype)
+            )
             bits = self._in_range(view.numpy())
         else:
             bits = self._checked(np.asarray(value))
         if self._kind == "bfloat16" and bits.dtype == np.uint16:
             flat = np.ascontiguousarray(bits).reshape(-1).view(np.uint8)
-            return unpack(flat, self._kind, self._given)
+            return unpack(flat, self._kind, self._user_shape)
         return bits
 
     def _shared(self, array: np.ndarray) -> Any:
@@ -113,12 +115,16 @@ class ArgumentAdapter:
         """The array, bfloat16 of other packages as bits; an error if it is of another kind."""
         if self._kind == "bfloat16" and array.dtype.name == "bfloat16":
             array = array.view(np.uint16)
-        wanted = [dtype(self._kind).numpy]
+        accepted = [dtype(self._kind).numpy]
         if self._kind == "bfloat16":
-            wanted.append(self._held)
-        if array.shape != self._given or array.dtype not in wanted or not array.dtype.isnative:
+            accepted.append(self._stored_dtype)
+        if (
+            array.shape != self._user_shape
+            or array.dtype not in accepted
+            or not array.dtype.isnative
+        ):
             raise BuildError(
-                f"{self._where}: expected {wanted[0]} of shape {self._given}, "
+                f"{self._where}: expected {accepted[0]} of shape {self._user_shape}, "
                 f"got {array.dtype} of shape {array.shape}"
             )
         return self._in_range(array)
@@ -126,16 +132,16 @@ class ArgumentAdapter:
     def _in_range(self, array: np.ndarray) -> np.ndarray:
         """The array; an error if the dtype cannot hold one of its values."""
         kind = self._tensor.kind
-        if self._limited and kind is not None and (outside := kind.outside(array)):
-            raise BuildError(f"{self._where}: {outside}")
+        if self._limited and kind is not None and (violation := kind.find_violation(array)):
+            raise BuildError(f"{self._where}: {violation}")
         return array
 
     def _from_dlpack(self, value: Any) -> Any:
-        shape = tuple(int(extent) for extent in getattr(value, "shape", self._given))
+        shape = tuple(int(extent) for extent in getattr(value, "shape", self._user_shape))
         name = str(getattr(value, "dtype", "")).rpartition(".")[2]
         kind = "float32" if self._kind == "tfloat32" else self._kind
-        expected = f"{self._where}: expected {kind} of shape {self._given}"
-        if shape != self._given:
+        expected = f"{self._where}: expected {kind} of shape {self._user_shape}"
+        if shape != self._user_shape:
             raise BuildError(f"{expected}, got {name} of shape {shape}")
         source = value.detach() if hasattr(value, "detach") else value
         try:

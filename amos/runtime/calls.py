@@ -36,12 +36,12 @@ def run_calls(intrinsic: Intrinsic, kind: str, arrays: Sequence[np.ndarray]) -> 
     if kind == "native" and intrinsic.tile_registers:
         ask_for_tiles()
     library = _compile(intrinsic, kind, len(arrays[-1]), host_target())
-    *given, out = arrays
+    *sources, out = arrays
     if (parts := partial_sums(intrinsic, kind)) > 1:
         empty = np.full_like(out, intrinsic.compute.neutral(intrinsic.dtypes[-1]))
         out = np.stack([out, *[empty] * (parts - 1)], axis=-1)
     kinds = intrinsic.staged_dtypes
-    staged = zip((*given, out), kinds, strict=True)
+    staged = zip((*sources, out), kinds, strict=True)
     tensors = [to_tensor(a.astype(dtype(kind).numpy), kind) for a, kind in staged]
     library["main"](*tensors)
     out = from_tensor(tensors[-1], kinds[-1])

@@ -79,17 +79,17 @@ class Kernel(Shown):
     def pack(self, /, **constants: Any) -> Kernel:
         """Pack constant inputs once and keep them; returns the kernel itself.
 
-        What one constant is computed of is given together.
+        All tensors that one constant is computed of must be passed together.
 
         Raises:
             BuildError: a name is not a constant input, or an array does not fit.
         """
         operator = self.candidate.mapping.operator
-        known = {x.name for name in operator.constants for x in operator.feeding(name)}
-        if unknown := [name for name in constants if name not in known]:
+        packable = {x.name for name in operator.constants for x in operator.feeding(name)}
+        if unknown := [name for name in constants if name not in packable]:
             raise BuildError(
                 f"{unknown[0]!r} is not a constant input; constants are "
-                f"{', '.join(name for name in self.inputs if name in known) or 'none'}"
+                f"{', '.join(name for name in self.inputs if name in packable) or 'none'}"
             )
         for number, argument in enumerate(self._program.inputs):
             needed = self._take[number]
@@ -117,8 +117,8 @@ class Kernel(Shown):
             arrays: inputs in the operator's order; packed constants are left out.
             out: array to write to, or a tuple of them for several results; it overlaps no
                 input. Where an input of that name is not among ``arrays``, this is that
-                input. What an output given by
-                :meth:`amos.Operator.with_output` does not reach keeps its value.
+                input. Elements that an output given by
+                :meth:`amos.Operator.with_output` does not reach keep their values.
             named: inputs by name; a packed constant given here is used once.
 
         Returns:
@@ -158,7 +158,7 @@ class Kernel(Shown):
     def prepare(self, inputs: MappingType[str, Any], out: Any = None) -> list[Any]:
         """TVM arrays for one call: sources as the function takes them, then the output.
 
-        They share the memory of what is given, which must not be freed or resized
+        They share the memory of the arguments, which must not be freed or resized
         while they are used.
 
         Args:
@@ -188,8 +188,8 @@ class Kernel(Shown):
             target, place = take(array), len(inputs)
             start = target.data_ptr()
             end = start + self._sizes[place]
-            for number, other in enumerate(inputs):
-                first = other.data_ptr()
+            for number, tensor in enumerate(inputs):
+                first = tensor.data_ptr()
                 if first < end and start < first + self._sizes[number]:
                     role = "input" if number < len(self._take) else "output"
                     raise BuildError(
@@ -304,7 +304,7 @@ def build(
         MappingError: this is no mapping, candidate or trial.
         ScheduleError: the schedule is not one of the mapping's space.
     """
-    # What was measured with the instruction is not silently something else here.
+    # A candidate measured with the instruction must not run as loops here without notice.
     measured = getattr(candidate, "measurement", None)
     implementation = implementation or getattr(measured, "implementation", None)
     candidate = candidate_of(candidate, schedule)
@@ -315,7 +315,7 @@ def build(
     return Kernel(candidate, program, kind, module)
 
 
-def implementation_of(candidate: Candidate, wanted: str | None) -> str:
+def implementation_of(candidate: Candidate, requested: str | None) -> str:
     """``"native"`` or ``"generic"``: the one that is asked for, or what this CPU has.
 
     Raises:
@@ -323,14 +323,14 @@ def implementation_of(candidate: Candidate, wanted: str | None) -> str:
     """
     intrinsic = candidate.mapping.intrinsic
     here = implementation(intrinsic, cpu().features)
-    if wanted not in (None, "native", "generic"):
-        raise BuildError(f"implementation {wanted!r}: expected 'native' or 'generic'")
-    if wanted == "native" and here != "native":
+    if requested not in (None, "native", "generic"):
+        raise BuildError(f"implementation {requested!r}: expected 'native' or 'generic'")
+    if requested == "native" and here != "native":
         raise BuildError(
             f"{intrinsic.name}: no native implementation here; it needs "
             f"{', '.join(intrinsic.requires) or 'an implementation'}, which this CPU lacks"
         )
-    return wanted or here
+    return requested or here
 
 
 def warm_up() -> None:

@@ -25,8 +25,8 @@ def split_address(address: str) -> tuple[str, int, str]:
     Raises:
         MeasureError: the address is not of that form.
     """
-    rest, _, key = address.removeprefix("rpc://").partition("/")
-    host, _, port = rest.rpartition(":")
+    location, _, key = address.removeprefix("rpc://").partition("/")
+    host, _, port = location.rpartition(":")
     if not (host and port.isdigit() and key):
         raise MeasureError(f"executor {address!r}: expected 'rpc://HOST:PORT/KEY'")
     return host, int(port), key
@@ -72,7 +72,7 @@ class RemoteKernel:
         self._module["main"](*arguments)
 
     def result(self, arguments: list[Any]) -> Any:
-        """What such a run has computed."""
+        """The results of such a run."""
         return self._kernel.result(arguments)
 
     def times(

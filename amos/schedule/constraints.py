@@ -86,8 +86,8 @@ class Sum(_Combined):
 class _Compared:
     """Two variables beside each other; ``reason`` says what would break, in words."""
 
-    left: str
-    right: str
+    lhs: str
+    rhs: str
     rule: str = ""
     reason: str = ""
     type: ClassVar[str]
@@ -96,20 +96,20 @@ class _Compared:
     @property
     def names(self) -> tuple[str, ...]:
         """Every variable of the constraint."""
-        return (self.left, self.right)
+        return (self.lhs, self.rhs)
 
     def __str__(self) -> str:
-        return f"{self.left} {self.sign} {self.right}"
+        return f"{self.lhs} {self.sign} {self.rhs}"
 
 
 class Eq(_Compared):
-    """T3: ``left = right``."""
+    """T3: ``lhs = rhs``."""
 
     type, sign = "EQ", "="
 
 
 class Le(_Compared):
-    """T4: ``left <= right``."""
+    """T4: ``lhs <= rhs``."""
 
     type, sign = "LE", "<="
 

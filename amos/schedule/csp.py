@@ -54,7 +54,7 @@ class CSP:
 
     @cached_property
     def tunables(self) -> tuple[Variable, ...]:
-        """What a search decides, in order of declaration."""
+        """Variables that a search decides, in order of declaration."""
         return tuple(v for v in self.variables.values() if v.role == "tunable")
 
     @cached_property
@@ -83,8 +83,8 @@ class CSP:
         # Candidates of tunables define nothing: what was checked and numbered stays as it is.
         program, narrower = self._program, copy(self)
         object.__setattr__(narrower, "constraints", self.constraints + added)
-        left = _narrowed(dict(self.allowed), added, self.variables)
-        narrower.__dict__.update(allowed=left, _program=program)
+        allowed = _narrowed(dict(self.allowed), added, self.variables)
+        narrower.__dict__.update(allowed=allowed, _program=program)
         narrower.__dict__.pop("_undecided", None)
         return narrower
 
@@ -107,8 +107,8 @@ class CSP:
     @cached_property
     def allowed(self) -> Mapping[str, tuple[int, ...]]:
         """Positions of each tunable's domain that its own ``IN`` constraints leave."""
-        left = {v.name: tuple(range(len(v.domain))) for v in self.tunables}
-        return _narrowed(left, self.constraints, self.variables)
+        positions = {v.name: tuple(range(len(v.domain))) for v in self.tunables}
+        return _narrowed(positions, self.constraints, self.variables)
 
     @property
     def coupled(self) -> frozenset[str]:
@@ -127,11 +127,11 @@ class CSP:
         program = self._program
         low, high = list(program.low), list(program.high)
         for number, name, codes in program.tied if checks_only else program.tunables:
-            left = positions[name]
-            if len(left) == 1:
-                low[number] = high[number] = codes[left[0]]
+            allowed = positions[name]
+            if len(allowed) == 1:
+                low[number] = high[number] = codes[allowed[0]]
             else:
-                values = [codes[p] for p in left]
+                values = [codes[p] for p in allowed]
                 low[number], high[number] = min(values), max(values)
         definitions = program.needed if checks_only else program.definitions
         _propagate(definitions, positions, low, high)
@@ -148,9 +148,9 @@ class CSP:
         conflicts: list[Constraint] = [
             c for c, test, a, b in limits if not _holds(test, a, b, low, high)
         ]
-        for name, left in positions.items():
-            if set(left).isdisjoint(self.allowed[name]):
-                here = {self.variables[name].domain[at] for at in left}
+        for name, allowed in positions.items():
+            if set(allowed).isdisjoint(self.allowed[name]):
+                here = {self.variables[name].domain[at] for at in allowed}
                 conflicts += [
                     c
                     for c in self.constraints
@@ -168,7 +168,7 @@ class CSP:
         return dict(zip(self.names, low, strict=False))
 
     def positions(self, assignment: Mapping[str, Value]) -> dict[str, int]:
-        """Positions of a whole assignment; what is left out takes its default.
+        """Positions of a whole assignment; missing variables take their defaults.
 
         Raises:
             ScheduleError: a variable has no value, or one outside its domain.
@@ -193,17 +193,17 @@ class CSP:
 
 
 def _narrowed(
-    left: dict[str, tuple[int, ...]],
+    allowed: dict[str, tuple[int, ...]],
     constraints: Iterable[Constraint],
     variables: Mapping[str, Variable],
 ) -> dict[str, tuple[int, ...]]:
     """Positions of tunables that ``IN`` constraints on them leave."""
     for constraint in constraints:
-        if isinstance(constraint, In) and constraint.variable in left:
-            domain, kept = variables[constraint.variable].domain, constraint.values
-            positions = left[constraint.variable]
-            left[constraint.variable] = tuple(p for p in positions if domain[p] in kept)
-    return left
+        if isinstance(constraint, In) and constraint.variable in allowed:
+            domain, values = variables[constraint.variable].domain, constraint.values
+            positions = allowed[constraint.variable]
+            allowed[constraint.variable] = tuple(p for p in positions if domain[p] in values)
+    return allowed
 
 
 class Decisions:
@@ -213,26 +213,26 @@ class Decisions:
     looked at again.
 
     Attributes:
-        left: positions that each tunable may still take.
+        remaining: positions that each tunable may still take.
         possible: whether every limit can be met before anything is decided.
     """
 
     def __init__(self, csp: CSP) -> None:
-        self.left: dict[str, tuple[int, ...]] = dict(csp.allowed)
+        self.remaining: dict[str, tuple[int, ...]] = dict(csp.allowed)
         self._program = csp._program
         self._low, self._high, self.possible = csp._undecided
 
     def decide(self, name: str, position: int) -> bool:
         """Give a tunable a value if every limit can still be met then; else leave it open."""
-        before = self.left[name], self._low, self._high
-        self.left[name] = (position,)
+        before = self.remaining[name], self._low, self._high
+        self.remaining[name] = (position,)
         number, codes, definitions, limits = self._program.dependent(name)
         self._low, self._high = list(self._low), list(self._high)
         self._low[number] = self._high[number] = codes[position]
-        _propagate(definitions, self.left, self._low, self._high)
+        _propagate(definitions, self.remaining, self._low, self._high)
         if _all_hold(limits, self._low, self._high):
             return True
-        self.left[name], self._low, self._high = before
+        self.remaining[name], self._low, self._high = before
         return False
 
 
@@ -259,22 +259,22 @@ class _Program:
         defined = {name for name, variable in csp.variables.items() if variable.domain}
         for constraint in csp.constraints:
             self._add(constraint, number, csp.variables, defined)
-        # What the limits depend on, from the last definition to the first.
-        wanted = {n for _, test, a, b in self.limits for n in ((a, b) if test != "IN" else (a,))}
+        # Variables that the limits depend on, from the last definition to the first.
+        needed = {n for _, test, a, b in self.limits for n in ((a, b) if test != "IN" else (a,))}
         self.needed = []
         for definition in reversed(self.definitions):
             _, target, parts, choices, index = definition
-            if target in wanted:
+            if target in needed:
                 self.needed.append(definition)
-                wanted.update(parts, (c for named, c in choices if named))
-                wanted.update([number[index]] if index else [])
+                needed.update(parts, (c for named, c in choices if named))
+                needed.update([number[index]] if index else [])
         self.needed.reverse()
-        self.tied = [entry for entry in self.tunables if entry[0] in wanted]
+        self.tied = [entry for entry in self.tunables if entry[0] in needed]
         self.coupled = frozenset(name for _, name, _ in self.tied)
         self._dependent: dict[str, _Dependent] = {}
 
     def dependent(self, name: str) -> _Dependent:
-        """What follows from a tunable, found once."""
+        """Variables that depend on a tunable, memoized."""
         if name not in self._dependent:
             codes = next(codes for _, tunable, codes in self.tunables if tunable == name)
             reached = {self.number[name]}
@@ -302,7 +302,7 @@ class _Program:
     ) -> None:
         target = number[constraint.names[0]]
         if isinstance(constraint, Le):
-            self.limits.append((constraint, "LE", target, number[constraint.right]))
+            self.limits.append((constraint, "LE", target, number[constraint.rhs]))
             return
         if isinstance(constraint, In):
             if variables[constraint.variable].role == "tunable":
@@ -323,7 +323,7 @@ class _Program:
             ]
             self.definitions.append(("SELECT", target, [], choices, constraint.index))
             return
-        # What is equal to one other is the sum of it alone.
+        # An equality is a sum of one term.
         kind = "PROD" if isinstance(constraint, Prod) else "SUM"
         parts = [number[name] for name in constraint.names[1:]]
         self.definitions.append((kind, target, parts, [], ""))
@@ -339,9 +339,9 @@ def _propagate(
     for kind, target, parts, choices, index in definitions:
         if kind == "PROD":
             least = most = 1
-            for part in parts:
-                least *= low[part]
-                most *= high[part]
+            for factor in parts:
+                least *= low[factor]
+                most *= high[factor]
         elif kind == "SUM":
             least, most = sum([low[p] for p in parts]), sum([high[p] for p in parts])
         else:

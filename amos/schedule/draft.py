@@ -1,4 +1,4 @@
-"""What rules look at, and the problem that they add to (Heron, Algorithm 1)."""
+"""Context of rules, and the problem that they add to (Heron, Algorithm 1)."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _DEFAULT_REGISTERS = 16
 
 @dataclass(frozen=True)
 class TilingContext(Structure):
-    """What rules look at: a mapping, the machine if it is known, the kind of tiles."""
+    """Context of rules: a mapping, the machine if it is known, the kind of tiles."""
 
     machine: Machine | None = None
     tiling: Tiling = "hardware"
@@ -43,8 +43,8 @@ class TilingContext(Structure):
         declared = self.mapping.intrinsic.registers
         if not self.warps:
             return declared or _DEFAULT_REGISTERS
-        each = fragment_registers(self.mapping.intrinsic)[-1]
-        most = max(2, (THREAD_REGISTERS - OTHER_REGISTERS) // each)
+        fragment_size = fragment_registers(self.mapping.intrinsic)[-1]
+        most = max(2, (THREAD_REGISTERS - OTHER_REGISTERS) // fragment_size)
         return min(declared, most) if declared else most
 
     @cached_property
@@ -74,7 +74,7 @@ class TilingContext(Structure):
 class Draft:
     """Variables and constraints while rules add to them, each in the name of ``rule``.
 
-    What defines a variable returns its name.
+    Methods that define a variable return its name.
     """
 
     context: TilingContext
@@ -112,9 +112,9 @@ class Draft:
         self.require(Select(name, index, tuple(choices), self.rule))
         return self._declared(name, role)
 
-    def limit(self, left: str, right: str, reason: str) -> None:
-        """Require ``left <= right``; the reason says in words what would break."""
-        self.require(Le(left, right, self.rule, reason))
+    def limit(self, lhs: str, rhs: str, reason: str) -> None:
+        """Require ``lhs <= rhs``; ``reason`` says what breaks otherwise."""
+        self.require(Le(lhs, rhs, self.rule, reason))
 
     def require(self, *constraints: Constraint) -> None:
         """Add constraints."""

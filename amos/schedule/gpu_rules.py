@@ -1,4 +1,4 @@
-"""What the schedule of a warp on a CUDA machine decides beyond that of a CPU core.
+"""Rules for the schedule of a warp on a CUDA machine, beyond those of a CPU core.
 
 A thread block computes ``block.LOOP`` register tiles along each loop at the same
 time, one on each warp; the outer loops become the grid. Each step of the reduction
@@ -82,26 +82,26 @@ def thread_registers(draft: Draft) -> None:
     """
     context = draft.context
     sizes = fragment_registers(context.mapping.intrinsic)
-    one, whole = {}, {}
+    single, whole = {}, {}
     for op, size in zip(context.operands, sizes, strict=True):
-        one[op.name] = draft.constant(f"registers.one.{op.name}", size)
-        parts = (one[op.name], f"fragments.{op.name}")
+        single[op.name] = draft.constant(f"registers.one.{op.name}", size)
+        parts = (single[op.name], f"fragments.{op.name}")
         whole[op.name] = draft.product(f"registers.{op.name}", parts, "other")
     choices = []
     for op in context.sources:
-        rest = [one[other.name] for other in context.sources if other is not op]
-        choices.append(draft.sum(f"registers.with.{op.name}", (whole[op.name], *rest)))
-    kept = draft.free("kept", len(choices))
-    held = draft.select("registers.held", kept, choices, "other")
+        singles = [single[peer.name] for peer in context.sources if peer is not op]
+        choices.append(draft.sum(f"registers.with.{op.name}", (whole[op.name], *singles)))
+    source_choice = draft.free("kept", len(choices))
+    resident = draft.select("registers.held", source_choice, choices, "other")
     spare = draft.constant("registers.other", OTHER_REGISTERS)
     draft.limit(
-        draft.sum("registers.thread", (whole[context.destination.name], held, spare)),
+        draft.sum("registers.thread", (whole[context.destination.name], resident, spare)),
         draft.constant("registers", THREAD_REGISTERS),
         f"{{left}} registers for a thread, but {THREAD_REGISTERS} are there for it",
     )
 
 
-def shared_bytes(draft: Draft, scope: str, held: list[Operand]) -> None:
+def shared_bytes(draft: Draft, scope: str, staged: list[Operand]) -> None:
     """C5: the buffers of a thread block fit the shared memory that one block may have.
 
     Accumulators whose layout is hidden leave through the memory of the buffers.
@@ -112,7 +112,7 @@ def shared_bytes(draft: Draft, scope: str, held: list[Operand]) -> None:
     capacity = draft.constant(f"{scope}.capacity", room)
     amounts = []
     for op, tile in zip(context.sources, context.tiles, strict=False):
-        if op in held:
+        if op in staged:
             padding = draft.variables[f"align.{op.name}"].domain
             rows = (tile.rows.lanes * int(tile.row(int(n))) for n in padding)
             size = draft.select(f"bytes.{op.name}", f"align.{op.name}", rows)

@@ -1,4 +1,4 @@
-"""C5 (GTA's R5): what is held in a memory fits it, for each that operands pass through.
+"""C5 (GTA's R5): the working set of each memory fits it, for each that operands pass through.
 
 That is registers, then the scratchpad that the intrinsic names or the innermost cache, and
 buffers that one operand has for itself (Heron, Table 6: S2 and S3). Without a spatial loop
@@ -28,8 +28,8 @@ def registers(draft: Draft) -> None:
     if len(sources) == 1:
         terms += sources
     elif sources:
-        held = draft.select("held", draft.free("kept", len(sources)), sources)
-        terms += [held, draft.constant("in use", 1)]
+        resident = draft.select("held", draft.free("kept", len(sources)), sources)
+        terms += [resident, draft.constant("in use", 1)]
     # A number that the description does not say is no property of the hardware.
     described = bool(context.mapping.intrinsic.registers)
     most = context.registers
@@ -54,7 +54,7 @@ def memories(draft: Draft) -> None:
         if context.warps:
             shared_bytes(draft, level.name, sharing)
             continue
-        # What one step of the reduction needs.
+        # The working set of one step of the reduction.
         kind = "span" if context.scratchpads else "tile"
         amounts = [
             draft.product(
@@ -71,7 +71,7 @@ def memories(draft: Draft) -> None:
 
 
 def own_buffers(draft: Draft) -> None:
-    """What a block of tiles needs of operands, in the buffer that they share (VTA has three)."""
+    """Bytes of operands of a block of tiles, in the buffer that they share (VTA has three)."""
     context = draft.context
     for pad in context.mapping.intrinsic.scratchpads if context.spatial else ():
         sharing = [op for op in context.operands if op.name in pad.operands]
@@ -81,12 +81,12 @@ def own_buffers(draft: Draft) -> None:
 
 def limit_buffer(draft: Draft, pad: Scratchpad, amounts: dict[str, tuple[str, ...]]) -> None:
     """Let products of variables, bytes of each operand in a buffer, fit it together."""
-    each = [
+    used_bytes = [
         draft.product(f"{pad.name}.used" + f".{name}" * (len(amounts) > 1), amount, "other")
         for name, amount in amounts.items()
     ]
     draft.limit(
-        each[0] if len(each) == 1 else draft.sum(f"{pad.name}.used", each),
+        used_bytes[0] if len(used_bytes) == 1 else draft.sum(f"{pad.name}.used", used_bytes),
         draft.constant(f"{pad.name}.capacity", pad.capacity),
         f"{{left}} bytes of {' and '.join(amounts)} in buffer {pad.name}, but it has "
         f"{pad.capacity}",

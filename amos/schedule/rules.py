@@ -25,7 +25,7 @@ _BLOCKS = (1, 2, 4, 8, 16)
 #: Warps of a thread block along one loop.
 _WARPS = (1, 2, 4, 8)
 _UNROLLED = (1, 2, 4)
-#: What one vectorized step of a copy moves; the first is the default.
+#: Elements of one vectorized step of a copy; the first is the default.
 _VECTORS, _THREAD_VECTORS = (64, 32, 16), (16, 8, 4)
 #: Parts of a reduction that run at the same time, on a CPU and on a GPU.
 #: Their sums are added up, on a GPU atomically: half precision is too coarse for that.
@@ -135,15 +135,15 @@ def stages(draft: Draft) -> None:
         if not context.spatial:
             continue
         whole = draft.product(f"whole.{op.name}", context.along("extent", op))
-        part = draft.product(f"part.{op.name}", context.along("span", op))
-        choices = [whole if place == "whole" else part for place in places]
+        tile_fragments = draft.product(f"part.{op.name}", context.along("span", op))
+        choices = [whole if place == "whole" else tile_fragments for place in places]
         draft.select(f"staged.{op.name}", f"stage.{op.name}", choices)
 
 
 def copies(draft: Draft) -> None:
     """C3: how wide copies are, and whether a CPU copies vectors that it permutes or elements.
 
-    What a thread of a GPU moves at once must divide the rows it copies.
+    The width of a GPU thread's copy must divide the rows it copies.
     """
     context = draft.context
     widths: tuple[int, ...] = _VECTORS if context.gathered else ()
@@ -158,7 +158,7 @@ def copies(draft: Draft) -> None:
         draft.tunable("copy", ("elements", "vectors"), default="elements")
 
 
-def described(draft: Draft) -> None:
+def limit_by_description(draft: Draft) -> None:
     """C6: what one intrinsic alone demands, taken from its description.
 
     The call has the problem size of the intrinsic; a copy moves as many bytes at
@@ -206,7 +206,7 @@ RULES = [
     Rule("C5", memories),
     Rule("C5", own_buffers),
     Rule("C5", gpu_rules.threads),
-    Rule("C6", described),
+    Rule("C6", limit_by_description),
 ]
 
 

@@ -26,7 +26,7 @@ def descend(csp: CSP, rng: np.random.Generator) -> dict[str, int] | None:
 
 def decode(
     csp: CSP,
-    wanted: Mapping[str, float],
+    goals: Mapping[str, float],
     rng: np.random.Generator,
     order: Sequence[str] | None = None,
 ) -> dict[str, int] | None:
@@ -34,7 +34,7 @@ def decode(
 
     Args:
         csp: the problem.
-        wanted: position for each tunable, in its domain or not; others are drawn.
+        goals: position for each tunable, in its domain or not; others are drawn.
         rng: decides the order of the variables if none is given.
         order: every tunable, the one that is decided first before the others.
     """
@@ -50,19 +50,19 @@ def decode(
     )
     for name in turns:
         options = list(allowed[name])
-        if name in wanted:
-            goal = wanted[name]
+        if name in goals:
+            goal = goals[name]
             options.sort(key=lambda position: abs(position - goal))
         else:
             rng.shuffle(options)
         if name not in coupled:
-            decisions.left[name] = (options[0],)
+            decisions.remaining[name] = (options[0],)
         elif not (decisions.possible and any(decisions.decide(name, p) for p in options)):
             return None
-    return {n: p[0] for n, p in decisions.left.items()} if decisions.possible else None
+    return {n: p[0] for n, p in decisions.remaining.items()} if decisions.possible else None
 
 
-def every(csp: CSP, most: int) -> list[dict[str, int]] | None:
+def enumerate_assignments(csp: CSP, most: int) -> list[dict[str, int]] | None:
     """All feasible assignments in order.
 
     ``None`` where more than ``most`` prefixes, or a thousand times as many assignments, would
@@ -77,19 +77,19 @@ def every(csp: CSP, most: int) -> list[dict[str, int]] | None:
     names = list(allowed)
     looked = 0
 
-    def walk(depth: int, left: dict[str, tuple[int, ...]]) -> bool:
+    def walk(depth: int, allowed_now: dict[str, tuple[int, ...]]) -> bool:
         nonlocal looked
         if depth == len(names):
-            assignments.append({n: p[0] for n, p in left.items()})
+            assignments.append({n: p[0] for n, p in allowed_now.items()})
             return True
         for position in allowed[names[depth]]:
             looked += 1
             if looked > most:
                 return False
-            left[names[depth]] = (position,)
-            if csp.possible(left) and not walk(depth + 1, left):
+            allowed_now[names[depth]] = (position,)
+            if csp.possible(allowed_now) and not walk(depth + 1, allowed_now):
                 return False
-        left[names[depth]] = allowed[names[depth]]
+        allowed_now[names[depth]] = allowed[names[depth]]
         return True
 
     if not names:

@@ -17,7 +17,7 @@ from amos.errors import ScheduleError
 from amos.plan import Value
 from amos.schedule.constraints import Constraint, In, Le, Prod, Select, Sum
 from amos.schedule.csp import CSP
-from amos.schedule.sampler import descend, every
+from amos.schedule.sampler import descend, enumerate_assignments
 
 if TYPE_CHECKING:
     from ortools.sat.python import cp_model
@@ -51,9 +51,10 @@ def sample(csp: CSP, count: int, rng: np.random.Generator) -> list[dict[str, int
         key = tuple(drawn.values())
         repeats = repeats + 1 if key in assignments else 0
         assignments.setdefault(key, drawn)
-    if len(assignments) < count and (rest := every(csp, COUNTED)) is not None:
-        for number in rng.permutation(len(rest)):
-            assignments.setdefault(tuple(rest[number].values()), rest[number])
+    complete = enumerate_assignments(csp, COUNTED) if len(assignments) < count else None
+    if complete is not None:
+        for number in rng.permutation(len(complete)):
+            assignments.setdefault(tuple(complete[number].values()), complete[number])
             if len(assignments) >= count:
                 break
     return list(assignments.values())
@@ -61,7 +62,7 @@ def sample(csp: CSP, count: int, rng: np.random.Generator) -> list[dict[str, int
 
 def count(csp: CSP) -> int | None:
     """Number of feasible assignments, or ``None`` if the space is too large to count."""
-    assignments = every(csp, COUNTED)
+    assignments = enumerate_assignments(csp, COUNTED)
     return None if assignments is None else len(assignments)
 
 
@@ -102,14 +103,14 @@ def explain(csp: CSP, extra: Iterable[Constraint] = ()) -> tuple[Constraint, ...
         spared.append(without)
 
 
-def _spared(csp: CSP, loose: list[Constraint], kept: Iterable[int]) -> list[int] | None:
+def _spared(csp: CSP, loose: list[Constraint], required: Iterable[int]) -> list[int] | None:
     """As few constraints as go without, where some are kept; ``None`` if even these conflict."""
-    rest = [c for c in csp.constraints if not isinstance(c, Le | In)]
-    model = _Model(CSP(csp.variables, tuple(rest)))
+    hard = [c for c in csp.constraints if not isinstance(c, Le | In)]
+    model = _Model(CSP(csp.variables, tuple(hard)))
     switches = [model.problem.new_bool_var(f"c{number}") for number in range(len(loose))]
     for constraint, switch in zip(loose, switches, strict=True):
         model.add(constraint, switch)
-    for number in kept:
+    for number in required:
         model.problem.add(switches[number] == 1)
     model.problem.maximize(sum(switches))
     status, solver = _run(model.problem, 0)
@@ -124,8 +125,8 @@ def _hitting(sets: list[list[int]], count: int) -> list[int]:
 
     problem = cp_model.CpModel()
     switches = [problem.new_bool_var(str(number)) for number in range(count)]
-    for one in sets:
-        problem.add_bool_or([switches[n] for n in one])
+    for members in sets:
+        problem.add_bool_or([switches[n] for n in members])
     problem.minimize(sum(switches))
     _, solver = _run(problem, 0)
     return [n for n, switch in enumerate(switches) if solver.value(switch)]
@@ -215,19 +216,19 @@ class _Model:
             self.problem.add_element(at, choices, value[constraint.target])
             return
         if isinstance(constraint, Sum):
-            total = sum(value[part] for part in constraint.parts)
+            total = sum(value[name] for name in constraint.parts)
             if self._ceiling is not None:
                 self.problem.add_min_equality(value[constraint.target], [total, self._ceiling])
                 return
             added = self.problem.add(value[constraint.target] == total)
         elif isinstance(constraint, Le):
-            added = self.problem.add(value[constraint.left] <= value[constraint.right])
+            added = self.problem.add(value[constraint.lhs] <= value[constraint.rhs])
         elif isinstance(constraint, In):
-            wanted = self._csp.variables[constraint.variable].coded(constraint.values)
-            domain = cp_model.Domain.from_values(sorted(wanted))
+            codes = self._csp.variables[constraint.variable].coded(constraint.values)
+            domain = cp_model.Domain.from_values(sorted(codes))
             added = self.problem.add_linear_expression_in_domain(value[constraint.variable], domain)
         else:
-            added = self.problem.add(value[constraint.left] == value[constraint.right])
+            added = self.problem.add(value[constraint.lhs] == value[constraint.rhs])
         if switch is not None:
             added.only_enforce_if(switch)
 
@@ -239,14 +240,14 @@ class _Model:
             terms += [1] * (2 - len(factors))
             self.problem.add_multiplication_equality(target, terms)
             return
-        first, *others = factors
+        first, *factors_after = factors
         product, most = self.values[first], self._high[first]
-        for number, name in enumerate(others, 1):
+        for number, name in enumerate(factors_after, 1):
             most *= self._high[name]
             exact = self.problem.new_int_var(0, most, "")
             self.problem.add_multiplication_equality(exact, [product, self.values[name]])
             most = self._saturated(most)
-            is_last = number == len(others)
+            is_last = number == len(factors_after)
             product = target if is_last else self.problem.new_int_var(0, most, "")
             self.problem.add_min_equality(product, [exact, self._ceiling])
 
@@ -261,18 +262,18 @@ def _ceiling(csp: CSP, low: list[int], high: list[int]) -> int:
         ScheduleError: it is too large, or values may be negative.
     """
     number = {name: n for n, name in enumerate(csp.names)}
-    compared = {c.right for c in csp.constraints if isinstance(c, Le)}
+    compared = {c.rhs for c in csp.constraints if isinstance(c, Le)}
     compared |= {name for name, variable in csp.variables.items() if variable.domain}
-    # What is defined twice is compared with itself.
+    # A variable defined twice is compared with itself.
     defined = Counter(c.names[0] for c in csp.constraints if not isinstance(c, Le | In))
     compared |= {name for name, count in defined.items() if count > 1}
     most = {name: high[number[name]] for name in sorted(compared)}
     for c in csp.constraints:
         if isinstance(c, In) and (codes := csp.variables[c.variable].coded(c.values)):
             most[c.variable] = max(most.get(c.variable, 0), *codes)
-    name = max(most, key=lambda each: most[each])
+    name = max(most, key=lambda name: most[name])
     if most[name] >= _SATURATED or min(low) < 0:
-        least = min(csp.names, key=lambda each: low[number[each]])
+        least = min(csp.names, key=lambda name: low[number[name]])
         name, value = (least, low[number[least]]) if min(low) < 0 else (name, most[name])
         raise ScheduleError(
             f"schedule variable {name!r}: expected 0 to {_SATURATED - 1:,}, as others reach "

@@ -43,31 +43,31 @@ class ScheduleSpace(Shown):
         mapping: what is scheduled.
         machine: where; ``None`` leaves out every limit but the registers'.
         tiling: ``"hardware"`` or, for comparison, ``"divisors"``.
-        given: values that variables must take, as ``IN`` constraints.
+        fixed_values: values that variables must take, as ``IN`` constraints.
     """
 
     mapping: Mapping
     machine: Machine | None = None
     tiling: Tiling = "hardware"
-    given: tuple[Constraint, ...] = ()
+    fixed_values: tuple[Constraint, ...] = ()
 
     @cached_property
     def context(self) -> TilingContext:
-        """What the rules looked at."""
+        """The context of the rules."""
         return TilingContext(self.mapping, self.machine, self.tiling)
 
     @cached_property
     def csp(self) -> CSP:
-        """The problem, with what is given.
+        """The problem, with the fixed values.
 
         Raises:
-            UnknownNameError: what is given names an unknown variable.
+            UnknownNameError: a fixed value names an unknown variable.
         """
         draft = Draft(self.context)
         for rule in STREAM_RULES if self.context.streams else RULES:
             draft.rule = rule.name
             rule.apply(draft)
-        return CSP(draft.variables, tuple(draft.constraints)).plus(self.given)
+        return CSP(draft.variables, tuple(draft.constraints)).plus(self.fixed_values)
 
     @property
     def nest(self) -> Nest:
@@ -87,20 +87,20 @@ class ScheduleSpace(Shown):
 
     @property
     def size(self) -> int:
-        """Number of assignments that what is given leaves, feasible or not."""
-        left = {name: set(domain) for name, domain in self.variables.items()}
-        for constraint in self.given:
-            if isinstance(constraint, In) and constraint.variable in left:
-                left[constraint.variable] &= set(constraint.values)
-        return prod(map(len, left.values()))
+        """Number of assignments within the fixed values, feasible or not."""
+        domains = {name: set(domain) for name, domain in self.variables.items()}
+        for constraint in self.fixed_values:
+            if isinstance(constraint, In) and constraint.variable in domains:
+                domains[constraint.variable] &= set(constraint.values)
+        return prod(map(len, domains.values()))
 
     def fix(self, constraints: Iterable[Constraint]) -> ScheduleSpace:
         """The part of the space in which further constraints hold."""
-        added = (*self.given, *constraints)
+        added = (*self.fixed_values, *constraints)
         return ScheduleSpace(self.mapping, self.machine, self.tiling, added)
 
     def violations(self, schedule: Schedule) -> tuple[str, ...]:
-        """What a schedule breaks, in words; empty if it is feasible."""
+        """Constraints that a schedule breaks, in words; empty if it is feasible."""
         values = schedule.as_dict()
         problems = [f"unknown variable {name!r}" for name in values if name not in self.variables]
         for variable in self.csp.tunables:
@@ -185,7 +185,7 @@ class ScheduleSpace(Shown):
     ) -> dict[str, int]:
         """Change one or two positions of a feasible assignment; the result is feasible."""
         csp = self.csp
-        allowed = {name: left for name, left in csp.allowed.items() if len(left) > 1}
+        allowed = {name: options for name, options in csp.allowed.items() if len(options) > 1}
         names = list(allowed)
         for _ in range(_ATTEMPTS if names else 0):
             varied = dict(positions)
@@ -202,22 +202,22 @@ class ScheduleSpace(Shown):
         Raises:
             ScheduleError: the space is infeasible.
         """
-        wanted = {
+        goals = {
             name: domain.index(values[name])
             for name, domain in self.variables.items()
             if values.get(name) in domain
         }
-        return self.schedule(self.repair_positions(wanted, rng))
+        return self.schedule(self.repair_positions(goals, rng))
 
     def repair_positions(
-        self, wanted: MappingType[str, float], rng: np.random.Generator
+        self, goals: MappingType[str, float], rng: np.random.Generator
     ) -> dict[str, int]:
         """The feasible assignment nearest to a wish, in positions; others are drawn.
 
         Raises:
             ScheduleError: the space is infeasible.
         """
-        positions = decode(self.csp, wanted, rng)
+        positions = decode(self.csp, goals, rng)
         return positions if positions is not None else self._draw_positions(rng)
 
     def schedule(self, positions: MappingType[str, int]) -> Schedule:
@@ -257,14 +257,14 @@ def spaces_of(
             constraints in conflict in the mapping that comes first.
     """
     spaces = {m.name: ScheduleSpace(m, machine, tiling) for m in mappings}
-    wanted = list(fixes)
-    if not wanted:
+    fixed = list(fixes)
+    if not fixed:
         streams = machine is not None and machine.stream is not None
         return _fitting(spaces) if streams else spaces
     named = {name for space in spaces.values() for name in space.variables}
     plain = {name.replace(".", "_"): name for name in named}
     constraints = []
-    for name, value in wanted:
+    for name, value in fixed:
         if name not in named and name not in plain:
             raise UnknownNameError("schedule variable", name, named)
         constraints.append(In(name if name in named else plain[name], (value,), "given"))
@@ -272,10 +272,10 @@ def spaces_of(
     having = {key: x for key, x in spaces.items() if names <= x.variables.keys()}
     if not having:
         raise ScheduleError(f"no mapping has all of the variables {', '.join(sorted(names))}")
-    kept = {key: space.fix(constraints) for key, space in having.items()}
-    left = {key: space for key, space in kept.items() if _possible(space.csp)}
-    if not left:
-        first = next(iter(kept))
+    fixed_spaces = {key: space.fix(constraints) for key, space in having.items()}
+    feasible = {key: space for key, space in fixed_spaces.items() if _possible(space.csp)}
+    if not feasible:
+        first = next(iter(fixed_spaces))
         for constraint in constraints:
             domain = having[first].variables[constraint.variable]
             if not set(constraint.values) <= set(domain):
@@ -285,7 +285,7 @@ def spaces_of(
                 )
         core = solver.explain(having[first].csp, constraints)
         raise ScheduleError(f"mapping {first}: {solver.conflict(core)}")
-    return left
+    return feasible
 
 
 def _fitting(spaces: dict[str, ScheduleSpace]) -> dict[str, ScheduleSpace]:
@@ -294,12 +294,12 @@ def _fitting(spaces: dict[str, ScheduleSpace]) -> dict[str, ScheduleSpace]:
     Raises:
         ScheduleError: there is none.
     """
-    left = {key: space for key, space in spaces.items() if _possible(space.csp)}
-    if spaces and not left:
+    feasible = {key: space for key, space in spaces.items() if _possible(space.csp)}
+    if spaces and not feasible:
         name, space = next(iter(spaces.items()))
         conflict = solver.conflict(solver.explain(space.csp))
         raise ScheduleError(f"none of {len(spaces)} mappings has a schedule; {name}: {conflict}")
-    return left
+    return feasible
 
 
 def _possible(csp: CSP) -> bool:
@@ -332,9 +332,9 @@ def _words(constraint: Constraint, values: dict[str, int]) -> str:
     if isinstance(constraint, Le):
         if constraint.reason:
             return constraint.reason.format(
-                left=values[constraint.left], right=values[constraint.right]
+                left=values[constraint.lhs], right=values[constraint.rhs]
             )
-        return f"{constraint}, but {values[constraint.left]} > {values[constraint.right]}"
+        return f"{constraint}, but {values[constraint.lhs]} > {values[constraint.rhs]}"
     if isinstance(constraint, In):
         return f"{constraint}, but it is {values[constraint.variable]}"
     return str(constraint)

@@ -1,4 +1,4 @@
-"""What the schedule of a streamed unit decides, and within what: tiles that fit its buffers."""
+"""Rules for the schedule of a streamed unit: tiles that fit its buffers."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from amos.plan.stream_operand import StreamOperand, stream_operands
 from amos.plan.stream_tiles import rooms
 from amos.schedule.draft import Draft, Rule
 from amos.schedule.memory_rules import limit_buffer
-from amos.schedule.rules import described, fused, permutations, tile_sizes
+from amos.schedule.rules import fused, limit_by_description, permutations, tile_sizes
 
 #: Tiles of an operand that have room on chip.
 _BUFFERS = (1, 2)
@@ -113,15 +113,15 @@ def _limit_instructions(
     )
     # Zeros before the first sum, and what the ALU may do behind the last one.
     steps = 0 if epilogue is None else 2 + sum(1 for _ in epilogue.expression.nodes())
-    rest = draft.constant("instructions.out", _PRODUCTS * (1 + steps), "other")
+    per_result = draft.constant("instructions.out", _PRODUCTS * (1 + steps), "other")
     steps_of = [f"step.{loop.name}" for loop in draft.context.reduce]
-    one = draft.constant("instructions.step", _PRODUCTS, "other")
-    each = draft.product("instructions.sum", [one, *steps_of], "other")
-    inside = draft.sum("instructions.tile", [each, *sources])
-    around = draft.sum("instructions.result", [rest, stored])
+    per_product = draft.constant("instructions.step", _PRODUCTS, "other")
+    sums = draft.product("instructions.sum", [per_product, *steps_of], "other")
+    per_tile = draft.sum("instructions.tile", [sums, *sources])
+    results = draft.sum("instructions.result", [per_result, stored])
     parts = [
-        draft.product("instructions.tiles", ["tiles", inside], "other"),
-        draft.product("instructions.results", ["tiles.out", around], "other"),
+        draft.product("instructions.tiles", ["tiles", per_tile], "other"),
+        draft.product("instructions.results", ["tiles.out", results], "other"),
     ]
     draft.limit(
         draft.sum("instructions", parts),
@@ -152,5 +152,5 @@ STREAM_RULES = [
     Rule("C2", fused),
     Rule("C3", orders),
     Rule("C5", buffers),
-    Rule("C6", described),
+    Rule("C6", limit_by_description),
 ]

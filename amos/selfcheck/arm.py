@@ -21,7 +21,7 @@ _EMULATORS = ("qemu-aarch64-static", "qemu-aarch64")
 _LLVM, _C = "llvm native: aarch64", "c: aarch64"
 
 
-def check_arm(unit: Intrinsic, given: Fragments, report: Report) -> None:
+def check_arm(unit: Intrinsic, inputs: Fragments, report: Report) -> None:
     """Check the ``c`` and ``llvm`` implementations for aarch64 where this is another machine."""
     sources = {
         kind: source
@@ -39,15 +39,15 @@ def check_arm(unit: Intrinsic, given: Fragments, report: Report) -> None:
         else:
             run = [emulator, "-cpu", "max"] if emulator else []
             command = [compiler, "-static"]
-            compare_program(unit, sources["c"], given, report, command, run, _C, lacking)
+            compare_program(unit, sources["c"], inputs, report, command, run, _C, lacking)
     if "llvm" in sources:
-        _check_object(unit, list(sources["llvm"].flags), given, report, compiler, emulator)
+        _check_object(unit, list(sources["llvm"].flags), inputs, report, compiler, emulator)
 
 
 def _check_object(
     unit: Intrinsic,
     attributes: list[str],
-    given: Fragments,
+    inputs: Fragments,
     report: Report,
     compiler: str | None,
     emulator: str | None,
@@ -55,12 +55,12 @@ def _check_object(
     """TVM's object file, linked with a program that calls it."""
     from amos.runtime.calls import compile_object
 
-    calls = len(given[unit.destination.tensor.name])
+    calls = len(inputs[unit.destination.tensor.name])
     target = {"kind": "llvm", "mtriple": "aarch64-linux-gnu", "mattr": attributes}
     with tempfile.TemporaryDirectory(prefix="amos-") as folder:
-        made, text, program = (Path(folder, name) for name in ("call.o", "main.c", "call"))
+        object_file, text, program = (Path(folder, name) for name in ("call.o", "main.c", "call"))
         try:
-            compile_object(unit, calls, target, made)
+            compile_object(unit, calls, target, object_file)
         except AmosError as error:
             report.problems.append(f"{_LLVM}: {error}")
             return
@@ -70,11 +70,11 @@ def _check_object(
             report.skipped.append(f"{_LLVM} run: {why} is not installed")
             return
         text.write_text(_driver(unit, calls), encoding="utf-8")
-        if problem := complaint([compiler, "-static", "-O2", "-o", program, text, made]):
+        if problem := complaint([compiler, "-static", "-O2", "-o", program, text, object_file]):
             report.problems.append(f"{_LLVM}: does not link: {problem}")
             return
-        got = run_program([emulator, "-cpu", "max", str(program)], unit, given)
-    report.judge(_LLVM, unit, given, got)
+        got = run_program([emulator, "-cpu", "max", str(program)], unit, inputs)
+    report.judge(_LLVM, unit, inputs, got)
 
 
 _CODES = {"int": 0, "uint": 1, "float": 2}

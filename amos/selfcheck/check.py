@@ -49,8 +49,8 @@ def check(
             check_c(unit, inputs, report)
             check_arm(unit, inputs, report)
             check_opencl(unit, inputs, report)
-        for name, part in compiled.result().items():
-            reports[name].join(part)
+        for name, cuda_report in compiled.result().items():
+            reports[name].join(cuda_report)
             if progress is not None:
                 progress(reports[name])
     return list(reports.values())

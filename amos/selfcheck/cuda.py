@@ -21,7 +21,7 @@ from amos.codegen.cuda.toolchain import Compiler, compilers, image_for
 from amos.errors import BuildError
 from amos.intrinsics import Implementation, Intrinsic, implementations
 from amos.machine.gpu_costs import WARP, capability
-from amos.runtime.cuda.driver import Device, KernelError, described
+from amos.runtime.cuda.driver import Device, KernelError, describe_gpu
 from amos.runtime.cuda.loader import Kernel
 from amos.selfcheck.data import fragments
 from amos.selfcheck.program import run_program
@@ -45,7 +45,7 @@ Pair = tuple[Intrinsic, Implementation]
 def check_cuda(intrinsics: Sequence[Intrinsic], rng: np.random.Generator) -> dict[str, Report]:
     """Compile all kernels together, once for each architecture that they list.
 
-    Whatever ``nvcc`` does not know is left to NVRTC, if pip has installed it. A
+    Architectures that ``nvcc`` lacks are left to NVRTC, if pip has installed it. A
     failure is traced to the kernels that cause it by compiling them one by one.
     """
     reports = {unit.name: Report(unit.name, described=True) for unit in intrinsics}
@@ -123,7 +123,7 @@ def _complaint(able: Compiler, source: str, architecture: str) -> str:
 
 def _run(pairs: Sequence[Pair], reports: dict[str, Report], rng: np.random.Generator) -> None:
     try:
-        here = int(described(_DRIVER, _PATIENCE)["capability"])
+        here = int(describe_gpu(_DRIVER, _PATIENCE)["capability"])
     except (KernelError, subprocess.TimeoutExpired) as error:
         _skip(pairs, reports, f"cuda run: no GPU: {error}")
         return
@@ -159,7 +159,7 @@ def main(library: str, image: str, name: str, *sizes: str) -> None:
     (calls,) = np.frombuffer(sys.stdin.buffer.read(4), np.uint32)
     rows = np.frombuffer(sys.stdin.buffer.read(), np.uint8).reshape(calls, -1)
     parts = np.split(rows, np.cumsum([int(size) for size in sizes])[:-1], axis=1)
-    operands = [part.copy() for part in parts]
+    operands = [operand.copy() for operand in parts]
     try:
         device = Device(library)
         launch = {

@@ -30,7 +30,7 @@ def fragments(intrinsic: Intrinsic, rng: np.random.Generator) -> Fragments:
     parts = [_generic(intrinsic, rng, scale) for scale in _scales(intrinsic)]
     parts += [_extreme(intrinsic), _edges(intrinsic, rng)]
     names = [load.tensor.name for load in intrinsic.operands]
-    return {name: np.concatenate([part[name] for part in parts]) for name in names}
+    return {name: np.concatenate([batch[name] for batch in parts]) for name in names}
 
 
 def _kinds(intrinsic: Intrinsic) -> dict[str, tuple[DType, tuple[int, ...]]]:
@@ -94,7 +94,7 @@ def _edges(intrinsic: Intrinsic, rng: np.random.Generator) -> Fragments:
 
 
 def compare(
-    intrinsic: Intrinsic, given: Mapping[str, np.ndarray], got: np.ndarray, *, exact: bool
+    intrinsic: Intrinsic, inputs: Mapping[str, np.ndarray], got: np.ndarray, *, exact: bool
 ) -> str:
     """Hold a result against the meaning.
 
@@ -107,13 +107,13 @@ def compare(
     Returns:
         the first difference in words, or nothing.
     """
-    want = execute(intrinsic, given)
+    want = execute(intrinsic, inputs)
     if got.shape != want.shape or got.dtype != want.dtype:
         return f"expected {want.dtype} of shape {want.shape}, got {got.dtype} of {got.shape}"
     with np.errstate(invalid="ignore"):
         same = (got == want) | ((got != got) & (want != want))
         if want.dtype.kind == "f" and not (exact and intrinsic.arithmetic.bitwise):
-            same |= _near(intrinsic, given, got, want)
+            same |= _near(intrinsic, inputs, got, want)
     if same.all():
         return ""
     where = tuple(int(i) for i in np.argwhere(~same)[0])
@@ -124,20 +124,20 @@ def compare(
 
 
 def _near(
-    intrinsic: Intrinsic, given: Mapping[str, np.ndarray], got: np.ndarray, want: np.ndarray
+    intrinsic: Intrinsic, inputs: Mapping[str, np.ndarray], got: np.ndarray, want: np.ndarray
 ) -> np.ndarray:
     kind = dtype(intrinsic.dtypes[-1])
     count = intrinsic.shape[2] + 2
-    wide = {name: np.abs(array.astype(np.float64)) for name, array in given.items()}
+    wide = {name: np.abs(array.astype(np.float64)) for name, array in inputs.items()}
     magnitude = _magnitude(intrinsic, wide)
     info = np.finfo(kind.numpy)
     eps = max(float(info.eps), intrinsic.arithmetic.precision)
     with np.errstate(over="ignore", invalid="ignore"):
         bound = count * (eps * magnitude + float(info.tiny))
-        apart = np.abs(got.astype(np.float64) - want.astype(np.float64))
+        distance = np.abs(got.astype(np.float64) - want.astype(np.float64))
         # Where partial sums may overflow, any order may end in an infinity.
         risky = (magnitude > float(info.max) / 2) & ~(np.isfinite(got) & np.isfinite(want))
-        return np.asarray((apart <= bound) | risky)
+        return np.asarray((distance <= bound) | risky)
 
 
 def _magnitude(intrinsic: Intrinsic, wide: Mapping[str, np.ndarray]) -> np.ndarray:

@@ -17,31 +17,31 @@ from amos.selfcheck.data import Fragments
 from amos.selfcheck.report import Report
 
 
-def check_llvm(unit: Intrinsic, given: Fragments, report: Report, runner: Runner) -> None:
+def check_llvm(unit: Intrinsic, inputs: Fragments, report: Report, runner: Runner) -> None:
     """Compile and run in the runner's worker process, so that a crash is only a failure."""
     source = implementations(unit.name).get("llvm")
     if source is not None and source.runs_here:
         if missing := {*unit.requires, *source.requires} - cpu().features:
             report.skipped.append(f"llvm native: this CPU lacks {', '.join(sorted(missing))}")
         else:
-            _run(unit, given, report, runner, "native")
-    _run(unit, given, report, runner, "generic")
+            _run(unit, inputs, report, runner, "native")
+    _run(unit, inputs, report, runner, "generic")
 
 
-def _run(unit: Intrinsic, given: Fragments, report: Report, runner: Runner, kind: str) -> None:
-    arrays = [given[load.tensor.name] for load in unit.operands]
+def _run(unit: Intrinsic, inputs: Fragments, report: Report, runner: Runner, kind: str) -> None:
+    arrays = [inputs[load.tensor.name] for load in unit.operands]
     answer = runner.request(_Call(unit, kind, tuple(arrays))).answer
     label = f"llvm {kind}: {platform.machine()}"
     if isinstance(answer, Failure):
         if answer.failure == "unheld":
-            said = answer.message.removeprefix(f"{unit.name}: ")
-            report.skipped.append(f"llvm {kind}: {said}")
+            reason = answer.message.removeprefix(f"{unit.name}: ")
+            report.skipped.append(f"llvm {kind}: {reason}")
             return
         report.problems.append(f"{label}: {answer.failure}: {answer.message}")
         report.different |= answer.failure != "build"
         return
     report.compiled_for.append(label)
-    report.judge(label, unit, given, answer, exact=kind == "native")
+    report.judge(label, unit, inputs, answer, exact=kind == "native")
 
 
 @dataclass(frozen=True)

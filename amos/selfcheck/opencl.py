@@ -29,7 +29,7 @@ _TYPES = {
     "float64": "double",
 }
 _SECONDS = 60.0
-#: What any device compiles that can compile at all.
+#: A kernel that any device with a compiler compiles.
 _EMPTY = "__kernel void nothing(__global int *x) { x[0] = 0; }"
 
 
@@ -45,7 +45,7 @@ def opencl_source(unit: Intrinsic, source: Implementation) -> str:
     )
 
 
-def check_opencl(unit: Intrinsic, given: Fragments, report: Report) -> None:
+def check_opencl(unit: Intrinsic, inputs: Fragments, report: Report) -> None:
     """Compile and run on every OpenCL device."""
     source = implementations(unit.name).get("opencl")
     if source is None:
@@ -53,8 +53,8 @@ def check_opencl(unit: Intrinsic, given: Fragments, report: Report) -> None:
     if importlib.util.find_spec("pyopencl") is None:
         report.skipped.append("opencl: pyopencl is not installed (extra 'opencl')")
         return
-    packed = [pack(given[load.tensor.name], str(load.tensor.dtype)) for load in unit.operands]
-    calls = len(given[unit.destination.tensor.name])
+    packed = [pack(inputs[load.tensor.name], str(load.tensor.dtype)) for load in unit.operands]
+    calls = len(inputs[unit.destination.tensor.name])
     request = (opencl_source(unit, source), calls, packed, list(source.requires))
     for reply in _ask(request):
         label = f"opencl: {reply['device']}"
@@ -64,8 +64,8 @@ def check_opencl(unit: Intrinsic, given: Fragments, report: Report) -> None:
             report.differ(f"{label}: {reply['problem']}")
         else:
             report.compiled_for.append(label)
-            shape = given[unit.destination.tensor.name].shape
-            report.judge(label, unit, given, unpack(reply["result"], unit.dtypes[-1], shape))
+            shape = inputs[unit.destination.tensor.name].shape
+            report.judge(label, unit, inputs, unpack(reply["result"], unit.dtypes[-1], shape))
 
 
 def _ask(request: tuple[Any, ...]) -> list[dict[str, Any]]:

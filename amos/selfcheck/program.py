@@ -29,7 +29,7 @@ from amos.selfcheck.report import Report
 _RUN = 60.0
 
 
-def check_c(unit: Intrinsic, given: Fragments, report: Report) -> None:
+def check_c(unit: Intrinsic, inputs: Fragments, report: Report) -> None:
     """Compile for this machine; run if the CPU has the instruction."""
     source = implementations(unit.name).get("c")
     if source is None or not source.runs_here:
@@ -40,13 +40,13 @@ def check_c(unit: Intrinsic, given: Fragments, report: Report) -> None:
         return
     missing = {*unit.requires, *source.requires} - cpu().features
     reason = f"c: this CPU lacks {', '.join(sorted(missing))}" if missing else ""
-    compare_program(unit, source, given, report, compiler, [], f"c: {platform.machine()}", reason)
+    compare_program(unit, source, inputs, report, compiler, [], f"c: {platform.machine()}", reason)
 
 
 def compare_program(
     unit: Intrinsic,
     source: Implementation,
-    given: Fragments,
+    inputs: Fragments,
     report: Report,
     compiler: list[str],
     emulator: list[str],
@@ -72,8 +72,8 @@ def compare_program(
         if not_run:
             report.skipped.append(not_run)
             return
-        got = run_program([*emulator, str(program)], unit, given)
-    report.judge(label, unit, given, got)
+        got = run_program([*emulator, str(program)], unit, inputs)
+    report.judge(label, unit, inputs, got)
 
 
 def _c_program(unit: Intrinsic, source: Implementation) -> str:
@@ -104,29 +104,29 @@ int main(void) {{
 """
 
 
-def _encode(unit: Intrinsic, given: Mapping[str, np.ndarray]) -> bytes:
-    """What such a program reads: the number of calls, then the fragments."""
-    calls = len(given[unit.destination.tensor.name])
+def _encode(unit: Intrinsic, inputs: Mapping[str, np.ndarray]) -> bytes:
+    """Input of such a program: the number of calls, then the fragments."""
+    calls = len(inputs[unit.destination.tensor.name])
     rows = [
-        pack(given[load.tensor.name].astype(dtype(kind).numpy), kind).reshape(calls, -1)
+        pack(inputs[load.tensor.name].astype(dtype(kind).numpy), kind).reshape(calls, -1)
         for load, kind in zip(unit.operands, unit.staged_dtypes, strict=True)
     ]
     return np.uint32(calls).tobytes() + np.concatenate(rows, axis=1).tobytes()
 
 
 def run_program(
-    command: Sequence[str], unit: Intrinsic, given: Mapping[str, np.ndarray]
+    command: Sequence[str], unit: Intrinsic, inputs: Mapping[str, np.ndarray]
 ) -> np.ndarray | str:
     """Run a program on fragments: the destination, calls × fragment, or what went wrong."""
     try:
         done = subprocess.run(
-            list(command), input=_encode(unit, given), capture_output=True, timeout=_RUN
+            list(command), input=_encode(unit, inputs), capture_output=True, timeout=_RUN
         )
     except subprocess.TimeoutExpired:
         return f"no answer within {_RUN:g} s"
     except OSError as error:
         return str(error)
-    target = given[unit.destination.tensor.name]
+    target = inputs[unit.destination.tensor.name]
     size = len(target) * unit.fragment_bytes(unit.destination)
     if done.returncode or len(done.stdout) != size:
         last = done.stderr.decode(errors="replace").strip().splitlines()[-1:] or ["no message"]

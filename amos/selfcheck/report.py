@@ -1,4 +1,4 @@
-"""What became of the self-check of one intrinsic."""
+"""Outcome of the self-check of one intrinsic."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ class Report:
         name: the intrinsic.
         described: the description is well formed, and maps onto itself.
         enumerates: mappings of its own statement under rule ``"access"``.
-        compiled_for: ``"<who>: <for what>"``, each a compilation that went well.
-        ran_on: ``"<who>: <on what>"``, each compared with the meaning.
+        compiled_for: ``"<compiler>: <target>"``, each a compilation that went well.
+        ran_on: ``"<compiler>: <device>"``, each compared with the meaning.
         problems: what went wrong, in words; a difference, a compile failure, a crash.
         skipped: what could not be tried here, with its reason.
         compared: elements that were compared with the meaning.
@@ -56,7 +56,7 @@ class Report:
         self,
         label: str,
         unit: Intrinsic,
-        given: Mapping[str, np.ndarray],
+        inputs: Mapping[str, np.ndarray],
         got: np.ndarray | str,
         *,
         exact: bool = True,
@@ -67,17 +67,17 @@ class Report:
             self.differ(f"{label}: {got}")
             return
         self.compared += got.size
-        if problem := compare(unit, given, got, exact=exact):
+        if problem := compare(unit, inputs, got, exact=exact):
             self.differ(f"{label}: {problem}")
 
-    def join(self, part: Report) -> None:
+    def join(self, report: Report) -> None:
         """Add what became of another part of the check."""
-        self.compiled_for += part.compiled_for
-        self.ran_on += part.ran_on
-        self.problems += part.problems
-        self.skipped += part.skipped
-        self.compared += part.compared
-        self.different |= part.different
+        self.compiled_for += report.compiled_for
+        self.ran_on += report.ran_on
+        self.problems += report.problems
+        self.skipped += report.skipped
+        self.compared += report.compared
+        self.different |= report.different
 
     def to_dict(self) -> dict[str, Any]:
         """The report for ``--json``."""

@@ -1,3 +1,3 @@
-"""What tests, drills and plug-ins check themselves with; import its modules by name."""
+"""Contract suites and helpers for tests, drills and plug-ins; import its modules by name."""
 
 __all__ = ()

@@ -1,4 +1,4 @@
-"""What every search method must do; a method joins by naming itself.
+"""Contract of search methods; a method joins by naming itself.
 
 >>> class TestMyMethod(MethodContract):
 ...     method = "random"
@@ -39,7 +39,7 @@ def problem(operator: Operator) -> Problem:
 
 
 def proposals(method: str, seed: int, count: int, operator: Operator) -> list[str]:
-    """What a method proposes when it is told the model's seconds, batch by batch."""
+    """Candidates that a method proposes when it is told the model's seconds, batch by batch."""
     joint = problem(operator)
     search = find_method(method)(joint, np.random.default_rng(seed))
     names: list[str] = []
@@ -79,10 +79,10 @@ class MethodContract:
         """Even if somebody else measured it."""
         joint = problem(_SMALL)
         search = self._search(joint)
-        told = [joint.sample(joint.mappings[0], np.random.default_rng(n)) for n in range(20)]
-        search.tell([(candidate, 1.0) for candidate in told])
+        measured = [joint.sample(joint.mappings[0], np.random.default_rng(n)) for n in range(20)]
+        search.tell([(candidate, 1.0) for candidate in measured])
         proposed = {candidate.key for _ in range(4) for candidate in search.ask(5)}
-        assert not proposed & {candidate.key for candidate in told}
+        assert not proposed & {candidate.key for candidate in measured}
 
     def test_the_same_seed_proposes_the_same_in_another_process(self) -> None:
         """Nothing depends on the order of sets or on a clock."""
@@ -146,8 +146,8 @@ class MethodContract:
 
 
 def _all(joint: Problem, name: str) -> list[dict[str, int]]:
-    from amos.schedule.sampler import every
+    from amos.schedule.sampler import enumerate_assignments
 
-    assignments = every(joint.spaces[name].csp, 100_000)
+    assignments = enumerate_assignments(joint.spaces[name].csp, 100_000)
     assert assignments is not None
     return assignments

@@ -1,4 +1,4 @@
-"""What every scheduler of a network's tasks must do; one joins by saying how it is made.
+"""Contract of schedulers of a network's tasks; one joins by saying how it is made.
 
 >>> from amos.explore.task_scheduler import SCHEDULERS
 >>> class TestMyScheduler(SchedulerContract):
@@ -41,7 +41,7 @@ class Falling:
 def divided(
     among: TaskScheduler, tasks: Sequence[Falling], slices: int, kind: str = "conv2d"
 ) -> tuple[list[int], list[TaskState]]:
-    """Who got the slices, and what became of the tasks."""
+    """Allocation of the slices, and the final states of the tasks."""
     states = [TaskState(task.weight, 1000, kind, task.floor, task.floor) for task in tasks]
     order: list[int] = []
     while len(order) < slices and (n := among.next(states)) is not None:
@@ -64,7 +64,7 @@ class SchedulerContract:
     tries_all = True
 
     def test_every_slice_goes_to_a_task_that_can_use_it(self) -> None:
-        """Whatever is left of the others; and all of them end."""
+        """Even after other tasks ended; and all of them end."""
         for slices, ends, count in product((1, 5, 40), (1, 3), (1, 2, 6)):
             tasks = [Falling(above=1e-3 * n, weight=n % 3, ends=ends) for n in range(count)]
             order, states = divided(self.make(slices), tasks, slices)
@@ -74,7 +74,7 @@ class SchedulerContract:
                 assert min(state.slices for state in states) >= 1
 
     def test_it_keeps_nothing_in_mind(self) -> None:
-        """Who sees the same results decides the same, so that a run can be continued."""
+        """Equal results lead to equal decisions, so that a run can be continued."""
         tasks = [Falling(above=1e-3 * n, speed=0.1 * n, weight=n) for n in range(1, 5)]
         order, _ = divided(self.make(30), tasks, 30)
         for done in range(30):

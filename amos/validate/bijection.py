@@ -39,7 +39,7 @@ class Visits:
 
     @staticmethod
     def of(indices: Sequence[Affine], extents: Mapping[str, int]) -> Visits:
-        """What indices visit over ``range(extent)`` of each iteration."""
+        """Elements that indices visit over ``range(extent)`` of each iteration."""
         columns = {
             name: tuple(index.coefficient(name) for index in indices)
             for name, extent in extents.items()
@@ -55,16 +55,16 @@ class Visits:
 
     @property
     def points(self) -> int:
-        """How many visits there are, those of the same element counted each time."""
+        """Number of visits, those of the same element counted each time."""
         return prod(self.extents.values())
 
-    def same(self, other: Visits) -> bool:
+    def same(self, visits: Visits) -> bool:
         """Whether both visit the same elements, each equally often."""
         return (
-            self.first == other.first
-            and self._factors == other._factors
+            self.first == visits.first
+            and self._factors == visits._factors
             and prod(self.extents[n] for n in self.repeated)
-            == prod(other.extents[n] for n in other.repeated)
+            == prod(visits.extents[n] for n in visits.repeated)
         )
 
     @property
@@ -108,7 +108,7 @@ def substitution(write: Visits, read: Visits, digits: Sequence[Digit] = ()) -> S
     if read.repeated or write.repeated or write.first != read.first:
         return None
     base = {name: Digit(name) for name in write.extents} | {str(each): each for each in digits}
-    left = {
+    open_runs = {
         _forward(step): _Run(base[name], write.extents[name], step != _forward(step))
         for name, step in write.steps.items()
     }
@@ -118,29 +118,29 @@ def substitution(write: Visits, read: Visits, digits: Sequence[Digit] = ()) -> S
     complete = {name: Affine(((name, 1),) if name in single else ()) for name in read.extents}
     used: list[Digit] = []
     while chains:
-        name = next((name for name, chain in chains.items() if chain.step in left), None)
+        name = next((name for name, chain in chains.items() if chain.step in open_runs), None)
         if name is None:
             return None
         chain = chains[name]
-        run = left.pop(chain.step)
-        values = gcd(run.extent, chain.rest)
+        run = open_runs.pop(chain.step)
+        values = gcd(run.extent, chain.remaining)
         if values == 1:
             return None
         chain, digit = chain.extended(run, values), run.digit(values)
         used += [digit] if digit != Digit(digit.iteration) else []
         if run.extent > values:
-            left[chain.step] = run.above(values)
+            open_runs[chain.step] = run.above(values)
         chains[name] = chain
-        if chain.rest == 1:
+        if chain.remaining == 1:
             back = read.steps[name] != _forward(read.steps[name])
             complete[name] = chain.index * -1 + (chain.radix - 1) if back else chain.index
             del chains[name]
-    return None if left else Substitution(complete, tuple(used))
+    return None if open_runs else Substitution(complete, tuple(used))
 
 
 @dataclass(frozen=True)
 class _Run:
-    """What is left of an iteration that writes: its values above those that are told."""
+    """The part of a writing iteration that no digit has used yet: its higher values."""
 
     source: Digit
     extent: int
@@ -152,7 +152,7 @@ class _Run:
         return replace(self.source, modulo=self.source.modulo if highest else values)
 
     def above(self, values: int) -> _Run:
-        """What is left without this digit."""
+        """The run without this digit."""
         above = self.source
         modulo = above.modulo // values
         return replace(
@@ -167,7 +167,7 @@ class _Chain:
     """An iteration that reads, as far as it is told."""
 
     step: Vector
-    rest: int
+    remaining: int
     radix: int = 1
     index: Affine = Affine()
 
@@ -177,7 +177,7 @@ class _Chain:
         digit = name * -1 + (values - 1) if run.back else name
         return _Chain(
             _times(self.step, values),
-            self.rest // values,
+            self.remaining // values,
             self.radix * values,
             self.index + digit * self.radix,
         )

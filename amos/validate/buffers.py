@@ -43,8 +43,8 @@ class FlatAccess:
                 for (_, high), size in zip(bounds, load.tensor.shape, strict=True)
             ]
             if any(before) or any(after):
-                around = list(zip(before, after, strict=True))
-                array = np.pad(array, around, constant_values=load.padding)
+                widths = list(zip(before, after, strict=True))
+                array = np.pad(array, widths, constant_values=load.padding)
         offset, strides, step = 0, dict[str, int](), 1
         for d in reversed(range(array.ndim)):
             index = load.indices[d]
@@ -87,10 +87,10 @@ def check_inputs(op: Operator, inputs: Mapping[str, np.ndarray]) -> dict[str, np
         OperatorError: a name, shape or dtype differs from the operator's, or a padding
             value is none of an array's.
     """
-    wanted = [t.name for t in op.inputs]
-    if set(inputs) != set(wanted):
+    names = [t.name for t in op.inputs]
+    if set(inputs) != set(names):
         raise OperatorError(
-            f"inputs of {op.name}: expected {', '.join(wanted)}, "
+            f"inputs of {op.name}: expected {', '.join(names)}, "
             f"got {', '.join(map(str, inputs)) or 'none'}"
         )
     arrays = {tensor.name: _check_array(op, tensor, inputs[tensor.name]) for tensor in op.inputs}
@@ -101,8 +101,8 @@ def check_inputs(op: Operator, inputs: Mapping[str, np.ndarray]) -> dict[str, np
     return arrays
 
 
-def _check_array(op: Operator, tensor: Tensor, given: np.ndarray) -> np.ndarray:
-    array = np.asarray(given)
+def _check_array(op: Operator, tensor: Tensor, value: np.ndarray) -> np.ndarray:
+    array = np.asarray(value)
     where = f"input {tensor.name!r} of {op.name}"
     if array.shape != tensor.shape:
         raise OperatorError(f"{where}: expected shape {tensor.shape}, got {array.shape}")
@@ -113,8 +113,8 @@ def _check_array(op: Operator, tensor: Tensor, given: np.ndarray) -> np.ndarray:
     if array.dtype != scalar.numpy:
         raise OperatorError(f"{where}: expected dtype {scalar.container}, got {array.dtype}")
     narrow = scalar.is_integer and (scalar.bounds or scalar.bits < 8 * array.itemsize)
-    if narrow and (outside := scalar.outside(array)):
-        raise OperatorError(f"{where}: {outside}")
+    if narrow and (violation := scalar.find_violation(array)):
+        raise OperatorError(f"{where}: {violation}")
     return array
 
 

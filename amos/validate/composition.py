@@ -1,4 +1,4 @@
-"""What an elementwise operator computes, as one expression of what its tensors are.
+"""An elementwise operator as one expression of its input tensors.
 
 The arithmetic of expressions is that of :mod:`amos.ir.epilogue`: ``int32``, which wraps
 around as sums of operators do, or ``float32``. Where an operator computes something else,
@@ -16,11 +16,11 @@ from amos.ir.epilogue import ACC, Epilogue
 from amos.ir.expression import ACCUMULATORS, CASTS, FLOATS, INTEGERS, SIGNS, Node
 from amos.ir.limits import DEPTH
 
-#: What joins sources, as expressions have it.
+#: Functions of expressions that join sources.
 _JOINS = {sign: name for name, sign in SIGNS.items()}
 
 
-class Apart(Exception):
+class Unfusable(Exception):
     """Why two operators cannot be one."""
 
 
@@ -45,14 +45,14 @@ class Value:
         """Dtype in which the expression is computed."""
         return self.node.kind({ACC: self.accumulator})
 
-    def inside(self) -> Value:
+    def as_term(self) -> Value:
         """The element as a term of a larger expression.
 
         Raises:
-            Apart: there is no such term.
+            Unfusable: there is no such term.
         """
         if self.dtype not in (None, *INTEGERS, *FLOATS):
-            raise Apart(f"expressions are of int32 and float32, which do not hold {self.dtype}")
+            raise Unfusable(f"expressions are of int32 and float32, which do not hold {self.dtype}")
         if not self.rounded or self.dtype is None:
             return self
         node = Node(dtype(self.dtype).short, (self.node,))
@@ -61,7 +61,7 @@ class Value:
     def with_node(self, node: Node, into: str | None) -> Value:
         """Another expression, of which a dtype is stored; its own kind if that is open."""
         if node.depth > DEPTH:
-            raise Apart(f"expressions would be nested deeper than {DEPTH}")
+            raise Unfusable(f"expressions would be nested deeper than {DEPTH}")
         value = replace(self, node=node, dtype=into, rounded=False)
         return replace(value, rounded=into not in (None, value.kind))
 
@@ -69,32 +69,34 @@ class Value:
         """The same expression, stored in a dtype that an operator converts it to.
 
         Raises:
-            Apart: an expression converts to it in another way, or not at all.
+            Unfusable: an expression converts to it in another way, or not at all.
         """
         if into == self.dtype or (into is None and self.rounded):
             return self
         if into is None:
             return replace(self, dtype=None)
-        value = self.inside()
+        value = self.as_term()
         node, whole = value.node, value.kind == "int32"
         exact = self.dtype is not None and dtype(into).represents(dtype(self.dtype))
         if into not in CASTS.values():
-            raise Apart(f"no expression gives {into}")
+            raise Unfusable(f"no expression gives {into}")
         if dtype(into).is_integer and not exact and (into, whole) != ("int32", True):
-            raise Apart(f"{into} is wrapped around by an operator, and clamped by an expression")
+            raise Unfusable(
+                f"{into} is wrapped around by an operator, and clamped by an expression"
+            )
         if whole and not dtype(into).is_integer:
             node = Node("f32", (node,))
         return self.with_node(node, into)
 
     def epilogue(self) -> Epilogue | None:
-        """What stores it; nothing if it is the accumulator itself."""
+        """The epilogue that stores it; ``None`` if it is the accumulator itself."""
         if self.node.name == ACC and not self.rounded:
             return None
         return Epilogue(self.node, self.dtype if self.rounded else None)
 
 
 def stored(op: Operator) -> Value:
-    """What an operator stores, of ``acc``."""
+    """The value that an operator stores, as an expression of ``acc``."""
     accumulator = op.output.tensor.dtype
     wide = ACCUMULATORS.get(accumulator or "float32", str(accumulator))
     if op.epilogue is None:
@@ -122,20 +124,20 @@ def accesses(op: Operator) -> list[BufferLoad]:
 
 
 def elementwise(op: Operator, read: Read) -> Value:
-    """What an operator that sums over nothing stores.
+    """The value that an operator without a reduction stores.
 
     Args:
         read: the value of each access.
 
     Raises:
-        Apart: no expression computes the same.
+        Unfusable: no expression computes the same.
     """
     values = [_source(op, load, read) for load in op.sources]
     value = values[0] if len(values) == 1 else _joined(values, op)
     value = value.as_dtype(op.output.tensor.dtype)
     if op.epilogue is None:
         return value
-    node = substituted(op.epilogue.expression, read, value.inside().node)
+    node = substituted(op.epilogue.expression, read, value.as_term().node)
     kind = value.with_node(node, None).kind if value.dtype else None
     return value.with_node(node, op.epilogue.dtype or kind)
 
@@ -145,7 +147,7 @@ def substituted(node: Node, read: Read, accumulator: Node | None = None) -> Node
     if node.name == ACC and accumulator is not None:
         return accumulator
     if node.load is not None:
-        return read(node.load).inside().node
+        return read(node.load).as_term().node
     arguments = (substituted(each, read, accumulator) for each in node.arguments)
     return replace(node, arguments=tuple(arguments))
 
@@ -157,7 +159,8 @@ def _source(op: Operator, load: BufferLoad, read: Read) -> Value:
         return read(load)
     by = dict(zip(prologue.dimensions, load.indices, strict=True))
     node = substituted(
-        prologue.expression, lambda each: read(replace(each.substituted(by), padded=load.padded))
+        prologue.expression,
+        lambda access: read(replace(access.substituted(by), padded=load.padded)),
     )
     return Value(node, None).with_node(node, prologue.dtype)
 
@@ -165,7 +168,7 @@ def _source(op: Operator, load: BufferLoad, read: Read) -> Value:
 def _joined(values: list[Value], op: Operator) -> Value:
     """The sources as the statement joins them; integers are converted to floats first."""
     into = op.output.tensor.dtype
-    terms = [value.inside() for value in values]
+    terms = [value.as_term() for value in values]
     nodes = [value.node for value in terms]
     if into is not None and not dtype(into).is_integer:
         nodes = [
@@ -173,6 +176,6 @@ def _joined(values: list[Value], op: Operator) -> Value:
             for node, value in zip(nodes, terms, strict=True)
         ]
     name = _JOINS.get(op.compute.join, op.compute.join)
-    joined = reduce(lambda left, right: Node(name, (left, right)), nodes)
+    joined = reduce(lambda first, second: Node(name, (first, second)), nodes)
     value = replace(values[0], node=joined)
     return value.with_node(joined, value.kind if into else None)

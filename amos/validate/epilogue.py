@@ -1,4 +1,4 @@
-"""What prologues make of inputs and an epilogue of accumulators, in NumPy: the reference."""
+"""Prologues and epilogues in NumPy: the reference."""
 
 from __future__ import annotations
 
@@ -54,11 +54,11 @@ def _further(
         return write_output(op, elements, elements.dtype, result.store)
     shape = [it.extent for it in op.spatial]
     gone = tuple(n for n, it in enumerate(op.spatial) if it.name not in result.store.names)
-    together = {"+=": np.add, "max=": np.maximum, "min=": np.minimum}[result.combination]
+    ufunc = {"+=": np.add, "max=": np.maximum, "min=": np.minimum}[result.combination]
     wide = np.int64 if elements.dtype.kind in "iu" else np.float64
     with np.errstate(over="ignore", invalid="ignore"):
-        every = np.broadcast_to(elements, shape).astype(wide)
-        values = together.reduce(every, axis=gone, keepdims=True)
+        spread = np.broadcast_to(elements, shape).astype(wide)
+        values = ufunc.reduce(spread, axis=gone, keepdims=True)
     values = values.astype(np.int32 if wide is np.int64 else np.float32)
     if result.last is not None:
         values = _finished(op, result.last, values, values.dtype.name, inputs)
@@ -68,7 +68,7 @@ def _further(
 def _elements(
     op: Operator, accumulators: np.ndarray, inputs: Mapping[str, np.ndarray]
 ) -> np.ndarray:
-    """What the epilogue makes of accumulators: an axis for each spatial iteration."""
+    """Apply the epilogue to accumulators: an axis for each spatial iteration."""
     names = [it.name for it in op.spatial]
     values = FlatAccess.of(op.output, accumulators, op.extents).view(names, op.extents)
     if op.epilogue is None:
@@ -78,13 +78,17 @@ def _elements(
 
 
 def _finished(
-    op: Operator, epilogue: Epilogue, held: np.ndarray, kind: str, inputs: Mapping[str, np.ndarray]
+    op: Operator,
+    epilogue: Epilogue,
+    values: np.ndarray,
+    kind: str,
+    inputs: Mapping[str, np.ndarray],
 ) -> np.ndarray:
-    """What an epilogue makes of values of a dtype, with an axis for each spatial iteration."""
+    """Apply an epilogue to values of a dtype, with an axis for each spatial iteration."""
     final = dtype(epilogue.result(kind))
     by = _InNumPy(op.extents, inputs, [it.name for it in op.spatial])
     with np.errstate(all="ignore"):
-        value = epilogue.compute(held, kind, by)
+        value = epilogue.compute(values, kind, by)
         return np.asarray(by.rounded(value, epilogue.kind(kind), final.name), final.numpy)
 
 
@@ -212,11 +216,11 @@ def fma(a: Any, b: Any, c: Any) -> Any:
     product, addend = np.float64(a) * np.float64(b), np.float64(c)
     total = np.asarray(product + addend)
     back = total - product
-    rest = (product - (total - back)) + (addend - back)
+    error = (product - (total - back)) + (addend - back)
     bits = total.view(np.int64)
-    odd = np.where((rest > 0) == (total > 0), 1, -1)
+    odd = np.where((error > 0) == (total > 0), 1, -1)
     return (
-        np.where((rest != 0) & np.isfinite(rest) & (bits % 2 == 0), bits + odd, bits)
+        np.where((error != 0) & np.isfinite(error) & (bits % 2 == 0), bits + odd, bits)
         .view(np.float64)
         .astype(np.float32)
     )

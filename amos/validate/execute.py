@@ -1,4 +1,4 @@
-"""What a matching computes, right or wrong: intrinsic calls on a virtual accelerator.
+"""Run a matching, right or wrong: intrinsic calls on a virtual accelerator.
 
 AMOS, section 5.1 and Figure 3 i: one load engine, one compute engine and one
 store engine of any capacity, so nothing is tiled yet.
@@ -65,8 +65,8 @@ def execute_matching(
     """
     pairing = Pairing.of(op, intrinsic, order)
     assignment = read_matching(pairing, matrix)
-    given = check_inputs(op, inputs)
-    arrays = source_values(op, given)
+    arrays_by_name = check_inputs(op, inputs)
+    arrays = source_values(op, arrays_by_name)
     work = wide(arrays)
     run = unit or scalar_unit(intrinsic)
     out = unwritten(op, work)
@@ -82,7 +82,7 @@ def execute_matching(
             loaded = [engine.load(call) for engine in engines]
             target.store(call, run(target.load(call), loaded))
     result = target.buffer.reshape(out.shape).astype(output_dtype(op, arrays))
-    return finish(op, result, given)
+    return finish(op, result, arrays_by_name)
 
 
 @dataclass(frozen=True)

@@ -9,17 +9,17 @@ from math import prod
 from amos.ir import BufferLoad, Operator, Store
 from amos.ir.expression import Node
 from amos.validate.bijection import Substitution, Visits, substitution
-from amos.validate.composition import Apart, Value, accesses, elementwise, stored
+from amos.validate.composition import Unfusable, Value, accesses, elementwise, stored
 from amos.validate.reasons import listed
 
 
 def elements(producer: Operator, consumer: Operator) -> tuple[Value, Substitution]:
-    """What a consumer makes of each element that the producer stores, and at which point."""
+    """The consumer's expression for each element that the producer stores, and its point."""
     name = producer.result.name
     reads = {load.indices: load for load in accesses(consumer) if load.tensor.name == name}
     if len(reads) > 1:
         texts = listed([str(load) for load in reads.values()])
-        raise Apart(f"the consumer reads {texts}, and an epilogue has one element")
+        raise Unfusable(f"the consumer reads {texts}, and an epilogue has one element")
     (here,) = (_bijection(producer, load, consumer.extents) for load in reads.values())
     value = stored(producer)
 
@@ -32,7 +32,7 @@ def elements(producer: Operator, consumer: Operator) -> tuple[Value, Substitutio
 def stored_by(consumer: Operator, here: Substitution) -> Store:
     """Where the consumer stores, by the producer's iterations."""
     if consumer.stored.digits:
-        raise Apart(f"the consumer's output {consumer.stored} takes its iterations apart")
+        raise Unfusable(f"the consumer's output {consumer.stored} takes its iterations apart")
     indices = consumer.stored.substituted(here.indices).indices
     used = {name for index in indices for name in index.names}
     digits = tuple(digit for digit in here.digits if str(digit) in used)
@@ -46,18 +46,18 @@ def _bijection(producer: Operator, load: BufferLoad, extents: Mapping[str, int])
     if (here := substitution(write, read, output.digits)) is not None:
         return here
     if read.repeated:
-        raise Apart(f"each element of `{name}` is read again for each {listed(read.repeated)}")
+        raise Unfusable(f"each element of `{name}` is read again for each {listed(read.repeated)}")
     if load.overrun(extents):
-        raise Apart(f"`{load}` reads outside of `{name}`, which nothing computes")
+        raise Unfusable(f"`{load}` reads outside of `{name}`, which nothing computes")
     if read.points != write.points:
         which = "not each of them" if read.points < write.points else "some more than once"
-        raise Apart(
+        raise Unfusable(
             f"`{load}` is read at {read.points} points, and {write.points} elements are stored "
             f"as `{output}`: {which}"
         )
     if not write.same(read):
-        raise Apart(f"`{load}` are not the elements stored as `{output}`, each of them once")
-    raise Apart(
+        raise Unfusable(f"`{load}` are not the elements stored as `{output}`, each of them once")
+    raise Unfusable(
         f"`{load}` are the elements stored as `{output}`, but no digits of the producer's "
         "iterations tell those of the consumer"
     )
@@ -67,7 +67,7 @@ def written(producer: Operator) -> Visits:
     """The elements that a producer stores.
 
     Raises:
-        Apart: digits of its iterations do not divide them.
+        Unfusable: digits of its iterations do not divide them.
     """
     iterations = {it.name: it.extent for it in producer.spatial}
     output = producer.stored
@@ -75,17 +75,17 @@ def written(producer: Operator) -> Visits:
     names = {name for index in output.indices for name in index.names}
     visited = {name: extent for name, extent in extents.items() if name in names}
     if prod(visited.values()) != prod(iterations.values()):
-        raise Apart(f"the digits of `{output}` do not divide the producer's iterations")
+        raise Unfusable(f"the digits of `{output}` do not divide the producer's iterations")
     return Visits.of(output.indices, visited)
 
 
 def input_value(load: BufferLoad, here: Substitution, extents: Mapping[str, int]) -> Value:
     """An input, indexed by other iterations."""
     if load.padded and load.overrun(extents):
-        raise Apart(f"`{load}` is padded, and only a source of the kernel's statement can be")
+        raise Unfusable(f"`{load}` is padded, and only a source of the kernel's statement can be")
     tensor = load.tensor
     typed = replace(tensor, dtype=tensor.dtype or "float32")
     plain = BufferLoad(tensor=typed, indices=load.substituted(here.indices).indices)
     if split := sorted(plain.names & {str(digit) for digit in here.digits}):
-        raise Apart(f"`{load}` would be `{plain}`, and only an output is indexed by {split[0]}")
+        raise Unfusable(f"`{load}` would be `{plain}`, and only an output is indexed by {split[0]}")
     return Value(Node("read", load=plain), tensor.dtype)

@@ -25,7 +25,7 @@ from amos.ir.prologue import Prologue
 from amos.ir.result import Combination, Result
 from amos.ir.tokens import one_line
 from amos.validate.bijection import Substitution, Visits, substitution
-from amos.validate.composition import Apart, Value, elementwise, substituted
+from amos.validate.composition import Unfusable, Value, elementwise, substituted
 from amos.validate.fused_elements import elements, input_value, stored_by, written
 from amos.validate.reasons import listed
 from amos.validate.verdict import Verdict
@@ -91,20 +91,20 @@ reduction over `k`
     sizes, kinds = dictionary(extents, "extents"), dictionary(dtypes, "dtypes")
     first = _operator(producer, sizes, kinds, None)
     second = _operator(consumer, {**first.extents, **sizes}, kinds, first)
-    if apart := _unconnected(first, second):
-        return FusionVerdict("fusion", (apart,))
+    if obstacle := _unconnected(first, second):
+        return FusionVerdict("fusion", (obstacle,))
     accumulated = first.output.tensor
     if first.epilogue is None:
         own = {tensor.name: tensor.dtype for tensor in second.inputs if tensor.dtype}
         first = first.with_dtypes({n: kind for n, kind in own.items() if n == accumulated.name})
     reasons: list[str] = []
-    places = [("behind", _behind), ("before", _before)]
+    places = [("behind", _fuse_as_epilogue), ("before", _fuse_as_prologue)]
     if any(it.extent > 1 for it in second.reduce):
-        places.append(("beside", _beside))
+        places.append(("beside", _fuse_as_result))
     for place, attempt in places:
         try:
             fused, how = attempt(first, second)
-        except (Apart, OperatorError) as error:
+        except (Unfusable, OperatorError) as error:
             reasons.append(f"{place}: {error}")
         else:
             return FusionVerdict(rule=place, how=how, fused=fused)
@@ -168,12 +168,12 @@ def _unconnected(producer: Operator, consumer: Operator) -> str:
     return ""
 
 
-def _behind(producer: Operator, consumer: Operator) -> tuple[Operator, str]:
+def _fuse_as_epilogue(producer: Operator, consumer: Operator) -> tuple[Operator, str]:
     """The producer with the consumer as its epilogue."""
     if summed := [it.name for it in consumer.reduce if it.extent > 1]:
-        raise Apart(f"the consumer sums over {listed(summed)}, and an epilogue has one element")
+        raise Unfusable(f"the consumer sums over {listed(summed)}, and an epilogue has one element")
     if consumer.further:
-        raise Apart("the consumer has several results, and an epilogue is one")
+        raise Unfusable("the consumer has several results, and an epilogue is one")
     whole, here = elements(producer, consumer)
     epilogue, store = whole.epilogue(), stored_by(consumer, here)
     fused = _storing(replace(producer, epilogue=epilogue), store)
@@ -181,13 +181,15 @@ def _behind(producer: Operator, consumer: Operator) -> tuple[Operator, str]:
     return fused, f"as {how}"
 
 
-def _beside(producer: Operator, consumer: Operator) -> tuple[Operator, str]:
+def _fuse_as_result(producer: Operator, consumer: Operator) -> tuple[Operator, str]:
     """The producer with the consumer as a further result."""
     compute = consumer.compute
     if consumer.further:
-        raise Apart("the consumer has several results, and a further result is one")
+        raise Unfusable("the consumer has several results, and a further result is one")
     if compute.combiner == "*":
-        raise Apart("a further result adds, or takes the largest or smallest, and multiplies not")
+        raise Unfusable(
+            "a further result adds, or takes the largest or smallest, and multiplies not"
+        )
     value, here = elements(producer, replace(consumer, epilogue=None))
     store = stored_by(consumer, here)
     for name in sorted(store.names):
@@ -197,7 +199,9 @@ def _beside(producer: Operator, consumer: Operator) -> tuple[Operator, str]:
             if digit.iteration == name
         )
         if 1 < prod(steps) < producer.extents[name]:
-            raise Apart(f"`{store}` keeps a part of `{name}`, and a further result all or nothing")
+            raise Unfusable(
+                f"`{store}` keeps a part of `{name}`, and a further result all or nothing"
+            )
     epilogue = value.epilogue() or Epilogue(value.node)
     sign: Combination = f"{compute.combiner}="  # type: ignore[assignment]
     result = _ended(Result(store, epilogue, sign), producer, consumer, here)
@@ -216,14 +220,14 @@ def _ended(result: Result, producer: Operator, consumer: Operator, here: Substit
     if None in (kind, own) or kind == own:
         return replace(result, last=last)
     # The largest of elements is one of them, so that nothing is wrapped around or rounded.
-    known, exact = dtype(str(own)), result.combination != "+="
-    alike = known.is_integer == dtype(str(kind)).is_integer and own in (*INTEGERS, *FLOATS)
-    if not alike or (known.is_integer and not exact):
-        raise Apart(f"`{result}` would be {kind}, and the consumer's result is {own}")
+    scalar, exact = dtype(str(own)), result.combination != "+="
+    alike = scalar.is_integer == dtype(str(kind)).is_integer and own in (*INTEGERS, *FLOATS)
+    if not alike or (scalar.is_integer and not exact):
+        raise Unfusable(f"`{result}` would be {kind}, and the consumer's result is {own}")
     if last is None:
         return replace(result, last=Epilogue(Node(ACC), own))
     if not exact:
-        rounded = Node(known.short, (Node(ACC),))
+        rounded = Node(scalar.short, (Node(ACC),))
         last = replace(last, expression=substituted(last.expression, _as_read, rounded))
     return replace(result, last=last)
 
@@ -236,7 +240,7 @@ def _behind_reduction(
 
     def read(load: BufferLoad) -> Value:
         if load.tensor.name == name:
-            raise Apart(f"{last} behind the consumer's reduction reads `{name}` again")
+            raise Unfusable(f"{last} behind the consumer's reduction reads `{name}` again")
         return input_value(load, here, consumer.extents)
 
     return substituted(last.expression, read)
@@ -255,15 +259,15 @@ def _storing(producer: Operator, store: Store) -> Operator:
     return replace(producer, compute=replace(producer.compute, dst=named), store=None)
 
 
-def _before(producer: Operator, consumer: Operator) -> tuple[Operator, str]:
+def _fuse_as_prologue(producer: Operator, consumer: Operator) -> tuple[Operator, str]:
     """The consumer with the producer as its prologue, or inside one, or inside its epilogue."""
     name = producer.result.name
     if summed := [it.name for it in producer.reduce if it.extent > 1]:
-        raise Apart(f"the producer sums over {listed(summed)}, and a prologue over nothing")
+        raise Unfusable(f"the producer sums over {listed(summed)}, and a prologue over nothing")
     if producer.further:
-        raise Apart("the producer has several results, and a prologue is one")
+        raise Unfusable("the producer has several results, and a prologue is one")
     if name in {load.tensor.name for each in consumer.further for load in each.epilogue.loads}:
-        raise Apart(f"a further result of the consumer reads `{name}`")
+        raise Unfusable(f"a further result of the consumer reads `{name}`")
     dimensions, here = _inverse(producer)
 
     def read(load: BufferLoad) -> Value:
@@ -272,7 +276,7 @@ def _before(producer: Operator, consumer: Operator) -> tuple[Operator, str]:
         by = dict(zip(dimensions, load.indices, strict=True))
         indices = {it: index.substituted(by) for it, index in here.indices.items()}
         element = replace(here, indices=indices)
-        return elementwise(producer, lambda each: input_value(each, element, producer.extents))
+        return elementwise(producer, lambda access: input_value(access, element, producer.extents))
 
     fused, places = consumer, []
     if consumer.prologue(name) is None and name in {s.tensor.name for s in consumer.sources}:
@@ -283,8 +287,8 @@ def _before(producer: Operator, consumer: Operator) -> tuple[Operator, str]:
     for prologue in consumer.prologues:
         if name in {load.tensor.name for load in prologue.loads}:
             inner = replace(prologue, expression=substituted(prologue.expression, read))
-            every = (inner if each is prologue else each for each in fused.prologues)
-            fused = replace(fused, prologues=tuple(every))
+            prologues = (inner if each is prologue else each for each in fused.prologues)
+            fused = replace(fused, prologues=tuple(prologues))
             places.append(f"part of the prologue {inner}")
     epilogue = consumer.epilogue
     if epilogue is not None and name in {load.tensor.name for load in epilogue.loads}:
@@ -326,11 +330,11 @@ def _inverse(producer: Operator) -> tuple[tuple[str, ...], Substitution]:
         indices = dict.fromkeys(producer.extents, Affine()) | dict(here.indices)
         return dimensions, replace(here, indices=indices)
     if write.points != whole.points:
-        raise Apart(
+        raise Unfusable(
             f"`{output}` stores {write.points} of {whole.points} elements, and a prologue "
             "gives each of them"
         )
-    raise Apart(f"the indices of `{output}` do not give the producer's iterations, one each")
+    raise Unfusable(f"the indices of `{output}` do not give the producer's iterations, one each")
 
 
 def _unused(name: str, op: Operator) -> str:

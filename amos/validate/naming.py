@@ -9,11 +9,13 @@ from amos.intrinsics import Intrinsic
 from amos.ir import Operator
 
 
-def matching_name(groups: Iterable[Sequence[str]], order: Sequence[int], known: set[str]) -> str:
+def matching_name(
+    groups: Iterable[Sequence[str]], order: Sequence[int], iterations: set[str]
+) -> str:
     """Groups in the intrinsic's order, and the order of the sources if it is another.
 
     Iterations are run together, or joined by dots where one has a longer name or
-    the letters would read as another of the ``known`` iterations. ``_`` is an empty group.
+    the letters would read as another of the ``iterations`` iterations. ``_`` is an empty group.
 
     >>> matching_name([("n", "p"), (), ("row",)], (1, 0), {"n", "p", "row"})
     'np-_-row~10'
@@ -23,7 +25,7 @@ def matching_name(groups: Iterable[Sequence[str]], order: Sequence[int], known: 
         joined = "".join(group)
         if not group or (len(group) == 1 and joined != "_"):
             return joined or "_"
-        if all(len(n) == 1 for n in group) and len(group) > 1 and joined not in known:
+        if all(len(n) == 1 for n in group) and len(group) > 1 and joined not in iterations:
             return joined
         return ".".join(group) + ("." if len(group) == 1 else "")
 
@@ -52,7 +54,7 @@ def read_name(
         )
     if "" in parts:
         raise MappingError(f"{where}: write '_' for a group that is empty")
-    groups = [_read_group(part, names) for part in parts]
+    groups = [_read_group(text, names) for text in parts]
     members = [n for group in groups for n in group]
     if strange := [n for n in members if n not in names]:
         raise MappingError(
@@ -71,9 +73,9 @@ def read_name(
     return tuple(place.get(n, -1) for n in names), order
 
 
-def _read_group(part: str, known: Collection[str]) -> tuple[str, ...]:
-    if part == "_":
+def _read_group(text: str, names: Collection[str]) -> tuple[str, ...]:
+    if text == "_":
         return ()
-    if "." in part:
-        return tuple(part.rstrip(".").split("."))
-    return (part,) if part in known or not part else tuple(part)
+    if "." in text:
+        return tuple(text.rstrip(".").split("."))
+    return (text,) if text in names or not text else tuple(text)

@@ -22,24 +22,24 @@ def nearest_matchings(
 ) -> tuple[str, ...]:
     """Names of the right matchings that differ in the fewest columns, three at most.
 
-    What costs the same comes in the order of a mapping space. ``columns`` says of the wrong
+    Ties come in the order of a mapping space. ``columns`` says of the wrong
     one where each software iteration goes, as a list: it may be wrong by going twice.
     """
     options = [(*targets, -1) for targets in pairing.candidates(rule)]
-    # What is put together of candidates and fills enough is right by the other rules.
+    # Candidates combined are right by the other rules if they fill enough.
     enough = _TRIED if rule == "paper" else _NAMED
     # Filled intrinsic iterations → the cheapest ways: cost, and places among the options.
     cheapest: dict[int, list[tuple[int, tuple[int, ...]]]] = {0: [(0, ())]}
     for targets, column in zip(options, columns, strict=True):
         longer: defaultdict[int, list[tuple[int, tuple[int, ...]]]] = defaultdict(list)
-        for filled, ways in cheapest.items():
+        for filled, choices in cheapest.items():
             for place, t in enumerate(targets):
                 more = _cost(t, column)
                 mask = filled | 1 << t if t >= 0 else filled
-                longer[mask] += [(cost + more, (*places, place)) for cost, places in ways]
-        cheapest = {mask: nsmallest(enough, ways) for mask, ways in longer.items()}
-    full = [way for mask, ways in cheapest.items() if mask.bit_count() >= pairing.rank
-            for way in ways]  # fmt: skip
+                longer[mask] += [(cost + more, (*places, place)) for cost, places in choices]
+        cheapest = {mask: nsmallest(enough, choices) for mask, choices in longer.items()}
+    full = [choice for mask, choices in cheapest.items() if mask.bit_count() >= pairing.rank
+            for choice in choices]  # fmt: skip
     best, names = None, []
     for cost, places in nsmallest(enough, full):
         if best is not None and cost > best:

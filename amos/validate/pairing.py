@@ -107,15 +107,15 @@ class Pairing:
                 )
             if load.padding and tensor.dtype is None:
                 self._check_padding(load, expected)
-            other, kind = fed.setdefault(tensor.name, (into, expected.declared))
+            first_operand, kind = fed.setdefault(tensor.name, (into, expected.declared))
             if kind != expected.declared:
                 raise self.refusal(
-                    f"`{tensor.name}` feeds both `{other}` ({kind}) and `{into}` "
+                    f"`{tensor.name}` feeds both `{first_operand}` ({kind}) and `{into}` "
                     f"({expected.declared})"
                 )
 
     def _advice(self, source: str) -> str:
-        """What may be done about the dtype of a source that is computed as a difference."""
+        """Advice about the dtype of a source that is computed as a difference."""
         prologue = self.operator.prologue(source)
         if prologue is None or prologue.expression.name not in ("subtract", "add"):
             return ""

@@ -1,4 +1,4 @@
-"""What speaks against a matching, in the user's own names (section 5.2)."""
+"""Reasons against a matching, in the user's own names (section 5.2)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Groups = Sequence[Sequence[int]]
 
 
 def wrong_reasons(pairing: Pairing, groups: Groups, rule: str) -> dict[str, list[Cell]]:
-    """What makes a matching wrong, and the cells that are at fault."""
+    """Reasons why a matching is wrong, and the cells that are at fault."""
     reasons: dict[str, list[Cell]] = {}
     for t, group in enumerate(groups):
         reasons |= _misplaced(pairing, t, group, exact=rule != "gather")
@@ -49,7 +49,7 @@ def _misplaced(
             # The destination's entry is the kind; naming it says more.
             kind = iterations[s].kind
             reasons[f"{start} is {kind} and `{step.name}` is {step.kind}"] = [(t, s)]
-        # What the intrinsic cannot address first: that is wrong by every rule.
+        # Sources that the intrinsic cannot address come first: they are wrong by every rule.
         for m in sorted(range(len(pairing.order)), key=lambda m: not column >> m & 1):
             if bits >> m & 1:
                 does, lacks = ("indexes", "does not index")[:: 1 if column >> m & 1 else -1]
@@ -103,7 +103,7 @@ def _why_alone(pairing: Pairing, s: int, options: Sequence[Sequence[int]]) -> st
     """A group in which every member shares a dimension with ``s``; None if there is none."""
     for group in options:
         if group and list(group) != [s] and all(pairing.conflicts[s] >> o & 1 for o in group):
-            return ", ".join(_shared(pairing, *sorted((s, other))) for other in group)
+            return ", ".join(_shared(pairing, *sorted((s, member))) for member in group)
     return None
 
 

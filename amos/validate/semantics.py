@@ -1,4 +1,4 @@
-"""What an operator means, computed by NumPy: the reference of every comparison."""
+"""The meaning of an operator, computed by NumPy: the reference of every comparison."""
 
 from __future__ import annotations
 
@@ -42,15 +42,15 @@ def evaluate(op: Operator | Chain, inputs: Mapping[str, np.ndarray]) -> Any:
     """
     if isinstance(op, Chain):
         return evaluate_chain(op, inputs)
-    given = check_inputs(op, inputs)
-    arrays = source_values(op, given)
+    checked = check_inputs(op, inputs)
+    arrays = source_values(op, checked)
     work = _work_dtype(op, arrays) if op.compute.sums_products else _exact_dtype(op, arrays)
     # One conversion for each tensor, before windows multiply its elements.
     wide = {name: array.astype(work, copy=False) for name, array in arrays.items()}
     access = [FlatAccess.of(load, wide[load.tensor.name], op.extents) for load in op.sources]
     with np.errstate(over="ignore", invalid="ignore"):
         total = (_sums if op.compute.sums_products else _combined)(op, access)
-        return finish(op, write_output(op, total, output_dtype(op, arrays)), given)
+        return finish(op, write_output(op, total, output_dtype(op, arrays)), checked)
 
 
 def _sums(op: Operator, access: Sequence[FlatAccess]) -> np.ndarray:
@@ -68,21 +68,21 @@ def _sums(op: Operator, access: Sequence[FlatAccess]) -> np.ndarray:
 
 
 def _combined(op: Operator, access: Sequence[FlatAccess]) -> np.ndarray:
-    """What any other statement computes, with an axis for each spatial iteration.
+    """Compute a statement that sums no products, with an axis for each spatial iteration.
 
     Reductions are combined in NumPy as far as memory allows, beginning with the longest.
     """
     compute, read = op.compute, frozenset[str]().union(*(load.names for load in op.sources))
     axes = [it.name for it in op.spatial if it.name in read]
-    inside = sorted((it.name for it in op.reduce), key=op.extents.__getitem__)
+    summed = sorted((it.name for it in op.reduce), key=op.extents.__getitem__)
     loops: list[str] = []
-    while inside and prod(op.extents[n] for n in [*axes, *inside]) > _UNFOLD:
-        loops.append(inside.pop(0))
+    while summed and prod(op.extents[n] for n in [*axes, *summed]) > _UNFOLD:
+        loops.append(summed.pop(0))
     kind = output_dtype(op, {str(n): each.buffer for n, each in enumerate(access)})
     total: np.ndarray | None = None
     for point in product(*(range(op.extents[n]) for n in loops)):
         views = [flat.at(dict(zip(loops, point, strict=True))) for flat in access]
-        values = [view.view([*axes, *inside], op.extents) for view in views]
+        values = [view.view([*axes, *summed], op.extents) for view in views]
         joined = reduce(function(compute.join).ufunc, values)
         if not compute.accumulates:
             total = joined
@@ -139,17 +139,17 @@ def _slices(
     loops: list[str] = []
 
     def size() -> int:
-        sizes = [[extents[n] for n in each if n not in loops] for each in names]
+        sizes = [[extents[n] for n in names_of_load if n not in loops] for names_of_load in names]
         return max(map(prod, sizes))
 
     while windows and size() > _UNFOLD:
         loops.append(windows.pop())
     for point in product(*(range(extents[n]) for n in loops)):
         views = []
-        for each, flat in zip(names, access, strict=True):
-            kept = tuple(n for n in each if n not in loops)
+        for names_of_load, flat in zip(names, access, strict=True):
+            axes = tuple(n for n in names_of_load if n not in loops)
             # A loop over an iteration that another source lacks adds the same
             # factor each time, which is what the sum over it means.
             moved = flat.at(dict(zip(loops, point, strict=True)))
-            views.append((moved.view(kept, extents), kept))
+            views.append((moved.view(axes, extents), axes))
         yield views

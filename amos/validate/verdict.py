@@ -21,7 +21,7 @@ from amos.validate.reasons import idle_reasons, listed, wrong_reasons
 
 @dataclass(frozen=True)
 class Verdict(Shown):
-    """What a rule says about a matching; true if the matching is accepted.
+    """Judgement of a rule about a matching; true if the matching is accepted.
 
     Attributes:
         rule: the rule that judged.
@@ -166,7 +166,7 @@ def _read_matrix(pairing: Pairing, matrix: Any) -> np.ndarray:
 
 
 def _shared_columns(pairing: Pairing, matching: np.ndarray) -> dict[str, list[tuple[int, int]]]:
-    """What is said of columns with two ones or more, which no matching has, and these ones."""
+    """Reasons against columns with two ones or more, which no matching has, with their cells."""
     steps, reasons = pairing.intrinsic.iterations, {}
     for s in np.flatnonzero(matching.sum(axis=0) > 1):
         targets = np.flatnonzero(matching[:, s])

@@ -35,14 +35,14 @@ class ZeroPointFold:
     operator: Operator
     sums: Operator
 
-    def inputs(self, given: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    def inputs(self, arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         """The inputs of the rewritten operator for those of the first.
 
         Raises:
             OperatorError: a weight is missing, or its shape or dtype is another.
         """
-        weights = {x.name: given[x.name] for x in self.sums.inputs if x.name in given}
-        return {**given, self.sums.name: evaluate(self.sums, weights)}
+        weights = {x.name: arrays[x.name] for x in self.sums.inputs if x.name in arrays}
+        return {**arrays, self.sums.name: evaluate(self.sums, weights)}
 
 
 def fold_zero_point(op: Operator, source: str) -> ZeroPointFold:
@@ -70,18 +70,18 @@ def fold_zero_point(op: Operator, source: str) -> ZeroPointFold:
     prologue = op.prologue(source)
     if prologue is None:
         raise OperatorError(f"{where}: expected a source with a prologue such as 'x[i,k] - 128'")
-    load, others = _apart(op, source, where)
+    load, weights = _split_sources(op, source, where)
     read, zero = _difference(prologue, where)
     _check_exact(prologue, read, zero, where)
     placed = _placed(prologue, load, read, zero, where)
-    sums = _sums(op, others)
+    sums = _sums(op, weights)
     if zero.load is not None:
         zero = replace(prologue, expression=zero).at(load)
         spatial = {it.name for it in op.spatial}
         if inner := sorted(name for x in zero.loads for name in x.names - spatial):
             raise OperatorError(f"{where}: {zero} differs along {inner[0]!r}, which is summed over")
     correction = Node("read", load=sums.output)
-    # What only the source moves along adds the same weights again and again.
+    # Reduction steps along which only the source moves add the same weights again.
     again = prod(it.extent for it in op.reduce if it.name not in sums.extents)
     for factor in (Node("number", value=again), zero):
         if factor.name != "number" or factor.value != 1:
@@ -104,13 +104,13 @@ def _corrected(epilogue: Epilogue, difference: Node) -> Epilogue:
     return replace(epilogue, expression=_replaced(epilogue.expression, difference))
 
 
-def _apart(op: Operator, source: str, where: str) -> tuple[BufferLoad, list[BufferLoad]]:
+def _split_sources(op: Operator, source: str, where: str) -> tuple[BufferLoad, list[BufferLoad]]:
     """The access to the source, and those to the weights."""
     loads = [load for load in op.sources if load.tensor.name == source]
-    others = [load for load in op.sources if load.tensor.name != source]
-    if len(loads) != 1 or not others or not op.compute.sums_products:
+    weights = [load for load in op.sources if load.tensor.name != source]
+    if len(loads) != 1 or not weights or not op.compute.sums_products:
         raise OperatorError(f"{where}: expected a product of one access to it and weights: {op}")
-    for load in others:
+    for load in weights:
         if load.tensor.name not in op.constants:
             raise OperatorError(
                 f"{where}: {load.tensor.name!r} may change from call to call, and the sum of its "
@@ -121,11 +121,11 @@ def _apart(op: Operator, source: str, where: str) -> tuple[BufferLoad, list[Buff
             raise OperatorError(f"{where}: expected integers, {load.tensor.name!r} is {kind}")
     if op.output.tensor.dtype not in (None, "int32"):
         raise OperatorError(f"{where}: expected sums of int32, got {op.output.tensor.dtype}")
-    return loads[0], others
+    return loads[0], weights
 
 
 def _difference(prologue: Prologue, where: str) -> tuple[BufferLoad, Node]:
-    """What a prologue reads, and the zero point that it takes off."""
+    """The access of a prologue, and the zero point that it subtracts."""
     expression = prologue.expression
     first, second = (*expression.arguments, *[Node("number")] * 2)[:2]
     sign = {"subtract": 1, "add": -1}.get(expression.name, 0)
@@ -197,12 +197,12 @@ def _placed(
 def _sums(op: Operator, weights: Sequence[BufferLoad]) -> Operator:
     """The sums of all products of weights that one element of the output has."""
     moving = {name for load in weights for name in load.names}
-    kept = [it for it in op.spatial if it.name in moving]
+    spatial = [it for it in op.spatial if it.name in moving]
     name = f"{weights[0].tensor.name}_sums"
     while name in {x.name for x in op.inputs} | {load.tensor.name for load in op.operands}:
         name += "_"
-    tensor = Tensor(name, tuple(it.extent for it in kept), "int32")
-    target = BufferLoad(tensor, tuple(Affine(((it.name, 1),)) for it in kept))
+    tensor = Tensor(name, tuple(it.extent for it in spatial), "int32")
+    target = BufferLoad(tensor, tuple(Affine(((it.name, 1),)) for it in spatial))
     iterations = tuple(it for it in op.iterations if it.name in moving)
     compute = Compute(target, tuple(weights), iterations, op.compute.combiner)
     read = {load.tensor.name for load in weights}

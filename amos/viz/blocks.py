@@ -1,4 +1,4 @@
-"""What a display is made of: each block says itself as HTML and as text for a terminal.
+"""Blocks of a display: each prints itself as HTML and as text for a terminal.
 
 Both stand side by side, so that a terminal is told as much as a browser. The HTML needs
 nothing else, no library and no network, and is right on a light and on a dark page.

@@ -57,19 +57,19 @@ body.vscode-high-contrast:not(.vscode-high-contrast-light) .amos :is(.good, .bad
 </style>"""
 
 
-def describe(thing: object) -> list[Block]:
-    """What is to be said of an object."""
-    for kind in type(thing).__mro__:
+def describe(value: object) -> list[Block]:
+    """Blocks that show an object."""
+    for kind in type(value).__mro__:
         if kind.__name__ in _PAGES and kind.__module__.startswith("amos."):
-            return _PAGES[kind.__name__](thing)
-    return [Heading(type(thing).__name__), Code(str(thing))]
+            return _PAGES[kind.__name__](value)
+    return [Heading(type(value).__name__), Code(str(value))]
 
 
-def text(thing: object) -> str:
+def text(value: object) -> str:
     """Complete plain text, for a terminal."""
-    return "\n".join(map(str, describe(thing)))
+    return "\n".join(map(str, describe(value)))
 
 
-def html(thing: object) -> str:
+def html(value: object) -> str:
     """HTML that needs nothing else, for Jupyter and web pages."""
-    return f'{_STYLE}<div class="amos">{"".join(b._repr_html_() for b in describe(thing))}</div>'
+    return f'{_STYLE}<div class="amos">{"".join(b._repr_html_() for b in describe(value))}</div>'

@@ -45,7 +45,7 @@ class Matrix:
     def _repr_html_(self) -> str:
         rows = []
         for r, (name, values) in enumerate(zip(self.rows, self.values, strict=True)):
-            cells = "".join(self._html_cell(r, c, one) for c, one in enumerate(values))
+            cells = "".join(self._html_cell(r, c, cell) for c, cell in enumerate(values))
             mark = ' class="idle"' if r in self.idle else ""
             rows.append(f"<tr{mark}><th>{escape(name)}</th>{cells}</tr>")
         head = "".join(f"<th>{escape(name)}</th>" for name in self.columns)
@@ -54,20 +54,20 @@ class Matrix:
             f"<thead><tr><th></th>{head}</tr></thead><tbody>{''.join(rows)}</tbody></table>"
         )
 
-    def _html_cell(self, r: int, c: int, one: bool) -> str:
+    def _html_cell(self, r: int, c: int, is_set: bool) -> str:
         kinds, paint, number = [], "", self.colours[c]
-        if one and number is not None:
+        if is_set and number is not None:
             kinds, paint = ["o"], f' style="background:{colour(number)}"'
         if (r, c) in self.wrong:
             kinds.append("x")
-        return f'<td class="{" ".join(kinds)}"{paint}>{int(one)}</td>'
+        return f'<td class="{" ".join(kinds)}"{paint}>{int(is_set)}</td>'
 
     def lines(self) -> list[str]:
         """Ones and dots, with marks at what is at fault."""
         rows = [["", *self.columns, ""]]
         for r, (name, values) in enumerate(zip(self.rows, self.values, strict=True)):
-            ones = ("1" if one else "." for one in values)
-            cells = (one + "!" * ((r, c) in self.wrong) for c, one in enumerate(ones))
+            ones = ("1" if cell else "." for cell in values)
+            cells = (cell + "!" * ((r, c) in self.wrong) for c, cell in enumerate(ones))
             rows.append([name, *cells, " <- idle" if r in self.idle else ""])
         right = [False, *(True for _ in self.columns), False]
         return [self.title, *aligned(rows, right, gap=" ")]
@@ -83,8 +83,8 @@ class Matrices(Block):
         return f'<div class="side">{"".join(matrix._repr_html_() for matrix in self.shown)}</div>'
 
     def __str__(self) -> str:
-        beside = zip_longest(*(matrix.lines() for matrix in self.shown), fillvalue="")
-        return indented(aligned(list(beside), gap="    "))
+        rows = zip_longest(*(matrix.lines() for matrix in self.shown), fillvalue="")
+        return indented(aligned(list(rows), gap="    "))
 
 
 @dataclass(frozen=True)

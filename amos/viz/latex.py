@@ -42,10 +42,10 @@ def _memory(statement: Memory) -> str:
     terms = [_name(statement.address)]
     for index, stride in zip(statement.indices, statement.strides, strict=True):
         terms.append(_name(index) + ("" if stride == "1" else f" \\cdot {_name(stride)}"))
-    outside = f"{_text(f'{statement.scope}.{statement.operand}')}[{' + '.join(terms)}]"
+    location = f"{_text(f'{statement.scope}.{statement.operand}')}[{' + '.join(terms)}]"
     if statement.direction == "store":
-        return f"{outside} &= {fragment}"
-    return f"{fragment} &= {outside}"
+        return f"{location} &= {fragment}"
+    return f"{fragment} &= {location}"
 
 
 def _load(load: BufferLoad) -> str:

@@ -1,4 +1,4 @@
-"""What a network would spend its time on."""
+"""Predicted time of a network, by task."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is shown of operators, intrinsics, mappings, verdicts and mapping spaces."""
+"""Displays of operators, intrinsics, mappings, verdicts and mapping spaces."""
 
 from __future__ import annotations
 
@@ -97,26 +97,26 @@ def placing(place: VirtualMapping) -> list[Block]:
     ]
 
 
-def verdict(said: Verdict) -> list[Block]:
-    """What speaks against a matching, with the cells it is about."""
-    title = "Valid" if said else "Not valid" if said.wrong else "Idle"
-    blocks: list[Block] = [Heading(title, f"under rule {said.rule!r}", good=bool(said))]
-    if said.pairing is not None:
-        blocks.append(xyz(said))
-    if said.reasons:
-        blocks.append(Note(said.reasons, bad=True))
-    if said.hint:
-        blocks.append(Note((said.hint,)))
+def verdict(verdict: Verdict) -> list[Block]:
+    """Reasons against a matching, with the cells at fault."""
+    title = "Valid" if verdict else "Not valid" if verdict.wrong else "Idle"
+    blocks: list[Block] = [Heading(title, f"under rule {verdict.rule!r}", good=bool(verdict))]
+    if verdict.pairing is not None:
+        blocks.append(xyz(verdict))
+    if verdict.reasons:
+        blocks.append(Note(verdict.reasons, bad=True))
+    if verdict.hint:
+        blocks.append(Note((verdict.hint,)))
     return blocks
 
 
-def fusion(said: FusionVerdict) -> list[Block]:
+def fusion(verdict: FusionVerdict) -> list[Block]:
     """The operator that two are, or what speaks against it."""
-    title = f"Fusable: {said.rule}" if said else "Not fusable"
-    blocks: list[Block] = [Heading(title, said.how, good=bool(said))]
-    if said.fused is not None:
-        return [*blocks, Code(str(said.fused))]
-    return [*blocks, Note(said.reasons, bad=True)]
+    title = f"Fusable: {verdict.rule}" if verdict else "Not fusable"
+    blocks: list[Block] = [Heading(title, verdict.how, good=bool(verdict))]
+    if verdict.fused is not None:
+        return [*blocks, Code(str(verdict.fused))]
+    return [*blocks, Note(verdict.reasons, bad=True)]
 
 
 def space(mappings: MappingSpace) -> list[Block]:
@@ -158,19 +158,19 @@ def xyz(judged: Mapping | Verdict) -> Matrices:
     )
 
 
-def _names(thing: Operator | Intrinsic) -> tuple[str, ...]:
-    return tuple(it.name for it in thing.iterations)
+def _names(subject: Operator | Intrinsic) -> tuple[str, ...]:
+    return tuple(it.name for it in subject.iterations)
 
 
-def _accesses(title: str, thing: Operator | Intrinsic) -> Matrix:
+def _accesses(title: str, subject: Operator | Intrinsic) -> Matrix:
     """X or Z; a tensor that occurs twice is told by its whole access."""
-    names = [load.tensor.name for load in thing.operands]
+    names = [load.tensor.name for load in subject.operands]
     rows = tuple(
         str(load) if names.count(name) > 1 else name
-        for name, load in zip(names, thing.operands, strict=True)
+        for name, load in zip(names, subject.operands, strict=True)
     )
-    columns = _names(thing)
-    return Matrix(title, rows, columns, thing.access_matrix, tuple(range(len(columns))))
+    columns = _names(subject)
+    return Matrix(title, rows, columns, subject.access_matrix, tuple(range(len(columns))))
 
 
 def _fragment(unit: Intrinsic, load: BufferLoad) -> Grid:

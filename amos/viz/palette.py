@@ -9,7 +9,7 @@ COLOURS = ("#56b4e9", "#f0a830", "#3cc29a", "#d98bb9", "#e8dc4a", "#ef7f3c", "#9
 LINES = ("#1f86c9", "#c07a10", "#0f9470", "#c0609a", "#8f8200", "#d9601a", "#6f7ce8", "#808080")
 #: Text on a coloured ground.
 INK = "#111"
-#: What is wrong, on the page, and around a cell: 3 to 1 against each of the grounds.
+#: Colour of errors, on the page, and around a cell: 3 to 1 against each of the grounds.
 BAD, MARK = "#e5484d", "#8f0f14"
 #: A cell whose ones belong to nothing, and one of zeros.
 OUTSIDE, ZERO = "#b3b3b3", "#eceef1"

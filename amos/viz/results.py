@@ -1,4 +1,4 @@
-"""What is shown of predictions, explorations, candidates, schedule spaces and machines."""
+"""Displays of predictions, explorations, candidates, schedule spaces and machines."""
 
 from __future__ import annotations
 
@@ -42,19 +42,19 @@ def seconds(value: float) -> str:
     return f"{value * 1e9:.4g} ns"
 
 
-def prediction(said: Prediction) -> list[Block]:
+def prediction(prediction: Prediction) -> list[Block]:
     """Bars by level, and the table behind them."""
     bars = tuple(
         Bar(x.name, x.seconds, f"{seconds(x.seconds)}  {x.tensor}".rstrip(), _COLOURS[x.kind])
-        for x in said.terms
+        for x in prediction.terms
         if x.seconds or x.kind != "other"
     )
-    level, kind, _ = said.binding
+    level, kind, _ = prediction.binding
     head = ("level", "trips", "compute s", "read s", "write s", "bytes in", "bytes out", "slowest")
     return [
-        Heading(f"Predicted {seconds(said.seconds)}", f"bound by {said.bound}"),
+        Heading(f"Predicted {seconds(prediction.seconds)}", f"bound by {prediction.bound}"),
         Bars(f"seconds by level; the longest is {level} {kind}", bars),
-        Table(head, tuple(map(astuple, said.rows))),
+        Table(head, tuple(map(astuple, prediction.rows))),
     ]
 
 
@@ -80,8 +80,8 @@ def exploration(run: Exploration) -> list[Block]:
     what = "measured" if any(t.measurement for t in run.trials) else "predicted"
     blocks.append(Curve(f"best {what} seconds so far", tuple(run.history)))
     if run.failures:
-        told = ", ".join(f"{count} {kind}" for kind, count in run.failures.items())
-        blocks.append(Note((f"failed: {told}",), bad=True))
+        failures = ", ".join(f"{count} {kind}" for kind, count in run.failures.items())
+        blocks.append(Note((f"failed: {failures}",), bad=True))
     blocks.append(_reached(run))
     if run.prediction is not None:
         blocks += prediction(run.prediction)
@@ -89,14 +89,14 @@ def exploration(run: Exploration) -> list[Block]:
 
 
 def tuning(tuning: Tuning) -> list[Block]:
-    """What a network's tasks reached, and who got the trials when."""
+    """Results of a network's tasks, and the allocation of trials over time."""
     head = ("", "count", "task", "predicted s", "best s", "instruction")
     rows = tuple(
         (number, task.count, task.operator, task.predicted or "", task.seconds or "")
         + (task.instruction or task.reason,)
         for number, task in enumerate(tuning.order, 1)
     )
-    reached = tuple(one.network_seconds for one in tuning.slices)
+    reached = tuple(step.network_seconds for step in tuning.slices)
     return [
         Heading(
             f"{tuning.network}: {seconds(tuning.seconds)} in kernels",
@@ -140,11 +140,13 @@ def _counted(texts: Iterable[str]) -> str:
 
 def allocated(tuning: Tuning) -> Code:
     """Which task got the trials when, a row each (GTA, Figure 1)."""
-    each = max(1, math.ceil(len(tuning.slices) / _COLUMNS))
-    columns = [tuning.slices[n : n + each] for n in range(0, len(tuning.slices), each)]
-    rows = [("", "task", "slices in order" + (f", {each} a column" if each > 1 else ""), "trials")]
+    width = max(1, math.ceil(len(tuning.slices) / _COLUMNS))
+    columns = [tuning.slices[n : n + width] for n in range(0, len(tuning.slices), width)]
+    rows = [
+        ("", "task", "slices in order" + (f", {width} a column" if width > 1 else ""), "trials")
+    ]
     for number, task in enumerate(tuning.order):
-        shares = (sum(one.task == number for one in own) / len(own) for own in columns)
+        shares = (sum(step.task == number for step in own) / len(own) for own in columns)
         marks = "".join(_SHADES[math.ceil(share * (len(_SHADES) - 1))] for share in shares)
         rows.append((str(number + 1), f"{task.count} x {task.kind}", marks, str(task.trials)))
     return Code("\n".join(aligned(rows, [True, False, False, True])))
@@ -157,8 +159,10 @@ def _contest(run: Exploration) -> Table:
         + (each.seconds * 1e3 if math.isfinite(each.seconds) else "", each.reason)
         for each in compared
     )
-    left = len(run.intrinsics) - len(compared)
-    note = f"chosen: {run.intrinsic.name}" + (f"; {left} others were not compared" if left else "")
+    uncompared = len(run.intrinsics) - len(compared)
+    note = f"chosen: {run.intrinsic.name}" + (
+        f"; {uncompared} others were not compared" if uncompared else ""
+    )
     return Table(("instruction", "trials", "best ms", "why left out"), rows, note=note)
 
 
@@ -166,13 +170,13 @@ def _reached(run: Exploration) -> Table:
     # Mappings of several instructions may have one name.
     tried: dict[tuple[str, ...], list[Trial]] = {}
     several = len(run.intrinsics) > 1
-    for one in run.trials:
-        unit = (one.mapping.intrinsic.name,) if several else ()
-        tried.setdefault((*unit, one.mapping.name), []).append(one)
-    best = {name: min(trials, key=lambda one: one.seconds) for name, trials in tried.items()}
+    for trial in run.trials:
+        unit = (trial.mapping.intrinsic.name,) if several else ()
+        tried.setdefault((*unit, trial.mapping.name), []).append(trial)
+    best = {name: min(trials, key=lambda trial: trial.seconds) for name, trials in tried.items()}
     rows = tuple(
-        (*name, len(tried[name]), run.expected(one) or "", one.seconds, str(one.schedule))
-        for name, one in sorted(best.items(), key=lambda item: item[1].seconds)
+        (*name, len(tried[name]), run.expected(trial) or "", trial.seconds, str(trial.schedule))
+        for name, trial in sorted(best.items(), key=lambda item: item[1].seconds)
     )
     head = ("mapping", "trials", "predicted s", "best s", "schedule of the best")
     return Table(
@@ -194,17 +198,20 @@ def candidate(candidate: Candidate) -> list[Block]:
 
 def trial(trial: Trial) -> list[Block]:
     """A candidate, what the model expected and what was measured."""
-    said = trial.measurement
-    loops = said is not None and said.implementation == "generic"
+    measurement = trial.measurement
+    loops = measurement is not None and measurement.implementation == "generic"
     lines = [] if loops else [f"predicted {seconds(trial.predicted)}"]
-    if said is None:
+    if measurement is None:
         lines.append("not run")
-    elif said.failure:
-        lines.append(f"failed ({said.failure}): {said.message}")
+    elif measurement.failure:
+        lines.append(f"failed ({measurement.failure}): {measurement.message}")
     else:
-        lines.append(f"measured {seconds(said.seconds)} ± {said.noise:.1%}, {said.implementation}")
-        lines.append(f"{said.verified_elements:,} elements checked against NumPy")
-    note = Note(tuple(lines), bad=said is not None and bool(said.failure))
+        lines.append(
+            f"measured {seconds(measurement.seconds)} ± {measurement.noise:.1%}, "
+            f"{measurement.implementation}"
+        )
+        lines.append(f"{measurement.verified_elements:,} elements checked against NumPy")
+    note = Note(tuple(lines), bad=measurement is not None and bool(measurement.failure))
     return [Heading(f"Trial {trial.number}"), note, *candidate(trial.candidate)]
 
 
@@ -223,12 +230,12 @@ def schedules(space: ScheduleSpace) -> list[Block]:
 
 
 def kernel(kernel: Kernel) -> list[Block]:
-    """What was compiled, and its source."""
+    """The compiled candidate, and its source."""
     note = f"{kernel.implementation}, inputs {', '.join(kernel.inputs)}"
     return [Heading(f"Kernel {kernel.candidate.mapping.name}", note), Code(kernel.source)]
 
 
 def machine(machine: object) -> list[Block]:
     """Cores, levels and rates."""
-    first, *rest = str(machine).split("\n")
-    return [Heading(f"Machine {first}"), Code("\n".join(rest))]
+    first, *details = str(machine).split("\n")
+    return [Heading(f"Machine {first}"), Code("\n".join(details))]

@@ -1,4 +1,4 @@
-"""What the model says limits a candidate."""
+"""Rooflines: the predicted limit of a candidate at each memory level."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ def roofline(candidate: Candidate, machine: str | Machine) -> Any:
     mapping = candidate.mapping
     unit, operations = mapping.intrinsic, mapping.operator.operations
     machine = machines.get(machine, [unit])
-    said = predict(mapping, machine, candidate.schedule)
-    rate = operations / said.seconds
+    prediction = predict(mapping, machine, candidate.schedule)
+    rate = operations / prediction.seconds
     peak = unit.operations / machine.peak(unit.name).interval * machine.cores
     bandwidths = {level.name: level.read_bandwidth * level.units for level in machine.levels}
-    moved = _bytes_moved(candidate, machine, said)
+    moved = _bytes_moved(candidate, machine, prediction)
     intensities = {level: operations / moved[level] for level in moved if moved[level]}
     points = [*intensities.values(), *(peak / bandwidth for bandwidth in bandwidths.values())]
     low, high = min(points) / 4, max(points) * 4
@@ -65,7 +65,9 @@ def roofline(candidate: Candidate, machine: str | Machine) -> Any:
     return styled(figure, what, x="operations per byte", y="operations per second", log="xy")
 
 
-def _bytes_moved(candidate: Candidate, machine: Machine, said: Prediction) -> dict[str, float]:
+def _bytes_moved(
+    candidate: Candidate, machine: Machine, prediction: Prediction
+) -> dict[str, float]:
     """Bytes that go through each level, in and out, over the whole computation."""
     from amos.perfmodel.traffic import LoopNestBatch
     from amos.plan import Structure
@@ -76,5 +78,5 @@ def _bytes_moved(candidate: Candidate, machine: Machine, said: Prediction) -> di
     cores = min(machine.cores, int(nest.parallel[0]))
     # The model counts the bytes of one group of cores that share what is inside.
     groups = [machine.cores, *(level.units for level in machine.levels)]
-    rows = zip(groups, said.rows[1:], strict=False)
+    rows = zip(groups, prediction.rows[1:], strict=False)
     return {row.level: (row.bytes_in + row.bytes_out) * min(cores, n) for n, row in rows}

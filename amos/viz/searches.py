@@ -1,4 +1,4 @@
-"""What searches did: how fast they got there, among which candidates, and as predicted or not."""
+"""Figures of searches: progress, distribution of candidates, and predictions against times."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ def progress(runs: Exploration | Mapping[str, Exploration | Sequence[float]]) ->
         A plotly figure with one trace for each.
     """
     figure = graph_objects().Figure()
-    for name, one in _named(runs).items():
-        values = one if isinstance(one, Sequence) else one.history
+    for name, run in _named(runs).items():
+        values = run if isinstance(run, Sequence) else run.history
         figure.add_scatter(
             x=list(range(1, len(values) + 1)),
             y=[value if math.isfinite(value) else None for value in values],
@@ -43,7 +43,7 @@ def progress(runs: Exploration | Mapping[str, Exploration | Sequence[float]]) ->
 
 
 def distribution(runs: Exploration | Mapping[str, Exploration | Sequence[float]]) -> Any:
-    """How many candidates are how fast (Hidet, Figure 18).
+    """Histogram of the candidates' times (Hidet, Figure 18).
 
     Args:
         runs: an exploration, or several under names of their own; also lists of
@@ -56,15 +56,15 @@ def distribution(runs: Exploration | Mapping[str, Exploration | Sequence[float]]
         ExploreError: no candidate ran.
     """
     times = {
-        name: np.array(one if isinstance(one, Sequence) else [t.seconds for t in one.trials]) * 1e6
-        for name, one in _named(runs).items()
+        name: np.array(run if isinstance(run, Sequence) else [t.seconds for t in run.trials]) * 1e6
+        for name, run in _named(runs).items()
     }
     ran = {name: values[np.isfinite(values)] for name, values in times.items()}
-    every = np.concatenate([[], *ran.values()])
-    if not every.size:
+    pooled = np.concatenate([[], *ran.values()])
+    if not pooled.size:
         raise ExploreError(f"none of the candidates of {', '.join(ran) or 'nothing'} ran")
     # Bins of equal ratio, since candidates differ by orders of magnitude.
-    edges = np.geomspace(every.min() * 0.999, every.max() * 1.001, 41)
+    edges = np.geomspace(pooled.min() * 0.999, pooled.max() * 1.001, 41)
     figure = graph_objects().Figure()
     for name, values in ran.items():
         figure.add_bar(

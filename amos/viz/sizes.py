@@ -1,4 +1,4 @@
-"""What sizes of an instruction and its machine are worth."""
+"""Figures of sweeps over sizes of an instruction and its machine."""
 
 from __future__ import annotations
 

@@ -58,7 +58,7 @@ class Slots:
 
 
 def slots(mapping: Mapping, call: int) -> list[Slots]:
-    """What each fragment holds in one call, in the order of the operands.
+    """Elements of each fragment in one call, in the order of the operands.
 
     Args:
         call: number of the call; loops around it in loop order, then the tiles of
@@ -79,7 +79,7 @@ def slots(mapping: Mapping, call: int) -> list[Slots]:
 
 
 def _slots(mapping: Mapping, layout: Layout, outer: dict[str, int], tiles: dict[str, int]) -> Slots:
-    """What an operand's fragment holds where the loops around a call stand as said."""
+    """Elements of an operand's fragment at one position of the loops around a call."""
     extents, shape, load = mapping.operator.extents, layout.fragment, layout.load
     used = np.ones(shape, dtype=bool)
     at: dict[str, Any] = dict(outer)

@@ -163,7 +163,7 @@ def _microseconds(
         for r, low in enumerate(rows)
         for c, across in enumerate(columns)
     }
-    feasible = {place: one for place, one in drawn.items() if space.feasible(one)}
+    feasible = {place: schedule for place, schedule in drawn.items() if space.feasible(schedule)}
     seconds = np.full((len(rows), len(columns)), np.inf)
     if feasible:
         structure = Structure(space.mapping)

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 import amos
-from amos.explore.contenders import chosen_intrinsics
+from amos.explore.contenders import select_intrinsics
 from amos.ir import Operator, aligned, dtype
 from amos.plan import Candidate, Schedule
 from amos.schedule import ScheduleSpace
@@ -43,7 +43,7 @@ def instructions(contender: str) -> str | list[str]:
     """What a contender may use: all that this CPU has, AMX if it is asked for."""
     if contender.startswith("fix"):
         return INTRINSIC
-    units = chosen_intrinsics(None, "host")
+    units = select_intrinsics(None, "host")
     return [unit.name for unit in units if contender == "amos-amx" or unit.family != "amx"]
 
 

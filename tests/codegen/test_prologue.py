@@ -24,7 +24,7 @@ from amos.plan.gpu_plan import GpuPlan
 from amos.plan.nest import Nest
 from amos.plan.strided import StridedOperand, source_forms
 from amos.plan.structure import Structure
-from amos.runtime.cuda.values import drawn, reference
+from amos.runtime.cuda.values import draw_values, reference
 from amos.runtime.kernel import Kernel
 from amos.schedule import ScheduleSpace
 from amos.validate import evaluate, random_inputs
@@ -226,7 +226,7 @@ def test_cuda(unit: str, text: str) -> None:
         point = {name: np.arange(1) for name in ("n", "k", "p", "q")}
         where, sums, _ = reference(launch["operator"], inputs, point)
         assert sums[0] == evaluate(plan.mapping.operator, inputs).reshape(-1)[where[0]]
-        drawn_values = drawn(launch, rng)
+        drawn_values = draw_values(launch, rng)
         assert {name: x.shape for name, x in drawn_values.items()} == {
             x.name: x.shape for x in op.inputs
         }

@@ -11,7 +11,7 @@ import pytest
 
 import amos
 from amos.errors import ExploreError, MappingError, UnknownNameError
-from amos.explore.contenders import Contender, chosen_intrinsics, contenders, reasons
+from amos.explore.contenders import Contender, contenders, reasons, select_intrinsics
 from amos.explore.contest import Contest
 from amos.explore.exploration import Exploration
 from amos.explore.options import MeasureOptions, SearchOptions
@@ -45,7 +45,7 @@ def test_all_that_a_machine_has_compete() -> None:
     assert sum(each.trials for each in result.intrinsics) == 16
     assert all(each.reason for each in others)
     assert {each.intrinsic.name for each in result.intrinsics} == {
-        unit.name for unit in chosen_intrinsics(None, XEON)
+        unit.name for unit in select_intrinsics(None, XEON)
     }
     told = result.to_dict()
     assert told["intrinsic"] == first.intrinsic.name
@@ -109,7 +109,7 @@ def test_the_same_seed_and_record_give_the_same(tmp_path: Path) -> None:
 
 
 def test_a_family_competes() -> None:
-    names = {unit.name for unit in chosen_intrinsics("vnni", XEON)}
+    names = {unit.name for unit in select_intrinsics("vnni", XEON)}
     assert "vnni_dpbusd_m16k4_u8_s8_s32" in names
     assert all(name.startswith("vnni") for name in names)
 
@@ -122,7 +122,7 @@ def test_shapes_of_a_gpu_compete() -> None:
 
 
 def test_what_cannot_win_is_not_measured() -> None:
-    family = [*chosen_intrinsics("vnni", XEON), amos.intrinsics.get("avx2_pmaddwd_m8k2_u8_s8_s32")]
+    family = [*select_intrinsics("vnni", XEON), amos.intrinsics.get("avx2_pmaddwd_m8k2_u8_s8_s32")]
     every = contenders(gemm("u8s8"), family, "access")
     taking = [each for each in every if not each.reason]
     narrow = next(each for each in every if each.intrinsic.name == "avx2_pmaddwd_m8k2_u8_s8_s32")

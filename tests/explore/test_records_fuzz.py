@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from amos.cli.records import _print, _shown
+from amos.cli.records import _print, _row_values
 from amos.errors import AmosError
 from amos.records import Records
 from amos.records.exchange import best_records, export_lines, import_lines, prunable
@@ -55,7 +55,7 @@ def _read(path: Path) -> None:
         rows = records.all()
         lines = list(export_lines(records))
     for row in rows:
-        json.dumps(_shown(row))
+        json.dumps(_row_values(row))
         assert row.standing
     with contextlib.suppress(AmosError):
         rows[0].rebuild()

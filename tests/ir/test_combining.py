@@ -57,19 +57,19 @@ def test_empty_lanes_count_for_nothing_where_that_is_claimed(
     with np.errstate(all="ignore"):
         if lane_filling(combiner, join, 2, kind):
             np.testing.assert_array_equal(combine(some, join_(start, start)), some)
-        if lane_filling(combiner, join, 2, kind, beside=True):
+        if lane_filling(combiner, join, 2, kind, arbitrary_source=True):
             other = rng.integers(0, 99, 64).astype(into)
             np.testing.assert_array_equal(combine(some, join_(start, other)), some)
             np.testing.assert_array_equal(combine(some, join_(other, start)), some)
 
 
 def test_what_is_claimed_of_well_known_pairs() -> None:
-    assert lane_filling("+", "*", 2, "s32", beside=True)
-    assert lane_filling("max", "+", 2, "f32", beside=True)
-    assert lane_filling("max", "min", 2, "s8", beside=True)
+    assert lane_filling("+", "*", 2, "s32", arbitrary_source=True)
+    assert lane_filling("max", "+", 2, "f32", arbitrary_source=True)
+    assert lane_filling("max", "min", 2, "s8", arbitrary_source=True)
     assert not lane_filling("max", "+", 2, "s32")
     assert not lane_filling("*", "+", 2, "f32")
-    assert not lane_filling("+", "+", 2, "f32", beside=True)
+    assert not lane_filling("+", "+", 2, "f32", arbitrary_source=True)
 
 
 @pytest.mark.parametrize(

@@ -125,6 +125,6 @@ def test_a_cascade_names_what_its_stages_read() -> None:
     names = [tensor.name for tensor in cascade.inputs]
     assert names == ["0.image", "0.weight", "1.weight", "2.weight", "2.residual"]
     assert cascade.result.shape == (2, 6, 6, 8)
-    assert (cascade.images, cascade.rows, cascade.window.kept) == (2, 6, 1)
+    assert (cascade.images, cascade.rows, cascade.window.halo) == (2, 6, 1)
     # Five rows of eleven columns for two rows of six, 16 channels each.
     assert cascade.between(2) == [5 * 11 * 16 * 4, 2 * 6 * 16 * 4]

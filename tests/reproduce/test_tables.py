@@ -32,7 +32,7 @@ def test_table_6_agrees_wherever_the_form_does() -> None:
 def test_table_5_is_in_our_space_by_name() -> None:
     rows = table5()
     assert [row.layer for row in rows] == [f"C{i}" for i in range(12)]
-    assert all(row.found and row.count == 35 for row in rows)
+    assert all(row.is_in_space and row.count == 35 for row in rows)
     assert len({row.name for row in rows}) == 8  # "8 different types", section 7.3
     assert [rows[i].name for i in (0, 5, 6, 9)] == ["nq-k-crs", "pq-k-c", "n-k-cs", "npq-k-crs"]
     for row in rows:

@@ -34,7 +34,7 @@ from amos.schedule import (
     solver,
     spaces_of,
 )
-from amos.schedule.sampler import decode, descend, every
+from amos.schedule.sampler import decode, descend, enumerate_assignments
 
 VNNI = amos.intrinsics.get("vnni_dpbusd_m16k4_u8_s8_s32")
 WMMA = amos.intrinsics.get("wmma_m16n16k16_f16_f32")
@@ -98,7 +98,7 @@ def test_all_ways_agree_on_small_problems(
     """Also where values saturate, as those of large problems do."""
     monkeypatch.setattr(solver, "_LARGEST", largest)
     expected = _brute(csp)
-    assert every(csp, 10_000) == expected
+    assert enumerate_assignments(csp, 10_000) == expected
     assert solver.count(csp) == len(expected)
     assert (solver.solve(csp) is not None) == bool(expected)
     drawn = solver.sample(csp, 100, np.random.default_rng(0))

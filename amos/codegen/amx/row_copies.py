@@ -2,7 +2,7 @@
 
 A copy that reads a window's padding asks of every element whether it lies in the tensor.
 Where rows are longer than that, the answer is known but for a few elements at either end,
-so that a row is written in pieces: zeros, as many whole vectors as there are, what is left
+so that a row is written in pieces: zeros, as many whole vectors as there are, the rest
 of the row in ever shorter ones, zeros.
 """
 

@@ -130,8 +130,8 @@ class _Emitter:
         #: Of the outermost loop inside which accumulators live.
         self.first = sch.get([*nest.steps, *nest.inner, *nest.lanes][0]).loop_var
         #: Of the loop each step of which sets the tile registers up.
-        around = next(iter(nest.places.values()), None)
-        self.around = self.first if around is None else sch.get(around).loop_var
+        setup = next(iter(nest.places.values()), None)
+        self.setup_loop = self.first if setup is None else sch.get(setup).loop_var
         #: Rows of each tile register.
         self.rows = (ROWS,) * TILES
 
@@ -141,11 +141,11 @@ class _Emitter:
 
         first = loop.loop_var.same_as(self.first)
         emitted = self._tile(loop) if first else mutator.default_mutate(loop)
-        if not loop.loop_var.same_as(self.around):
+        if not loop.loop_var.same_as(self.setup_loop):
             return emitted
-        inside = emitted if first else emitted.body
-        inside = tirx.SeqStmt([_begin(self.rows), inside, _call("llvm.x86.tilerelease")])
-        return inside if first else loop_with(loop, body=inside)
+        body = emitted if first else emitted.body
+        body = tirx.SeqStmt([_begin(self.rows), body, _call("llvm.x86.tilerelease")])
+        return body if first else loop_with(loop, body=body)
 
     def _tile(self, stmt: Any) -> Any:
         """Zero the accumulators, run the reduction, store them."""
@@ -191,34 +191,36 @@ class _Emitter:
         """
         keys = [[str(source.begin(each)) for each in at] for source in sources]
         counts = [len(set(each)) for each in keys]
-        kept = counts.index(min(counts))
-        turns = 1 - kept
-        base = len(at) + counts[kept]
+        resident = counts.index(min(counts))
+        streamed = 1 - resident
+        base = len(at) + counts[resident]
         if base >= TILES:
             raise BuildError(
-                f"{len(at)} accumulators and {counts[kept]} fragments leave none of "
+                f"{len(at)} accumulators and {counts[resident]} fragments leave none of "
                 f"{TILES} tile registers"
             )
         # Accumulators have the rows of the first source; the second is as deep as a tile.
         rows = (self.plan.nest.groups[sources[0].op.fragment[0]].lanes, ROWS)
         self.rows = (
-            *[rows[0]] * len(at), *[rows[kept]] * counts[kept], *[rows[turns]] * (TILES - base),
-        )  # fmt: skip
+            *[rows[0]] * len(at),
+            *[rows[resident]] * counts[resident],
+            *[rows[streamed]] * (TILES - base),
+        )
         multiply = tile_multiply(self.plan.mapping.intrinsic)
         load = "llvm.x86.tileloadd64"
         registers: dict[str, int] = {}
         calls: list[Any] = []
-        for turn, key in enumerate(dict.fromkeys(keys[turns])):
+        for turn, key in enumerate(dict.fromkeys(keys[streamed])):
             number = base + turn % (TILES - base)
-            using = [n for n, each in enumerate(keys[turns]) if each == key]
-            calls.append(sources[turns].moved(load, number, at[using[0]]))
+            using = [n for n, each in enumerate(keys[streamed]) if each == key]
+            calls.append(sources[streamed].moved(load, number, at[using[0]]))
             for n in using:
-                if keys[kept][n] not in registers:
-                    registers[keys[kept][n]] = len(at) + len(registers)
-                    register = registers[keys[kept][n]]
-                    calls.append(sources[kept].moved(load, register, at[n]))
+                if keys[resident][n] not in registers:
+                    registers[keys[resident][n]] = len(at) + len(registers)
+                    register = registers[keys[resident][n]]
+                    calls.append(sources[resident].moved(load, register, at[n]))
                 pair = [0, 0]
-                pair[turns], pair[kept] = number, registers[keys[kept][n]]
+                pair[streamed], pair[resident] = number, registers[keys[resident][n]]
                 calls.append(_call(multiply, *map(_number, (n, *pair))))
         return calls
 
@@ -252,10 +254,10 @@ class _Operand:
         for dim in op.dims:
             reach = sum(c * (groups[n].lanes - 1) for n, c in dim.index.terms if n in groups)
             lengths.append(dim.modulo or reach // dim.divide + 1)
-            inside = dim.modulo and row in dim.index.names
-            distances.append(0 if inside else dim.index.coefficient(row))
+            wraps = dim.modulo and row in dim.index.names
+            distances.append(0 if wraps else dim.index.coefficient(row))
         strides = [tirx.Var(f"{op.name}_{n}", "int32") for n in range(len(begin))]
-        part = tirx.decl_buffer(
+        tile = tirx.decl_buffer(
             lengths, buffer.dtype, f"tile_{number}", strides=strides,
             elem_offset=tirx.Var(f"{op.name}_at", "int32"), offset_factor=1,
         )  # fmt: skip
@@ -263,12 +265,12 @@ class _Operand:
         whole = tirx.BufferRegion(buffer, ranges)
         rows = next(s * step for s, step in zip(strides, distances, strict=True) if step)
         size = dtype(str(buffer.dtype)).bits // 8
-        start = tirx.address_of(part[tuple([0] * len(begin))])
+        start = tirx.address_of(tile[tuple([0] * len(begin))])
         body = _call(instruction, _number(number), start, (rows * size).astype("int64"))
         loads = instruction.endswith("loadd64")
         block = s_tir.SBlock(
             [], [whole] if loads else [], [] if loads else [whole], "move", body,
-            match_buffers=[s_tir.MatchBufferRegion(part, whole)],
+            match_buffers=[s_tir.MatchBufferRegion(tile, whole)],
         )  # fmt: skip
         return s_tir.SBlockRealize([], True, block)
 

@@ -27,7 +27,7 @@ ALIASED = ("float16",)
 
 
 def function_name(intrinsic: Intrinsic) -> str:
-    """What the function of an intrinsic is called in C.
+    """Name of an intrinsic's function in C.
 
     >>> from amos import intrinsics
     >>> function_name(intrinsics.get("avx2_fmadd_m8_f32_f32"))

@@ -11,7 +11,7 @@ from pathlib import Path
 
 #: Names that a C compiler goes by, in the order in which they are looked for.
 NAMES = ("cc", "gcc", "clang")
-#: What whoever has none is told.
+#: Advice where there is no compiler.
 INSTALL = "apt install gcc, or pip install ziglang"
 #: Seconds that it may take.
 _PATIENCE = 300.0

@@ -76,7 +76,7 @@ class CExpressions:
     _arrays: set[Any] = field(default_factory=set)
     #: Those of which one lane has a name while a statement is printed lane by lane.
     _of_lane: set[Any] = field(default_factory=set)
-    _taken: set[str] = field(default_factory=set)
+    _used_names: set[str] = field(default_factory=set)
     _buffers: dict[Any, CBuffer] = field(default_factory=dict)
     #: Name of the lane, while a statement is printed lane by lane.
     _lane: str | None = None
@@ -107,7 +107,7 @@ class CExpressions:
         return name
 
     def _of_Let(self, node: Any) -> str:
-        """Names for values, and what is made of them, as a statement that has a value."""
+        """Bind names to values, and compute an expression of them, as one statement expression."""
         lines = []
         while type(node).__name__ == "Let":
             value, kind = bare(self._value(node.value)), type_of(node.var)
@@ -136,8 +136,8 @@ class CExpressions:
 
     def _of_Cast(self, node: Any) -> str:
         kind, inner = type_of(node), node.value
-        if split(kind)[0] == "int32" and (inside := rounded(inner)) is not None:
-            return self._operation("nearest", type_of(inner), inside)
+        if split(kind)[0] == "int32" and (argument := rounded(inner)) is not None:
+            return self._operation("nearest", type_of(inner), argument)
         if split(kind)[0] == "int32" and is_sum_of_64_bits(inner):
             return self._wrapped(_INFIX[type(inner).__name__], low(inner.a), low(inner.b))
         if not self._vector(node):
@@ -146,12 +146,12 @@ class CExpressions:
         self._note(type_of(node.value))
         return f"__builtin_convertvector({self._value(node.value)}, {c_type(kind)})"
 
-    def _wrapped(self, sign: str, left: Any, right: Any) -> str:
-        """What is left in 32 bits of a sum or product of integers."""
-        kind = f"int32x{split(type_of(left))[1]}" if self._vector(left) else "int32"
+    def _wrapped(self, sign: str, lhs: Any, rhs: Any) -> str:
+        """A sum or product of integers modulo 2^32, as C of unsigned words."""
+        kind = f"int32x{split(type_of(lhs))[1]}" if self._vector(lhs) else "int32"
         self.types |= {kind, f"u{kind}"}
         word = f"({c_type(f'u{kind}')})"
-        return f"({c_type(kind)})({word}{self._value(left)} {sign} {word}{self._value(right)})"
+        return f"({c_type(kind)})({word}{self._value(lhs)} {sign} {word}{self._value(rhs)})"
 
     def _of_Not(self, node: Any) -> str:
         return f"!({self._value(node.a)})"
@@ -198,14 +198,14 @@ class CExpressions:
         if self._lane is not None:
             raise ExportError("a permutation cannot be taken apart lane by lane in C here")
         elements: list[str] = []
-        for part in node.vectors:
-            lanes = split(type_of(part))[1]
-            if type(part).__name__ == "Broadcast":
+        for vector in node.vectors:
+            lanes = split(type_of(vector))[1]
+            if type(vector).__name__ == "Broadcast":
                 # Of any length, also one that no vector type has.
-                elements += [self._value(part.value)] * lanes
+                elements += [self._value(vector.value)] * lanes
                 continue
-            text = self._value(part)
-            self._note(type_of(part))
+            text = self._value(vector)
+            self._note(type_of(vector))
             elements += [f"({text})[{n}]" for n in range(lanes)] if lanes > 1 else [text]
         return [elements[int(index)] for index in node.indices]
 
@@ -293,14 +293,14 @@ class CExpressions:
     def _call_reinterpret(self, node: Any) -> str:
         """Vectors are cast; a scalar is read from memory as the other type."""
         (value,), kind = node.args, type_of(node)
-        if (inside := as_it_was(value)) is not None and type_of(inside) == kind:
-            return self._value(inside)
+        if (original := as_it_was(value)) is not None and type_of(original) == kind:
+            return self._value(original)
         if type(value).__name__ == "FloatImm":
             return str(int(np.float32(value.value).view(np.int32)))
         before = type_of(value)
         if self._lane is not None:
-            (kind, lanes), (before, others) = split(kind), split(before)
-            if lanes != others:
+            (kind, lanes), (before, lanes_before) = split(kind), split(before)
+            if lanes != lanes_before:
                 raise ExportError("bits cannot be taken apart lane by lane in C here")
         self._note(kind)
         if type(value).__name__ == "TensorLoad" and split(before)[1] > 1:
@@ -372,9 +372,9 @@ class CExpressions:
         plain = spelled(name, OWN)
         for chosen in chain([plain], (f"{plain}_{number}" for number in count(1))):
             meant = {chosen, *(f"{chosen}_{piece}" for piece in range(pieces))}
-            if not meant & self._taken:
+            if not meant & self._used_names:
                 break
-        self._taken |= meant
+        self._used_names |= meant
         return chosen
 
 

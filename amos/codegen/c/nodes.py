@@ -1,4 +1,4 @@
-"""What nodes of TensorIR stand for, where C says it in another way."""
+"""Meanings of TensorIR nodes that C expresses differently."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ def type_of(node: Any) -> str:
 
 
 def rounded(node: Any) -> Any:
-    """What a call rounds to the nearest integer, ties to even; ``None`` for anything else.
+    """The argument that a call rounds to the nearest integer, ties to even; ``None`` for others.
 
     TVM leaves the operator as it is in a vector, and calls C's function for a scalar.
     """
@@ -42,6 +42,6 @@ def low(node: Any) -> Any:
 
 
 def as_it_was(node: Any) -> Any:
-    """What a call reinterprets; ``None`` for anything else."""
+    """The argument that a call reinterprets; ``None`` for anything else."""
     is_call = type(node).__name__ == "Call" and str(node.op.name) == "tirx.reinterpret"
     return node.args[0] if is_call else None

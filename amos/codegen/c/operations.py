@@ -75,13 +75,13 @@ def definitions(used: set[tuple[str, str]]) -> tuple[str, set[str]]:
         if name in ("sqrt", "fma"):
             needed.add((name, split(kind)[0]))
     order = ["max", "min", "select", "round", "nearest", "sqrt", "fma"]
-    made, types = [], set()
-    for name, kind in sorted(needed, key=lambda each: (order.index(each[0]), each[1])):
+    texts, types = [], set()
+    for name, kind in sorted(needed, key=lambda item: (order.index(item[0]), item[1])):
         lanes = split(kind)[1]
         if lanes > 1:
             types |= {kind, _mask(kind)}
-        made.append(_vector(name, kind) if lanes > 1 else _scalar(name, kind))
-    return "".join(made), types
+        texts.append(_vector(name, kind) if lanes > 1 else _scalar(name, kind))
+    return "".join(texts), types
 
 
 #: Functions of floats. Those of the compiler set ``errno`` by calling a library.
@@ -118,21 +118,23 @@ static inline float fma_f32(float a, float b, float c) {
 
 
 def _scalar(name: str, kind: str) -> str:
-    one, called = c_type(kind), operation(name, kind)
+    element, called = c_type(kind), operation(name, kind)
     if name in _SIGNS:
         body = f"  return a {_SIGNS[name]} b ? a : b;\n"
-        return f"static inline {one} {called}({one} a, {one} b) {{\n{body}}}\n"
+        return f"static inline {element} {called}({element} a, {element} b) {{\n{body}}}\n"
     if name in _TEXTS:
         return _TEXTS[name]
     if name == "nearest":
-        return f"static inline int32_t {called}({one} x) {{\n  return (int32_t)round_f32(x);\n}}\n"
+        return (
+            f"static inline int32_t {called}({element} x) {{\n  return (int32_t)round_f32(x);\n}}\n"
+        )
     return f"""/* The nearest integer, ties to even; from 2^23 on every float is one. */
-static inline {one} {called}({one} x) {{
+static inline {element} {called}({element} x) {{
 #if defined(__SSE4_1__) || defined(__aarch64__)
   return __builtin_rintf(x);
 #else
-  {one} size = __builtin_fabsf(x);
-  {one} near = __builtin_copysignf((size + 0x1p23f) - 0x1p23f, x);
+  {element} size = __builtin_fabsf(x);
+  {element} near = __builtin_copysignf((size + 0x1p23f) - 0x1p23f, x);
   return size < 0x1p23f ? near : x;
 #endif
 }}
@@ -140,7 +142,7 @@ static inline {one} {called}({one} x) {{
 
 
 def _mask(kind: str) -> str:
-    """What a comparison of vectors of this type is."""
+    """Type of a comparison of vectors of this type."""
     lanes = split(kind)[1]
     return f"int{8 * vector_bytes(kind) // lanes}x{lanes}"
 
@@ -166,11 +168,11 @@ def _plain(name: str, kind: str) -> str:
     """A body in vector arithmetic alone, or lane by lane."""
     many, bits, rounding = c_type(kind), c_type(_mask(kind)), operation("round", kind)
     if name in _TEXTS:
-        lanes, one = split(kind)[1], operation(name, split(kind)[0])
+        lanes, scalar_call = split(kind)[1], operation(name, split(kind)[0])
         arguments = "x[n]" if name == "sqrt" else "a[n], b[n], c[n]"
         return (
             f"  {many} result;\n"
-            f"  for (int n = 0; n < {lanes}; ++n) result[n] = {one}({arguments});\n"
+            f"  for (int n = 0; n < {lanes}; ++n) result[n] = {scalar_call}({arguments});\n"
             "  return result;\n"
         )
     if name == "select":

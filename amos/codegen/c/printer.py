@@ -63,7 +63,7 @@ class CPrinter(CExpressions):
         from tvm import ir, tirx
 
         self._names, self._buffers, self._indexed = {}, {}, set()
-        self._taken = {*names, "workspace", "lane"}
+        self._used_names = {*names, "workspace", "lane"}
         for parameter, name in zip(function.params, names, strict=True):
             self._buffers[parameter] = CBuffer(name, str(parameter.dtype))
 
@@ -84,8 +84,8 @@ class CPrinter(CExpressions):
         yield from method(node)
 
     def _on_SeqStmt(self, node: Any) -> Iterator[str]:
-        for part in node.seq:
-            yield from self._block(part)
+        for statement in node.seq:
+            yield from self._block(statement)
 
     def _on_AttrStmt(self, node: Any) -> Iterator[str]:
         if node.attr_key == "pragma_import_llvm" and CONFIGURE in (text := str(node.value.value)):
@@ -241,7 +241,7 @@ class CPrinter(CExpressions):
         finally:
             self._lane = None
         copies += [
-            f"const {kind} {name} = {given};" for given, (name, kind) in self._copies.items()
+            f"const {kind} {name} = {value};" for value, (name, kind) in self._copies.items()
         ]
 
 

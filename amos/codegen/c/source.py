@@ -27,7 +27,7 @@ from amos.plan.staging import StagedOperand
 
 
 @dataclass(frozen=True)
-class Given:
+class PackingInput:
     """A parameter of the C function that packs another.
 
     Attributes:
@@ -57,12 +57,12 @@ class Parameter:
     tensor: str
     kind: str
     elements: int
-    packed: tuple[Given, ...] = ()
+    packed: tuple[PackingInput, ...] = ()
 
 
 @dataclass(frozen=True)
 class CKernel:
-    """What was generated.
+    """The generated text and its interface.
 
     Attributes:
         parameters: inputs, then the results, as many as the operator has.
@@ -200,31 +200,33 @@ def _parameters(
     names = []
     for number, argument in enumerate(arguments):
         name = spelling.tensors[argument.tensor]
-        packed: tuple[Given, ...] = ()
+        packed: tuple[PackingInput, ...] = ()
         if argument.packed is not None:
             name = f"packed_{name}"
             if name in parameters:
                 name = f"{name}_{number}"
-            packed = tuple(_given(operator, argument.packed, spelling))
+            packed = tuple(_packing_inputs(operator, argument.packed, spelling))
         names.append(name)
         kind = c_type(held(argument.dtype))
         parameters[name] = Parameter(name, argument.tensor, kind, prod(argument.shape), packed)
     return tuple(parameters.values()), names
 
 
-def _given(operator: Operator, packed: StagedOperand, spelling: Names) -> Iterator[Given]:
-    """What a constant is packed from: itself, or what it is computed of."""
+def _packing_inputs(
+    operator: Operator, packed: StagedOperand, spelling: Names
+) -> Iterator[PackingInput]:
+    """Tensors that a constant is packed from: itself, or those that compute it."""
     for tensor in operator.feeding(packed.load.tensor.name):
         alone = packed.prologue is None
         kind = packed.tensor_kind if alone else str(tensor.dtype)
         name = "given" if alone else spelling.tensors[tensor.name]
-        yield Given(name, tensor.name, c_type(held(kind)))
+        yield PackingInput(name, tensor.name, c_type(held(kind)))
 
 
 def _packing(
-    printer: CPrinter, operator: Operator, argument: Argument, given: Sequence[Given]
+    printer: CPrinter, operator: Operator, argument: Argument, inputs: Sequence[PackingInput]
 ) -> str:
-    """Body of a function of what is given, and ``packed``."""
+    """Body of a packing function with parameters ``inputs`` and ``packed``."""
     import tvm
     from tvm import te
 
@@ -239,5 +241,5 @@ def _packing(
         for number, tensor in enumerate(operator.feeding(packed.load.tensor.name))
     }
     function: Any = te.create_prim_func([*tensors.values(), stage(packed, tensors)])
-    names = [*(each.name for each in given), "packed"]
+    names = [*(each.name for each in inputs), "packed"]
     return printer.function(lowered(tvm.IRModule({"main": function})), names)

@@ -34,9 +34,9 @@ KEYWORDS = (
     r"|this|thread_local|throw|true|try|typedef|typeid|typename|typeof|typeof_unqual|union"
     r"|unsigned|using|virtual|void|volatile|while|xor|xor_eq"
 )
-#: What headers define: macros, types, and what belongs to the compiler and its intrinsics.
+#: Names that headers define: macros, types, and names of the compiler and its intrinsics.
 MACROS = r"[A-Z][A-Z0-9_]+|\w+_t|_[A-Z_]\w*|_mm\w*|errno|stdin|stdout|stderr|linux|unix|i386"
-#: What a name of an operator must not be: all that, and what a kernel's text uses itself.
+#: Names that an operator must not have in C: those, and names that a kernel's text uses itself.
 OWN = re.compile(
     f"{KEYWORDS}|{MACROS}"
     r"|main|workspace|given|packed(?:_\w+)?|lane|memcpy|(?:amos|call)_\w+|(?:b|[uif]\d+)x\d+"
@@ -139,21 +139,21 @@ def helpers(types: set[str]) -> str:
     lines = []
     for name in sorted(types, key=lambda n: (vector_bytes(n), n)):
         scalar, lanes = split(name)
-        one = _SCALARS[scalar][0]
+        element = _SCALARS[scalar][0]
         if lanes == 1:
             lines.append(
-                f"static inline {one} load_{short(name)}(const void *from) {{\n"
-                f"  {one} value;\n  memcpy(&value, from, sizeof value);\n  return value;\n}}\n"
+                f"static inline {element} load_{short(name)}(const void *from) {{\n"
+                f"  {element} value;\n  memcpy(&value, from, sizeof value);\n  return value;\n}}\n"
             )
             continue
         kind = c_type(name)
         lines.append(
-            f"typedef {one} {kind} __attribute__((vector_size({vector_bytes(name)})));\n"
+            f"typedef {element} {kind} __attribute__((vector_size({vector_bytes(name)})));\n"
             f"static inline {kind} load_{kind}(const void *from) {{\n"
             f"  {kind} value;\n  memcpy(&value, from, sizeof value);\n  return value;\n}}\n"
             f"static inline void store_{kind}(void *to, {kind} value) {{\n"
             f"  memcpy(to, &value, sizeof value);\n}}\n"
-            f"static inline {kind} all_{kind}({one} value) {{\n"
+            f"static inline {kind} all_{kind}({element} value) {{\n"
             f"  return {_replicated(scalar, kind, lanes)};\n}}\n"
         )
     return "".join(lines)

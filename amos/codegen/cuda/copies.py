@@ -33,7 +33,7 @@ def may_part(plan: GpuPlan, source: SharedOperand) -> bool:
     if source.copies % plan.threads:
         return True
     gather = _Gather(plan, source)
-    return bool(gather.inside) or (not source.is_async and bool(gather.guards))
+    return bool(gather.in_bounds) or (not source.is_async and bool(gather.guards))
 
 
 def loop_values(
@@ -62,7 +62,7 @@ class _Gather:
         shared: element of a stage that the copy goes to.
         address: element of the tensor that it begins at.
         guards: conditions under which there is something to read; else zeros are copied.
-        inside: conditions under which it is in the tensor; else its padding is copied.
+        in_bounds: conditions under which it is in the tensor; else its padding is copied.
             Where that is zero, they are among the guards.
         indices: where it begins along each dimension of the tensor.
     """
@@ -71,10 +71,10 @@ class _Gather:
         self.plan, self.source = plan, source
         self.lines: list[str] = []
         self.guards: list[str] = []
-        self.inside: list[str] = []
+        self.in_bounds: list[str] = []
         self.indices: list[Value] = []
         op = plan.mapping.operator
-        self._taken = {tensor.name for tensor in (*op.inputs, op.output.tensor)}
+        self._used_names = {tensor.name for tensor in (*op.inputs, op.output.tensor)}
         row, column, local = self._position()
         place = column_text(source, text(row), text(column))
         begin: Value = column if place == text(column) else Expr(place, 0, source.row - 1)
@@ -93,9 +93,9 @@ class _Gather:
         if isinstance(value, int) or value.code.isidentifier():
             return value
         name = identifier(name)
-        while name in self._taken:
+        while name in self._used_names:
             name += "_"
-        self._taken.add(name)
+        self._used_names.add(name)
         self.lines.append(f"const int {name} = {value.code};")
         return Expr(name, value.low, value.high)
 
@@ -163,7 +163,7 @@ class _Gather:
         load, extents = source.tile.staged.load, self.plan.mapping.operator.extents
         where = {name: self._let(name, values.get(name, 0)) for name in sorted(load.names)}
         indices = []
-        ends = self.inside if load.padding else self.guards
+        ends = self.in_bounds if load.padding else self.guards
         for index, size in zip(load.indices, load.tensor.shape, strict=True):
             at = index.evaluate(where)
             low, high = index.bounds(extents)
@@ -173,7 +173,9 @@ class _Gather:
                 ends.append(f"{text(at)} < {size}")
             indices.append(at)
         self.indices = indices
-        self.guards, self.inside = (list(dict.fromkeys(x)) for x in (self.guards, self.inside))
+        self.guards, self.in_bounds = (
+            list(dict.fromkeys(x)) for x in (self.guards, self.in_bounds)
+        )
         return element_at(load.tensor.shape, indices)
 
     def _reduction(self, local: dict[str, Value]) -> dict[str, Value]:
@@ -205,27 +207,27 @@ def copy_code(plan: GpuPlan, source: SharedOperand) -> list[str]:
     address = f"{source.tile.staged.load.tensor.name} + {gather.address}"
     stored = f"*reinterpret_cast<{moved} *>(to + {gather.shared})"
     read = f"*reinterpret_cast<const {moved} *>({address})"
-    inside, padding = " && ".join(gather.inside), _padding(source)
+    in_bounds, padding = " && ".join(gather.in_bounds), _padding(source)
     if source.tile.computed:
         read = "put_piece"
-    elif inside:
-        read = f"({inside}\n            ? {read}\n            : {padding})"
+    elif in_bounds:
+        read = f"({in_bounds}\n            ? {read}\n            : {padding})"
     if live != "true":
         zero = f"static_cast<{moved}>(0)" if size < 8 else f"{moved}{{}}"
         read = f"{live}\n            ? {read}\n            : {zero}"
     if source.is_kept:
-        kept = f"kept_{name}"
+        registers = f"kept_{name}"
         return [
-            f"{moved} {kept}[{source.turns}];",
-            *_function(plan, source, "fetch", [], [*gather.lines, f"{kept}[i] = {read};"]),
-            *_function(plan, source, "put", to, [*gather.placing, f"{stored} = {kept}[i];"]),
+            f"{moved} {registers}[{source.turns}];",
+            *_function(plan, source, "fetch", [], [*gather.lines, f"{registers}[i] = {read};"]),
+            *_function(plan, source, "put", to, [*gather.placing, f"{stored} = {registers}[i];"]),
         ]
     copied = f"{stored} = {read};"
     if source.is_async:
         copied = f"copy_async<{size}>(to + {gather.shared}, {address}, {live});"
-        if inside:
-            outside = f"{live} && !({inside})" if gather.guards else f"!({inside})"
-            copied = f"if ({outside}) {stored} = {padding};\nelse {copied}"
+        if in_bounds:
+            out_of_bounds = f"{live} && !({in_bounds})" if gather.guards else f"!({in_bounds})"
+            copied = f"if ({out_of_bounds}) {stored} = {padding};\nelse {copied}"
     return _function(plan, source, "fetch", to, [*gather.lines, copied])
 
 
@@ -244,10 +246,10 @@ def _computed(source: SharedOperand, gather: _Gather) -> list[str]:
         *unrolled("put_element", source.vector, [f"put_values[put_element] = {value};"]),
         f"put_piece = *reinterpret_cast<const {moved} *>(put_values);",
     ]
-    if gather.inside:
-        inside = " && ".join(gather.inside)
+    if gather.in_bounds:
+        in_bounds = " && ".join(gather.in_bounds)
         otherwise = f"put_piece = {_padding(source)};"
-        lines = [f"if ({inside}) {{", *block(lines), "} else {", *block([otherwise]), "}"]
+        lines = [f"if ({in_bounds}) {{", *block(lines), "} else {", *block([otherwise]), "}"]
     if gather.guards:
         lines = [f"if ({' && '.join(gather.guards)}) {{", *block(lines), "}"]
     return [f"{moved} put_piece{{}};", *lines]
@@ -256,8 +258,8 @@ def _computed(source: SharedOperand, gather: _Gather) -> list[str]:
 def _padding(source: SharedOperand) -> str:
     """C of as many values of a source's padding as one copy moves."""
     kind, value = dtype(source.tile.dtype), source.tile.staged.load.padding
-    one = pack(np.array([value]).astype(kind.numpy), kind).tobytes()
-    data, moved = one * source.vector, _MOVED[len(one) * source.vector]
+    element = pack(np.array([value]).astype(kind.numpy), kind).tobytes()
+    data, moved = element * source.vector, _MOVED[len(element) * source.vector]
     if len(data) < 8:
         return f"static_cast<{moved}>({int.from_bytes(data, 'little')}u)"
     words = [int.from_bytes(data[n : n + 4], "little") for n in range(0, len(data), 4)]

@@ -3,7 +3,7 @@
 The text that nvcc compiles is compiled by a C++ compiler against
 ``emulation/amos_emulation.h``, where every CUDA thread is a fiber. Everything that is
 generated is executed: staging, gathers, predicates, the pipeline, fragments, the way
-out. What is emulated are the instructions themselves: WMMA, ``mma.sync``,
+out. Only the instructions themselves are emulated: WMMA, ``mma.sync``,
 ``ldmatrix``, ``cp.async``, barriers.
 """
 
@@ -63,13 +63,13 @@ def compiler() -> str | None:
 @cache
 def _flags(tool: str) -> tuple[str, ...]:
     """Options of a compiler; that for registers began with GCC 12 and Clang 8."""
-    asked = [tool, _UNWRITTEN, "-x", "c++", "-fsyntax-only", "-"]
-    return (*_FLAGS, _UNWRITTEN) if not _run(asked, b"").returncode else _FLAGS
+    command = [tool, _UNWRITTEN, "-x", "c++", "-fsyntax-only", "-"]
+    return (*_FLAGS, _UNWRITTEN) if not _run(command, b"").returncode else _FLAGS
 
 
 @dataclass(frozen=True)
 class Emulation:
-    """What a kernel wrote on the host.
+    """Results of a kernel on the host.
 
     Attributes:
         outputs: the results of each run: threads in ascending order with copies as late
@@ -89,10 +89,10 @@ class Emulation:
 
     @property
     def problem(self) -> str:
-        """What differs, in one line; empty if nothing does."""
+        """The first difference, in one line; empty if there is none."""
         for number, outputs in enumerate(self.outputs):
-            each = zip(outputs, self.expected, self.allowed, strict=True)
-            for which, (out, expected, allowed) in enumerate(each):
+            triples = zip(outputs, self.expected, self.allowed, strict=True)
+            for which, (out, expected, allowed) in enumerate(triples):
                 both_nan = (out != out) & (expected != expected)
                 wrong = ~((out == expected) | both_nan)
                 if allowed:
@@ -166,8 +166,10 @@ def emulate(
 def _results(plan: GpuPlan, data: np.ndarray) -> tuple[np.ndarray, ...]:
     """The results, whose bytes follow one another."""
     sizes = [_bytes(tensor) for tensor in plan.results]
-    each = np.split(data, np.cumsum(sizes)[:-1])
-    return tuple(unpack(x, str(t.dtype), t.shape) for x, t in zip(each, plan.results, strict=True))
+    pieces = np.split(data, np.cumsum(sizes)[:-1])
+    return tuple(
+        unpack(x, str(t.dtype), t.shape) for x, t in zip(pieces, plan.results, strict=True)
+    )
 
 
 def _allowed(plan: GpuPlan, inputs: Mapping[str, np.ndarray]) -> Iterator[float]:
@@ -175,7 +177,7 @@ def _allowed(plan: GpuPlan, inputs: Mapping[str, np.ndarray]) -> Iterator[float]
     op = plan.mapping.operator
     yield 0.0
     for result, tensor in zip(op.further, plan.results[1:], strict=True):
-        if result.combination != "+=" or result.together(plan.accumulator) == "int32":
+        if result.combination != "+=" or result.combination_dtype(plan.accumulator) == "int32":
             yield 0.0
             continue
         alone = op.alone(result)

@@ -1,4 +1,4 @@
-"""What becomes of an accumulator before it is stored, and a source before it is staged, as CUDA.
+"""Epilogues of accumulators and prologues of sources, as CUDA.
 
 The arithmetic is that of :mod:`amos.ir.epilogue`, bit for bit: intrinsics that round
 once and that no compiler fuses, and integers that wrap around.
@@ -17,7 +17,7 @@ from amos.ir.epilogue import Epilogue
 from amos.ir.expression import Function, inlined
 from amos.plan.gpu_plan import GpuPlan
 
-#: What the accumulator is called where it is stored.
+#: Name of the accumulator where it is stored.
 SUM = "sum"
 _FUNCTIONS = {
     "i_add": ("int", "static_cast<int>(static_cast<unsigned>(a) + static_cast<unsigned>(b))"),
@@ -60,7 +60,7 @@ def epilogue_helpers(plan: GpuPlan) -> str:
     for result in op.further:
         by.finished(result.epilogue, plan.accumulator)
         if result.last is not None:
-            by.finished(result.last, result.together(plan.accumulator))
+            by.finished(result.last, result.combination_dtype(plan.accumulator))
     for prologue in op.prologues:
         by.computed(prologue)
     lines = ["// Integers wrap around; each operation on floats rounds once, and none is fused."]
@@ -84,7 +84,7 @@ def finished(epilogue: Epilogue, accumulator: str, at: Mapping[str, Value]) -> s
 
 
 def widened(epilogue: Epilogue, accumulator: str, at: Mapping[str, Value]) -> str:
-    """What :func:`finished` says, as ``int`` or ``float``."""
+    """C of an expression as :func:`finished` writes it, as ``int`` or ``float``."""
     by, final = _InCuda(at), epilogue.result(accumulator)
     value, kind = epilogue.compute(SUM, accumulator, by), epilogue.kind(accumulator)
     if final == "float32":
@@ -122,12 +122,12 @@ class _InCuda:
         self.functions: dict[str, str] = {}
 
     def finished(self, epilogue: Epilogue, kind: str) -> str:
-        """What is stored for an accumulator of that dtype."""
+        """C of the value stored for an accumulator of that dtype."""
         value = epilogue.compute(SUM, kind, self)
         return self._stored(value, epilogue.kind(kind), epilogue.result(kind))
 
     def computed(self, prologue: Prologue) -> str:
-        """What is staged of a source."""
+        """C of the staged value of a source."""
         return self._stored(prologue.compute(self), prologue.kind, prologue.dtype)
 
     def _stored(self, value: str, kind: str, final: str) -> str:
@@ -163,9 +163,9 @@ class _InCuda:
         name = text.partition("(")[0]
         if name not in self.functions:
             body = function.applied([*function.parameters], kind, self)
-            one = "int" if kind == "int32" else "float"
-            parameters = ", ".join(f"{one} {each}" for each in function.parameters)
-            self.functions[name] = f"{INLINE} {one} {name}({parameters}) {{ return {body}; }}"
+            type_name = "int" if kind == "int32" else "float"
+            parameters = ", ".join(f"{type_name} {each}" for each in function.parameters)
+            self.functions[name] = f"{INLINE} {type_name} {name}({parameters}) {{ return {body}; }}"
         return text
 
     def _called(self, name: str, kind: str, values: list[str]) -> str:
@@ -180,6 +180,6 @@ class _InCuda:
         if kind == "float32":
             above = f"f_greater({value}, {low}.0f)"
             # Beyond the ends of an int32 the conversion itself stops at them.
-            inside = above if final == "int32" else f"f_less({above}, {high}.0f)"
-            return f"__float2int_rn({inside})"
+            clamped = above if final == "int32" else f"f_less({above}, {high}.0f)"
+            return f"__float2int_rn({clamped})"
         return value if final == "int32" else f"i_less(i_greater({value}, {low}), {high})"

@@ -27,21 +27,21 @@ class Expr:
     high: int
     atom: bool = True
 
-    def __add__(self, other: Value) -> Value:
-        if isinstance(other, int):
-            if other == 0:
+    def __add__(self, addend: Value) -> Value:
+        if isinstance(addend, int):
+            if addend == 0:
                 return self
-            sign, size = ("-", -other) if other < 0 else ("+", other)
-            return Expr(f"{self.code} {sign} {size}", self.low + other, self.high + other, False)
+            sign, size = ("-", -addend) if addend < 0 else ("+", addend)
+            return Expr(f"{self.code} {sign} {size}", self.low + addend, self.high + addend, False)
         return Expr(
-            f"{self.code} + {other.code}", self.low + other.low, self.high + other.high, False
+            f"{self.code} + {addend.code}", self.low + addend.low, self.high + addend.high, False
         )
 
-    def __radd__(self, other: int) -> Value:
-        return self + other
+    def __radd__(self, addend: int) -> Value:
+        return self + addend
 
-    def __sub__(self, other: int) -> Value:
-        return self + -other
+    def __sub__(self, subtrahend: int) -> Value:
+        return self + -subtrahend
 
     def __mul__(self, factor: int) -> Value:
         if factor == 0:
@@ -71,7 +71,7 @@ class Expr:
         return Expr(f"{_factor(self)} % {size}", 0, size - 1, False)
 
 
-#: What index arithmetic yields.
+#: Result of index arithmetic.
 Value = Expr | int
 
 

@@ -1,7 +1,7 @@
 """Fragments of one warp: how they are declared, loaded, multiplied and read, as CUDA C++.
 
 Two families offer the same few functions to the kernel: ``load_a``, ``load_b``,
-``clear``, ``multiply_add``. WMMA hides who holds what, so that its accumulators leave
+``clear``, ``multiply_add``. WMMA hides which lane holds what, so that its accumulators leave
 through shared memory; with ``mma.sync`` every lane knows its elements, and sources of
 16 bits come by ``ldmatrix``.
 """

@@ -1,6 +1,6 @@
 """The text of one kernel, from its plan.
 
-What is emitted is CUDA C++ with no dependence on TVM: a prelude of fragments, then one
+The text is CUDA C++ with no dependence on TVM: a prelude of fragments, then one
 function. Copies to shared memory gather by the mapping's own arithmetic, so that a
 convolution is never unfolded in global memory.
 """
@@ -57,7 +57,7 @@ class KernelText:
 
     @cached_property
     def names(self) -> Names:
-        """What the operator's names are called in the text."""
+        """Names of the operator's tensors and loops in the text."""
         return Names.of(self.plan.mapping.operator, OWN)
 
     @cached_property
@@ -85,7 +85,7 @@ class KernelText:
                 f"{self.name or kernel_name(self.plan)}({self.parameters}) {{",
                 *block(self._body()),
                 "}",
-                *self._beside(),
+                *self._extra_functions(),
                 "",
             ]
         )
@@ -102,7 +102,7 @@ class KernelText:
         name = self.name or kernel_name(self.plan)
         return f"{name}_end" if element_blocks(self.plan, ends=True) else ""
 
-    def _beside(self) -> list[str]:
+    def _extra_functions(self) -> list[str]:
         """The functions that are launched before and behind."""
         lines = []
         for name, when, code in (
@@ -184,12 +184,12 @@ class KernelText:
             ("blockIdx.x", "first", p.blocks),
             ("warp", "warp", {x.name: p.schedule.warps[x.name] for x in p.spatial}),
         ):
-            rest, weight = prod(counts.values()), 1
+            total, weight = prod(counts.values()), 1
             for loop in reversed(p.spatial):
                 count = counts[loop.name]
                 if count > 1:
                     value = base if weight == 1 else f"{base} / {weight}"
-                    if weight * count < rest:
+                    if weight * count < total:
                         value = f"({value}) % {count}" if weight > 1 else f"{value} % {count}"
                     step = p.spans[loop.name] if name == "first" else 1
                     scaled = f"static_cast<int>({value}) * {step}" if step > 1 else value
@@ -223,7 +223,7 @@ class KernelText:
                 "}",
             ]
         # Products take all threads of a warp together.
-        together = ["__syncwarp();"] if any(may_part(p, s) for s in p.sources) else []
+        converge = ["__syncwarp();"] if any(may_part(p, s) for s in p.sources) else []
         some = any(s.is_async for s in p.sources)
         commit = ["commit_copies();"] if some else []
         wait = [f"wait_copies<{p.depth - 2}>();"] if some else []
@@ -237,7 +237,7 @@ class KernelText:
             *stages,
             *block([*wait, "__syncthreads();", f"const int next = stage + {p.depth - 1};"]),
             *block(["if (next < end) {", *block(f"{name}(next);" for name in fetch), "}"]),
-            *block([*commit, *together, "multiply(stage);"]),
+            *block([*commit, *converge, "multiply(stage);"]),
             *(
                 block([f"if (next < end) {{ {' '.join(f'{n}(next);' for n in put)} }}"])
                 if put
@@ -264,15 +264,15 @@ class KernelText:
             place = fragment_at(tile, loops) if source.number == whole else "0"
             loads.append(f"load_{letter}({letter}[{place}], {' + '.join(terms)});")
             pairs.append(f"{letter}[{place}]")
-        other = 1 - whole
+        partner = 1 - whole
         count = prod(tile[n] for n in own[whole])
         product = f"multiply_add(c[{fragment_at(tile, tiled)}], {', '.join(pairs)});"
-        rest = over_fragments(tile, [n for n in tiled if n not in own[other]], [product])
-        one = [f"Fragment{'AB'[other]} {'ab'[other]}[1];", loads[other], *rest]
+        products = over_fragments(tile, [n for n in tiled if n not in own[partner]], [product])
+        inner_step = [f"Fragment{'AB'[partner]} {'ab'[partner]}[1];", loads[partner], *products]
         step = [
             f"Fragment{'AB'[whole]} {'ab'[whole]}[{count}];",
             *over_fragments(tile, own[whole], [loads[whole]]),
-            *over_fragments(tile, own[other], one),
+            *over_fragments(tile, own[partner], inner_step),
         ]
         bases = [_warp_base(p, source) for source in p.sources]
         body = [*bases, *unrolled("step", p.staged, step)]

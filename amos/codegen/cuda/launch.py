@@ -1,4 +1,4 @@
-"""What starting a kernel takes: the launch, its arguments, and the operator, as data."""
+"""The launch of a kernel, its arguments, and the operator, as data."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from amos.plan.gpu_plan import GpuPlan
 
 
 def launch_of(plan: GpuPlan, name: str) -> dict[str, Any]:
-    """What ``launch.json`` says.
+    """Contents of ``launch.json``.
 
     Args:
         name: of its function.
@@ -58,7 +58,7 @@ def _elements(name: str, blocks: int) -> dict[str, Any]:
 
 def _further(plan: GpuPlan, result: Result) -> dict[str, Any]:
     """A further result."""
-    last = _epilogue(result.last, result.together(plan.accumulator)) if result.last else {}
+    last = _epilogue(result.last, result.combination_dtype(plan.accumulator)) if result.last else {}
     return {
         "combination": result.combination,
         "store": described_operand(result.store),
@@ -68,22 +68,22 @@ def _further(plan: GpuPlan, result: Result) -> dict[str, Any]:
 
 
 def _arguments(plan: GpuPlan) -> Iterator[dict[str, Any]]:
-    """What the function takes, in order."""
+    """The function's arguments, in order."""
     op = plan.mapping.operator
     tensors = {tensor.name: tensor for tensor in (*op.inputs, *plan.results)}
-    kept = {each.store.tensor.name: not op.fills(each.store) for each in op.further}
-    kept[op.result.name] = plan.kept
+    is_preserved = {each.store.tensor.name: not op.fills(each.store) for each in op.further}
+    is_preserved[op.result.name] = plan.kept
     sources = {load.tensor.name for load in op.sources}
     before = {tensor.name: each for each in op.prologues for tensor in each.tensors}
     for key, kind in plan.arguments.items():
-        role = "output" if key in kept else "epilogue"
+        role = "output" if key in is_preserved else "epilogue"
         argument = {
             "name": key,
             "dtype": kind,
             "shape": list(tensors[key].shape),
             "role": "input" if key in sources else role,
             "zeroed": key == op.result.name and plan.zeroed,
-            **({"kept": True} if kept.get(key) else {}),
+            **({"kept": True} if is_preserved.get(key) else {}),
         }
         if key in before:
             whole = dtype(before[key].dtype).is_integer
@@ -92,37 +92,39 @@ def _arguments(plan: GpuPlan) -> Iterator[dict[str, Any]]:
 
 
 def _epilogue(epilogue: Epilogue | None, accumulator: str) -> dict[str, Any]:
-    """What is stored instead of a sum; nothing if it is the sum."""
+    """The expression that is stored instead of a sum; empty if it is the sum."""
     if epilogue is None:
         return {}
     return {
         "accumulator": accumulator,
-        "epilogue": _described(epilogue.expression, {ACC: ACCUMULATORS[accumulator]}),
+        "epilogue": _describe_node(epilogue.expression, {ACC: ACCUMULATORS[accumulator]}),
         "result": epilogue.result(accumulator),
     }
 
 
 def _computed(op: Operator, load: BufferLoad) -> dict[str, Any]:
-    """What a source is computed of, at the indices of an access; nothing if it is an input."""
+    """The prologue of a source, at the indices of an access; empty if it is an input."""
     prologue = op.prologue(load.tensor.name)
     if prologue is None:
         return {}
-    return {"prologue": _described(prologue.at(load), {}), "dtype": prologue.dtype}
+    return {"prologue": _describe_node(prologue.at(load), {}), "dtype": prologue.dtype}
 
 
-def _described(node: Node, kinds: Mapping[str, str]) -> dict[str, Any]:
-    said: dict[str, Any] = {"name": node.name, "kind": node.joint(kinds)}
+def _describe_node(node: Node, kinds: Mapping[str, str]) -> dict[str, Any]:
+    description: dict[str, Any] = {"name": node.name, "kind": node.joint(kinds)}
     if node.load is not None:
-        return said | {"name": "read", "load": described_operand(node.load)}
+        return description | {"name": "read", "load": described_operand(node.load)}
     if node.name == "number":
-        return said | {"value": node.value}
+        return description | {"value": node.value}
     if node.is_variable:
-        return said
-    said["arguments"] = [_described(each, kinds) for each in node.arguments]
+        return description
+    description["arguments"] = [_describe_node(each, kinds) for each in node.arguments]
     if (function := node.function) is not None:
-        body = _described(function.body, dict.fromkeys(function.parameters, said["kind"]))
-        said |= {"parameters": [*function.parameters], "body": body}
-    return said
+        body = _describe_node(
+            function.body, dict.fromkeys(function.parameters, description["kind"])
+        )
+        description |= {"parameters": [*function.parameters], "body": body}
+    return description
 
 
 def described_operand(load: BufferLoad) -> dict[str, Any]:

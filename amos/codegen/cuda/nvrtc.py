@@ -17,13 +17,13 @@ def main(path: str, command: str, *options: str) -> None:
     """Load a library and do what is asked."""
     library = ctypes.CDLL(path)
     if command == "known":
-        sys.stdout.write(json.dumps(_known(library)))
+        sys.stdout.write(json.dumps(_describe_library(library)))
         return
     image, log = _compile(library, command, list(options), sys.stdin.buffer.read())
     sys.stdout.buffer.write(json.dumps({"log": log}).encode() + b"\n" + image)
 
 
-def _known(library: ctypes.CDLL) -> dict[str, object]:
+def _describe_library(library: ctypes.CDLL) -> dict[str, object]:
     major, minor, count = ctypes.c_int(), ctypes.c_int(), ctypes.c_int()
     _checked(library.nvrtcVersion(ctypes.byref(major), ctypes.byref(minor)))
     _checked(library.nvrtcGetNumSupportedArchs(ctypes.byref(count)))

@@ -8,7 +8,7 @@ from amos.codegen.cuda.copies import loop_values
 from amos.codegen.cuda.epilogue import SUM, finished
 from amos.codegen.cuda.expression import Expr, Value, at_most, text, variable
 from amos.codegen.cuda.fragments import result_layout
-from amos.codegen.cuda.reductions import combined, met
+from amos.codegen.cuda.reductions import combine_lanes, combined
 from amos.codegen.cuda.text import (
     block,
     cuda_type,
@@ -59,8 +59,8 @@ def _element(rows: int, columns: int) -> tuple[Value, Value]:
     if WARP % columns:
         at = Expr(f"k * {WARP} + lane", 0, rows * columns - 1, False)
         return at // columns, at % columns
-    lane, together = Expr("lane", 0, WARP - 1), WARP // columns
-    row = variable("k", rows // together) * together + lane // columns
+    lane, rows_per_warp = Expr("lane", 0, WARP - 1), WARP // columns
+    row = variable("k", rows // rows_per_warp) * rows_per_warp + lane // columns
     return row, lane % columns
 
 
@@ -92,23 +92,23 @@ def _store(plan: GpuPlan, lanes: dict[str, Value], value: str) -> list[str]:
     at = {it.name: values.get(it.name, 0) for it in plan.mapping.operator.spatial}
     condition, kind = " && ".join(dict.fromkeys(guards)), plan.accumulator
     named = [f"const {cuda_type(kind)} {SUM} = {value};"]
-    together = [
+    reductions = [
         line
         for result, bits in _meeting(plan).items()
-        for line in met(result, kind, _place(result.store, at), at, condition, bits)
+        for line in combine_lanes(result, kind, _place(result.store, at), at, condition, bits)
     ]
-    lines = _results(plan, at, SUM if together else value)
+    lines = _results(plan, at, SUM if reductions else value)
     when = f"if ({condition}) " if guards else ""
     if when or len(lines) > 1:
         lines = [f"{when}{{", *block(lines), "}"]
-    return ["{", *block([*named, *lines, *together]), "}"] if together else lines
+    return ["{", *block([*named, *lines, *reductions]), "}"] if reductions else lines
 
 
 def _meeting(plan: GpuPlan) -> dict[Result, tuple[int, ...]]:
     """Reductions of which lanes of a warp meet in one element, and the bits that they differ in."""
     tile = plan.structure.tiles[-1]
-    every = {x: tile.meeting(x.store.names) for x in plan.mapping.operator.further if x.reduces}
-    return {result: bits for result, bits in every.items() if bits}
+    meetings = {x: tile.meeting(x.store.names) for x in plan.mapping.operator.further if x.reduces}
+    return {result: bits for result, bits in meetings.items() if bits}
 
 
 def _results(plan: GpuPlan, at: dict[str, Value], value: str) -> list[str]:

@@ -1,8 +1,8 @@
 """Reductions of the output: where their elements begin, how one takes up another, and ends.
 
 Blocks meet in an element of a reduction under most schedules, so that each puts its own to
-it by an atomic operation, lanes of a warp that meet in one together. What changes nothing is
-stored before, by a kernel of its own, and another one finishes what that has come to.
+it by an atomic operation, lanes of a warp that meet in one together. A first kernel stores the
+neutral value, and a last one applies the expression of a finished reduction.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ _FLOATS = """// The larger or the smaller of two floats, in one element for all 
 
 def reduction_helpers(plan: GpuPlan) -> str:
     """Functions that :func:`combined` calls; nothing if there are none."""
-    kinds = {(x.combination, x.together(plan.accumulator)) for x in _reductions(plan)}
+    kinds = {(x.combination, x.combination_dtype(plan.accumulator)) for x in _reductions(plan)}
     names = {_ATOMIC.get(kind) for kind in kinds}
     return _FLOATS.format(inline=INLINE) if names & {"f_raise", "f_lower"} else ""
 
@@ -66,12 +66,12 @@ def combined(result: Result, accumulator: str, place: str, at: Mapping[str, Valu
         place: C text of the element's place in the result.
         at: the spatial iterations of the accumulator.
     """
-    name = _ATOMIC.get((result.combination, result.together(accumulator)), "atomicAdd")
+    name = _ATOMIC.get((result.combination, result.combination_dtype(accumulator)), "atomicAdd")
     to = f"{_sums(result, accumulator)} + {place}"
     return f"{name}({to}, {widened(result.epilogue, accumulator, at)});"
 
 
-def met(
+def combine_lanes(
     result: Result,
     accumulator: str,
     place: str,
@@ -86,15 +86,15 @@ def met(
         when: C condition of a lane that has something; empty if all have.
         bits: in which those lanes differ.
     """
-    kind = result.together(accumulator)
+    kind = result.combination_dtype(accumulator)
     own = widened(result.epilogue, accumulator, at)
     value = f"{when} ? {own} : {_NEUTRAL[result.combination, kind]}" if when else own
     join = f"{'i' if kind == 'int32' else 'f'}_{_JOINS[result.combination]}"
     first = f"!(lane & {sum(bits)})"
     name = _ATOMIC.get((result.combination, kind), "atomicAdd")
     lines = [f"{cuda_type(kind)} part = {value};"]
-    other = "__shfl_xor_sync(0xffffffffu, part, {bit})"
-    value = f"{join}(part, {other})"
+    exchange = "__shfl_xor_sync(0xffffffffu, part, {bit})"
+    value = f"{join}(part, {exchange})"
     if kind == "float32" and result.combination != "+=":
         value = f"f_unless_nan(part, {value})"
     lines += [f"part = {value.format(bit=bit)};" for bit in bits]
@@ -107,7 +107,7 @@ def met(
 
 def element_blocks(plan: GpuPlan, *, ends: bool = False) -> int:
     """Blocks of the kernel that stands before, or behind with ``ends``; 0 if nothing does."""
-    sizes = [prod(_kept(plan, result).values()) for result in _reductions(plan, ends)]
+    sizes = [prod(_stored_extents(plan, result).values()) for result in _reductions(plan, ends)]
     return -(-max(sizes, default=0) // ELEMENT_THREADS)
 
 
@@ -115,7 +115,7 @@ def start_code(plan: GpuPlan) -> list[str]:
     """Body of the kernel before: an element of each reduction by each thread."""
 
     def start(result: Result, place: str, _: Mapping[str, Value]) -> str:
-        neutral = _NEUTRAL[result.combination, result.together(plan.accumulator)]
+        neutral = _NEUTRAL[result.combination, result.combination_dtype(plan.accumulator)]
         return f"{_sums(result, plan.accumulator)}[{place}] = {neutral};"
 
     return _by_threads(plan, _reductions(plan), start)
@@ -126,7 +126,7 @@ def end_code(plan: GpuPlan) -> list[str]:
 
     def end(result: Result, place: str, at: Mapping[str, Value]) -> str:
         assert result.last is not None
-        kind = result.together(plan.accumulator)
+        kind = result.combination_dtype(plan.accumulator)
         whole = f"const {cuda_type(kind)} {SUM} = {_sums(result, plan.accumulator)}[{place}];"
         value = finished(result.last, kind, at)
         return f"{{ {whole} {result.store.tensor.name}[{place}] = {value}; }}"
@@ -142,11 +142,11 @@ def _by_threads(
     """A statement for each element of results, by its place and the iterations that it is of."""
     lines = [f"const int thread = static_cast<int>(blockIdx.x) * {ELEMENT_THREADS} + threadIdx.x;"]
     for result in results:
-        extents, at = _kept(plan, result), dict[str, Value]()
+        extents, at = _stored_extents(plan, result), dict[str, Value]()
         size = prod(extents.values())
-        rest = variable("thread", size)
+        remaining = variable("thread", size)
         for name, extent in reversed(extents.items()):
-            at[name], rest = rest % extent, rest // extent
+            at[name], remaining = remaining % extent, remaining // extent
         place = element_at(result.store.tensor.shape, result.store.at(at))
         lines.append(f"if (thread < {size}) {statement(result, place, at)}")
     return block(lines)
@@ -154,7 +154,7 @@ def _by_threads(
 
 def _sums(result: Result, accumulator: str) -> str:
     """C text of where a reduction is put together: in the result, of as many bytes."""
-    kind, name = result.together(accumulator), result.store.tensor.name
+    kind, name = result.combination_dtype(accumulator), result.store.tensor.name
     same = kind == result.tensor(accumulator).dtype
     return name if same else f"reinterpret_cast<{cuda_type(kind)} *>({name})"
 
@@ -165,7 +165,7 @@ def _reductions(plan: GpuPlan, ends: bool = False) -> list[Result]:
     return [each for each in further if each.reduces and (each.last is not None or not ends)]
 
 
-def _kept(plan: GpuPlan, result: Result) -> dict[str, int]:
+def _stored_extents(plan: GpuPlan, result: Result) -> dict[str, int]:
     """Extents of the iterations that index a reduction."""
     spatial = plan.mapping.operator.spatial
     return {it.name: it.extent for it in spatial if it.name in result.store.names}

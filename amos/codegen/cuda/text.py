@@ -11,15 +11,15 @@ from amos.codegen.cuda.expression import Value, at_most, text
 from amos.errors import BuildError
 from amos.ir import dtype
 
-#: What CUDA's headers, and the functions around every kernel, are called.
+#: Names of CUDA's headers, and of the functions around every kernel.
 GLOBALS = re.compile(
     r"half|nvcuda|wmma|threadIdx|blockIdx|blockDim|gridDim|warpSize|dim3|uint2|uint4|rintf|main"
     r"|atomic(?:Add|Max|Min)|shared_memory|clear|element|multiply_add|copy_async|commit_copies|wait_copies"
     r"|amos_emulation|Fragment[ABC]|[if]_\w+|cuda\w*"
     r"|(?:load|store|lane)_\w+"
 )
-#: What names of an operator must not be: all that, what a kernel's text uses itself, and what
-#: it derives from other names.
+#: Names that an operator must not have: those, names that a kernel's text uses itself, and names
+#: that it derives from others.
 OWN = re.compile(
     f"{KEYWORDS}|{MACROS}|{GLOBALS.pattern}"
     r"|[abceikfx]|[ir]\d+|begin|end|stage|next|step|row|column|reduction|thread|warp|lane|leaving|live"

@@ -30,8 +30,8 @@ from amos.machine.gpu_costs import capability
 
 #: Seconds that one kernel may take.
 _TIMEOUT = 600
-#: Headers that kernels include; an NVRTC without them compiles none. What the wheels of CUDA 12
-#: call the folders of their headers.
+#: Headers that kernels include; an NVRTC without them compiles none. Below them, the folders of
+#: these headers in the wheels of CUDA 12.
 _HEADERS = ("cuda_fp16.h", "cuda_bf16.h", "mma.h")
 _FOLDERS = ("cuda_runtime", "cuda_nvcc", "cuda_cccl")
 
@@ -186,7 +186,7 @@ def portable_code(source: str, architecture: str, where: str = "kernel") -> str:
 
 
 def compiler_of_image(architecture: str, capability: int) -> Compiler:
-    """What makes :func:`image_for`'s images.
+    """The compiler of :func:`image_for`'s images.
 
     Raises:
         ToolchainError: no compiler here knows the GPU or the kernel's architecture.
@@ -196,7 +196,7 @@ def compiler_of_image(architecture: str, capability: int) -> Compiler:
 
 
 def image_for(source: str, architecture: str, capability: int, where: str = "kernel") -> bytes:
-    """What a driver loads: machine code for its GPU, or PTX where no compiler knows that.
+    """An image for a driver: machine code for its GPU, or PTX where no compiler knows that.
 
     Args:
         capability: of the GPU, 90 for 9.0.
@@ -248,17 +248,17 @@ def _libraries() -> tuple[Compiler, ...]:
     for entry in dict.fromkeys(sys.path):
         for library in sorted(Path(entry or ".", "nvidia").glob("*/lib/libnvrtc.so.*")):
             own, wheels = library.parents[1] / "include", library.parents[2]
-            together = (own / _HEADERS[0]).exists()
-            folders = [own] if together else [wheels / name / "include" for name in _FOLDERS]
+            has_headers = (own / _HEADERS[0]).exists()
+            folders = [own] if has_headers else [wheels / name / "include" for name in _FOLDERS]
             headers = tuple(folder for folder in folders if folder.is_dir())
             whole = all(any((f / name).exists() for f in headers) for name in _HEADERS)
             if ".alt." in library.name or not whole:
                 continue
             done = _ask(library, "known")
             if not done.returncode:
-                said = json.loads(done.stdout)
-                names = frozenset(f"sm_{number}" for number in said["architectures"])
-                installed.append(Compiler("nvrtc", str(library), said["version"], names, headers))
+                report = json.loads(done.stdout)
+                names = frozenset(f"sm_{number}" for number in report["architectures"])
+                installed.append(Compiler("nvrtc", str(library), report["version"], names, headers))
     return tuple(installed)
 
 

@@ -97,16 +97,16 @@ def probe_bandwidth(size: int, cores: int, *, write: bool) -> float:
     passes = max(1, min(1000, (64 << 20) // size))
     line, buffer = (cores, _STEP), (cores, chunks, _STEP)
     shapes = [line, buffer] if write else [buffer, line]
-    given = te.placeholder(shapes[0], "int32", name="given")
+    source = te.placeholder(shapes[0], "int32", name="given")
     step = te.reduce_axis((0, passes), name="step")
     if write:
-        out = te.compute(buffer, lambda c, k, x: te.sum(given[c, x], axis=[step]), name="main")
+        out = te.compute(buffer, lambda c, k, x: te.sum(source[c, x], axis=[step]), name="main")
     else:
         chunk = te.reduce_axis((0, chunks), name="chunk")
         out = te.compute(
-            line, lambda c, x: te.sum(given[c, chunk, x], axis=[step, chunk]), name="main"
+            line, lambda c, x: te.sum(source[c, chunk, x], axis=[step, chunk]), name="main"
         )
-    sch = s_tir.Schedule(te.create_prim_func([given, out]))
+    sch = s_tir.Schedule(te.create_prim_func([source, out]))
     main = sch.get_sblock("main")
     core, *loops = sch.get_loops(main)
     middle, lane, passing = loops if write else (loops[2], loops[0], loops[1])
@@ -126,7 +126,7 @@ def probe_bandwidth(size: int, cores: int, *, write: bool) -> float:
 
 
 def timings(streamed: int) -> int:
-    """How often a kernel that streams so many bytes is timed: less often if that takes long."""
+    """Number of timings of a kernel that streams so many bytes: fewer if that takes long."""
     return max(_FEWEST, min(_REPEAT, _STREAMED // streamed))
 
 

@@ -1,9 +1,9 @@
 """Programs that run an intrinsic as fast as this CPU can, from a cache or from registers.
 
-What tells the rate of an intrinsic is a kernel's innermost loop and nothing else: a
-register tile of accumulators, and random sources that stay in the nearest cache. Every
-step has sources of its own. Without that a compiler takes what depends on sources alone,
-often the product itself, out of the loop, and what is left to time is an addition.
+The program is the innermost loop of a kernel and nothing else: a register tile of
+accumulators, and random sources in the nearest cache. Every step has sources of its own.
+Otherwise a compiler hoists expressions that depend on sources alone, often the product
+itself, out of the loop, and only an addition is timed.
 
 With operands in registers single instructions show what the units can do. No kernel has
 that rate: sources must be loaded, which takes issue slots, and many CPUs lower their clock
@@ -160,7 +160,7 @@ class _Calls:
 
     @property
     def repeat(self) -> int:
-        """How often all steps are done."""
+        """Number of repetitions of all steps."""
         calls = _CALLS
         if self.kind != "native":
             calls = min(calls, _OPERATIONS // self.intrinsic.operations)
@@ -168,7 +168,7 @@ class _Calls:
 
     @property
     def parts(self) -> tuple[int, ...]:
-        """What a sum in the lanes of a register adds to the destination's shape."""
+        """Dimensions that sums in the lanes of a register add to the destination's shape."""
         parts = partial_sums(self.intrinsic, self.kind)
         return (parts,) if parts > 1 else ()
 
@@ -181,13 +181,13 @@ class _Calls:
             (self.steps, n, *load.tensor.shape)
             for n, load in zip(counts, unit.sources, strict=True)
         ]
-        # What accumulates stays in registers; what does not is stored in each step.
+        # Accumulators stay in registers; other results are stored in each step.
         steps = () if unit.compute.accumulates else (self.steps,)
         out = (self.cores, *steps, *self.tile, *unit.destination.tensor.shape, *self.parts)
         return [*shapes, out]
 
     def program(self) -> RateProgram:
-        """What makes them, on random sources."""
+        """The program of the calls, on random sources."""
         unit, rng = self.intrinsic, np.random.default_rng(0)
         if _numbered(unit, self.kind):
             first, second = self.tile
@@ -195,8 +195,10 @@ class _Calls:
             module = tile_calls(unit, tile, self.shapes, self.repeat, fed=self.fed)
         else:
             module = self._scheduled()
-        kinds, (*given, last) = unit.staged_dtypes, self.shapes
-        arrays = [_random(shape, name, rng) for shape, name in zip(given, kinds, strict=False)]
+        kinds, (*source_shapes, last) = unit.staged_dtypes, self.shapes
+        arrays = [
+            _random(shape, name, rng) for shape, name in zip(source_shapes, kinds, strict=False)
+        ]
         out = aligned(last, dtype(kinds[-1]).numpy)
         out[...] = 0
         tensors = [to_tensor(a, name) for a, name in zip((*arrays, out), kinds, strict=True)]
@@ -215,11 +217,13 @@ class _Calls:
         sch = s_tir.Schedule(self._computed())
         main = sch.get_sblock("main")
         write = sch.cache_write(main, 0, "global")
-        core, *rest = sch.get_loops(main)
+        core, *inner_loops = sch.get_loops(main)
         # The longer one outside, as in kernels: what the shorter one indexes stays in registers.
-        unrolled = [loop for _, loop in sorted(zip(tile, rest, strict=False), key=lambda t: -t[0])]
-        spatial = rest[len(tile) : -2 - len(summed)]
-        outer, inner, *last = rest[-2 - len(summed) :]
+        unrolled = [
+            loop for _, loop in sorted(zip(tile, inner_loops, strict=False), key=lambda t: -t[0])
+        ]
+        spatial = inner_loops[len(tile) : -2 - len(summed)]
+        outer, inner, *last = inner_loops[-2 - len(summed) :]
         loops = dict(zip([*indices, *summed], [*spatial[: len(indices)], *last], strict=True))
         calls = [loops[it.name] for it in unit.iterations]
         if self.parts:
@@ -234,7 +238,7 @@ class _Calls:
         return sch.mod
 
     def _computed(self) -> Any:
-        """What that program computes."""
+        """The tensor that the program computes."""
         from tvm import te
 
         unit, sources = self.intrinsic, self._sources()
@@ -271,7 +275,7 @@ class _Calls:
     def _called(
         self, sources: list[Any], step: Any, places: Sequence[Any], at: dict[str, Any]
     ) -> Any:
-        """What one call joins: elements of sources, in a step and at places along each."""
+        """Product of one call: elements of sources, in a step and at places along each."""
         unit = self.intrinsic
         *kinds, kind = unit.staged_dtypes
         values = []
@@ -298,11 +302,11 @@ class _Calls:
 
         out = te.compute(self.shapes[-1], body, name="main")
         sch = s_tir.Schedule(te.create_prim_func([*sources, out]))
-        core, _, *rest = sch.get_loops(sch.get_sblock("main"))
-        calls = dict(zip(names, rest[count:], strict=True))
+        core, _, *inner_loops = sch.get_loops(sch.get_sblock("main"))
+        calls = dict(zip(names, inner_loops[count:], strict=True))
         lanes = [calls[it.name] for it in unit.iterations]
-        sch.reorder(*rest[:count], *lanes)
-        for loop in rest[:count]:
+        sch.reorder(*inner_loops[:count], *lanes)
+        for loop in inner_loops[:count]:
             sch.unroll(loop)
         sch.parallel(core)
         sch.tensorize(lanes[0], register_tensor_intrin(unit, self.kind))

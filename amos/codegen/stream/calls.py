@@ -51,10 +51,10 @@ class Calls(Compute):
     @property
     def operations(self) -> int:
         """Cycles of all calls."""
-        sums, others = (
+        sums, spatial = (
             prod(step.length for step in self.loops if step.sums == kind) for kind in (True, False)
         )
-        return sums * max(others * self.interval, self.apart)
+        return sums * max(spatial * self.interval, self.apart)
 
     @cached_property
     def _rows(self) -> list[np.ndarray]:
@@ -96,7 +96,7 @@ class Calls(Compute):
 
 
 def check(op: Operator, unit: StreamUnit, name: str) -> Scaling | None:
-    """What stores make of sums, of an operator whose mappings on an intrinsic are streams.
+    """Scaling by stores, for an operator whose mappings on an intrinsic are streams.
 
     Raises:
         BuildError: the unit has nothing for the rest of the operator; one line says what.
@@ -142,11 +142,11 @@ class _Program(Writer):
         self.draft.add([calls], touched, {into: touched[into]})
 
     def finish(self, result: Tile, slot: int) -> None:
-        """What becomes of sums, stores do."""
+        """Stores apply the epilogue, so this does nothing."""
 
 
 def _buffers(plan: StreamPlan) -> Iterator[Buffer]:
-    """What each operand has of a memory of the unit."""
+    """Fragments of each operand in a memory of the unit."""
     for op in plan.tiles.operands:
         queue = "compute" if op is plan.destination else "load"
         yield Buffer(op.buffer, plan.depths[op.name], op.fragment, op.staged.kind, queue)

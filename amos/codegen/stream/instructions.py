@@ -1,8 +1,8 @@
 """Instructions of a unit with a load, a compute and a store queue, and what they do to memory.
 
-Queues run at the same time, each in order. What one may take for granted of another is
-what tokens say: an instruction pops tokens before it begins and pushes them when it is
-done, to and from the queue before its own (``prev``) and the one behind it (``next``).
+Queues run at the same time, each in order. Only tokens order instructions of different
+queues: an instruction pops tokens before it begins and pushes them when it is done, from
+and to the queue before its own (``prev``) and the one behind it (``next``).
 Addresses count fragments.
 """
 
@@ -156,12 +156,12 @@ class Compute(Instruction):
 
     @property
     def alike(self) -> Hashable:
-        """What those have in common that can be done together; ``None`` if it goes alone."""
+        """Key of instructions that can be executed together; ``None`` if it goes alone."""
         return None
 
     @abstractmethod
     def access(self, memory: Memory, run: Sequence[Any]) -> Access:
-        """What instructions that are :attr:`alike`, itself the first one, touch.
+        """Elements that instructions with one :attr:`alike` touch, itself the first one.
 
         Raises:
             StreamError: that is impossible whatever the order of instructions is.
@@ -196,8 +196,10 @@ class Stream:
 
     def lines(self) -> Iterator[str]:
         """The stream as text."""
-        for number, (at, each) in enumerate(zip(self.queues, self.instructions, strict=True)):
-            yield f"{number:6} {QUEUES[at]:8} {each!s:64} {each.tokens}".rstrip()
+        for number, (at, instruction) in enumerate(
+            zip(self.queues, self.instructions, strict=True)
+        ):
+            yield f"{number:6} {QUEUES[at]:8} {instruction!s:64} {instruction.tokens}".rstrip()
 
     def __str__(self) -> str:
         return "\n".join(self.lines())

@@ -46,7 +46,7 @@ class Line:
 
 @dataclass(frozen=True)
 class Rectangle:
-    """What one instruction moves; see :class:`amos.codegen.stream.instructions.Transfer`."""
+    """Transfer of one instruction; see :class:`amos.codegen.stream.instructions.Transfer`."""
 
     sram: int
     dram: int
@@ -77,13 +77,13 @@ class Tile:
         return prod(line.length for line in self.lines)
 
     def rectangles(self) -> Iterator[Rectangle]:
-        """What moves the tile; addresses count from its own first fragment and the tensor's."""
+        """Transfers of the tile; addresses count from its own first fragment and the tensor's."""
         start = sum(line.start * line.stride for line in self.lines)
         merged: list[Line] = []
         for line in reversed([x for x in self.lines if x.length != 1 or not x.plain]):
             inner = merged[-1] if merged else None
-            together = inner is not None and inner.plain and line.plain
-            if inner is not None and together and line.stride == inner.size * inner.stride:
+            mergeable = inner is not None and inner.plain and line.plain
+            if inner is not None and mergeable and line.stride == inner.size * inner.stride:
                 merged[-1] = replace(inner, size=inner.size * line.size)
             else:
                 merged.append(line)
@@ -126,12 +126,12 @@ def tile_of(operand: StreamOperand, spans: MappingType[str, Span]) -> Tile:
         origin.append(first - low)
     steps: dict[str, int] = {}
     at = 0
-    for _, terms_of, where, inside in zip(
+    for _, terms_of, where, row_stride in zip(
         lines, coefficients, origin, _row_major([line.length for line in lines]), strict=True
     ):
-        at += where * inside
+        at += where * row_stride
         for name, step in terms_of.items():
-            steps[name] = steps.get(name, 0) + step * inside
+            steps[name] = steps.get(name, 0) + step * row_stride
     return Tile(tuple(lines), steps, at)
 
 

@@ -1,4 +1,4 @@
-"""What stores of a unit make of sums: ``relu``, a factor, and a narrower dtype.
+"""Scaling of sums by a unit's stores: ``relu``, a factor, and a narrower dtype.
 
 Gemmini's ``mvout`` does so on what it reads of the accumulators (ucb-bar/gemmini, README, ISA:
 ``config_ex``; ``AccumulatorScale.scala``): ``relu``, then times a float32 number, rounded to
@@ -34,9 +34,9 @@ class Scaling:
     dtype: str = "int32"
 
     def apply(self, sums: np.ndarray) -> np.ndarray:
-        """What becomes of sums: an array of :attr:`dtype`."""
-        kept = np.maximum(sums, 0) if self.relu else sums
-        scaled = kept.astype(np.float32) * np.float32(self.factor)
+        """Scale sums: an array of :attr:`dtype`."""
+        clamped = np.maximum(sums, 0) if self.relu else sums
+        scaled = clamped.astype(np.float32) * np.float32(self.factor)
         low, high = dtype(self.dtype).limits
         return np.asarray(np.clip(np.rint(scaled), low, high).astype(dtype(self.dtype).numpy))
 
@@ -44,13 +44,13 @@ class Scaling:
         return f"{dtype(self.dtype).short}({'relu(acc)' if self.relu else 'acc'} * {self.factor!r})"
 
 
-def scaling_of(op: Operator, kind: str, who: str) -> Scaling | None:
-    """What a unit's stores do for an operator's epilogue; ``None`` if it has none.
+def scaling_of(op: Operator, kind: str, unit: str) -> Scaling | None:
+    """Scaling by a unit's stores for an operator's epilogue; ``None`` if it has none.
 
     Args:
         op: the operator.
         kind: dtype that stores can leave; empty if they leave sums as they are.
-        who: the unit, for messages.
+        unit: name of the unit, for messages.
 
     Raises:
         BuildError: stores do not do that.
@@ -58,8 +58,8 @@ def scaling_of(op: Operator, kind: str, who: str) -> Scaling | None:
     if op.epilogue is None:
         return None
     if not kind:
-        raise BuildError(f"{who} stores sums as they are: nothing computes {op.epilogue} there")
-    by = _Stores(who, str(op.epilogue), kind)
+        raise BuildError(f"{unit} stores sums as they are: nothing computes {op.epilogue} there")
+    by = _Stores(unit, str(op.epilogue), kind)
     if op.epilogue.result("int32") != kind:
         by.refuse()
     scaling = by.rounded(op.epilogue.compute(Scaling(), "int32", by), "", kind)
@@ -71,13 +71,13 @@ def scaling_of(op: Operator, kind: str, who: str) -> Scaling | None:
 class _Stores:
     """Values are what becomes of the accumulator, or numbers."""
 
-    who: str
+    unit: str
     whole: str
     kind: str
 
     def refuse(self) -> NoReturn:
         raise BuildError(
-            f"{self.who}'s stores compute {dtype(self.kind).short}(relu(acc) * number), with or "
+            f"{self.unit}'s stores compute {dtype(self.kind).short}(relu(acc) * number), with or "
             f"without either, not {self.whole}"
         )
 

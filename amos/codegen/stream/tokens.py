@@ -21,7 +21,7 @@ class Draft:
 
     An instruction has to wait for those before it, in other queues, that read or wrote what
     it writes, or wrote what it reads. In each queue the latest of them stands for all, and
-    who has waited for an instruction has waited for those before it as well. So tokens
+    waiting for an instruction is waiting for those before it as well. So tokens
     between two queues are pushed and popped in the same order.
     """
 
@@ -48,18 +48,18 @@ class Draft:
         queue = QUEUES.index(instructions[0].queue(self.buffers))
         self.instructions += instructions
         self._queues += [queue] * count
-        for other in (queue - 1, queue + 1):
-            if self._latest.get(other, -1) <= self._waited.get((queue, other), -1):
+        for neighbour in (queue - 1, queue + 1):
+            if self._latest.get(neighbour, -1) <= self._waited.get((queue, neighbour), -1):
                 continue
             last = [
-                tables[other, name][rows].reshape(count, -1).max(axis=1)
+                tables[neighbour, name][rows].reshape(count, -1).max(axis=1)
                 for tables, ranges in (
                     (self._written, reads),
                     (self._written, writes),
                     (self._read, writes),
                 )
                 for name, rows in ranges.items()
-                if (other, name) in tables
+                if (neighbour, name) in tables
             ]
             for n, number in enumerate(np.maximum.reduce(last).tolist() if last else ()):
                 self.wait(begin + n, number)
@@ -75,15 +75,15 @@ class Draft:
                     shares[:] = np.arange(begin, begin + count)[:, None]
         self._latest[queue] = begin + count - 1
 
-    def wait(self, number: int, other: int) -> None:
+    def wait(self, number: int, awaited: int) -> None:
         """Let an instruction wait for one of a neighbouring queue, unless it has already."""
-        if other < 0:
+        if awaited < 0:
             return
-        own, before = self._queues[number], self._queues[other]
-        if other > self._waited.get((own, before), -1):
-            self._waited[own, before] = other
+        own, before = self._queues[number], self._queues[awaited]
+        if awaited > self._waited.get((own, before), -1):
+            self._waited[own, before] = awaited
             self._marks.setdefault(number, {})[f"pop_{_CALLED[before - own]}"] = True
-            self._marks.setdefault(other, {})[f"push_{_CALLED[own - before]}"] = True
+            self._marks.setdefault(awaited, {})[f"push_{_CALLED[own - before]}"] = True
 
     def last_of(self, queue: str) -> int:
         """The last instruction of a queue, -1 if it has none."""
@@ -94,7 +94,7 @@ class Draft:
         finished = self.instructions.copy()
         for n, marks in self._marks.items():
             # As `replace`, which calls the constructor and takes ten times as long.
-            each = object.__new__(type(finished[n]))
-            vars(each).update(vars(finished[n]), **marks)
-            finished[n] = each
+            instruction = object.__new__(type(finished[n]))
+            vars(instruction).update(vars(finished[n]), **marks)
+            finished[n] = instruction
         return tuple(finished)

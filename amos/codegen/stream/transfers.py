@@ -102,17 +102,17 @@ class Transfers:
         ).reshape(-1, 12)
         self.numbers, self._buffer, self._stores = table.T[:3]
         self._sram, self._dram, self._rows, self._columns, self._stride = table.T[3:8]
-        self._top, self._left, below, right = table.T[8:]
-        self._width = self._left + self._columns + right
-        self.sizes = (self._top + self._rows + below) * self._width
+        self._pad_top, self._pad_left, below, right = table.T[8:]
+        self._width = self._pad_left + self._columns + right
+        self.sizes = (self._pad_top + self._rows + below) * self._width
         self.moved = self._rows * self._columns
         self.padding = self.sizes - self.moved
         self.region = np.full(len(table), -1)
         last = self._dram + (self._rows - 1) * self._stride + self._columns - 1
         for n, region in enumerate(stream.regions):
-            inside = (self._dram >= region.base) & (last < region.base + region.rows)
-            inside &= (self._buffer == names[region.buffer]) & (self.moved > 0)
-            self.region[inside] = n
+            matches = (self._dram >= region.base) & (last < region.base + region.rows)
+            matches &= (self._buffer == names[region.buffer]) & (self.moved > 0)
+            self.region[matches] = n
         self._last = last
         self.same = (self.region + 1) * 2 * len(names) + self._buffer * 2 + self._stores
 
@@ -155,9 +155,9 @@ class Transfers:
         sizes, first = self.sizes[chosen], chosen[0]
         own = self._stream.buffers[self._buffer[first]]
         name, stores = own.of or own.name, self._stores[first]
-        each = np.repeat(chosen, sizes)
-        place = np.arange(len(each)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
-        rows = self._sram[each] + place
+        transfer = np.repeat(chosen, sizes)
+        place = np.arange(len(transfer)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+        rows = self._sram[transfer] + place
         if self.region[first] < 0:
             if not stores:
                 memory.chip[name][rows] = 0
@@ -165,18 +165,18 @@ class Transfers:
         region = self._stream.regions[self.region[first]]
         if region.name not in memory.dram:
             return name, rows
-        y, x = np.divmod(place, self._width[each])
-        y, x = y - self._top[each], x - self._left[each]
-        inside = (y >= 0) & (y < self._rows[each]) & (x >= 0) & (x < self._columns[each])
-        there = self._dram[each] + y * self._stride[each] + x - region.base
+        y, x = np.divmod(place, self._width[transfer])
+        y, x = y - self._pad_top[transfer], x - self._pad_left[transfer]
+        in_bounds = (y >= 0) & (y < self._rows[transfer]) & (x >= 0) & (x < self._columns[transfer])
+        there = self._dram[transfer] + y * self._stride[transfer] + x - region.base
         dram, written = memory.dram[region.name], memory.written[region.name]
         if stores:
-            values = memory.chip[name][rows[inside]]
-            dram[there[inside]], written[there[inside]] = own.leaving(values), True
+            values = memory.chip[name][rows[in_bounds]]
+            dram[there[in_bounds]], written[there[in_bounds]] = own.leaving(values), True
             return name, rows
-        there = np.where(inside, there, region.rows)
+        there = np.where(in_bounds, there, region.rows)
         if not written[there].all():
-            where = self._where(each[np.argmin(written[there])])
+            where = self._where(transfer[np.argmin(written[there])])
             raise StreamError(f"{where}: reads {region.name} before it is written")
         memory.chip[name][rows] = dram[there]
         return name, rows

@@ -132,7 +132,7 @@ class Writer(ABC):
             tiles = [self._tile(op, key, spans) for op, key in zip(operands, keys, strict=True)]
             result = tiles[0]
             bases = [slot + result.first, *self._loaded(keys[1:], tiles[1:])]
-            self.multiply(self._around(spans, tiles), tiles, bases, first)
+            self.multiply(self._tile_loops(spans, tiles), tiles, bases, first)
             first = False
         self.finish(result, slot)
         self._store(result, slot)
@@ -146,7 +146,7 @@ class Writer(ABC):
             tile = self._tiles[op.name, key] = tile_of(op, spans)
         return tile
 
-    def _around(self, spans: MappingType[str, Span], tiles: Sequence[Tile]) -> tuple[Step, ...]:
+    def _tile_loops(self, spans: MappingType[str, Span], tiles: Sequence[Tile]) -> tuple[Step, ...]:
         """The loops of a tile around its calls."""
         key = tuple([span.length for span in spans.values()])
         if key not in self._loops:
@@ -167,8 +167,8 @@ class Writer(ABC):
     def _loaded(self, keys: Sequence[tuple[Span, ...]], tiles: Sequence[Tile]) -> list[int]:
         """Where the first steps of all loops are in tiles of the sources, which are loaded."""
         sources = list(zip(self.plan.sources, keys, tiles, strict=True))
-        # What has a second buffer need not wait for the products that use the first.
-        sources.sort(key=lambda each: -len(self.plan.slots[each[0].name]))
+        # Sources with a second buffer come first: they do not wait for products in the first one.
+        sources.sort(key=lambda source: -len(self.plan.slots[source[0].name]))
         first = {op.name: self._load(op, key, tile) + tile.first for op, key, tile in sources}
         return [first[op.name] for op in self.plan.sources]
 
@@ -206,13 +206,13 @@ class Writer(ABC):
         stores = [
             Store(
                 buffer=self._leaving,
-                sram=slot + part.sram,
-                dram=self.bases[self.plan.destination.name] + part.dram,
-                rows=part.rows,
-                columns=part.columns,
-                stride=part.stride,
+                sram=slot + rectangle.sram,
+                dram=self.bases[self.plan.destination.name] + rectangle.dram,
+                rows=rectangle.rows,
+                columns=rectangle.columns,
+                stride=rectangle.stride,
             )
-            for part in result.rectangles()
+            for rectangle in result.rectangles()
         ]
         read = slice(slot, slot + result.fragments)
         self.draft.add(stores, {self.plan.destination.buffer: read})

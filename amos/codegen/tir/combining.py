@@ -1,4 +1,4 @@
-"""What joins sources and combines a reduction, in TVM's expressions and as TVMScript."""
+"""Joining sources and combining a reduction, in TVM's expressions and as TVMScript."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def joined_text(symbol: str, values: Sequence[str]) -> str:
 
 
 def statement_text(compute: Compute, accumulator: str, values: Sequence[str]) -> str:
-    """What a statement makes of an accumulator and its sources' elements, in TVMScript."""
+    """The statement on an accumulator and its sources' elements, in TVMScript."""
     value = joined_text(compute.join, values)
     if not compute.accumulates:
         return value

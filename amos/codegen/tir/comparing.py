@@ -23,24 +23,24 @@ def compare_with_nan(function: Any, program: Program) -> Any:
     return with_nan(function) if ordered and not whole else function
 
 
-def compared(symbol: str, one: Any, other: Any) -> Any:
+def compared(symbol: str, first: Any, second: Any) -> Any:
     """``max`` or ``min`` of two values, of which the first is written three times.
 
     A chain of comparisons that repeated its longer argument would grow exponentially.
 
     Args:
         symbol: ``"max"`` or ``"min"``.
-        one, other: expressions of one dtype.
+        first, second: expressions of one dtype.
     """
     from tvm import tirx
 
-    better = (tirx.max if symbol == "max" else tirx.min)(one, other)
-    kind = str(one.ty.dtype)
-    if not kind.startswith(("float", "bfloat")) or isinstance(one, tirx.FloatImm):
+    better = (tirx.max if symbol == "max" else tirx.min)(first, second)
+    kind = str(first.ty.dtype)
+    if not kind.startswith(("float", "bfloat")) or isinstance(first, tirx.FloatImm):
         return better
-    if isinstance(other, tirx.FloatImm):
-        return (tirx.max if symbol == "max" else tirx.min)(other, one)
-    return tirx.Select(is_number(one), better, one)
+    if isinstance(second, tirx.FloatImm):
+        return (tirx.max if symbol == "max" else tirx.min)(second, first)
+    return tirx.Select(is_number(first), better, first)
 
 
 def with_nan(function: Any) -> Any:
@@ -50,10 +50,10 @@ def with_nan(function: Any) -> Any:
 
     def change(symbol: str) -> Any:
         def changed(node: Any) -> Any:
-            one, other = node.a, node.b
-            if _cost(other) < _cost(one):
-                one, other = other, one
-            return compared(symbol, one, other)
+            first, second = node.a, node.b
+            if _cost(second) < _cost(first):
+                first, second = second, first
+            return compared(symbol, first, second)
 
         return changed
 
@@ -68,7 +68,7 @@ def with_nan(function: Any) -> Any:
 
 
 def _cost(value: Any) -> tuple[int, bool]:
-    """How many elements an expression reads as it is written out, and whether it does more."""
+    """Number of elements that an expression reads as written out, and whether it does more."""
     from tvm import ir
 
     return len(inside(value, ir.TensorLoad)), not isinstance(value, ir.TensorLoad)

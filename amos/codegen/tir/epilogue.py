@@ -32,7 +32,7 @@ _SUMS = {"add": operator.add, "subtract": operator.sub, "multiply": operator.mul
 def finished(
     op: Operator, accumulator: Any, at: Mapping[str, Any], tensors: Mapping[str, Any]
 ) -> Any:
-    """What is stored for one element of the output.
+    """The value stored for one element of the output.
 
     Args:
         op: the operator, every dtype set.
@@ -48,7 +48,7 @@ def finished(
 def applied(
     epilogue: Epilogue, value: Any, kind: str, at: Mapping[str, Any], tensors: Mapping[str, Any]
 ) -> Any:
-    """What an epilogue makes of a value of a dtype; the others as :func:`finished` takes them."""
+    """Apply an epilogue to a value of a dtype; other arguments as :func:`finished` takes them."""
     by = _InTVM(at, tensors)
     element = _wrapped(epilogue.compute(value, kind, by))
     return by.named(_stored(element, epilogue.kind(kind), epilogue.result(kind)))
@@ -135,7 +135,7 @@ class _InTVM:
             value = tirx.Let(name, meaning, value)
         return value
 
-    def _bind(self, value: Any, kind: str, apart: bool = False) -> Any:
+    def _bind(self, value: Any, kind: str, settle: bool = False) -> Any:
         from tvm import tirx
 
         value = tirx.convert(_wrapped(value))
@@ -143,16 +143,16 @@ class _InTVM:
             return value
         # TVM refuses a name of integers whose range it finds to be another in a copy of a loop.
         value = _opaque(value, kind) if kind == "int32" else value
-        value = settled(value) if apart else value
+        value = settled(value) if settle else value
         name = tirx.Var(f"x{len(self._names)}", kind)
         self._names.append((name, value))
         return name
 
     def call(self, function: Function, kind: str, values: list[Any]) -> Any:
-        apart = not self._calls and kind == "float32" and len(self._names) > self._settled
-        self._settled = len(self._names) if apart else self._settled
+        settle = not self._calls and kind == "float32" and len(self._names) > self._settled
+        self._settled = len(self._names) if settle else self._settled
         self._calls += 1
-        value = inlined(function, kind, values, self, lambda value: self._bind(value, kind, apart))
+        value = inlined(function, kind, values, self, lambda value: self._bind(value, kind, settle))
         self._calls -= 1
         return value
 
@@ -206,28 +206,28 @@ class _InTVM:
             return nearest(values[0])
         if name in _CALLS:
             return tirx.call_intrin(kind, _CALLS[name], *values)
-        left, right = values
+        lhs, rhs = values
         if name == "shift":
-            return tirx.shift_right(left, right)
+            return tirx.shift_right(lhs, rhs)
         if name in ("_greater", "_less"):
-            return (tirx.max if name == "_greater" else tirx.min)(left, right)
+            return (tirx.max if name == "_greater" else tirx.min)(lhs, rhs)
         if name == "_unless_nan":
-            return tirx.Select(is_number(left), right, left)
+            return tirx.Select(is_number(lhs), rhs, lhs)
         if name == "add":
-            return self._added(left, right)
+            return self._added(lhs, rhs)
         if name == "subtract":
             # TVM would make zero of a difference of equal terms, and drop what they read.
-            return self._apart(left) - _opaque(self._apart(right), kind)
+            return self._unfused(lhs) - _opaque(self._unfused(rhs), kind)
         if name == "divide":
             # TVM may take a quotient for zero where nothing is read, and refuse to divide by it.
-            quotient = isinstance(self._meaning(right), tirx.Div)
-            return tirx.div(left, _opaque(right, kind) if quotient else right)
-        return left * right
+            quotient = isinstance(self._meaning(rhs), tirx.Div)
+            return tirx.div(lhs, _opaque(rhs, kind) if quotient else rhs)
+        return lhs * rhs
 
-    def _added(self, left: Any, right: Any) -> Any:
-        return self._apart(left) + self._apart(right)
+    def _added(self, lhs: Any, rhs: Any) -> Any:
+        return self._unfused(lhs) + self._unfused(rhs)
 
-    def _apart(self, term: Any) -> Any:
+    def _unfused(self, term: Any) -> Any:
         """A term of a sum, which no product may be fused with."""
         from tvm import tirx
 
@@ -235,13 +235,13 @@ class _InTVM:
         return rounded(term) if product else term
 
     def _meaning(self, term: Any) -> Any:
-        """What a name stands for; any other term itself."""
+        """The term that a name stands for; any other term itself."""
         return next((value for name, value in self._names if name.same_as(term)), term)
 
-    def _sum(self, name: str, left: Any, right: Any) -> _Exact:
-        a, b = _exact(left), _exact(right)
+    def _sum(self, name: str, lhs: Any, rhs: Any) -> _Exact:
+        a, b = _exact(lhs), _exact(rhs)
         if _largest(name, a, b) >= 2**63:
-            a, b = _exact(_wrapped(left)), _exact(_wrapped(right))
+            a, b = _exact(_wrapped(lhs)), _exact(_wrapped(rhs))
         value = _opaque(b.value, "int64") if name == "subtract" else b.value
         return _Exact(_SUMS[name](a.value, value), _largest(name, a, b))
 
@@ -277,8 +277,8 @@ def _clamped(value: Any, computed: str, kind: str) -> Any:
         return tirx.min(tirx.max(value, limits[0]), limits[1])
     most = min(high, _LARGEST_FLOAT_IN_INT32)
     above = tirx.max(value, tirx.const(low, "float32"))
-    inside = tirx.min(above, tirx.const(most, "float32"))
-    integer = nearest(inside).astype("int32")
+    clamped = tirx.min(above, tirx.const(most, "float32"))
+    integer = nearest(clamped).astype("int32")
     if most == high:
         return integer
     beyond = above > tirx.const(most, "float32")

@@ -60,21 +60,21 @@ def invert(index: Affine, where: Any, extents: dict[str, int]) -> tuple[dict[str
         where: the element's coordinate.
         extents: extents of the iterations.
     """
-    together = len(index.terms) > 1
-    values: dict[str, Any] = {n: 0 for n in index.names if together and extents[n] == 1}
+    is_sum = len(index.terms) > 1
+    values: dict[str, Any] = {n: 0 for n in index.names if is_sum and extents[n] == 1}
     guards: list[Any] = []
     moving = (term for term in index.terms if term[0] not in values)
     terms = sorted(moving, key=lambda term: -term[1])
-    rest = where - index.constant if index.constant else where
+    remainder = where - index.constant if index.constant else where
     if index.constant:
-        guards.append(rest >= 0)
+        guards.append(remainder >= 0)
     for number, (name, c) in enumerate(terms):
-        values[name] = rest // c if c > 1 else rest
+        values[name] = remainder // c if c > 1 else remainder
         reach = sum(k * (extents[n] - 1) for n, k in terms[number + 1 :])
         if c > 1:
-            rest = rest % c
+            remainder = remainder % c
             if number + 1 == len(terms) or reach < c - 1:
-                guards.append(rest <= reach)
+                guards.append(remainder <= reach)
         guards.append(values[name] < extents[name])
     if not terms:
         guards.append(where <= index.constant)

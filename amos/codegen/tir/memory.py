@@ -61,11 +61,11 @@ def pipeline_with(name: str, change: Callable[[Any], Any]) -> str:
     from tvm.tirx.compilation_pipeline import register_tir_pipeline
 
     def changed(module: Any, _: Any) -> Any:
-        made = {
+        functions = {
             key: function.with_body(store_alone(change(function.body)))
             for key, function in module.functions.items()
         }
-        return tvm.IRModule(made, attrs=module.attrs)
+        return tvm.IRModule(functions, attrs=module.attrs)
 
     def passes() -> Any:
         first, *last = default_s_tir_pipeline()
@@ -104,18 +104,18 @@ def _stepwise(body: Any) -> Any:
                 (meaning,) = meaning.args
                 local = tirx.decl_buffer((1,), meaning.ty.dtype, name.name, scope="local")
                 steps.append(tirx.AllocBuffer(local, {_AS_IT_IS: tirx.const(True, "bool")}))
-                steps.append(tirx.BufferStore(local, _around(names, meaning), [0]))
+                steps.append(tirx.BufferStore(local, _bind_names(names, meaning), [0]))
                 meaning = tirx.BufferLoad(local, [0])
             names.append((name, meaning))
         if not steps:
             return None
-        last = tirx.BufferStore(store.buffer, _around(names, value), store.indices)
+        last = tirx.BufferStore(store.buffer, _bind_names(names, value), store.indices)
         return tirx.SeqStmt([*steps, last])
 
     return rewritten(body, "BufferStore", divided)
 
 
-def _around(names: list[tuple[Any, Any]], value: Any) -> Any:
+def _bind_names(names: list[tuple[Any, Any]], value: Any) -> Any:
     """A value with those names around it that it uses."""
     from tvm import tirx
 

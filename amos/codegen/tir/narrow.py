@@ -15,7 +15,7 @@ from typing import Any
 #: A constant loop of so many steps may have a plain loop behind its vectors, also where LLVM
 #: writes some of its iterations out ahead of them.
 _MANY = 32
-#: What TVM calls a value that a condition chooses.
+#: TVM's name of a value that a condition chooses.
 _CHOICE = "prim.if_then_else"
 #: Names of the functions that store, by their bits.
 _STORE = "amos_store_{bits}_bits"
@@ -40,28 +40,28 @@ def store_alone(body: Any) -> Any:
     loops: list[tuple[Any, bool]] = []  # around a statement, and whether it is conditional there
     used: set[int] = set()
 
-    def loop(each: Any, mutator: Any) -> Any:
-        loops.append((each, False))
-        changed = mutator.default_mutate(each)
+    def loop(node: Any, mutator: Any) -> Any:
+        loops.append((node, False))
+        changed = mutator.default_mutate(node)
         loops.pop()
         return changed
 
-    def branch(each: Any, mutator: Any) -> Any:
+    def branch(node: Any, mutator: Any) -> Any:
         conditional = [(x, True) for x, _ in loops]
         loops[:], before = conditional, loops[:]
-        changed = mutator.default_mutate(each)
+        changed = mutator.default_mutate(node)
         loops[:] = before
         return changed
 
-    def store(each: Any, _: Any) -> Any:
-        kind = str(each.buffer.dtype)
-        if not is_narrow(kind) or _is_copy(each.value, kind) or not _may_be_masked(loops):
-            return each
+    def store(node: Any, _: Any) -> Any:
+        kind = str(node.buffer.dtype)
+        if not is_narrow(kind) or _is_copy(node.value, kind) or not _may_be_masked(loops):
+            return node
         bits = 16 if kind.endswith("16") else 8
         used.add(bits)
-        place = tirx.address_of(tirx.BufferLoad(each.buffer, each.indices))
+        place = tirx.address_of(tirx.BufferLoad(node.buffer, node.indices))
         # A truth value has one bit in LLVM, and a byte in memory.
-        value = each.value.astype("uint8") if kind == "bool" else each.value
+        value = node.value.astype("uint8") if kind == "bool" else node.value
         return tirx.Evaluate(tirx.call_extern("void", _STORE.format(bits=bits), place, value))
 
     visits = [(tirx.For, loop), (tirx.IfThenElse, branch), (tirx.BufferStore, store)]

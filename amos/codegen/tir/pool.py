@@ -35,10 +35,10 @@ _SET = 128
 _LAUNCH = b"__TVMBackendParallelLaunch"
 _RESET = ctypes.CFUNCTYPE(None, ctypes.c_int, ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p)
 _ADOPT = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * 3, ctypes.c_size_t)
-#: What starts an OpenMP region, the size of its team, and a thread's number in it: GCC's
+#: Functions that start an OpenMP region, give the size of its team, and a thread's number: GCC's
 #: names, which the runtimes of LLVM and Intel have, too.
 _OPENMP = ("GOMP_parallel", "omp_get_max_threads", "omp_get_thread_num")
-#: What native code refers to, which must not be freed before the process ends.
+#: Objects that native code refers to, which must not be freed before the process ends.
 _immortal: list[Any] = []
 #: Of a process's flags in Linux.
 _PF_FORKNOEXEC = 0x40
@@ -78,7 +78,7 @@ def use_pool() -> bool:
         clear(size, _number("TVM_THREAD_POOL_SPIN_COUNT", SPINS, least=0), sets, failure)
 
     begin()
-    # What is registered last counts.
+    # The last registration counts.
     ffi.TVMFFIEnvModRegisterContextSymbol(_LAUNCH, ctypes.c_void_p(launch))
     os.register_at_fork(after_in_child=begin)
     _share_team(_ADOPT(adopt))

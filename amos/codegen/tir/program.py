@@ -37,7 +37,7 @@ from amos.plan.strided import StridedOperand
 STORED = "unstage"
 #: The loop over parts of a sum in the lanes of a call.
 PARTIAL = "reduce.lane"
-#: What an iteration of the operator must not be called: TE's spatial variables, and the
+#: Names that an iteration of the operator must not have: TE's spatial variables, and the
 #: loops that no user has named, dots as underscores.
 OWN = re.compile(r"i\d+|\w+_(?:tile|lane|part)")
 
@@ -151,8 +151,8 @@ class Program:
         if self.redirects:
             shape = operator.result.shape
         arguments.append(Argument(operator.result.name, str(operator.result_dtype), shape))
-        others = (Argument(x.name, str(x.dtype), x.shape) for x in operator.results[1:])
-        return (*arguments, *others)
+        further = (Argument(x.name, str(x.dtype), x.shape) for x in operator.results[1:])
+        return (*arguments, *further)
 
     @property
     def inputs(self) -> tuple[Argument, ...]:
@@ -232,10 +232,10 @@ class Program:
             if self.plan.partial > 1:
                 (lane,) = summed
                 at[lane] = at[PARTIAL] * steps[lane] + axes[lane]
-            inside = at | {n: tirx.min(at[n], loops[n] - 1) for n in beyond}
+            clipped = at | {n: tirx.min(at[n], loops[n] - 1) for n in beyond}
             factors = []
             for op, buffer in zip(self.plan.sources, staged, strict=True):
-                values = defaultdict(int, inside if op.in_place else at)
+                values = defaultdict(int, clipped if op.in_place else at)
                 index = [dim.at(values) for dim in op.dims]
                 if simplify is not None:
                     # Tiles and lanes of one dimension are taken apart and put together again.
@@ -278,7 +278,7 @@ class Program:
             return joined(operator.compute.combiner or "+", [main[(*p, *where)] for p in parts])
 
         def finish(where: Sequence[Any], at: MappingType[str, Any]) -> Any:
-            """What is stored of the sum at a position of the accumulators."""
+            """The stored value of the sum at a position of the accumulators."""
             return finished(operator, total(where), at, tensors)
 
         def crop(*position: Any) -> Any:
@@ -324,8 +324,8 @@ def stage(op: StagedOperand, tensors: MappingType[str, Any]) -> Any:
         indices, guards = op.locate(position)
         value = converted(element(indices), op.tensor_kind, op.kind)
         if op.load.padding != op.empty:
-            inside = [c for guard in guards if guard.pads for c in _holds(guard)]
-            value = chosen(inside, value, constant(op.load.padding, op.kind))
+            in_bounds = [c for guard in guards if guard.pads for c in _holds(guard)]
+            value = chosen(in_bounds, value, constant(op.load.padding, op.kind))
             guards = [guard for guard in guards if not guard.pads]
         filled = [c for guard in guards for c in _holds(guard)]
         return chosen(filled, value, constant(op.empty, op.kind))

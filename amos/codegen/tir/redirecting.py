@@ -5,7 +5,7 @@ stands for the results. Every such store becomes those of the results, each fini
 where the operator puts it. So a schedule need not know where that is, nothing is moved
 twice, and elements that the operator does not reach are left alone.
 
-What a reduction puts together is kept apart for the lanes and the parallel steps that
+Partial results of a reduction are stored separately for the lanes and the parallel steps that
 would otherwise meet in one element, and put together behind the nest.
 """
 
@@ -86,11 +86,11 @@ class _Redirection:
 
         root = self.scheduled.body.block
         visits = [(tirx.For, self._loop), (s_tir.SBlockRealize, self._block)]
-        inside = tvm_ffi.structural_mutate(root.body, visits)
+        nest = tvm_ffi.structural_mutate(root.body, visits)
         before = [self._cleared(number, sums) for number, sums in self.sums.items()]
         after = [self._collected(number, sums) for number, sums in self.sums.items()]
         after = [each for each in after if each is not None]
-        body = tirx.SeqStmt([*before, inside, *after]) if before else inside
+        body = tirx.SeqStmt([*before, nest, *after]) if before else nest
         own = [x for n, sums in self.sums.items() for x in sums.own(self.results[n + 1])]
         buffers = [*root.alloc_buffers, *own]
         block = s_tir.SBlock(
@@ -146,8 +146,8 @@ class _Redirection:
         from tvm import sym
 
         analyzer = sym.Analyzer()
-        for each in block.iter_vars:
-            analyzer.bind(each.var, each.dom)
+        for variable in block.iter_vars:
+            analyzer.bind(variable.var, variable.dom)
         point, guards = self.program.point(block.body.indices)
         simple = {name: analyzer.simplify(_expression(x)) for name, x in point.items()}
         return defaultdict(int, simple), guards
@@ -165,21 +165,21 @@ class _Redirection:
         """The loops around a block of which several steps would meet in one element."""
         from tvm import tirx
 
-        kept, parallel = result.store.names, tirx.ForKind.PARALLEL
-        fused = self._tells_apart(self.program.plan.fused, kept)
+        indexing, parallel = result.store.names, tirx.ForKind.PARALLEL
+        fused = self._tells_apart(self.program.plan.fused, indexing)
         loops = [] if fused else [x for x in self.loops if x.kind == parallel]
         for loop in (x for x in self.loops if x.kind == tirx.ForKind.VECTORIZED):
             dims = zip(self.program.dimensions, realize.iter_values, strict=True)
             moved = [names for names, value in dims if occurs(loop.loop_var, value)]
-            if not all(self._tells_apart(names, kept) for names in moved):
+            if not all(self._tells_apart(names, indexing) for names in moved):
                 loops.append(loop)
         return loops
 
-    def _tells_apart(self, loops: Iterable[str], kept: frozenset[str]) -> bool:
+    def _tells_apart(self, loops: Iterable[str], indexing: frozenset[str]) -> bool:
         """Whether different steps of loops are different elements of a reduction."""
         groups = self.program.plan.nest.groups.values()
         members = {name: g.members for g in groups for name in (g.tile, g.lane)}
-        return all({*members.get(name, (name,))} <= kept for name in loops)
+        return all({*members.get(name, (name,))} <= indexing for name in loops)
 
     def _added(self, number: int, element: Any, at: Any, loops: list[Any], slots: list[Any]) -> Any:
         """The store that puts an element to those of a reduction."""
@@ -191,7 +191,7 @@ class _Redirection:
             parallel = tuple(count for shared, count in steps if shared)
             vector = tuple(count for shared, count in steps if not shared)
             shape = [*parallel, *map(int, target.shape), *vector]
-            wide = result.together(str(self.operator.output.tensor.dtype))
+            wide = result.combination_dtype(str(self.operator.output.tensor.dtype))
             whole = target
             if result.last is not None:
                 whole = tirx.decl_buffer(target.shape, wide, f"{target.name}_whole")
@@ -200,58 +200,58 @@ class _Redirection:
         sums = self.sums[number]
         where = sums.at(slots, _where(result.store, at))
         kind, wide = str(self.operator.alone(result).result_dtype), str(sums.buffer.dtype)
-        every = _together(result, sums.buffer[where], decoded(element, kind, wide), wide)
-        return tirx.BufferStore(sums.buffer, every, where)
+        combined = _combine(result, sums.buffer[where], decoded(element, kind, wide), wide)
+        return tirx.BufferStore(sums.buffer, combined, where)
 
     def _cleared(self, number: int, sums: _Sums) -> Any:
-        """What stands before the nest: nothing was put together yet."""
+        """The statement before the nest: sums begin with the neutral value."""
         from tvm import tirx
 
         result, kind = self.operator.further[number], str(sums.buffer.dtype)
-        kept, extents = self._kept(result)
-        count = len(kept)
+        names, extents = self._stored_iterations(result)
+        count = len(names)
 
         def body(variables: list[Any]) -> Any:
-            at = dict(zip(kept, variables, strict=False))
+            at = dict(zip(names, variables, strict=False))
             where = sums.at(variables[count:], _where(result.store, defaultdict(int, at)))
             return tirx.BufferStore(sums.buffer, _neutral(result, kind), where)
 
         return _loops([*extents, *sums.parallel, *sums.vector], body)
 
     def _collected(self, number: int, sums: _Sums) -> Any:
-        """What stands behind the nest: what was kept apart put together, and finished."""
+        """The statement after the nest: partial results combined, and finished."""
         from tvm import tirx
 
         result, target = self.operator.further[number], self.results[number + 1]
-        (kept, extents), kind = self._kept(result), str(sums.whole.dtype)
-        apart = sums.buffer is not sums.whole
+        (names, extents), kind = self._stored_iterations(result), str(sums.whole.dtype)
+        has_partials = sums.buffer is not sums.whole
 
         def body(variables: list[Any]) -> Any:
-            at = defaultdict(int, zip(kept, variables, strict=True))
+            at = defaultdict(int, zip(names, variables, strict=True))
             where = _where(result.store, at)
 
             def added(slots: list[Any]) -> Any:
                 element = sums.buffer[sums.at(slots, where)]
-                every = _together(result, sums.whole[tuple(where)], element, kind)
-                return tirx.BufferStore(sums.whole, every, where)
+                combined = _combine(result, sums.whole[tuple(where)], element, kind)
+                return tirx.BufferStore(sums.whole, combined, where)
 
             first = tirx.BufferStore(sums.whole, _neutral(result, kind), where)
-            steps = [first, _loops([*sums.parallel, *sums.vector], added)] if apart else []
+            steps = [first, _loops([*sums.parallel, *sums.vector], added)] if has_partials else []
             if result.last is not None:
                 value = applied(result.last, sums.whole[tuple(where)], kind, at, self.tensors)
                 steps.append(tirx.BufferStore(target, value, where))
             return tirx.SeqStmt(steps) if len(steps) > 1 else steps[0]
 
-        return _loops(extents, body) if apart or result.last is not None else None
+        return _loops(extents, body) if has_partials or result.last is not None else None
 
-    def _kept(self, result: Result) -> tuple[list[str], list[int]]:
+    def _stored_iterations(self, result: Result) -> tuple[list[str], list[int]]:
         """The iterations that index a reduction, and their extents."""
-        kept = [it for it in self.operator.spatial if it.name in result.store.names]
-        return [it.name for it in kept], [it.extent for it in kept]
+        iterations = [it for it in self.operator.spatial if it.name in result.store.names]
+        return [it.name for it in iterations], [it.extent for it in iterations]
 
 
 def _loops(extents: Sequence[int], body: Callable[[list[Any]], Any]) -> Any:
-    """Loops of so many steps around what is made of their variables."""
+    """Loops of so many steps around a statement that ``body`` makes of their variables."""
     from tvm import tirx
 
     variables = [tirx.Var(f"result_{n}", "int32") for n in range(len(extents))]
@@ -261,21 +261,21 @@ def _loops(extents: Sequence[int], body: Callable[[list[Any]], Any]) -> Any:
     return stmt
 
 
-def _together(result: Result, one: Any, other: Any, kind: str) -> Any:
+def _combine(result: Result, first: Any, second: Any, kind: str) -> Any:
     """Two elements of a reduction as one, of a dtype."""
     from tvm import tirx
 
     if result.combination != "+=":
-        return compared(result.combination.rstrip("="), one, other)
+        return compared(result.combination.rstrip("="), first, second)
     if kind != "int32":
-        return one + other
+        return first + second
     # TVM takes an int32 not to overflow.
-    wide = one.astype("int64") + other.astype("int64")
+    wide = first.astype("int64") + second.astype("int64")
     return tirx.reinterpret("int32", wide.astype("uint32"))
 
 
 def _neutral(result: Result, kind: str) -> Any:
-    """What changes no element that it is put to."""
+    """The neutral value of a result's combination."""
     from tvm import tirx
 
     low, high = dtype(kind).limits if dtype(kind).is_integer else (-inf, inf)

@@ -14,7 +14,7 @@ import numpy as np
 
 from amos.codegen.tir.statements import inside
 
-#: What TVM believes of an operator: that it is pure, or that it reads memory.
+#: Effects that TVM assumes of an operator: that it is pure, or that it reads memory.
 _PURE, _READS_MEMORY = 1, 2
 
 
@@ -137,7 +137,7 @@ def as_meant(body: Any) -> Any:
 def _saturated(cast: Any) -> Any:
     """Clamped floats as bytes, of an instruction that saturates; ``None`` for other casts.
 
-    What no ``int32`` holds is converted to its sign bit, as unsigned the largest of all.
+    Values beyond ``int32`` are converted to its sign bit, as unsigned the largest of all.
     """
     from tvm import tirx
 

@@ -30,7 +30,7 @@ class _Live(NamedTuple):
     """Conditions of a run: it is zeros if one of ``filled`` fails, padding if one of ``inside``."""
 
     filled: list[Any]
-    inside: list[Any]
+    in_bounds: list[Any]
 
 
 def _in_vectors(nest: Any, *, name: str, copy: VectorCopy) -> Any:
@@ -49,7 +49,7 @@ def _in_vectors(nest: Any, *, name: str, copy: VectorCopy) -> Any:
         x.name for d in replaced for x in tirx.analysis.undefined_vars(realize.iter_values[d])
     }
     inner = [x for x in loops if x.loop_var.name in moving]
-    # What lies in the padding as a whole reads nothing.
+    # Runs that lie in the padding as a whole read nothing.
     if not block.reads or not _whole(inner, realize, copy, replaced):
         return nest
     bound = {d: tirx.Var(f"v_o{d}", "int32") for d in range(len(dims)) if d not in replaced}
@@ -106,8 +106,8 @@ def _vector(
     first = [0] * copy.unit
     live, uncut = _conditions(copy, plan, lead)
     where, _ = copy.op.locate([*lead, *first])
-    outside = (constant(x, copy.op.tensor_kind) for x in (copy.op.load.padding, copy.op.empty))
-    value = _permuted(plan, block.reads[0].source, where, live, *outside)
+    fillers = (constant(x, copy.op.tensor_kind) for x in (copy.op.load.padding, copy.op.empty))
+    value = _permuted(plan, block.reads[0].source, where, live, *fillers)
     value = converted(value, copy.op.tensor_kind, copy.op.kind, copy.elements)
     return block.writes[0].source.vstore([*lead, *first], value), uncut
 
@@ -142,19 +142,19 @@ def _conditions(
             low, high = (tests[steps.index(most(steps))].at for most in (min, max))
             unproven = [c for c in (low >= 0, high < bound) if not analyzer.can_prove(c)]
             padding = pads and op.load.padding != op.empty
-            own = conditions.inside if padding else conditions.filled
+            own = conditions.in_bounds if padding else conditions.filled
             (own if min(steps) == max(steps) else uncut).extend(unproven)
-    return [_Live(_distinct(each.filled), _distinct(each.inside)) for each in live], uncut
+    return [_Live(_distinct(each.filled), _distinct(each.in_bounds)) for each in live], uncut
 
 
 def _distinct(conditions: list[Any]) -> list[Any]:
     from tvm_ffi import structural_equal
 
-    kept: list[Any] = []
+    distinct: list[Any] = []
     for condition in conditions:
-        if not any(structural_equal(condition, other) for other in kept):
-            kept.append(condition)
-    return kept
+        if not any(structural_equal(condition, seen) for seen in distinct):
+            distinct.append(condition)
+    return distinct
 
 
 def _permuted(
@@ -173,9 +173,9 @@ def _permuted(
         starts.append((total, width, length))
         for begin in [0] if width == length else [0, length - width]:
             load = _load(source, where, offset + begin, width)
-            if conditions.inside:
-                inside = tirx.all(*conditions.inside)
-                load = tirx.if_then_else(inside, load, _repeated(padding, width))
+            if conditions.in_bounds:
+                in_bounds = tirx.all(*conditions.in_bounds)
+                load = tirx.if_then_else(in_bounds, load, _repeated(padding, width))
             if conditions.filled:
                 load = tirx.if_then_else(
                     tirx.all(*conditions.filled), load, _repeated(empty, width)
@@ -191,8 +191,8 @@ def _permuted(
             index.append(total)
             continue
         first, width, length = starts[pick[0]]
-        inside = pick[1] < width
-        index.append(first + (pick[1] if inside else 2 * width - length + pick[1]))
+        in_first = pick[1] < width
+        index.append(first + (pick[1] if in_first else 2 * width - length + pick[1]))
     if len(parts) == 1 and index == list(range(total)):
         return parts[0]
     return tirx.Shuffle(parts, [tirx.const(n, "int32") for n in index])

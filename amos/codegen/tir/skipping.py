@@ -66,7 +66,9 @@ def _padded(program: Program) -> Iterator[tuple[Affine, int]]:
     """Indices that leave their tensor for what counts for nothing, and its size there."""
     operator = program.plan.mapping.operator
     extents, kind = operator.extents, program.plan.mapping.intrinsic.dtypes[-1]
-    if not operator.compute.accumulates or not operator.compute.fills_lanes(kind, beside=True):
+    if not operator.compute.accumulates or not operator.compute.fills_lanes(
+        kind, arbitrary_source=True
+    ):
         return
     empty = operator.compute.neutral(kind)
     for op in program.plan.sources:

@@ -83,13 +83,13 @@ def conditions_depend(function: Any) -> bool:
         for branch in (stmt.then_case, stmt.else_case):
             for inner in inside(branch, tirx.IfThenElse):
                 variables = inside(inner.condition, tirx.Var)
-                if any(one.same_as(other) for one in variables for other in loops):
+                if any(a.same_as(b) for a in variables for b in loops):
                     return True
     return False
 
 
 def inside(node: Any, kind: Any) -> list[Any]:
-    """What there is of a class in a function, a statement or an expression."""
+    """Nodes of a class in a function, a statement or an expression."""
     import tvm_ffi
 
     nodes: list[Any] = []
@@ -110,15 +110,15 @@ def rewritten(stmt: Any, kind: str, change: Callable[[Any], Any]) -> Any:
     import tvm_ffi
     from tvm import tirx
 
-    def changed(each: Any, mutator: Any) -> Any:
-        replacement = change(each)
-        return mutator.default_mutate(each) if replacement is None else replacement
+    def changed(node: Any, mutator: Any) -> Any:
+        replacement = change(node)
+        return mutator.default_mutate(node) if replacement is None else replacement
 
     return tvm_ffi.structural_mutate(stmt, (getattr(tirx, kind), changed))
 
 
 def with_loop(function: Any, variable: Any, change: Callable[[Any], Any]) -> Any:
-    """The function with the loop over one variable replaced by what is made of it."""
+    """The function with the loop over one variable replaced by ``change`` of it."""
 
     def changed(loop: Any) -> Any:
         return change(loop) if loop.loop_var.same_as(variable) else None
@@ -163,8 +163,8 @@ def write_pieces(loop: Any, begin: int, end: int, width: int) -> list[Any]:
         step, lane = tirx.Var("piece", "int32"), tirx.Var("lane", "int32")
         place = at + step * lanes + lane
 
-        def moved(each: Any, place: Any = place) -> Any:
-            return place if each.same_as(loop.loop_var) else each
+        def moved(variable: Any, place: Any = place) -> Any:
+            return place if variable.same_as(loop.loop_var) else variable
 
         values = [tvm_ffi.structural_map(x, (tirx.Var, moved)) for x in copy.iter_values]
         predicate = tvm_ffi.structural_map(copy.predicate, (tirx.Var, moved))
@@ -226,5 +226,5 @@ def _conditions(value: Any) -> Iterator[Any]:
     if parts and "if_then_else" in str(value.op):
         yield parts[0]
     names = ("a", "b", "value", "true_value", "false_value")
-    for each in parts + [getattr(value, name) for name in names if hasattr(value, name)]:
-        yield from _conditions(each)
+    for child in parts + [getattr(value, name) for name in names if hasattr(value, name)]:
+        yield from _conditions(child)

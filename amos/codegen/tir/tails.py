@@ -1,4 +1,4 @@
-"""Results of 8 and 16 bits at the end of a row: in vectors of what is left of it.
+"""Results of 8 and 16 bits at the end of a row, in vectors of its remaining elements.
 
 A copy of accumulators to a tensor whose rows are no multiple of a vector asks in every
 lane whether the row ends there. TVM makes no vectors of such a copy, and what LLVM makes
@@ -66,8 +66,8 @@ def _parted(loop: Any, loops: Sequence[Any]) -> Any:
     conditions = [*_terms(copy.predicate)]
     if guarded := type(copy.block.body).__name__ == "IfThenElse":
         conditions += _terms(copy.block.body.condition)
-    asked = [x for x in conditions if _depends(x, copy, loop.loop_var)]
-    bound = _bound(asked[0], copy, loops) if len(asked) == 1 else None
+    dependent = [x for x in conditions if _depends(x, copy, loop.loop_var)]
+    bound = _bound(dependent[0], copy, loops) if len(dependent) == 1 else None
     if bound is None or (guarded and copy.block.body.else_case is not None):
         return None
     loop = loop_with(loop, body=_without(copy, bound.condition))
@@ -95,14 +95,14 @@ def _terms(condition: Any) -> list[Any]:
 
 
 def _meant(value: Any, copy: Any) -> Any:
-    """What a value inside a block is in terms of the loops around it."""
+    """A value inside a block in terms of the loops around it."""
     import tvm_ffi
     from tvm import tirx
 
     meanings = list(zip((x.var for x in copy.block.iter_vars), copy.iter_values, strict=True))
 
-    def meaning(each: Any) -> Any:
-        return next((value for own, value in meanings if own.same_as(each)), each)
+    def meaning(variable: Any) -> Any:
+        return next((value for own, value in meanings if own.same_as(variable)), variable)
 
     return tvm_ffi.structural_map(value, (tirx.Var, meaning))
 
@@ -112,20 +112,20 @@ def _depends(condition: Any, copy: Any, lane: Any) -> bool:
 
 
 def _bound(condition: Any, copy: Any, loops: Sequence[Any]) -> _Bound | None:
-    """How many lanes of the innermost loop meet a condition; ``None`` if that is not seen."""
+    """Number of lanes of the innermost loop that meet a condition; ``None`` if it is unknown."""
     from tvm import sym
     from tvm.ir import Range
     from tvm.sym import detect_linear_equation
 
-    *around, loop = loops
+    *outer, loop = loops
     kind = type(condition).__name__
     if kind not in ("LT", "LE"):
         return None
     distance = _meant(condition.b - condition.a, copy) + (kind == "LE")
     line = detect_linear_equation(distance, [loop.loop_var])
     analyzer = sym.Analyzer()
-    for each in around:
-        analyzer.bind(each.loop_var, Range.from_min_extent(each.min, each.extent))
+    for outer_loop in outer:
+        analyzer.bind(outer_loop.loop_var, Range.from_min_extent(outer_loop.min, outer_loop.extent))
     if len(line) != 2 or not analyzer.can_prove_equal(line[0], -1):
         return None
     valid, extent = analyzer.simplify(line[1]), int(loop.extent)
@@ -139,17 +139,17 @@ def _without(copy: Any, condition: Any) -> Any:
     """The copy without one of its conditions."""
     from tvm import s_tir, tirx
 
-    def left(whole: Any) -> list[Any]:
+    def terms_left(whole: Any) -> list[Any]:
         return [x for x in _terms(whole) if not x.same_as(condition)]
 
     block, body = copy.block, copy.block.body
     if type(body).__name__ == "IfThenElse":
-        terms = left(body.condition)
+        terms = terms_left(body.condition)
         body = tirx.IfThenElse(tirx.all(*terms), body.then_case, None) if terms else body.then_case
         block = s_tir.SBlock(
             block.iter_vars, block.reads, block.writes, block.name_hint, body, block.init,
             block.alloc_buffers, block.match_buffers, block.annotations,
         )  # fmt: skip
-    terms = left(copy.predicate)
+    terms = terms_left(copy.predicate)
     predicate = tirx.all(*terms) if terms else tirx.const(True, "bool")
     return s_tir.SBlockRealize(copy.iter_values, predicate, block)

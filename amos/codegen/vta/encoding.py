@@ -105,8 +105,8 @@ class Encoding:
     def operation(self) -> dict[str, int]:
         """Fields of an ALU instruction in the second half."""
         sources = {"src_outer": self.acc, "src_inner": self.acc}
-        rest = {"operation": 3, "use_immediate": 1, "immediate": _IMMEDIATE}
-        return self._factors | sources | rest
+        fixed = {"operation": 3, "use_immediate": 1, "immediate": _IMMEDIATE}
+        return self._factors | sources | fixed
 
     @property
     def _factors(self) -> dict[str, int]:
@@ -207,20 +207,20 @@ def fields_of(instruction: Instruction) -> dict[str, int]:
 
 def _values(instruction: Any) -> tuple[int, ...]:
     """The values of :data:`_FIELDS`."""
-    each, kind = instruction, type(instruction)
-    tokens = each.pop_prev, each.pop_next, each.push_prev, each.push_next
+    item, kind = instruction, type(instruction)
+    tokens = item.pop_prev, item.pop_next, item.push_prev, item.push_next
     if kind in (Load, Store):
-        (above, left), (below, right) = each.before, each.after
-        place = _MEMORIES.index(each.buffer), each.sram, each.dram
-        shape = each.rows, each.columns, each.stride, above, below, left, right
+        (above, pad_left), (below, pad_right) = item.before, item.after
+        place = _MEMORIES.index(item.buffer), item.sram, item.dram
+        shape = item.rows, item.columns, item.stride, above, below, pad_left, pad_right
         return (_LOAD if kind is Load else _STORE, *tokens, *place, *shape)
     if kind is Finish:
         return (_FINISH, *tokens)
-    looped = each.begin, each.end, each.outer, each.inner, *each.dst, *each.src
+    looped = item.begin, item.end, item.outer, item.inner, *item.dst, *item.src
     if kind is Gemm:
-        return (_GEMM, *tokens, *looped, each.reset, *each.wgt)
-    number = each.immediate
-    operation = ALU_OPCODES.index(each.opcode), number is not None, number or 0
+        return (_GEMM, *tokens, *looped, item.reset, *item.wgt)
+    number = item.immediate
+    operation = ALU_OPCODES.index(item.opcode), number is not None, number or 0
     return (_ALU, *tokens, *looped, 0, *operation)
 
 
@@ -258,5 +258,5 @@ def instruction_of(values: dict[str, int]) -> Instruction:
 
 
 def _range(name: str, bits: int) -> tuple[int, int]:
-    """What a field holds: from, and up to but without; immediates alone have a sign."""
+    """Range of a field: from, and up to but without; immediates alone have a sign."""
     return (-(1 << bits - 1), 1 << bits - 1) if name == "immediate" else (0, 1 << bits)

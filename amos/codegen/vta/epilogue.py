@@ -11,7 +11,7 @@ from amos.ir.expression import Function, inlined
 
 #: Numbers that an instruction has room for.
 _IMMEDIATES = range(-(2**15), 2**15)
-#: What the ALU does with an accumulator and a number, by what the language calls it.
+#: Operations of the ALU on an accumulator and a number, by their names in the language.
 _OPCODES = {"add": "add", "subtract": "add", "_greater": "max", "_less": "min", "shift": "shr"}
 
 
@@ -27,7 +27,7 @@ class AluStep:
 
 
 def alu_steps(op: Operator) -> tuple[list[AluStep], str]:
-    """What the ALU does before results are stored, and the dtype that they are stored as.
+    """Operations of the ALU before results are stored, and the dtype that they are stored as.
 
     Raises:
         BuildError: the ALU does not have it.
@@ -39,7 +39,7 @@ def alu_steps(op: Operator) -> tuple[list[AluStep], str]:
     return list(by.rounded(steps, "int32", kind)), kind
 
 
-#: What is done to an accumulator, one after the other.
+#: Operations on an accumulator, in order.
 _Steps = tuple[AluStep, ...]
 
 

@@ -56,10 +56,14 @@ class Looped(Compute):
             StreamError: there are none.
         """
         whole = memory.chip["uop"]
-        for each in run:
-            if not (0 <= each.begin < each.end <= len(whole) and each.operations):
-                raise StreamError(f"{each}: expected micro-operations of the buffer, and steps")
-        uops = np.concatenate([whole[each.begin : each.end] for each in run])
+        for instruction in run:
+            if not (
+                0 <= instruction.begin < instruction.end <= len(whole) and instruction.operations
+            ):
+                raise StreamError(
+                    f"{instruction}: expected micro-operations of the buffer, and steps"
+                )
+        uops = np.concatenate([whole[instruction.begin : instruction.end] for instruction in run])
         key = (uops - uops[0]).tobytes(), len(run), self.outer, self.inner, self._factors
         return _walk(*key), uops[0]
 
@@ -113,7 +117,7 @@ class Gemm(Looped):
         written = {"acc": self.within(memory, "acc", acc)}
         if self.reset:
             return Access({"uop": uops}, written)
-        if walk.apart < _WRITE_INTERVAL:
+        if walk.accumulator_interval < _WRITE_INTERVAL:
             raise StreamError(
                 f"{self}: an accumulator is written again before {_WRITE_INTERVAL} cycles passed"
             )
@@ -130,9 +134,9 @@ class Gemm(Looped):
         for at, rows, block in walk.groups:
             # Sums of products of bytes are whole numbers that a float64 holds exactly.
             batch = chip["inp"].shape[1]
-            left = chip["inp"][rows + src].transpose(0, 2, 1, 3).reshape(len(rows) * batch, -1)
-            right = chip["wgt"][block + wgt].transpose(0, 2, 1).reshape(left.shape[1], -1)
-            added = (left.astype(np.float64) @ right.astype(np.float64)).astype(np.int64)
+            inputs = chip["inp"][rows + src].transpose(0, 2, 1, 3).reshape(len(rows) * batch, -1)
+            weights = chip["wgt"][block + wgt].transpose(0, 2, 1).reshape(inputs.shape[1], -1)
+            added = (inputs.astype(np.float64) @ weights.astype(np.float64)).astype(np.int64)
             chip["acc"][at + dst] = (
                 chip["acc"][at + dst] + added.reshape(len(rows), batch, -1)
             ).astype(np.int32)
@@ -175,15 +179,13 @@ class Alu(Looped):
         walk, start = self.walk(memory, run)
         dst, src = (rows + at for rows, at in zip(walk.indices, start, strict=False))
         acc = memory.chip["acc"]
-        right: Any = np.int64(self.immediate) if self.immediate is not None else acc[src]
-        left = acc[dst].astype(np.int64)
+        rhs: Any = np.int64(self.immediate) if self.immediate is not None else acc[src]
+        lhs = acc[dst].astype(np.int64)
         if self.opcode == "shr":
-            result = np.where(
-                right >= 0, left >> np.maximum(right, 0), left << np.maximum(-right, 0)
-            )
+            result = np.where(rhs >= 0, lhs >> np.maximum(rhs, 0), lhs << np.maximum(-rhs, 0))
         else:
             by = {"min": np.minimum, "max": np.maximum, "add": np.add, "mul": np.multiply}
-            result = by[self.opcode](left, right)
+            result = by[self.opcode](lhs, rhs)
         acc[dst] = result.astype(np.int32)
 
     def __str__(self) -> str:
@@ -218,7 +220,7 @@ class _Walk:
         return [np.unique(rows) for rows in self.indices]
 
     @cached_property
-    def apart(self) -> int:
+    def accumulator_interval(self) -> int:
         """Operations from one on an accumulator to the next one on it, up to what matters."""
         steps = self.indices[0].reshape(self._steps, self._instructions, -1)
         at = steps.swapaxes(0, 1).reshape(self._instructions, -1)
@@ -234,7 +236,7 @@ class _Walk:
         """
         order = np.argsort(self.indices[0], kind="stable")
         at, rows, blocks = (each[order] for each in self.indices)
-        # How often each accumulator was written before, so that any number of times will do.
+        # Number of earlier writes of each accumulator, so that any number of writes is possible.
         first = np.flatnonzero(np.r_[True, at[1:] != at[:-1]])
         counts = np.diff(np.r_[first, len(at)])
         groups = []

@@ -32,7 +32,7 @@ class Arranged:
 
 
 @lru_cache(maxsize=1024)
-def arranged(loops: tuple[Step, ...], most: int, interval: int) -> Arranged | None:
+def arrange_loops(loops: tuple[Step, ...], most: int, interval: int) -> Arranged | None:
     """The instruction with the fewest micro-operations for a nest of loops.
 
     Args:
@@ -44,19 +44,21 @@ def arranged(loops: tuple[Step, ...], most: int, interval: int) -> Arranged | No
         ``None`` if there is none.
     """
     steps = _merged([step for step in loops if step.length > 1])
-    one = Step(1, (0, 0, 0))
+    unit_step = Step(1, (0, 0, 0))
     # Fields of factors have no sign: loops that go down are micro-operations.
     loopable = [n for n, step in enumerate(steps) if min(step.moves) >= 0]
     best: tuple[int, Step, Step, list[Step]] | None = None
     for outer, inner in itertools.permutations([*loopable, -1, -2], 2):
-        pair = [steps[n] if n >= 0 else one for n in (outer, inner)]
-        rest = [step for n, step in enumerate(steps) if n not in (outer, inner)]
-        rest.sort(key=lambda step: not step.sums)
-        count = prod(step.length for step in rest)
+        pair = [steps[n] if n >= 0 else unit_step for n in (outer, inner)]
+        unrolled = [step for n, step in enumerate(steps) if n not in (outer, inner)]
+        unrolled.sort(key=lambda step: not step.sums)
+        count = prod(step.length for step in unrolled)
         if max(step.length for step in pair) > _ITERATIONS or count > most:
             continue
-        if _apart([*pair, *rest]) >= interval and (best is None or count < best[0]):
-            best = (count, pair[0], pair[1], rest)
+        if _accumulator_interval([*pair, *unrolled]) >= interval and (
+            best is None or count < best[0]
+        ):
+            best = (count, pair[0], pair[1], unrolled)
     if best is None:
         return None
     uops = np.zeros((1, 3), np.int32)
@@ -66,7 +68,7 @@ def arranged(loops: tuple[Step, ...], most: int, interval: int) -> Arranged | No
     return Arranged(best[1], best[2], uops)
 
 
-def _apart(order: Sequence[Step]) -> float:
+def _accumulator_interval(order: Sequence[Step]) -> float:
     """Operations from one on an accumulator to the next one on it, in a nest."""
     between = 1
     for step in reversed(order):
@@ -81,6 +83,6 @@ def _merged(steps: list[Step]) -> list[Step]:
     for a, b in itertools.permutations(range(len(steps)), 2):
         outer, inner = steps[a], steps[b]
         if outer.sums == inner.sums and outer.moves == tuple(inner.length * m for m in inner.moves):
-            rest = [step for n, step in enumerate(steps) if n not in (a, b)]
-            return _merged([*rest, inner._replace(length=outer.length * inner.length)])
+            remaining = [step for n, step in enumerate(steps) if n not in (a, b)]
+            return _merged([*remaining, inner._replace(length=outer.length * inner.length)])
     return steps

@@ -14,7 +14,7 @@ from amos.codegen.stream.transfers import Load
 from amos.codegen.stream.writer import Step, Writer, refuse_extras
 from amos.codegen.vta.epilogue import AluStep, alu_steps
 from amos.codegen.vta.instructions import Alu, Finish, Gemm
-from amos.codegen.vta.loops import Arranged, arranged
+from amos.codegen.vta.loops import Arranged, arrange_loops
 from amos.errors import BuildError
 from amos.ir import Operator
 from amos.plan.stream_plan import MICRO_OPS, StreamPlan
@@ -69,9 +69,9 @@ class _Program(Writer):
         if first:
             self._clear(tiles[0], bases[0] - tiles[0].first)
         touched, origin = self.touched(tiles, bases), np.array(bases)
-        for way, start in _instructions(loops, self.plan.unit.micro_ops, self.interval):
-            begin, end = self.uops.place(way.uops + (origin + start))
-            gemm = Gemm(begin=begin, end=end, **_factors(way))
+        for arrangement, start in _instructions(loops, self.plan.unit.micro_ops, self.interval):
+            begin, end = self.uops.place(arrangement.uops + (origin + start))
+            gemm = Gemm(begin=begin, end=end, **_factors(arrangement))
             written = {"acc": touched["acc"]}
             self.draft.add([gemm], {**touched, "uop": slice(begin, end)}, written)
 
@@ -82,16 +82,16 @@ class _Program(Writer):
 
     def _clear(self, result: Tile, slot: int) -> None:
         """Zeros for the accumulators of a tile."""
-        way, begin, end = self._over(result, slot)
-        gemm = Gemm(begin=begin, end=end, reset=True, **_factors(way))
+        arrangement, begin, end = self._over(result, slot)
+        gemm = Gemm(begin=begin, end=end, reset=True, **_factors(arrangement))
         written = {"acc": slice(slot, slot + result.fragments)}
         self.draft.add([gemm], {"uop": slice(begin, end)}, written)
 
     def _alu(self, step: AluStep, result: Tile, slot: int) -> None:
         """One operation of the epilogue on the accumulators of a tile."""
         whole = slice(slot, slot + result.fragments)
-        way, begin, end = self._over(result, slot)
-        factors = _factors(way)
+        arrangement, begin, end = self._over(result, slot)
+        factors = _factors(arrangement)
         alu = Alu(
             begin=begin,
             end=end,
@@ -106,9 +106,9 @@ class _Program(Writer):
 
     def _over(self, result: Tile, slot: int) -> tuple[Arranged, int, int]:
         """Loops and micro-operations over all accumulators of a tile."""
-        way = arranged((Step(result.fragments, (1, 0, 0)),), 1, 0)
-        assert way is not None
-        return way, *self.uops.place(way.uops + np.array([slot, 0, 0]))
+        arrangement = arrange_loops((Step(result.fragments, (1, 0, 0)),), 1, 0)
+        assert arrangement is not None
+        return arrangement, *self.uops.place(arrangement.uops + np.array([slot, 0, 0]))
 
 
 class _MicroOps:
@@ -161,12 +161,12 @@ def _instructions(
 
     Where accumulators are too few to wait for one another, each step of the sums has its own.
     """
-    way = arranged(loops, most, interval)
-    if way is not None:
-        yield way, np.zeros(3, np.int64)
+    arrangement = arrange_loops(loops, most, interval)
+    if arrangement is not None:
+        yield arrangement, np.zeros(3, np.int64)
         return
     sums = [step for step in loops if step.sums]
-    alone = arranged(tuple(step for step in loops if not step.sums), most, interval)
+    alone = arrange_loops(tuple(step for step in loops if not step.sums), most, interval)
     if alone is None:
         raise BuildError(f"a tile takes more than the {most} micro-operations that have room")
     starts = np.zeros((1, 3), np.int64)
@@ -177,11 +177,13 @@ def _instructions(
         yield alone, start
 
 
-def _factors(way: Arranged) -> dict[str, Any]:
+def _factors(arrangement: Arranged) -> dict[str, Any]:
     """Loops of an instruction, and what they add to indices."""
-    columns = zip(("dst", "src", "wgt"), way.outer.moves, way.inner.moves, strict=True)
+    columns = zip(
+        ("dst", "src", "wgt"), arrangement.outer.moves, arrangement.inner.moves, strict=True
+    )
     moves = {name: (outer, inner) for name, outer, inner in columns}
-    return {"outer": way.outer.length, "inner": way.inner.length, **moves}
+    return {"outer": arrangement.outer.length, "inner": arrangement.inner.length, **moves}
 
 
 def _check(plan: StreamPlan) -> None:

@@ -73,7 +73,7 @@ class TiledCascade(Lowering):
             return self.overhead_seconds + tile_count * sum(seconds)
         rows = self.size * tile_count
         image_count = -(-rows // cascade.rows)
-        rows = rows * cascade.window.stride + image_count * cascade.window.kept
+        rows = rows * cascade.window.stride + image_count * cascade.window.halo
         return self.overhead_seconds + rows * first + tile_count * sum(following)
 
     @property
@@ -247,7 +247,7 @@ def _list_tilings(cascade: Cascade, machine: Machine) -> Iterator[tuple[str, int
 
 def _list_heights(cascade: Cascade, machine: Machine) -> list[int]:
     """List the rows that a band may have."""
-    stride, halo = cascade.window.stride, cascade.window.kept
+    stride, halo = cascade.window.stride, cascade.window.halo
     capacity = _SHARE * _private_cache_bytes(machine)
     return [
         rows
@@ -283,7 +283,7 @@ def _fits_bands(cascade: Cascade) -> bool:
     if not _is_pointwise(first) or not all(map(_reads_by_rows, cascade.layers)):
         return False
     # The halo is copied at once; rows that nothing reads are not computed.
-    return 0 <= cascade.window.kept <= cascade.window.stride * second.extents[ROWS]
+    return 0 <= cascade.window.halo <= cascade.window.stride * second.extents[ROWS]
 
 
 def _reads_by_rows(operator: Operator) -> bool:

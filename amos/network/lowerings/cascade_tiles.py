@@ -200,7 +200,7 @@ class _BandWriter:
         from tvm import tirx
 
         halo = tirx.if_then_else(
-            tirx.any(is_first, (band % self.bands).equal(0)), 0, self.window.kept
+            tirx.any(is_first, (band % self.bands).equal(0)), 0, self.window.halo
         )
         step = tirx.Var("row", "int32")
         row = halo + step
@@ -252,7 +252,7 @@ class _BandWriter:
             row = place // width
             return tirx.BufferLoad(buffer, [row + forward, place % width]), row, place % width
 
-        return self._store(moved, self.window.kept)
+        return self._store(moved, self.window.halo)
 
     def _store(self, value: Any, rows: int) -> Any:
         """Store to the first rows of the first buffer, in vectors."""

@@ -1,3 +1,3 @@
-"""What CPUs and their compilers add to the traffic of a nest."""
+"""Costs of a nest on CPUs beyond its traffic, of the machine and of its compilers."""
 
 __all__ = ()

@@ -14,11 +14,11 @@ _ROWS, _LINES = 8, 8
 
 
 def scattered(operand: Operand, machine: Machine, nest: CoreNest) -> np.ndarray:
-    """How much longer it takes to read an operand from memory than in its order, as a share.
+    """Relative extra time of reading an operand from memory out of order.
 
     Hardware follows rows of an operand, asks for the next lines of each, and never looks into
     another page. A loop order that goes on to other rows after a short piece of each waits for
-    the first lines of every piece. What was packed ahead lies in the order in which it is read.
+    the first lines of every piece. A packed operand lies in the order in which it is read.
 
     Args:
         operand: a source, whose dimensions are in the order of memory.

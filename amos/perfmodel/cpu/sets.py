@@ -26,17 +26,17 @@ def crowding(operand: Operand, nest: CoreNest) -> np.ndarray | None:
     """
     sets, pitch, aligned = PAGE // nest.line, operand.size, False
     reached = np.ones(1)
-    apart = np.full(1, PAGE)
+    spacing = np.full(1, PAGE)
     for dim in reversed(operand.dims):
         if dim.extent > 1:
             steps = np.asarray(nest.along(dim))
             far = nest.line if pitch < nest.line else max(gcd(int(pitch), PAGE), nest.line)
             lines = np.ceil(steps * pitch / nest.line) if pitch < nest.line else steps
             reached = reached * np.minimum(lines, PAGE // far)
-            apart = np.gcd(apart, np.where(lines > 1, far, PAGE))
+            spacing = np.gcd(spacing, np.where(lines > 1, far, PAGE))
             aligned = aligned or far > nest.line
         pitch *= dim.extent
     if not aligned:
         return None
-    share = np.minimum(reached, PAGE // apart) / sets
+    share = np.minimum(reached, PAGE // spacing) / sets
     return np.asarray(nest.footprint(operand) * (1.0 / share - 1.0))

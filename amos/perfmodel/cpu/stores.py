@@ -31,7 +31,7 @@ def unforeseen(operand: Operand, machine: Machine, nest: CoreNest) -> np.ndarray
     for dim in reversed(operand.dims):
         if pitch >= PAGE and dim.extent > 1:
             far.append(dim)
-            # How many places of a page rows begin at.
+            # Number of places of a page at which rows begin.
             sets = sets or PAGE // gcd(int(pitch), PAGE)
         pitch *= dim.extent
     rows: np.ndarray | float = 1.0
@@ -39,12 +39,12 @@ def unforeseen(operand: Operand, machine: Machine, nest: CoreNest) -> np.ndarray
         rows = rows * nest.along(dim)
     if isinstance(rows, float):
         return np.zeros(len(nest.steps))
-    held = sets * (machine.levels[0].capacity // PAGE)
+    capacity_rows = sets * (machine.levels[0].capacity // PAGE)
     # Of the rows that are held together, one visit to each fetches one line too late.
-    depth = first_fitting_depth(rows, held)
+    depth = first_fitting_depth(rows, capacity_rows)
     here = places(depth)
-    each = pick_at(nest.elements(operand), here) * operand.size / machine.line
-    late = pick_at(rows, here) / np.maximum(each, 1.0)
+    lines = pick_at(nest.elements(operand), here) * operand.size / machine.line
+    late = pick_at(rows, here) / np.maximum(lines, 1.0)
     share: np.ndarray = np.where(depth == 0, 0.0, np.minimum(late, 1.0))
     return share
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 #: CUdevice_attribute of the CUDA driver API.
 _L2, _MAJOR, _MINOR, _SHARED = 38, 75, 76, 97
-#: What PyTorch and CuPy call a type that has another name there.
+#: Names of types that PyTorch and CuPy spell otherwise.
 _NAMES = {
     "bfloat16": ("bfloat16", "uint16"),
     "tfloat32": ("float32",),
@@ -143,8 +143,8 @@ class Device:
         )  # fmt: skip
 
 
-def described(library: str = "libcuda.so.1", timeout: float | None = None) -> dict[str, Any]:
-    """What :func:`main` prints of the GPU, from a process that ends with its answer.
+def describe_gpu(library: str = "libcuda.so.1", timeout: float | None = None) -> dict[str, Any]:
+    """Describe the GPU as :func:`main` prints it, from a process that ends with its answer.
 
     Args:
         timeout: seconds that it may take.
@@ -158,8 +158,8 @@ def described(library: str = "libcuda.so.1", timeout: float | None = None) -> di
     try:
         gpu: dict[str, Any] = json.loads(done.stdout)
     except ValueError:
-        said = done.stderr.strip().splitlines()
-        raise KernelError(said[-1] if said else "its driver ends") from None
+        lines = done.stderr.strip().splitlines()
+        raise KernelError(lines[-1] if lines else "its driver ends") from None
     return gpu
 
 
@@ -214,8 +214,8 @@ def compile_folder(folder: Path, capability: int) -> bytes:
         return cubin.read_bytes()
     if nvcc is None:
         return b""
-    with tempfile.TemporaryDirectory() as made:
-        out = Path(made, "kernel.cubin")
+    with tempfile.TemporaryDirectory() as scratch:
+        out = Path(scratch, "kernel.cubin")
         command = [nvcc, "-std=c++17", f"-arch=sm_{capability}", "-cubin", "-o", str(out)]
         if subprocess.run([*command, str(source)], capture_output=True).returncode:
             return b""
@@ -226,7 +226,7 @@ def compile_folder(folder: Path, capability: int) -> bytes:
 
 
 def images(folder: Path, capability: int) -> Iterator[bytes]:
-    """What the driver may load: machine code for this GPU, then PTX that it compiles itself.
+    """Images for the driver: machine code for this GPU, then PTX that it compiles itself.
 
     Raises:
         KernelError: there is neither.

@@ -66,8 +66,8 @@ class GpuKernel:
     def result(self, arguments: list[np.ndarray]) -> np.ndarray | tuple[np.ndarray, ...]:
         """The output of :meth:`run`; a tuple of all results if there are several."""
         written = zip(arguments[-len(self._results) :], self._results, strict=True)
-        every = tuple(unpack(data, str(x.dtype), x.shape) for data, x in written)
-        return every[0] if len(every) == 1 else every
+        results = tuple(unpack(data, str(x.dtype), x.shape) for data, x in written)
+        return results[0] if len(results) == 1 else results
 
     def times(
         self, inputs: Mapping[str, np.ndarray], *, repeat: int = 10, flush: int = 0

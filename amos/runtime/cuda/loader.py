@@ -28,7 +28,7 @@ import numpy as np
 
 from amos.runtime.cuda.driver import Device, KernelError, address, current_stream, images, misfit
 from amos.runtime.cuda.timing import Timer
-from amos.runtime.cuda.values import compared, drawn, encode, inputs_of, size_of
+from amos.runtime.cuda.values import compared, draw_values, encode, inputs_of, size_of
 
 #: CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES of the CUDA driver API.
 _DYNAMIC_SHARED = 8
@@ -77,8 +77,8 @@ class Kernel:
         self._module = ctypes.c_void_p()
         self._load([image] if image else images(self.folder, self.device.capability))
         self._function = self._named(self.launch["kernel"])
-        beside = [self.launch[when] for when in ("start", "end") if when in self.launch]
-        self._beside = {each["kernel"]: self._named(each["kernel"]) for each in beside}
+        launches = [self.launch[when] for when in ("start", "end") if when in self.launch]
+        self._extra_functions = {each["kernel"]: self._named(each["kernel"]) for each in launches}
         if dynamic > _STATIC_LIMIT:
             self.device.call("cuFuncSetAttribute", self._function, _DYNAMIC_SHARED, dynamic)
 
@@ -124,13 +124,13 @@ class Kernel:
             KernelError: an array is missing, or has another type, shape or order; or the
                 kernel was closed.
         """
-        wanted = self.launch["arguments"]
-        if len(arrays) != len(wanted):
-            names = ", ".join(a["name"] for a in wanted)
+        expected = self.launch["arguments"]
+        if len(arrays) != len(expected):
+            names = ", ".join(a["name"] for a in expected)
             raise KernelError(
                 f"{self.launch['kernel']}: expected {names}, got {len(arrays)} arrays"
             )
-        for argument, array in zip(wanted, arrays, strict=True):
+        for argument, array in zip(expected, arrays, strict=True):
             if problem := misfit(argument, array):
                 raise KernelError(f"{self.launch['kernel']}: {argument['name']}: {problem}")
         where = current_stream(arrays[-1]) if stream is None else stream
@@ -151,22 +151,27 @@ class Kernel:
         addresses = (ctypes.c_void_p * len(pointers))(
             *(ctypes.cast(ctypes.byref(p), ctypes.c_void_p) for p in pointers)
         )
-        self._go_beside("start", stream, addresses)
+        self._launch_extra("start", stream, addresses)
         dynamic = self.launch["dynamic_shared_bytes"]
-        self._go(self._function, self.launch, dynamic, stream, addresses)
-        self._go_beside("end", stream, addresses)
+        self._launch_function(self._function, self.launch, dynamic, stream, addresses)
+        self._launch_extra("end", stream, addresses)
 
-    def _go_beside(self, when: str, stream: int, given: Any) -> None:
+    def _launch_extra(self, when: str, stream: int, parameters: Any) -> None:
         """Launch what stands before or behind the kernel, if anything does."""
         if (how := self.launch.get(when)) is not None:
-            self._go(self._beside[how["kernel"]], how, 0, stream, given)
+            self._launch_function(self._extra_functions[how["kernel"]], how, 0, stream, parameters)
 
-    def _go(
-        self, function: ctypes.c_void_p, how: dict[str, Any], dynamic: int, stream: int, given: Any
+    def _launch_function(
+        self,
+        function: ctypes.c_void_p,
+        how: dict[str, Any],
+        dynamic: int,
+        stream: int,
+        parameters: Any,
     ) -> None:
         where = ctypes.c_void_p(stream)
         sizes = (*how["grid"], *how["block"], dynamic)
-        self.device.call("cuLaunchKernel", function, *sizes, where, given, None)
+        self.device.call("cuLaunchKernel", function, *sizes, where, parameters, None)
 
     def compute(self, inputs: list[np.ndarray]) -> list[np.ndarray]:
         """Run once on arrays of the host.
@@ -178,8 +183,8 @@ class Kernel:
             the bytes of each result, which were not zero before unless the kernel asks
             for that, or keeps some.
         """
-        every = self.launch["arguments"][len(inputs) :]
-        results = [np.full(size_of(x), 0 if x.get("kept") else 0xCD, np.uint8) for x in every]
+        outputs = self.launch["arguments"][len(inputs) :]
+        results = [np.full(size_of(x), 0 if x.get("kept") else 0xCD, np.uint8) for x in outputs]
         with self.device.holding((*map(np.ascontiguousarray, inputs), *results)) as pointers:
             self.run(pointers)
             self.device.call("cuCtxSynchronize")
@@ -194,7 +199,7 @@ class Kernel:
             ``correct``, ``largest_difference`` and the number of ``elements`` compared.
         """
         rng = np.random.default_rng(seed)
-        values = drawn(self.launch, rng)
+        values = draw_values(self.launch, rng)
         results = self.compute(
             [encode(values[a["name"]], a["dtype"]) for a in inputs_of(self.launch)]
         )
@@ -214,7 +219,7 @@ class Kernel:
                 take less power, and less time.
         """
         if inputs is None:
-            values = drawn(self.launch, np.random.default_rng(0))
+            values = draw_values(self.launch, np.random.default_rng(0))
             inputs = [encode(values[a["name"]], a["dtype"]) for a in inputs_of(self.launch)]
         with self.device.holding(map(np.ascontiguousarray, inputs)) as pointers:
             for out in self.launch["arguments"][len(inputs) :]:
@@ -236,7 +241,7 @@ class Kernel:
 
 
 def read_launch(folder: Path) -> dict[str, Any]:
-    """What ``launch.json`` says of a folder's kernel.
+    """Read ``launch.json`` of a folder's kernel.
 
     Raises:
         KernelError: there is none, or it is damaged.

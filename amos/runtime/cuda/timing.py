@@ -1,4 +1,4 @@
-"""How long kernels take, by events of the GPU.
+"""Times of kernels, by events of the GPU.
 
 This file is copied beside every exported kernel. Launches are recorded once into a CUDA
 graph, which the GPU then runs by itself: a kernel of a few microseconds takes less time
@@ -36,7 +36,7 @@ class Timer:
         self._stream = ctypes.c_void_p()
         self._events = [ctypes.c_void_p(), ctypes.c_void_p()]
         self._graph, self._recorded = ctypes.c_void_p(), ctypes.c_void_p()
-        # What was copied to the GPU before has arrived before another stream reads it.
+        # Copies to the GPU must arrive before another stream reads them.
         device.call("cuCtxSynchronize")
         device.call("cuStreamCreate", ctypes.byref(self._stream), _NON_BLOCKING)
         for event in self._events:

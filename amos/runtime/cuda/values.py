@@ -20,7 +20,7 @@ _FEW = 400
 _TOLERANCE = {"float32": 2e-5, "float64": 1e-12, "float16": 1e-3, "int32": 0.0}
 #: The same for sources of eight bits: their sums keep about 14 bits (see the intrinsic).
 _EIGHT_BITS = 2e-3
-#: What holds the bit pattern of an element.
+#: Dtype that holds the bit pattern of an element.
 _BITS: dict[str, np.dtype[Any]] = {
     "float16": np.dtype(np.float16),
     "bfloat16": np.dtype(np.uint16),
@@ -49,12 +49,12 @@ def inputs_of(launch: dict[str, Any]) -> list[dict[str, Any]]:
     return [argument for argument in launch["arguments"] if argument["role"] != "output"]
 
 
-def drawn(launch: dict[str, Any], rng: np.random.Generator) -> dict[str, np.ndarray]:
+def draw_values(launch: dict[str, Any], rng: np.random.Generator) -> dict[str, np.ndarray]:
     """Values of each input, by name, that its type holds exactly.
 
     Integers over their full range; floats of few bits, so that sums are exact in any
     order. For sums in half precision they are small integers, most of them zero if a sum
-    is long. What an epilogue reads has many magnitudes, and what a prologue reads is large
+    is long. Inputs of an epilogue have many magnitudes, and those of a prologue are large
     enough to fill integers that it makes.
     """
     inputs = inputs_of(launch)
@@ -92,9 +92,11 @@ def _draw(argument: dict[str, Any], share: float, rng: np.random.Generator) -> n
 
 def _length(operator: dict[str, Any]) -> int:
     """Terms of one sum."""
-    kept = {name for index in operator["operands"][-1]["indices"] for name in index["terms"]}
+    output_names = {
+        name for index in operator["operands"][-1]["indices"] for name in index["terms"]
+    }
     extents = operator["iterations"]
-    return int(np.prod([extents[n] for n in extents if n not in kept], dtype=np.int64))
+    return int(np.prod([extents[n] for n in extents if n not in output_names], dtype=np.int64))
 
 
 def encode(values: np.ndarray, kind: str) -> np.ndarray:
@@ -126,7 +128,7 @@ def decode(data: np.ndarray, kind: str) -> np.ndarray:
 def compared(
     launch: dict[str, Any],
     values: dict[str, np.ndarray],
-    made: list[np.ndarray],
+    results: list[np.ndarray],
     rng: np.random.Generator,
 ) -> dict[str, Any]:
     """Compare some elements of each result with what the operator says.
@@ -134,16 +136,16 @@ def compared(
     Args:
         launch: what ``launch.json`` says.
         values: of each input, by name.
-        made: bytes of each result.
+        results: bytes of each result.
         rng: chooses the elements.
 
     Returns:
         ``correct``, ``largest_difference`` and the number of ``elements`` compared.
     """
     inputs, operator = inputs_of(launch), launch["operator"]
-    every = [operator, *(operator | each for each in operator.get("further", []))]
+    operators = [operator, *(operator | each for each in operator.get("further", []))]
     correct, largest, elements = True, 0.0, 0
-    for how, out, data in zip(every, launch["arguments"][len(inputs) :], made, strict=True):
+    for how, out, data in zip(operators, launch["arguments"][len(inputs) :], results, strict=True):
         tolerance = _tolerance(inputs, how.get("accumulator", out["dtype"]))
         where, total, allowed = _expected(how, values, tolerance, rng)
         got = decode(data, out["dtype"]).astype(np.float64)[where]
@@ -163,26 +165,26 @@ def _expected(
     rng: np.random.Generator,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Some elements of a result: flat positions, values, by how much each may be off."""
-    extents, together = operator["iterations"], operator.get("combination", "=")
-    every = _names(operator["operands"][-1])
-    kept = every if together == "=" else _names(operator["store"])
-    gone = [name for name in every if name not in kept]
-    count, size = (int(np.prod([extents[n] for n in x], dtype=np.int64)) for x in (gone, kept))
+    extents, combination = operator["iterations"], operator.get("combination", "=")
+    names = _names(operator["operands"][-1])
+    stored = names if combination == "=" else _names(operator["store"])
+    gone = [name for name in names if name not in stored]
+    count, size = (int(np.prod([extents[n] for n in x], dtype=np.int64)) for x in (gone, stored))
     most = max(1, _SAMPLES // count)
     flat = np.unique(rng.integers(0, size, most)) if size > most else np.arange(size)
-    at = _digits_of(np.repeat(flat, count), extents, kept)
+    at = _digits_of(np.repeat(flat, count), extents, stored)
     at |= _digits_of(np.tile(np.arange(count), len(flat)), extents, gone)
     where, total, scale = reference(operator, values, at)
     allowed = scale * tolerance
     if operator.get("epilogue"):
         total, allowed = _finished(operator, values, at, total, allowed)
-    if together == "=":
+    if combination == "=":
         return where, total, allowed
     where, total, allowed = (x.reshape(-1, count) for x in (where, total, allowed))
     where, at = where[:, 0], {name: each[::count] for name, each in at.items()}
     floats = operator["result"] in ("float32", "bfloat16", "float16")
-    if together != "+=":
-        best = np.max if together == "max=" else np.min
+    if combination != "+=":
+        best = np.max if combination == "max=" else np.min
         total, allowed = best(total, axis=1), allowed.max(axis=1)
     elif floats:
         allowed = allowed.sum(axis=1) + 1e-6 * np.abs(total).sum(axis=1)
@@ -272,7 +274,7 @@ def _finished(
     total: np.ndarray,
     allowed: np.ndarray,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """What an epilogue makes of sums, and by how much that may be off if they are."""
+    """Apply an epilogue to sums; the values, and by how much they may be off if the sums are."""
     kind = operator["accumulator"]
 
     def finish(sums: np.ndarray) -> np.ndarray:
@@ -340,8 +342,8 @@ def _fused(a: np.ndarray, b: np.ndarray, c: np.ndarray) -> np.ndarray:
     """
     product = np.asarray(a, np.float64) * b
     total = np.asarray(product + c)
-    other = total - product
-    cut = (product - (total - other)) + (c - other)
+    back = total - product
+    cut = (product - (total - back)) + (c - back)
     nearest = total.astype(np.float32)
     beyond = np.nextafter(nearest, np.where(total > nearest, np.inf, -np.inf).astype(np.float32))
     tie = (total - nearest == beyond - total) & (total != nearest)

@@ -1,4 +1,4 @@
-"""What instructions touch on chip, and whether something says in what order."""
+"""On-chip accesses of instructions, and a check that their order is fixed."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Accesses:
         self._depths = depths
         self._rows = defaultdict[str, list[np.ndarray]](list)
         #: By buffer, of each access: the instruction, its fragments, whether it writes.
-        self._each = defaultdict[str, list[tuple[np.ndarray, np.ndarray, bool]]](list)
+        self._accesses = defaultdict[str, list[tuple[np.ndarray, np.ndarray, bool]]](list)
 
     def add(
         self, name: str, rows: np.ndarray, numbers: np.ndarray, counts: np.ndarray, writes: bool
@@ -43,7 +43,7 @@ class Accesses:
         self._rows[name].append(
             rows.astype(np.uint16 if self._depths[name] < 1 << 16 else np.int64)
         )
-        self._each[name].append((numbers, counts, writes))
+        self._accesses[name].append((numbers, counts, writes))
 
     def check(self, queues: np.ndarray, before: np.ndarray) -> None:
         """Refuse hazards, and what is read before it is written.
@@ -56,13 +56,15 @@ class Accesses:
             StreamError: there are such.
         """
         for name, rows in self._rows.items():
-            numbers = np.concatenate([np.repeat(n, counts) for n, counts, _ in self._each[name]])
-            writes = np.repeat(
-                [writes for _, _, writes in self._each[name]], [len(part) for part in rows]
+            numbers = np.concatenate(
+                [np.repeat(n, counts) for n, counts, _ in self._accesses[name]]
             )
-            every = np.concatenate(rows)
-            by_row = np.argsort(every, kind="stable")
-            _check(name, every[by_row], numbers[by_row], writes[by_row], queues, before)
+            writes = np.repeat(
+                [writes for _, _, writes in self._accesses[name]], [len(piece) for piece in rows]
+            )
+            all_rows = np.concatenate(rows)
+            by_row = np.argsort(all_rows, kind="stable")
+            _check(name, all_rows[by_row], numbers[by_row], writes[by_row], queues, before)
 
 
 def _check(
@@ -83,17 +85,17 @@ def _check(
             f"{_where(number, queues)}: reads fragments of {name} before they are written"
         )
     start = np.maximum.accumulate(np.where(start, places, 0))
-    for other in np.unique(own):
+    for queue in np.unique(own):
         # Reads do not disturb each other.
-        for kind, meets, what in ((writes, own != other, "written"), (~writes, writes, "used")):
-            last = np.maximum.accumulate(np.where(kind & (own == other), places, -1))
-            at = np.flatnonzero((last >= start) & meets & (own != other))
-            late = numbers[last[at]] > before[numbers[at], other]
+        for kind, meets, what in ((writes, own != queue, "written"), (~writes, writes, "used")):
+            last = np.maximum.accumulate(np.where(kind & (own == queue), places, -1))
+            at = np.flatnonzero((last >= start) & meets & (own != queue))
+            late = numbers[last[at]] > before[numbers[at], queue]
             if late.any():
                 n = at[np.argmax(late)]
                 raise StreamError(
                     f"{_where(numbers[n], queues)}: hazard: fragments of {name} are {what} by "
-                    f"instruction {numbers[last[n]]} of {QUEUES[other]}, and no token says which "
+                    f"instruction {numbers[last[n]]} of {QUEUES[queue]}, and no token says which "
                     "comes first"
                 )
 

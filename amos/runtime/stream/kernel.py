@@ -74,8 +74,8 @@ class StreamKernel:
         """The output of :meth:`run`."""
         assert self.last is not None
         operand = self.plan.destination
-        held = self.last.dram[self.plan.regions[operand.name]]
-        return operand.unpack(held.reshape(operand.shape))
+        fragments = self.last.dram[self.plan.regions[operand.name]]
+        return operand.unpack(fragments.reshape(operand.shape))
 
     def times(
         self, inputs: Mapping[str, np.ndarray], *, repeat: int = 1, flush: int = 0

@@ -59,16 +59,16 @@ def timeline(stream: Stream, transfers: Transfers, unit: StreamUnit, port: float
 
 
 def _costs(stream: Stream, transfers: Transfers, unit: StreamUnit) -> np.ndarray:
-    """Of each instruction cycles ahead of its data, bytes, and cycles behind: 3 × instructions.
+    """Of each instruction cycles ahead of its data, bytes, and cycles after it: 3 × instructions.
 
     One that moves nothing takes its cycles ahead.
     """
     operations = np.zeros(len(stream.instructions), np.int64)
     size = np.zeros(len(operations), np.int64)
     operations[transfers.numbers], size[transfers.numbers] = transfers.padding, transfers.bytes
-    for n, each in enumerate(stream.instructions):
-        if isinstance(each, Compute):
-            operations[n] = each.operations
+    for n, instruction in enumerate(stream.instructions):
+        if isinstance(instruction, Compute):
+            operations[n] = instruction.operations
     alone = unit.issue + operations + np.where(operations > 0, unit.drain, 0)
     return np.stack(
         [
@@ -86,7 +86,7 @@ class _Queue:
         numbers: in the stream.
         ahead: cycles of each until data flows, or all if none does.
         bytes: that flow.
-        behind: cycles after that.
+        drain: cycles after that.
         pops: queues that each takes tokens from.
         pushes: queues that each gives them to.
         ends: cycle at which each ends if the port is its own, no token is waited for and the
@@ -101,16 +101,16 @@ class _Queue:
         self.numbers: list[int] = numbers.tolist()
         own = [stream.instructions[n] for n in self.numbers]
         sides = [queue + distance for distance in NEIGHBOURS.values()]
-        ways = {
-            marks: tuple(other for other, mark in zip(sides, marks, strict=True) if mark)
+        choices = {
+            marks: tuple(neighbour for neighbour, mark in zip(sides, marks, strict=True) if mark)
             for marks in product((False, True), repeat=len(sides))
         }
-        self.pops = [ways[each.pop_prev, each.pop_next] for each in own]
-        self.pushes = [ways[each.push_prev, each.push_next] for each in own]
-        ahead, size, behind = costs[:, numbers]
-        self.busy = int((ahead + np.ceil(size / port) + behind).sum())
-        self.ahead, self.bytes, self.behind = ahead.tolist(), size.tolist(), behind.tolist()
-        self.ends = [0.0, *np.cumsum(ahead + size / port + behind).tolist()]
+        self.pops = [choices[each.pop_prev, each.pop_next] for each in own]
+        self.pushes = [choices[each.push_prev, each.push_next] for each in own]
+        ahead, size, drain = costs[:, numbers]
+        self.busy = int((ahead + np.ceil(size / port) + drain).sum())
+        self.ahead, self.bytes, self.drain = ahead.tolist(), size.tolist(), drain.tolist()
+        self.ends = [0.0, *np.cumsum(ahead + size / port + drain).tolist()]
         stops = [bool(x) for x in self.pushes]
         stops = [a or bool(b) for a, b in zip(stops, [*self.pops[1:], True], strict=False)]
         at = np.where(stops, np.arange(len(own)), len(own))
@@ -125,14 +125,14 @@ class _Race:
         next: of each queue the instruction that is to begin next.
         active: whether the one before it goes on.
         until: cycle at which that goes on: its data flows, or it is done.
-        left: bytes of it that are still to flow.
+        bytes_left: bytes of it that are still to flow.
         tokens: by the queue that they come from and the one they lead to.
     """
 
     def __init__(self, queues: list[_Queue], port: float) -> None:
         self.queues, self.port, self.now = queues, port, 0.0
         self.next, self.active = [0] * len(queues), [False] * len(queues)
-        self.until, self.left = [0.0] * len(queues), [0.0] * len(queues)
+        self.until, self.bytes_left = [0.0] * len(queues), [0.0] * len(queues)
         numbers = range(len(queues))
         self.tokens = {(a, a + d): 0 for a in numbers for d in (-1, 1) if a + d in numbers}
         self.order: list[int] = []
@@ -144,17 +144,17 @@ class _Race:
             StreamError: queues wait for each other, or tokens are left.
         """
         while True:
-            begun = [n for n in range(len(self.queues)) if self._begins(n)]
+            started = [n for n in range(len(self.queues)) if self._begins(n)]
             if not any(self.active):
                 break
-            if not any(self._skips(n) for n in begun):
+            if not any(self._skips(n) for n in started):
                 self._advance()
         if len(self.order) < sum(len(q.numbers) for q in self.queues):
             raise StreamError(f"the queues wait for each other: {self._stuck()}")
-        for (giver, taker), left in self.tokens.items():
-            if left:
+        for (giver, taker), surplus in self.tokens.items():
+            if surplus:
                 raise StreamError(
-                    f"{left} tokens from {QUEUES[giver]} to {QUEUES[taker]} are left over"
+                    f"{surplus} tokens from {QUEUES[giver]} to {QUEUES[taker]} are left over"
                 )
         return np.array(self.order, np.int64)
 
@@ -164,13 +164,13 @@ class _Race:
         if self.active[n] or at == len(queue.numbers):
             return False
         pops = queue.pops[at]
-        if not all(self.tokens.get((other, n)) for other in pops):
+        if not all(self.tokens.get((neighbour, n)) for neighbour in pops):
             return False
-        for other in pops:
-            self.tokens[other, n] -= 1
+        for neighbour in pops:
+            self.tokens[neighbour, n] -= 1
         self.order.append(queue.numbers[at])
         self.next[n], self.active[n] = at + 1, True
-        self.until[n], self.left[n] = self.now + queue.ahead[at], queue.bytes[at]
+        self.until[n], self.bytes_left[n] = self.now + queue.ahead[at], queue.bytes[at]
         return True
 
     def _skips(self, n: int) -> bool:
@@ -179,81 +179,80 @@ class _Race:
         As far as nobody waits for it, and no other queue has anything to do before.
         """
         queue, first = self.queues[n], self.next[n] - 1
-        others = [m for m, going in enumerate(self.active) if going and m != n]
-        if any(self.left[m] and self.until[m] <= self.now + _ROUNDING for m in others):
+        running = [m for m, going in enumerate(self.active) if going and m != n]
+        if any(self.bytes_left[m] and self.until[m] <= self.now + _ROUNDING for m in running):
             return False
         ends = queue.ends
-        latest = ends[first] + min([self.until[m] for m in others], default=math.inf) - self.now
+        latest = ends[first] + min([self.until[m] for m in running], default=math.inf) - self.now
         end = bisect_right(ends, latest, first + 1, queue.calm[first] + 2) - 1
         if end == first:
             return False
         self.order += queue.numbers[first + 1 : end]
         self.now += ends[end] - ends[first]
-        self.next[n], self.left[n] = end, 0.0
+        self.next[n], self.bytes_left[n] = end, 0.0
         self._end(n)
         return True
 
     def _advance(self) -> None:
         """Go on to the next time at which anything changes."""
         going = [n for n, active in enumerate(self.active) if active]
-        flowing = [n for n in going if self.left[n] and self.until[n] <= self.now + _ROUNDING]
+        flowing = [n for n in going if self.bytes_left[n] and self.until[n] <= self.now + _ROUNDING]
         share = self.port / max(1, len(flowing))
         times = [self.until[n] for n in going if n not in flowing]
         before, self.now = (
             self.now,
-            min([*times, *(self.now + self.left[n] / share for n in flowing)]),
+            min([*times, *(self.now + self.bytes_left[n] / share for n in flowing)]),
         )
         for n in flowing:
-            self.left[n] -= share * (self.now - before)
-            if self.left[n] < _ROUNDING:
-                self.left[n] = 0.0
-                self.until[n] = self.now + self.queues[n].behind[self.next[n] - 1]
+            self.bytes_left[n] -= share * (self.now - before)
+            if self.bytes_left[n] < _ROUNDING:
+                self.bytes_left[n] = 0.0
+                self.until[n] = self.now + self.queues[n].drain[self.next[n] - 1]
         for n in going:
-            if not self.left[n] and self.until[n] <= self.now + _ROUNDING:
+            if not self.bytes_left[n] and self.until[n] <= self.now + _ROUNDING:
                 self._end(n)
 
     def _end(self, n: int) -> None:
         self.active[n] = False
-        for other in self.queues[n].pushes[self.next[n] - 1]:
-            if (n, other) not in self.tokens:
+        for neighbour in self.queues[n].pushes[self.next[n] - 1]:
+            if (n, neighbour) not in self.tokens:
                 raise StreamError(f"{QUEUES[n]} pushes a token to a queue that there is not")
-            self.tokens[n, other] += 1
+            self.tokens[n, neighbour] += 1
 
     def _stuck(self) -> str:
-        """What each queue waits for, in words."""
-        said = []
+        """The tokens that each queue waits for, in words."""
+        waits = []
         for n, queue in enumerate(self.queues):
             if self.next[n] == len(queue.numbers):
                 continue
             lacking = [
-                QUEUES[other] if 0 <= other < len(QUEUES) else "no queue"
-                for other in queue.pops[self.next[n]]
-                if not self.tokens.get((other, n))
+                QUEUES[neighbour] if 0 <= neighbour < len(QUEUES) else "no queue"
+                for neighbour in queue.pops[self.next[n]]
+                if not self.tokens.get((neighbour, n))
             ]
-            said.append(
+            waits.append(
                 f"instruction {queue.numbers[self.next[n]]} of {QUEUES[n]} for a token from "
                 f"{' and '.join(lacking)}"
             )
-        return "; ".join(said)
+        return "; ".join(waits)
 
 
 def _before(queues: list[_Queue]) -> np.ndarray:
-    """Of each instruction the last one of each queue that has happened before: see
-    :attr:`Timeline.before`.
+    """Last instruction of each queue that ends before an instruction begins.
 
-    What a neighbour has done is what the tokens that were taken from it say: nothing else that
-    happened before knows more of it. What a queue further away has done is what the one
-    between knew.
+    See :attr:`Timeline.before`. Tokens taken from a neighbouring queue say how far that queue
+    is: no earlier instruction knows more. Progress of a queue further away is what the queue
+    between them knew.
     """
     before = np.full((sum(len(q.numbers) for q in queues), len(queues)), -1)
     for n, queue in enumerate(queues):
         before[queue.numbers, n] = queue.numbers
     for distance in range(1, len(queues)):
         for n, queue in enumerate(queues):
-            for other in (n - distance, n + distance):
-                if not 0 <= other < len(queues):
+            for peer in (n - distance, n + distance):
+                if not 0 <= peer < len(queues):
                     continue
-                near = n + (1 if other > n else -1)
+                near = n + (1 if peer > n else -1)
                 pushed = [
                     number
                     for number, pushes in zip(
@@ -261,7 +260,7 @@ def _before(queues: list[_Queue]) -> np.ndarray:
                     )
                     if n in pushes
                 ]
-                taken = np.cumsum([near in pops for pops in queue.pops], dtype=np.int64)
-                latest = np.array([-1, *pushed])[taken]
-                before[queue.numbers, other] = np.where(latest < 0, -1, before[latest, other])
+                popped = np.cumsum([near in pops for pops in queue.pops], dtype=np.int64)
+                latest = np.array([-1, *pushed])[popped]
+                before[queue.numbers, peer] = np.where(latest < 0, -1, before[latest, peer])
     return before

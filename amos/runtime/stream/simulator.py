@@ -19,7 +19,7 @@ from amos.runtime.stream.queues import timeline
 
 @dataclass(frozen=True)
 class Run:
-    """What became of a stream.
+    """Result of a stream.
 
     Attributes:
         cycles: until the last instruction is done.
@@ -59,8 +59,8 @@ def simulate(
     memory = Memory(stream, dram)
     accesses = Accesses({name: len(rows) for name, rows in memory.chip.items()})
     for numbers in _runs(stream, transfers, line.order):
-        each = stream.instructions[numbers[0]]
-        if isinstance(each, Compute):
+        head = stream.instructions[numbers[0]]
+        if isinstance(head, Compute):
             _compute(
                 [stream.instructions[n] for n in numbers],
                 numbers[-1:],
@@ -71,7 +71,7 @@ def simulate(
         else:
             chosen = np.searchsorted(transfers.numbers, numbers)
             name, rows = transfers.move(chosen, memory)
-            accesses.add(name, rows, numbers, transfers.sizes[chosen], isinstance(each, Load))
+            accesses.add(name, rows, numbers, transfers.sizes[chosen], isinstance(head, Load))
     accesses.check(np.array(stream.queues), line.before)
     contents = {name: rows[:-1] for name, rows in memory.dram.items()}
     return Run(line.cycles, line.busy, int(transfers.bytes.sum()), contents)
@@ -103,8 +103,8 @@ def _runs(stream: Stream, transfers: Transfers, order: np.ndarray) -> list[np.nd
     kind[transfers.numbers] = transfers.same
     whole = kind < 0
     for n in np.flatnonzero(whole):
-        each = stream.instructions[n]
-        if isinstance(each, Compute) and (alike := each.alike) is not None:
+        instruction = stream.instructions[n]
+        if isinstance(instruction, Compute) and (alike := instruction.alike) is not None:
             kind[n] = -2 - kinds.setdefault(alike, len(kinds))
     instructions = stream.instructions
     pops = np.array([each.pop_prev or each.pop_next for each in instructions])

@@ -7,7 +7,7 @@ import itertools
 import numpy as np
 
 from amos.codegen.stream.writer import Step
-from amos.codegen.vta.loops import arranged
+from amos.codegen.vta.loops import arrange_loops
 
 
 def _walked(outer: Step, inner: Step, uops: np.ndarray) -> list[tuple[int, ...]]:
@@ -35,7 +35,7 @@ def test_an_instruction_walks_the_nest() -> None:
             length, sums = int(rng.integers(1, 6)), bool(rng.integers(2))
             loops.append(Step(length, (0 if sums else base, int(rng.integers(4)), int(sums))))
             base *= 1 if sums else length
-        way = arranged(tuple(loops), 8192, 3)
+        way = arrange_loops(tuple(loops), 8192, 3)
         assert way is not None or np.prod([x.length for x in loops if not x.sums]) < 3
         if way is None:
             continue
@@ -46,7 +46,7 @@ def test_an_instruction_walks_the_nest() -> None:
 
 
 def test_loops_that_go_on_are_one() -> None:
-    way = arranged((Step(4, (28, 30, 0)), Step(7, (4, 1, 0)), Step(3, (12, 9, 0)),
+    way = arrange_loops((Step(4, (28, 30, 0)), Step(7, (4, 1, 0)), Step(3, (12, 9, 0)),
                     Step(4, (1, 0, 9))), 8192, 3)  # fmt: skip
     assert way is not None
     assert len(way.uops) == 12
@@ -54,14 +54,14 @@ def test_loops_that_go_on_are_one() -> None:
 
 def test_no_more_micro_operations_than_there_is_room_for() -> None:
     loops = tuple(Step(7, (7**n, 3 - n, n * n)) for n in range(4))
-    assert arranged(loops, 48, 3) is None
-    assert arranged(loops, 49, 3) is not None
+    assert arrange_loops(loops, 48, 3) is None
+    assert arrange_loops(loops, 49, 3) is not None
 
 
 def test_loops_that_go_down_are_micro_operations() -> None:
     """Factors have no sign."""
     down = Step(3, (4, -2, 0))
-    way = arranged((down, Step(4, (1, 2, 0)), Step(5, (0, 7, -1))), 64, 3)
+    way = arrange_loops((down, Step(4, (1, 2, 0)), Step(5, (0, 7, -1))), 64, 3)
     assert way is not None
     assert min(*way.outer.moves, *way.inner.moves) >= 0
     assert len(way.uops) == 15
