@@ -14,11 +14,11 @@ from amos.chains.candidate import ChainCandidate, slots_of
 from amos.chains.tiling import Tiling
 from amos.errors import MappingError
 from amos.explore.contenders import (
-    chosen_intrinsics,
     contenders,
-    predicted,
+    list_mappings,
+    predict_contender,
     reasons,
-    searched,
+    select_intrinsics,
 )
 from amos.explore.genetic import GeneticSearch
 from amos.explore.guided import Guided
@@ -68,7 +68,7 @@ class ProductRanker:
     _units: list[Intrinsic] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        units = chosen_intrinsics(self.intrinsics, self.machine)
+        units = select_intrinsics(self.intrinsics, self.machine)
         # Tile registers are set up for one kernel.
         self._units = [unit for unit in units if not unit.tile_registers]
 
@@ -104,7 +104,7 @@ class ProductRanker:
         every = contenders(operator, self._units, _RULE)
         taking = [each for each in every if not each.reason]
         machine = self.core([each.intrinsic for each in taking])
-        seen = [predicted(operator, each, machine, _RULE, brief=True) for each in taking]
+        seen = [predict_contender(operator, each, machine, _RULE, brief=True) for each in taking]
         fitting = [each for each in seen if math.isfinite(each.predicted)]
         if not fitting:
             refused = [each for each in (*every, *seen) if each.reason]
@@ -114,7 +114,7 @@ class ProductRanker:
             )
         best = min(fitting, key=lambda each: each.predicted)
         space = enumerate_mappings(operator, best.intrinsic, _RULE, commute=True)
-        problem = Problem(searched(space), machine)
+        problem = Problem(list_mappings(space), machine)
         guided = Guided(problem, np.random.default_rng(0), _Search, epsilon=0.0)
         return [
             RankedProduct(

@@ -124,8 +124,8 @@ class ChainParser:
                 sizes = [dimension_size(read, d, self.extents) for d in range(len(read.indices))]
                 stated_shape = self.shapes.get(read.name)
                 if stated_shape is None or read.name in self._inferred:
-                    known = self.shapes.get(read.name, sizes)
-                    self.shapes[read.name] = tuple(map(max, sizes, known))
+                    previous = self.shapes.get(read.name, sizes)
+                    self.shapes[read.name] = tuple(map(max, sizes, previous))
                     self._inferred.add(read.name)
 
     _inferred: set[str] = field(default_factory=set)
@@ -322,11 +322,11 @@ class _AssignmentReader(ExpressionReader):
         top = Node("read", load=largest.output)
         power = Node("exp", (Node("subtract", (value, top)),), function=self.table["exp"])
         yield (powers := self._assigned(f"{name}.exp", power, None, "", whole_row))
-        each = Node("read", load=powers.output)
-        yield (total := self._assigned(f"{name}.sum", each, None, "+", row))
+        numerator = Node("read", load=powers.output)
+        yield (total := self._assigned(f"{name}.sum", numerator, None, "+", row))
         whole = Node("read", load=total.output)
         if function == "softmax":
-            yield self._assigned(name, Node("divide", (each, whole)), None, "", whole_row)
+            yield self._assigned(name, Node("divide", (numerator, whole)), None, "", whole_row)
             return
         log = Node("log", (whole,), function=self.table["log"])
         yield self._assigned(name, Node("add", (top, log)), None, "", row)

@@ -112,8 +112,8 @@ class Operator(Shown, Computation):
             # Type checkers take it for an operator; Chain.parse has a type of its own.
             return cast(Operator, Chain.parse(text, extents, dtypes, name, shapes, constants))
         compute = parse_statement(text, extents, dtypes, shapes)
-        kept = checks.constant_sources(compute, constants)
-        return Operator(compute, compute.dst.tensor.name if name is None else name, kept)
+        constant_names = checks.constant_sources(compute, constants)
+        return Operator(compute, compute.dst.tensor.name if name is None else name, constant_names)
 
     def with_epilogue(
         self,

@@ -186,9 +186,9 @@ class Points(Block):
         return np.asarray(values / (1.1 * largest))
 
     def _repr_html_(self) -> str:
-        left, low = 46, _HEIGHT - 24
-        scaled = self._scaled * (_WIDTH - left, low - 8)
-        *dots, (_, height) = zip(left + scaled[:, 0], low - scaled[:, 1], strict=True)
+        origin, low = 46, _HEIGHT - 24
+        scaled = self._scaled * (_WIDTH - origin, low - 8)
+        *dots, (_, height) = zip(origin + scaled[:, 0], low - scaled[:, 1], strict=True)
         circles = "".join(
             f'<circle cx="{x:.1f}" cy="{y:.1f}" r="{5 if n == self.marked else 3}" '
             f'fill="{line_colour(int(n == self.marked))}"/>'
@@ -199,10 +199,10 @@ class Points(Block):
         return (
             f'<div><div class="note">{escape(self.title)}</div><svg role="img" '
             f'aria-label="{escape(self.title)}" width="{_WIDTH}" height="{_HEIGHT}" '
-            f'font-size="11" fill="currentColor"><path d="M{left} 4V{low}H{_WIDTH}" fill="none" '
-            f'stroke="#8888"/><path d="M{left} {height:.1f}H{_WIDTH}" stroke="#8888" '
+            f'font-size="11" fill="currentColor"><path d="M{origin} 4V{low}H{_WIDTH}" fill="none" '
+            f'stroke="#8888"/><path d="M{origin} {height:.1f}H{_WIDTH}" stroke="#8888" '
             f'stroke-dasharray="5"/>{circles}<text x="0" y="{height + 4:.1f}">{self.limit:.3g}'
-            f'</text><text x="{left}" y="{_HEIGHT - 6}">0</text><text x="{_WIDTH}" '
+            f'</text><text x="{origin}" y="{_HEIGHT - 6}">0</text><text x="{_WIDTH}" '
             f'y="{_HEIGHT - 6}" text-anchor="end">{escape(self.x)}</text></svg></div>'
         )
 
