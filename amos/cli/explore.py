@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
 
 import amos
 from amos.cli import options
+from amos.cli.energy import print_energy
 from amos.cli.gpu_records import check_target, export_top
 from amos.cli.output import (
     milliseconds,
@@ -28,6 +31,14 @@ if TYPE_CHECKING:
 #: Mappings listed with the best that each one reached.
 _LISTED = 8
 
+Objective = Annotated[
+    str,
+    typer.Option(
+        metavar="NAME",
+        help="Minimize time, energy, or edp, their product; energies are those of the machine.",
+    ),
+]
+
 
 @options.takes_operator
 def explore_command(
@@ -37,6 +48,7 @@ def explore_command(
     trials: options.Trials = 64,
     seed: options.Seed = 0,
     method: options.MethodName = "ga",
+    objective: Objective = "time",
     fix: options.Fix = None,
     divisors: options.DivisorsOnly = False,
     stagnation: options.Stagnation = None,
@@ -63,7 +75,7 @@ def explore_command(
         check_target(machine)
     units = options.read_intrinsics(intrinsic, files)
     basic = dict(machine=machine, trials=trials, seed=seed, method=method, rule=rule)
-    search = _search(commute, fix, divisors, stagnation, epsilon, time_limit)
+    search = _search(commute, fix, divisors, stagnation, epsilon, time_limit, objective)
     measure = _measure(executor, implementation, timeout, memory, flush_cache)
     start = time.monotonic()
     result = _explored(op, units, as_json, records=records, search=search, measure=measure, **basic)
@@ -95,6 +107,7 @@ def _search(
     stagnation: int | None,
     epsilon: float,
     time_limit: float | None,
+    objective: str,
 ) -> SearchOptions:
     return amos.SearchOptions(
         commute=commute,
@@ -103,6 +116,7 @@ def _search(
         stagnation=stagnation,
         epsilon=epsilon,
         time_limit=time_limit,
+        objective=objective,
     )
 
 
@@ -210,6 +224,7 @@ def _explain(result: Exploration) -> None:
     """Print the bound of the best candidate, and the other mappings."""
     if result.prediction is not None:
         print_line(f"bound by   {result.prediction.bound}\n")
+        print_energy(result.prediction, result.machine)
         print_table(
             ["level", "trips", "compute ms", "read ms", "write ms"],
             [

@@ -10,14 +10,23 @@ import typer
 
 import amos
 from amos.cli import options
+from amos.cli.energy import microjoules
 from amos.cli.output import milliseconds as ms
-from amos.cli.output import notes_of_an_interrupt, print_json, print_line, print_table, write_rows
+from amos.cli.output import (
+    notes_of_an_interrupt,
+    percent,
+    print_json,
+    print_line,
+    print_table,
+    write_rows,
+)
 from amos.errors import NetworkError
 
 if TYPE_CHECKING:
     from amos.network import Report, Tuning
     from amos.network.buckets import Loaded
     from amos.network.precision.frontier import Frontier
+    from amos.network.report import TaskRow
 
 Model = Annotated[Path, typer.Argument(metavar="MODEL", help="An ONNX file.")]
 BucketSizes = Annotated[
@@ -301,11 +310,16 @@ def _print_report(report: Report) -> None:
     print_line(f"{report.network} on {report.machine}: {report.coverage}")
     for row in report.unmapped:
         print_line(f"  not modelled: {row.count} x {row.operator}: {row.reason}")
+    on_unit = not report.has_engine
     print_table(
-        ["task", "count", "mappings", "instruction", "ms each", "share", "bound by"],
+        ["task", "count", "mappings", "instruction", "ms each", "share"]
+        + ["of peak", "KiB each", "uJ each"] * on_unit
+        + ["bound by"],
         [
             [row.operator, row.count, row.mappings, row.method or report.elsewhere, ms(row.seconds)]
-            + [f"{row.share:.1%}" if row.share else "", row.bound or row.reason]
+            + [f"{row.share:.1%}" if row.share else ""]
+            + _unit_figures(row) * on_unit
+            + [row.bound or row.reason]
             for row in report.tasks
         ],
     )
@@ -314,3 +328,11 @@ def _print_report(report: Report) -> None:
         [[row.operation, row.count, ms(row.seconds), row.reason] for row in report.engine],
     )
     print_line(f"predicted  {report.summary}")
+    if report.energy_joules is not None:
+        print_line(f"energy     {report.energy_joules * 1e3:.4g} mJ of all kernels")
+
+
+def _unit_figures(row: TaskRow) -> list[object]:
+    """Utilization, KiB from and to DRAM, and microjoules of a task on a unit."""
+    kibibytes = None if row.traffic_bytes is None else row.traffic_bytes / 1024
+    return [percent(row.utilization), kibibytes, microjoules(row.energy_joules)]

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from amos.explore.contenders import Contender
+from amos.explore.objective import value_of
 from amos.explore.session import Session
 from amos.records import Trial
 
@@ -46,6 +47,12 @@ class Entry:
     def seconds(self) -> float:
         """Of its best trial; infinite without one that ran."""
         return min((trial.seconds for trial in self.session.problem.trials), default=math.inf)
+
+    @property
+    def value(self) -> float:
+        """What its best trial has of what is minimized; infinite without one that ran."""
+        problem = self.session.problem
+        return min(map(problem.value, problem.trials), default=math.inf)
 
 
 @dataclass
@@ -101,7 +108,8 @@ class Contest:
         """The best trials of all instructions."""
         numbered = [(s.problem.trials[number], n) for n, (s, number) in enumerate(self._order)]
         done = [(trial, n) for trial, n in numbered if math.isfinite(trial.seconds)]
-        leaders = heapq.nsmallest(count, done, key=lambda pair: pair[0].seconds)
+        objective = self.entries[0].session.problem.objective
+        leaders = heapq.nsmallest(count, done, key=lambda pair: value_of(pair[0], objective))
         return [replace(trial, number=n) for trial, n in leaders]
 
     @property
@@ -111,7 +119,7 @@ class Contest:
 
     @staticmethod
     def _ranked(entries: Sequence[Entry]) -> list[Entry]:
-        return sorted(entries, key=lambda entry: (entry.seconds, entry.contender.predicted))
+        return sorted(entries, key=lambda entry: (entry.value, entry.contender.predicted))
 
     @property
     def contenders(self) -> tuple[Contender, ...]:
@@ -136,8 +144,8 @@ class Contest:
         done = len(entry.session.problem.trials)
         if not done:
             return "the search ended before its first trial"
-        ratio = entry.seconds / first.seconds
-        result = f"{ratio:.2f} times the fastest" if ratio < math.inf else "none ran"
+        ratio = entry.value / first.value
+        result = f"{ratio:.2f} times the best" if ratio < math.inf else "none ran"
         return f"left out after {done} trials: {result}"
 
     def run(

@@ -5,13 +5,15 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
+from functools import partial
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any, Literal
 
 from amos._display import Shown
 from amos.errors import ExploreError, UnknownNameError
 from amos.explore.contenders import Contender
+from amos.explore.objective import value_of
 from amos.intrinsics import Intrinsic, implementations
 from amos.ir import Operator
 from amos.machine import Machine
@@ -38,6 +40,7 @@ class Exploration(Shown):
         space_size: number of mapping and schedule assignments among them.
         method: name of the search method.
         seed: seed of the random generator.
+        objective: what was minimized; one of :data:`amos.explore.objective.OBJECTIVES`.
         trials: every candidate that was tried, in order.
         prediction: the model's account of the best trial.
         replayed: how many trials were taken from the record of an earlier run.
@@ -60,16 +63,17 @@ class Exploration(Shown):
     intrinsics: tuple[Contender, ...] = ()
     generations: tuple[dict[str, Any], ...] = field(default=(), compare=False)
     load: float = field(default=0.0, compare=False)
+    objective: str = "time"
 
     @property
     def best(self) -> Trial:
-        """The fastest trial that was right: by medians, or by least times if others used the cores.
+        """The best trial that was right: by medians, or by least times if others used the cores.
 
         Raises:
             ExploreError: every trial failed.
         """
-        seconds = _least if self._crowded else _median
-        best = min(self.trials, key=seconds, default=None)
+        value = _least if self._crowded else partial(value_of, objective=self.objective)
+        best = min(self.trials, key=value, default=None)
         if best is None or math.isinf(best.seconds):
             raise ExploreError(none_ran(self.trials))
         return best
@@ -245,6 +249,9 @@ class Exploration(Shown):
             "max_difference": measured.max_difference if measured else None,
             "implementation": measured.implementation if measured else None,
             "bound": self.prediction.bound if self.prediction else None,
+            "objective": self.objective,
+            "energy_joules": best.joules,
+            "energy": [asdict(row) for row in self.prediction.energy] if self.prediction else [],
             "mappings": dict(self.counts),
             "searched": self.searched,
             "space_size": self.space_size,
@@ -276,10 +283,6 @@ def none_ran(trials: Sequence[Trial]) -> str:
     first = next((trial.measurement for trial in trials if trial.measurement), None)
     detail = f"; the first says: {first.message}" if first else ""
     return f"none of {len(trials)} candidates ran ({', '.join(sorted(_failures(trials)))}){detail}"
-
-
-def _median(trial: Trial) -> float:
-    return trial.seconds
 
 
 def _least(trial: Trial) -> float:

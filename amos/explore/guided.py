@@ -19,7 +19,6 @@ from amos.explore.method import Key, Search, niche
 from amos.explore.objective import Problem
 from amos.explore.retention import retained
 from amos.plan import Candidate
-from amos.records import Trial
 
 #: Candidates proposed at a time; the model is corrected between batches.
 BATCH = 8
@@ -116,9 +115,12 @@ class Guided:
         seconds = {mapping.name: math.inf for mapping in self._problem.mappings}
         for candidate, score in self.search.results:
             seconds[candidate.mapping.name] = min(seconds[candidate.mapping.name], score)
+        value = self._problem.value
         trials = [trial for trial in self._problem.trials if math.isfinite(trial.seconds)]
         measured = Counter(trial.mapping.name for trial in trials)
-        best = {trial.mapping.name: trial.seconds for trial in sorted(trials, key=_slowest)}
+        # The last one of a mapping counts, the best.
+        ranked = sorted(trials, key=value, reverse=True)
+        best = {trial.mapping.name: value(trial) for trial in ranked}
         return seconds | best, measured
 
     def _search_model(self, count: int) -> None:
@@ -182,10 +184,6 @@ def _fresh(source: Iterator[Candidate], count: int, excluded: set[Key]) -> list[
             excluded.add(candidate.key)
             fresh.append(candidate)
     return fresh
-
-
-def _slowest(trial: Trial) -> float:
-    return -trial.seconds
 
 
 def _outermost(candidate: Candidate) -> str:

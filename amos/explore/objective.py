@@ -10,11 +10,19 @@ import numpy as np
 
 from amos.machine import Machine
 from amos.mapping import Mapping as LoopMapping
-from amos.perfmodel import Prediction, evaluate, prediction_of
+from amos.perfmodel import (
+    Prediction,
+    check_energies,
+    evaluate,
+    prediction_of,
+    total_joules,
+)
 from amos.plan import Candidate, Schedule, Value, batch_of
 from amos.records import Trial
 from amos.schedule import ScheduleSpace, Tiling, spaces_of
 
+#: What a search may minimize: seconds, joules, or their product.
+OBJECTIVES = ("time", "energy", "edp")
 #: A correction counts as much as this many measurements that agree with the model.
 _PRIOR = 2.0
 
@@ -27,8 +35,10 @@ class Problem:
         machine: the machine that the model predicts for.
         fixes: values that schedule variables must take.
         tiling: whether register tiles must divide their loops.
+        objective: one of :data:`OBJECTIVES`.
 
     Raises:
+        MachineError: energies count, and the machine does not say all of them.
         UnknownNameError: a fixed variable does not exist.
         ScheduleError: the fixed values leave nothing.
     """
@@ -40,12 +50,17 @@ class Problem:
         *,
         fixes: Iterable[tuple[str, Value]] = (),
         tiling: Tiling = "hardware",
+        objective: str = "time",
     ) -> None:
+        if objective != "time":
+            check_energies(machine, mappings[0].intrinsic.scratchpads)
+        self.objective = objective
         self.spaces = spaces_of(mappings, machine, fixes, tiling)
         self.mappings = tuple(mapping for mapping in mappings if mapping.name in self.spaces)
         self.machine = machine
         self.trials: list[Trial] = []
         self._predicted: dict[tuple[str, Schedule], float] = {}
+        self._joules: dict[tuple[str, Schedule], float] = {}
         self._ratios: defaultdict[str, list[float]] = defaultdict(list)
 
     @property
@@ -76,16 +91,36 @@ class Problem:
         for name, group in fresh.items():
             structure = self.spaces[name].context
             batch = batch_of(structure, [candidate.schedule for candidate in group])
-            times = evaluate(structure, self.machine, batch).seconds.tolist()
+            predicted = evaluate(structure, self.machine, batch)
+            times, joules = predicted.seconds.tolist(), total_joules(predicted.accesses)
             self._predicted.update((c.key, t) for c, t in zip(group, times, strict=True))
+            if joules is not None:
+                pairs = zip(group, joules.tolist(), strict=True)
+                self._joules.update((c.key, energy) for c, energy in pairs)
         return np.array([self._predicted[candidate.key] for candidate in candidates])
 
+    def joules(self, candidate: Candidate) -> float | None:
+        """Predicted joules of a candidate; ``None`` where the machine does not say all of it."""
+        self.seconds([candidate])
+        return self._joules.get(candidate.key)
+
+    def value(self, trial: Trial) -> float:
+        """What of a trial is minimized; infinite if it failed."""
+        return value_of(trial, self.objective)
+
     def scores(self, candidates: Sequence[Candidate]) -> np.ndarray:
-        """Predicted seconds, scaled by how wrong the model was for each mapping so far."""
+        """Predicted seconds, scaled by how wrong the model was for each mapping so far.
+
+        Or joules, which no measurement corrects, or the product of both.
+        """
         correction = corrections({name: self._ratios[name] for name in self.spaces})
         factors = np.array([correction[candidate.mapping.name] for candidate in candidates])
         scores: np.ndarray = self.seconds(candidates) * factors
-        return scores
+        if self.objective == "time":
+            return scores
+        joules = np.array([self._joules[candidate.key] for candidate in candidates])
+        energy: np.ndarray = joules * scores if self.objective == "edp" else joules
+        return np.where(np.isfinite(scores), energy, np.inf)
 
     def tell(self, trial: Trial) -> None:
         """Take note of a finished trial."""
@@ -101,7 +136,7 @@ class Problem:
     def best(self, count: int) -> list[Trial]:
         """The best trials so far, best first; failures are left out."""
         done = [trial for trial in self.trials if math.isfinite(trial.seconds)]
-        return sorted(done, key=lambda trial: trial.seconds)[:count]
+        return sorted(done, key=self.value)[:count]
 
     def draw_mapping(self, rng: np.random.Generator) -> LoopMapping:
         """A mapping by chance."""
@@ -110,6 +145,19 @@ class Problem:
     def sample(self, mapping: LoopMapping, rng: np.random.Generator) -> Candidate:
         """A random feasible schedule for a mapping."""
         return Candidate(mapping, self.space(mapping).sample(rng))
+
+
+def value_of(trial: Trial, objective: str) -> float:
+    """Return what of a trial an objective minimizes; infinite if the trial failed.
+
+    Args:
+        trial: with joules, unless the objective is the time.
+        objective: one of :data:`OBJECTIVES`.
+    """
+    if objective == "time" or not math.isfinite(trial.seconds):
+        return trial.seconds
+    assert trial.joules is not None
+    return trial.joules * trial.seconds if objective == "edp" else trial.joules
 
 
 def corrections(ratios: Mapping[str, Sequence[float]]) -> dict[str, float]:

@@ -10,6 +10,7 @@ from typing import Any
 
 from amos.errors import ExploreError, UnknownNameError, shown
 from amos.explore.guided import EPSILON
+from amos.explore.objective import OBJECTIVES
 from amos.explore.retention import check_retain
 from amos.ir.limits import WORD
 from amos.measure.executor import Executor
@@ -37,6 +38,8 @@ class SearchOptions:
         retain: share of the mappings that is searched on, apart from what is drawn by
             chance; see :mod:`amos.explore.retention`.
         time_limit: seconds after which no other candidate is begun.
+        objective: what is minimized: ``"time"``, or ``"energy"`` or ``"edp"``, energy times
+            time, on a unit that streams drive and whose machine says all energies.
         toolbox: functions that replace ``mate``, ``mutate`` or ``select`` of the method ``ga``, by
             name or as a DEAP toolbox. They take and return individuals as DEAP's operators do; an
             individual is a list with the position of each variable's value in its domain
@@ -79,6 +82,7 @@ class SearchOptions:
     epsilon: float = EPSILON
     retain: float = 1.0
     time_limit: float | None = None
+    objective: str = "time"
     toolbox: Mapping[str, Callable[..., Any]] = field(default_factory=dict, hash=False)
 
     def __post_init__(self) -> None:
@@ -90,6 +94,8 @@ class SearchOptions:
         if not isinstance(self.epsilon, int | float) or not 0 <= self.epsilon <= 1:
             raise ExploreError(f"epsilon: expected a share from 0 to 1, got {self.epsilon}")
         check_retain(self.retain)
+        if self.objective not in OBJECTIVES:
+            raise UnknownNameError("objective", self.objective, OBJECTIVES)
         _check_seconds("time_limit", self.time_limit)
 
     def recorded(self) -> dict[str, object]:
@@ -103,6 +109,8 @@ class SearchOptions:
             options["epsilon"] = self.epsilon
         if self.retain != 1:
             options["retain"] = self.retain
+        if self.objective != "time":
+            options["objective"] = self.objective
         if self.toolbox:
             options["toolbox"] = {
                 name: _spelled(self.toolbox[name]) for name in sorted(self.toolbox)

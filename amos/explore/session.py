@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from amos.explore.guided import BATCH, Guided
@@ -63,7 +63,7 @@ class Session:
         while len(self.problem.trials) < count:
             if self.problem.trials and time.monotonic() > end:
                 return
-            if stagnation is not None and _idle(self.problem.trials) >= stagnation:
+            if stagnation is not None and _idle(self.problem) >= stagnation:
                 return
             batch = self.search.ask(min(BATCH, count - len(self.problem.trials)))
             if not batch:
@@ -76,7 +76,8 @@ class Session:
         done: dict[int, Measurement | None] = {}
 
         def trial(n: int) -> Trial:
-            return Trial(first + n, batch[n], predicted[n], done[n])
+            joules = self.problem.joules(batch[n])
+            return Trial(first + n, batch[n], predicted[n], done[n], joules)
 
         def waiting() -> Iterator[tuple[int, Task]]:
             for n, candidate in enumerate(batch):
@@ -163,10 +164,10 @@ class Session:
         self.problem.trials[trial.number] = replace(trial, measurement=measurement)
 
 
-def _idle(trials: Sequence[Trial]) -> int:
-    """Trials since the last one that was clearly faster than all before it."""
+def _idle(problem: Problem) -> int:
+    """Trials since the last one that was clearly better than all before it."""
     best, last = math.inf, -1
-    for number, trial in enumerate(trials):
-        if trial.seconds < best * (1 - _PROGRESS):
-            best, last = trial.seconds, number
-    return len(trials) - 1 - last
+    for number, value in enumerate(map(problem.value, problem.trials)):
+        if value < best * (1 - _PROGRESS):
+            best, last = value, number
+    return len(problem.trials) - 1 - last

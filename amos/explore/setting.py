@@ -132,7 +132,13 @@ class Setting:
         target = log.machine("description") or target
         target.peak(unit.name)
         log.begin(target, unit)
-        problem = Problem(mappings, target, fixes=self.search.fix, tiling=self.search.tiling)
+        problem = Problem(
+            mappings,
+            target,
+            fixes=self.search.fix,
+            tiling=self.search.tiling,
+            objective=self.search.objective,
+        )
         rng = np.random.default_rng(self.seed)
         options, measure = self.search, self.measure
         searching = search_of(self.method, options)
@@ -174,6 +180,7 @@ class Setting:
             space_size=problem.size,
             method=self.method,
             seed=self.seed,
+            objective=self.search.objective,
             trials=tuple(contest.trials),
             replayed=sum(entry.session.replayed for entry in contest.entries),
             intrinsics=contest.contenders,

@@ -7,6 +7,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from amos._display import Shown
+from amos.perfmodel import EnergyRow
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -37,6 +38,9 @@ class TaskRow:
         products: that one occurrence adds up.
         host_steps: what of it the unit's host does, in words.
         on_host: whether the host does all of it.
+        utilization: share of the unit's peak that one occurrence is predicted to reach.
+        traffic_bytes: from and to DRAM, of one occurrence on a unit.
+        energy: of one occurrence on a unit, by level and operand.
     """
 
     kind: str
@@ -54,6 +58,15 @@ class TaskRow:
     products: int = 0
     host_steps: tuple[str, ...] = ()
     on_host: bool = False
+    utilization: float | None = None
+    traffic_bytes: float | None = None
+    energy: tuple[EnergyRow, ...] = ()
+
+    @property
+    def energy_joules(self) -> float | None:
+        """Of one occurrence; ``None`` where the machine does not say all of it."""
+        joules = [row.joules for row in self.energy if row.joules is not None]
+        return sum(joules) if joules and len(joules) == len(self.energy) else None
 
     @property
     def method(self) -> str:
@@ -176,6 +189,30 @@ class Report(Shown):
         engine = sum(row.count for row in self.engine if row.products != 0)
         return engine + sum(row.count for row in self.tasks)
 
+    @cached_property
+    def energy_joules(self) -> float | None:
+        """Of all products; ``None`` while one of them has no energy, or is not modelled."""
+        joules = [(row.energy_joules, row.count) for row in self.tasks]
+        if self.unmapped or not joules or any(each is None for each, _ in joules):
+            return None
+        return sum((each or 0.0) * count for each, count in joules)
+
+    @cached_property
+    def traffic_bytes(self) -> float | None:
+        """From and to DRAM; ``None`` while a task has none, or is not modelled."""
+        moved = [(row.traffic_bytes, row.count) for row in self.tasks]
+        if self.unmapped or not moved or any(each is None for each, _ in moved):
+            return None
+        return sum((each or 0.0) * count for each, count in moved)
+
+    @cached_property
+    def utilization(self) -> float | None:
+        """Share of the unit's peak while it runs its tasks; ``None`` where a task has none."""
+        shares = [(row.utilization, (row.seconds or 0.0) * row.count) for row in self.tasks]
+        if self.unmapped or not shares or any(each is None for each, _ in shares):
+            return None
+        return sum((each or 0.0) * time for each, time in shares) / self.kernel_seconds
+
     @property
     def summary(self) -> str:
         """The predicted time of the whole, or why there is none."""
@@ -201,10 +238,11 @@ class Report(Shown):
         return "engine" if self.has_engine else "host"
 
     def to_frame(self) -> pd.DataFrame:
-        """One row a task; seconds."""
+        """One row a task; seconds, bytes and joules."""
         import pandas as pd
 
-        return pd.DataFrame([asdict(row) for row in self.tasks])
+        rows = [asdict(row) | {"energy_joules": row.energy_joules} for row in self.tasks]
+        return pd.DataFrame(rows).drop(columns="energy", errors="ignore")
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON; seconds."""
@@ -217,7 +255,10 @@ class Report(Shown):
             "kernel_seconds": None if self.unmapped else self.kernel_seconds,
             "complete": self.complete,
             "host": self.host,
-            "tasks": [asdict(row) for row in self.tasks],
+            "energy_joules": self.energy_joules,
+            "traffic_bytes": self.traffic_bytes,
+            "utilization": self.utilization,
+            "tasks": [asdict(row) | {"energy_joules": row.energy_joules} for row in self.tasks],
             "engine": [asdict(row) for row in self.engine],
         }
 

@@ -66,7 +66,15 @@ def _unit_row(task: Task, chooser: Chooser, host: Chooser | None) -> TaskRow:
             return _fallback_row(task, reason)
         return replace(_task_row(task, host), on_host=True, reason=reason)
     row = _kernel_row(Task(offload.operator, task.groups), Direct(offload.operator, (product,)))
-    return replace(row, host_steps=offload.host_steps)
+    prediction, unit = product.prediction, product.mapping.intrinsic
+    peak = prod(unit.shape) / chooser.target([unit]).peak(unit.name).interval
+    return replace(
+        row,
+        host_steps=offload.host_steps,
+        utilization=row.products / (prediction.seconds * peak),
+        traffic_bytes=prediction.traffic_bytes,
+        energy=prediction.energy,
+    )
 
 
 def _step_rows(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from amos._display import Shown
 from amos.mapping import Mapping
@@ -87,12 +87,14 @@ class Trial(Shown):
         candidate: mapping and schedule.
         predicted: seconds by the model.
         measurement: what happened when it ran; ``None`` on the model alone.
+        joules: by the model; ``None`` where the machine does not say all energies.
     """
 
     number: int
     candidate: Candidate
     predicted: float
     measurement: Measurement | None = None
+    joules: float | None = field(default=None, compare=False)
 
     @property
     def mapping(self) -> Mapping:

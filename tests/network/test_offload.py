@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import onnx
 import pytest
 
 import amos
+from amos.cli.app import main
 from amos.errors import BuildError
 from amos.ir import Operator
 from amos.machine.catalogue import from_toml
@@ -16,7 +19,7 @@ from amos.network.candidates import Chooser
 from amos.network.offload import offloads, predict_offload, refuse_shift
 from amos.validate import evaluate
 from tests.network.quantized_models import Model, convolution
-from tests.support.architects import BOARD, UNIT
+from tests.support.architects import BOARD, ENERGIES, UNIT, files
 
 CONV = Operator.parse(
     "out[n,p,q,k] += pad(image[n,p*2+r-1,q*2+s-1,c], 7) * weight[k,c,r,s]",
@@ -101,3 +104,23 @@ def test_what_follows_from_a_description_needs_no_key() -> None:
     text = 'name = "x"\nsource = "y"\nclock = 1e9\ncores = 2\n[[level]]\nname = "DRAM"\n'
     with pytest.raises(amos.AmosError, match=r"level\[0\]\.units: expected this key"):
         from_toml(f"{text}capacity = 0\nread_bandwidth = 1e9\n")
+
+
+def test_a_report_sums_energy_and_traffic(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    model = Model(0)
+    onnx.save(model.model(convolution(model)), tmp_path / "model.onnx")
+    board, unit = files(tmp_path, ENERGIES)
+    command = ["report", str(tmp_path / "model.onnx"), "--machine", board, "--intrinsic", unit]
+    assert main([*command, "--json"]) == 0
+    said = json.loads(capsys.readouterr().out)
+    (task,) = said["tasks"]
+    assert (said["modelled_share"], said["unmapped"]) == (1.0, [])
+    assert said["energy_joules"] == pytest.approx(sum(row["joules"] for row in task["energy"]))
+    moved = [row for row in task["energy"] if row["level"] == "DRAM"]
+    assert said["traffic_bytes"] == sum(row["read_bytes"] + row["written_bytes"] for row in moved)
+    assert said["utilization"] == pytest.approx(task["utilization"])
+    assert 0 < task["utilization"] <= 1
+    assert main(command) == 0
+    assert "mJ of all kernels" in capsys.readouterr().out

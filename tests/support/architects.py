@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
 
 from amos.intrinsics import Intrinsic
@@ -9,6 +10,7 @@ from amos.intrinsics.toml_file import from_toml as intrinsic_of
 from amos.machine import Machine
 from amos.machine.catalogue import from_toml as machine_of
 
+_NUMBERS = itertools.count()
 UNIT_TEXT = """
 name = "acme_matmul_m16n32k8_s8_s32"
 family = "acme"
@@ -67,10 +69,10 @@ def energetic(text: str = BOARD_TEXT) -> str:
 
 
 def files(folder: Path, energies: str = "") -> tuple[str, str]:
-    """Write the board and the unit; return their paths."""
+    """Write the board and the unit, of a name that nothing registered has; return their paths."""
     board, unit = folder / "board.toml", folder / "tile.toml"
     board.write_text(energetic() if energies else BOARD_TEXT)
-    unit.write_text(UNIT_TEXT)
+    unit.write_text(UNIT_TEXT.replace('"acme_matmul', f'"acme_{next(_NUMBERS)}_matmul'))
     return str(board), str(unit)
 
 

@@ -1,0 +1,64 @@
+"""Searches that minimize energy, or energy times time."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+import amos
+from amos.cli.app import main
+from amos.errors import MachineError, UnknownNameError
+from amos.machine.catalogue import with_timings
+from tests.support.architects import BOARD, ENERGETIC, ENERGIES, UNIT, files
+from tests.support.streams import OPERATORS
+
+TARGET = with_timings(ENERGETIC, [UNIT])
+
+
+@pytest.mark.parametrize("objective", ["time", "energy", "edp"])
+def test_the_best_is_that_of_the_objective(objective: str) -> None:
+    result = amos.explore(
+        OPERATORS["gemm"],
+        UNIT,
+        machine=TARGET,
+        trials=12,
+        search=amos.SearchOptions(objective=objective),
+        measure=amos.MeasureOptions(executor="model"),
+        progress=False,
+    )
+    joules = [trial.joules or 0.0 for trial in result.trials]
+    assert min(joules) > 0
+    seconds = [trial.seconds for trial in result.trials]
+    values = {
+        "time": seconds,
+        "energy": joules,
+        "edp": [a * b for a, b in zip(seconds, joules, strict=True)],
+    }[objective]
+    assert result.trials.index(result.best) == values.index(min(values))
+    said = result.to_dict()
+    assert said["energy_joules"] == pytest.approx(sum(row["joules"] for row in said["energy"]))
+
+
+def test_energies_that_nobody_says() -> None:
+    search = amos.SearchOptions(objective="energy")
+    silent = with_timings(BOARD, [UNIT])
+    with pytest.raises(MachineError, match="energy: expected operation_pj, a scratchpad level"):
+        amos.explore(OPERATORS["gemm"], UNIT, machine=silent, search=search, progress=False)
+    with pytest.raises(UnknownNameError, match="objective 'speed'"):
+        amos.SearchOptions(objective="speed")
+
+
+def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    board, unit = files(tmp_path, ENERGIES)
+    command = ["explore", "gemm", "--extent", "m=32", "--extent", "n=64", "--extent", "k=16"]
+    command += ["--dtype", "s8", "--intrinsic", unit, "--machine", board, "--trials", "2"]
+    assert main([*command, "--objective", "energy", "--json"]) == 0
+    said = json.loads(capsys.readouterr().out)
+    assert (said["objective"], said["simulated"]) == ("energy", True)
+    assert said["energy_joules"] > 32 * 64 * 16 * 0.5e-12
+    assert main(command) == 0
+    printed = capsys.readouterr().out
+    assert "energy " in printed
+    assert "uJ (a test)" in printed
