@@ -12,6 +12,7 @@ import numpy as np
 
 from amos.errors import OperatorError
 from amos.ir import Operator
+from amos.network.blocked import BlockedWeight
 from amos.network.graph import Constant, Node, Operand
 from amos.operators.transposed import transposed_conv2d
 
@@ -148,6 +149,7 @@ def _matmul(node: Node) -> Anchor:
     extents = {n: extent for n, extent in zip(batches, lead, strict=True) if n}
     of_x, of_y = _moving(batches, x), _moving(batches, y)
     kind = "batched_matmul" if of_y else "matmul"
+    kind += f"_{y.format}" if isinstance(y, BlockedWeight) else ""
     outer, of_x, of_y = [*extents, "m", "n"], [*of_x, "m", "k"], [*of_y, "k", "n"]
     extents |= {"m": x.shape[-2], "n": y.shape[-1], "k": x.shape[-1]}
     name = "weight" if isinstance(y, Constant) else "y"

@@ -10,6 +10,7 @@ from functools import partial
 
 import numpy as np
 
+from amos.network.blocked import BlockedWeight
 from amos.network.graph import Constant, Graph, GraphBuilder, Node, Operand, Rewrite, rewrite_graph
 
 #: Elements below the first size count as zero beside others from the second one on, where they
@@ -32,7 +33,7 @@ def without_denormals(graph: Graph) -> Graph:
 
 def _flushed(constant: Constant) -> Constant:
     """A constant with zeros for tiny numbers; itself if there are none."""
-    if constant.dtype != "float32":
+    if constant.dtype != "float32" or isinstance(constant, BlockedWeight):
         return constant
     sizes = np.abs(constant.array)
     small = (sizes > 0) & (sizes < _SMALL)

@@ -1,4 +1,4 @@
-"""Integers whose levels are not constants of a pair: computed from call to call, or of blocks.
+"""Integers whose levels are computed from call to call.
 
 A model that is quantized dynamically takes scale and zero point from the smallest and the largest
 element of each tensor, multiplies integers, and scales the sums. Here each such operator of ONNX is
@@ -171,81 +171,6 @@ def emit_conv_integer(
     return builder.emit("Sub", value, builder.emit("Mul", window_sums, Constant(offset_zeros)))
 
 
-def emit_dequantized_blocks(
-    builder: GraphBuilder,
-    x: Operand,
-    scales: Operand,
-    zero_points: Operand | None,
-    axis: int,
-    block_size: int,
-) -> Operand:
-    """Emit DequantizeLinear of constants with a scale for each block of an axis, as floats.
-
-    Args:
-        builder: of the graph.
-        x: constant integers.
-        scales: of the rank of ``x``; the result has their dtype.
-        zero_points: as many; ``None`` for 0.
-        axis: that is cut into blocks.
-        block_size: elements in one; the last may have fewer.
-
-    Raises:
-        NetworkError: something of it is computed.
-    """
-    arrays = _arrays("DequantizeLinear of blocks", x, scales)
-    values = arrays[0].astype(np.int32)
-    if zero_points is not None:
-        (zeros,) = _arrays("DequantizeLinear of blocks", zero_points)
-        values = values - _spread(zeros.astype(np.int32), values.shape, axis, block_size)
-    factors = _spread(arrays[1].astype(np.float32), values.shape, axis, block_size)
-    return builder.cast(Constant(values.astype(np.float32) * factors), scales.dtype)
-
-
-def emit_matmul_nbits(
-    builder: GraphBuilder,
-    a: Operand,
-    packed: Operand,
-    scales: Operand,
-    zero_points: Operand | None,
-    *,
-    n: int,
-    k: int,
-    bits: int,
-    block_size: int,
-) -> Operand:
-    """Emit MatMulNBits of ``com.microsoft``: a product with constant weights of a few bits each.
-
-    Args:
-        builder: of the graph.
-        a: floats, … × k.
-        packed: uint8, n × blocks of k × bytes of a block; lower bits first.
-        scales: n × blocks, in any shape.
-        zero_points: as many, packed as weights are, or floats; ``None`` for the middle.
-        n: columns of the result.
-        k: rows of weights.
-        bits: of a weight: 2, 4 or 8.
-        block_size: weights that share a scale.
-
-    Raises:
-        NetworkError: weights are computed, or have other bits.
-    """
-    if bits not in (2, 4, 8):
-        raise NetworkError(f"MatMulNBits: weights of {bits} bits are not supported")
-    values, factors = _arrays("MatMulNBits", packed, scales)
-    floats = _unpacked(values, n, bits)[:, :k].astype(np.float32)
-    blocks = -(-k // block_size)
-    zeros = np.full((n, blocks), 1 << (bits - 1), np.float32)
-    if zero_points is not None:
-        (points,) = _arrays("MatMulNBits", zero_points)
-        whole = points.dtype == np.uint8
-        zeros = _unpacked(points, n, bits)[:, :blocks] if whole else points.reshape(n, blocks)
-    floats -= _spread(zeros.astype(np.float32), floats.shape, 1, block_size)
-    factors = factors.astype(np.float32).reshape(n, blocks)
-    floats *= _spread(factors, floats.shape, 1, block_size)
-    weight = builder.cast(Constant(np.ascontiguousarray(floats.T)), a.dtype)
-    return builder.emit("MatMul", a, weight)
-
-
 def _number(value: float, dtype: str) -> Constant:
     return Constant(np.array(value, dtype))
 
@@ -319,23 +244,3 @@ def _emit_border(
     padded = emit_padding(builder, image, pads, 0)
     mask = Constant(np.pad(inside, widths))
     return builder.emit("Where", mask, padded, builder.reshape(zero, ()))
-
-
-def _arrays(what: str, *operands: Operand) -> list[np.ndarray]:
-    """The arrays of constants."""
-    arrays = [each.array for each in operands if isinstance(each, Constant)]
-    if len(arrays) < len(operands):
-        raise NetworkError(f"{what}: what the network computes is not supported")
-    return arrays
-
-
-def _spread(values: np.ndarray, shape: Sequence[int], axis: int, block_size: int) -> np.ndarray:
-    """Values of blocks of an axis, one for each element."""
-    repeated = np.repeat(values, block_size, axis)
-    return np.take(repeated, np.arange(shape[axis]), axis)
-
-
-def _unpacked(packed: np.ndarray, rows: int, bits: int) -> np.ndarray:
-    """Numbers of a few bits each, of bytes that have the lower ones first."""
-    parts = [(packed.reshape(rows, -1) >> shift) & ((1 << bits) - 1) for shift in range(0, 8, bits)]
-    return np.stack(parts, -1).reshape(rows, -1)

@@ -35,6 +35,10 @@ class Constant:
         """Of its elements."""
         return str(self.array.dtype)
 
+    def transposed(self, perm: Sequence[int]) -> Constant:
+        """Return it with axes in another order."""
+        return Constant(self.array.transpose(perm))
+
 
 @dataclass(frozen=True, eq=False)
 class Node:
@@ -143,6 +147,8 @@ class GraphBuilder:
             NetworkError: its operands do not go together.
         """
         result = infer(operation, operands, attributes)
+        if operation == "Transpose" and isinstance(operands[0], Constant):
+            return operands[0].transposed(attributes["perm"])
         if all(isinstance(operand, Constant) for operand in operands):
             arrays = [operand.array for operand in operands if isinstance(operand, Constant)]
             array = evaluate(operation, arrays, attributes, result)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -47,14 +48,14 @@ class TaskKernel:
         """What it computes."""
         return self.lowering.operator
 
-    def run(self, inputs: dict[str, np.ndarray]) -> np.ndarray:
+    def run(self, inputs: Mapping[str, np.ndarray | Constant]) -> np.ndarray:
         """Run it on the operator's inputs."""
         tensors = self.tensors(inputs)
         self.library[self.symbol](*tensors)
         result = self.operator.result
         return from_tensor(tensors[-1], str(result.dtype)).reshape(result.shape)
 
-    def tensors(self, inputs: dict[str, np.ndarray]) -> list[Any]:
+    def tensors(self, inputs: Mapping[str, np.ndarray | Constant]) -> list[Any]:
         """Return packed inputs and a buffer of the result, as arguments of a call."""
         *sources, out = self.arguments
         packed = [self._pack(each, inputs[each.tensor]) for each in sources]
@@ -68,11 +69,12 @@ class TaskKernel:
         ]
         return Call(self.symbol, tuple(arguments), site.result, out.shape, held)
 
-    def _pack(self, argument: Argument, array: np.ndarray) -> Any:
-        return to_tensor(self.lowering.pack(argument, array), argument.dtype)
+    def _pack(self, argument: Argument, value: np.ndarray | Constant) -> Any:
+        constant = value if isinstance(value, Constant) else Constant(value)
+        return to_tensor(self.lowering.pack(argument, constant), argument.dtype)
 
     def _pack_constant(self, argument: Argument, operand: Operand) -> Operand:
         """Pack a constant once, ahead of all calls; other operands stay."""
         if not isinstance(operand, Constant):
             return operand
-        return Constant(self._pack(argument, operand.array).numpy())
+        return Constant(self._pack(argument, operand).numpy())

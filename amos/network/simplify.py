@@ -11,6 +11,7 @@ from functools import partial
 
 import numpy as np
 
+from amos.network.blocked import BlockedWeight
 from amos.network.graph import Constant, Graph, GraphBuilder, Node, Operand, Rewrite, rewrite_graph
 from amos.network.operations import Kind, kind_of
 
@@ -90,7 +91,7 @@ def _chain_behind(graph: Graph, node: Node) -> _Chain | None:
     """The chain of a linear operator of floats; of others there is none."""
     linear = node.operation in ("Conv", "ConvTranspose", "MatMul") and "float" in node.dtype
     weight = node.operands[1] if linear else None
-    if not isinstance(weight, Constant):
+    if not isinstance(weight, Constant) or isinstance(weight, BlockedWeight):
         return None
     chain = _Chain(node, node, weight, np.ones(1))
     while graph.has_one_reader(chain.last):

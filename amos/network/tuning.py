@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -24,6 +24,7 @@ from amos.measure.executor import open_executor
 from amos.network.buckets import Loaded
 from amos.network.candidates import Chooser, rank_candidates, with_useful_ranges
 from amos.network.groups import Task, merged
+from amos.network.lowerings.blocked import format_of
 from amos.network.lowerings.choosing import select_tuned_task
 from amos.network.network import Network, checked_network
 from amos.network.tuned import Slice, TunedTask, Tuning
@@ -78,7 +79,8 @@ def tune(
     named_scheduler(scheduler, 1)
     retain = RETAINED.get(scheduler, 1.0) if retain is None else retain
     search = SearchOptions(commute=True, retain=retain)
-    if not network.tasks:
+    tasks = [task for task in network.tasks if format_of(task) is None]
+    if not tasks:
         raise ExploreError(f"{network.name} has no task to tune")
     with ExitStack() as stack:
         line = stack.enter_context(ProgressLine(progress is True))
@@ -99,7 +101,7 @@ def tune(
             measure=measure,
             store=store,
         )
-        run = _Run(network, trials, line, progress)
+        run = _Run(network.name, tasks, trials, line, progress)
         try:
             run.open(setting)
             run.search(scheduler)
@@ -205,11 +207,16 @@ class _Run:
     """A tuning."""
 
     def __init__(
-        self, network: Network | Loaded, trials: int, line: ProgressLine, progress: bool | Progress
+        self,
+        network: str,
+        tasks: Sequence[Task],
+        trials: int,
+        line: ProgressLine,
+        progress: bool | Progress,
     ) -> None:
-        self.network, self.total, self.line = network.name, trials, line
+        self.network, self.total, self.line = network, trials, line
         self._call = progress if callable(progress) else None
-        tasks = merged(map(partial(select_tuned_task, chooser=Chooser("host")), network.tasks))
+        tasks = merged(map(partial(select_tuned_task, chooser=Chooser("host")), tasks))
         self.searches = [
             _Search(each, TunedTask(each.operator.name, str(each.operator), each.weight))
             for each in tasks

@@ -1,4 +1,4 @@
-"""Levels that are computed from call to call, and blocks of weights: against onnxruntime."""
+"""Levels that are computed from call to call: against onnxruntime."""
 
 from __future__ import annotations
 
@@ -16,10 +16,8 @@ from amos.errors import NetworkError
 from amos.network.dynamic import (
     emit_conv_integer,
     emit_dequantize,
-    emit_dequantized_blocks,
     emit_dynamic_quantize,
     emit_matmul_integer,
-    emit_matmul_nbits,
     emit_quantize,
 )
 from amos.network.graph import Constant, Graph, GraphBuilder, Operand
@@ -61,8 +59,7 @@ def _theirs(
             arrays[f"x{position}"] = each.array if isinstance(each, Constant) else each
     names = [f"x{n}" if each is not None else "" for n, each in enumerate(given)]
     outputs = [f"y{n}" for n in range(results)]
-    domain = "com.microsoft" if operation == "MatMulNBits" else ""
-    node = helper.make_node(operation, names, outputs, domain=domain, **attributes)
+    node = helper.make_node(operation, names, outputs, **attributes)
     constants = [n for n, each in enumerate(given) if isinstance(each, Constant)]
     tensors = [onnx.numpy_helper.from_array(arrays.pop(f"x{n}"), f"x{n}") for n in constants]
     ports = [
@@ -72,8 +69,7 @@ def _theirs(
     graph = helper.make_graph(
         [node], "one", ports, [helper.make_empty_tensor_value_info(n) for n in outputs], tensors
     )
-    opsets = [helper.make_opsetid("", 21), helper.make_opsetid("com.microsoft", 1)]
-    model = helper.make_model(graph, opset_imports=opsets, ir_version=10)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
     session = onnxruntime.InferenceSession(model.SerializeToString())
     got: list[np.ndarray] = session.run(None, arrays)
     return got
@@ -194,52 +190,6 @@ def test_levels_may_be_computed(axis: int) -> None:
 def _emit_with_axis(emit: Any, axis: int, builder: GraphBuilder, *operands: Any) -> Operand:
     result: Operand = emit(builder, *operands, axis)
     return result
-
-
-@pytest.mark.parametrize("whole", [True, False])
-@pytest.mark.parametrize("axis", [0, 1])
-def test_weights_of_blocks_are_floats(axis: int, whole: bool) -> None:
-    """The last block is shorter, which onnxruntime does not take."""
-    rng = np.random.default_rng(0)
-    x = _bytes(rng, "int8", 8, 8) if whole else _bytes(rng, "int8", 7, 7)
-    shape = (2, len(x)) if axis == 0 else (len(x), 2)
-    scale = rng.uniform(0.01, 0.1, shape).astype(np.float32)
-    for zero in (None, _bytes(rng, "int8", *shape)):
-        operands = Constant(x), Constant(scale), None if zero is None else Constant(zero)
-        ours = emit_dequantized_blocks(GraphBuilder(), *operands, axis, 4)
-        assert isinstance(ours, Constant)
-        spread = [
-            np.repeat(each, 4, axis)[: len(x), : len(x)]
-            for each in (scale, np.zeros(shape, np.int8) if zero is None else zero)
-        ]
-        expected = (x.astype(np.int32) - spread[1]).astype(np.float32) * spread[0]
-        np.testing.assert_array_equal(ours.array, expected)
-        if whole:
-            theirs = _theirs("DequantizeLinear", *operands, axis=axis, block_size=4)
-            np.testing.assert_array_equal(ours.array, theirs[0])
-
-
-@pytest.mark.parametrize("bits", [4, 8])
-@pytest.mark.parametrize("zeros", [None, "packed", "floats"])
-@pytest.mark.parametrize("k", [64, 80])
-def test_products_with_weights_of_a_few_bits(bits: int, zeros: str | None, k: int) -> None:
-    if (bits, zeros) == (8, "floats"):
-        pytest.skip("onnxruntime does not take them")
-    rng, n, block = np.random.default_rng(0), 6, 32
-    blocks = -(-k // block)
-    a = rng.standard_normal((3, k), np.float32)
-    packed = Constant(_bytes(rng, "uint8", n, blocks, block * bits // 8))
-    scales = Constant(rng.uniform(0.01, 0.1, n * blocks).astype(np.float32))
-    given = {
-        None: None,
-        "packed": Constant(_bytes(rng, "uint8", n * -(-blocks * bits // 8))),
-        "floats": Constant(rng.uniform(0, 15, (n, blocks)).astype(np.float32)),
-    }[zeros]
-    told = {"bits": bits, "block_size": block}
-    emit = partial(emit_matmul_nbits, n=n, k=k, bits=bits, block_size=block)
-    operands = a, packed, scales, given
-    (theirs,) = _theirs("MatMulNBits", *operands, N=n, K=k, **told)
-    np.testing.assert_allclose(_ours(emit, *operands)[0], theirs, rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.parametrize("weights", ["QInt8", "QUInt8"])

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from amos.network.blocked import BlockedWeight
 from amos.network.graph import Constant
 from amos.network.network import Port
 from amos.network.reading.model import Reading, names_read
@@ -35,9 +36,13 @@ class OnnxGraph:
         return tuple(
             position
             for position, node in enumerate(self.model.graph.node)
-            if position in reading.external
-            or not all(isinstance(reading.values.get(name), Constant) for name in node.output)
+            if position in reading.external or not all(map(self._is_known, node.output))
         )
+
+    def _is_known(self, name: str) -> bool:
+        """Whether a value is known ahead; weights of a few bits stay as the model has them."""
+        value = self.reading.values.get(name)
+        return isinstance(value, Constant) and not isinstance(value, BlockedWeight)
 
     @cached_property
     def nodes(self) -> tuple[Any, ...]:

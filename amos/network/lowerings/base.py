@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import Any, ClassVar
@@ -18,16 +18,17 @@ from amos.machine.limits import CpuLimits
 from amos.measure.reference import References
 from amos.network.candidates import Product
 from amos.network.engine import code_of
+from amos.network.graph import Constant
 from amos.network.groups import Computation
 from amos.network.kernels import TaskKernel
 from amos.plan.staging import stage_array
-from amos.runtime.compiling import compile_module
+from amos.runtime.compiling import compile_function
 from amos.runtime.kernel import implementation_of
 
 #: Share of the direct lowering's predicted time that tiles or bands may take: predictions err.
 SAFETY_FACTOR = 0.9
 #: Inputs, NumPy's result of them, and tolerances in rising order, each computed when it is needed.
-Example = tuple[dict[str, np.ndarray], np.ndarray, Iterable[float]]
+Example = tuple[Mapping[str, np.ndarray | Constant], np.ndarray, Iterable[float]]
 
 
 @dataclass(frozen=True)
@@ -130,9 +131,9 @@ class Lowering(ABC):
         """What limits the first product, by the model."""
         return self.products[0].prediction.bound
 
-    def pack(self, argument: Argument, array: np.ndarray) -> np.ndarray:
+    def pack(self, argument: Argument, value: Constant) -> np.ndarray:
         """Bring an input into the form in which the kernel takes it."""
-        arrays = self.split(argument, array)
+        arrays = self.split(argument, value.array)
         if argument.packed is not None:
             shape = argument.packed.source_shape
             arrays = [stage_array(argument.packed, each.reshape(shape)) for each in arrays]
@@ -151,12 +152,37 @@ class Lowering(ABC):
         """
         products = [_schedule(each) for each in self.products]
         arguments, function = self.write(products)
+        first = products[0]
+        tiled = first.program.plan.tiled
+        return self.compile(symbol, arguments, function, kind=first.kind, tiled=tiled)
+
+    def compile(
+        self,
+        symbol: str,
+        arguments: Sequence[Argument],
+        function: Any,
+        *,
+        kind: str,
+        tiled: bool = False,
+    ) -> TaskKernel:
+        """Compile a scheduled function of TensorIR.
+
+        Args:
+            symbol: what to call it.
+            arguments: that it takes.
+            function: the function.
+            kind: ``"native"`` or ``"generic"``.
+            tiled: whether it uses tile registers.
+
+        Raises:
+            BuildError: TVM refuses it.
+        """
         import tvm
 
-        named = tvm.IRModule({symbol: function.with_attr("global_symbol", symbol)})
-        candidate, (first, *_) = self.products[0].candidate, products
-        library = compile_module(candidate, first.program, first.kind, named, shared=self.shared)
-        tiled = first.program.plan.tiled
+        module = tvm.IRModule({symbol: function.with_attr("global_symbol", symbol)})
+        larger = tiled or not self.shared
+        title = str(self.operator)
+        library = compile_function(title, kind, module, larger=larger, shared=self.shared)
         if tiled:
             ask_for_tiles()
         return TaskKernel(symbol, self, tuple(arguments), tiled, code_of(library.mod), library)

@@ -8,9 +8,11 @@ from itertools import islice
 
 from amos.errors import AmosError
 from amos.ir import Operator
+from amos.network.blocked import BlockFormat
 from amos.network.candidates import Chooser, Product, operator_key, rebuild_product
 from amos.network.groups import Task
 from amos.network.lowerings.base import Lowering
+from amos.network.lowerings.blocked import format_of, lower_blocks
 from amos.network.lowerings.direct import Direct
 from amos.network.lowerings.winograd import (
     is_winograd_faster,
@@ -33,17 +35,20 @@ class TaskLowerings:
         operator: of the task.
         forms: of the same convolution by Winograd's tiles.
         records: of the operator and of the products of tiles, the fastest of each first.
+        blocks: format of its weights where they have a few bits.
     """
 
     operator: Operator
     forms: tuple[Winograd, ...]
     records: Mapping[Operator, Sequence[Record]]
+    blocks: BlockFormat | None = None
 
     def rank(self, count: int, chooser: Chooser) -> Iterator[Lowering]:
         """Yield lowerings, the best first, from records and, of several, from the model too.
 
-        Winograd's tiles come first if they are faster, else last. With a count of 1, further
-        candidates follow, which are searched for only if they are asked for.
+        Winograd's tiles come first if they are faster, else last; weights of a few bits stay
+        packed. With a count of 1, further candidates follow, which are searched for only if they
+        are asked for.
 
         Args:
             count: of direct lowerings.
@@ -52,6 +57,8 @@ class TaskLowerings:
         Raises:
             MappingError: no instruction can be used; the message says why.
         """
+        if (packed := self.unpack_weights(chooser)) is not None:
+            yield packed
         own = self._select_products(self.operator, count, chooser)
         yield from self.add_winograd(
             own, chooser, lambda each: self._select_products(each, 1, chooser)[0]
@@ -59,6 +66,10 @@ class TaskLowerings:
         if count == 1:
             more, seen = chooser.rank(self.operator, _MORE), {each.key for each in own}
             yield from (Direct(self.operator, (each,)) for each in more if each.key not in seen)
+
+    def unpack_weights(self, chooser: Chooser) -> Lowering | None:
+        """Return the lowering that unpacks weights in its kernel; ``None`` if they are floats."""
+        return None if self.blocks is None else lower_blocks(self.operator, self.blocks, chooser)
 
     def add_winograd(
         self, own: Sequence[Product], chooser: Chooser, select: Callable[[Operator], Product]
@@ -104,7 +115,7 @@ def list_lowerings(
     forms = list_forms(task, chooser)
     operators = (task.operator, *(form.operator for form in forms))
     records = {each: find_records(each, chooser, ranked) for each in operators}
-    return TaskLowerings(task.operator, forms, records)
+    return TaskLowerings(task.operator, forms, records, format_of(task))
 
 
 def find_records(
@@ -121,6 +132,8 @@ def predict_lowering(task: Task, chooser: Chooser) -> Lowering:
         MappingError: no instruction can be used; the message says why.
     """
     lowerings = list_lowerings(task, chooser, {})
+    if (packed := lowerings.unpack_weights(chooser)) is not None:
+        return packed
     own = [chooser.choose(task.operator)]
     return lowerings.add_winograd(own, chooser, chooser.choose)[0]
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Container
 
+from amos.network.blocked import BlockedWeight
 from amos.network.graph import Constant, Graph, GraphBuilder, Node, Operand
 from amos.network.operations import Kind, kind_of
 
@@ -28,6 +29,8 @@ def can_round(node: Node) -> bool:
     """Whether a node is a product of ``float32`` that instructions of pairs of products suit."""
     if not is_product(node) or node.operands[0].dtype != "float32":
         return False
+    if isinstance(node.operands[-1], BlockedWeight):
+        return False  # which have fewer bits
     if node.operation == "MatMul":
         return min(len(each.shape) for each in node.operands) > 1
     return node.attributes["group"] == 1 or _channels_of_group(node) >= _LEAST_CHANNELS

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from math import prod
 
+from amos.network.blocked import BlockedWeight, emit_blocked_product
 from amos.network.graph import Operand
 from amos.network.reading.elementwise import apply_activation
 from amos.network.reading.node import NodeSource, Read
@@ -24,7 +25,10 @@ def _multiply(node: NodeSource, x: Operand, y: Operand) -> Operand:
     x = node.reshape(x, (1, *x.shape)) if row else x
     y = node.reshape(y, (*y.shape, 1)) if column else y
     # A matrix of its own for all steps of a batch: their rows are rows of one matrix.
-    value = node.emit("MatMul", x, y)
+    if isinstance(y, BlockedWeight):
+        value = emit_blocked_product(node.builder, x, y)
+    else:
+        value = node.emit("MatMul", x, y)
     shape = [*value.shape]
     if column:
         del shape[-1]

@@ -4,13 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from amos.network.dynamic import (
-    emit_conv_integer,
-    emit_dequantized_blocks,
-    emit_dynamic_quantize,
-    emit_matmul_integer,
-    emit_matmul_nbits,
-)
+from amos.network.blocked import BlockFormat, emit_dequantized_blocks, emit_matmul_nbits
+from amos.network.dynamic import emit_conv_integer, emit_dynamic_quantize, emit_matmul_integer
 from amos.network.graph import Constant, Operand
 from amos.network.reading.node import NodeSource, Read
 from amos.network.reading.windows import read_window
@@ -89,20 +84,30 @@ def _read_conv_integer(node: NodeSource) -> Operand:
     )
 
 
+#: Level of accuracy from which on rows may be rounded to 8 bits.
+_ROUNDS_ROWS = 4
+
+
 def _read_matmul_nbits(node: NodeSource) -> Operand:
-    if any(node.optional(position) is not None for position in (4, 5)):
-        raise node.refuse("group indices and biases are not supported")
-    attributes = node.attributes
+    if node.optional(4) is not None:
+        raise node.refuse("group indices are not supported")
+    attributes, zeros = node.attributes, node.optional(3)
+    format = BlockFormat(
+        bits=int(attributes.get("bits", 4)),
+        block=int(attributes["block_size"]),
+        has_zeros=zeros is not None,
+        rounds_rows=int(attributes.get("accuracy_level", 0)) >= _ROUNDS_ROWS,
+    )
     return emit_matmul_nbits(
         node.builder,
         node.input(0),
         node.input(1),
         node.input(2),
-        node.optional(3),
+        zeros,
+        node.optional(5),
         n=int(attributes["N"]),
         k=int(attributes["K"]),
-        bits=int(attributes.get("bits", 4)),
-        block_size=int(attributes["block_size"]),
+        format=format,
     )
 
 

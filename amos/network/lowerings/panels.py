@@ -1,0 +1,114 @@
+"""How products with weights of a few bits are cut, and the order in which codes lie.
+
+A *panel* is a few vectors of columns. Its codes lie in the order in which they are read: for each
+block some words of each column, then the scales, then the zero points. A core computes whole
+panels. With few rows a panel is read once, and that takes the time; with many, its floats are
+written out once, to the caches near the core, and multiplied with all rows.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from amos.network.blocked import WORD_BITS, BlockedWeight, BlockFormat
+
+#: Rows of which a panel is read once, at the most; rows of a register tile of more.
+_FEW_ROWS, _TILE_ROWS = 8, 12
+#: Vectors of a panel at the most.
+_VECTORS = 4
+
+
+@dataclass(frozen=True)
+class BlockedProduct:
+    """A product with blocked weights, and how it is cut.
+
+    Attributes:
+        rows, columns, depth: of the result, and of the sums.
+        format: of the weights.
+        lanes: floats of a vector.
+        registers: vectors that a core holds.
+        has_permutes: whether the CPU looks 16 floats up in a register.
+    """
+
+    rows: int
+    columns: int
+    depth: int
+    format: BlockFormat
+    lanes: int
+    registers: int
+    has_permutes: bool
+
+    @property
+    def is_direct(self) -> bool:
+        """Whether there are so few rows that codes are unpacked into registers."""
+        return self.rows <= min(_FEW_ROWS, self.registers // 4)
+
+    @cached_property
+    def tile_rows(self) -> int:
+        """Rows of a register tile."""
+        if self.is_direct:
+            return self.rows
+        most = min(_TILE_ROWS, self.registers // 2 - 3)
+        return -(-self.rows // -(-self.rows // most))
+
+    @property
+    def tiles(self) -> int:
+        """Register tiles of all rows."""
+        return -(-self.rows // self.tile_rows)
+
+    @cached_property
+    def vectors(self) -> int:
+        """Vectors of a panel: accumulators of a block and of all, and codes, fill the registers."""
+        if not self.is_direct:
+            return 2
+        fit = (self.registers - 3) // (2 * self.tile_rows + 1)
+        return next(n for n in (_VECTORS, 2, 1) if n <= max(fit, 1))
+
+    @property
+    def width(self) -> int:
+        """Columns of a panel."""
+        return self.vectors * self.lanes
+
+    @property
+    def panels(self) -> int:
+        """Panels of all columns."""
+        return -(-self.columns // self.width)
+
+    @property
+    def blocks(self) -> int:
+        """Blocks of all rows of the weights."""
+        return -(-self.depth // self.format.block)
+
+    @property
+    def lines(self) -> int:
+        """Words of each column of a block, with its scale and its zero point."""
+        return self.format.words + 1 + self.format.has_zeros
+
+    @property
+    def words(self) -> int:
+        """Words of all weights."""
+        return self.panels * self.blocks * self.lines * self.width
+
+    def pack(self, weight: BlockedWeight) -> np.ndarray:
+        """Bring weights into the order in which they are read, as uint32.
+
+        Codes are stored as signed numbers: less the middle of all codes.
+        """
+        bits, blocks, missing = self.format.bits, self.blocks, self.panels * self.width
+        middle = np.uint32(sum(1 << (at - 1) for at in range(bits, WORD_BITS + 1, bits)))
+        bytes_of_blocks = blocks * self.format.block * bits // 8
+        codes = np.zeros((missing, bytes_of_blocks), np.uint8)
+        codes[: self.columns, : weight.packed.shape[1]] = weight.packed
+        parts = [codes.view("<u4").reshape(missing, blocks, -1) ^ middle]
+        offsets = None if weight.zeros is None else weight.zeros - (1 << (bits - 1))
+        for values in (weight.scales, offsets):
+            if values is not None:
+                floats = np.zeros((missing, blocks, 1), np.float32)
+                floats[: self.columns, :, 0] = values
+                parts.append(floats.view(np.uint32))
+        lines = np.concatenate(parts, axis=2)
+        lines = lines.reshape(self.panels, self.width, blocks, self.lines)
+        return np.ascontiguousarray(lines.transpose(0, 2, 3, 1)).reshape(-1)

@@ -1,0 +1,322 @@
+"""Weights of a few bits: kernels against NumPy, and models against onnxruntime."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+from onnx import TensorProto, helper, numpy_helper
+
+import amos
+from amos.network import Network
+from amos.network.blocked import (
+    BlockedWeight,
+    BlockFormat,
+    emit_dequantized_blocks,
+    pack_codes,
+    unpack_codes,
+)
+from amos.network.candidates import Chooser
+from amos.network.graph import Constant, GraphBuilder
+from amos.network.lowerings import blocked
+from amos.network.lowerings.blocked import UnpackedBlocks, format_of, lower_blocks, random_weight
+from amos.network.lowerings.choosing import predict_lowering
+from amos.network.precision.rounding import can_round
+from tests.network.models import compile_whole, load_whole
+
+
+@dataclass(frozen=True)
+class Case:
+    """A product with weights of a few bits.
+
+    Attributes:
+        rows: extents ahead of the sums.
+        depth, columns: of the weights.
+        bits, block: of a code, and codes that share a scale.
+        zeros: dtype of the zero points; empty for the middle of all codes.
+        level: of accuracy.
+    """
+
+    rows: tuple[int, ...]
+    depth: int
+    columns: int
+    bits: int = 4
+    block: int = 32
+    zeros: str = ""
+    level: int = 0
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        """Codes, scales and zero points as the operator has them."""
+        rng, blocks = np.random.default_rng(7), -(-self.depth // self.block)
+        size, points = self.block * self.bits // 8, -(-blocks * self.bits // 8)
+        arrays = {
+            "codes": rng.integers(0, 256, (self.columns, blocks, size), np.uint8),
+            "scales": rng.uniform(0.01, 0.1, self.columns * blocks).astype(np.float32),
+        }
+        if self.zeros == "uint8":
+            arrays["zeros"] = rng.integers(0, 256, self.columns * points, np.uint8)
+        elif self.zeros:
+            zeros = rng.uniform(0, (1 << self.bits) - 1, self.columns * blocks)
+            arrays["zeros"] = zeros.astype(self.zeros)
+        return arrays
+
+    def model(self, *followers: str, dtype: str = "float32", bias: bool = False) -> onnx.ModelProto:
+        """A model of it and of elementwise operators behind it."""
+        arrays = self.arrays()
+        kind = helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
+        arrays["scales"] = arrays["scales"].astype(dtype)
+        names = [f"input{n}" for n in range(4)]
+        names[1:4] = [name if name in arrays else "" for name in ("codes", "scales", "zeros")]
+        if bias:
+            names += ["", "bias"]
+            arrays["bias"] = np.linspace(-1, 1, self.columns).astype(dtype)
+        attributes: dict[str, Any] = dict(
+            N=self.columns, K=self.depth, bits=self.bits, block_size=self.block
+        )
+        attributes |= {"accuracy_level": self.level} if self.level else {}
+        nodes = [
+            helper.make_node("MatMulNBits", names, ["y0"], domain="com.microsoft", **attributes)
+        ]
+        for number, name in enumerate(followers):
+            nodes.append(helper.make_node(name, [f"y{number}"], [f"y{number + 1}"]))
+        shape = (*self.rows, self.columns)
+        return model_of(nodes, arrays, (*self.rows, self.depth), shape, f"y{len(followers)}", kind)
+
+
+def model_of(
+    nodes: list[Any],
+    arrays: dict[str, np.ndarray],
+    shape: tuple[int, ...],
+    result: tuple[int, ...],
+    name: str = "y",
+    kind: int = TensorProto.FLOAT,
+) -> onnx.ModelProto:
+    graph = helper.make_graph(
+        nodes,
+        "blocks",
+        [helper.make_tensor_value_info("input0", kind, shape)],
+        [helper.make_tensor_value_info(name, kind, result)],
+        [numpy_helper.from_array(array, key) for key, array in arrays.items()],
+    )
+    opsets = [helper.make_opsetid("", 21), helper.make_opsetid("com.microsoft", 1)]
+    return helper.make_model(graph, opset_imports=opsets, ir_version=10)
+
+
+def run_onnxruntime(model: onnx.ModelProto, x: np.ndarray) -> np.ndarray:
+    session = onnxruntime.InferenceSession(model.SerializeToString())
+    result: np.ndarray = session.run(None, {"input0": x})[0]
+    return result
+
+
+def random_rows(case: Case, dtype: str = "float32") -> np.ndarray:
+    shape = (*case.rows, case.depth)
+    return np.random.default_rng(1).standard_normal(shape).astype(dtype)
+
+
+def lowering_of(network: Network) -> UnpackedBlocks:
+    (task,) = network.tasks
+    lowering = predict_lowering(task, Chooser("host"))
+    assert isinstance(lowering, UnpackedBlocks)
+    return lowering
+
+
+def floats_of(case: Case) -> np.ndarray:
+    """The weights, code by code."""
+    arrays = case.arrays()
+    blocks = -(-case.depth // case.block)
+    scales = arrays["scales"].reshape(case.columns, blocks)
+    result = np.empty((case.depth, case.columns), np.float32)
+    per_byte, mask = 8 // case.bits, (1 << case.bits) - 1
+
+    def code(row: np.ndarray, at: int) -> int:
+        return int(row[at // per_byte]) >> at % per_byte * case.bits & mask
+
+    for column in range(case.columns):
+        for at in range(case.depth):
+            zero: float = 1 << (case.bits - 1)
+            if case.zeros == "uint8":
+                points = arrays["zeros"].reshape(case.columns, -1)
+                zero = code(points[column], at // case.block)
+            elif case.zeros:
+                zero = arrays["zeros"].reshape(case.columns, -1)[column, at // case.block]
+            number = code(arrays["codes"][column].reshape(-1), at)
+            result[at, column] = (number - np.float32(zero)) * scales[column, at // case.block]
+    return result
+
+
+@pytest.mark.parametrize("bits", [2, 4, 8])
+def test_packing_is_undone(bits: int) -> None:
+    codes = np.random.default_rng(0).integers(0, 1 << bits, (3, 16), np.uint8)
+    packed = pack_codes(codes, bits)
+    assert packed.shape == (3, 2 * bits)
+    np.testing.assert_array_equal(unpack_codes(packed, bits), codes)
+
+
+@given(
+    rows=st.sampled_from([(1,), (2,), (5,), (8,), (3, 4), (25,), (2, 1, 9)]),
+    depth=st.integers(1, 150),
+    columns=st.integers(1, 150),
+    bits=st.sampled_from([2, 4, 8]),
+    block=st.sampled_from([16, 32, 64, 256]),
+    zeros=st.sampled_from(["", "uint8", "float32"]),
+)
+@example(rows=(1,), depth=64, columns=64, bits=4, block=32, zeros="")
+@example(rows=(30,), depth=40, columns=33, bits=4, block=16, zeros="float32")
+@example(rows=(8,), depth=5, columns=1, bits=8, block=256, zeros="uint8")
+@settings(max_examples=6, deadline=None)
+def test_kernels_unpack_what_models_pack(
+    rows: tuple[int, ...], depth: int, columns: int, bits: int, block: int, zeros: str
+) -> None:
+    case = Case(rows, depth, columns, bits, block, zeros)
+    network = load_whole(case.model("Relu"))
+    (group,) = network.grouping.groups
+    kernel = lowering_of(network).build("kernel")
+    x, weight = random_rows(case), floats_of(case)
+    constant = group.arguments["weight"]
+    assert isinstance(constant, BlockedWeight)
+    np.testing.assert_array_equal(constant.array, weight)
+    got = kernel.run({"x": x, "weight": constant})
+    exact = x.astype(np.float64) @ weight
+    allowed = 1e-5 * max(1.0, np.abs(exact).max())
+    np.testing.assert_allclose(got.reshape(exact.shape), np.maximum(exact, 0), atol=allowed)
+
+
+@pytest.mark.parametrize(("rows", "has_zeros"), [(3, False), (20, True)])
+def test_kernels_of_cpus_without_avx512(rows: int, has_zeros: bool) -> None:
+    """Vectors of 8 floats, and codes that are shifted rather than looked up."""
+    rng = np.random.default_rng(0)
+    op = amos.Operator.parse(
+        "out[m,n] += x[m,k] * weight[k,n]",
+        dict(m=rows, n=70, k=90),
+        dict(x="float32", weight="float32", out="float32"),
+    )
+    weight = random_weight(90, 70, BlockFormat(4, 32, has_zeros), rng)
+    lowering = lower_blocks(op, weight.format, Chooser("host"))
+    assert lowering is not None
+    form = replace(lowering.form, lanes=8, registers=16, has_permutes=False)
+    x = rng.standard_normal((rows, 90)).astype(np.float32)
+    got = replace(lowering, form=form).build("kernel").run({"x": x, "weight": weight})
+    np.testing.assert_allclose(got, x @ weight.array, atol=2e-4)
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        Case((1,), 96, 40),
+        Case((2, 3), 70, 50, zeros="uint8"),
+        Case((20,), 64, 48, bits=8, block=16),
+        Case((1, 4), 64, 32, block=128, zeros="float32"),
+    ],
+    ids=str,
+)
+def test_models_are_what_onnxruntime_computes(case: Case) -> None:
+    model, x = case.model("Sigmoid", bias=True), random_rows(case)
+    network = load_whole(model)
+    compiled = compile_whole(network, progress=False)
+    (kernel,) = compiled.kernels.values()
+    assert isinstance(kernel.lowering, UnpackedBlocks)
+    assert isinstance(kernel.operator, amos.Operator) and kernel.operator.epilogue is not None
+    np.testing.assert_allclose(compiled(x), run_onnxruntime(model, x), atol=1e-5)
+    assert f"{case.bits}bit_block{case.block}" in str(compiled.report())
+
+
+def test_halves_are_multiplied_as_floats() -> None:
+    case = Case((3,), 64, 32)
+    model, x = case.model(dtype="float16"), random_rows(case, "float16")
+    got = compile_whole(load_whole(model), progress=False)(x)
+    exact = x.astype(np.float64) @ floats_of(case)
+    assert got.dtype == np.float16
+    np.testing.assert_allclose(got, exact, rtol=2e-3, atol=2e-3 * np.abs(exact).max())
+
+
+@pytest.mark.parametrize("dtype", ["int4", "uint4", "int8", "uint8"])
+@pytest.mark.parametrize("form", ["MatMul", "Gemm", "Transpose"])
+@pytest.mark.parametrize("has_zeros", [False, True])
+def test_pairs_of_blocked_weights_stay_packed(dtype: str, form: str, has_zeros: bool) -> None:
+    rng, kind = np.random.default_rng(0), np.dtype(getattr(ml_dtypes, dtype, dtype))
+    rows, depth, columns, block = 3, 64, 24, 16
+    axis = 0 if form == "MatMul" else 1
+    shape = (depth, columns) if axis == 0 else (columns, depth)
+    blocks = (depth // block, columns) if axis == 0 else (columns, depth // block)
+    low = 0 if dtype.startswith("u") else -8
+    arrays = {
+        "codes": rng.integers(low, low + 16, shape).astype(kind),
+        "scales": rng.uniform(0.01, 0.1, blocks).astype(np.float32),
+    }
+    if has_zeros:
+        arrays["zeros"] = rng.integers(low, low + 16, blocks).astype(kind)
+    nodes = [
+        helper.make_node("DequantizeLinear", [*arrays], ["weight"], axis=axis, block_size=block)
+    ]
+    if form == "Gemm":
+        nodes.append(helper.make_node("Gemm", ["input0", "weight"], ["y"], transB=1))
+    else:
+        name = "weight"
+        if form == "Transpose":
+            nodes.append(helper.make_node("Transpose", ["weight"], [name := "turned"]))
+        nodes.append(helper.make_node("MatMul", ["input0", name], ["y"]))
+    model = model_of(nodes, arrays, (rows, depth), (rows, columns))
+    x = rng.standard_normal((rows, depth)).astype(np.float32)
+    network = amos.load_network(model)
+    (region,) = network.regions.values()
+    assert format_of(region.network.tasks[0]) is not None
+    # The model of onnxruntime that it is raced against has packed weights, too.
+    assert "DequantizeLinear" in {node.op_type for node in region.model.graph.node}
+    got = compile_whole(region.network, progress=False)(x)
+    options = onnxruntime.SessionOptions()
+    options.add_session_config_entry("session.qdq_matmulnbits_accuracy_level", "1")
+    session = onnxruntime.InferenceSession(model.SerializeToString(), options)
+    np.testing.assert_allclose(got, session.run(None, {"input0": x})[0], atol=1e-5)
+
+
+def test_blocks_that_fill_no_words_are_floats() -> None:
+    rng = np.random.default_rng(0)
+    for axis in (0, 1):
+        x = rng.integers(-128, 128, (7, 7)).astype(np.int8)
+        shape = (4, 7) if axis == 0 else (7, 4)
+        scale = rng.uniform(0.01, 0.1, shape).astype(np.float32)
+        operands = Constant(x), Constant(scale), None
+        ours = blocked_floats(*operands, axis, 2)
+        spread = np.repeat(scale, 2, axis)[:7, :7]
+        np.testing.assert_array_equal(ours, x * spread)
+
+
+def blocked_floats(*operands: Any) -> np.ndarray:
+    value = emit_dequantized_blocks(GraphBuilder(), *operands)
+    assert isinstance(value, Constant) and not isinstance(value, BlockedWeight)
+    return value.array
+
+
+def test_packed_weights_are_not_rounded_to_16_bits() -> None:
+    network = load_whole(Case((2,), 64, 32).model())
+    (node,) = network.graph.computing()
+    assert node.operation == "MatMul" and not can_round(node)
+
+
+def test_floats_take_the_place_of_too_many_codes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(blocked, "MOST_ELEMENTS", 10)
+    case = Case((2,), 64, 32)
+    model, x = case.model(), random_rows(case)
+    compiled = compile_whole(load_whole(model), progress=False)
+    (kernel,) = compiled.kernels.values()
+    assert not isinstance(kernel.lowering, UnpackedBlocks)
+    np.testing.assert_allclose(compiled(x), run_onnxruntime(model, x), atol=1e-5)
+
+
+def test_compiled_models_hold_packed_weights(tmp_path: Path) -> None:
+    case = Case((1,), 512, 512)
+    compiled = amos.compile(amos.load_network(case.model()), progress=False)
+    if compiled.library is None:
+        pytest.skip("onnxruntime was faster")
+    size = sum(array.nbytes for array in case.arrays().values())
+    assert compiled.library.constants.stat().st_size < 1.1 * size
+    x = random_rows(case)
+    np.testing.assert_allclose(compiled(x), run_onnxruntime(case.model(), x), atol=1e-5)
