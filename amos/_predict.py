@@ -5,10 +5,10 @@ from __future__ import annotations
 from amos import machines
 from amos.machine import Machine
 from amos.mapping import Mapping
-from amos.measure.simulator import check_operator
 from amos.perfmodel import Prediction
 from amos.perfmodel import predict as predict_mapping
 from amos.plan import Candidate, Schedule
+from amos.plan.target import target_of
 from amos.records import Trial
 from amos.schedule import candidate_of
 
@@ -39,6 +39,6 @@ def predict(
     """
     candidate = candidate_of(kernel, schedule)
     target = machines.get(machine, [candidate.mapping.intrinsic])
-    if target.stream is not None:
-        check_operator(candidate.mapping.operator, candidate.mapping.intrinsic, target)
+    operator, unit = candidate.mapping.operator, candidate.mapping.intrinsic
+    target_of(target).check_operator(operator, unit, target)
     return predict_mapping(candidate.mapping, target, candidate.schedule, model=model)

@@ -41,12 +41,11 @@ def predict_command(
     Each mapping stands with the best of the schedules drawn for it, fastest first.
     Nothing is compiled or run.
     """
-    from amos.measure.simulator import check_operator
+    from amos.plan.target import target_of
 
     unit = options.read_intrinsic(intrinsic, files)
     target = amos.machines.get(machine, [unit])
-    if target.stream is not None:
-        check_operator(op, unit, target)
+    target_of(target).check_operator(op, unit, target)
     space = amos.enumerate_mappings(op, unit, rule=rule, commute=commute)
     ranked = _ranked(space, target, samples, seed)
     listed, prediction, rate = ranked[:limit], ranked[0][0], target.peak(unit.name).source

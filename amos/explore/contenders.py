@@ -24,7 +24,7 @@ from amos.ir import Operator
 from amos.machine import Machine, catalogue
 from amos.machine.cpu import cpu
 from amos.mapping import Mapping, MappingSpace, enumerate_mappings
-from amos.measure.simulator import check_operator
+from amos.plan.target import target_of
 from amos.schedule import spaces_of
 
 #: Cycles between calls of an instruction of which nothing is known.
@@ -136,9 +136,7 @@ def executes(
     target = catalogue.get(machine)
     if unit.name in target.peaks or not unit.requires:
         return unit.name in target.peaks
-    if target.architecture:
-        return 0 < unit.architecture <= target.architecture
-    return {*unit.requires} <= {*target.features}
+    return target_of(target).executes(unit, target)
 
 
 def contenders(
@@ -251,11 +249,10 @@ def predict_contender(
     """
     if contender.intrinsic.name not in machine.peaks:
         return replace(contender, reason=f"machine {machine.name!r} has no rate for it")
-    if machine.stream is not None:
-        try:
-            check_operator(operator, contender.intrinsic, machine)
-        except BuildError as error:
-            return replace(contender, reason=str(error))
+    try:
+        target_of(machine).check_operator(operator, contender.intrinsic, machine)
+    except BuildError as error:
+        return replace(contender, reason=str(error))
     rng = np.random.default_rng(0)
     space = enumerate_mappings(operator, contender.intrinsic, rule, search.commute)
     mappings = _fewest_calls(list_mappings(space, search.only))

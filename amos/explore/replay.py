@@ -7,9 +7,14 @@ from typing import Any
 
 from amos.errors import RecordError
 from amos.machine.identity import here
-from amos.measure import Runner, Task
+from amos.measure import Task
+from amos.measure.executor import Executor, LocalExecutor
 from amos.plan import Candidate
+from amos.plan.target import target_of
 from amos.records import Measurement, Record
+
+#: Seconds that a kernel may take.
+_PATIENCE = 60.0
 
 
 @dataclass(frozen=True)
@@ -73,15 +78,28 @@ def replay(record: Record, *, repeat: int = 20) -> Replay:
     before = record.measurement
     recorded = before.seconds if before is not None and before.ok else None
     implementation = record.implementation or None
-    unit = record.described if implementation == "simulated" else None
-    task = Task(candidate, repeat, implementation, predicted=recorded or 0.0, unit=unit)
-    with Runner(60.0) as runner:
-        measured = runner.measure(task)
+    task = Task(candidate, repeat, implementation, predicted=recorded or 0.0)
+    with _executor_of(record) as executor:
+        measured = _measured(executor, task)
         if measured.failure == "build" and record.implementation == "native":
             notes.append("this machine lacks the instruction: compiled from its meaning")
-            measured = runner.measure(replace(task, implementation="generic"))
+            measured = _measured(executor, replace(task, implementation="generic"))
     if not measured.ok:
         raise RecordError(
             f"record {record.id or ''} fails here: {measured.failure}: {measured.message}"
         )
     return Replay(candidate, measured, recorded, tuple(notes))
+
+
+def _executor_of(record: Record) -> Executor:
+    """What measures candidates of a record's machine here; this CPU if it says nothing of one."""
+    machine, executor = record.described, None
+    if machine is not None and record.implementation:
+        target = target_of(machine)
+        executor = target.open_executor(None, machine, None, timeout=_PATIENCE)
+    return executor or LocalExecutor(_PATIENCE)
+
+
+def _measured(executor: Executor, task: Task) -> Measurement:
+    ((_, measurement),) = executor.measure(iter([(0, task)]))
+    return measurement

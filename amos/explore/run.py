@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from amos.errors import ExploreError, UnknownNameError
+from amos.errors import UnknownNameError
 from amos.explore.contenders import select_intrinsics
 from amos.explore.contest import Contest
 from amos.explore.exploration import Exploration
@@ -17,13 +17,12 @@ from amos.explore.objective import Problem
 from amos.explore.options import MeasureOptions, SearchOptions, check_run
 from amos.explore.progress import Progress, Watch, slow
 from amos.explore.session import Session
-from amos.explore.setting import Setting, identify_machine, select_mappings
+from amos.explore.setting import Setting, select_mappings
 from amos.intrinsics import Intrinsic
 from amos.ir import Operator
 from amos.machine import Machine, catalogue
 from amos.measure.executor import Executor, LocalExecutor, open_executor
-from amos.measure.gpu_executor import gpu_executor
-from amos.measure.simulator import SimulatorExecutor
+from amos.plan.target import target_of
 from amos.records.store import Records
 from amos.validate import RULES
 
@@ -188,12 +187,11 @@ def _open_workers(
             measure.executor, measure.timeout, measure.memory, unit, measure.implementation
         )
     target = catalogue.get(machine, [unit] if unit else [])
-    if unit is not None and 0 < target.architecture < unit.architecture:
-        raise ExploreError(
-            f"{unit.name} needs sm_{unit.architecture}, and machine {target.name!r} is "
-            f"sm_{target.architecture}"
-        )
-    if target.stream is not None and measure.executor is None:
-        identity = identify_machine(target)
-        return SimulatorExecutor(target, identity, measure.timeout, measure.memory)
-    return gpu_executor(measure.executor, target, measure.timeout, notify)
+    return target_of(target).open_executor(
+        measure.executor,
+        target,
+        unit,
+        timeout=measure.timeout,
+        memory=measure.memory,
+        notify=notify,
+    )

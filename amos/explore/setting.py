@@ -29,12 +29,11 @@ from amos.explore.session import Session
 from amos.intrinsics import Intrinsic
 from amos.ir import Operator
 from amos.machine import Machine, catalogue
-from amos.machine.identity import Identity
 from amos.mapping import Mapping, MappingSpace, enumerate_mappings
 from amos.measure.executor import Executor, LocalExecutor
 from amos.measure.reference import Demand
-from amos.measure.simulator import check_operator
-from amos.records.canonical import digest, machine_values
+from amos.plan.target import target_of
+from amos.records.canonical import identity_of
 from amos.records.record import Run
 from amos.records.store import Records
 from amos.validate import RULES
@@ -125,8 +124,7 @@ class Setting:
         op, workers = mappings[0].operator, self.workers
         if workers is not None:
             Demand.of(op).check(op, workers.memory)
-        if target.stream is not None:
-            check_operator(op, unit, target)
+        target_of(target).check_operator(op, unit, target)
         log = self._log(unit, op)
         # A run that is continued keeps the machine that it began with.
         target = log.machine("description") or target
@@ -148,7 +146,7 @@ class Setting:
     def _log(self, unit: Intrinsic, op: Operator) -> RunLog:
         """Open the records of an instruction's run; the operator with all its dtypes."""
         workers, search = self.workers, self.search
-        identity = workers.identity if workers is not None else identify_machine(self.machine)
+        identity = identity_of(catalogue.get(self.machine)) if workers is None else workers.identity
         options = {"rule": self.rule} | search.recorded() | self.measure.recorded()
         run = Run.of(op, unit, identity, method=self.method, seed=self.seed, options=options)
         return RunLog(self.store, run)
@@ -219,9 +217,3 @@ def select_mappings(
         hint = gather_hint(operator, unit, rule, search)
         raise ExploreError(f"no mapping under rule {rule!r} to search (mappings: {counts}){hint}")
     return list_mappings(spaces[rule], search.only)
-
-
-def identify_machine(machine: str | Machine) -> Identity:
-    """A described machine; of another kind when its figures change."""
-    target = catalogue.get(machine)
-    return Identity(target.name, f"figures {digest(machine_values(target))[:8]}", target.cores)

@@ -5,9 +5,9 @@ The package can be called: ``amos.export(kernel, format, out)`` is
 """
 
 from amos._callable import make_callable
-from amos.export.formats import FORMATS, export
+from amos.export.formats import export, formats
 from amos.export.request import Request
 
-__all__ = ["FORMATS", "Request", "export"]
+__all__ = ["Request", "export", "formats"]
 
 make_callable(__name__, "amos.export.formats:export")

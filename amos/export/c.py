@@ -58,7 +58,7 @@ _ROUNDS = """/* A product is rounded before it is added, and no sum is reordered
 
 
 def files(request: Request) -> dict[str, str | bytes]:
-    """The files of an export by name; see :data:`amos.export.FORMATS`."""
+    """The files of an export by name; see :func:`amos.export.formats.formats`."""
     return dict(_texts(request, _kernel(request)))
 
 

@@ -41,7 +41,7 @@ def standalone(module: ModuleType) -> str:
 
 
 def files(request: Request) -> dict[str, str | bytes]:
-    """The files of an export by name; see :data:`amos.export.FORMATS`.
+    """The files of an export by name; see :func:`amos.export.formats.formats`.
 
     Raises:
         ExportError: the candidate is not for a GPU.
@@ -55,7 +55,9 @@ def files(request: Request) -> dict[str, str | bytes]:
         )
     if GLOBALS.fullmatch(request.name):
         raise ExportError(f"name {request.name!r}: CUDA kernels use it themselves; choose another")
-    architecture = request.architecture or f"sm_{needed}"
+    described = request.described
+    newest = described.architecture if described is not None else 0
+    architecture = request.architecture or f"sm_{newest or needed}"
     plan = GpuPlan.of(mapping, request.candidate.schedule, architecture)
     text = KernelText(plan, request.name)
     contents: dict[str, str | bytes] = {

@@ -4,24 +4,37 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
-from functools import partial
+from importlib import import_module
 from pathlib import Path
 
 from amos.errors import ExportError, UnknownNameError
-from amos.export import c, cuda, stream
 from amos.export.request import Request, request_of
 from amos.mapping import Mapping as Placement
 from amos.plan import Candidate
+from amos.plan.target import targets
 from amos.records import Record, Trial
 
-#: By the name of a format, what makes the files of a request: their contents by name.
-FORMATS: Mapping[str, Callable[[Request], Mapping[str, str | bytes]]] = {
-    "c": c.files,  # C source, a header, and a test program that checks and times it
-    "so": c.library,  # the same, and the shared library that the C compiler makes of it
-    "cuda": cuda.files,  # CUDA source, its launch, and loaders for Python and C++
-    "stream": stream.files,  # instructions of a unit as JSON, inputs and what comes out
-    "vta": partial(stream.files, encoding="vta"),  # the same of VTA, and its binary encoding
-}
+#: Makes the files of a request: their contents by name.
+Writer = Callable[[Request], Mapping[str, str | bytes]]
+
+
+def formats() -> dict[str, str]:
+    """Format → where its :data:`Writer` is, of all targets."""
+    return {name: place for target in targets() for name, place in target.exports.items()}
+
+
+def _writer(format: str) -> Writer:
+    """The writer of a format.
+
+    Raises:
+        UnknownNameError: there is no such format.
+    """
+    places = formats()
+    if format not in places:
+        raise UnknownNameError("export format", str(format), places)
+    module, _, name = places[format].rpartition(".")
+    writer: Writer = getattr(import_module(module), name)
+    return writer
 
 
 def export(
@@ -39,7 +52,7 @@ def export(
     Args:
         kernel: a mapping, a candidate, a trial, a record, or text that names a record:
             ``FILE:ID``, ``FILE`` for its best kernel, or a JSON file with one record.
-        format: a key of :data:`FORMATS`.
+        format: one of :func:`formats`.
         out: the folder, made if it does not exist; by default one of the function's name.
         name: of the function and the files; by default the operator's.
         implementation: ``"native"`` or ``"generic"``; by default that of the trial or
@@ -58,11 +71,10 @@ def export(
         RecordError: there is no such record, or it describes no candidate.
         UnknownNameError: there is no such format.
     """
-    if format not in FORMATS:
-        raise UnknownNameError("export format", str(format), FORMATS)
+    write = _writer(format)
     request = request_of(kernel, name, implementation, architecture)
     target = Path(request.name if out is None else out)
-    paths = {target / key: text for key, text in FORMATS[format](request).items()}
+    paths = {target / key: text for key, text in write(request).items()}
     try:
         if not force and (there := [str(path) for path in paths if os.path.exists(path)]):
             raise ExportError(f"{', '.join(there)} exists; choose another folder or replace it")

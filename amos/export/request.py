@@ -37,11 +37,11 @@ class Request:
         candidate: mapping and schedule.
         name: a C identifier: the function's name, and the stem of every file.
         implementation: ``"native"``, ``"generic"``, or ``None`` to choose.
-        architecture: of the GPU that a CUDA kernel is for, as ``"sm_80"``; empty for
-            the oldest that has the instruction.
+        architecture: of the GPU that a CUDA kernel is for, as ``"sm_80"``; empty for that
+            of the described machine, or else the oldest that has the instruction.
         machine: described machine whose cores and caches a kernel in C is planned for;
             ``"host"`` for this computer.
-        unit: machine that the kernel was made for, if streams of instructions drive it.
+        described: machine that the kernel was made for, if its schedules need one.
     """
 
     candidate: Candidate
@@ -49,7 +49,7 @@ class Request:
     implementation: str | None = None
     architecture: str = ""
     machine: str = "host"
-    unit: Machine | None = None
+    described: Machine | None = None
 
 
 def request_of(
@@ -64,13 +64,10 @@ def request_of(
     """
     if isinstance(kernel, str | Path):
         kernel = _read(str(kernel))
-    machine, unit = "host", None
+    machine, described = "host", None
     if isinstance(kernel, Record):
         candidate, described = kernel.rebuild(), kernel.described
-        unit = described if described is not None and described.stream is not None else None
         implementation = implementation or kernel.implementation or None
-        if architecture is None and kernel.gpu is not None:
-            architecture = f"sm_{kernel.gpu.architecture}"
         if kernel.machine.name in catalogue.names():
             machine = kernel.machine.name
     else:
@@ -78,7 +75,7 @@ def request_of(
         measured = getattr(kernel, "measurement", None)
         implementation = implementation or getattr(measured, "implementation", None)
     chosen = _checked(name, candidate.mapping.operator)
-    return Request(candidate, chosen, implementation, architecture or "", machine, unit)
+    return Request(candidate, chosen, implementation, architecture or "", machine, described)
 
 
 def _checked(name: str | None, operator: Operator) -> str:

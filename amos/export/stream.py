@@ -25,8 +25,13 @@ from amos.plan.stream_plan import MICRO_OPS
 from amos.runtime.stream import StreamKernel
 
 
+def vta_files(request: Request) -> dict[str, str | bytes]:
+    """The files of an export of VTA alone; see :func:`files`."""
+    return files(request, encoding="vta")
+
+
 def files(request: Request, encoding: str = "") -> dict[str, str | bytes]:
-    """The files of an export by name; see :data:`amos.export.FORMATS`.
+    """The files of an export by name; see :func:`amos.export.formats.formats`.
 
     Args:
         request: a kernel for a machine with streams.
@@ -37,7 +42,7 @@ def files(request: Request, encoding: str = "") -> dict[str, str | bytes]:
         BuildError: it cannot be written as a stream.
         StreamError: the stream is not sound.
     """
-    machine = request.unit
+    machine = request.described
     if machine is None or machine.stream is None or encoding not in ("", machine.stream.encoding):
         raise ExportError(
             f"format {encoding or 'stream'}: expected the record of a kernel for "

@@ -11,6 +11,7 @@ import ctypes
 import subprocess
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 from amos.codegen.cuda.toolchain import compiler_of_image
 from amos.errors import MeasureError, ToolchainError
@@ -18,9 +19,11 @@ from amos.machine import Machine
 from amos.machine.identity import Identity
 from amos.measure.executor import DescribedExecutor, Executor
 from amos.measure.runner import DEFAULT_TIMEOUT, default_memory
-from amos.measure.task import GpuTarget, Task
+from amos.measure.task import Place, Task
+from amos.plan import Candidate
 from amos.plan.gpu_plan import architecture_of
 from amos.runtime.cuda import driver
+from amos.runtime.cuda.gpu_kernel import GpuKernel
 
 _LIBRARY = "libcuda.so.1"
 #: Seconds that asking for the GPU may take.
@@ -67,6 +70,29 @@ def find_gpu(library: str = _LIBRARY) -> Gpu:
         raise MeasureError(f"no GPU: {error}") from None
 
 
+@dataclass(frozen=True)
+class GpuPlace(Place):
+    """A GPU to measure on.
+
+    Attributes:
+        architecture: that the kernel keeps to, ``"sm_90"``.
+        driver: library of the driver. A worker loads it: it does not outlive a fork.
+    """
+
+    loader: ClassVar[str] = "amos.codegen.cuda.toolchain.compilers"
+
+    architecture: str
+    driver: str
+
+    def build(self, candidate: Candidate) -> GpuKernel:
+        """The candidate, compiled and loaded."""
+        return GpuKernel(candidate, self.architecture, self.driver)
+
+    def release(self, kernel: GpuKernel) -> None:
+        """The driver keeps what is not given back."""
+        kernel.close()
+
+
 class GpuExecutor(DescribedExecutor):
     """One GPU, driven by one worker process.
 
@@ -104,7 +130,7 @@ class GpuExecutor(DescribedExecutor):
     def _placed(self, task: Task) -> Task:
         """On the GPU; ``flush`` overwrites at least twice its cache."""
         flush = max(task.flush, 2 * self._gpu.cache) if task.flush else 0
-        return replace(task, flush=flush, gpu=GpuTarget(self._architecture, self._gpu.library))
+        return replace(task, flush=flush, place=GpuPlace(self._architecture, self._gpu.library))
 
 
 def gpu_executor(
@@ -129,13 +155,13 @@ def gpu_executor(
         ToolchainError: no compiler here makes code for the GPU.
     """
     if isinstance(address, str) and address != "model":
-        if address.partition(":")[0] != "gpu" or not machine.architecture:
+        if address.partition(":")[0] != "gpu":
             raise MeasureError(
                 f"executor {address!r}: machine {machine.name!r} is a description; "
-                "expected 'model'" + " or 'gpu'" * bool(machine.architecture)
+                "expected 'model' or 'gpu'"
             )
         return GpuExecutor(machine, find_gpu(address.partition(":")[2] or _LIBRARY), timeout)
-    if address is not None or not machine.architecture:
+    if address is not None:
         return address if isinstance(address, GpuExecutor) else None
     try:
         gpu = find_gpu()

@@ -19,6 +19,7 @@ import sys
 import time
 import traceback
 import warnings
+from importlib import import_module
 from typing import Any, NoReturn
 
 from amos.ir import Operator
@@ -167,17 +168,10 @@ class _Guard:
                 if isinstance(need, Operator):
                     with allowed(memory and max(1, memory - self.references.bytes)):
                         self.references.get(need)
-                elif need == "gpu":
-                    from amos.codegen.cuda.toolchain import compilers
-                    from amos.runtime.cuda.gpu_kernel import GpuKernel
-
-                    compilers()
-                    del GpuKernel
                 else:
-                    from amos.runtime.kernel import warm_up
-
-                    warm_up()
-        self.loaded |= needs & {"cpu", "gpu"}
+                    module, _, load = need.rpartition(".")
+                    getattr(import_module(module), load)()
+        self.loaded |= {need for need in needs if isinstance(need, str)}
 
     def exchange(self, worker: _Worker, request: Request) -> Reply[Any]:
         """One request to the worker.

@@ -22,6 +22,8 @@ from amos.measure.reference import References
 
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
+#: Function that loads what building a kernel of this CPU takes.
+LOADER = "amos.runtime.kernel.warm_up"
 #: The guard's word to a worker that waits for the cores.
 GO = "go"
 
@@ -71,7 +73,7 @@ class Job(Protocol[T_co]):
 
     @property
     def needs(self) -> frozenset[Operator | str]:
-        """Preparations: code for ``"cpu"`` or ``"gpu"``, results of operators."""
+        """Preparations: results of operators, and functions that are called."""
         ...
 
     def run(self, context: Context) -> T_co | Failure:

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from amos.errors import AmosError
 from amos.intrinsics import Intrinsic
 from amos.ir import Operator
-from amos.measure.messages import Context, Failure
+from amos.measure.messages import LOADER, Context, Failure
 
 #: Rounds of a probe; the best of each figure counts, since whatever else runs on
 #: the machine can only make a round worse.
@@ -85,7 +85,7 @@ class Probe:
     @property
     def needs(self) -> frozenset[Operator | str]:
         """Code for CPUs."""
-        return frozenset({"cpu"})
+        return frozenset({LOADER})
 
     def run(self, context: Context) -> Figures | Failure:
         """Measure, in rounds."""

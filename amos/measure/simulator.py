@@ -2,14 +2,27 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from amos.intrinsics import Intrinsic
 from amos.ir import dtype
 from amos.machine import Machine
 from amos.measure.executor import DescribedExecutor
-from amos.measure.task import Task
-from amos.runtime.stream.kernel import check_operator as check_operator
+from amos.measure.task import Place, Task
+from amos.plan import Candidate
+from amos.records.canonical import identity_of
+from amos.runtime.stream import StreamKernel
+
+
+@dataclass(frozen=True)
+class SimulatedUnit(Place):
+    """A machine with a stream unit, simulated."""
+
+    machine: Machine
+
+    def build(self, candidate: Candidate) -> StreamKernel:
+        """The candidate as a stream."""
+        return StreamKernel(candidate, self.machine)
 
 
 class SimulatorExecutor(DescribedExecutor):
@@ -17,8 +30,11 @@ class SimulatorExecutor(DescribedExecutor):
 
     exact = True
 
+    def __init__(self, machine: Machine, timeout: float, memory: int | None) -> None:
+        super().__init__(machine, identity_of(machine), timeout, memory)
+
     def _placed(self, task: Task) -> Task:
-        return replace(task, unit=self._machine)
+        return replace(task, place=SimulatedUnit(self._machine))
 
 
 def missing_of_unit(unit: Intrinsic, machine: Machine) -> list[str]:

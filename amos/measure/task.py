@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import math
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
 from amos.errors import AmosError
 from amos.intrinsics import Intrinsic
 from amos.ir import Operator
-from amos.machine import Machine
 from amos.measure.limits import lacks_memory
-from amos.measure.messages import Context, Failure
+from amos.measure.messages import LOADER, Context, Failure
 from amos.measure.reference import compared, several, tolerance
 from amos.plan import Candidate
 from amos.records.measurement import Measurement, noise_of
@@ -37,17 +37,26 @@ def repeats(count: int, seconds: float, limit: float = math.inf) -> int:
     return max(1, min(count, int(min(TIMING, _SHARE * limit) / seconds)))
 
 
-@dataclass(frozen=True)
-class GpuTarget:
-    """A GPU to measure on.
+class Place(ABC):
+    """Where a target's candidates run, if that is not this CPU; it travels pickled.
 
     Attributes:
-        architecture: that the kernel keeps to, ``"sm_90"``.
-        library: the driver.
+        loader: function that loads what building takes, by its module; it is called ahead
+            of the limits of a candidate. Empty if there is little to load.
     """
 
-    architecture: str
-    library: str
+    loader: ClassVar[str] = ""
+
+    @abstractmethod
+    def build(self, candidate: Candidate) -> Any:
+        """The kernel of a candidate: ``prepare``, ``run``, ``result``, ``times``.
+
+        Raises:
+            BuildError: there is no such kernel.
+        """
+
+    def release(self, kernel: Any) -> None:  # noqa: B027 - most kernels hold nothing
+        """Give back what a kernel holds outside of its process."""
 
 
 @dataclass(frozen=True)
@@ -61,9 +70,8 @@ class Task:
         implementation: ``"native"`` or ``"generic"``; by default what there is.
         flush: bytes of cache to overwrite before each timing.
         predicted: seconds of one run by the model, which the time limit allows for.
-        gpu: where to run it; by default on this CPU.
+        place: where to run it; by default on this CPU.
         board: address of one behind TVM's RPC tracker that runs it instead.
-        unit: machine with a stream unit that is simulated instead.
     """
 
     candidate: Candidate
@@ -71,9 +79,8 @@ class Task:
     implementation: str | None = None
     flush: int = 0
     predicted: float = 0.0
-    gpu: GpuTarget | None = None
+    place: Place | None = None
     board: str = ""
-    unit: Machine | None = None
 
     @property
     def operator(self) -> Operator:
@@ -87,9 +94,9 @@ class Task:
 
     @property
     def needs(self) -> frozenset[Operator | str]:
-        """Code for the device, and the operator's reference result."""
-        device = {"gpu" if self.gpu else "cpu"} if self.unit is None else set()
-        return frozenset({*device, self.operator})
+        """What loads code for the device, and the operator's reference result."""
+        loader = LOADER if self.place is None else self.place.loader
+        return frozenset({*filter(None, [loader]), self.operator})
 
     def run(self, context: Context) -> Measurement | Failure:
         """Build, verify, then time it; nothing runs before the cores are ours."""
@@ -120,19 +127,13 @@ class Task:
                 return judged
             return replace(judged, times=self._times(kernel, inputs, once, context.limit))
         finally:
-            if self.gpu:  # the driver keeps what is not given back
-                kernel.close()
+            if self.place is not None:
+                self.place.release(kernel)
 
     def _built(self) -> Any:
-        """The candidate's kernel: on the GPU or unit that is named, or on this CPU."""
-        if self.unit is not None:
-            from amos.runtime.stream import StreamKernel
-
-            return StreamKernel(self.candidate, self.unit)
-        if self.gpu is not None:
-            from amos.runtime.cuda.gpu_kernel import GpuKernel
-
-            return GpuKernel(self.candidate, self.gpu.architecture, self.gpu.library)
+        """The candidate's kernel, where it runs."""
+        if self.place is not None:
+            return self.place.build(self.candidate)
         from amos.runtime import build
 
         return build(self.candidate, implementation=self.implementation)

@@ -25,6 +25,7 @@ from amos.network.offload import predict_offload
 from amos.network.report import EngineRow, Report, TaskRow
 from amos.network.shapes import count_bytes
 from amos.operators.cascade import Cascade
+from amos.plan.target import target_of
 
 if TYPE_CHECKING:
     from amos.network.model import CompiledRegion
@@ -113,7 +114,7 @@ def _summed(
         machine.name,
         tuple(ranked),
         tuple(engine),
-        has_engine=machine.stream is None,
+        has_engine=target_of(machine).has_engine,
         host=machine.host,
     )
     if whole.seconds is None:

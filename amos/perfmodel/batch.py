@@ -6,6 +6,7 @@ schedules. :mod:`amos.perfmodel.model` says what the terms mean.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from math import prod
 
 import numpy as np
@@ -17,8 +18,6 @@ from amos.perfmodel.cpu.copies import copies
 from amos.perfmodel.cpu.reads import scattered
 from amos.perfmodel.cpu.sets import crowding
 from amos.perfmodel.cpu.stores import PAGE, exchanges, unforeseen
-from amos.perfmodel.gpu import predict_blocks
-from amos.perfmodel.stream import predict_streams
 from amos.perfmodel.terms import BatchPrediction, joined, overlapped
 from amos.perfmodel.traffic import (
     CoreNest,
@@ -28,10 +27,9 @@ from amos.perfmodel.traffic import (
     pick_at,
     places,
 )
-from amos.plan.blocks import Blocks, runs_warps
 from amos.plan.operand import Operand
-from amos.plan.stream_tiles import StreamTiles, runs_streams
 from amos.plan.structure import LoopBatch, Structure
+from amos.plan.target import target_of
 
 #: Rows that are evaluated at once.
 _CHUNK = 4096
@@ -62,24 +60,23 @@ def evaluate(
     """
     if model not in MODELS:
         raise MachineError(f"model {model!r}: expected one of {', '.join(MODELS)}")
-    if runs_streams(structure, machine):
-        return predict_streams(structure, machine, batch)
+    predict, refined = target_of(machine, structure).predict, model == "amos+"
     if len(batch) <= _CHUNK:
-        return _evaluate(structure, machine, batch, model == "amos+")
+        return predict(structure, machine, batch, refined=refined)
     # In equal pieces whose arrays stay in the cache.
     size = -(-len(batch) // -(-len(batch) // _CHUNK))
-    parts = [
-        _evaluate(structure, machine, batch.rows(slice(n, n + size)), model == "amos+")
-        for n in range(0, len(batch), size)
-    ]
-    return joined(parts)
+    pieces = (batch.rows(slice(n, n + size)) for n in range(0, len(batch), size))
+    return joined([predict(structure, machine, piece, refined=refined) for piece in pieces])
 
 
-def _evaluate(
-    structure: Structure, machine: Machine, batch: LoopBatch, refined: bool
+def predict_cores(
+    structure: Structure, machine: Machine, batch: LoopBatch, *, refined: bool
 ) -> BatchPrediction:
-    if refined and runs_warps(structure, machine):
-        return predict_blocks(structure, machine, batch)
+    """Predict every schedule of a batch on cores under memory levels.
+
+    Args:
+        refined: with what the paper's equation leaves out.
+    """
     cpu = refined and machine.cached
     parted = machine.cores if cpu and structure.cuts_tiles else 0
     steps = LoopNestBatch(structure, batch, batch.split if machine.cached else None, parted=parted)
@@ -136,22 +133,24 @@ def _together(terms: list[np.ndarray], machine: Machine, cpu: bool) -> np.ndarra
     return bound
 
 
-def overflows(structure: Structure, machine: Machine, batch: LoopBatch) -> list[str]:
+def find_overflows(structure: Structure, machine: Machine, batch: LoopBatch) -> list[str]:
     """What the first schedule of a batch places beyond the capacity of a memory, in words."""
-    if runs_streams(structure, machine):
-        full = StreamTiles(structure, batch).overfull(machine)
-        return [f"the tiles in buffer {name} exceed it" for name, over in full.items() if over[0]]
     steps = LoopNestBatch(structure, batch)
     nest = CoreNest(steps, np.minimum(machine.cores, steps.parallel), machine.line)
-    said = []
-    for name, (need, capacity) in demands(machine, nest).items():
+    return describe_overflows(machine, demands(machine, nest))
+
+
+def describe_overflows(machine: Machine, needs: Mapping[str, tuple[np.ndarray, int]]) -> list[str]:
+    """What the first schedule needs beyond what there is, in words; see :func:`demands`."""
+    lines = []
+    for name, (need, capacity) in needs.items():
         if need[0] > capacity:
             what = "fragments" if name == "registers" else "bytes"
-            said.append(
+            lines.append(
                 f"{name} of {machine.name} overflow: {need[0]:.0f} {what} are placed there, "
                 f"{capacity} fit, {need[0] - capacity:.0f} too many"
             )
-    return said
+    return lines
 
 
 def demands(machine: Machine, nest: CoreNest) -> dict[str, tuple[np.ndarray, int]]:
@@ -159,8 +158,7 @@ def demands(machine: Machine, nest: CoreNest) -> dict[str, tuple[np.ndarray, int
 
     Registers are counted in fragments: the accumulators of a register tile, the
     fragments of the source that changes least, and one of another source. A
-    scratchpad holds the sources that are staged tile by tile, in bytes; on a CUDA
-    machine what a thread block has of them in all its stages.
+    scratchpad holds the sources that are staged tile by tile, in bytes.
 
     Returns:
         memory → (need of each schedule, capacity); unlimited memories are left out.
@@ -169,16 +167,12 @@ def demands(machine: Machine, nest: CoreNest) -> dict[str, tuple[np.ndarray, int
     found: dict[str, tuple[np.ndarray, int]] = {}
     if registers := structure.mapping.intrinsic.registers:
         found["registers"] = nest.steps.live_fragments, registers
-    if runs_warps(structure, machine):
-        blocks = Blocks(structure, machine.multiprocessor, batch)
-        return found | {machine.levels[0].name: (blocks.shared_bytes, blocks.unit.block_shared)}
     pads = [level for level in machine.levels if level.scratchpad]
     if pads:
-        depth = np.full(len(batch), nest.count) if machine.architecture else nest.steps.region
         need = np.zeros(len(batch))
         for op in structure.sources:
             if op.choice:
-                size = pick(nest.elements(op), depth) * op.size
+                size = pick(nest.elements(op), nest.steps.region) * op.size
                 need = need + np.where(nest.steps.ahead[op.name], 0.0, size)
         found[pads[0].name] = need, pads[0].capacity
     return found

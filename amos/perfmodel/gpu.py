@@ -10,7 +10,7 @@ where latency counts: with one buffer a stage is copying *and then* multiplying,
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cached_property
 from itertools import pairwise
 
@@ -328,7 +328,9 @@ def _repeated(nest: CoreNest, op: Operand) -> np.ndarray:
     return np.asarray(op.wider * np.minimum(1.0, op.origin * op.size / whole))
 
 
-def explain(result: BatchPrediction, row: int, sources: list[str]) -> tuple[tuple[str, str], ...]:
+def explain(
+    result: BatchPrediction, row: int, sources: Sequence[str]
+) -> tuple[tuple[str, str], ...]:
     """What a row of a batch owes to banks, stages, widths, waves and parts.
 
     Args:

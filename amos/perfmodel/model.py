@@ -10,8 +10,8 @@ what it leaves out: the rate of independent calls instead of their latency, over
 windows counted once, uneven shares of the cores, crowded registers, caches that keep
 some of what does not fit, reads and writes of a cache one after the other, levels that
 get in each other's way, memory far from a core that the rest hides little of, the copies
-that stage operands, and starting parallel regions. CUDA machines, whose programs place
-data themselves, have terms of their own (:mod:`amos.perfmodel.gpu`).
+that stage operands, and starting parallel regions. Targets whose programs place data
+themselves have terms of their own (:mod:`amos.plan.target`).
 
 Caches are taken as warm by both, as they are when a kernel is timed repeatedly: what
 fits a level as a whole is not loaded into it again.
@@ -26,12 +26,12 @@ from amos._display import Shown
 from amos.errors import MachineError
 from amos.machine.machine import Machine
 from amos.mapping.mapping import Mapping
-from amos.perfmodel.batch import evaluate, overflows
+from amos.perfmodel.batch import evaluate
 from amos.perfmodel.energy import EnergyRow
-from amos.perfmodel.gpu import explain
 from amos.perfmodel.terms import BatchPrediction
 from amos.plan.schedule import Schedule
 from amos.plan.structure import Structure
+from amos.plan.target import target_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -192,8 +192,8 @@ def predict(
     """
     structure = Structure(mapping)
     batch = schedule.batch(structure)
-    if said := overflows(structure, machine, batch):
-        raise MachineError(f"{mapping.name} under {schedule}: {'; '.join(said)}")
+    if overflows := [*target_of(machine, structure).overflows(structure, machine, batch)]:
+        raise MachineError(f"{mapping.name} under {schedule}: {'; '.join(overflows)}")
     return prediction_of(structure, machine, evaluate(structure, machine, batch, model))
 
 
@@ -237,7 +237,7 @@ def prediction_of(
         float(batch.staging[row]),
         float(batch.launch[row]),
         mapping.operator.result.name,
-        explain(batch, row, names),
+        target_of(machine, structure).explain(batch, row, names),
         float(batch.exchange[row]),
         tuple(
             EnergyRow(

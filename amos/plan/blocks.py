@@ -18,6 +18,7 @@ from amos.machine.gpu_costs import (
 )
 from amos.machine.machine import Machine
 from amos.plan.gpu_registers import blocks_by_registers, fragment_registers
+from amos.plan.gpu_schedule import GpuBatch
 from amos.plan.structure import LoopBatch, Structure
 
 
@@ -54,8 +55,8 @@ class Blocks:
         padding: sources × schedules: elements behind each row, -1 if rows are swizzled.
     """
 
-    def __init__(self, structure: Structure, unit: Multiprocessor, batch: LoopBatch) -> None:
-        self.structure, self.unit = structure, unit
+    def __init__(self, structure: Structure, unit: Multiprocessor, loops: LoopBatch) -> None:
+        self.structure, self.unit, batch = structure, unit, GpuBatch.of(loops)
         rows, spatial = len(batch), len(structure.spatial)
         one = np.ones(rows)
         extents = structure.extents.astype(float)[:, None]

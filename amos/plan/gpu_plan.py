@@ -43,8 +43,9 @@ from amos.machine.machine import Machine
 from amos.mapping.mapping import Mapping
 from amos.plan.blocks import Blocks
 from amos.plan.gpu_registers import granted
+from amos.plan.gpu_schedule import GpuSchedule
 from amos.plan.nest import Nest
-from amos.plan.schedule import GpuSchedule, Plan, Schedule, batch_of
+from amos.plan.schedule import Plan, Schedule, batch_of
 from amos.plan.shared_operand import SharedOperand
 from amos.plan.staging import StagedOperand
 

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from amos.errors import MachineError
-from amos.intrinsics import implementations
+from typing import Any
+
 from amos.machine import Machine, catalogue
-from amos.machine.cpu import cpu
 from amos.machine.limits import CpuLimits
-from amos.plan.cpu_plan import CpuPlan
-from amos.plan.gpu_plan import GpuPlan, architecture_of
-from amos.plan.schedule import Candidate, CpuSchedule
-from amos.plan.stream_plan import StreamPlan
-from amos.plan.structure import Structure
+from amos.plan.schedule import Candidate
+from amos.plan.target import target_of
 
 
-def plan(candidate: Candidate, machine: str | Machine = "host") -> CpuPlan | GpuPlan | StreamPlan:
+def plan(candidate: Candidate, machine: str | Machine = "host") -> Any:
     """Decide everything that a kernel of a candidate is made of; print the result to read it.
 
     Nothing is measured for it, and no code is generated. The plan is of the kernel with the
@@ -33,20 +29,7 @@ def plan(candidate: Candidate, machine: str | Machine = "host") -> CpuPlan | Gpu
     candidate = getattr(candidate, "candidate", candidate)
     mapping, schedule = candidate.mapping, candidate.schedule
     described = None if machine == "host" else _machine(machine)
-    if described is not None and described.architecture:
-        return GpuPlan.of(mapping, schedule, architecture_of(described))
-    if described is not None and described.stream is not None:
-        return StreamPlan.of(mapping, schedule, described)
-    if described is not None and not described.cached:
-        raise MachineError(
-            f"machine {described.name!r}: expected a CPU, a CUDA machine or a stream unit"
-        )
-    cpu_schedule = CpuSchedule.of(schedule.as_dict())
-    cpu_schedule.batch(Structure(mapping))
-    native = "llvm" in implementations(mapping.intrinsic.name)
-    if machine == "host":
-        native = native and {*mapping.intrinsic.requires} <= cpu().features
-    return CpuPlan(mapping, cpu_schedule, cpu_limits(machine), "native" if native else "generic")
+    return target_of(described).plan(mapping, schedule, described)
 
 
 def cpu_limits(machine: str | Machine) -> CpuLimits:

@@ -1,4 +1,4 @@
-"""Schedules: what a search decides about a kernel (AMOS, Table 3a), typed for a CPU and a GPU.
+"""Schedules: what a search decides about a kernel (AMOS, Table 3a), typed for each target.
 
 Each field has a unit and a default, and a key under which records and JSON hold it.
 """
@@ -41,17 +41,16 @@ class Schedule(ABC):
 
     #: The field that says how many register tiles are inside the outer loops.
     _blocks: ClassVar[str]
-    #: Keys that no other target has.
-    _own: ClassVar[frozenset[str]] = frozenset()
-    _targets: ClassVar[list[type[Schedule]]] = []
+    #: What many of them are as arrays.
+    _batch: ClassVar[type[LoopBatch]] = LoopBatch
+    #: Key of earlier records → key of today. Candidates are told apart under the earlier ones,
+    #: so that a run goes on from what it recorded before.
+    earlier_keys: ClassVar[MappingType[str, str]] = {}
 
-    tile: MappingType[str, int] = variable("tile", 1, each=True, always=True)
+    tile: MappingType[str, int] = variable("tile", 1, each="spatial", always=True)
     order: tuple[str, ...] | None = variable("order", None)
     reduce: tuple[str, ...] | None = variable("reduce", None)
     split: int = variable("split", 1)
-
-    def __init_subclass__(cls) -> None:
-        Schedule._targets.append(cls)
 
     def __post_init__(self) -> None:
         for name, kind in variables_of(type(self)).items():
@@ -59,16 +58,32 @@ class Schedule(ABC):
 
     @classmethod
     def of(cls, values: MappingType[str, Value]) -> Self:
-        """Read a dictionary of variables; of :class:`Schedule`, for the target they speak of.
+        """Read a dictionary of variables, of earlier records as well.
+
+        Of :class:`Schedule` itself, it becomes one of the target that has most of the
+        variables that a CPU does not have, of a CPU if there are none.
 
         Raises:
             ScheduleError: a variable is unknown, or has no value that it may have.
         """
         if cls is Schedule:
-            heads = {key.partition(".")[0] for key in values}
-            kinds = [kind for kind in Schedule._targets if kind._own & heads]
-            return cast(Self, (kinds[0] if kinds else CpuSchedule).of(values))
-        return cls._read(values)
+            from amos.plan.target import targets
+
+            heads = {key.partition(".")[0] for key in values} - CpuSchedule.keys()
+            kinds = [target.schedule for target in targets()]
+            return cast(Self, max(kinds, key=lambda kind: len(kind.keys() & heads)).of(values))
+        return cls._read({cls.renamed_key(key): value for key, value in values.items()})
+
+    @classmethod
+    def keys(cls) -> frozenset[str]:
+        """Keys that a dictionary of the target may have, before a dot."""
+        return frozenset({kind.key for kind in variables_of(cls).values()} | {*cls.earlier_keys})
+
+    @classmethod
+    def renamed_key(cls, key: str) -> str:
+        """A key of an earlier record as it is called today; others as they are."""
+        head, dot, name = key.partition(".")
+        return f"{cls.earlier_keys.get(head, head)}{dot}{name}"
 
     @classmethod
     def _read(cls, values: MappingType[str, Value]) -> Self:
@@ -77,7 +92,7 @@ class Schedule(ABC):
         for key, value in values.items():
             head, dot, rest = key.partition(".")
             kind = variables_of(cls)[names[head]] if head in names else None
-            if kind is None or kind.each != bool(dot):
+            if kind is None or bool(kind.each) != bool(dot):
                 raise ScheduleError(
                     f"{key} = {value!r}: unknown variable {key!r}; expected {', '.join(names)}"
                 )
@@ -91,6 +106,12 @@ class Schedule(ABC):
     def as_dict(self) -> dict[str, Value]:
         """The variables as records and JSON hold them, sorted; most defaults are left out."""
         return dict(self.values)
+
+    def as_recorded(self) -> dict[str, Value]:
+        """The variables under the keys that candidates of all records are told apart by."""
+        first = {key: earlier for earlier, key in self.earlier_keys.items()}
+        pairs = ((key.partition("."), value) for key, value in self.values)
+        return {f"{first.get(head, head)}{dot}{name}": x for (head, dot, name), x in pairs}
 
     @cached_property
     def values(self) -> tuple[tuple[str, Value], ...]:
@@ -153,16 +174,21 @@ class Schedule(ABC):
             ScheduleError: a tile is larger than its loop, an order does not name the mapping's
                 loops, or something has a value that the mapping does not have.
         """
-        loops = {"tile": structure.spatial, "block": structure.spatial, "step": structure.reduce}
-        for name, kind in variables_of(type(self)).items():
-            names = [each.name for each in loops.get(kind.key, structure.operands)]
+        owners = {
+            "spatial": [loop.name for loop in structure.spatial],
+            "reduce": [loop.name for loop in structure.reduce],
+            "operand": [operand.name for operand in structure.operands],
+        }
+        kinds = variables_of(type(self))
+        for name, kind in kinds.items():
+            names = owners.get(kind.each, [])
             values = getattr(self, name) if kind.each else {}
             if unknown := [f"{kind.key}.{key}" for key in values if key not in names]:
                 raise ScheduleError(
                     f"unknown variable {unknown[0]!r}; {kind.key} is of {', '.join(names)}"
                 )
         for loop in structure.spatial:
-            for key, amounts in (("tile", self.tile), ("block", self.blocks)):
+            for key, amounts in (("tile", self.tile), (kinds[self._blocks].key, self.blocks)):
                 if amounts[loop.name] > loop.extent:
                     raise ScheduleError(
                         f"{key}.{loop.name} = {amounts[loop.name]} is more than the extent "
@@ -190,11 +216,11 @@ class CpuSchedule(Schedule):
 
     _blocks: ClassVar[str] = "block"
 
-    block: MappingType[str, int] = variable("block", 1, each=True)
+    block: MappingType[str, int] = variable("block", 1, each="spatial")
     parallel: int = variable("parallel", 1, beside="order")
     unroll: int = variable("unroll", 1, beside="reduce")
     stage: MappingType[str, Literal["whole", "tile"]] = variable(
-        "stage", "whole", words=("whole", "tile"), each=True, always=True
+        "stage", "whole", words=("whole", "tile"), each="operand", always=True
     )
     copy_width: int = variable("vector", 64)
     copy: Literal["elements", "vectors"] = variable(
@@ -210,68 +236,6 @@ class CpuSchedule(Schedule):
             "copy_width": self.copy_width,
             "vectors": self.copy == "vectors",
             "ahead": [self.stage[name] == "whole" for name in structure.choices],
-        }
-
-
-@dataclass(frozen=True, eq=False, kw_only=True)
-class GpuSchedule(Schedule):
-    """A schedule for warps of a GPU; the outer loops, in ``order``, make the grid.
-
-    Attributes:
-        tile: fragments of one warp along each spatial loop, by default 1.
-        warps: warps of a thread block along each spatial loop, by default 1; key ``block``.
-        steps: steps of the innermost reduction loop that are staged in shared memory
-            together, and unrolled; key ``unroll``.
-        stages: buffers in shared memory, of which all but the one in use are being
-            filled; key ``pipeline``.
-        stage: where each gathered source is staged: ``tile``, while copying to shared
-            memory, the default, or ``whole``, by a kernel of its own in global memory.
-        copy_bytes: bytes that one thread copies at once at most; key ``vector``.
-        padding: elements behind each row of a source in shared memory, by default 0; -1
-            swizzles rows instead, which takes no memory; key ``align``.
-    """
-
-    _blocks: ClassVar[str] = "warps"
-    _own: ClassVar[frozenset[str]] = frozenset({"align", "bind", "pipeline"})
-
-    warps: MappingType[str, int] = variable("block", 1, each=True)
-    steps: int = variable("unroll", 1, beside="reduce")
-    stages: int = variable("pipeline", 1)
-    stage: MappingType[str, Literal["whole", "tile"]] = variable(
-        "stage", "tile", words=("whole", "tile"), each=True, always=True
-    )
-    copy_bytes: int = variable("vector", 16)
-    padding: MappingType[str, int] = variable("align", 0, lowest=-1, each=True)
-
-    @classmethod
-    def _read(cls, values: MappingType[str, Value]) -> Self:
-        own = dict(values)
-        bind, parallel = own.pop("bind", "warps"), own.pop("parallel", None)
-        if bind != "warps":
-            raise ScheduleError(f"bind = {bind!r}: expected warps")
-        schedule = super()._read(own)
-        if parallel is not None and schedule.order and parallel != len(schedule.order):
-            raise ScheduleError(
-                f"parallel = {parallel!r}: expected {len(schedule.order)}, all loops of the grid"
-            )
-        return schedule
-
-    def _written(self) -> Iterator[tuple[str, Value]]:
-        yield from super()._written()
-        if self.order is not None:
-            yield "parallel", len(self.order)
-        if self.order is not None or self.tile or self.warps:
-            yield "bind", "warps"
-
-    def _row(self, structure: Structure) -> dict[str, Any]:
-        return {
-            "parallel": len(structure.spatial),
-            "unroll": self.steps,
-            "ahead": [self.stage[name] == "whole" for name in structure.choices],
-            "copy_bytes": self.copy_bytes,
-            "warps": [self.warps[loop.name] for loop in structure.spatial],
-            "padding": [self.padding[op.name] for op in structure.sources],
-            "stages": self.stages,
         }
 
 
@@ -342,14 +306,14 @@ def batch_of(structure: Structure, schedules: Sequence[Schedule]) -> LoopBatch:
         }
         for schedule in schedules
     ]
+    kind = type(schedules[0])._batch
     columns = {
         name: np.array(
-            [row[name] for row in rows],
-            dtype=np.bool_ if name in ("ahead", "vectors") else np.int64,
+            [row[name] for row in rows], dtype=np.bool_ if name in kind.flags else np.int64
         )
         for name in rows[0]
     }
-    return LoopBatch(**columns)
+    return kind(**columns)
 
 
 def _ordered(

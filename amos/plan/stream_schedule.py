@@ -6,9 +6,24 @@ from collections.abc import Mapping as MappingType
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+import numpy as np
+
 from amos.plan.schedule import Schedule
-from amos.plan.structure import Structure
+from amos.plan.structure import LoopBatch, Structure
 from amos.plan.variables import variable
+
+
+@dataclass(frozen=True, kw_only=True)
+class StreamBatch(LoopBatch):
+    """Schedules of a stream unit as arrays, one row a schedule.
+
+    Attributes:
+        steps: int, rows × reductions: steps that are loaded together.
+        buffers: int, rows × operands: tiles that have room on chip.
+    """
+
+    steps: np.ndarray
+    buffers: np.ndarray
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -30,10 +45,10 @@ class StreamSchedule(Schedule):
 
     # Nothing follows one another inside the outer loops: no spatial loop has a value here.
     _blocks: ClassVar[str] = "steps"
-    _own: ClassVar[frozenset[str]] = frozenset({"step", "buffers"})
+    _batch: ClassVar[type[LoopBatch]] = StreamBatch
 
-    steps: MappingType[str, int] = variable("step", 1, each=True, always=True)
-    buffers: MappingType[str, int] = variable("buffers", 1, each=True, always=True)
+    steps: MappingType[str, int] = variable("step", 1, each="reduce", always=True)
+    buffers: MappingType[str, int] = variable("buffers", 1, each="operand", always=True)
 
     def _row(self, structure: Structure) -> dict[str, Any]:
         return {

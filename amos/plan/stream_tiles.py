@@ -6,10 +6,12 @@ from functools import cached_property
 
 import numpy as np
 
+from amos.errors import ScheduleError
 from amos.intrinsics import Intrinsic
 from amos.intrinsics.scratchpad import Scratchpad
 from amos.machine.machine import Machine
 from amos.plan.stream_operand import StreamOperand, stream_operands
+from amos.plan.stream_schedule import StreamBatch
 from amos.plan.structure import LoopBatch, Structure
 
 
@@ -49,11 +51,14 @@ class StreamTiles:
         operands: sources, then the destination.
         lengths: loops × schedules: steps of each loop in one tile, spatial loops first.
         counts: the same: tiles along each loop.
+
+    Raises:
+        ScheduleError: the schedules are for another target.
     """
 
     def __init__(self, structure: Structure, batch: LoopBatch) -> None:
-        assert batch.steps is not None
-        assert batch.buffers is not None
+        if not isinstance(batch, StreamBatch):
+            raise ScheduleError(f"expected a StreamSchedule for {structure.mapping.intrinsic.name}")
         self.structure, self.batch = structure, batch
         self.lengths = np.concatenate([batch.tile, batch.steps], axis=1).T
         self.counts = -(-structure.extents[:, None] // self.lengths)
@@ -68,7 +73,6 @@ class StreamTiles:
 
     def buffers(self, number: int) -> np.ndarray:
         """Tiles of an operand that have room on chip."""
-        assert self.batch.buffers is not None
         return self.batch.buffers[:, number]
 
     def lines(self, operand: StreamOperand, *, mean: bool = False) -> list[np.ndarray]:

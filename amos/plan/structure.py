@@ -9,7 +9,7 @@ from collections.abc import Mapping as MappingType
 from dataclasses import dataclass, fields
 from functools import cached_property
 from math import prod
-from typing import Any
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
@@ -61,14 +61,12 @@ class LoopBatch:
         vectors: bool, rows: sources are copied in whole vectors where they can be; none
             if left out. Of CPUs.
         split: int, rows: parts of the reduction; all 1 if left out.
-        warps: int, rows × spatial loops: warps of a thread block; 1 if left out. This
-            and the following are of CUDA machines alone.
-        copy_bytes: int, rows: bytes that a thread copies at once; 16 if left out.
-        padding: int, rows × sources: elements behind each row in shared memory, -1 if
-            rows are swizzled; 0 if left out.
-        stages: int, rows: stages of shared memory; 1 if left out.
-        steps, buffers: int, rows × reductions or operands: see ``StreamSchedule``.
+
+    A target with columns of its own has a subclass.
     """
+
+    #: Columns of truth values; the others are integers.
+    flags: ClassVar[frozenset[str]] = frozenset({"ahead", "vectors"})
 
     tile: np.ndarray
     order: np.ndarray
@@ -80,12 +78,6 @@ class LoopBatch:
     copy_width: np.ndarray | None = None
     vectors: np.ndarray | None = None
     split: np.ndarray | None = None
-    warps: np.ndarray | None = None
-    padding: np.ndarray | None = None
-    stages: np.ndarray | None = None
-    copy_bytes: np.ndarray | None = None
-    steps: np.ndarray | None = None
-    buffers: np.ndarray | None = None
 
     def __post_init__(self) -> None:
         for name in ("block", "split"):
@@ -101,11 +93,19 @@ class LoopBatch:
     def __len__(self) -> int:
         return len(self.parallel)
 
-    def rows(self, which: slice) -> LoopBatch:
+    @classmethod
+    def of(cls, batch: LoopBatch) -> Self:
+        """A batch with the columns of this class; those that it lacks are left out."""
+        names = {field.name for field in fields(cls)} & {field.name for field in fields(batch)}
+        return cls(**{name: getattr(batch, name) for name in names})
+
+    def rows(self, which: slice) -> Self:
         """Some of the rows."""
-        columns = (getattr(self, field.name) for field in fields(self))
-        kept: list[Any] = [x if x is None else x[which] for x in columns]
-        return LoopBatch(*kept)
+        columns: dict[str, Any] = {
+            field.name: None if (column := getattr(self, field.name)) is None else column[which]
+            for field in fields(self)
+        }
+        return type(self)(**columns)
 
 
 @dataclass(frozen=True)

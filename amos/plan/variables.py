@@ -6,12 +6,14 @@ from collections.abc import Iterator
 from collections.abc import Mapping as MappingType
 from dataclasses import dataclass, field, fields
 from functools import cache
-from typing import Any
+from typing import Any, Literal
 
 from amos.errors import ScheduleError
 
 #: What a schedule variable can be.
 Value = int | str
+#: What the values of a variable belong to, if it has several.
+Each = Literal["", "spatial", "reduce", "operand"]
 
 
 @dataclass(frozen=True)
@@ -23,7 +25,8 @@ class Variable:
         default: what is left out means; ``None`` for an order of loops.
         lowest: the smallest number it may be.
         words: what it may be instead of a number.
-        each: whether each loop or operand has a value.
+        each: what each of which has a value: ``"spatial"`` or ``"reduce"`` loops, or
+            ``"operand"``; empty if there is one value.
         always: whether the default is written as well.
         beside: the field beside which, if there is one, the default is written.
     """
@@ -32,7 +35,7 @@ class Variable:
     default: Value | None
     lowest: int = 1
     words: tuple[str, ...] = ()
-    each: bool = False
+    each: Each = ""
     always: bool = False
     beside: str = ""
 

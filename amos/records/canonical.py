@@ -19,6 +19,7 @@ from amos.intrinsics import Intrinsic, implementations, read_values, values_of
 from amos.ir import Operator, Result
 from amos.ir.epilogue import Elementwise
 from amos.machine import Level, Machine, Peak
+from amos.machine.identity import Identity
 from amos.machine.stream_unit import StreamUnit
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -180,6 +181,12 @@ def machine_values(machine: Machine, *, whole: bool = False) -> dict[str, Any]:
             if described[name] in (None, "") and (not whole or name == "stream"):
                 del described[name]
     return values | {"peaks": {name: asdict(peak) for name, peak in machine.peaks.items()}}
+
+
+def identity_of(machine: Machine) -> Identity:
+    """A described machine as records name it: another one when its figures change."""
+    figures = digest(machine_values(machine))[:8]
+    return Identity(machine.name, f"figures {figures}", machine.cores)
 
 
 def machine_from(values: Mapping[str, Any]) -> Machine:

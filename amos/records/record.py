@@ -16,6 +16,7 @@ from amos.machine import Machine, catalogue
 from amos.machine.identity import Identity, here
 from amos.mapping import Mapping as LoopMapping
 from amos.plan import Candidate, Schedule
+from amos.plan.target import target_of
 from amos.records.canonical import (
     digest,
     fingerprint,
@@ -40,7 +41,7 @@ def candidate_key(candidate: Candidate) -> str:
     """Stands for a mapping and a schedule, whatever rule the mapping was found under."""
     mapping = candidate.mapping
     groups = {step: list(group) for step, group in mapping.groups.items()}
-    return digest([groups, list(mapping.order), candidate.schedule.as_dict()])
+    return digest([groups, list(mapping.order), candidate.schedule.as_recorded()])
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -233,7 +234,7 @@ class Record(Run):
 
     @property
     def described(self) -> Machine | None:
-        """The described GPU or unit that it is about, whose schedules have variables of its own.
+        """The described machine that it is about, if its schedules make no sense without it.
 
         Raises:
             RecordError: the stored description is of another version, or as in :meth:`unit`.
@@ -247,16 +248,10 @@ class Record(Run):
             raise RecordError(f"the record does not keep its machine, {name!r}, which is unknown")
         else:
             return None
-        if machine.stream is None:
-            return machine if machine.architecture else None
+        if not target_of(machine).needs_machine:
+            return None
         unit = self.unit()
         return machine if unit.name in machine.peaks else catalogue.with_timings(machine, [unit])
-
-    @property
-    def gpu(self) -> Machine | None:
-        """The described GPU that it is about."""
-        machine = self.described
-        return machine if machine is not None and machine.architecture else None
 
     def unit(self) -> Intrinsic:
         """The intrinsic: the registered one if it still means the same, or the record's own.

@@ -197,8 +197,8 @@ def _choose_plan(op: Operator, unit: str, arch: str) -> GpuPlan:
     best = amos.explore(op, unit, machine=machine, trials=_TRIALS, seed=0, progress=False).best
     space = ScheduleSpace(best.mapping, machines.get(machine))
     values = best.schedule.as_dict()
-    if "vector" in space.variables:
-        values["vector"] = max(int(n) for n in space.variables["vector"])
+    if "copy_bytes" in space.variables:
+        values["copy_bytes"] = max(int(n) for n in space.variables["copy_bytes"])
     return GpuPlan.of(best.mapping, space.check(Schedule.of(values)), arch)
 
 

@@ -8,12 +8,8 @@ from functools import cached_property
 from typing import Literal
 
 from amos.machine import Machine
-from amos.machine.gpu_costs import OTHER_REGISTERS, THREAD_REGISTERS
 from amos.plan import Value
-from amos.plan.blocks import runs_warps
-from amos.plan.gpu_registers import fragment_registers
 from amos.plan.operand import Operand
-from amos.plan.stream_tiles import runs_streams
 from amos.plan.structure import Structure
 from amos.schedule.constraints import Constraint, In, Le, Prod, Role, Select, Sum, Variable
 
@@ -40,12 +36,7 @@ class TilingContext(Structure):
     @cached_property
     def registers(self) -> int:
         """Fragments that fit the registers at once."""
-        declared = self.mapping.intrinsic.registers
-        if not self.warps:
-            return declared or _DEFAULT_REGISTERS
-        fragment_size = fragment_registers(self.mapping.intrinsic)[-1]
-        most = max(2, (THREAD_REGISTERS - OTHER_REGISTERS) // fragment_size)
-        return min(declared, most) if declared else most
+        return self.mapping.intrinsic.registers or _DEFAULT_REGISTERS
 
     @cached_property
     def scratchpads(self) -> dict[str, str]:
@@ -53,16 +44,6 @@ class TilingContext(Structure):
         levels = self.machine.levels if self.machine is not None else ()
         bounded = {level.name for level in levels if level.capacity}
         return {m.operand: m.scope for m in self.mapping.intrinsic.memory if m.scope in bounded}
-
-    @cached_property
-    def warps(self) -> bool:
-        """Whether warps of a CUDA machine run the intrinsic, on data in shared memory."""
-        return runs_warps(self, self.machine)
-
-    @cached_property
-    def streams(self) -> bool:
-        """Whether streams of instructions drive the intrinsic."""
-        return runs_streams(self, self.machine)
 
     def along(self, kind: str, operand: Operand) -> list[str]:
         """Variables of one kind, as ``"tile"``, of the spatial loops that move along an operand."""

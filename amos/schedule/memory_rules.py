@@ -10,7 +10,6 @@ from __future__ import annotations
 from amos.intrinsics.scratchpad import Scratchpad
 from amos.plan.operand import Operand
 from amos.schedule.draft import Draft
-from amos.schedule.gpu_rules import shared_bytes, thread_registers
 
 
 def registers(draft: Draft) -> None:
@@ -18,12 +17,7 @@ def registers(draft: Draft) -> None:
     context = draft.context
     if not context.spatial:
         return
-    *sources, accumulators = (
-        draft.product(f"fragments.{op.name}", context.along("tile", op)) for op in context.operands
-    )
-    if context.warps:
-        thread_registers(draft)
-        return
+    *sources, accumulators = count_fragments(draft)
     terms = [accumulators]
     if len(sources) == 1:
         terms += sources
@@ -38,6 +32,14 @@ def registers(draft: Draft) -> None:
     draft.limit(total, limit, f"{{left}} fragments live at once, but {most} registers")
 
 
+def count_fragments(draft: Draft) -> list[str]:
+    """Fragments of each operand in a register tile."""
+    context = draft.context
+    return [
+        draft.product(f"fragments.{op.name}", context.along("tile", op)) for op in context.operands
+    ]
+
+
 def memories(draft: Draft) -> None:
     """Bytes in the scratchpad or the innermost cache, of each core that shares it."""
     context = draft.context
@@ -50,9 +52,6 @@ def memories(draft: Draft) -> None:
     for level in sorted(context.machine.levels, key=lambda level: level.name):
         sharing = [op for op in context.operands if scopes.get(op.name) == level.name]
         if not sharing:
-            continue
-        if context.warps:
-            shared_bytes(draft, level.name, sharing)
             continue
         # The working set of one step of the reduction.
         kind = "span" if context.scratchpads else "tile"

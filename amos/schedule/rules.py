@@ -1,6 +1,7 @@
 """The rules of a space: what a schedule decides of the loops (AMOS, Table 3a), and within what.
 
-``C1`` to ``C6`` are the kinds of constraints of Heron, Table 8.
+``C1`` to ``C6`` are the kinds of constraints of Heron, Table 8. Those of CPUs are
+:data:`RULES`; other targets apply some of these functions with values of their own.
 """
 
 from __future__ import annotations
@@ -9,10 +10,10 @@ import itertools
 from math import prod
 
 from amos.errors import ScheduleError
+from amos.intrinsics import Intrinsic
 from amos.intrinsics.memory import MEMORIES
 from amos.ir import dtype
 from amos.plan.nest import Loop
-from amos.schedule import gpu_rules
 from amos.schedule.constraints import Eq, In
 from amos.schedule.draft import Draft, Rule, TilingContext
 from amos.schedule.memory_rules import memories, own_buffers, registers
@@ -22,43 +23,45 @@ from amos.schedule.memory_rules import memories, own_buffers, registers
 _MAX_PERMUTED = 5
 #: Register tiles that one block of a loop may hold.
 _BLOCKS = (1, 2, 4, 8, 16)
-#: Warps of a thread block along one loop.
-_WARPS = (1, 2, 4, 8)
 _UNROLLED = (1, 2, 4)
-#: Elements of one vectorized step of a copy; the first is the default.
-_VECTORS, _THREAD_VECTORS = (64, 32, 16), (16, 8, 4)
-#: Parts of a reduction that run at the same time, on a CPU and on a GPU.
-#: Their sums are added up, on a GPU atomically: half precision is too coarse for that.
+#: Elements that one vectorized step of a copy moves; the first is the default.
+_VECTORS = (64, 32, 16)
+#: Parts of a reduction that run at the same time.
+_SPLITS = (1, 2, 4, 8, 16)
+#: Dtypes of accumulators whose parts are added up: half precision is too coarse for that.
 _ADDED = ("float32", "float64", "int32")
-_SPLITS, _GRID_SPLITS = (1, 2, 4, 8, 16), (1, 2, 4, 8)
 #: Calls that a core must have of a part at least, or starting it costs more than they do.
 _PART_CALLS = 256
 
 
-def tiles(draft: Draft) -> None:
+def tiles(
+    draft: Draft, block: str = "block", counts: tuple[int, ...] = _BLOCKS, most: int | None = None
+) -> None:
     """C1: each spatial loop is split into an outer part, a block and a register tile.
 
-    Tile sizes are bounded by the registers, blocks are powers of two.
+    Args:
+        block: key of the variables that say how many tiles a block has along a loop.
+        counts: how many it may have.
+        most: steps of a tile; by default as many fragments as fit the registers.
     """
     context = draft.context
+    most = context.registers if most is None else most
     divisors = context.tiling == "divisors"
     for name, extent in ((loop.name, loop.extent) for loop in context.spatial):
-        sizes = tile_sizes(extent, context.registers, divisors=divisors)
+        sizes = tile_sizes(extent, most, divisors=divisors)
         blocks = tuple(
-            b
-            for b in (_WARPS if context.warps else _BLOCKS)
-            if b == 1 or (b < extent and not (divisors and extent % b))
+            n for n in counts if n == 1 or (n < extent and not (divisors and extent % n))
         )
         draft.tunable(f"tile.{name}", sizes)
         if len(blocks) > 1:
-            draft.tunable(f"block.{name}", blocks, default=1)
+            draft.tunable(f"{block}.{name}", blocks, default=1)
         else:
-            draft.constant(f"block.{name}", 1, "length")
+            draft.constant(f"{block}.{name}", 1, "length")
         draft.constant(f"extent.{name}", extent, "length")
-        counts = (-(-extent // size) for size in sizes)
-        steps = draft.select(f"steps.{name}", f"tile.{name}", counts)
-        span = draft.product(f"span.{name}", (f"tile.{name}", f"block.{name}"))
-        draft.limit(f"block.{name}", steps, f"a block of {name} is longer than the loop")
+        step_counts = (-(-extent // size) for size in sizes)
+        steps = draft.select(f"steps.{name}", f"tile.{name}", step_counts)
+        span = draft.product(f"span.{name}", (f"tile.{name}", f"{block}.{name}"))
+        draft.limit(f"{block}.{name}", steps, f"a block of {name} is longer than the loop")
         if divisors:
             exact = tuple(n for n in range(1, extent + 1) if extent % n == 0)
             draft.require(In(span, exact, draft.rule))
@@ -72,13 +75,16 @@ def fused(draft: Draft) -> None:
         draft.product(f"fused.{group.target}", parts)
 
 
-def orders(draft: Draft) -> None:
-    """C3: the order of spatial loops and reductions, which run in parallel, and the unrolling."""
+def orders(draft: Draft, *, shares_all: bool = False) -> None:
+    """C3: the order of spatial loops and reductions, which run in parallel, and the unrolling.
+
+    Args:
+        shares_all: whether all spatial loops run in parallel, or as many as a schedule says.
+    """
     context = draft.context
     if count := len(context.spatial):
         draft.tunable("order", permutations(context.spatial))
-        # A grid has no end that matters, so that all outer loops are part of it.
-        draft.tunable("parallel", tuple(range(count if context.warps else 1, count + 1)))
+        draft.tunable("parallel", tuple(range(count if shares_all else 1, count + 1)))
     if context.reduce:
         draft.tunable("reduce", permutations(context.reduce))
         draft.tunable("unroll", _UNROLLED)
@@ -86,14 +92,16 @@ def orders(draft: Draft) -> None:
 
 def split(draft: Draft) -> None:
     """C1 of a reduction: parts side by side, each of which has a step of the outermost loop."""
+    split_reduction(draft, tuple(n for n in _SPLITS if n <= _most_parts(draft.context)))
+
+
+def split_reduction(draft: Draft, counts: tuple[int, ...]) -> None:
+    """Let a schedule choose one of some numbers of parts, 1 among them."""
     context = draft.context
-    most = _most_parts(context)
-    if not context.reduce or not (context.spatial or most > 1):
+    if not context.reduce or not (context.spatial or len(counts) > 1):
         return
     extents = {loop.name: loop.extent for loop in context.reduce}
-    most = min(max(extents.values()), most)
-    splits = _GRID_SPLITS if context.warps else _SPLITS
-    values = tuple(n for n in splits if n <= most)
+    values = tuple(n for n in counts if n <= max(extents.values()))
     draft.tunable("split", values, default=1)
     if len(values) > 1:
         outermost = (extents[order.split()[0]] for order in permutations(context.reduce))
@@ -104,19 +112,12 @@ def split(draft: Draft) -> None:
 def _most_parts(context: TilingContext) -> int:
     """The most parts of a reduction, whatever its loops are; 1 where there is no choice.
 
-    A GPU has the choice unless an epilogue or a further result needs whole sums, or the output is
-    part of a tensor, where it cannot be cleared to be added to. A CPU has it
-    where the smallest tiles make fewer steps than there are cores, and a part is long
-    enough to be worth a start. Kernels on tile registers make no parts.
+    There is one where the smallest tiles make fewer steps than there are cores, and a part is
+    long enough to be worth a start. Kernels on tile registers make no parts.
     """
     machine, most = context.machine, max(_SPLITS)
-    intrinsic = context.mapping.intrinsic
-    if intrinsic.dtypes[-1] not in _ADDED or intrinsic.tile_registers:
+    if not adds_parts(context.mapping.intrinsic):
         return 1
-    if context.warps:
-        operator = context.mapping.operator
-        sums = operator.epilogues or (operator.store is not None and not operator.whole)
-        return 1 if sums else max(_GRID_SPLITS)
     if machine is not None:
         most = min(most, machine.cores) if machine.cached else 1
     if prod(loop.extent for loop in context.spatial) >= most:
@@ -125,11 +126,14 @@ def _most_parts(context: TilingContext) -> int:
     return max(1, min(most, calls // _PART_CALLS))
 
 
-def stages(draft: Draft) -> None:
+def adds_parts(intrinsic: Intrinsic) -> bool:
+    """Whether sums of parts of a reduction are added up."""
+    return intrinsic.dtypes[-1] in _ADDED and not intrinsic.tile_registers
+
+
+def stages(draft: Draft, places: tuple[str, ...] = ("whole", "tile")) -> None:
     """C4: where a gathered source is staged, and how many fragments one staging copies."""
     context = draft.context
-    # A GPU gathers as it copies.
-    places = ("tile",) if context.warps else ("whole", "tile")
     for op in context.gathered:
         draft.tunable(f"stage.{op.name}", places)
         if not context.spatial:
@@ -141,28 +145,18 @@ def stages(draft: Draft) -> None:
 
 
 def copies(draft: Draft) -> None:
-    """C3: how wide copies are, and whether a CPU copies vectors that it permutes or elements.
-
-    The width of a GPU thread's copy must divide the rows it copies.
-    """
+    """C3: how wide copies are, and whether they move vectors that are permuted, or elements."""
     context = draft.context
-    widths: tuple[int, ...] = _VECTORS if context.gathered else ()
-    if context.warps and context.spatial:
-        kinds = context.mapping.intrinsic.dtypes[:-1]
-        least = max(dtype(kind).bits // 8 for kind in kinds)
-        rows = [gpu_rules.side_bytes(tile)[-1] for tile in context.tiles[:-1]]
-        widths = tuple(n for n in _THREAD_VECTORS if n >= least and not any(r % n for r in rows))
-    if widths:
-        draft.tunable("vector", widths, default=widths[0])
-    if not context.warps and any(op.vectors for op in context.gathered):
+    if context.gathered:
+        draft.tunable("vector", _VECTORS, default=_VECTORS[0])
+    if any(op.vectors for op in context.gathered):
         draft.tunable("copy", ("elements", "vectors"), default="elements")
 
 
 def limit_by_description(draft: Draft) -> None:
     """C6: what one intrinsic alone demands, taken from its description.
 
-    The call has the problem size of the intrinsic; a copy moves as many bytes at
-    once as the memory statements of the sources allow; and where a store names a
+    The call has the problem size of the intrinsic; and where a store names a
     ``write_interval``, a step of the reduction writes as many accumulators before the
     same one is again.
     """
@@ -180,8 +174,6 @@ def limit_by_description(draft: Draft) -> None:
                 f"{intrinsic.name}: scope {statement.scope!r} of {statement.operand} is declared "
                 f"nowhere: {machine.name} and the intrinsic have {', '.join(sorted(scopes))}"
             )
-        if statement.vectors and "vector" in draft.variables and statement.direction == "load":
-            draft.require(In("vector", statement.vectors, draft.rule))
         if (cycles := statement.write_interval) > 1 and draft.context.reduce:
             name = f"fragments.{draft.context.destination.name}"
             # Without a loop to tile there is one.
@@ -193,7 +185,20 @@ def limit_by_description(draft: Draft) -> None:
             )
 
 
-#: Applied in this order; a plug-in may add its own.
+def described_copies(draft: Draft) -> None:
+    """C6: a copy moves as many elements at once as memory statements of the sources allow."""
+    intrinsic = draft.context.mapping.intrinsic
+    bits = {
+        load.tensor.name: dtype(kind).bits
+        for load, kind in zip(intrinsic.operands, intrinsic.dtypes, strict=True)
+    }
+    for statement in intrinsic.memory:
+        if statement.vectors and "vector" in draft.variables and statement.direction == "load":
+            elements = tuple(size * 8 // bits[statement.operand] for size in statement.vectors)
+            draft.require(In("vector", elements, draft.rule))
+
+
+#: Of CPUs, in the order that they are applied in; a plug-in may add its own.
 RULES = [
     Rule("C1", tiles),
     Rule("C2", fused),
@@ -201,12 +206,11 @@ RULES = [
     Rule("C1", split),
     Rule("C4", stages),
     Rule("C3", copies),
-    Rule("C3", gpu_rules.blocks),
     Rule("C5", registers),
     Rule("C5", memories),
     Rule("C5", own_buffers),
-    Rule("C5", gpu_rules.threads),
     Rule("C6", limit_by_description),
+    Rule("C6", described_copies),
 ]
 
 

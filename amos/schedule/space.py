@@ -17,16 +17,14 @@ from amos.machine import Machine
 from amos.mapping.mapping import Mapping
 from amos.plan import Candidate
 from amos.plan.nest import Nest
-from amos.plan.schedule import CpuSchedule, GpuSchedule, Schedule
-from amos.plan.stream_schedule import StreamSchedule
+from amos.plan.schedule import Schedule
+from amos.plan.target import Target, target_of
 from amos.plan.variables import Value
 from amos.schedule import solver
 from amos.schedule.constraints import Constraint, In, Le
 from amos.schedule.csp import CSP
 from amos.schedule.draft import Draft, Tiling, TilingContext
-from amos.schedule.rules import RULES
 from amos.schedule.sampler import decode
-from amos.schedule.stream_rules import STREAM_RULES
 
 _ATTEMPTS = 100
 
@@ -64,7 +62,7 @@ class ScheduleSpace(Shown):
             UnknownNameError: a fixed value names an unknown variable.
         """
         draft = Draft(self.context)
-        for rule in STREAM_RULES if self.context.streams else RULES:
+        for rule in self.target.rules:
             draft.rule = rule.name
             rule.apply(draft)
         return CSP(draft.variables, tuple(draft.constraints)).plus(self.fixed_values)
@@ -80,10 +78,9 @@ class ScheduleSpace(Shown):
         return {variable.name: variable.domain for variable in self.csp.tunables}
 
     @cached_property
-    def _kind(self) -> type[CpuSchedule | GpuSchedule | StreamSchedule]:
-        if self.context.streams:
-            return StreamSchedule
-        return GpuSchedule if self.context.warps else CpuSchedule
+    def target(self) -> Target:
+        """What the machine is, for this mapping."""
+        return target_of(self.machine, self.context)
 
     @property
     def size(self) -> int:
@@ -137,11 +134,12 @@ class ScheduleSpace(Shown):
             ScheduleError: it is not; the message names what is broken.
         """
         if broken := self.violations(schedule):
-            what, expected = type(schedule), self._kind.__name__
-            if what is not self._kind:
-                broken = (f"expected a {expected}, got a {what.__name__}",)
+            got, expected = type(schedule), self.target.schedule
+            if got is not expected:
+                broken = (f"expected a {expected.__name__}, got a {got.__name__}",)
             raise ScheduleError(f"schedule of {self.mapping.name}: {'; '.join(broken)}")
-        return schedule if isinstance(schedule, self._kind) else self._kind.of(schedule.as_dict())
+        kind = self.target.schedule
+        return schedule if isinstance(schedule, kind) else kind.of(schedule.as_dict())
 
     def sample(self, rng: np.random.Generator) -> Schedule:
         """Draw a feasible schedule.
@@ -227,7 +225,7 @@ class ScheduleSpace(Shown):
             value = variable.domain[positions[variable.name]]
             if value != variable.default:
                 values[variable.name] = value
-        return self._kind.of(values)
+        return self.target.schedule.of(values)
 
     def values(self, schedule: Schedule) -> dict[str, int]:
         """Every variable of the problem under a schedule: Heron's chromosome and features."""
@@ -259,12 +257,13 @@ def spaces_of(
     spaces = {m.name: ScheduleSpace(m, machine, tiling) for m in mappings}
     fixed = list(fixes)
     if not fixed:
-        streams = machine is not None and machine.stream is not None
-        return _fitting(spaces) if streams else spaces
+        return _fitting(spaces) if target_of(machine).checks_spaces else spaces
     named = {name for space in spaces.values() for name in space.variables}
     plain = {name.replace(".", "_"): name for name in named}
     constraints = []
-    for name, value in fixed:
+    kind = target_of(machine).schedule
+    for key, value in fixed:
+        name = key if key in named else kind.renamed_key(key)
         if name not in named and name not in plain:
             raise UnknownNameError("schedule variable", name, named)
         constraints.append(In(name if name in named else plain[name], (value,), "given"))

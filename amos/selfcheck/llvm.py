@@ -12,7 +12,7 @@ from amos.intrinsics import Intrinsic, implementations
 from amos.ir import Operator
 from amos.machine.cpu import cpu
 from amos.measure import Runner
-from amos.measure.messages import Context, Failure
+from amos.measure.messages import LOADER, Context, Failure
 from amos.selfcheck.data import Fragments
 from amos.selfcheck.report import Report
 
@@ -66,7 +66,7 @@ class _Call:
     @property
     def needs(self) -> frozenset[Operator | str]:
         """Code for CPUs."""
-        return frozenset({"cpu"})
+        return frozenset({LOADER})
 
     def run(self, context: Context) -> np.ndarray | Failure:
         """The destination after the calls."""

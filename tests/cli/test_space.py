@@ -26,7 +26,7 @@ def test_a_space_as_json(capsys: pytest.CaptureFixture[str]) -> None:
     assert found["feasible"] is None, "too many to count"
     names = {variable["name"] for variable in found["variables"]}
     assert {"order", "parallel", "unroll", "shared.used", "shared.capacity"} <= names
-    assert {"bind", "warps", "threads", "align.Src1", "pipeline", "split", "vector"} <= names
+    assert {"bind", "warps", "threads", "align.Src1", "pipeline", "split", "copy_bytes"} <= names
 
 
 def test_a_small_space_is_counted(capsys: pytest.CaptureFixture[str]) -> None:

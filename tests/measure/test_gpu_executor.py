@@ -25,6 +25,7 @@ from amos.measure.gpu_executor import Gpu, GpuExecutor, find_gpu, gpu_executor
 from amos.measure.task import Task
 from amos.plan import Candidate
 from amos.plan.gpu_plan import STATIC_LIMIT, GpuPlan
+from amos.plan.target import target_of
 from amos.records import Measurement
 from amos.schedule import ScheduleSpace
 from tests.support.fake_cuda import fake_driver, fake_nvcc
@@ -212,7 +213,8 @@ def test_said_before_any_work(fakes: Fakes, monkeypatch: pytest.MonkeyPatch) -> 
     with pytest.raises(MeasureError, match="no NVIDIA driver here"):
         gpu_executor("gpu:libnothing.so.7", machines.get("a100"))
     with pytest.raises(MeasureError, match="'xeon_4110' is a description; expected 'model'$"):
-        gpu_executor("gpu", machines.get("xeon_4110"))
+        xeon = machines.get("xeon_4110")
+        target_of(xeon).open_executor("gpu", xeon, None, timeout=1.0)
     fakes.fails.write_text("cuInit")
     with pytest.raises(MeasureError, match="no GPU: cuInit: an illegal"):
         gpu_executor(f"gpu:{fakes.library}", machines.get("a100"))

@@ -19,6 +19,7 @@ from amos.perfmodel import Prediction, batch, evaluate, predict
 from amos.plan import Schedule, Structure, Value, batch_of
 from amos.plan.blocks import Blocks
 from amos.plan.gpu_plan import GpuPlan
+from amos.plan.gpu_schedule import GpuBatch
 from amos.schedule import ScheduleSpace
 
 WMMA, MMA = (
@@ -52,8 +53,8 @@ TILED: dict[str, Value] = {
     "parallel": 2,
     "tile.i1.tile": 4,
     "tile.i2.tile": 2,
-    "block.i1.tile": 2,
-    "block.i2.tile": 4,
+    "warps.i1.tile": 2,
+    "warps.i2.tile": 4,
     "unroll": 2,
     "pipeline": 3,
     "align.Src1": 8,
@@ -130,7 +131,7 @@ def test_rows_in_different_banks_are_never_slower(machine: Machine) -> None:
 
 def test_two_stages_hide_latency() -> None:
     """One warp a block, and few blocks: all that is left is waiting for copies."""
-    few: dict[str, Value] = {"block__i1__tile": 1, "block__i2__tile": 1, "tile__i1__tile": 2}
+    few: dict[str, Value] = {"warps__i1__tile": 1, "warps__i2__tile": 1, "tile__i1__tile": 2}
     one, two, three = (_said(LONG, pipeline=n, **few) for n in (1, 2, 3))
     assert two.seconds < 0.8 * one.seconds
     assert three.seconds < two.seconds
@@ -138,8 +139,8 @@ def test_two_stages_hide_latency() -> None:
     assert "latency of copies, one stage ahead" in two.bound
     for vector in (16, 8, 4):
         for unroll in (1, 2, 4):
-            assert _seconds(LONG, pipeline=2, vector=vector, unroll=unroll, **few) <= _seconds(
-                LONG, pipeline=1, vector=vector, unroll=unroll, **few
+            assert _seconds(LONG, pipeline=2, copy_bytes=vector, unroll=unroll, **few) <= _seconds(
+                LONG, pipeline=1, copy_bytes=vector, unroll=unroll, **few
             )
 
 
@@ -157,7 +158,9 @@ def test_stages_take_shared_memory_from_other_blocks() -> None:
 def test_a_wider_copy_is_never_slower() -> None:
     for unroll in (1, 2, 4):
         for stages in (1, 3):
-            wide = [_seconds(LARGE, vector=n, unroll=unroll, pipeline=stages) for n in (16, 8, 4)]
+            wide = [
+                _seconds(LARGE, copy_bytes=n, unroll=unroll, pipeline=stages) for n in (16, 8, 4)
+            ]
             assert wide == sorted(wide)
             assert wide[0] < wide[-1]
 
@@ -172,7 +175,7 @@ def test_splitting_helps_where_blocks_are_few() -> None:
 
 def test_the_last_wave_counts() -> None:
     """One block more than there are multiprocessors takes twice as long to multiply."""
-    shape: dict[str, Value] = {"block__i1__tile": 2, "block__i2__tile": 2, "tile__i1__tile": 5}
+    shape: dict[str, Value] = {"warps__i1__tile": 2, "warps__i2__tile": 2, "tile__i1__tile": 5}
     units = A100.levels[0].units
     fit, over = (_gemm(160 * n, 64, 4096) for n in (units, units + 1))
     one, two = (
@@ -244,7 +247,7 @@ def test_a_cpu_has_no_use_for_any_of_it() -> None:
         drawn = batch_of(structure, space.draw(40, rng))
         ones = np.ones(len(drawn), dtype=np.int64)
         more = replace(
-            drawn,
+            GpuBatch.of(drawn),
             warps=2 * np.ones_like(drawn.tile),
             padding=np.full((len(drawn), 2), 8),
             stages=3 * ones,

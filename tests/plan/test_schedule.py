@@ -71,7 +71,18 @@ def test_variables_tell_the_target() -> None:
         copy_bytes=8,
         padding={"Src1": -1},
     )
-    assert gpu.as_dict() == values | {"bind": "warps", "pipeline": 3, "align.Src1": -1}
+    assert gpu.as_recorded() == values | {"bind": "warps", "pipeline": 3, "align.Src1": -1}
+    assert gpu.as_dict() == {
+        "align.Src1": -1,
+        "bind": "warps",
+        "copy_bytes": 8,
+        "order": "p q",
+        "parallel": 2,
+        "pipeline": 3,
+        "tile.p": 2,
+        "warps.q": 4,
+    }
+    assert Schedule.of(gpu.as_dict()) == gpu
     assert cpu.as_dict() == values
 
 
@@ -171,7 +182,7 @@ def test_what_no_schedule_has_is_refused(values: dict[str, Any], message: str) -
 
 
 def test_fields_are_checked_by_their_own_names() -> None:
-    with pytest.raises(ScheduleError, match=r"copy_bytes \(vector\) = 0"):
+    with pytest.raises(ScheduleError, match=r"copy_bytes = 0"):
         GpuSchedule(copy_bytes=0)
     with pytest.raises(ScheduleError, match="tile = 3: expected a value for each name"):
         CpuSchedule(tile=3)  # type: ignore[arg-type]

@@ -9,6 +9,7 @@ import pytest
 
 import amos
 from amos.records import Measurement, Trial
+from amos.records.canonical import identity_of
 from amos.records.frame import COLUMNS, frame_of
 from amos.records.record import Record, Run
 
@@ -38,9 +39,8 @@ def test_times_and_failures(tmp_path: Path) -> None:
     gemm = amos.operators.resolve("gemm", extents=dict(m=64, n=64, k=64))
     result = amos.explore(gemm, VNNI, machine="xeon_6240", trials=2)
     unit = amos.intrinsics.get(VNNI)
-    from amos.explore.setting import identify_machine
-
-    run = Run.of(gemm, unit, identify_machine("xeon_6240"), method="ga", seed=0, options={})
+    machine = identity_of(amos.machines.get("xeon_6240"))
+    run = Run.of(gemm, unit, machine, method="ga", seed=0, options={})
     outcomes = (Measurement((1.0, 2.0, 3.0)), Measurement(failure="crash", message="no"))
     frame = frame_of(
         Record.of_trial(Trial(n, trial.candidate, 1.0, outcome), run, "now")

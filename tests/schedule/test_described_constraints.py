@@ -103,9 +103,9 @@ def test_vector_lengths() -> None:
     }
     narrow = _changed(WMMA, vectors=(8,))
     rules = [c for c in narrow.csp.constraints if isinstance(c, In) and c.rule == "C6"]
-    assert [str(c) for c in rules] == ["vector in [8]", "vector in [8]"]
+    assert [str(c) for c in rules] == ["copy_bytes in [8]", "copy_bytes in [8]"]
     assert _copied(narrow) == {8}
-    with pytest.raises(ScheduleError, match=r"infeasible: vector in \[2\] \(rule C6\)"):
+    with pytest.raises(ScheduleError, match=r"infeasible: copy_bytes in \[2\] \(rule C6\)"):
         _changed(WMMA, vectors=(2,)).sample(np.random.default_rng(0))
 
 

@@ -14,6 +14,7 @@ from amos.machine import Machine
 from amos.mapping import Mapping
 from amos.perfmodel import evaluate
 from amos.plan import GpuSchedule, Schedule, Structure, batch_of
+from amos.plan.gpu_schedule import GpuBatch
 from amos.plan.strided import destination_form, source_forms
 from amos.schedule import ScheduleSpace
 
@@ -78,17 +79,17 @@ def test_the_model_finds_no_overflow_in_what_is_feasible(mapping: Mapping) -> No
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"block.i1.tile": 8, "block.i2.tile": 8}, "2048 threads in a block, but 1024 at most"),
+        ({"warps.i1.tile": 8, "warps.i2.tile": 8}, "2048 threads in a block, but 1024 at most"),
         (
-            {"block.i1.tile": 8, "block.i2.tile": 4, "tile.i1.tile": 2, "tile.i2.tile": 4},
+            {"warps.i1.tile": 8, "warps.i2.tile": 4, "tile.i1.tile": 2, "tile.i2.tile": 4},
             "147456 registers for a thread block, but 65536 are there",
         ),
         (
-            {"block.i1.tile": 8, "tile.i1.tile": 5, "pipeline": 4, "unroll": 4},
+            {"warps.i1.tile": 8, "tile.i1.tile": 5, "pipeline": 4, "unroll": 4},
             "335872 bytes of shared in use by one thread block, but 166912 are there",
         ),
         (
-            {"block.i1.tile": 4, "tile.i1.tile": 8, "pipeline": 3, "unroll": 2, "align.Src1": 16},
+            {"warps.i1.tile": 4, "tile.i1.tile": 8, "pipeline": 3, "unroll": 2, "align.Src1": 16},
             "199680 bytes",
         ),
         ({"tile.i1.tile": 5, "tile.i2.tile": 5}, "304 registers for a thread, but 255 are there"),
@@ -124,21 +125,22 @@ def test_a_split_needs_a_step_for_each_part() -> None:
 
 
 def test_vectors_divide_rows() -> None:
-    assert ScheduleSpace(MAPPING, A100).variables["vector"] == (16, 8, 4)
+    assert ScheduleSpace(MAPPING, A100).variables["copy_bytes"] == (16, 8, 4)
     narrow = amos.intrinsics.get("wmma_m32n8k16_s8_s32")
     machine = amos.machines.get("a100")
     op = amos.operators.resolve("gemm", extents=dict(m=256, n=256, k=256), dtype="s8")
     (mapping,) = amos.enumerate_mappings(op, narrow)
-    assert ScheduleSpace(mapping, machine).variables["vector"] == (8, 4)
+    assert ScheduleSpace(mapping, machine).variables["copy_bytes"] == (8, 4)
     assert ScheduleSpace(mapping, machine).variables["align.Src1"] == (0, 16, 32)
 
 
 def test_the_warps_of_a_block_are_not_blocks_of_a_core() -> None:
     space = ScheduleSpace(MAPPING, A100)
     loops = [loop.name for loop in space.context.spatial]
-    schedule = Schedule.of(space.smallest().as_dict() | {f"block.{n}": 2 for n in loops})
+    schedule = Schedule.of(space.smallest().as_dict() | {f"warps.{n}": 2 for n in loops})
     space.check(schedule)
     batch = batch_of(Structure(MAPPING), [schedule])
+    assert isinstance(batch, GpuBatch)
     assert batch.block is None
     assert batch.warps is not None and batch.warps.tolist() == [[2, 2]]
 
@@ -152,15 +154,15 @@ def test_a_machine_without_shared_memory_has_none_of_it() -> None:
 @pytest.mark.parametrize(
     ("unit", "machine", "own"),
     [
-        (WMMA, A100, {"bind", "align", "pipeline"}),
-        (amos.intrinsics.get("vnni_dpbusd_m16k4_u8_s8_s32"), XEON, set()),
+        (WMMA, A100, {"warps", "copy_bytes", "bind", "align", "pipeline"}),
+        (amos.intrinsics.get("vnni_dpbusd_m16k4_u8_s8_s32"), XEON, {"block", "vector"}),
     ],
 )
 def test_the_optimizations_of_amos_are_all_variables(
     unit: Intrinsic, machine: Machine, own: set[str]
 ) -> None:
     """AMOS, Table 3a: tile, fuse, bind, parallel, cache, unroll and vectorize."""
-    always = {"tile", "block", "order", "reduce", "parallel", "unroll", "split", "stage", "vector"}
+    always = {"tile", "order", "reduce", "parallel", "unroll", "split", "stage"}
     fused = []
     for mapping in amos.enumerate_mappings(amos.operators.resolve("resnet18:C5"), unit):
         space = ScheduleSpace(mapping, machine)

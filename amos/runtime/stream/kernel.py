@@ -6,28 +6,13 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from amos.codegen import vta
-from amos.codegen.stream import calls
 from amos.codegen.stream.instructions import Stream
-from amos.intrinsics import Intrinsic
-from amos.ir import Operator
+from amos.codegen.vta import Encoding
 from amos.machine import Machine
 from amos.plan import Candidate
 from amos.plan.stream_plan import StreamPlan
+from amos.runtime.stream.encodings import encoder_of
 from amos.runtime.stream.simulator import Run, simulate
-
-
-def check_operator(op: Operator, intrinsic: Intrinsic, machine: Machine) -> None:
-    """Refuse an operator of which no mapping and no schedule can be a stream.
-
-    Raises:
-        BuildError: one line says why.
-    """
-    assert machine.stream is not None
-    if machine.stream.encoding == "vta":
-        vta.check(op)
-    else:
-        calls.check(op, machine.stream, intrinsic.name)
 
 
 class StreamKernel:
@@ -44,12 +29,12 @@ class StreamKernel:
 
     def __init__(self, candidate: Candidate, machine: Machine) -> None:
         self.plan = StreamPlan.of(candidate.mapping, candidate.schedule, machine)
-        write = {"vta": vta.program, "calls": calls.program}[self.plan.unit.encoding]
-        self.stream: Stream = write(self.plan)
-        self.encoding: vta.Encoding | None = None
+        encoder = encoder_of(self.plan.unit)
+        self.stream: Stream = encoder.program(self.plan)
+        self.encoding: Encoding | None = None
         self.binary = b""
-        if self.plan.unit.encoding == "vta":
-            self.encoding = vta.Encoding.of(self.stream.buffers)
+        if encoder.binary is not None:
+            self.encoding = encoder.binary(self.stream)
             self.binary = self.encoding.binary(self.stream)
         self.last: Run | None = None
 

@@ -1,0 +1,188 @@
+"""What a target is: schedules, rules, plan, model, executor and exports of one kind of machine.
+
+A target is a class of one package, registered by one line of :data:`TARGETS`, as search methods
+are. Rooms ask the target of a machine, and none asks which target it is.
+
+>>> from amos.machine import catalogue
+>>> target_of(catalogue.get("a100")).name, target_of(catalogue.get("xeon_6240")).name
+('cuda', 'cpu')
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import cache
+from importlib import import_module
+from typing import TYPE_CHECKING, ClassVar
+
+from amos.errors import MeasureError
+from amos.intrinsics import Intrinsic
+from amos.ir import Operator
+from amos.machine import Machine
+from amos.mapping.mapping import Mapping as LoopMapping
+from amos.plan.schedule import Plan, Schedule
+from amos.plan.structure import LoopBatch, Structure
+
+if TYPE_CHECKING:
+    from amos.measure.executor import Executor
+    from amos.perfmodel.terms import BatchPrediction
+    from amos.schedule.draft import Rule
+
+#: Name → class, by its module. Machines that no target claims are of the first one.
+TARGETS: dict[str, str] = {
+    "cpu": "amos.targets.cpu.Cpu",
+    "cuda": "amos.targets.cuda.Cuda",
+    "stream": "amos.targets.stream.Streams",
+}
+
+
+class Target(ABC):
+    """One kind of machine; a subclass states what differs from cores under memory levels.
+
+    Attributes:
+        name: key in :data:`TARGETS`.
+        schedule: class of its schedules.
+        exports: format of an export → function that makes its files, by its module.
+        needs_machine: whether its schedules only make sense beside a machine.
+        checks_spaces: whether a mapping may have no schedule at all, as where buffers are
+            small; such mappings are left out of a search.
+        has_engine: whether onnxruntime runs there, and computes what AMOS does not take.
+    """
+
+    name: ClassVar[str]
+    schedule: ClassVar[type[Schedule]]
+    exports: ClassVar[Mapping[str, str]] = {}
+    needs_machine: ClassVar[bool] = True
+    checks_spaces: ClassVar[bool] = False
+    has_engine: ClassVar[bool] = True
+
+    @abstractmethod
+    def claims(self, machine: Machine) -> bool:
+        """Whether a machine is of this target."""
+
+    def runs(self, structure: Structure, machine: Machine) -> bool:
+        """Whether rules and model of this target hold for a mapping on a machine of it.
+
+        Where they do not, those of cores under memory levels do.
+        """
+        return True
+
+    @property
+    @abstractmethod
+    def rules(self) -> Sequence[Rule]:
+        """The rules of its schedule space, in the order that they are applied in."""
+
+    @abstractmethod
+    def plan(self, mapping: LoopMapping, schedule: Schedule, machine: Machine | None) -> Plan:
+        """Everything that is decided about a kernel.
+
+        Args:
+            machine: where it runs; ``None`` for this computer, which is not measured for it.
+
+        Raises:
+            BuildError: the target has no such kernel.
+            MachineError: nothing is generated for the machine.
+            ScheduleError: the schedule is not one of the mapping's, or for another target.
+        """
+
+    @abstractmethod
+    def emit(self, plan: Plan) -> str:
+        """The code of a plan; the same plan gives the same text everywhere.
+
+        Raises:
+            BuildError: the target has no such kernel.
+        """
+
+    @abstractmethod
+    def predict(
+        self, structure: Structure, machine: Machine, batch: LoopBatch, *, refined: bool
+    ) -> BatchPrediction:
+        """Predict every schedule of a batch.
+
+        Args:
+            refined: with what the paper's equation leaves out.
+        """
+
+    @abstractmethod
+    def overflows(self, structure: Structure, machine: Machine, batch: LoopBatch) -> Iterable[str]:
+        """What the first schedule of a batch places beyond the capacity of a memory, in words."""
+
+    def explain(
+        self, prediction: BatchPrediction, row: int, sources: Sequence[str]
+    ) -> tuple[tuple[str, str], ...]:
+        """Why terms of a row are what they are: term (as ``"shared read"``) and words."""
+        return ()
+
+    def executes(self, intrinsic: Intrinsic, machine: Machine) -> bool:
+        """Whether a described machine that has no rate of an instruction has it all the same."""
+        return {*intrinsic.requires} <= {*machine.features}
+
+    def check_operator(  # noqa: B027 - by default nothing is refused
+        self, operator: Operator, intrinsic: Intrinsic, machine: Machine
+    ) -> None:
+        """Refuse an operator that no mapping and no schedule can be a kernel of.
+
+        Raises:
+            BuildError: one line says why.
+        """
+
+    def open_executor(
+        self,
+        address: str | Executor | None,
+        machine: Machine,
+        intrinsic: Intrinsic | None,
+        *,
+        timeout: float,
+        memory: int | None = None,
+        notify: Callable[[str], None] = lambda _: None,
+    ) -> Executor | None:
+        """What measures candidates of a described machine.
+
+        Args:
+            address: ``"model"`` for nothing, ``None`` for whatever there is, or an address or
+                an executor of the target's.
+            intrinsic: that is asked for, if it is one alone.
+            timeout: seconds that a candidate may take.
+            memory: bytes that it may allocate.
+            notify: told what a user might not expect.
+
+        Returns:
+            the executor; ``None`` for the model alone.
+
+        Raises:
+            MeasureError: there is nothing to measure with, or no such address.
+            ExploreError: the machine has no such instruction.
+        """
+        if isinstance(address, str) and address != "model":
+            raise MeasureError(
+                f"executor {address!r}: machine {machine.name!r} is a description; expected 'model'"
+            )
+        return None
+
+
+def targets() -> Iterator[Target]:
+    """Every target that is registered, the CPU first."""
+    return map(_load, TARGETS.values())
+
+
+def target_of(machine: Machine | None, structure: Structure | None = None) -> Target:
+    """The target of a machine, and of a mapping on it.
+
+    Args:
+        machine: ``None`` for a CPU of which nothing is known.
+        structure: a mapping, which a target may leave to the rules and the model of CPUs.
+    """
+    default, *others = targets()
+    if machine is not None:
+        for target in others:
+            if target.claims(machine):
+                return target if structure is None or target.runs(structure, machine) else default
+    return default
+
+
+@cache
+def _load(place: str) -> Target:
+    module, _, name = place.rpartition(".")
+    target: Target = getattr(import_module(module), name)()
+    return target

@@ -1,0 +1,3 @@
+"""Targets of the core, one file each; see :mod:`amos.plan.target`."""
+
+__all__ = ()

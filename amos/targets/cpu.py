@@ -1,0 +1,74 @@
+"""Cores under memory levels: CPUs, and described machines of which only the model knows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import ClassVar
+
+from amos.errors import MachineError
+from amos.intrinsics import implementations
+from amos.machine import Machine
+from amos.machine.cpu import cpu
+from amos.machine.limits import CpuLimits
+from amos.mapping.mapping import Mapping as LoopMapping
+from amos.perfmodel.batch import find_overflows, predict_cores
+from amos.perfmodel.terms import BatchPrediction
+from amos.plan.cpu_plan import CpuPlan
+from amos.plan.schedule import Candidate, CpuSchedule, Plan, Schedule
+from amos.plan.structure import LoopBatch, Structure
+from amos.plan.target import Target
+from amos.schedule.draft import Rule
+from amos.schedule.rules import RULES
+
+
+class Cpu(Target):
+    """The target of each machine that no other one claims."""
+
+    name: ClassVar[str] = "cpu"
+    schedule: ClassVar[type[Schedule]] = CpuSchedule
+    exports: ClassVar[Mapping[str, str]] = {
+        "c": "amos.export.c.files",
+        "so": "amos.export.c.library",
+    }
+    needs_machine: ClassVar[bool] = False
+
+    def claims(self, machine: Machine) -> bool:
+        """Any machine."""
+        return True
+
+    @property
+    def rules(self) -> Sequence[Rule]:
+        """Those of a register tile."""
+        return RULES
+
+    def plan(self, mapping: LoopMapping, schedule: Schedule, machine: Machine | None) -> CpuPlan:
+        """The kernel with the instruction itself, or with loops where this CPU lacks it."""
+        if machine is not None and not machine.cached:
+            raise MachineError(
+                f"machine {machine.name!r}: expected a CPU, a CUDA machine or a stream unit"
+            )
+        cpu_schedule = CpuSchedule.of(schedule.as_dict())
+        cpu_schedule.batch(Structure(mapping))
+        native = "llvm" in implementations(mapping.intrinsic.name)
+        if machine is None:
+            native = native and {*mapping.intrinsic.requires} <= cpu().features
+        limits = CpuLimits.here() if machine is None else CpuLimits.of(machine)
+        return CpuPlan(mapping, cpu_schedule, limits, "native" if native else "generic")
+
+    def emit(self, plan: Plan) -> str:
+        """The kernel in C."""
+        from amos.codegen.c.source import c_kernel
+
+        assert isinstance(plan, CpuPlan)
+        kernel = c_kernel(Candidate(plan.mapping, plan.schedule), plan.limits)
+        return kernel.helpers + kernel.body
+
+    def predict(
+        self, structure: Structure, machine: Machine, batch: LoopBatch, *, refined: bool
+    ) -> BatchPrediction:
+        """The equation of the paper, level by level."""
+        return predict_cores(structure, machine, batch, refined=refined)
+
+    def overflows(self, structure: Structure, machine: Machine, batch: LoopBatch) -> list[str]:
+        """Registers, and scratchpads that operands are staged in."""
+        return find_overflows(structure, machine, batch)
