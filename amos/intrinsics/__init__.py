@@ -1,4 +1,4 @@
-"""Hardware intrinsics: what they compute, what they move, and where to find them."""
+"""Hardware intrinsics: their meaning, their memory traffic, and their registry."""
 
 from amos.intrinsics.arithmetic import Arithmetic, ShapeFamily, Timing
 from amos.intrinsics.description import AffineSystem, Intrinsic

@@ -13,7 +13,7 @@ import numpy as np
 from amos.errors import IntrinsicError, shown
 from amos.intrinsics.expression import evaluate
 
-#: Source of figures that nobody but us has measured, to whole half cycles.
+#: Source of figures that only we have measured, to whole half cycles.
 MEASURED = "measured with amos.codegen.probes.memory, AMD EPYC of family 26 model 2, November 2026"
 
 Rounding = Literal["once", "fused", "fused-descending", "14-bit"]

@@ -17,7 +17,8 @@ def intrinsics() -> Described:
     """``vfmadd231ps`` on 512 bits (AVX-512) and on 256 bits (FMA), of three dtypes.
 
     A float32 holds every float16 and every bfloat16, which are widened as they are staged.
-    With both sources in lanes it computes what has no shared one: a depthwise convolution.
+    With both sources in lanes it computes operators without a shared source, such as a depthwise
+    convolution.
     """
     for family, lanes, feature in (("avx512", 16, "avx512f"), ("avx2", 8, "fma")):
         for kind in ("f32", "f16", "bf16"):

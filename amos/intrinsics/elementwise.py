@@ -26,7 +26,7 @@ _FUNCTIONS = {
     "s8": (("add", "max"), ("max",)),
     "u8": (("add", "max"), ("max",)),
 }
-#: By the form in a name, what lanes do.
+#: Operation of the lanes, by the form in a name.
 _FORMS = {
     "": "each joining two elements",
     "acc": "each taking up an element",
@@ -170,7 +170,7 @@ def _taking(
     timing: Timing,
     widening: str = "",
 ) -> Described:
-    """A register that takes up what is loaded: lane by lane, or all of it into one sum.
+    """A register that accumulates loaded values: lane by lane, or all of them into one sum.
 
     In C, which keeps no parts of a sum, lanes of a row are combined in each call.
     """
@@ -225,7 +225,7 @@ def _describe_instruction(
     timing: Timing,
     widening: str = "",
 ) -> Described:
-    """An instruction, and what it is in TVMScript and in C."""
+    """An instruction with its implementations in TVMScript and in C."""
     lanes, row = vectors.lanes, form == "row"
     types = "_".join([*dict.fromkeys(kinds[:-1]), kinds[-1]])
     manual = mnemonic.upper() + (f" and {widening}" if widening else "")

@@ -1,4 +1,4 @@
-"""Source text that does what an intrinsic means, apart from the meaning.
+"""Source text that implements an intrinsic, separate from its meaning.
 
 An intrinsic may have one implementation of each kind, and needs none: without
 any it is still mapped, modelled and simulated, and compiled through loops that
@@ -67,7 +67,7 @@ class Implementation:
 
     @property
     def runs_here(self) -> bool:
-        """Whether it is for processors of this kind, whatever their features."""
+        """Whether it is for processors of this kind, apart from their features."""
         return self.machine in ("", platform.machine())
 
     def __post_init__(self) -> None:

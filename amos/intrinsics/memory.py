@@ -16,7 +16,7 @@ from amos.ir.affine import Affine
 from amos.ir.dtypes import dtype
 from amos.ir.nodes import BufferLoad, Tensor
 
-#: Scopes that need no buffer: registers, and what every machine calls its memories.
+#: Scopes that need no buffer: registers, and the memories of every machine.
 REGISTERS = ("reg", "vector", "tile", "acc")
 MEMORIES = ("global", "memory", "shared")
 

@@ -29,7 +29,7 @@ _BYTES = (
 )
 #: Sources whose pairs of products fit 16 bits, by the name that says which of them is short.
 _SHORT = {"u8_s7": ("u8", "s8 in [-64, 64]"), "u7_s8": ("u8 in [0, 128]", "s8")}
-#: Family, lanes, what they need, and LLVM's names of both instructions.
+#: Family, lanes, required features, and LLVM's names of both instructions.
 _WIDTHS = (
     ("avx512", 16, "avx512bw", "llvm.x86.avx512.pmaddw.d.512", "llvm.x86.avx512.pmaddubs.w.512"),
     ("avx2", 8, "avx2", "llvm.x86.avx2.pmadd.wd", "llvm.x86.avx2.pmadd.ub.sw"),

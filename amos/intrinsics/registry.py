@@ -109,7 +109,7 @@ def is_native(intrinsic: Intrinsic, features: frozenset[str]) -> bool:
     """Whether kernels for a CPU of this kind have the instruction itself, or loops for it.
 
     Args:
-        features: what the CPU has, as the intrinsic's ``requires`` spells it.
+        features: features of the CPU, as the intrinsic's ``requires`` spells them.
     """
     source = implementations(intrinsic.name).get("llvm")
     if source is None or not source.runs_here:
@@ -118,7 +118,7 @@ def is_native(intrinsic: Intrinsic, features: frozenset[str]) -> bool:
 
 
 def provide(objects: Iterable[Intrinsic | Implementation]) -> None:
-    """Register what is not registered yet, as a process does that was handed objects.
+    """Register objects that are not registered yet, as a process does that received them.
 
     Raises:
         IntrinsicError: an object is neither an intrinsic nor an implementation.
@@ -128,7 +128,7 @@ def provide(objects: Iterable[Intrinsic | Implementation]) -> None:
 
 
 def adopt(objects: Iterable[Intrinsic | Implementation]) -> None:
-    """Register what :func:`added` gave in another process, in place of what was added here."""
+    """Register the result of :func:`added` in another process, in place of own additions."""
     _load()
     for name in _registered.keys() - _standard:
         del _registered[name]

@@ -60,8 +60,8 @@ def read_values(values: Mapping[str, Any], where: str) -> tuple[Intrinsic | Impl
     """Read plain values with the keys of a TOML file; see :func:`read`.
 
     Args:
-        values: for example what :func:`values_of` has made.
-        where: what to call them in messages.
+        values: for example the result of :func:`values_of`.
+        where: name of the values in messages.
 
     Raises:
         IntrinsicError: see :func:`read`.

@@ -45,7 +45,7 @@ def instruction(
         name, compute, extents: see :meth:`Intrinsic.define`.
         kinds: dtypes of ``Src1``, of ``Src2`` if there is one, and of ``Dst``.
         requires: features of a CPU that has it.
-        llvm, c: what it is in TVMScript and in C.
+        llvm, c: implementations in TVMScript and in C.
         flags, headers: for the C compiler.
         machine, attributes, partial: for LLVM; see :class:`Implementation`.
         shared: source that the hardware replicates along ``i1``.

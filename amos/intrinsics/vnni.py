@@ -41,7 +41,7 @@ _DPBUSD = f"{INTEL}2C, {_SECTIONS['dpbusd']}"
 _XEON = Timing(0.5, LLVM_MCA, 5, "xeon_6240")
 _ALDER_LAKE = Timing(0.5, LLVM_MCA, 5, "Intel Alder Lake P-core")
 _ZEN5 = Timing(0.5, MEASURED, 4, "AMD Zen 5")
-#: Lanes of 32 bits on 512 and on 256 bits, and what they need.
+#: Lanes of 32 bits on 512 and on 256 bits, and required features.
 _WIDTHS = ((16, ("avx512_vnni",)), (8, ("avx512_vnni", "avx512vl")))
 _FLAGS = ("-mavx512f", "-mavx512vl", "-mavx512vnni")
 #: The sign bits of four bytes, as an int32.

@@ -1,4 +1,4 @@
-"""Functions of two values: what joins the sources of a statement, and what combines a reduction.
+"""Functions of two values that join the sources of a statement or combine a reduction.
 
 ``out[n] max= a[n,k] + b[k]`` joins its sources by ``+`` and combines over ``k`` by ``max``.
 Sources count as values of the destination's dtype, in which both functions compute:
@@ -79,7 +79,7 @@ def lane_filling(
 
     Args:
         combiner: of the reduction.
-        join: what joins the sources.
+        join: joins the sources.
         sources: how many there are.
         kind: dtype of the destination.
         arbitrary_source: whether another source may hold anything there.

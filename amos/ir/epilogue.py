@@ -65,7 +65,7 @@ ACC = "acc"
 
 @dataclass(frozen=True)
 class Elementwise:
-    """An expression of elements: what epilogues and prologues have in common.
+    """An expression of elements: the common part of epilogues and prologues.
 
     Attributes:
         expression: the value.

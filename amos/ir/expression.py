@@ -71,7 +71,7 @@ class Function:
     Attributes:
         name: as it is called.
         parameters: names of the variables; an argument is computed once.
-        body: what it stands for.
+        body: the expression that it stands for.
         of_floats: whether integers are converted before; otherwise they are if any
             argument is a float.
     """
@@ -147,10 +147,10 @@ class Node:
 
     Attributes:
         name: of a variable, an operation or a function; ``number`` or ``read``.
-        arguments: what it is applied to.
+        arguments: operands of the operation or function.
         value: of a number.
-        load: of what is read.
-        function: what is called, if that is no operation.
+        load: the access, of a read.
+        function: the function, if it is no operation.
     """
 
     name: str
@@ -173,7 +173,7 @@ class Node:
 
     @property
     def is_variable(self) -> bool:
-        """Whether it stands for a value that whoever computes it has."""
+        """Whether it stands for a value that the evaluator supplies."""
         return not self.arguments and self.load is None and self.name != "number"
 
     @cached_property

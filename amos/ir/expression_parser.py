@@ -54,11 +54,11 @@ class ExpressionReader(IndexReader):
     """One method for each rule of the grammar.
 
     Args:
-        text: what is read.
-        extents: of what may index tensors.
+        text: the text to read.
+        extents: extents of iterations that may index tensors.
         dtypes: of tensors, by name.
         shapes: of tensors, by name.
-        what: what the indices are, for messages.
+        what: the kind of its indices, for messages.
         own: dtypes of tensors that ``dtypes`` leaves out; others are float32.
         variables: names that stand for themselves.
         table: the functions that may be called; those of the language by default.
@@ -227,7 +227,7 @@ class ExpressionReader(IndexReader):
         return load
 
     def shape(self, token: Token, indices: Sequence[Affine]) -> tuple[int, ...]:
-        """Of a tensor: as stated, or what is read."""
+        """Shape of a tensor: as stated, or the range that is read."""
         if token.text not in self.shapes:
             return tuple(index.bounds(self.extents)[1] + 1 for index in indices)
         stated, where = self.shapes[token.text], f"shape of {token.text!r}"

@@ -141,7 +141,7 @@ class Reader:
         return tuple(indices)
 
     def close(self) -> None:
-        """Read the closing bracket of an access, or say what stands in its way."""
+        """Read the closing bracket of an access, or name the token in its place."""
         if self.accept("]"):
             return
         token, before = self.next, self.tokens[self.position - 1]
@@ -211,9 +211,9 @@ class IndexReader(Reader):
     """A reader of accesses by iterations that are there already.
 
     Args:
-        text: what is read.
-        extents: of what may index tensors.
-        what: what that is, for messages.
+        text: the text to read.
+        extents: extents of iterations that may index tensors.
+        what: the kind of text, for messages.
     """
 
     def __init__(self, text: str, extents: Mapping[str, int], what: str) -> None:
@@ -221,7 +221,7 @@ class IndexReader(Reader):
         self.extents, self.what = extents, what
 
     def check_iteration(self, token: Token) -> None:
-        """Refuse an index that is none of what may index tensors."""
+        """Refuse an index that no iteration or dimension is called."""
         super().check_iteration(token)
         if token.text not in self.extents:
             self.fail(
@@ -263,7 +263,7 @@ class _StatementReader(Reader):
         self.fail(f"expected '+=' or '=' after the output, found {token}")
 
     def joined(self) -> tuple[str, list[Reference]]:
-        """The sources, and what joins them."""
+        """The sources, and the function that joins them."""
         if self.next.text in ("max", "min") and self.calls():
             join = self.take().text
             self.take()
@@ -281,7 +281,7 @@ class _StatementReader(Reader):
         return join, sources
 
     def finish(self, join: str) -> None:
-        """Refuse whatever follows the last source, by name."""
+        """Refuse any text after the last source, by name."""
         token = self.next
         if token.kind == "end":
             return
@@ -324,7 +324,7 @@ class _StatementReader(Reader):
         return Reference(inner.name, inner.indices, padded=True, padding=value)
 
     def padding(self) -> int | float:
-        """``"-"* (NUMBER | "inf")``: what lies outside of the tensor."""
+        """``"-"* (NUMBER | "inf")``: the value of elements outside of the tensor."""
         sign = 1
         while self.accept("-"):
             sign = -sign

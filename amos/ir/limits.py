@@ -36,7 +36,7 @@ def whole_number(value: object, what: str, least: int = 1) -> int:
     """An integer of 64 bits from 1 or 0 on; NumPy's are converted, booleans are none.
 
     Raises:
-        OperatorError: it is something else; the message says of ``what``.
+        OperatorError: it is something else; the message names it as ``what``.
     """
     expected = "a positive integer" if least else "an integer that is not negative"
     try:

@@ -51,7 +51,7 @@ class Tensor:
     """An n-dimensional buffer.
 
     Attributes:
-        name: what it is called.
+        name: name of the tensor.
         shape: extents.
         dtype: canonical name; ``None`` while it is still open. Given with a range, as
             :func:`amos.ir.dtype` reads it, it is taken apart.
@@ -227,7 +227,7 @@ class Compute:
 
     @property
     def accumulates(self) -> bool:
-        """Whether the destination keeps what it had, as with ``+=``."""
+        """Whether the destination keeps its earlier value, as with ``+=``."""
         return self.combiner != ""
 
     @property

@@ -121,7 +121,7 @@ class Operator(Shown, Computation):
         dtypes: Mapping[str, str] | None = None,
         shapes: Mapping[str, Sequence[int]] | None = None,
     ) -> Operator:
-        """The operator with what is done to each element before it is stored.
+        """The operator with an expression applied to each element before it is stored.
 
         Args:
             text: an expression of ``acc``, numbers, and tensors that the output's
@@ -129,7 +129,7 @@ class Operator(Shown, Computation):
                 ``"u8(relu((acc + bias[k]) * scale[k]))"``; see :mod:`amos.ir.epilogue`
                 for its functions and its exact arithmetic.
             dtypes: dtype of each tensor of the text; ``float32`` if left out.
-            shapes: shape of a tensor that is larger than what is read.
+            shapes: shape of a tensor that is larger than the range that is read.
 
         Raises:
             ParseError: the text is no such expression; a caret marks the column.
@@ -150,7 +150,7 @@ class Operator(Shown, Computation):
         """The operator with one of its sources computed of other tensors, element by element.
 
         They are inputs in its place. A constant stays one if its tensors are. Padding is
-        that of the result: what lies outside is not computed.
+        that of the result: elements outside are not computed.
 
         Args:
             source: the source's name, with names of its dimensions
@@ -162,7 +162,7 @@ class Operator(Shown, Computation):
                 source's own name. A source whose dtype is open takes that of the result.
             dtypes: dtype of each tensor of the text; ``float32`` if left out, or the
                 source's for a tensor of its name.
-            shapes: shape of a tensor that is larger than what is read.
+            shapes: shape of a tensor that is larger than the range that is read.
 
         Raises:
             ParseError: the text is no such expression; a caret marks the column.
@@ -220,7 +220,7 @@ class Operator(Shown, Computation):
                 :mod:`amos.ir.result`.
             dtypes: dtype of each tensor that is read; by default that which the operator
                 reads under this name, or ``float32``.
-            shapes: shape of a tensor that is larger than what is read or stored.
+            shapes: shape of a tensor that is larger than the range that is read or stored.
 
         Raises:
             ParseError: the text is no such result; a caret marks the column.
@@ -264,7 +264,7 @@ class Operator(Shown, Computation):
 
     @property
     def result_dtype(self) -> str | None:
-        """Dtype of what is stored; ``None`` while the output's is open.
+        """Dtype of the stored result; ``None`` while the output's is open.
 
         Raises:
             OperatorError: the epilogue takes no such accumulator.
@@ -276,7 +276,7 @@ class Operator(Shown, Computation):
 
     @cached_property
     def result(self) -> Tensor:
-        """The tensor of the results, with the dtype of what is stored."""
+        """The tensor of the results, with their stored dtype."""
         return replace((self.store or self.output).tensor, dtype=self.result_dtype)
 
     @cached_property

@@ -1,4 +1,4 @@
-"""The number in ``pad(image[…], 128)``: what reads outside of a tensor give."""
+"""The number in ``pad(image[…], 128)``: the value of reads outside of a tensor."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def padding_of(value: int | float, kind: DType) -> int | float:
 
 
 def check_padding(value: int | float, kind: DType, where: str) -> None:
-    """Refuse what is no value of a type.
+    """Refuse a padding that is no value of a type.
 
     Raises:
         OperatorError: in one line, with the value and the type.

@@ -81,7 +81,7 @@ class Prologue(Elementwise):
 
     @property
     def kind(self) -> str:
-        """``"int32"`` or ``"float32"``: what the expression is before it becomes the source."""
+        """``"int32"`` or ``"float32"``: kind of the expression before it becomes the source."""
         return self.expression.kind({})
 
     def compute(self, by: Arithmetic) -> Any:

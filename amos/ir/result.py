@@ -36,9 +36,9 @@ class Result:
 
     Attributes:
         store: where it goes; a reduction's by some of the output's iterations only.
-        epilogue: what each sum becomes.
+        epilogue: applied to each sum.
         combination: how that becomes the result.
-        last: what becomes of a reduction when nothing more is put to it.
+        last: applied to a reduction when it is complete.
     """
 
     store: Store

@@ -29,7 +29,7 @@ def from_te(tensor: Any) -> Operator:
     output's dtype. Iterations take TE's names, made unique where they repeat.
 
     Args:
-        tensor: what ``te.compute`` returned.
+        tensor: result of ``te.compute``.
 
     Raises:
         OperatorError: the computation is none of these; the message names the
@@ -128,7 +128,7 @@ class _Reader:
         return symbol
 
     def starts_neutral(self, symbol: str, start: Any) -> bool:
-        """Whether a reduction starts at what leaves every finite value as it is."""
+        """Whether a reduction starts at a value that changes no finite result."""
         kind, value = str(start.ty), getattr(start, "value", None)
         return value in (neutral(symbol, kind), *(limits(kind) if symbol in ("max", "min") else ()))
 

@@ -235,7 +235,7 @@ def _orders(op: Operator, intrinsic: Intrinsic) -> list[tuple[int, ...]]:
 def _compatible(
     op: Operator, intrinsic: Intrinsic, orders: Sequence[tuple[int, ...]]
 ) -> tuple[list[Pairing], list[MappingError]]:
-    """The orders that the intrinsic takes, and what it has against the others."""
+    """The orders that the intrinsic takes, and its reasons against the others."""
     pairings, refusals = [], []
     for order in orders:
         try:

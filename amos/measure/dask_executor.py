@@ -39,7 +39,7 @@ class DaskExecutor(Executor):
 
     Args:
         address: of the scheduler, ``"tcp://HOST:PORT"``.
-        intrinsic: what the workers must be able to execute.
+        intrinsic: the intrinsic that the workers must be able to execute.
         implementation: ``"generic"`` if any CPU will do.
 
     Raises:
@@ -274,7 +274,7 @@ def _describe_machine(
 
 
 def _leave() -> None:
-    """Close the runner, unless somebody else's candidate is in it."""
+    """Close the runner, unless another candidate is in it."""
     if _lock.acquire(blocking=False):
         try:
             _close_runner()

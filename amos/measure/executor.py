@@ -117,7 +117,7 @@ class DescribedExecutor(LocalExecutor):
     """One worker process on this machine that measures for a described one.
 
     Args:
-        identity: what measures, in records.
+        identity: the measuring machine, in records.
     """
 
     def __init__(

@@ -145,7 +145,7 @@ def gpu_executor(
         address: ``"model"`` for nothing, ``"gpu"`` for this machine's GPU or
             ``"gpu:LIBRARY"`` with a driver in another place, an executor itself; None
             takes the GPU if it is of the machine's architecture and can be compiled for.
-        notify: told what a user might not expect.
+        notify: receives messages about unexpected choices.
 
     Returns:
         the executor; None for the model alone.

@@ -49,7 +49,7 @@ class _Worker:
     """A forked worker and the pipes to it.
 
     Args:
-        references: what the guard has computed.
+        references: results that the guard has computed.
         memory: bytes that the worker may allocate, with the references; 0 for no limit.
         ready: what the worker finds loaded and computed, and what nobody could prepare.
     """
@@ -70,7 +70,7 @@ class _Worker:
             os.close(self.requests)
             os.close(self.replies)
             _become(serve, inward, outward, references, memory, guard)
-        # A second process group: whatever the candidate starts ends with it.
+        # A second process group: all processes that the candidate starts end with it.
         with contextlib.suppress(OSError):
             os.setpgid(self.pid, self.pid)
         os.close(inward)
@@ -215,14 +215,14 @@ class _Guard:
         return Failure(kind, message + (f": {last}" if last else ""))
 
     def last_words(self) -> str:
-        """The end of what the worker wrote to standard error."""
+        """The end of the worker's standard error."""
         with contextlib.suppress(OSError):
             size = os.fstat(2).st_size
             return os.pread(2, _TAIL, max(0, size - _TAIL)).decode(errors="replace")
         return ""
 
     def drop(self) -> None:
-        """End the worker, and what it left in its folder."""
+        """End the worker, and remove its files."""
         if self.worker is not None:
             self.worker.end()
             self.worker = None

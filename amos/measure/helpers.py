@@ -252,7 +252,7 @@ def _serve() -> None:
     """The side of the process that was started."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     outward = os.dup(1)
-    os.dup2(2, 1)  # what compilers print is no answer
+    os.dup2(2, 1)  # compilers' output is no answer
     send(outward, encode(None))
     while select.select([0], [], [], _IDLE_SECONDS)[0]:
         try:

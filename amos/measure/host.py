@@ -59,12 +59,12 @@ def host_machine(
     levels_again: bool = False,
     implementation: str | None = None,
 ) -> Machine:
-    """Describe this machine, measuring what is not known yet.
+    """Describe this machine, measuring missing figures.
 
     Args:
         intrinsics: intrinsics whose rate must be known.
         runner: a worker to measure in; one is started for the purpose if needed.
-        fresh: forget what was measured before.
+        fresh: forget earlier measurements.
         again: measure the rates of ``intrinsics`` once more and keep the better
             ones: a peak is the best that was ever seen, whatever else was running.
         levels_again: the same for bandwidths, launch and clock.
@@ -118,7 +118,7 @@ def _probe_sizes(here: Cpu, runner: Runner | None = None) -> dict[str, dict[str,
     moves no more than that.
     """
     caches, cores = _data_caches(here), here.cores
-    # Arrays are made, then copied, beside what compiling leaves behind.
+    # Arrays are allocated, then copied, beside memory that compilation has used.
     limit = runner.memory if runner is not None and runner.memory else default_memory()
     memory = limit // 5 or _MOST
     most, most_shared = min(_MOST, memory), min(max(_MOST, _MOST_EACH * cores), memory)

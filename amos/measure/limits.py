@@ -63,7 +63,7 @@ def waited(pid: int) -> float:
 
 
 def lacks_memory(report: BaseException | str) -> bool:
-    """Whether an error, or what a process wrote last, is about memory."""
+    """Whether an error, or the last output of a process, is about memory."""
     text = str(report).lower()
     return isinstance(report, MemoryError) or any(words in text for words in _NO_MEMORY)
 

@@ -86,10 +86,10 @@ class Request:
     """A job with its limits.
 
     Attributes:
-        job: what to do.
+        job: the job.
         limit: seconds that it may take.
         memory: bytes that it may allocate; 0 for no limit.
-        provided: what the worker has to know of intrinsics that a file or a program described.
+        provided: intrinsics that a file or a program described.
     """
 
     job: Job[Any]
@@ -123,7 +123,7 @@ class NeedsCores:
 
 
 class Deadline:
-    """An instant that moves on for what is nobody's fault.
+    """An instant that moves on while the delay is not the job's fault.
 
     Args:
         seconds: from now.
@@ -161,7 +161,7 @@ def send(handle: int, data: bytes) -> None:
     """Write everything, however little the pipe takes at a time.
 
     Raises:
-        BrokenPipeError: nobody reads any more.
+        BrokenPipeError: the reader is gone.
     """
     view = memoryview(data)
     while view:

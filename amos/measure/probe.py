@@ -1,4 +1,4 @@
-"""Measuring what a CPU can do."""
+"""Probes of a CPU's rates."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class Figures:
     clock: float = 0.0
 
     def better(self, figures: Figures) -> Figures:
-        """The better of each: a machine is what it can do when nothing disturbs it."""
+        """The better of each: a machine's figures are those without disturbance."""
         return Figures(**_better(asdict(self), asdict(figures)))
 
 
@@ -71,7 +71,7 @@ class Probe:
 
     Attributes:
         intrinsics: those whose rate is wanted.
-        levels: by level, what ``"one"`` core streams and what ``"all"`` do.
+        levels: by level, the streams of ``"one"`` core and of ``"all"``.
         cores: that run at once.
         implementation: of the intrinsics, ``"native"`` or ``"generic"``; by default what
             there is.

@@ -1,4 +1,4 @@
-"""NumPy's reference: what it takes, what it says, and how a kernel is held against it."""
+"""NumPy's reference: its cost, its results, and comparison with a kernel."""
 
 from __future__ import annotations
 

@@ -67,7 +67,7 @@ class Task:
         candidate: mapping and schedule.
         repeat: timings of a quiet measurement; a noisy one is prolonged, one that
             would take long is shortened.
-        implementation: ``"native"`` or ``"generic"``; by default what there is.
+        implementation: ``"native"`` or ``"generic"``; by default the one that exists.
         flush: bytes of cache to overwrite before each timing.
         predicted: seconds of one run by the model, which the time limit allows for.
         place: where to run it; by default on this CPU.

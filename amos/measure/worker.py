@@ -1,4 +1,4 @@
-"""The process that does what may be its end, as building and timing candidates is.
+"""The process for jobs that may end it, such as building and timing candidates.
 
 Forked by :mod:`amos.measure.guard`, which has loaded TVM and computed the
 reference results. Anything that a kernel or a compiler prints goes to standard
@@ -45,7 +45,7 @@ def serve(inward: int, outward: int, references: References, memory: int, guard:
     Args:
         inward: descriptor to read requests from.
         outward: descriptor to write replies to.
-        references: what the guard has computed so far.
+        references: results that the guard has computed so far.
         memory: bytes that this process may allocate, with the references that it
             inherits; 0 for no limit.
         guard: process number of the guard.

@@ -60,7 +60,7 @@ class Window:
 
 @dataclass(frozen=True)
 class Cascade:
-    """Convolutions of which each reads what the one before makes.
+    """Convolutions of which each reads the result of the one before.
 
     Attributes:
         layers: the convolutions as operators of their own, a depthwise one the second.
@@ -109,7 +109,7 @@ class Cascade:
         )
 
     def between(self, rows: int) -> list[int]:
-        """Bytes of what stands behind each convolution but the last, for a strip of some rows."""
+        """Bytes of the intermediate tensors, for a strip of some rows."""
         results = [layer.result for layer in self.layers[:-1]]
         counts = (self.window.needed(rows), rows)
         return [

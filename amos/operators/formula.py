@@ -38,7 +38,7 @@ def define(
         name, code, description: as :class:`~amos.operators.registry.Builder` has them.
         math: the statement; one for each layout, the default first, if there are several.
         defaults: extent by iteration, and steps of the window that are not 1, 1 and 0.
-        notes: what its docstring says after the statement and the layouts.
+        notes: text of its docstring after the statement and the layouts.
         derived: iterations that are as long as another one.
     """
     texts = {"": math} if isinstance(math, str) else math

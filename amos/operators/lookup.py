@@ -1,4 +1,4 @@
-"""From what a user writes to an operator: a name, a layer, or math, and sizes beside it."""
+"""Find an operator by a name, a layer, or math, with sizes."""
 
 from __future__ import annotations
 

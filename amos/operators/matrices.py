@@ -1,4 +1,4 @@
-"""Matrix products and what reduces to them: Table 6's GMV, GMM, GFC, MEN, VAR and SCN.
+"""Matrix products and operators that reduce to them: Table 6's GMV, GMM, GFC, MEN, VAR and SCN.
 
 AMOS, section 7.3. Mean, variance and scan become multiply-adds by a second
 operand that holds constants (Dakkak et al.'s reduction on matrix units), so that

@@ -1,4 +1,4 @@
-"""Named operators: what a builder is, how it is registered, looked up and checked."""
+"""Named operators: their builders, registration, look-up and checks."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Builder:
         description: one line in plain words.
         make: the function itself.
         defaults: every parameter with its default.
-        layouts: what its parameter ``layout`` may be, if it has one.
+        layouts: values of its parameter ``layout``, if it has one.
     """
 
     name: str

@@ -46,7 +46,7 @@ class Layer:
     Attributes:
         name: ``"table:row"``.
         operator: name of the operator in the library.
-        parameters: what the row sets; the rest keeps the operator's defaults.
+        parameters: parameters that the row sets; the others keep the operator's defaults.
         layout: layout unless another is asked for; ``None`` for matrix products.
     """
 

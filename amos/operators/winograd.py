@@ -9,7 +9,7 @@ are a matrix product, so the instruction computes one batched product.
 *In floats* sums round differently, by two to four times as much as those of the definition.
 
 *In integers* nothing rounds. ``Bᵀ`` has whole numbers, and of bytes it makes integers of 16 bits.
-The rows of ``G`` are multiplied by what they are divided by, so that they have whole numbers too;
+The rows of ``G`` are multiplied by their divisors, so that they have whole numbers too;
 then ``Aᵀ`` can be chosen so that a result at (i, j) comes out times ``DIVISORS[i] * DIVISORS[j]``.
 All of that holds modulo 2**32, where division by an odd number is a product with its inverse,
 and division by a power of two a shift, of a result that :meth:`Winograd.exact` bounds.
@@ -72,7 +72,7 @@ class _Matrices:
 
 
 _MATRICES = {integer: _Matrices.of(*points) for integer, points in _POINTS.items()}
-#: Sums and differences of what stands at a point and its negative, and the reverse of it.
+#: Sums and differences of values at a point and its negative, and the reverse of it.
 _PAIRS = np.eye(ELEMENTS)
 _PAIRS[1:3, 1:3] = _PAIRS[3:5, 3:5] = [[1, 1], [1, -1]]
 _APART = _PAIRS / np.abs(_PAIRS).sum(1)
@@ -104,7 +104,7 @@ class Winograd:
         depth: taps along the first of three dimensions.
         dtype: of the image; the window's is ``float32`` too, or ``int8``.
         strips: equal numbers of rows of tiles that are computed one after the other, so that
-            caches hold what stands between the image and the result.
+            caches hold the intermediate tensors between the image and the result.
     """
 
     image: tuple[int, ...]

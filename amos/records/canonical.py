@@ -69,7 +69,7 @@ def definition_of(unit: Intrinsic) -> dict[str, Any] | None:
 def operator_values(operator: Operator) -> dict[str, Any]:
     """An operator as JSON values from which :func:`operator_from` makes an equal one.
 
-    ``text`` is what :meth:`amos.Operator.parse` reads. Names that the language
+    ``text`` is in the language of :meth:`amos.Operator.parse`. Names that the language
     cannot spell stand in it under aliases, which ``names`` resolves.
     """
     own = {load.tensor.name: load.tensor for load in operator.operands}
@@ -105,7 +105,7 @@ def operator_values(operator: Operator) -> dict[str, Any]:
 
 
 def _expression(text: str, of: Iterable[Elementwise]) -> dict[str, Any]:
-    """The text of a prologue or of epilogues with what its tensors are."""
+    """The text of a prologue or of epilogues with their tensors."""
     read = {load.tensor.name: load.tensor for each in of for load in each.loads}
     return {
         "text": text,
@@ -115,7 +115,7 @@ def _expression(text: str, of: Iterable[Elementwise]) -> dict[str, Any]:
 
 
 def _result(result: Result) -> dict[str, Any]:
-    """A further result, whose own shape is among those of what it reads."""
+    """A further result; its own shape is among those of its tensors."""
     values = _expression(str(result), result.epilogues)
     stored = result.store.tensor
     return values | {"shapes": {**values["shapes"], stored.name: list(stored.shape)}}

@@ -59,7 +59,7 @@ def import_lines(records: Records, lines: Iterable[str]) -> Added:
 
 
 def merge(records: Records, *sources: str | Path) -> Added:
-    """Add the records of other files; what is there already stands.
+    """Add the records of other files; existing records stand.
 
     Raises:
         RecordError: a source cannot be read.

@@ -60,7 +60,7 @@ class Measurement:
 
     @property
     def least_seconds(self) -> float:
-        """The least time of one run: what others that use the cores disturb least."""
+        """The least time of one run, the one least disturbed by other users of the cores."""
         return min(self.times, default=float("inf"))
 
     @property
@@ -86,7 +86,7 @@ class Trial(Shown):
         number: position in the exploration, from 0.
         candidate: mapping and schedule.
         predicted: seconds by the model.
-        measurement: what happened when it ran; ``None`` on the model alone.
+        measurement: result of running it; ``None`` on the model alone.
         joules: by the model; ``None`` where the machine does not say all energies.
     """
 
@@ -124,7 +124,7 @@ def steady(times: Sequence[float]) -> tuple[float, ...]:
 
 
 def noise_of(times: Sequence[float]) -> float:
-    """Relative standard error of the median of what :func:`steady` keeps."""
+    """Relative standard error of the median of the times that :func:`steady` keeps."""
     steady_times = steady(times)
     if len(steady_times) < 2:
         return 0.0

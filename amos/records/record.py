@@ -1,4 +1,4 @@
-"""A record: what was predicted and measured of one candidate in one run."""
+"""A record: prediction and measurement of one candidate in one run."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _MEASURED = (
 
 
 def candidate_key(candidate: Candidate) -> str:
-    """Stands for a mapping and a schedule, whatever rule the mapping was found under."""
+    """Key of a mapping and a schedule, whatever rule the mapping was enumerated under."""
     mapping = candidate.mapping
     groups = {step: list(group) for step, group in mapping.groups.items()}
     return digest([groups, list(mapping.order), candidate.schedule.as_recorded()])
@@ -54,7 +54,7 @@ class Run:
             empty where a file of version 1 does not explain it.
         intrinsic: name.
         fingerprint: stands for the meaning of the intrinsic; empty in records of version 1.
-        machine: what was measured on, or modelled.
+        machine: the measuring machine, or the modelled one.
         machine_key: stands for it; empty in records of version 1.
         method: of search.
         proposer: method that proposed the candidates.
@@ -202,7 +202,7 @@ class Record(Run):
 
     @property
     def seconds(self) -> float:
-        """Median of what was measured; predicted seconds of the model alone."""
+        """Median of the measured times; predicted seconds of the model alone."""
         measured = self.measurement
         return float(self.predicted) if measured is None else measured.seconds
 

@@ -51,7 +51,7 @@ def record_of(row: Any, number: int = 0) -> Record:
     """The record that a row holds.
 
     Args:
-        row: what :func:`row_of` made, read back.
+        row: result of :func:`row_of`, read back.
         number: of the record in its file.
 
     Raises:
@@ -151,6 +151,6 @@ def read_definitions(
 
 
 def encode(record: Record) -> dict[str, Any]:
-    """A record as the file holds it, but for its number and what it keeps of its intrinsic."""
+    """A record as the file holds it, without its number and its intrinsic's definition."""
     row = row_of(record)
     return row | {name: json.dumps(row[name]) for name in ENCODED}

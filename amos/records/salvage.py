@@ -187,7 +187,7 @@ def _cells(pages: _Pages, number: int) -> Iterator[tuple[int, list[Any] | None]]
 
 
 def _payload(pages: _Pages, page: bytes, at: int, size: int) -> bytes:
-    """A cell's content, with what overflowed onto other pages (section 1.6)."""
+    """A cell's content, with its overflow pages (section 1.6)."""
     usable = pages.usable
     if size > pages.count * pages.size:
         raise ValueError("longer than the file")

@@ -21,7 +21,7 @@ _TYPES = {int: "INTEGER", float: "REAL"}
 _TRIALS = "CREATE TABLE trials (id INTEGER PRIMARY KEY, {}, digest TEXT NOT NULL)".format(
     ", ".join(f"{name} {_TYPES.get(kinds[0], 'TEXT')} NOT NULL" for name, kinds in COLUMNS.items())
 )
-#: One measurement of a candidate in a run stands, whoever made it first.
+#: A run has one measurement of a candidate, the first that was written.
 _UNIQUE = "CREATE UNIQUE INDEX one_each ON trials (run, candidate, phase, attempt)"
 #: Columns that a run needs to resume: the machine as the model saw it.
 _RUNS = """

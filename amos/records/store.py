@@ -122,7 +122,7 @@ class Records(Closing):
             return added
 
     def define(self, intrinsic: str, version: str, definition: Mapping[str, Any]) -> None:
-        """Keep what an intrinsic is, for the records that name it with that version.
+        """Store the definition of an intrinsic, for the records that name it with that version.
 
         Its meaning is its version's, but its implementations may have changed: the last
         ones stand.
@@ -204,7 +204,7 @@ class Records(Closing):
         return None
 
     def begin_run(self, key: str, description: Mapping[str, Any]) -> None:
-        """Keep how a run began; what is there already stands."""
+        """Store the beginning of a run; an existing entry stands."""
         with self.transaction():
             self._begin(key, description)
 
@@ -227,7 +227,7 @@ class Records(Closing):
             self._database.executemany("DELETE FROM trials WHERE id=?", [(n,) for n in numbers])
 
     def check_place(self) -> None:
-        """Make sure that what was written can be found again.
+        """Make sure that written records are readable.
 
         SQLite goes on with a file that has no name any more, and loses it in the end.
 

@@ -22,7 +22,7 @@ _CPU = 1
 class ArgumentAdapter:
     """Takes an array for one argument of a kernel, call after call.
 
-    NumPy arrays and whatever speaks DLPack are taken as they are. NumPy has no
+    NumPy arrays and tensors that support DLPack are taken as they are. NumPy has no
     bfloat16: such values may come in float32, which is converted, or as bit patterns
     in uint16, which are not.
 

@@ -57,7 +57,7 @@ def compile_object(
     """Write an object file whose ``__tvm_ffi_main`` does ``calls`` native calls.
 
     Args:
-        intrinsic: what to compile; it must have an implementation for LLVM.
+        intrinsic: the intrinsic to compile; it must have an implementation for LLVM.
         calls: leading extent of every argument.
         target: TVM's description of the target.
         path: file to write.

@@ -23,7 +23,7 @@ def compile_module(
     """The library of a scheduled kernel, for this CPU.
 
     Args:
-        candidate: what it is, for messages.
+        candidate: label of the candidate, for messages.
         program: its arguments, and whether it has tile registers.
         kind: ``"native"`` or ``"generic"``.
         module: the scheduled TensorIR.

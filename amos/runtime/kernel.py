@@ -68,7 +68,7 @@ class Kernel(Shown):
         )
         #: Packed constants by the position of their argument.
         self._packed: dict[int, Any] = {}
-        #: Inputs that a call gives, in order: all but what is packed.
+        #: Inputs of a call, in order: all but the packed ones.
         self._open = dict.fromkeys(self._tensors)
 
     @property
@@ -292,7 +292,7 @@ def build(
     """Compile a candidate, a trial of an exploration, or a mapping for this CPU.
 
     Args:
-        candidate: what to build; a mapping may come with a schedule, and without
+        candidate: the candidate to build; a mapping may come with a schedule, and without
             one takes the simplest of its space.
         schedule: schedule of a bare mapping.
         implementation: ``"native"`` or ``"generic"``; by default native where
@@ -316,7 +316,7 @@ def build(
 
 
 def implementation_of(candidate: Candidate, requested: str | None) -> str:
-    """``"native"`` or ``"generic"``: the one that is asked for, or what this CPU has.
+    """``"native"`` or ``"generic"``: as requested, or the best that this CPU has.
 
     Raises:
         BuildError: there is no such implementation, or it needs what this CPU lacks.

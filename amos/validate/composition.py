@@ -26,7 +26,7 @@ class Unfusable(Exception):
 
 @dataclass(frozen=True)
 class Value:
-    """An element as an expression, and what is stored of it.
+    """An element as an expression, and its stored form.
 
     Attributes:
         node: the expression.
@@ -143,7 +143,7 @@ def elementwise(op: Operator, read: Read) -> Value:
 
 
 def substituted(node: Node, read: Read, accumulator: Node | None = None) -> Node:
-    """An expression with its accesses, and ``acc``, replaced by what they are."""
+    """An expression with its accesses, and ``acc``, replaced by their values."""
     if node.name == ACC and accumulator is not None:
         return accumulator
     if node.load is not None:
@@ -153,7 +153,7 @@ def substituted(node: Node, read: Read, accumulator: Node | None = None) -> Node
 
 
 def _source(op: Operator, load: BufferLoad, read: Read) -> Value:
-    """A source of the statement: an input, or what its prologue computes."""
+    """A source of the statement: an input, or the value of its prologue."""
     prologue = op.prologue(load.tensor.name)
     if prologue is None:
         return read(load)

@@ -21,7 +21,7 @@ def finish(op: Operator, accumulators: np.ndarray, inputs: Mapping[str, np.ndarr
     """Apply the epilogue of an operator, if it has one, and put results where they belong.
 
     Args:
-        accumulators: what its statement computes, in the output's shape.
+        accumulators: results of its statement, in the output's shape.
         inputs: an array for each input tensor, by name.
 
     Returns:
@@ -93,7 +93,7 @@ def _finished(
 
 
 def source_values(op: Operator, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """The sources of a statement by name: inputs, and what prologues make of some.
+    """The sources of a statement by name: inputs, and values of prologues.
 
     Args:
         inputs: an array for each input tensor, by name.
@@ -102,7 +102,7 @@ def source_values(op: Operator, inputs: Mapping[str, np.ndarray]) -> dict[str, n
 
 
 def source_value(op: Operator, source: Tensor, inputs: Mapping[str, np.ndarray]) -> np.ndarray:
-    """One source of a statement: the input itself, or what its prologue makes of others."""
+    """One source of a statement: the input itself, or the value of its prologue."""
     prologue = op.prologue(source.name)
     if prologue is None:
         return inputs[source.name]

@@ -41,7 +41,7 @@ class FusionVerdict(Verdict):
     then says why.
 
     Attributes:
-        how: as what the one becomes part of the other; empty if it does not.
+        how: the role of one operator in the other; empty if they do not fuse.
         fused: the operator that computes both.
     """
 
@@ -155,7 +155,7 @@ def _names(text: str) -> set[str]:
 
 
 def _unconnected(producer: Operator, consumer: Operator) -> str:
-    """Why a consumer does not read what a producer stores, if it does not."""
+    """Reason why a consumer does not read the producer's result, if it does not."""
     result = producer.result
     names = {tensor.name: tensor for tensor in consumer.inputs}
     if result.name not in names:
@@ -212,7 +212,7 @@ def _fuse_as_result(producer: Operator, consumer: Operator) -> tuple[Operator, s
 
 
 def _ended(result: Result, producer: Operator, consumer: Operator, here: Substitution) -> Result:
-    """A reduction with what the consumer makes of it when it is whole."""
+    """A reduction with the consumer's epilogue, applied when it is complete."""
     own, last = consumer.output.tensor.dtype, consumer.epilogue
     if last is not None:
         last = replace(last, expression=_behind_reduction(last, producer, consumer, here))

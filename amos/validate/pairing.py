@@ -1,4 +1,4 @@
-"""An operator held against an intrinsic: may it use it, and what may go where (AMOS, section 4.1).
+"""An operator and an intrinsic compared: candidates of each iteration (AMOS, section 4.1).
 
 A :class:`Pairing` holds access matrices as bit sets: bit ``m`` of a column says that the
 iteration indexes operand ``m`` (sources in order, then the destination). Everything that
@@ -131,7 +131,7 @@ class Pairing:
             raise self.refusal(str(error)) from None
 
     def _check_sums(self) -> None:
-        """Refuse an operator whose sums can reach what the intrinsic saturates at."""
+        """Refuse an operator whose sums can reach the intrinsic's saturation limits."""
         *sources, target = (
             load.tensor.kind or kind
             for load, kind in zip(self.loads, self.intrinsic.kinds, strict=True)

@@ -29,9 +29,9 @@ class Verdict(Shown):
             the rules ``"paper"`` and ``"access"``, why the rule does not admit it.
         idle: intrinsic iterations that stay empty without need: a waste, not a
             wrong answer.
-        cells: what ``wrong`` is about: (intrinsic iteration, software iteration),
+        cells: cells that ``wrong`` is about: (intrinsic iteration, software iteration),
             each a one of the matching matrix.
-        rows: what ``idle`` is about: intrinsic iterations, rows of the matrix.
+        rows: rows of the matrix that ``idle`` is about: intrinsic iterations.
         pairing: the operator held against the intrinsic; with ``matching`` what
             was judged. Neither counts when verdicts are compared.
         matching: the matrix, read-only bool, intrinsic × software iterations.
@@ -128,7 +128,7 @@ def check_matching(
 
 
 def read_matching(pairing: Pairing, matrix: Any) -> tuple[int, ...]:
-    """For each software iteration its intrinsic iteration, or -1; refuses what is no matching."""
+    """For each software iteration its intrinsic iteration, or -1; refuses other matrices."""
     matching = _read_matrix(pairing, matrix)
     for text in _shared_columns(pairing, matching):
         raise MappingError(f"not a matching: {text}")

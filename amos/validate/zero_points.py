@@ -29,7 +29,7 @@ class ZeroPointFold:
     Attributes:
         operator: reads the integers, padded with the zero point, and has an epilogue that
             takes off what they add; it has one input more, which is called as ``sums`` is.
-        sums: what that input is, as an operator on the weights.
+        sums: that input, as an operator on the weights.
     """
 
     operator: Operator
@@ -165,7 +165,7 @@ def _limits(tensor: Tensor) -> tuple[int, int]:
 def _placed(
     prologue: Prologue, load: BufferLoad, read: BufferLoad, zero: Node, where: str
 ) -> BufferLoad:
-    """The access to what the prologue reads, in place of that to the source."""
+    """The access of the prologue's input, in place of that of the source."""
     at = dict(zip(prologue.dimensions, load.indices, strict=True))
     sizes = dict(zip(prologue.dimensions, load.tensor.shape, strict=True))
     names = [index.names[0] if index.terms else "" for index in read.indices]

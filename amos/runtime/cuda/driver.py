@@ -190,7 +190,7 @@ def _number(array: Any) -> int:
 
 
 def misfit(argument: dict[str, Any], array: Any) -> str:
-    """Why an array is not what ``launch.json`` says of an argument; empty if it is."""
+    """Reason why an array does not match an argument of ``launch.json``; empty if it does."""
     names = _NAMES.get(argument["dtype"], (argument["dtype"],))
     kind = str(getattr(array, "dtype", "nothing with a dtype")).removeprefix("torch.")
     shape = list(getattr(array, "shape", []))

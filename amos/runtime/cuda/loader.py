@@ -41,9 +41,9 @@ class Kernel:
 
     Args:
         folder: with ``kernel.cu`` and ``launch.json``; of a kernel that is in no folder
-            what messages call it.
+            name of the kernel in messages.
         device: the GPU; the first one by default.
-        launch: what ``launch.json`` would say.
+        launch: contents of ``launch.json``, if not from the folder.
         image: machine code or PTX of such a kernel.
 
     Raises:
@@ -157,7 +157,7 @@ class Kernel:
         self._launch_extra("end", stream, addresses)
 
     def _launch_extra(self, when: str, stream: int, parameters: Any) -> None:
-        """Launch what stands before or behind the kernel, if anything does."""
+        """Launch the kernel before or after this one, if there is one."""
         if (how := self.launch.get(when)) is not None:
             self._launch_function(self._extra_functions[how["kernel"]], how, 0, stream, parameters)
 

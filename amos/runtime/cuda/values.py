@@ -1,4 +1,4 @@
-"""Data that a kernel is checked with, and what it must make of them, in NumPy alone.
+"""Inputs to check a kernel with, and the results expected of it, in NumPy alone.
 
 This file is copied beside every exported kernel. Everything here is computed from what
 ``launch.json`` says of the operator, element by element, and shares nothing with the
@@ -131,10 +131,10 @@ def compared(
     results: list[np.ndarray],
     rng: np.random.Generator,
 ) -> dict[str, Any]:
-    """Compare some elements of each result with what the operator says.
+    """Compare some elements of each result with the operator's definition.
 
     Args:
-        launch: what ``launch.json`` says.
+        launch: contents of ``launch.json``.
         values: of each input, by name.
         results: bytes of each result.
         rng: chooses the elements.
@@ -291,7 +291,7 @@ def _finished(
 
 
 def _widened(sums: np.ndarray, kind: str) -> np.ndarray:
-    """Sums of a type as what an epilogue takes."""
+    """Sums of a type as the input of an epilogue."""
     if kind == "int32":
         return _as(sums, kind)
     with np.errstate(over="ignore"):

@@ -46,7 +46,7 @@ class Accesses:
         self._accesses[name].append((numbers, counts, writes))
 
     def check(self, queues: np.ndarray, before: np.ndarray) -> None:
-        """Refuse hazards, and what is read before it is written.
+        """Refuse hazards, and reads of fragments that were not written.
 
         Args:
             queues: of each instruction.

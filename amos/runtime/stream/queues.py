@@ -1,8 +1,8 @@
-"""Queues of a unit: when each instruction runs, and what has happened before it.
+"""Queues of a unit: the time of each instruction, and the instructions before it.
 
 Instructions of one queue follow one another; those of different queues are ordered by tokens
 alone. The n-th pop of a kind of token takes the n-th push, whatever the speed of the queues
-is, so what happens before what is a property of the stream. Transfers that go on at the same
+is, so the order of events is a property of the stream. Transfers that go on at the same
 time share the port to DRAM evenly.
 """
 

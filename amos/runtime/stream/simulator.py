@@ -1,4 +1,4 @@
-"""Executes streams: what they compute, how long it takes, and whether they are sound."""
+"""Execution of streams: results, cycles, and checks of their soundness."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def simulate(
         stream: the instructions.
         dram: tensors that are there before, one row a fragment; ``None`` to compute nothing,
             and see how long it takes and whether it is sound.
-        unit: what the queues cost.
+        unit: costs of the queues.
         port: bytes that DRAM moves in a cycle, for all queues together.
 
     Raises:
