@@ -87,6 +87,7 @@ def report_command(
     Nothing is tuned or timed; with --precision, errors are measured. With --intrinsic, only the
     instructions of these files are used.
     """
+    from amos.network.precision.choosing import keep_precision
     from amos.network.report import BucketReports
 
     units = options.load_intrinsics(files)
@@ -94,7 +95,10 @@ def report_command(
     if precision != "f32" and machine != "host":
         raise NetworkError(f"--precision {precision}: only for this CPU, not for {machine!r}")
     frontier = _frontier_of(network, precision, budget, samples)
-    network = network if frontier is None else frontier.chosen.network
+    if frontier is not None:
+        network = frontier.chosen.network
+    elif machine == "host":
+        network = keep_precision(network)
     if plot is not None:
         if frontier is None:
             raise NetworkError(f"--plot {str(plot)!r}: there is no other precision to draw")
@@ -140,13 +144,14 @@ def tune_command(
     as_json: options.AsJson = False,
 ) -> None:
     """Measure candidates for every kernel that amos compile would build, and record them."""
-    from amos.network.precision.choosing import has_choice
+    from amos.network.precision.choosing import has_choice, keep_precision
 
     with notes_of_an_interrupt():
         network = _load(model, shape, bucket)
+        frontier = None
         if precision != "auto" or has_choice(network, samples):
             frontier = _frontier_of(network, precision, budget, samples)
-            network = network if frontier is None else frontier.chosen.network
+        network = keep_precision(network) if frontier is None else frontier.chosen.network
         tuning = amos.tune(
             network,
             trials=trials,

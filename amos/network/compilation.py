@@ -47,6 +47,7 @@ from amos.network.precision.choosing import (
     check_choice,
     choose_precision,
     has_choice,
+    keep_precision,
 )
 from amos.network.precision.samples import Samples
 from amos.network.precision.variants import Accuracy
@@ -149,6 +150,8 @@ def compile_network(
                 network, precision, budget=budget, samples=samples, accuracy=accuracy
             )
             network = frontier.chosen.network
+        else:
+            network = keep_precision(network)
         if isinstance(network, BucketedNetwork):
             return compiled_buckets(network, build.models(network.files), verify)
         (model,) = build.models({MODEL: network})

@@ -28,9 +28,9 @@ from amos.network.compilation import compile_network
 from amos.network.external.compiled import CompiledNetwork
 from amos.network.external.partition import PartitionedNetwork, load_partition
 from amos.network.external.sessions import QUIET
+from amos.network.precision.rounding import PRODUCTS
 from amos.network.precision.variants import Variants
 from amos.network.races import Race, race
-from amos.network.torch_bfloat16 import widen
 from amos.network.torch_check import array_of_tensor, check_tensor, operators_of
 from amos.network.torch_layers import exportable
 from amos.network.torch_precision import reducible_operations
@@ -218,7 +218,6 @@ class CompiledGraph:
             # Which refuses what changes something in place.
             examples = [x.float() if x.dtype == torch.bfloat16 else x for x in inputs]
             translation = translate(self._frozen(values), examples, "torch")
-            widen(translation.model)
             operators = operators_of(translation.model)
             if not operators & _PRODUCTS:
                 _LOG.debug("a graph without a product runs eagerly")
@@ -236,8 +235,8 @@ class CompiledGraph:
         return compiled
 
     def _rounded(self, network: PartitionedNetwork) -> PartitionedNetwork:
-        """The network in the precision that PyTorch is set to."""
-        operations = reducible_operations()
+        """The network in the precision of its weights, or that PyTorch is set to."""
+        operations = PRODUCTS if network.multiplies_bfloat16 else reducible_operations()
         return Variants(network).round_operations(operations) if operations else network
 
     def _built(self, network: PartitionedNetwork, expected: Sequence[Any]) -> _Model:

@@ -16,7 +16,7 @@ from amos.network.frontend import Reference
 from amos.network.graph import Graph, divides_integers
 from amos.network.groups import Grouping, Task, group_nodes
 from amos.network.layouts import channels_last
-from amos.network.precision.rounding import has_rounded_products
+from amos.network.precision.rounding import ROUNDED, has_rounded_products
 from amos.network.quantized import integer_arithmetic
 from amos.network.shapes import BYTES
 from amos.network.simplify import fold_scales, merge_moves, without_idle_taps
@@ -92,6 +92,7 @@ class Network(Shown):
 
     #: Operators that stay with onnxruntime, as of a network that is divided.
     external: ClassVar[Mapping[tuple[str, str], int]] = {}
+    halves: ClassVar[frozenset[str]] = frozenset()
 
     @property
     def networks(self) -> dict[str, Network]:
@@ -128,6 +129,12 @@ class Network(Shown):
     def has_rounded_products(self) -> bool:
         """Whether factors of a product are floats of 16 bits."""
         return has_rounded_products(self.graph)
+
+    @cached_property
+    def is_rounded(self) -> bool:
+        """Whether factors of a product, or results, are rounded to ``bfloat16``."""
+        results = any(node.dtype == ROUNDED for node in self.graph.outputs)
+        return self.has_rounded_products or results
 
     @cached_property
     def divides_integers(self) -> bool:

@@ -187,7 +187,7 @@ class CompiledNetwork(Shown):
             expected,
             rounded=rounded,
             spreads=spreads,
-            precision=ROUNDED if self.has_rounded_products else "",
+            precision=ROUNDED if self.has_rounded_products or ROUNDED in network.halves else "",
         )
 
     def _bound_or_random(self, arrays: tuple[Any, ...], named: Mapping[str, Any]) -> list[Any]:

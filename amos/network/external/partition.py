@@ -26,6 +26,7 @@ from amos.network.frontend import (
 )
 from amos.network.graph import Graph, divides_integers
 from amos.network.groups import Task, merged
+from amos.network.halves import find_halves, multiplies_bfloat16, widen_halves
 from amos.network.network import Network, Port
 from amos.network.reading.model import read_parts
 from amos.network.reading.validity import naming, readable
@@ -46,6 +47,8 @@ class PartitionedNetwork(Shown):
         reference: another program that runs the model, if one is installed.
         source: the model as it was read, or the path of its file.
         roundings: what rounds factors of products, by region.
+        halves: floats of 16 bits that the model was written in; all of it computes in ``float32``.
+        multiplies_bfloat16: whether its weights were ``bfloat16``.
     """
 
     name: str
@@ -55,6 +58,8 @@ class PartitionedNetwork(Shown):
     reference: Reference | None
     source: Any = field(repr=False)
     roundings: Mapping[str, Callable[[Graph], Graph]] = field(default_factory=dict, repr=False)
+    halves: frozenset[str] = frozenset()
+    multiplies_bfloat16: bool = False
 
     @property
     def networks(self) -> dict[str, Network]:
@@ -135,7 +140,14 @@ def load_partition(
     opened, closed = closed_shapes(source, shapes)
     title = name or title_of(source)
     with naming(title):
-        graph = OnnxGraph(read_parts(readable(opened, title), closed))
+        model = readable(opened, title)
+        multiplies = False
+        if halves := find_halves(model):
+            if reference is None and "bfloat16" not in halves:  # onnxruntime does not multiply it
+                reference = onnxruntime_reference(source)
+            multiplies = multiplies_bfloat16(model)
+            source = model = widen_halves(model)
+        graph = OnnxGraph(read_parts(model, closed))
     reasons, regions = dict(graph.external), list[Region]()
     for nodes in find_regions(graph):
         try:
@@ -152,6 +164,8 @@ def load_partition(
         _external(graph, regions, reasons),
         reference or onnxruntime_reference(source),
         source,
+        halves=halves,
+        multiplies_bfloat16=multiplies,
     )
     if reasons:
         _check_with_onnxruntime(source, reasons, title)

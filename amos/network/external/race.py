@@ -115,7 +115,7 @@ def _fault(region: CompiledRegion, results: Sequence[Any], expected: Sequence[An
         expected,
         rounded=rounds(region.network),
         spreads=region.spreads,
-        precision=ROUNDED if region.network.has_rounded_products else "",
+        precision=ROUNDED if region.network.is_rounded else "",
     )
     return "" if check.passed else str(check)
 

@@ -17,6 +17,7 @@ from amos.errors import NetworkError, shown
 from amos.network.buckets import Loaded
 from amos.network.external.partition import PartitionedNetwork
 from amos.network.precision.frontier import Frontier, Variant
+from amos.network.precision.rounding import PRODUCTS
 from amos.network.precision.samples import Samples, read_samples
 from amos.network.precision.variants import (
     Accuracy,
@@ -38,9 +39,22 @@ _MOST_PARTS = 12
 _SHARE = 0.8
 
 
+def keep_precision(network: Loaded) -> Loaded:
+    """Return a network in its model's own precision.
+
+    Of a model in ``bfloat16`` the factors of products are so, too, where that is predicted to be
+    faster.
+    """
+    if isinstance(network, PartitionedNetwork) and network.multiplies_bfloat16:
+        return Variants(network).round_operations(PRODUCTS)
+    return network
+
+
 def has_choice(network: Loaded, samples: Samples | None) -> bool:
     """Whether ``auto`` may be another precision than the model's here."""
-    return isinstance(network, PartitionedNetwork) and (has_bfloat16() or samples is not None)
+    if not isinstance(network, PartitionedNetwork):
+        return False
+    return (has_bfloat16() and not network.multiplies_bfloat16) or samples is not None
 
 
 def choose_precision(

@@ -15,6 +15,8 @@ from amos.network.operations import Kind, kind_of
 
 #: What the factors are rounded to.
 ROUNDED = "bfloat16"
+#: Operators whose factors can be rounded.
+PRODUCTS = frozenset({"Conv", "ConvTranspose", "MatMul"})
 #: Channels of a group below which an instruction of pairs would multiply mostly padding.
 _LEAST_CHANNELS = 4
 

@@ -1,0 +1,155 @@
+"""ONNX models of floats of 16 bits as models that compute in ``float32``.
+
+CPUs add in ``float32``, and onnxruntime converts each result of such a model and back. Here only
+inputs and results of the model are converted. What is between is not rounded, so it is closer to
+what the model stands for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from amos.network.shapes import HALVES
+
+#: Bytes of a model that protobuf cannot hold, with room for what is no weight.
+_LARGEST = 15 * 2**27
+#: Attributes that name a dtype.
+_DTYPES = frozenset(["to", "dtype", "output_dtype", "stash_type", "softmax_precision"])
+
+
+def find_halves(model: Any) -> frozenset[str]:
+    """Return which floats of 16 bits a model has: ``"float16"``, ``"bfloat16"``."""
+    codes = _codes()
+    dtypes = {tensor.data_type for tensor in _tensors(model.graph)}
+    dtypes |= {port.type.tensor_type.elem_type for port in model.graph.input}
+    dtypes |= {
+        attribute.i
+        for graph in _graphs(model.graph)
+        for node in graph.node
+        for attribute in node.attribute
+        if attribute.name in _DTYPES
+    }
+    return frozenset(codes[code] for code in dtypes & {*codes})
+
+
+def multiplies_bfloat16(model: Any) -> bool:
+    """Whether all weights of a model, and thus the factors of its products, are ``bfloat16``.
+
+    Vectors do not count: many such models have biases and norms in ``float32``.
+    """
+    codes = _codes()
+    dtypes = {codes.get(t.data_type, "") for t in _tensors(model.graph) if len(t.dims) > 1}
+    return dtypes == {"bfloat16"}
+
+
+def widen_halves(model: Any) -> Any:
+    """Return a model that computes in ``float32`` what another computes in 16 bits.
+
+    Its inputs and results keep their dtypes. A model that protobuf could not hold is returned as
+    it is.
+
+    Args:
+        model: an ``onnx.ModelProto`` without functions of its own.
+    """
+    half_bytes = sum(2 * prod(t.dims) for t in _tensors(model.graph) if t.data_type in _codes())
+    if model.ByteSize() + half_bytes > _LARGEST:
+        return model
+    wide = type(model)()
+    wide.CopyFrom(model)
+    ports = _half_ports(wide.graph)
+    for graph in _graphs(wide.graph):
+        _widen_graph(graph, ports)
+    _convert_ports(wide.graph, ports)
+    return wide
+
+
+def _codes() -> dict[int, str]:
+    """ONNX's numbers of floats of 16 bits."""
+    from onnx import TensorProto
+
+    return {TensorProto.DataType.Value(name.upper()): name for name in HALVES}
+
+
+def _graphs(graph: Any) -> Iterator[Any]:
+    """A graph and those of its branches and loops."""
+    yield graph
+    for node in graph.node:
+        for attribute in node.attribute:
+            for inner in (attribute.g, *attribute.graphs):
+                if inner.node or inner.output:
+                    yield from _graphs(inner)
+
+
+def _tensors(graph: Any) -> Iterator[Any]:
+    """The constants of a graph."""
+    for each in _graphs(graph):
+        yield from each.initializer
+        for node in each.node:
+            for attribute in node.attribute:
+                if attribute.HasField("t"):
+                    yield attribute.t
+
+
+def _half_ports(graph: Any) -> dict[str, str]:
+    """Names of the inputs and results that are converted, and what they are called inside."""
+    codes, weights = _codes(), {tensor.name for tensor in graph.initializer}
+    names = {
+        port.name
+        for port in (*graph.input, *graph.output)
+        if port.type.tensor_type.elem_type in codes and port.name not in weights
+    }
+    return {name: f"{name}_float32" for name in names}
+
+
+def _widen_graph(graph: Any, ports: Mapping[str, str]) -> None:
+    """Change dtypes in place, and call ports by other names."""
+    from onnx import TensorProto
+
+    codes = _codes()
+    for tensor in graph.initializer:
+        _widen_tensor(tensor)
+    for port in (*graph.input, *graph.output):
+        if port.type.tensor_type.elem_type in codes and port.name not in ports:
+            port.type.tensor_type.elem_type = TensorProto.FLOAT
+    del graph.value_info[:]
+    for node in graph.node:
+        for names in (node.input, node.output):
+            names[:] = [ports.get(name, name) for name in names]
+        for attribute in node.attribute:
+            if attribute.name in _DTYPES and attribute.i in codes:
+                attribute.i = TensorProto.FLOAT
+            elif attribute.HasField("t"):
+                _widen_tensor(attribute.t)
+
+
+def _widen_tensor(tensor: Any) -> None:
+    from onnx import numpy_helper
+
+    if tensor.data_type in _codes():
+        values = numpy_helper.to_array(tensor).astype(np.float32)
+        tensor.CopyFrom(numpy_helper.from_array(values, tensor.name))
+
+
+def _convert_ports(graph: Any, ports: Mapping[str, str]) -> None:
+    """Convert inputs ahead of all nodes, and results behind them."""
+    from onnx import TensorProto, helper
+
+    inputs = {port.name for port in graph.input if port.name in ports}
+    nodes = [
+        helper.make_node("Cast", [name], [ports[name]], to=TensorProto.FLOAT)
+        for name in sorted(inputs)
+    ]
+    nodes += graph.node
+    nodes += [
+        helper.make_node(
+            "Cast", [ports[port.name]], [port.name], to=port.type.tensor_type.elem_type
+        )
+        for port in graph.output
+        if port.name in ports and port.name not in inputs
+    ]
+    del graph.node[:]
+    graph.node.extend(nodes)
