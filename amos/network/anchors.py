@@ -193,7 +193,7 @@ def _transposed(node: Node) -> Anchor:
         return Anchor(kind, refused=str(error))
     text = str(op.compute)
     if isinstance(weight, Constant):
-        order, weight = _in_phases(op, weight)
+        order, weight = _order_by_phases(op, weight)
         text = f"{op.compute.dst} += {op.sources[0]} * weight[{','.join(order)}]"
     return Anchor(
         kind=kind,
@@ -205,10 +205,10 @@ def _transposed(node: Node) -> Anchor:
     )
 
 
-def _in_phases(op: Operator, weight: Constant) -> tuple[tuple[str, ...], Constant]:
-    """Weights in the order in which phases read them, and the iterations that walk their axes.
+def _order_by_phases(op: Operator, weight: Constant) -> tuple[tuple[str, ...], Constant]:
+    """Return the iterations that index weights in the order of phases, and these weights.
 
-    As frameworks have them, a phase would read one in ``stride**2`` of what lies side by side.
+    In the order of frameworks a phase would read one in ``stride**2`` adjacent elements.
     """
     order = (*sorted(set(op.extents).intersection("abkrs")), "c")
     steps = np.ix_(*(np.arange(op.extents[name]) for name in order))
@@ -216,9 +216,9 @@ def _in_phases(op: Operator, weight: Constant) -> tuple[tuple[str, ...], Constan
     indices = op.sources[1].indices
     at = [index.evaluate({name: values[name] for name in index.names}) for index in indices]
     pairs = [*zip(at, weight.shape, strict=True)]
-    inside = reduce(np.logical_and, [(x >= 0) & (x < extent) for x, extent in pairs])
+    is_valid = reduce(np.logical_and, [(x >= 0) & (x < extent) for x, extent in pairs])
     places = tuple(np.clip(x, 0, extent - 1) for x, extent in pairs)
-    array = np.where(inside, weight.array[places], np.zeros((), weight.array.dtype))
+    array = np.where(is_valid, weight.array[places], np.zeros((), weight.array.dtype))
     return order, Constant(array)
 
 

@@ -1,8 +1,8 @@
-"""A compiled network with buckets: a call takes the smallest that holds its inputs.
+"""A compiled network with buckets: a call runs the smallest that holds its inputs.
 
-Between two buckets inputs are padded with zeros and outputs are cut, which is right where the
-rows of a dimension do not depend on each other. That is tried when the network is compiled; a
-dimension that fails takes only the sizes of its buckets.
+Between two buckets inputs are padded with zeros and outputs are cut, which is right if the rows of
+a dimension do not depend on each other. This is tested when the network is compiled; a dimension
+that fails accepts only the sizes of its buckets.
 """
 
 from __future__ import annotations
@@ -32,10 +32,9 @@ if TYPE_CHECKING:
     from amos.network.profile import Profile
     from amos.network.report import BucketReports
 
-#: Random padding that must not matter is multiplied by these.
+#: Factors of the random padding in tests of independence.
 _FACTORS = (1, -30, 1000)
-#: The least and the largest integers beside padding, which is 0: it may be the largest of them
-#: or the least, and an index may count from its end.
+#: Ranges of integers in tests of padding by 0, which is then the least, the least or the largest.
 _INTEGERS = ((0, 1), (1, 1), (-1, -1))
 #: Sizes of the open dimensions.
 _Sizes = tuple[int, ...]
@@ -43,15 +42,15 @@ _Sizes = tuple[int, ...]
 
 @dataclass(frozen=True)
 class Rows:
-    """Where an output grows with a dimension.
+    """The axis of an output that grows with a dimension.
 
     Attributes:
         axis: of the output.
-        each: its extent over the dimension's size.
+        scale: its extent over the dimension's size.
     """
 
     axis: int
-    each: int
+    scale: int
 
 
 @dataclass(frozen=True)
@@ -90,13 +89,13 @@ class Dimension:
         return tuple(
             output
             if rows is None
-            else np.ascontiguousarray(output.take(range(size * rows.each), rows.axis))
+            else np.ascontiguousarray(output.take(range(size * rows.scale), rows.axis))
             for output, rows in zip(outputs, self.rows, strict=True)
         )
 
     def __str__(self) -> str:
-        every = ", ".join(map(str, self.sizes))
-        return f"{self.name}: {f'only {every}: {self.exact}' if self.exact else f'up to {every}'}"
+        sizes = ", ".join(map(str, self.sizes))
+        return f"{self.name}: {f'only {sizes}: {self.exact}' if self.exact else f'up to {sizes}'}"
 
 
 @dataclass(frozen=True, eq=False)
@@ -268,8 +267,8 @@ def _dimension(
     ]
     try:
         # They may differ from one pair to another where sizes are multiplied.
-        first, *others = (_rows(models, *pair, position) for pair in pairs)
-        if first is None or any(each != first for each in others):
+        first, *further = (_rows(models, *pair, position) for pair in pairs)
+        if first is None or any(each != first for each in further):
             return Dimension(name, sizes, exact="its outputs do not grow with it")
         dimension = Dimension(name, sizes, rows=first)
         faults = (_fault(network, models, dimension, position, *pair) for pair in pairs)
@@ -281,20 +280,20 @@ def _dimension(
 def _rows(
     models: Mapping[_Sizes, CompiledNetwork], small: _Sizes, large: _Sizes, position: int
 ) -> tuple[Rows | None, ...] | None:
-    """Where outputs grow with a dimension; ``None`` if one does so in no plain way."""
+    """Return where outputs grow with a dimension; ``None`` if one is not proportional to it."""
     rows: list[Rows | None] = []
     results = (
         models[each].outputs_of(random_arrays(models[each].network)) for each in (small, large)
     )
-    for one, other in zip(*results, strict=True):
-        if one.ndim != other.ndim:
+    for first, second in zip(*results, strict=True):
+        if first.ndim != second.ndim:
             return None
-        extents = enumerate(zip(one.shape, other.shape, strict=True))
+        extents = enumerate(zip(first.shape, second.shape, strict=True))
         grown = [Rows(axis, n // small[position]) for axis, (n, m) in extents if n != m]
         if len(grown) > 1 or any(
-            result.shape[row.axis] != row.each * sizes[position]
+            result.shape[row.axis] != row.scale * sizes[position]
             for row in grown
-            for result, sizes in ((one, small), (other, large))
+            for result, sizes in ((first, small), (second, large))
         ):
             return None
         rows.append(grown[0] if grown else None)
@@ -309,8 +308,8 @@ def _fault(
     small: _Sizes,
     large: _Sizes,
 ) -> str:
-    """Why a larger bucket cannot stand for a smaller one; empty if it can."""
-    one, other = models[small], models[large]
+    """Return why a larger bucket cannot replace a smaller one; empty if it can."""
+    model, larger_model = models[small], models[large]
     size, full = small[position], large[position]
     single, larger = network.networks[small], network.networks[large]
     if single.divides_integers:
@@ -318,27 +317,27 @@ def _fault(
     rounded = any(map(rounds, single.networks.values()))
     for integers in _INTEGERS:
         arrays = random_arrays(single, integers=integers)
-        result = dimension.cut(other.outputs_of(padded(network, arrays, large)), size)
-        check = check_results("", "", result, one.outputs_of(arrays), rounded=rounded)
+        result = dimension.cut(larger_model.outputs_of(padded(network, arrays, large)), size)
+        check = check_results("", "", result, model.outputs_of(arrays), rounded=rounded)
         if not check.passed:
             return f"padded from {size} to {full} it differs by {check.difference:.3g}"
     arrays, noise = random_arrays(larger), random_arrays(larger, seed=1)
-    every = other.outputs_of(arrays)
+    outputs = larger_model.outputs_of(arrays)
     for rows, factor in product(sorted({1, size, full - 1}), _FACTORS):
         mixed = [
-            _mixed(values, factor, tuple(slice(rows if e == dimension.name else None) for e in s))
+            _mix(values, factor, tuple(slice(rows if e == dimension.name else None) for e in s))
             for *values, s in zip(arrays, noise, network.shapes.values(), strict=True)
         ]
-        first = dimension.cut(other.outputs_of(mixed), rows)
-        pairs = zip(first, dimension.cut(every, rows), strict=True)
+        first = dimension.cut(larger_model.outputs_of(mixed), rows)
+        pairs = zip(first, dimension.cut(outputs, rows), strict=True)
         if not all(np.array_equal(a, b, equal_nan=True) for a, b in pairs):
             return f"the first {rows} rows of {full} depend on the others"
     return ""
 
 
-def _mixed(values: Sequence[np.ndarray], factor: int, inside: tuple[slice, ...]) -> np.ndarray:
-    """An array with what is outside of a block taken from another one, times a factor."""
+def _mix(values: Sequence[np.ndarray], factor: int, block: tuple[slice, ...]) -> np.ndarray:
+    """Return a block of the first array within the second one times a factor."""
     own, noise = values
     mixed = noise * noise.dtype.type(factor) if noise.dtype.kind == "f" else noise.copy()
-    mixed[inside] = own[inside]
+    mixed[block] = own[block]
     return mixed

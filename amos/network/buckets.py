@@ -109,14 +109,14 @@ def load_buckets(
             name: [chosen.get(str(extent), extent) for extent in shape]
             for name, shape in used.items()
         }
-        said = ", ".join(f"{name}={size}" for name, size in chosen.items())
+        listed = ", ".join(f"{name}={size}" for name, size in chosen.items())
         closed = {**shapes, **_closed(stated, title)}
         networks[combination] = load_partition(
-            source, closed, f"{title}[{said}]", reference, f"{_title_of(chosen)}_"
+            source, closed, f"{title}[{listed}]", reference, f"{_title_of(chosen)}_"
         )
     first = next(iter(networks.values()))
-    every = {port.name: used.get(port.name, port.shape) for port in first.inputs}
-    return BucketedNetwork(title, sizes, every, networks)
+    full_shapes = {port.name: used.get(port.name, port.shape) for port in first.inputs}
+    return BucketedNetwork(title, sizes, full_shapes, networks)
 
 
 def _title_of(sizes: Mapping[str, int]) -> str:

@@ -108,12 +108,12 @@ def emit_matmul_integer(
     """
     zero = _emit_zero(builder, a_zero, "MatMulInteger")
     if not isinstance(b, Constant) or len(b.shape) != 2 or not _is_constant(b_zero):
-        left = builder.emit("Cast", a, to="int32")
-        right = builder.emit("Cast", b, to="int32")
-        left = left if zero is None else builder.emit("Sub", left, zero)
+        x = builder.emit("Cast", a, to="int32")
+        y = builder.emit("Cast", b, to="int32")
+        x = x if zero is None else builder.emit("Sub", x, zero)
         if b_zero is not None and not _is_zero(b_zero):
-            right = builder.emit("Sub", right, builder.emit("Cast", b_zero, to="int32"))
-        return builder.emit("MatMul", left, right)
+            y = builder.emit("Sub", y, builder.emit("Cast", b_zero, to="int32"))
+        return builder.emit("MatMul", x, y)
     weight, offset_zeros = _centred(b.array, _zeros(b_zero))
     value = builder.emit("MatMul", a, Constant(weight))
     value = _emit_less(builder, value, zero, weight.sum(0, dtype=np.int32))
@@ -239,8 +239,8 @@ def _emit_border(
     if isinstance(zero, Constant):
         return emit_padding(builder, image, pads, zero.array.item())
     half = len(pads) // 2
-    inside = np.ones((1, 1, *image.shape[2:]), bool)
+    ones = np.ones((1, 1, *image.shape[2:]), bool)
     widths = [(0, 0), (0, 0), *zip(pads[:half], pads[half:], strict=True)]
     padded = emit_padding(builder, image, pads, 0)
-    mask = Constant(np.pad(inside, widths))
+    mask = Constant(np.pad(ones, widths))
     return builder.emit("Where", mask, padded, builder.reshape(zero, ()))

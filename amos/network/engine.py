@@ -1,4 +1,4 @@
-"""Plain loops: how everything of a region that is no group is computed.
+"""Plain loops, which compute all nodes of a region that are in no group.
 
 Each function gets one simple schedule: outer loops parallel, the innermost spatial loop as vectors.
 """
@@ -28,14 +28,14 @@ from amos.errors import NetworkError
 from amos.ir.floats import limits
 from amos.network.loops.reductions import LANES
 
-#: How many steps of a loop are worth another thread.
-_WORTH = 16384
+#: Least steps of a loop that runs in parallel.
+_PARALLEL_STEPS = 16384
 #: Elements of vectors, and the bytes of the longest.
 _VECTORS, _LONGEST = (64, 32, 16, 8), 64
-#: Pieces of a parallel loop that all cores get about as many of.
+#: Pieces of a parallel loop that are enough to balance the cores.
 _PIECES = 64
-#: Reads of what is computed where it is read: polynomials, each written out in the next one, would
-#: take minutes to compile.
+#: Most reads of an inlined block: polynomials that are inlined in each other take minutes to
+#: compile.
 _READS = 64
 #: Kinds of TensorIR's iterations: independent of each other, and summed over.
 _KINDS = _PARALLEL, _SUMMED = 0, 2
@@ -86,17 +86,17 @@ def scheduled_loops(functions: Mapping[str, Any]) -> dict[str, Any]:
     load_tvm()
     # A quantized result may lie halfway between two quanta, and then depends on every rounding.
     exact = any(map(quantizes, functions.values()))
-    made = {}
+    results = {}
     for name, function in functions.items():
-        scheduled = _unbounded(with_nan(_simple(function)))
-        made[name] = _anywhere(with_rounded_products(scheduled) if exact else scheduled)
-    return made
+        scheduled = _begin_at_infinity(with_nan(_simple(function)))
+        results[name] = _allow_unaligned(with_rounded_products(scheduled) if exact else scheduled)
+    return results
 
 
-def _unbounded(function: Any) -> Any:
-    """A function whose maxima and minima of floats begin at an infinity.
+def _begin_at_infinity(function: Any) -> Any:
+    """Return a function whose maxima and minima of floats begin at an infinity.
 
-    TVM's begin at the largest numbers, and it divides the reductions of no others.
+    TVM's begin at the largest finite numbers, and it divides the reductions of no others.
     """
     import tvm_ffi
     from tvm import tirx
@@ -107,7 +107,7 @@ def _unbounded(function: Any) -> Any:
         unbounded = abs(number.value) >= limits(str(number.ty.dtype))[1]
         return tirx.const(copysign(inf, number.value), number.ty.dtype) if unbounded else number
 
-    def begun(block: Any) -> Any:
+    def replace_init(block: Any) -> Any:
         if block.name_hint.endswith("_init"):
             return tvm_ffi.structural_map(block, bounds)
         if block.init is None:
@@ -117,11 +117,11 @@ def _unbounded(function: Any) -> Any:
         return SBlock(*parts, block.alloc_buffers, block.match_buffers, block.annotations)
 
     bounds = tirx.FloatImm, infinite
-    return function.with_body(tvm_ffi.structural_map(function.body, (SBlock, begun)))
+    return function.with_body(tvm_ffi.structural_map(function.body, (SBlock, replace_init)))
 
 
-def _anywhere(function: Any) -> Any:
-    """A function whose arguments may begin at any byte, as a network's inputs do."""
+def _allow_unaligned(function: Any) -> Any:
+    """Return a function whose arguments may begin at any byte, as a network's inputs do."""
     import tvm
 
     return aligned_to_bytes(tvm.IRModule({"main": function}))["main"]
@@ -226,13 +226,13 @@ def _schedule_block(schedule: Any, block: Any) -> Callable[[], None]:
         return lambda: None
     summed = [loop for loop, kind in zip(loops, kinds, strict=True) if kind == _SUMMED]
     extents = {loop: int(schedule.get(loop).extent) for loop in loops}
-    large = prod(extents.values()) >= _WORTH
+    large = prod(extents.values()) >= _PARALLEL_STEPS
     vectors = _vectors(schedule, block)
     rows = vectors and summed == loops[-1:] and extents[loops[-1]] % LANES == 0
     if rows and _along_rows(schedule, block):
         return _schedule_rows(schedule, block, large)
-    if not summed and (parts := _parts(schedule, block, extents[loops[-1]])):
-        return _schedule_parts(schedule, loops, parts, large)
+    if not summed and (lengths := _concatenated_lengths(schedule, block, extents[loops[-1]])):
+        return _schedule_concatenation(schedule, loops, lengths, large)
     *outer, last = spatial
     lanes = next((n for n in vectors if extents[last] % n == 0), 1)
     if lanes == 1 and vectors and not summed and outer and extents[last] > 2 * LANES:
@@ -304,8 +304,8 @@ def _along_rows(schedule: Any, block: Any) -> bool:
     return rows and len(described.writes) == 1
 
 
-def _parts(schedule: Any, block: Any, extent: int) -> list[int]:
-    """Lengths of what a concatenation joins along the last iteration of a block."""
+def _concatenated_lengths(schedule: Any, block: Any, extent: int) -> list[int]:
+    """List the lengths of a concatenation's operands along the last iteration of a block."""
     from tvm import ir
     from tvm.sym import detect_linear_equation
 
@@ -313,24 +313,24 @@ def _parts(schedule: Any, block: Any, extent: int) -> list[int]:
     last, begins = described.iter_vars[-1].var, {0, extent}
     for call in inside(described.body, ir.Call):
         if getattr(call.op, "name", "") == "prim.if_then_else":
-            asked: Any = call.args[0]
+            condition: Any = call.args[0]
             line: Any = ()
-            if type(asked).__name__ == "LE":
-                line = detect_linear_equation(asked.b - asked.a, [last])
+            if type(condition).__name__ == "LE":
+                line = detect_linear_equation(condition.b - condition.a, [last])
             if [type(each).__name__ for each in line] == ["IntImm"] * 2 and int(line[0]) == 1:
                 begins.add(-int(line[1]))
     places = sorted(begin for begin in begins if 0 <= begin <= extent)
     return [after - at for at, after in pairwise(places)] if len(places) > 2 else []
 
 
-def _schedule_parts(
-    schedule: Any, loops: list[Any], parts: list[int], large: bool
+def _schedule_concatenation(
+    schedule: Any, loops: list[Any], lengths: list[int], large: bool
 ) -> Callable[[], None]:
-    """A loop for each part of a concatenation, none of which asks where an element comes from."""
+    """Write a loop for each operand of a concatenation, without conditions on elements."""
     *outer, last = loops
     if large and outer:
         _divide(schedule, outer)
-    schedule.loop_partition(last, [*parts[:-1], None])
+    schedule.loop_partition(last, [*lengths[:-1], None])
     return lambda: None
 
 

@@ -1,4 +1,4 @@
-"""Followers: what is done to each element behind an anchor, as the text of an epilogue."""
+"""Followers: elementwise operators behind an anchor, as the text of an epilogue."""
 
 from __future__ import annotations
 
@@ -23,31 +23,31 @@ _FUNCTIONS = {
 }
 _GELU = {"none": "gelu", "tanh": "gelu_tanh"}
 _PAIRS = {"Max": "max", "Min": "min"}
-#: What bytes stay bytes under: sums and products of them wrap around, those of an epilogue do not.
+#: Operators on bytes that an epilogue computes; sums of bytes would have to wrap around.
 _KEEPING = frozenset({*_PAIRS, "Cast"})
-#: Bytes, by the function that makes them; what is narrower than sums; and all that is read.
+#: Functions that convert to bytes; dtypes narrower than sums; and all dtypes that can be read.
 _CASTS = {"uint8": "u8", "int8": "s8"}
 _NARROW = frozenset({*_CASTS, "bfloat16"})
 _DTYPES = ("float32", "int32", *_NARROW)
 #: Their smallest and largest numbers.
 _BOUNDS = frozenset(bound for name in _CASTS for bound in (np.iinfo(name).min, np.iinfo(name).max))
-#: What constants are called by what is done with them; others are biases.
+#: Names of constants by the operator that reads them; of others they are biases.
 _NAMES = {"Mul": "scale", "Div": "inverse", "Max": "low", "Min": "high"}
-#: Signs whose sides may change places: one sum is one task, however it was written.
+#: Commutative signs: operands are put in order, so that equal sums are one task.
 _COMMUTING = ("Add", "Mul")
-#: Characters of the longest epilogue: what is read twice is written twice.
+#: Characters of the longest epilogue, in which a value that is read twice is written twice.
 _LONGEST = 1000
 
 
 @dataclass
 class Chain:
-    """Nodes behind an anchor whose results are elements of one epilogue.
+    """An anchor and followers, which are one epilogue.
 
     Attributes:
-        anchor: what they stand behind.
-        text: of the epilogue; ``"acc"`` where nothing follows.
+        anchor: first node of the chain.
+        text: of the epilogue; ``"acc"`` without followers.
         reads: value of each tensor that it reads, with the shape under which it is read.
-        nodes: what it computes, the last one the result.
+        nodes: of the chain, the last one the result.
     """
 
     anchor: Anchor
@@ -56,58 +56,58 @@ class Chain:
     nodes: tuple[Node, ...] = ()
 
 
-def chain_behind(
+def build_chain(
     node: Node, anchor: Anchor, later: Sequence[Node], users: Mapping[int, tuple[Node, ...]]
 ) -> Chain:
-    """The longest chain behind a node that nothing else reads from.
+    """Build the longest chain of an anchor of which only the result is read by other nodes.
 
     Args:
         node: the anchor's.
         anchor: as a statement.
-        later: nodes behind it, in order, that belong to no other group.
-        users: who reads each node; a reader that is not among ``later`` ends the chain.
+        later: further nodes in order that belong to no group.
+        users: readers of each node; one that is not among ``later`` ends the chain.
     """
     writer = _Writer(anchor, node)
     best = writer.chain((node,))
-    inside = {node.number: node}
-    free = {each.number for each in later}
-    for each in later:
-        if not any(isinstance(x, Node) and x.number in inside for x in each.operands):
+    fused = {node.number: node}
+    free = {follower.number for follower in later}
+    for follower in later:
+        if not any(isinstance(x, Node) and x.number in fused for x in follower.operands):
             continue
-        if any(user.number not in free for one in inside.values() for user in users[one.number]):
+        if any(user.number not in free for number in fused for user in users[number]):
             break
-        if not writer.add(each):
+        if not writer.add(follower):
             break
-        inside[each.number] = each
-        read_outside = {n for n in inside if any(u.number not in inside for u in users[n])}
-        # What is narrow is stored as such, rather than as the floats that it becomes elsewhere.
-        wider = best.nodes[-1].dtype in _NARROW and each.dtype not in _NARROW
-        if read_outside <= {each.number} and not wider:
-            best = writer.chain(tuple(inside.values()))
+        fused[follower.number] = follower
+        results = {n for n in fused if any(user.number not in fused for user in users[n])}
+        # Narrow results are stored as such; their readers widen them.
+        is_wider = best.nodes[-1].dtype in _NARROW and follower.dtype not in _NARROW
+        if results <= {follower.number} and not is_wider:
+            best = writer.chain(tuple(fused.values()))
     return replace(best, nodes=_with_widened(best.nodes, writer.widened, users))
 
 
 def _with_widened(
     nodes: tuple[Node, ...], widened: Mapping[int, Node], users: Mapping[int, tuple[Node, ...]]
 ) -> tuple[Node, ...]:
-    """The nodes of a chain and, before its last one, those of others that only it reads.
+    """Add the conversions of bytes that only a chain reads, ahead of its last node.
 
-    The anchor reads floats as they are: what it multiplies is not widened in the epilogue.
+    Operands of the anchor are not widened in the epilogue.
     """
-    inside = {node.number for node in nodes[1:]}
+    own = {node.number for node in nodes[1:]}
     before: list[Node] = []
     for node in sorted(widened.values(), key=lambda node: -node.number):
-        if {user.number for user in users[node.number]} <= inside:
-            inside.add(node.number)
+        if {user.number for user in users[node.number]} <= own:
+            own.add(node.number)
             before.append(node)
     return (*nodes[:-1], *before, nodes[-1]) if len(nodes) > 1 else nodes
 
 
 def _clamped(node: Node) -> Node | None:
-    """What a conversion to bytes is of, without rounding and bounds that it has by itself.
+    """Return the operand of a conversion to bytes, less its rounding and clamping.
 
-    ``None`` if its values may lie outside of the dtype, or between integers: a conversion
-    alone cuts off what is behind the point, and an epilogue rounds.
+    ``None`` if it is not rounded or not clamped to the dtype: a conversion alone truncates, that
+    of an epilogue rounds and clamps.
     """
     info, (clamped,) = np.iinfo(node.dtype), node.operands
     above = _bounded(clamped, "Min")
@@ -134,7 +134,7 @@ def _whole(value: Operand) -> bool:
 
 
 def _bounded(node: Operand, operation: str) -> tuple[Node, float] | None:
-    """What is compared with a number, and the number."""
+    """Return the operand of a maximum or minimum with a number, and the number."""
     if not isinstance(node, Node) or node.operation != operation:
         return None
     source, bound = node.operands
@@ -149,7 +149,7 @@ class _Writer:
     def __init__(self, anchor: Anchor, node: Node) -> None:
         self.anchor, self.shape = anchor, node.shape
         self.texts: dict[int, str] = {node.number: "acc"}
-        #: What is read as bytes and widened here, rather than by the engine.
+        #: Nodes that widen bytes, which the epilogue reads in their place.
         self.widened: dict[int, Node] = {}
         self.reads: dict[str, tuple[Operand, tuple[int, ...]]] = {}
         #: The anchor's.
@@ -175,16 +175,16 @@ class _Writer:
     def expression(self, node: Node) -> str | None:
         name = node.operation
         if name in _SIGNS or name in _PAIRS:
-            left, right = (self.operand(operand, node) for operand in node.operands)
-            if left is None or right is None:
+            x, y = (self.operand(operand, node) for operand in node.operands)
+            if x is None or y is None:
                 return None
-            if name in _COMMUTING and "acc" in right and "acc" not in left:
-                left, right = right, left
+            if name in _COMMUTING and "acc" in y and "acc" not in x:
+                x, y = y, x
             if name in _PAIRS:
-                return f"{_PAIRS[name]}({left}, {right})"
-            if name == "Div" and (quotient := self.quotient(left, node)) is not None:
+                return f"{_PAIRS[name]}({x}, {y})"
+            if name == "Div" and (quotient := self.quotient(x, node)) is not None:
                 return quotient
-            return f"({left} {_SIGNS[name]} {right})"
+            return f"({x} {_SIGNS[name]} {y})"
         first = self.operand(node.operands[0], node) if node.operands else None
         if first is None:
             return None
@@ -206,7 +206,7 @@ class _Writer:
         inverse = inverse_of(divisor.array)
         if inverse is None:
             return None
-        names = [self.read(Constant(part), node) for part in inverse]
+        names = [self.read(Constant(array), node) for array in inverse]
         return f"times({text}, {', '.join(map(str, names))})"
 
     def cast(self, node: Node, text: str) -> str | None:
@@ -232,13 +232,13 @@ class _Writer:
         return self.read(operand, node)
 
     def of_bytes(self, node: Node) -> str | None:
-        """The text of what is made of bytes element by element; they are a quarter to read."""
+        """The text of bytes that are widened and scaled here: they are a quarter of the floats."""
         if node.operation not in ("Cast", "Sub", "Mul"):
             return None
         if node.dtype not in ("float32", "int32"):  # a truth value is not its byte
             return None
-        first, *rest = node.operands
-        if not isinstance(first, Node) or any(not isinstance(each, Constant) for each in rest):
+        first, *levels = node.operands
+        if not isinstance(first, Node) or any(not isinstance(each, Constant) for each in levels):
             return None
         text = self.read(first, node) if first.dtype in _NARROW else self.of_bytes(first)
         if text is None:
@@ -246,7 +246,7 @@ class _Writer:
         if node.operation == "Cast":
             text = f"f32({text})" if node.dtype == "float32" else text
         else:
-            factor = self.read(rest[0], node)
+            factor = self.read(levels[0], node)
             if factor is None:
                 return None
             text = f"({text} {_SIGNS[node.operation]} {factor})"
@@ -264,8 +264,8 @@ class _Writer:
         index, shape = self.access(operand.shape)
         if index is None:
             return None
-        for name, (other, _) in self.reads.items():
-            if other is operand:
+        for name, (existing, _) in self.reads.items():
+            if existing is operand:
                 return f"{name}[{index}]"
         name = self.name(operand, node, shape)
         self.reads[name] = operand, shape
@@ -274,7 +274,7 @@ class _Writer:
     def shared(self, node: Node, value: float) -> bool:
         """Whether a number is read as a tensor, so that layers that differ in it are one task.
 
-        Quantized layers do in all but the bounds of their dtypes.
+        Quantized layers differ in all numbers but the bounds of their dtypes.
         """
         return self.node.dtype == "int32" and not (node.operation in _PAIRS and value in _BOUNDS)
 
@@ -286,7 +286,7 @@ class _Writer:
             return None, ()
         names: list[str] = []
         for d, extent in enumerate(shape):
-            # What has a single step moves nothing.
+            # An axis of a single element is not indexed.
             if extent not in (1, self.shape[missing + d]):
                 return None, ()
             if extent > 1:
@@ -300,5 +300,5 @@ class _Writer:
             name = _NAMES.get(node.operation, "bias")
         else:
             name = "residual" if len(shape) > 1 else "other"
-        count = sum(other.rstrip("0123456789") == name for other in self.reads)
+        count = sum(used.rstrip("0123456789") == name for used in self.reads)
         return f"{name}{count + 1}" if count else name

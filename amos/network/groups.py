@@ -10,7 +10,7 @@ from amos.errors import AmosError
 from amos.intrinsics import get, names
 from amos.ir import DType, Operator, Tensor
 from amos.network.anchors import Anchor, anchor_of
-from amos.network.followers import Chain, chain_behind
+from amos.network.followers import Chain, build_chain
 from amos.network.graph import Constant, Graph, Node, Operand
 from amos.network.shapes import BYTES
 
@@ -165,7 +165,7 @@ def group_nodes(graph: Graph) -> Grouping:
             refused[node.number] = why
             continue
         later = [each for each in following if each.number not in claimed]
-        chain = chain_behind(node, anchor, later, users)
+        chain = build_chain(node, anchor, later, users)
         try:
             group = _longest(chain)
         except AmosError as error:

@@ -1,9 +1,9 @@
-"""Layouts: channels last in the whole network, transposed where something needs another order.
+"""Layouts: channels last in the whole network, with transposes where a node needs another order.
 
-Each value is there in one or more orders of its axes (:mod:`amos.network.orders`). Convolutions
-and pools have their channels last. A transpose is another name for what it transposes, and other
-operators that can follow the order of what they read. Only where a value is read in an order in
-which it is not there yet, it is transposed.
+Each value exists in one or more orders of its axes (:mod:`amos.network.orders`). Convolutions and
+pools have their channels last. A transpose of the model only renames axes, and operators that can
+take any order take that of their operands. A transpose is emitted only where a value is read in an
+order in which it does not exist yet.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ def _permuted(shape: tuple[int, ...], order: Order | None = None) -> tuple[int, 
 def _wishes(graph: Graph, windows: Set[int], tails: Set[int]) -> dict[int, Order]:
     """The order in which each value is read in the end, by number; none where any order does.
 
-    An order other than the original one takes precedence. Operands of an epilogue are wanted in
+    An order other than the original one takes precedence. Operands of an epilogue are read in
     the order of its product.
     """
     wishes = {node.number: original(len(node.shape)) for node in graph.outputs}
@@ -158,9 +158,9 @@ def _is_both(shape: tuple[int, ...]) -> bool:
 
 
 class _Value:
-    """What there is of a value of the original graph.
+    """The forms, one for each order, of a value of the original graph.
 
-    Transposes share the forms of what they transpose, so that each is made once.
+    A transpose shares the forms of its operand, so that each is emitted once.
     """
 
     def __init__(
@@ -179,35 +179,35 @@ class _Value:
 
     @property
     def orders(self) -> list[Order]:
-        """In which it is there."""
+        """Orders in which it exists."""
         return [tuple(map(self._axes.index, order)) for order in self._forms]
 
     def is_free(self, order: Order) -> bool:
         """Whether nothing has to be transposed for an order."""
         if any(isinstance(form, Constant) for form in self._forms.values()):
             return True
-        wanted = significant(order, self.shape)
-        return any(significant(each, self.shape) == wanted for each in self.orders)
+        axes = significant(order, self.shape)
+        return any(significant(each, self.shape) == axes for each in self.orders)
 
     def cost(self, order: Order) -> int:
         """Bytes to transpose for an order."""
         return 0 if self.is_free(order) else count_bytes(next(iter(self._forms.values())))
 
     def form(self, order: Order, builder: GraphBuilder) -> Operand:
-        """Return the value in an order; emits it where it is not there yet."""
+        """Return the value in an order; emits it where it does not exist yet."""
         key = tuple(self._axes[axis] for axis in order)
         if key not in self._forms:
-            self._forms[key] = self._made(order, builder)
+            self._forms[key] = self._emit_form(order, builder)
         return self._forms[key]
 
-    def _made(self, order: Order, builder: GraphBuilder) -> Operand:
-        wanted = significant(order, self.shape)
+    def _emit_form(self, order: Order, builder: GraphBuilder) -> Operand:
+        axes = significant(order, self.shape)
         forms = [*zip(self.orders, self._forms.values(), strict=True)]
-        for each, form in forms:
-            if significant(each, self.shape) == wanted:
+        for existing, form in forms:
+            if significant(existing, self.shape) == axes:
                 return builder.emit("Reshape", form, shape=_permuted(self.shape, order))
-        each, form = forms[0]
-        return builder.emit("Transpose", form, perm=tuple(map(each.index, order)))
+        existing, form = forms[0]
+        return builder.emit("Transpose", form, perm=tuple(map(existing.index, order)))
 
 
 class _Walk:
@@ -256,7 +256,7 @@ class _Walk:
             operands = [self._form(image, last), *map(self._plain, weights)]
             attributes = {**node.attributes, "channels_last": True}
             return _Value(node.shape, {last: builder.emit(node.operation, *operands, **attributes)})
-        order = self._chosen(node)
+        order = self._choose_order(node)
         result = original(len(node.shape)) if order is None else order_behind(node, order)
         assert result is not None
         if node.operation == "Reshape" and order is not None:
@@ -279,8 +279,8 @@ class _Walk:
     def _plain(self, operand: Operand) -> Operand:
         return self._form(operand, original(len(operand.shape)))
 
-    def _chosen(self, node: Node) -> Order | None:
-        """The order in which a node reads what it follows; ``None`` if it follows nothing."""
+    def _choose_order(self, node: Node) -> Order | None:
+        """Choose the order of a node's operands; ``None`` if they keep the original one."""
         followed = [node.operands[place] for place in places_of_followed(node)]
         if not followed:
             return None
@@ -297,14 +297,14 @@ class _Walk:
             orders += filter(None, [order_ahead(node, self._wishes[node.number])])
         orders.append(original(rank))
 
-        behind = {each: order_behind(node, each) for each in orders}
-        results = {order: result for order, result in behind.items() if result is not None}
+        pairs = ((order, order_behind(node, order)) for order in orders)
+        results = {order: result for order, result in pairs if result is not None}
 
         def cost(order: Order) -> tuple[int, int]:
             costs = [self._cost(each, order) for each in followed]
             products = (isinstance(x, Node) and x.number in self._tails for x in followed)
             now = sum(costs)
-            # Apart from its product it is no epilogue, but is read and written.
+            # Unless it is in the epilogue of its product, it is read and written.
             if node.number in self._tails and any(map(min, costs, products)):
                 now += 2 * count_bytes(node)
             later = 0 if self._pleases(node, results[order]) else count_bytes(node)
@@ -313,7 +313,7 @@ class _Walk:
         return min(results, key=cost)
 
     def _pleases(self, node: Node, order: Order) -> bool:
-        """Whether a result in an order is what is read in the end."""
+        """Whether an order of a result is the one in which it is read in the end."""
         wish = self._wishes.get(node.number, order)
         return significant(order, node.shape) == significant(wish, node.shape)
 
@@ -322,7 +322,7 @@ class _Walk:
         return value.cost(_of_rank(order, len(value.shape)))
 
     def _emitted(self, node: Node, order: Order | None) -> Operand:
-        """A node that reads what it follows in an order."""
+        """Emit a node that reads its operands in an order."""
         builder = self._builder
         if order is None or order == original(len(order)):
             return builder.copy(node, [*map(self._plain, node.operands)])

@@ -1,4 +1,4 @@
-"""What the integers of a quantized tensor stand for."""
+"""Levels: the floats that the integers of a quantized tensor represent."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _NEXT = np.arange(-8, 9)
 
 @dataclass(frozen=True, eq=False)
 class Levels:
-    """What the integers of a tensor stand for: ``(integers - zero) * scale``.
+    """The floats that the integers of a tensor represent: ``(integers - zero) * scale``.
 
     Attributes:
         integers: the tensor.
@@ -34,13 +34,13 @@ class Levels:
 
     @property
     def single(self) -> bool:
-        """Whether all elements have the same."""
+        """Whether all elements have the same scale and zero point."""
         return self.scale.size == 1 and self.zero.size == 1
 
-    def same(self, other: Levels) -> bool:
-        """Whether all elements of both have the same."""
-        both = self.single and other.single
-        return both and self.scale[0] == other.scale[0] and self.zero[0] == other.zero[0]
+    def equals(self, levels: Levels) -> bool:
+        """Whether all elements of both tensors have the same scale and zero point."""
+        both = self.single and levels.single
+        return both and self.scale[0] == levels.scale[0] and self.zero[0] == levels.zero[0]
 
     def shaped(self, values: np.ndarray) -> np.ndarray:
         """One value, or one for each step of the axis, as they are broadcast to the tensor."""
@@ -86,11 +86,11 @@ def constant_floats(operand: Operand) -> np.ndarray | None:
 
 
 def inverse_of(scale: np.ndarray) -> tuple[np.ndarray, np.ndarray] | None:
-    """Two floats whose sum times a number rounds to the integer that the quotient rounds to.
+    """Return two floats whose sum, times a number, rounds to the same integer as the quotient.
 
     A product and a fused one take two instructions, a division the time of ten (Brisebarre,
-    Muller and Raina, IEEE TC 2004). Results can differ only next to ties, and all numbers there
-    are tried, as far as bytes reach; ``None`` if one differs, or the scale is no single one.
+    Muller and Raina, IEEE TC 2004). Results can differ only next to ties, all of which are tried
+    within the range of bytes; ``None`` if one differs, or there are several scales.
     """
     if scale.size != 1 or scale.dtype != np.float32:
         return None

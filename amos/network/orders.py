@@ -120,11 +120,11 @@ def _replaced(order: Order, axis: int, count: int) -> Order:
     """An order with as many axes in place of one."""
 
     def renamed() -> Iterator[int]:
-        for each in order:
-            if each == axis:
+        for own in order:
+            if own == axis:
                 yield from range(axis, axis + count)
             else:
-                yield each if each < axis else each + count - 1
+                yield own if own < axis else own + count - 1
 
     return tuple(renamed())
 
@@ -134,13 +134,13 @@ def reshaped_order(order: Order, before: Sequence[int], after: Sequence[int]) ->
 
     ``None`` if axes that become others together do not follow each other.
     """
-    kept = significant(order, before)
+    axes = significant(order, before)
     result: list[int] = []
     groups = {old[0]: (old, new) for old, new in _factors(before, after)}
     place = 0
-    while place < len(kept):
-        old, new = groups.get(kept[place], ((), ()))
-        if not old or kept[place : place + len(old)] != old:
+    while place < len(axes):
+        old, new = groups.get(axes[place], ((), ()))
+        if not old or axes[place : place + len(old)] != old:
             return None
         result += new
         place += len(old)

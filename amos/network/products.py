@@ -1,4 +1,4 @@
-"""Products of integers: a float product of dequantized tensors as the sum that it stands for."""
+"""Products of integers, which float products of dequantized tensors represent."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ _SAME = 1e-5
 
 @dataclass(frozen=True, eq=False)
 class IntegerProduct:
-    """Integers that are multiplied and summed, and what follows at once.
+    """A sum of products of integers, with scale and bias.
 
     Attributes:
         node: the convolution or matrix product of floats.
         data: its first operand; ``single``.
-        weight: int8, around zero.
+        weight: int8, symmetric.
         scale: of the result without bias, one or one for each feature.
         bias: int32 in units of the scale, for each feature.
-        rest: a bias of floats; ``None`` if there is none.
+        float_bias: of floats; ``None`` if there is none.
     """
 
     node: Node
@@ -35,7 +35,7 @@ class IntegerProduct:
     weight: np.ndarray
     scale: np.ndarray
     bias: np.ndarray
-    rest: np.ndarray | None = None
+    float_bias: np.ndarray | None = None
 
     def shaped(self, values: np.ndarray) -> np.ndarray:
         """One value for each feature, as they are broadcast to the result."""
@@ -45,16 +45,16 @@ class IntegerProduct:
 
 
 def integer_product(graph: Graph, node: Node) -> IntegerProduct | None:
-    """The integer product that a node is, or that the bias it adds follows."""
+    """Return the integer product that a node is, or to which it adds a bias."""
     if node.operation != "Add":
         return _bare_product(node)
-    for source, other in (node.operands, node.operands[::-1]):
-        bias = constant_floats(other)
+    for source, summand in (node.operands, node.operands[::-1]):
+        bias = constant_floats(summand)
         if bias is None or not isinstance(source, Node) or not graph.has_one_reader(source):
             continue
         product = _bare_product(source)
         if product is not None:
-            return _biased(product, node, other, bias)
+            return _add_bias(product, node, summand, bias)
     return None
 
 
@@ -68,13 +68,13 @@ def _bare_product(node: Node) -> IntegerProduct | None:
     axis = axis if axis >= 0 else weight.values.ndim - 1
     transposed = node.operation == "ConvTranspose"
     if transposed and (data.zero.any() or node.attributes["group"] > 1):
-        return None  # what is inserted between its elements is not padding
+        return None  # the zeros between its elements are not the zero point
     if node.operation == "MatMul" and weight.values.ndim != 2:
         return None
     if weight.scale.size > 1 and weight.axis != axis:
         return None
-    others = tuple(d for d in range(weight.values.ndim) if d != axis)
-    sums = weight.values.sum(axis=others, dtype=np.int64)
+    reduced = tuple(d for d in range(weight.values.ndim) if d != axis)
+    sums = weight.values.sum(axis=reduced, dtype=np.int64)
     return IntegerProduct(
         node=node,
         data=data,
@@ -86,7 +86,7 @@ def _bare_product(node: Node) -> IntegerProduct | None:
 
 @dataclass(frozen=True, eq=False)
 class _Weight:
-    """Constant int8 weights around zero, with one scale or one for each step of an axis."""
+    """Constant symmetric int8 weights, with one scale or one for each step of an axis."""
 
     values: np.ndarray
     scale: np.ndarray
@@ -94,7 +94,7 @@ class _Weight:
 
 
 def _weight(operand: Operand) -> _Weight | None:
-    """What a dequantize of a constant stands for, transposed or not."""
+    """Return the weights that a dequantized constant represents, transposed or not."""
     axes: tuple[int, ...] = ()
     if isinstance(operand, Node) and operand.operation == "Transpose":
         axes = tuple(operand.attributes["perm"])
@@ -111,10 +111,10 @@ def _weight(operand: Operand) -> _Weight | None:
     return _Weight(np.ascontiguousarray(centred.astype(np.int8)), levels.scale, axis)
 
 
-def _biased(
-    product: IntegerProduct, node: Node, other: Operand, bias: np.ndarray
+def _add_bias(
+    product: IntegerProduct, node: Node, summand: Operand, bias: np.ndarray
 ) -> IntegerProduct | None:
-    """The product with a bias for each feature, as integers where they are meant so."""
+    """Add a bias to a product: as integers if its scale is the product's, else as floats."""
     features = product.bias.size
     if node.shape != product.node.shape or bias.size not in (1, features):
         return None
@@ -122,14 +122,14 @@ def _biased(
     if bias.size > 1 and bias.shape != (1,) * (bias.ndim - len(places)) + places:
         return None  # it belongs to another axis
     flat = np.broadcast_to(bias.reshape(-1), (features,))
-    while isinstance(other, Node) and other.operation != "DequantizeLinear":
-        other = other.operands[0]
-    levels = levels_of(other)
-    meant = levels is not None and np.allclose(levels.scale, product.scale, rtol=_SAME, atol=0)
-    if levels is None or not meant or not isinstance(levels.integers, Constant):
-        return replace(product, rest=flat)
+    while isinstance(summand, Node) and summand.operation != "DequantizeLinear":
+        summand = summand.operands[0]
+    levels = levels_of(summand)
+    fits = levels is not None and np.allclose(levels.scale, product.scale, rtol=_SAME, atol=0)
+    if levels is None or not fits or not isinstance(levels.integers, Constant):
+        return replace(product, float_bias=flat)
     integers = levels.integers.array.astype(np.int64).reshape(-1) - levels.zero
-    # Sums of int32 wrap around, on their way too.
+    # Sums of int32 wrap around, partial sums as well.
     total = (product.bias + np.broadcast_to(integers, (features,))).astype(np.int32)
     return replace(product, bias=total)
 
@@ -151,7 +151,7 @@ def emit_sums(builder: GraphBuilder, product: IntegerProduct) -> Operand:
 def emit_padding(
     builder: GraphBuilder, image: Operand, pads: Sequence[int], value: float
 ) -> Operand:
-    """Emit an image, channels second, with a number around it."""
+    """Emit an image, channels second, padded with a number."""
     half = len(pads) // 2
     before, after = (0, 0, *pads[:half]), (0, 0, *pads[half:])
     return builder.emit(

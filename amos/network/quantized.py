@@ -105,7 +105,7 @@ def _of_quantize(graph: Graph, node: Node) -> Rewrite:
     if move is not None:
         return move
     if source.operation == "Concat" and graph.has_one_reader(source):
-        return _joined(node, source, levels)
+        return _quantize_concat(node, source, levels)
     inner, relu = source, False
     if source.operation == "Relu" and graph.has_one_reader(source):
         operand = source.operands[0]
@@ -139,21 +139,21 @@ def _move(node: Node, source: Node, levels: Levels) -> Rewrite | None:
 def _integers(operand: Operand, node: Node, levels: Levels) -> Operand | None:
     """What an operand was dequantized from, if a quantize would give the same again."""
     before = levels_of(operand)
-    if before is None or not before.same(levels) or before.integers.dtype != node.dtype:
+    if before is None or not before.equals(levels) or before.integers.dtype != node.dtype:
         return None
     return before.integers
 
 
-def _joined(node: Node, source: Node, levels: Levels) -> Rewrite:
-    """A quantize of what is joined: of each part, where the kernel that makes it can do it."""
+def _quantize_concat(node: Node, source: Node, levels: Levels) -> Rewrite:
+    """Quantize the operands of a concatenation, in the kernels that compute them."""
 
-    def part(builder: GraphBuilder, operand: Operand) -> Operand:
+    def quantize(builder: GraphBuilder, operand: Operand) -> Operand:
         integers = _integers(operand, node, levels)
         if integers is not None:
             return builder.value(integers)
         return _division(node, operand)(builder)
 
-    return lambda builder: builder.copy(source, [part(builder, x) for x in source.operands])
+    return lambda builder: builder.copy(source, [quantize(builder, x) for x in source.operands])
 
 
 def _requantized(
@@ -177,7 +177,7 @@ def _only_summed(graph: Graph, node: Node, levels: Levels) -> bool:
         return False
     (reader,) = graph.users[node.number]
     own = levels_of(reader)
-    if own is None or not own.same(levels) or not graph.has_one_reader(reader):
+    if own is None or not own.equals(levels) or not graph.has_one_reader(reader):
         return False
     (last,) = graph.users[reader.number]
     terms = [levels_of(operand) for operand in last.operands]
@@ -195,9 +195,9 @@ def _emit_scaled(builder: GraphBuilder, product: IntegerProduct) -> Operand:
     """Emit a product as floats, with all of its bias."""
     factor = product.shaped(product.scale.astype(np.float32))
     value = _emit_times(builder, emit_sums(builder, product), factor)
-    if product.rest is None:
+    if product.float_bias is None:
         return value
-    return builder.emit("Add", value, Constant(product.shaped(product.rest)))
+    return builder.emit("Add", value, Constant(product.shaped(product.float_bias)))
 
 
 @dataclass(frozen=True, eq=False)

@@ -12,7 +12,7 @@ from typing import Any
 _LEAST, _MOST, _SECONDS = 3, 31, 0.5
 #: The most of both where medians and best times disagree.
 _DOUBT_MOST, _DOUBT_SECONDS = 310, 2.0
-#: Share of the other's time that has to be saved.
+#: Share of the reference's time that AMOS has to save.
 _MARGIN = 0.02
 
 
@@ -22,17 +22,17 @@ class Race:
 
     Attributes:
         amos: of AMOS.
-        other: of the program that it replaces.
+        reference: of the program that it replaces.
     """
 
     amos: tuple[float, ...]
-    other: tuple[float, ...]
+    reference: tuple[float, ...]
 
     @property
     def wins(self) -> bool:
         """Whether AMOS is faster by its median, and at its best.
 
-        Threads wait long for each other where other processes use the cores.
+        Medians of busy machines include long waits of threads for each other.
         """
         return all(self._verdicts)
 
@@ -43,30 +43,30 @@ class Race:
 
     @property
     def _verdicts(self) -> list[bool]:
-        return [of(self.amos) <= of(self.other) * (1 - _MARGIN) for of in (median, min)]
+        return [of(self.amos) <= of(self.reference) * (1 - _MARGIN) for of in (median, min)]
 
     @property
     def medians(self) -> tuple[float, float]:
         """Seconds of both."""
-        return median(self.amos), median(self.other)
+        return median(self.amos), median(self.reference)
 
 
-def race(amos: Callable[[], Any], other: Callable[[], Any]) -> Race:
+def race(amos: Callable[[], Any], reference: Callable[[], Any]) -> Race:
     """Time two functions in turns, for longer where the first rounds leave the winner in doubt."""
     rows: list[tuple[float, float]] = []
     result = Race((), ())
     for most, seconds in ((_MOST, _SECONDS), (_DOUBT_MOST, _DOUBT_SECONDS)):
         begin = time.perf_counter()
         while len(rows) < _LEAST or (len(rows) < most and time.perf_counter() - begin <= seconds):
-            rows.append((_seconds_of(amos), _seconds_of(other)))
+            rows.append((_time_call(amos), _time_call(reference)))
         result = Race(*zip(*rows, strict=True))
         if not result.in_doubt:
             break
     return result
 
 
-def _seconds_of(function: Callable[[], Any]) -> float:
-    function()  # the caches, and threads that still spin, are the other function's
+def _time_call(function: Callable[[], Any]) -> float:
+    function()  # warms the caches, and outlasts spinning threads of the function before
     start = time.perf_counter()
     function()
     return time.perf_counter() - start

@@ -179,10 +179,10 @@ class Report(Shown):
         share = self.modelled_share
         count = sum(row.count for row in self.unmapped)
         if share is None:
-            said = "of unknown size" if count else "none in this network"
-            return f"products: {said}" + (f", {count} of them not modelled" if count else "")
-        said = f"modelled: {share:.1%} of the products"
-        return said if not count else f"{said}; {count} of {self._product_count} layers are not"
+            line = "of unknown size" if count else "none in this network"
+            return f"products: {line}" + (f", {count} of them not modelled" if count else "")
+        line = f"modelled: {share:.1%} of the products"
+        return line if not count else f"{line}; {count} of {self._product_count} layers are not"
 
     @property
     def _product_count(self) -> int:

@@ -113,8 +113,8 @@ def _scaled_weight(node: Node, scale: np.ndarray) -> Constant:
     else:
         group, (channels, features, *window) = node.attributes["group"], array.shape
         split = array.reshape(group, channels // group, features, -1)
-        each = scale if scale.size == 1 else scale.reshape(group, 1, features, 1)
-        scaled = (split * each).reshape(channels, features, *window)
+        factors = scale if scale.size == 1 else scale.reshape(group, 1, features, 1)
+        scaled = (split * factors).reshape(channels, features, *window)
     return Constant(scaled.astype(weight.array.dtype))
 
 
@@ -156,9 +156,9 @@ def _idle_taps(node: Node, axis: int) -> tuple[int, int]:
     pads = node.attributes["pads"]
     before, after = pads[axis], pads[axis + len(pads) // 2]
     # A tap that is left out takes its step of padding along, of which there has to be as much.
-    outside, inside = before - (results - 1) * stride, size + before
-    first = min(max(-(-outside // step), 0), before // step)
-    last = min(max(taps - -(-inside // step), 0), after // step)
+    ahead, end = before - (results - 1) * stride, size + before
+    first = min(max(-(-ahead // step), 0), before // step)
+    last = min(max(taps - -(-end // step), 0), after // step)
     return (first, last) if first + last < taps else (0, 0)
 
 

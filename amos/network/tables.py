@@ -1,7 +1,7 @@
-"""Tables: what is computed of one quantized tensor, element by element, and quantized again.
+"""Tables of elementwise functions from one quantized tensor to another.
 
-An element has 256 values at most, so that a table of results takes the place of GELU, SiLU or
-a hard swish, with all the steps that a quantizer writes between their operators.
+An element has at most 256 values, so that a table replaces GELU, SiLU or a hard swish, with all
+steps of quantization between their operators.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from amos.network.levels import levels_of
 from amos.network.operations import OPERATIONS, Kind, evaluate
 from amos.network.shapes import BYTES, Result
 
-#: What a table is worth: what multiplies and adds is done in the kernel that makes the tensor.
+#: Functions that a table is faster than; products and sums are computed in the tensor's kernel.
 _FUNCTIONS = frozenset(
     {
         *("Acos", "Acosh", "Asin", "Asinh", "Atan", "Atanh", "Cos", "Cosh", "Sin", "Sinh", "Tan"),
@@ -30,7 +30,7 @@ _DTYPES = ("float32", "bool")
 
 @dataclass(frozen=True, eq=False)
 class Table:
-    """What a node is for each value of a quantized tensor.
+    """The values of a node for each value of a quantized tensor.
 
     Attributes:
         source: the tensor, of bytes.
@@ -41,7 +41,7 @@ class Table:
     values: np.ndarray
 
     def emit(self, builder: GraphBuilder) -> Operand:
-        """Emit what looks elements up."""
+        """Emit the look-up of elements."""
         index = builder.value(self.source)
         if low := np.iinfo(self.source.dtype).min:
             wide = builder.emit("Cast", index, to="int32")
@@ -50,16 +50,15 @@ class Table:
 
 
 def table_of(node: Node) -> Table | None:
-    """A quantize as a table.
+    """Return a quantize as a table.
 
-    ``None`` if it is not computed of a single tensor, element by element, or without any of
-    the functions that are worth it: what multiplies and adds is done in the tensor's kernel.
+    ``None`` if it is not an elementwise function of a single tensor, or a table is not faster.
     """
     if node.dtype not in BYTES or levels_of(node, "QuantizeLinear") is None:
         return None
     with np.errstate(all="ignore"):
         evaluated = _evaluated(node, node.shape, {})
-    if evaluated is None or evaluated.source is None or not evaluated.worth:
+    if evaluated is None or evaluated.source is None or not evaluated.is_slow:
         return None
     return Table(evaluated.source, evaluated.values)
 
@@ -71,18 +70,18 @@ class _Values:
     Attributes:
         source: the tensor.
         values: as many as it has values.
-        worth: whether one of the functions was computed.
+        is_slow: whether one of the slow functions was computed.
     """
 
     source: Node | None
     values: np.ndarray
-    worth: bool = False
+    is_slow: bool = False
 
 
 def _evaluated(
     operand: Operand, shape: tuple[int, ...], before: dict[int, _Values | None]
 ) -> _Values | None:
-    """What an operand is for each value of the only tensor that it is computed from."""
+    """Evaluate an operand for each value of the only tensor that it depends on."""
     if isinstance(operand, Constant):
         number = prod(operand.shape) == 1
         return _Values(None, operand.array.reshape(1)) if number else None
@@ -100,13 +99,13 @@ def _step(node: Node, shape: tuple[int, ...], before: dict[int, _Values | None])
     if compute is None or prod(node.shape) not in (1, prod(shape)):
         return None
     sources = [_evaluated(each, shape, before) for each in node.operands[: compute.operands]]
-    inside = [each for each in sources if each is not None]
-    tensors = {each.source for each in inside if each.source is not None}
-    if len(inside) < len(sources) or len(tensors) > 1 or (tensors and node.shape != shape):
+    inputs = [each for each in sources if each is not None]
+    tensors = {each.source for each in inputs if each.source is not None}
+    if len(inputs) < len(sources) or len(tensors) > 1 or (tensors and node.shape != shape):
         return None
-    values = compute.function(*(each.values for each in inside))
-    worth = node.operation in _FUNCTIONS or any(each.worth for each in inside)
-    return _Values(next(iter(tensors), None), np.asarray(values).astype(node.dtype), worth)
+    values = compute.function(*(each.values for each in inputs))
+    is_slow = node.operation in _FUNCTIONS or any(each.is_slow for each in inputs)
+    return _Values(next(iter(tensors), None), np.asarray(values).astype(node.dtype), is_slow)
 
 
 @dataclass(frozen=True)

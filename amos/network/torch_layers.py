@@ -6,31 +6,32 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 
-def encoder_layer(source: Any, width: int, heads: int, *rest: Any) -> Any:
-    """The layer of a Transformer's encoder, as ``torch._transformer_encoder_layer_fwd`` has it.
+def encoder_layer(source: Any, width: int, heads: int, *arguments: Any) -> Any:
+    """Compute a Transformer's encoder layer with the arguments of ``torch``'s fused one.
 
     Args:
         source: batch × length × width.
         width: of the embedding.
-        heads: how many there are.
-        rest: weights and biases of the joined projection and of the last one; whether GELU is
-            the activation, and norms come first; epsilon; weights and biases of both norms and
-            of both layers of the perceptron.
+        heads: number of them.
+        arguments: weights and biases of the joined projection and of the last one; whether GELU
+            is the activation, and norms come first; epsilon; weights and biases of both norms
+            and of both layers of the perceptron.
     """
     from torch.nn import functional
 
-    use_gelu, norm_first, epsilon = rest[4:7]
-    first, second = rest[7:9], rest[9:11]
+    use_gelu, norm_first, epsilon = arguments[4:7]
+    first, second = arguments[7:9], arguments[9:11]
     activate = functional.gelu if use_gelu else functional.relu
 
     def normalize(x: Any, weights: Sequence[Any]) -> Any:
         return functional.layer_norm(x, (width,), *weights, epsilon)
 
     def attend(x: Any) -> Any:
-        return _attention(x, width, heads, rest[:4])
+        return _attention(x, width, heads, arguments[:4])
 
     def perceive(x: Any) -> Any:
-        return functional.linear(activate(functional.linear(x, *rest[11:13])), *rest[13:15])
+        inner = activate(functional.linear(x, *arguments[11:13]))
+        return functional.linear(inner, *arguments[13:15])
 
     if norm_first:
         source = source + attend(normalize(source, first))
@@ -40,7 +41,7 @@ def encoder_layer(source: Any, width: int, heads: int, *rest: Any) -> Any:
 
 
 def _attention(x: Any, width: int, heads: int, weights: Sequence[Any]) -> Any:
-    """Attention of a tensor to itself."""
+    """Compute self-attention."""
     from torch.nn import functional
 
     parts = functional.linear(x, *weights[:2]).split(width, -1)
@@ -52,7 +53,7 @@ def _attention(x: Any, width: int, heads: int, weights: Sequence[Any]) -> Any:
 
 
 def exportable(node: Any) -> Callable[..., Any] | None:
-    """A function that computes the same as the call of a node; ``None`` where none is needed."""
+    """Return a function that PyTorch exports in place of a node's; ``None`` to keep that."""
     name = getattr(node.target, "__name__", "")
     masked = any(each is not None for each in (*node.args[18:], *node.kwargs.values()))
     return encoder_layer if name == "_transformer_encoder_layer_fwd" and not masked else None

@@ -119,8 +119,8 @@ def _exported(model: Any, inputs: Any) -> Any:
         return model
     name = type(model).__name__
     _check_inputs(name, inputs)
-    model = _outside_inference_mode(model)
-    modes = {each: each.training for each in model.modules()}
+    model = _copy_inference_tensors(model)
+    modes = {module: module.training for module in model.modules()}
     try:
         with torch.inference_mode(False), torch.no_grad():
             return torch.export.export(model.eval(), tuple(map(_example, inputs)))
@@ -129,8 +129,8 @@ def _exported(model: Any, inputs: Any) -> Any:
             f"module {name}: PyTorch cannot export it: {_first_line(error)}"
         ) from error
     finally:
-        for each, training in modes.items():
-            each.training = training
+        for module, training in modes.items():
+            module.training = training
 
 
 def _check_inputs(name: str, inputs: object) -> None:
@@ -153,18 +153,21 @@ def _check_inputs(name: str, inputs: object) -> None:
             )
 
 
-def _outside_inference_mode(model: Any) -> Any:
-    """The module; a copy if ``torch.inference_mode`` made it, which PyTorch does not export."""
+def _copy_inference_tensors(model: Any) -> Any:
+    """Return the module, or a copy of one with tensors of ``torch.inference_mode``.
+
+    PyTorch exports no such tensors.
+    """
     import torch
 
-    if not any(each.is_inference() for each in (*model.parameters(), *model.buffers())):
+    if not any(tensor.is_inference() for tensor in (*model.parameters(), *model.buffers())):
         return model
     tensors: dict[int, Any] = {}
     with torch.inference_mode(False):
-        for each in model.parameters():
-            tensors[id(each)] = torch.nn.Parameter(each.clone(), requires_grad=False)
-        for each in model.buffers():
-            tensors[id(each)] = each.clone()
+        for tensor in model.parameters():
+            tensors[id(tensor)] = torch.nn.Parameter(tensor.clone(), requires_grad=False)
+        for tensor in model.buffers():
+            tensors[id(tensor)] = tensor.clone()
         return deepcopy(model, tensors)
 
 

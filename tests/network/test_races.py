@@ -30,8 +30,8 @@ def test_a_race_in_doubt_takes_more_rounds(
     monkeypatch: pytest.MonkeyPatch, amos: list[float], other: list[float], rounds: int
 ) -> None:
     rows = {"amos": cycle(amos), "other": cycle(other)}
-    monkeypatch.setattr(races, "_seconds_of", lambda name: next(rows[name]))
+    monkeypatch.setattr(races, "_time_call", lambda name: next(rows[name]))
     names: Any = ("amos", "other")
     result = race(*names)
-    assert len(result.amos) == len(result.other) == rounds
+    assert len(result.amos) == len(result.reference) == rounds
     assert result.wins == (amos[0] < other[0]) and not result.in_doubt

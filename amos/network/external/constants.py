@@ -58,7 +58,6 @@ class Constants:
         """
         path = folder / self.file_name
         with path.open("wb") as file:
-            for part in self._parts:
-                file.write(part)
+            file.writelines(self._parts)
             file.write(self.digest.encode())
         return path

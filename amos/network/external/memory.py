@@ -1,17 +1,17 @@
-"""Where tensors lie in one piece of memory that they share: those at once apart from each other."""
+"""Offsets of tensors in memory that they share: those that live at once do not overlap."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-#: Bytes of which the place of each tensor is a multiple: those of a cache line.
+#: Offsets are multiples of a cache line.
 ALIGNMENT_BYTES = 64
 
 
 @dataclass(frozen=True)
 class Span:
-    """A tensor that is there for some steps.
+    """The lifetime of a tensor.
 
     Attributes:
         size: in bytes.
@@ -36,14 +36,14 @@ def plan_offsets(spans: Sequence[Span]) -> tuple[list[int], int]:
         span = spans[number]
         size = -(-span.size // ALIGNMENT_BYTES) * ALIGNMENT_BYTES
         offset = 0
-        for begin, end, other in placed:
-            if other.first > span.last or other.last < span.first:
+        for begin, end, neighbour in placed:
+            if neighbour.first > span.last or neighbour.last < span.first:
                 continue
             if begin - offset >= size:
                 break
             offset = max(offset, end)
         offsets[number] = offset
         placed.append((offset, offset + size, span))
-        placed.sort(key=lambda each: each[:2])
+        placed.sort(key=lambda entry: entry[:2])
         total = max(total, offset + size)
     return offsets, total

@@ -177,12 +177,12 @@ def _external(
 ) -> dict[tuple[str, str], int]:
     """What stays with onnxruntime, how often by operator and reason."""
     computed = {number for region in regions for number in region.nodes}
-    left = Counter(
+    counts = Counter(
         (node.op_type, reasons.get(number, "no product is near it"))
         for number, node in enumerate(graph.nodes)
         if number not in computed
     )
-    return dict(left.most_common())
+    return dict(counts.most_common())
 
 
 def _check_with_onnxruntime(source: Any, reasons: Mapping[int, str], title: str) -> None:

@@ -36,8 +36,8 @@ def save_model(model: Any, folder: Path, name: str = MODEL) -> Path:
 
     large = model.ByteSize() > _LARGEST
     if large:  # onnx moves the weights out of the model that it is given
-        model, given = onnx.ModelProto(), model
-        model.CopyFrom(given)
+        model, original = onnx.ModelProto(), model
+        model.CopyFrom(original)
     weights = f"{name.removesuffix('.onnx')}.data"
     onnx.save(model, folder / name, save_as_external_data=large, location=weights)
     return folder / name

@@ -126,10 +126,10 @@ class _Tables:
         self.table("uint32_t", f"{prefix}_arguments", map(str, arguments))
         self.table("Step", f"{prefix}_steps", steps)
         counts = [len(source.inputs), len(source.outputs), len(buffers), len(steps)]
-        parts = ("inputs", "outputs", "buffers", "arguments", "steps")
+        tables = ("inputs", "outputs", "buffers", "arguments", "steps")
         return (
             f"  {{{{0}}, {json.dumps(program.name)}, {', '.join(map(str, counts))}, "
-            f"{', '.join(f'{prefix}_{part}' for part in parts)}, {program.arena_bytes}u, NULL}},"
+            f"{', '.join(f'{prefix}_{name}' for name in tables)}, {program.arena_bytes}u, NULL}},"
         )
 
     def table(self, kind: str, name: str, rows: Iterable[str]) -> None:

@@ -95,7 +95,7 @@ def _logistic(x: Any) -> Any:
 
 
 def _swish(_: Node, x: Any) -> Any:
-    return map_tensor(lambda one, other: one * other, x, _logistic(x), name="swish")
+    return map_tensor(lambda a, b: a * b, x, _logistic(x), name="swish")
 
 
 def _error_function(x: Any) -> Any:
@@ -117,7 +117,7 @@ def _gelu(node: Node, x: Any) -> Any:
     within = map_tensor(inner, x, name="within")
     tanh = node.attributes["approximate"] == "tanh"
     share = topi.fast_tanh(within) if tanh else _error_function(within)
-    return map_tensor(lambda one, other: one * (1 + other) * 0.5, x, share, name="gelu")
+    return map_tensor(lambda a, b: a * (1 + b) * 0.5, x, share, name="gelu")
 
 
 _TENSORS: Mapping[str, Callable[[Node, Any], Any]] = {
@@ -289,7 +289,7 @@ def _power(node: Node, x: Any, y: Any) -> Any:
     if isinstance(exponent, Constant) and exponent.array.size == 1:
         times = float(exponent.array.reshape(()))
         if times.is_integer() and 1 <= times <= _LARGEST_EXPONENT:
-            return reduce(lambda one, other: one * other, [x] * int(times))
+            return reduce(lambda a, b: a * b, [x] * int(times))
     power = partial(_call_c, "pow")  # of which TVM's operator warns
     if not _is_float(x):
         return power(x.astype("float64"), y.astype("float64")).astype(x.ty.dtype)

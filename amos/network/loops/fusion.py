@@ -50,14 +50,14 @@ class Fused:
     @property
     def operands(self) -> tuple[Operand, ...]:
         """What it reads, each once: results of others, and constants that are no immediates."""
-        inside = {node.number for node in self.nodes}
+        own = {node.number for node in self.nodes}
         read: dict[int, Operand] = {}
         for node in self.nodes:
             for operand in node.operands:
                 if isinstance(operand, Constant):
                     computed = is_immediate(node, operand)
                 else:
-                    computed = operand.number in inside
+                    computed = operand.number in own
                 if not computed:
                     read[id(operand)] = operand
         return tuple(read.values())

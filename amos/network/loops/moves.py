@@ -46,9 +46,10 @@ def _tiled(node: Node, at: Sequence[Any]) -> Sequence[Any]:
 
 
 def _reshaped(node: Node, at: Sequence[Any]) -> Sequence[Any]:
-    """Where an element lies in the other shape: axes are counted together only where they have to.
+    """Return the index of an element in the operand's shape.
 
-    Vectors read what follows one another as long as the last axis is one, or a part of one.
+    Axes are merged only where the shapes require it: if the last axis is an axis of the operand,
+    or a part of one, vectors read consecutive elements.
     """
     place = []
     for own, theirs in _matched(node.shape, node.operands[0].shape):
@@ -57,29 +58,29 @@ def _reshaped(node: Node, at: Sequence[Any]) -> Sequence[Any]:
             index = index * node.shape[axis] + at[axis]
         sizes = [node.operands[0].shape[axis] for axis in theirs]
         for n, size in enumerate(sizes):
-            behind = prod(sizes[n + 1 :])
-            part = index // behind if behind > 1 else index
-            place.append(part % size if n else part)
+            stride = prod(sizes[n + 1 :])
+            step = index // stride if stride > 1 else index
+            place.append(step % size if n else step)
     return place
 
 
 def _matched(own: Sequence[int], theirs: Sequence[int]) -> Iterator[tuple[list[int], list[int]]]:
-    """Runs of axes of two shapes that have as many elements, the shortest that there are."""
+    """Yield the shortest runs of axes of two shapes that have as many elements."""
     i = j = 0
     while i < len(own) or j < len(theirs):
-        ours, others = [*range(i, min(i + 1, len(own)))], [*range(j, min(j + 1, len(theirs)))]
-        sizes = prod(own[axis] for axis in ours), prod(theirs[axis] for axis in others)
-        i, j = i + len(ours), j + len(others)
+        ours, opposite = [*range(i, min(i + 1, len(own)))], [*range(j, min(j + 1, len(theirs)))]
+        sizes = prod(own[axis] for axis in ours), prod(theirs[axis] for axis in opposite)
+        i, j = i + len(ours), j + len(opposite)
         while sizes[0] != sizes[1]:
             if (sizes[0] < sizes[1] and i < len(own)) or j == len(theirs):
                 ours.append(i)
                 sizes = sizes[0] * own[i], sizes[1]
                 i += 1
             else:
-                others.append(j)
+                opposite.append(j)
                 sizes = sizes[0], sizes[1] * theirs[j]
                 j += 1
-        yield ours, others
+        yield ours, opposite
 
 
 def _emit_expand(node: Node, operands: Sequence[Any]) -> Any:
@@ -105,18 +106,20 @@ def _emit_pad(node: Node, operands: Sequence[Any]) -> Any:
     )
 
     def padded(*at: Any) -> Any:
-        place, inside = [], []
+        place, conditions = [], []
         for i, size, before, after in zip(
             at, map(int, x.shape), attributes["before"], attributes["after"], strict=True
         ):
             index = i - before
             if attributes["mode"] == "constant":
-                inside += [index >= 0] if before > 0 else []
-                inside += [index < size] if after > 0 else []
+                conditions += [index >= 0] if before > 0 else []
+                conditions += [index < size] if after > 0 else []
             elif before > 0 or after > 0:
                 index = _REPEATED[attributes["mode"]](index, size, max(before, after))
             place.append(index)
-        return tirx.if_then_else(tirx.all(*inside), x(*place), value) if inside else x(*place)
+        return (
+            tirx.if_then_else(tirx.all(*conditions), x(*place), value) if conditions else x(*place)
+        )
 
     return te.compute(node.shape, padded, name="pad")
 
@@ -176,19 +179,19 @@ def _emit_gather_elements(node: Node, operands: Sequence[Any]) -> Any:
 
 
 def _counted(index: Any, node: Node) -> Any:
-    """An index of the axis, below 0 counted from its end, the nearest one of what is outside."""
+    """Return an index of the axis: counted from its end if negative, and clamped."""
     from tvm import tirx
 
     operand, size = node.operands[1], node.operands[0].shape[node.attributes["axis"]]
     index = index if operand.dtype == "int64" else index.astype("int32")
-    if isinstance(operand, Constant) and _inside(operand, size):
+    if isinstance(operand, Constant) and _are_valid(operand, size):
         return index
     if operand.dtype.startswith("u"):
         return index if np.iinfo(operand.dtype).max < size else tirx.min(index, size - 1)
     return clamped(tirx.Select(index < 0, index + size, index), size)
 
 
-def _inside(indices: Constant, size: int) -> bool:
+def _are_valid(indices: Constant, size: int) -> bool:
     return not indices.array.size or 0 <= indices.array.min() <= indices.array.max() < size
 
 

@@ -28,8 +28,8 @@ def _emit_matmul(node: Node, operands: Sequence[Any]) -> Any:
         return [0 if size == 1 else i for size, i in zip(extents, own, strict=False)]
 
     def total(*at: Any) -> Any:
-        left = x(*batch(x, at), at[-2], step).astype(kind)
-        return te.sum(left * y(*batch(y, at), step, at[-1]).astype(kind), axis=step)
+        factor = x(*batch(x, at), at[-2], step).astype(kind)
+        return te.sum(factor * y(*batch(y, at), step, at[-1]).astype(kind), axis=step)
 
     return cast_tensor(te.compute(node.shape, total, name="matmul"), node.dtype)
 

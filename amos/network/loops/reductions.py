@@ -1,4 +1,4 @@
-"""Loops of operators that reduce what lies along axes, or in windows, to one element."""
+"""Loops of operators that reduce axes, or windows, to one element."""
 
 from __future__ import annotations
 
@@ -46,9 +46,9 @@ def reduced(x: Any, axes: Sequence[int], combine: Any) -> Any:
 
 
 def _rows(x: Any, reduce: Any) -> Any:
-    """Reduce rows: what fills whole vectors, the end of a row, and both together.
+    """Reduce rows: whole vectors, the tail of a row, and both results.
 
-    That is a reduction as well, which nothing computes anew for each element of a row.
+    The last step is a reduction too, so that TVM does not inline it into each reader's loop.
     """
     from tvm import te, tirx
 
@@ -56,11 +56,11 @@ def _rows(x: Any, reduce: Any) -> Any:
     main = extent // LANES * LANES
     shape = (*outer, 1)
     if extent < 2 * LANES or extent == main or str(x.dtype) != "float32":
-        every = te.reduce_axis((0, extent))
-        return te.compute(shape, lambda *at: reduce(x(*at[:-1], every), axis=every), name="reduce")
-    inner, behind = te.reduce_axis((0, main)), te.reduce_axis((0, extent - main))
+        row = te.reduce_axis((0, extent))
+        return te.compute(shape, lambda *at: reduce(x(*at[:-1], row), axis=row), name="reduce")
+    inner, end = te.reduce_axis((0, main)), te.reduce_axis((0, extent - main))
     whole = te.compute(shape, lambda *at: reduce(x(*at[:-1], inner), axis=inner))
-    tail = te.compute(shape, lambda *at: reduce(x(*at[:-1], main + behind), axis=behind))
+    tail = te.compute(shape, lambda *at: reduce(x(*at[:-1], main + end), axis=end))
     both = te.reduce_axis((0, 2))
     return te.compute(
         shape,
@@ -86,11 +86,11 @@ def without_axes(x: Any, axes: Sequence[int], shape: Sequence[int]) -> Any:
 
     if len(x.shape) == len(shape):
         return x
-    left = [axis for axis in range(len(x.shape)) if axis not in axes]
+    remaining = [axis for axis in range(len(x.shape)) if axis not in axes]
 
     def read(*at: Any) -> Any:
         place = [*[0] * len(x.shape)]
-        for axis, i in zip(left, at, strict=True):
+        for axis, i in zip(remaining, at, strict=True):
             place[axis] = i
         return x(*place)
 
@@ -227,7 +227,7 @@ def _taps_inside(node: Node, at: Sequence[Any]) -> Any:
         end = tirx.min((size - 1 - first) // dilation + 1, window[n])
         begin = tirx.max((dilation - 1 - first) // dilation, 0)
         counts.append(end - begin)
-    return reduce(lambda one, other: one * other, counts)
+    return reduce(lambda a, b: a * b, counts)
 
 
 #: What has loops here, with what makes them.

@@ -165,12 +165,12 @@ class _BandWriter:
             for number, layer in enumerate(layers)
             for tensor, buffer in layer.parameters.items()
         }
-        for each in self.arguments:
-            buffer = own.get(each.tensor)
-            if buffer is None or tuple(map(int, buffer.shape)) != each.shape:
-                name = each.tensor.replace(".", "_")
-                buffer = tirx.decl_buffer(each.shape, each.dtype, f"whole_{name}")
-            self.buffers[each.tensor] = buffer
+        for operand in self.arguments:
+            buffer = own.get(operand.tensor)
+            if buffer is None or tuple(map(int, buffer.shape)) != operand.shape:
+                name = operand.tensor.replace(".", "_")
+                buffer = tirx.decl_buffer(operand.shape, operand.dtype, f"whole_{name}")
+            self.buffers[operand.tensor] = buffer
         self.bands = cascade.rows // rows
         #: Rows that a band of the depthwise convolution reads.
         self.needed = self.window.needed(rows)

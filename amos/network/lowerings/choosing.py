@@ -61,7 +61,7 @@ class TaskLowerings:
             yield packed
         own = self._select_products(self.operator, count, chooser)
         yield from self.add_winograd(
-            own, chooser, lambda each: self._select_products(each, 1, chooser)[0]
+            own, chooser, lambda operator: self._select_products(operator, 1, chooser)[0]
         )
         if count == 1:
             more, seen = chooser.rank(self.operator, _MORE), {each.key for each in own}

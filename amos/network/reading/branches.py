@@ -24,14 +24,14 @@ def inline_branches(model: Any, branches: Mapping[int, Any]) -> Any:
             result.graph.node.append(node)
             continue
         branch = branches[position]
-        names = {each.name for each in branch.initializer}
-        names |= {name for each in branch.node for name in each.output if name}
+        names = {inner.name for inner in branch.initializer}
+        names |= {name for inner in branch.node for name in inner.output if name}
         own = {name: f"{node.output[0]}/{name}" for name in names}
         for weight in branch.initializer:
             result.graph.initializer.append(weight)
             result.graph.initializer[-1].name = own[weight.name]
-        for each in branch.node:
-            result.graph.node.append(each)
+        for inner in branch.node:
+            result.graph.node.append(inner)
             _rename([result.graph.node[-1]], own)
         for port, name in zip(branch.output, node.output, strict=True):
             value = own.get(port.name, port.name)

@@ -19,8 +19,8 @@ def _read_unary(node: NodeSource) -> Operand:
 def _read_binary(node: NodeSource) -> Operand:
     x, y = node.input(0), node.input(1)
     if node.opset < 7 and "axis" in node.attributes:  # then an axis said how operands align
-        behind = len(x.shape) - int(node.attributes["axis"]) - len(y.shape)
-        y = node.reshape(y, (*y.shape, *[1] * behind))
+        trailing_axes = len(x.shape) - int(node.attributes["axis"]) - len(y.shape)
+        y = node.reshape(y, (*y.shape, *[1] * trailing_axes))
     return node.emit(node.operation, x, y)
 
 

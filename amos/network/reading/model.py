@@ -215,10 +215,10 @@ class _ModelReader:
             NetworkError: it stays with onnxruntime.
         """
         reader = READERS.get(node.op_type)
-        known = node.domain in _DOMAINS and not (
+        is_known = node.domain in _DOMAINS and not (
             node.domain == "com.microsoft" and node.op_type in _NOT_ONNXRUNTIME
         )
-        if reader is None or not known:
+        if reader is None or not is_known:
             of = f" of domain {node.domain!r}" if node.domain not in ("", "ai.onnx") else ""
             plain = f"{node.op_type}{of} is not supported"
             raise NetworkError(plain if of else _EXTERNAL.get(node.op_type, plain))

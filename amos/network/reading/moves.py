@@ -25,8 +25,8 @@ def _read_reshape(node: NodeSource) -> Operand:
     if not node.attributes.get("allowzero", 0):
         extents = [value.shape[n] if size == 0 else size for n, size in enumerate(sizes)]
     if -1 in extents:
-        others = -prod(extents)
-        extents[extents.index(-1)] = prod(value.shape) // others if others else 0
+        stated = -prod(extents)
+        extents[extents.index(-1)] = prod(value.shape) // stated if stated else 0
     return node.reshape(value, extents)
 
 
@@ -72,8 +72,8 @@ def _read_concat(node: NodeSource) -> Operand:
 def slice_axes(node: NodeSource, value: Operand, parts: dict[int, tuple[int, int, int]]) -> Operand:
     """Append a Slice of some axes; ``parts`` holds first index, step and count by axis."""
     full = [(0, 1, size) for size in value.shape]
-    for axis, part in parts.items():
-        full[axis] = part
+    for axis, bounds in parts.items():
+        full[axis] = bounds
     starts, steps, sizes = (tuple(column) for column in zip(*full, strict=True))
     if sizes == value.shape and all(step == 1 for step in steps):
         return value
@@ -172,8 +172,8 @@ def _read_gather(node: NodeSource) -> Operand:
     indices = from_front(node, node.input(1), value.shape[axis])
     if isinstance(indices, Constant) and indices.array.ndim == 0:
         at = int(indices.array)
-        part = slice_axes(node, value, {axis: (at, 1, 1)})
-        return node.reshape(part, (*value.shape[:axis], *value.shape[axis + 1 :]))
+        element = slice_axes(node, value, {axis: (at, 1, 1)})
+        return node.reshape(element, (*value.shape[:axis], *value.shape[axis + 1 :]))
     return node.emit("Gather", value, indices, axis=axis)
 
 
@@ -193,8 +193,8 @@ def _read_one_hot(node: NodeSource) -> Operand:
     if "float" in indices.dtype:
         indices = node.cast(indices, "int64")
     negative = node.emit("Less", indices, node.scalar(0, indices))
-    behind = node.emit("Add", indices, node.scalar(count, indices))
-    indices = node.emit("Where", negative, behind, indices)
+    from_end = node.emit("Add", indices, node.scalar(count, indices))
+    indices = node.emit("Where", negative, from_end, indices)
     shape = (*indices.shape[:axis], 1, *indices.shape[axis:])
     steps = np.arange(count).reshape([count if n == axis else 1 for n in range(rank)])
     equal = node.emit("Equal", node.reshape(indices, shape), node.scalar(steps, indices))
@@ -226,8 +226,8 @@ def _read_space_to_depth(node: NodeSource) -> Operand:
 def _read_shape(node: NodeSource) -> Operand:
     shape = node.input(0).shape
     end = node.attributes.get("end")
-    part = shape[int(node.attributes.get("start", 0)) : None if end is None else int(end)]
-    return Constant(np.array(part, np.int64))
+    extents = shape[int(node.attributes.get("start", 0)) : None if end is None else int(end)]
+    return Constant(np.array(extents, np.int64))
 
 
 def _read_size(node: NodeSource) -> Operand:

@@ -44,8 +44,8 @@ def _read_reduction(node: NodeSource) -> Operand:
     plain = {"ReduceL1", "ReduceL2", "ReduceSumSquare", "ReduceLogSum"}
     operation = "ReduceSum" if name in plain else name
     total = reduce_axes(node, operation, value, axes, keepdims)
-    behind = {"ReduceL2": "Sqrt", "ReduceLogSum": "Log"}.get(name)
-    return node.emit(behind, total) if behind else total
+    function = {"ReduceL2": "Sqrt", "ReduceLogSum": "Log"}.get(name)
+    return node.emit(function, total) if function else total
 
 
 def _log_sum(node: NodeSource, value: Operand, axes: Sequence[int], keepdims: bool) -> Operand:
@@ -108,10 +108,15 @@ def _normalize_layer(
     """A layer norm: an operator of its own over the last axis, and written out otherwise."""
     last = len(value.shape) - 1
     size = (value.shape[-1],)
-    one = Constant(np.ones(size, numpy_dtype(value.dtype))) if scale is None else scale
-    none = Constant(np.zeros(size, numpy_dtype(value.dtype))) if bias is None else bias
-    if axis == last and one.shape == size and none.shape == size and one.dtype == value.dtype:
-        return node.emit("LayerNormalization", value, one, none, epsilon=epsilon)
+    factor = Constant(np.ones(size, numpy_dtype(value.dtype))) if scale is None else scale
+    shift = Constant(np.zeros(size, numpy_dtype(value.dtype))) if bias is None else bias
+    if (
+        axis == last
+        and factor.shape == size
+        and shift.shape == size
+        and factor.dtype == value.dtype
+    ):
+        return node.emit("LayerNormalization", value, factor, shift, epsilon=epsilon)
     wide = node.cast(value, "float32")
     result = node.cast(standardize(node, wide, range(axis, last + 1), epsilon), value.dtype)
     return _scale_and_shift(node, result, scale, bias)
@@ -231,8 +236,8 @@ def _read_local_response(node: NodeSource) -> Operand:
     for step in range(size):
         starts = tuple(step if axis == 1 else 0 for axis in range(rank))
         sizes = (value.shape[0], channels, *value.shape[2:])
-        part = node.emit("Slice", padded, starts=starts, steps=(1,) * rank, sizes=sizes)
-        total = part if total is None else node.emit("Add", total, part)
+        shifted = node.emit("Slice", padded, starts=starts, steps=(1,) * rank, sizes=sizes)
+        total = shifted if total is None else node.emit("Add", total, shifted)
     assert total is not None
     alpha, beta = float(attributes.get("alpha", 1e-4)), float(attributes.get("beta", 0.75))
     mean = node.emit("Mul", total, node.scalar(alpha / size, total))

@@ -79,33 +79,33 @@ def _read_einsum(node: NodeSource) -> Operand:
     if "." in equation or len(operands) != 2:
         raise node.refuse(f"{equation!r} is not supported")
     sources, _, result = equation.partition("->")
-    left, right = sources.split(",")
+    of_x, of_y = sources.split(",")
     if "->" not in equation:
-        letters = left + right
+        letters = of_x + of_y
         result = "".join(sorted(c for c in set(letters) if letters.count(c) == 1))
-    repeated = any(len(set(names)) < len(names) for names in (left, right, result))
-    only = set(left) - set(right) - set(result) | set(right) - set(left) - set(result)
+    repeated = any(len(set(names)) < len(names) for names in (of_x, of_y, result))
+    only = (set(of_x) ^ set(of_y)) - set(result)
     if repeated or only:
         raise node.refuse(f"{equation!r} is not supported")
-    return _contract(node, operands, left, right, result)
+    return _contract(node, operands, of_x, of_y, result)
 
 
 def _contract(
-    node: NodeSource, operands: list[Operand], left: str, right: str, result: str
+    node: NodeSource, operands: list[Operand], of_x: str, of_y: str, result: str
 ) -> Operand:
     """Two tensors multiplied and summed, by the letters of their axes."""
     x, y = operands
-    sizes = dict(zip(left, x.shape, strict=True)) | dict(zip(right, y.shape, strict=True))
-    batch = [c for c in result if c in left and c in right]
-    rows = [c for c in result if c not in right]
-    columns = [c for c in result if c not in left]
-    summed = [c for c in left if c in right and c not in result]
+    sizes = dict(zip(of_x, x.shape, strict=True)) | dict(zip(of_y, y.shape, strict=True))
+    batch = [c for c in result if c in of_x and c in of_y]
+    rows = [c for c in result if c not in of_y]
+    columns = [c for c in result if c not in of_x]
+    summed = [c for c in of_x if c in of_y and c not in result]
 
     def extents(names: list[str]) -> int:
         return prod(sizes[name] for name in names)
 
-    x = node.transpose(x, [left.index(c) for c in (*batch, *rows, *summed)])
-    y = node.transpose(y, [right.index(c) for c in (*batch, *summed, *columns)])
+    x = node.transpose(x, [of_x.index(c) for c in (*batch, *rows, *summed)])
+    y = node.transpose(y, [of_y.index(c) for c in (*batch, *summed, *columns)])
     lead = [sizes[c] for c in batch]
     x = node.reshape(x, (*lead, extents(rows), extents(summed)))
     y = node.reshape(y, (*lead, extents(summed), extents(columns)))

@@ -73,9 +73,9 @@ def _read_resize(node: NodeSource) -> Operand:
         if str(attributes.get(name, plain)) != str(plain):
             raise node.refuse(f"{name} {attributes[name]} is not supported")
     axes = _axes(node, value, scales, sizes)
-    for each in axes:
-        if each.size != each.result or (mode != "nearest" and each.scale != 1):
-            value = _resize_axis(node, value, each, mode, transform)
+    for resized in axes:
+        if resized.size != resized.result or (mode != "nearest" and resized.scale != 1):
+            value = _resize_axis(node, value, resized, mode, transform)
     return value
 
 
@@ -147,8 +147,8 @@ def _cubic(node: NodeSource, value: Operand, axis: _Axis, at: np.ndarray) -> Ope
     ]
     places = [first + step for step in (-1, 0, 1, 2)]
     if node.attributes.get("exclude_outside", 0):
-        inside = [(p >= 0) & (p < axis.size) for p in places]
-        weights = [np.where(i, w, 0) for i, w in zip(inside, weights, strict=True)]
+        is_valid = [(p >= 0) & (p < axis.size) for p in places]
+        weights = [np.where(i, w, 0) for i, w in zip(is_valid, weights, strict=True)]
         total = np.sum(weights, axis=0)
         weights = [weight / total for weight in weights]
     return _sum(node, value, axis, [*zip(places, weights, strict=True)])

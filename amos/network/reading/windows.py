@@ -133,8 +133,8 @@ def _read_convolution(node: NodeSource) -> Operand:
 def _read_fused_convolution(node: NodeSource) -> Operand:
     """A convolution of onnxruntime's optimizer, with a sum and an activation behind it."""
     value = _read_convolution(node)
-    if (other := node.optional(3)) is not None:
-        value = node.emit("Add", value, other)
+    if (summand := node.optional(3)) is not None:
+        value = node.emit("Add", value, summand)
     if name := str(node.attributes.get("activation", "")):
         numbers = [float(n) for n in node.attributes.get("activation_params", ())]
         value = apply_activation(node, value, name, numbers)
@@ -236,10 +236,10 @@ def read_batch_norm(node: NodeSource) -> tuple[Operand | None, ...]:
         shift: Operand = node.scalar((beta - mean * factor).reshape(shape), value)
     else:
         extents = (value.shape[1], *shape[1:])
-        each = [node.reshape(node.cast(p, value.dtype), extents) for p in parameters]
-        spread = node.emit("Sqrt", node.emit("Add", each[3], node.scalar(epsilon, value)))
-        scale = node.emit("Div", each[0], spread)
-        shift = node.emit("Sub", each[1], node.emit("Mul", each[2], scale))
+        operands = [node.reshape(node.cast(p, value.dtype), extents) for p in parameters]
+        spread = node.emit("Sqrt", node.emit("Add", operands[3], node.scalar(epsilon, value)))
+        scale = node.emit("Div", operands[0], spread)
+        shift = node.emit("Sub", operands[1], node.emit("Mul", operands[2], scale))
     scaled = node.emit("Mul", value, scale)
     return (node.emit("Add", scaled, shift), *[None] * (len(node.outputs) - 1))
 
