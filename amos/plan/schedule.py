@@ -19,7 +19,7 @@ from amos.errors import ScheduleError
 from amos.mapping.mapping import Mapping
 from amos.plan.nest import Loop, Nest
 from amos.plan.structure import LoopBatch, Structure
-from amos.plan.variables import Value, variable, variables_of
+from amos.plan.variables import Defaulted, Value, variable, variables_of
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -39,8 +39,8 @@ class Schedule(ABC):
         ScheduleError: a value is of another type, or none that its field may have.
     """
 
-    #: The field that says how many register tiles are inside the outer loops.
-    _blocks: ClassVar[str]
+    #: The field that says how many register tiles are inside the outer loops, if one does.
+    _blocks: ClassVar[str] = ""
     #: What many of them are as arrays.
     _batch: ClassVar[type[LoopBatch]] = LoopBatch
     #: Key of earlier records → key of today. Candidates are told apart under the earlier ones,
@@ -135,14 +135,14 @@ class Schedule(ABC):
     @property
     def blocks(self) -> MappingType[str, int]:
         """Register tiles of each spatial loop inside the outer loops, by default 1."""
-        blocks: MappingType[str, int] = getattr(self, self._blocks)
-        return blocks
+        return getattr(self, self._blocks) if self._blocks else Defaulted({}, 1)
 
     def renamed(self, name: Callable[[str], str]) -> Self:
         """The schedule with its loops under other names."""
         changed: dict[str, Any] = {
             key: {name(loop): size for loop, size in getattr(self, key).items()}
-            for key in ("tile", self._blocks)
+            for key, kind in variables_of(type(self)).items()
+            if kind.each in ("spatial", "reduce")
         }
         for key, order in (("order", self.order), ("reduce", self.reduce)):
             changed[key] = order and tuple(map(name, order))
@@ -188,11 +188,11 @@ class Schedule(ABC):
                     f"unknown variable {unknown[0]!r}; {kind.key} is of {', '.join(names)}"
                 )
         for loop in structure.spatial:
-            for key, amounts in (("tile", self.tile), (kinds[self._blocks].key, self.blocks)):
-                if amounts[loop.name] > loop.extent:
+            for name, kind in kinds.items():
+                size = getattr(self, name)[loop.name] if kind.each == "spatial" else 1
+                if size > loop.extent:
                     raise ScheduleError(
-                        f"{key}.{loop.name} = {amounts[loop.name]} is more than the extent "
-                        f"{loop.extent}"
+                        f"{kind.key}.{loop.name} = {size} is more than the extent {loop.extent}"
                     )
         return batch_of(structure, [self])
 

@@ -43,8 +43,6 @@ class StreamSchedule(Schedule):
             is filled or emptied while the other is in use.
     """
 
-    # Nothing follows one another inside the outer loops: no spatial loop has a value here.
-    _blocks: ClassVar[str] = "steps"
     _batch: ClassVar[type[LoopBatch]] = StreamBatch
 
     steps: MappingType[str, int] = variable("step", 1, each="reduce", always=True)

@@ -56,7 +56,7 @@ class Variable:
         else:
             for key, single in value.items():
                 self._check(self._label(name, f".{key}"), single)
-            return _Each(value, self.default)
+            return Defaulted(value, self.default)
         return value
 
     def written(self, value: Any, beside: Any) -> Iterator[tuple[str, Value]]:
@@ -83,7 +83,7 @@ class Variable:
             raise ScheduleError(f"{label} = {value!r}: expected {expected}")
 
 
-class _Each(dict[str, Any]):
+class Defaulted(dict[str, Any]):
     """A value for each loop or operand; the default for those that are not named."""
 
     def __init__(self, values: MappingType[str, Any], default: Value) -> None:

@@ -15,7 +15,7 @@ from amos.ir import Operator
 from amos.machine import Machine, catalogue
 from amos.machine.identity import Identity, here
 from amos.mapping import Mapping as LoopMapping
-from amos.plan import Candidate, Schedule
+from amos.plan import Candidate
 from amos.plan.target import target_of
 from amos.records.canonical import (
     digest,
@@ -302,9 +302,8 @@ class Record(Run):
                 [where.get(it.name) == t for it in operator.iterations] for t in range(len(steps))
             ]
             mapping = LoopMapping.of(operator, unit, matrix, self.rule, self.sources)
-            schedule = ScheduleSpace(mapping, self.described).check(
-                Schedule.of(dict(self.schedule))
-            )
+            space = ScheduleSpace(mapping, self.described)
+            schedule = space.check(space.target.schedule.of(self.schedule))
         except (KeyError, TypeError, ValueError, AmosError) as error:
             raise RecordError(f"the record describes no candidate: {error}") from error
         return Candidate(mapping, schedule)

@@ -29,7 +29,6 @@ from amos.errors import AmosError, BuildError, UnknownNameError
 from amos.ir import Operator
 from amos.machine.gpu_costs import REGISTER_FILE, capability
 from amos.mapping import Mapping
-from amos.plan import Schedule
 from amos.plan.gpu_plan import GpuPlan
 from amos.plan.gpu_registers import granted
 from amos.schedule import ScheduleSpace
@@ -199,7 +198,7 @@ def _choose_plan(op: Operator, unit: str, arch: str) -> GpuPlan:
     values = best.schedule.as_dict()
     if "copy_bytes" in space.variables:
         values["copy_bytes"] = max(int(n) for n in space.variables["copy_bytes"])
-    return GpuPlan.of(best.mapping, space.check(Schedule.of(values)), arch)
+    return GpuPlan.of(best.mapping, space.check(space.target.schedule.of(values)), arch)
 
 
 def _smaller(plan: GpuPlan, name: str, kind: str) -> GpuPlan:

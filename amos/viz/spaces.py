@@ -155,11 +155,11 @@ def _microseconds(
 ) -> np.ndarray:
     """Predictions, values of ``y`` × values of ``x``; infinite where nothing runs."""
     from amos.perfmodel import evaluate
-    from amos.plan import Schedule, Structure, batch_of
+    from amos.plan import Structure, batch_of
 
     columns, rows = space.variables[x], space.variables[y]
     drawn = {
-        (r, c): Schedule.of(base.as_dict() | {y: low, x: across})
+        (r, c): type(base).of(base.as_dict() | {y: low, x: across})
         for r, low in enumerate(rows)
         for c, across in enumerate(columns)
     }
