@@ -26,7 +26,6 @@ from amos.network.model import (
     random_arrays,
     values_of,
 )
-from amos.network.tolerances import rounds
 
 if TYPE_CHECKING:
     from amos.network.profile import Profile
@@ -314,7 +313,7 @@ def _fault(
     single, larger = network.networks[small], network.networks[large]
     if single.divides_integers:
         return "integers are divided, and padding is 0"
-    rounded = any(map(rounds, single.networks.values()))
+    rounded = any(each.rounds for each in single.networks.values())
     for integers in _INTEGERS:
         arrays = random_arrays(single, integers=integers)
         result = dimension.cut(larger_model.outputs_of(padded(network, arrays, large)), size)

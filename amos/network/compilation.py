@@ -41,7 +41,7 @@ from amos.network.kernels import TaskKernel
 from amos.network.lowerings.cascade import choose_cascades
 from amos.network.lowerings.choosing import find_records, list_lowerings, predict_lowering
 from amos.network.model import CompiledRegion
-from amos.network.network import Network, checked_network
+from amos.network.network import Network, check_network
 from amos.network.precision.choosing import (
     BUDGET,
     check_choice,
@@ -134,7 +134,7 @@ def compile_network(
             take it; or there is no C compiler; or the precision cannot be had.
         RecordError: the record file cannot be read.
     """
-    checked_network(network)
+    check_network(network)
     for name, value in {"verify": verify, "measure": measure}.items():
         if not isinstance(value, bool):
             raise NetworkError(f"{name}: expected True or False, got {shown(value)}")

@@ -66,7 +66,7 @@ class Node:
 
 #: What a node reads.
 Operand = Node | Constant
-#: Emits what stands for a node in another graph; returns its value there.
+#: Emits the replacement of a node in another graph; returns its value.
 Rewrite = Callable[["GraphBuilder"], Operand]
 
 
@@ -77,12 +77,10 @@ class Graph:
     Attributes:
         nodes: inputs first.
         outputs: whose results are the network's.
-        single: whether the network's result is one array, rather than a tuple of them.
     """
 
     nodes: tuple[Node, ...]
     outputs: tuple[Node, ...]
-    single: bool = True
 
     @property
     def inputs(self) -> tuple[Node, ...]:
@@ -117,7 +115,7 @@ class GraphBuilder:
     """Writes a graph node by node.
 
     Attributes:
-        values: what stands here for each node of another graph, by its number there.
+        values: that replace the nodes of another graph, by their numbers there.
     """
 
     def __init__(self) -> None:
@@ -126,7 +124,7 @@ class GraphBuilder:
 
     @property
     def nodes(self) -> tuple[Node, ...]:
-        """What was written."""
+        """The nodes so far."""
         return tuple(self._nodes)
 
     def add_input(self, name: str, shape: Sequence[int], dtype: str) -> Node:
@@ -168,7 +166,7 @@ class GraphBuilder:
         return value if value.shape == shape else self.emit("Reshape", value, shape=shape)
 
     def value(self, operand: Operand) -> Operand:
-        """Return what stands here for a value of the other graph; constants for themselves."""
+        """Return the value here of an operand of the other graph; constants are their own."""
         return operand if isinstance(operand, Constant) else self.values[operand.number]
 
     def copy(self, node: Node, operands: Sequence[Operand] | None = None) -> Operand:
@@ -176,13 +174,13 @@ class GraphBuilder:
 
         Args:
             node: of the other graph.
-            operands: values of this graph; by default those that stand for the node's own.
+            operands: values of this graph; by default those of the node's own operands.
         """
         if operands is None:
             operands = [self.value(each) for each in node.operands]
         return self.emit(node.operation, *operands, **node.attributes)
 
-    def finish(self, outputs: Sequence[Operand], *, single: bool) -> Graph:
+    def finish(self, outputs: Sequence[Operand]) -> Graph:
         """Return the graph of these results, without nodes that none of them needs."""
         results = [each if isinstance(each, Node) else self._stored(each) for each in outputs]
         live = {node.number for node in results}
@@ -190,7 +188,7 @@ class GraphBuilder:
             if node.number in live:
                 live.update(each.number for each in node.operands if isinstance(each, Node))
         nodes = (n for n in self._nodes if n.number in live or n.operation == "input")
-        return Graph(tuple(nodes), tuple(results), single)
+        return Graph(tuple(nodes), tuple(results))
 
     def _stored(self, constant: Constant) -> Node:
         """A node for a result that is a constant."""
@@ -200,7 +198,7 @@ class GraphBuilder:
 
 
 def divides_integers(nodes: Iterable[Node]) -> bool:
-    """Whether integers are divided by what is no constant: of 0, the process would die."""
+    """Whether integers are divided by values that are no constants: 0 would end the process."""
     return any(
         node.operation in ("Div", "Mod")
         and "int" in node.dtype
@@ -214,7 +212,7 @@ def rewrite_graph(graph: Graph, rewrites: Mapping[int, Rewrite]) -> Graph:
 
     Args:
         graph: what is computed.
-        rewrites: by number of the nodes that they stand for.
+        rewrites: by number of the nodes that they replace.
     """
     if not rewrites:
         return graph
@@ -227,4 +225,4 @@ def rewrite_graph(graph: Graph, rewrites: Mapping[int, Rewrite]) -> Graph:
         else:
             builder.values[node.number] = builder.copy(node)
     outputs = [builder.values[node.number] for node in graph.outputs]
-    return builder.finish(outputs, single=graph.single)
+    return builder.finish(outputs)

@@ -241,7 +241,7 @@ class _Walk:
         for node in graph.nodes:
             self._values[node.number] = self._rewritten(node)
         results = [self._form(node, original(len(node.shape))) for node in graph.outputs]
-        return self._builder.finish(results, single=graph.single)
+        return self._builder.finish(results)
 
     def _rewritten(self, node: Node) -> _Value:
         builder = self._builder

@@ -16,13 +16,16 @@ from amos.network.groups import Job
 from amos.network.kernels import TaskKernel
 from amos.network.network import Network, Port
 from amos.network.shapes import BYTES
-from amos.network.tolerances import allowed
 from amos.runtime.borrow import ArgumentAdapter
 
 if TYPE_CHECKING:
     from amos.network.comparison import Comparison
     from amos.network.external.partition import PartitionedNetwork
     from amos.network.report import Report
+
+#: Tolerances relative to the largest element, for sums in another order and in the dtype of the
+#: results; and the least size of that element, as sums that cancel leave rounding errors.
+_EXACT, _RELATIVE, _SMALL = 1e-3, {"float16": 2e-2, "bfloat16": 1e-1}, 1e-2
 
 
 @dataclass(frozen=True)
@@ -176,12 +179,24 @@ def _check_result(
     if expected.dtype.kind not in "fiub":
         return Check(name, reference, float(not np.array_equal(result, expected)), 0.0)
     difference, strange = compared(result, expected)
-    limit = allowed(kind, expected, rounded)
+    limit = tolerance_of(kind, expected, rounded)
     exact, sums = expected.astype(np.float64), result.astype(np.float64)
     with np.errstate(all="ignore"):
         size = float(np.linalg.norm(np.nan_to_num(exact)))
         share = float(np.linalg.norm(np.nan_to_num(sums - exact))) / size if size else 0.0
     return Check(name, reference, np.inf if strange else difference, limit, share=share)
+
+
+def tolerance_of(kind: str, expected: np.ndarray, rounded: bool) -> float:
+    """Return the tolerance of a result of a dtype, relative to its largest finite element.
+
+    Integers are exact, unless they are rounded floats, which may differ by one.
+    """
+    if "float" not in kind:
+        return float(rounded and kind != "bool")
+    sizes = np.abs(expected.astype(np.float64))
+    largest = float(sizes.max(initial=_SMALL, where=np.isfinite(sizes)))
+    return _RELATIVE.get(kind, _EXACT) * largest
 
 
 def random_arrays(

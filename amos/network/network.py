@@ -12,8 +12,7 @@ from amos.errors import NetworkError, shown
 from amos.intrinsics import Intrinsic
 from amos.machine import Machine
 from amos.network.denormals import without_denormals
-from amos.network.frontend import Reference
-from amos.network.graph import Graph, divides_integers
+from amos.network.graph import Graph, Node, divides_integers
 from amos.network.groups import Grouping, Task, group_nodes
 from amos.network.layouts import channels_last
 from amos.network.precision.rounding import ROUNDED, has_rounded_products
@@ -74,44 +73,40 @@ class Port:
 
 @dataclass(frozen=True, eq=False)
 class Network(Shown):
-    """A model as operators, and which of them become kernels.
+    """A graph that AMOS computes, divided into groups.
 
     Attributes:
-        name: what it is called.
+        name: of the model.
         graph: its operators, channels last, without batch norms.
         grouping: the graph divided.
-        reference: another program that runs the model, if one is installed.
-        output_names: what an ONNX model calls its results; empty for other models.
     """
 
     name: str
     graph: Graph
     grouping: Grouping
-    reference: Reference | None = None
-    output_names: tuple[str, ...] = ()
 
-    #: Operators that stay with onnxruntime, as of a network that is divided.
+    #: Operators that stay with onnxruntime, as of a partitioned network.
     external: ClassVar[Mapping[tuple[str, str], int]] = {}
     halves: ClassVar[frozenset[str]] = frozenset()
 
     @property
     def networks(self) -> dict[str, Network]:
-        """What AMOS takes, by the name of its operator."""
+        """The network by the name of its operator, as of a partitioned one."""
         return {"main": self}
 
     @property
     def single(self) -> bool:
         """Whether it returns one result, and not a tuple."""
-        return self.graph.single
+        return len(self.graph.outputs) == 1
 
     @cached_property
     def inputs(self) -> tuple[Port, ...]:
-        """What it takes."""
+        """The inputs, in order."""
         return tuple(Port(node.name, node.shape, node.dtype) for node in self.graph.inputs)
 
     @cached_property
     def outputs(self) -> tuple[Port, ...]:
-        """What it returns."""
+        """The results, in order."""
         return tuple(
             Port(f"output{n}" if n else "output", node.shape, node.dtype)
             for n, node in enumerate(self.graph.outputs)
@@ -119,11 +114,19 @@ class Network(Shown):
 
     @property
     def quantized(self) -> bool:
-        """Whether some of it is rounded to integers of 8 bits."""
-        return any(
-            node.operation == "Cast" and node.dtype in BYTES and "float" in node.operands[0].dtype
-            for node in self.graph.nodes
-        )
+        """Whether floats are rounded to integers of 8 bits."""
+        return any(node.dtype in BYTES for node in self._roundings)
+
+    @property
+    def rounds(self) -> bool:
+        """Whether floats are rounded to integers."""
+        return any("int" in node.dtype for node in self._roundings)
+
+    @cached_property
+    def _roundings(self) -> tuple[Node, ...]:
+        """Conversions of floats."""
+        casts = (node for node in self.graph.nodes if node.operation == "Cast")
+        return tuple(node for node in casts if "float" in node.operands[0].dtype)
 
     @cached_property
     def has_rounded_products(self) -> bool:
@@ -138,7 +141,7 @@ class Network(Shown):
 
     @cached_property
     def divides_integers(self) -> bool:
-        """Whether integers are divided by what is no constant."""
+        """Whether integers are divided by values that are no constants."""
         return divides_integers(self.graph.nodes)
 
     @cached_property
@@ -149,7 +152,7 @@ class Network(Shown):
     def report(
         self, machine: str | Machine = "host", intrinsics: Sequence[Intrinsic] = ()
     ) -> Report:
-        """What would run where and how fast, before anything is tuned or measured.
+        """Predict what runs where and how fast.
 
         Args:
             machine: by name or itself.
@@ -170,11 +173,11 @@ class Network(Shown):
     __repr__ = __str__
 
 
-def checked_network(network: object) -> None:
-    """Refuse what is no network.
+def check_network(network: object) -> None:
+    """Refuse other objects than networks.
 
     Raises:
-        NetworkError: it is something else.
+        NetworkError: it is no network.
     """
     from amos.network.buckets import BucketedNetwork
     from amos.network.external.partition import PartitionedNetwork
@@ -184,19 +187,13 @@ def checked_network(network: object) -> None:
 
 
 def network_of(
-    graph: Graph,
-    name: str,
-    output_names: tuple[str, ...] = (),
-    reference: Reference | None = None,
-    round_graph: Callable[[Graph], Graph] | None = None,
+    graph: Graph, name: str, round_graph: Callable[[Graph], Graph] | None = None
 ) -> Network:
     """Return the network of a graph as it was read.
 
     Args:
         graph: with the channels of images second.
         name: of the network.
-        output_names: what an ONNX model calls its results.
-        reference: another program that runs the model, if one is installed.
         round_graph: rounds factors of products, ahead of the choice of layouts.
 
     Raises:
@@ -204,4 +201,4 @@ def network_of(
     """
     for rewrite in with_rounding(round_graph).values():
         graph = rewrite(graph)
-    return Network(name, graph, group_nodes(graph), reference, output_names)
+    return Network(name, graph, group_nodes(graph))

@@ -11,7 +11,7 @@ import numpy as np
 from amos.errors import NetworkError
 from amos.measure.reference import compared
 from amos.network.frontend import plain_session
-from amos.network.tolerances import allowed
+from amos.network.model import tolerance_of
 from amos.network.torch_programs import Translation
 from amos.network.torch_samples import drawn
 
@@ -54,7 +54,7 @@ def check_tensor(result: Any, expected: Any, operators: Set[str], rounded: bool 
     # Levels of 8 bits that are rounded apart are as far apart as numbers of bfloat16.
     rounded |= any("QuantizeLinear" in name for name in operators)
     kind = "bfloat16" if rounded and "float" in dtype else dtype
-    limit = allowed(kind, right, bool(operators & _ROUNDING))
+    limit = tolerance_of(kind, right, bool(operators & _ROUNDING))
     difference, strange = compared(values, right)
     if strange or not difference <= limit:
         raise NetworkError(

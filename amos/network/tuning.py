@@ -26,7 +26,7 @@ from amos.network.candidates import Chooser, rank_candidates, with_useful_ranges
 from amos.network.groups import Task, merged
 from amos.network.lowerings.blocked import format_of
 from amos.network.lowerings.choosing import select_tuned_task
-from amos.network.network import Network, checked_network
+from amos.network.network import Network, check_network
 from amos.network.tuned import Slice, TunedTask, Tuning
 from amos.records import Records
 
@@ -74,7 +74,7 @@ def tune(
         MeasureError: there is nothing to measure with.
         RecordError: the record file cannot be read or written.
     """
-    checked_network(network)
+    check_network(network)
     check_run(trials, seed, measure)
     named_scheduler(scheduler, 1)
     retain = RETAINED.get(scheduler, 1.0) if retain is None else retain

@@ -85,4 +85,4 @@ class Writer(GraphBuilder):
         return self.graph(self.emit("MatMul", x, self.random(x.shape[1], 3)))
 
     def graph(self, *outputs: Operand) -> Graph:
-        return self.finish(outputs, single=len(outputs) == 1)
+        return self.finish(outputs)

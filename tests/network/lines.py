@@ -22,8 +22,7 @@ def graph_of(make: Callable[..., Any], *ports: tuple[Sequence[int], str]) -> Gra
     builder = GraphBuilder()
     inputs = [builder.add_input(f"x{n}", *port) for n, port in enumerate(ports)]
     made: Operand | list[Operand] = make(builder, *inputs)
-    several = isinstance(made, list)
-    return builder.finish(made if isinstance(made, list) else [made], single=not several)
+    return builder.finish(made if isinstance(made, list) else [made])
 
 
 def line_of(graph: Graph) -> tuple[StraightLine, dict[str, Any]]:

@@ -53,7 +53,7 @@ def graph_of_cases(cases: Sequence[Case], of: Callable[[np.ndarray], np.ndarray]
                 kind = str(of(operand).dtype)
                 values.append(builder.add_input(f"x{number}_{place}", operand.shape, kind))
         results.append(builder.emit(operation, *values, **attributes))
-    return builder.finish(results, single=False)
+    return builder.finish(results)
 
 
 def check_cases(cases: Sequence[Case]) -> None:

@@ -2,25 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from onnx import TensorProto, checker, helper, numpy_helper, shape_inference
 
+from amos.errors import NetworkError
 from amos.network import CompiledNetwork
 from amos.network.compilation import _Builder, _rank_records
 from amos.network.external.linking import link_trials
-from amos.network.frontend import closed_shapes, onnxruntime_reference, title_of
+from amos.network.frontend import Reference, closed_shapes, onnxruntime_reference, title_of
+from amos.network.graph import Graph
 from amos.network.network import Network, network_of
-from amos.network.reading import read_model
+from amos.network.reading.model import DTYPES, read_model, slice_graph
 from amos.network.reading.validity import naming, readable
 
 __all__ = [
     "Builder",
     "compile_whole",
     "load_whole",
+    "read_whole",
     "residual_network",
 ]
 
@@ -88,14 +91,34 @@ def residual_network() -> Any:
     return b.model(b.node("Gemm", x, b.random(10, 16), b.random(10), transB=1))
 
 
-def load_whole(model: Any, *, shapes: Any = None, name: str | None = None) -> Network:
+@dataclass(frozen=True, eq=False)
+class WholeNetwork(Network):
+    """A model that AMOS takes as a whole, and onnxruntime beside it."""
+
+    reference: Reference | None = None
+
+
+def read_whole(model: Any, shapes: Mapping[str, Sequence[int]]) -> Graph:
+    """Read a model without external nodes, or raise the error that says why one is external."""
+    reading = read_model(model, shapes)
+    graph = reading.model.graph
+    for name, dtype in reading.inputs.items():
+        if dtype not in DTYPES:
+            raise NetworkError(f"input {name!r}: dtype {dtype} is not supported")
+    for position, why in reading.external.items():
+        operation = graph.node[position].op_type
+        raise NetworkError(why if why.startswith(operation) else f"{operation}: {why}")
+    inputs = {name: reading.values[name] for name in reading.inputs}
+    return slice_graph(reading.nodes, inputs, [reading.values[port.name] for port in graph.output])
+
+
+def load_whole(model: Any, *, shapes: Any = None, name: str | None = None) -> WholeNetwork:
     """A model that AMOS takes as a whole, or the error that says why it does not."""
     title = name or title_of(model)
     source, closed = closed_shapes(model, shapes)
-    names = tuple(port.name for port in source.graph.output)
     with naming(title):
-        graph = read_model(readable(source, title), closed)
-        return network_of(graph, title, names, onnxruntime_reference(model))
+        network = network_of(read_whole(readable(source, title), closed), title)
+    return WholeNetwork(network.name, network.graph, network.grouping, onnxruntime_reference(model))
 
 
 def compile_whole(
@@ -104,4 +127,5 @@ def compile_whole(
     """Compile a network that AMOS runs as a whole, whatever fails and whoever is faster."""
     region = _Builder(_rank_records(records), verify, measure).region(network, "main")
     (compiled,) = link_trials([region])
+    compiled = replace(compiled, reference=getattr(network, "reference", None))
     return replace(compiled, checks=(*compiled.checks, *compiled.check())) if verify else compiled

@@ -22,8 +22,8 @@ from amos.network.dynamic import (
 )
 from amos.network.graph import Constant, Graph, GraphBuilder, Operand
 from amos.network.quantized import integer_arithmetic
-from amos.network.reading import read_model
 from tests.network.graphs import evaluate_graph
+from tests.network.models import read_whole
 from tests.network.quantized_models import SHAPE, Model
 
 Emit = Callable[..., Operand | tuple[Operand, ...]]
@@ -41,7 +41,7 @@ def _graph(emit: Emit, *given: np.ndarray | Constant | None) -> Graph:
             operands.append(each)
     results = emit(builder, *operands)
     results = results if isinstance(results, tuple) else (results,)
-    return builder.finish(results, single=len(results) == 1)
+    return builder.finish(results)
 
 
 def _ours(emit: Emit, *given: np.ndarray | Constant | None) -> list[np.ndarray]:
@@ -206,7 +206,7 @@ def test_a_model_that_onnxruntime_quantized(tmp_path: Path, weights: str, each: 
     paths = tmp_path / "floats.onnx", tmp_path / "bytes.onnx"
     onnx.save(g.model(g.add("MatMul", y, weight)), paths[0])
     quantize_dynamic(*paths, weight_type=QuantType[weights], per_channel=each)
-    graph = integer_arithmetic(read_model(onnx.load(paths[1]), {"x": SHAPE}))
+    graph = integer_arithmetic(read_whole(onnx.load(paths[1]), {"x": SHAPE}))
     x = np.random.default_rng(0).standard_normal(SHAPE, np.float32)
     (expected,) = onnxruntime.InferenceSession(paths[1]).run(None, {"x": x})
     np.testing.assert_array_equal(evaluate_graph(graph, [x])[0], expected)
@@ -220,7 +220,7 @@ def test_pairs_with_levels_that_are_computed() -> None:
     zero = Constant(np.arange(5, dtype=np.uint8))
     y = builder.emit("QuantizeLinear", *ports, zero, axis=1)
     y = builder.emit("DequantizeLinear", y, ports[1], zero, axis=1)
-    graph = builder.finish([y], single=True)
+    graph = builder.finish([y])
     inputs = x, scale.astype(np.float32)
     plain = integer_arithmetic(graph)
     assert not [node for node in plain.nodes if node.operation.endswith("Linear")]

@@ -164,7 +164,7 @@ def _graphs(draw: st.DrawFn) -> Graph:
     for kind in draw(st.lists(st.sampled_from(sorted(makers)), min_size=1, max_size=14)):
         made = makers[kind]()
         values.append(made if made.shape == (4, 6) else b.emit("Reshape", made, shape=(4, 6)))
-    return b.finish([values[-1], value(), b.emit("Reshape", value(), shape=(24,))], single=False)
+    return b.finish([values[-1], value(), b.emit("Reshape", value(), shape=(24,))])
 
 
 @settings(max_examples=25, deadline=None)

@@ -63,7 +63,7 @@ def test_a_conversion_that_cuts_off_is_no_rounding_one(rounds: bool, low: float)
     y = builder.emit("Round", y) if rounds else y
     y = builder.emit("Max", y, Constant(np.array(low, np.float32)))
     y = builder.emit("Min", y, Constant(np.array(255, np.float32)))
-    graph = builder.finish([builder.emit("Cast", y, to="uint8")], single=True)
+    graph = builder.finish([builder.emit("Cast", y, to="uint8")])
     (group,) = group_nodes(graph).groups
     assert str(group.operator.epilogue).startswith("u8(") == rounds
 

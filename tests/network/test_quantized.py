@@ -19,10 +19,9 @@ from amos.network.candidates import Chooser, with_useful_ranges
 from amos.network.graph import Graph
 from amos.network.levels import inverse_of
 from amos.network.quantized import integer_arithmetic
-from amos.network.reading import read_model
 from amos.validate.epilogue import fma
 from tests.network.graphs import evaluate_graph
-from tests.network.models import Builder, compile_whole, load_whole
+from tests.network.models import Builder, compile_whole, load_whole, read_whole
 from tests.network.quantized_models import (
     CASES,
     IN,
@@ -37,7 +36,7 @@ from tests.network.quantized_models import (
 
 
 def _read(model: Any) -> Graph:
-    return read_model(model, {"x": SHAPE})
+    return read_whole(model, {"x": SHAPE})
 
 
 def _run(graph: Graph, x: np.ndarray) -> list[np.ndarray]:

@@ -19,6 +19,7 @@ from amos.network.external.library import Library
 from amos.network.external.partition import PartitionedNetwork
 from amos.network.external.race import Timing
 from amos.network.external.sessions import MODEL, open_session, run_session
+from amos.network.frontend import Reference
 from amos.network.groups import Job
 from amos.network.kernels import TaskKernel
 from amos.network.model import (
@@ -31,7 +32,6 @@ from amos.network.model import (
 )
 from amos.network.network import Network
 from amos.network.precision.rounding import ROUNDED
-from amos.network.tolerances import rounds
 
 if TYPE_CHECKING:
     from amos.network.comparison import Comparison
@@ -62,6 +62,7 @@ class CompiledNetwork(Shown):
         file: name of the model in its folder.
         settings: of its session, by onnxruntime's names.
         precision: variants of the network and the chosen one; ``None`` for f32.
+        reference: another program that runs the model, if there is one.
     """
 
     network: Network | PartitionedNetwork
@@ -74,6 +75,7 @@ class CompiledNetwork(Shown):
     file: str = MODEL
     settings: Mapping[str, str] = field(default_factory=dict)
     precision: Frontier | None = None
+    reference: Reference | None = None
 
     @cached_property
     def session(self) -> Any:
@@ -170,14 +172,14 @@ class CompiledNetwork(Shown):
 
     def worst_check(self, /, *arrays: Any, **named: Any) -> Check | None:
         """Compare as :meth:`check` does; return the worst result, right or wrong."""
-        network, reference = self.network, self.network.reference
+        network, reference = self.network, self.reference
         if reference is None:
             return None
         values = self._bound_or_random(arrays, named)
         expected = reference.evaluate([*map(values_of, network.inputs, values)])
         if expected is None:
             return None
-        rounded = any(rounds(each) for each in network.networks.values())
+        rounded = any(each.rounds for each in network.networks.values())
         spreads = any(each.spreads for each in self.regions.values())
         results = self.outputs_of(values)
         return check_results(

@@ -16,9 +16,8 @@ from amos.network.external.folders import ModelFolder
 from amos.network.external.library import Library, MissingCompiler, write_library
 from amos.network.external.partition import PartitionedNetwork
 from amos.network.external.race import Timing, race_region, race_whole
-from amos.network.external.regions import contracted
+from amos.network.external.regions import contracted, whole_model
 from amos.network.external.sessions import save_model
-from amos.network.external.whole import whole_model
 from amos.network.frontend import plain_session
 from amos.network.model import Check, CompiledRegion
 
@@ -131,7 +130,10 @@ class _Draft:
             parts = {name: self.network.regions[name] for name in regions}
             model = contracted(self.network.graph, parts, library.domain)
         save_model(model, self.folder.path, self.file)
-        return CompiledNetwork(self.network, regions, library, self.folder, file=self.file)
+        reference = self.network.reference
+        return CompiledNetwork(
+            self.network, regions, library, self.folder, file=self.file, reference=reference
+        )
 
 
 def _check_session(compiled: CompiledNetwork) -> None:

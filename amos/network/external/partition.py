@@ -28,7 +28,7 @@ from amos.network.graph import Graph, divides_integers
 from amos.network.groups import Task, merged
 from amos.network.halves import find_halves, multiplies_bfloat16, widen_halves
 from amos.network.network import Network, Port
-from amos.network.reading.model import read_parts
+from amos.network.reading.model import read_model
 from amos.network.reading.validity import naming, readable
 
 if TYPE_CHECKING:
@@ -147,7 +147,7 @@ def load_partition(
                 reference = onnxruntime_reference(source)
             multiplies = multiplies_bfloat16(model)
             source = model = widen_halves(model)
-        graph = OnnxGraph(read_parts(model, closed))
+        graph = OnnxGraph(read_model(model, closed))
     reasons, regions = dict(graph.external), list[Region]()
     for nodes in find_regions(graph):
         try:

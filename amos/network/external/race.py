@@ -12,12 +12,11 @@ from typing import TYPE_CHECKING, Any
 from amos.codegen.scheduled import last_line
 from amos.errors import NetworkError
 from amos.network.external.library import Library
+from amos.network.external.regions import whole_model
 from amos.network.external.sessions import MODEL, QUIET, open_session, run_session, save_model
-from amos.network.external.whole import whole_model
 from amos.network.model import CompiledRegion, check_results, random_arrays
 from amos.network.precision.rounding import ROUNDED
 from amos.network.races import Race, race
-from amos.network.tolerances import rounds
 
 if TYPE_CHECKING:
     from amos.network.external.compiled import CompiledNetwork
@@ -113,7 +112,7 @@ def _fault(region: CompiledRegion, results: Sequence[Any], expected: Sequence[An
         "onnxruntime",
         results,
         expected,
-        rounded=rounds(region.network),
+        rounded=region.network.rounds,
         spreads=region.spreads,
         precision=ROUNDED if region.network.is_rounded else "",
     )

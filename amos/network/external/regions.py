@@ -17,6 +17,9 @@ from amos.network.graph import Graph
 from amos.network.network import Network, network_of
 from amos.network.reading.model import names_read, slice_graph
 
+#: Versions of ONNX that every onnxruntime with the interface of the library reads.
+_IR_VERSION, _OPSET = 8, 17
+
 
 @dataclass(frozen=True, eq=False)
 class Region:
@@ -66,7 +69,7 @@ def load_region(graph: OnnxGraph, nodes: Sequence[int], name: str) -> Region:
         NetworkError: AMOS does not take them together.
     """
     inputs, outputs = boundary(graph, nodes)
-    network = network_of(graph_between(graph, inputs, outputs), name, tuple(outputs))
+    network = network_of(graph_between(graph, inputs, outputs), name)
     return Region(tuple(nodes), tuple(inputs), tuple(outputs), graph, network)
 
 
@@ -227,3 +230,23 @@ def _live(nodes: Sequence[Any], results: set[str]) -> list[Any]:
             live.append(node)
             read.update(names_read(node))
     return live[::-1]
+
+
+def whole_model(network: Network, operator: str, domain: str) -> Any:
+    """Write a model that calls one operator on its inputs."""
+    from onnx import helper
+
+    inputs = [port.name for port in network.inputs]
+    longest = max(inputs, key=len, default="")
+    outputs = [f"{longest}_output{number}" for number in range(len(network.outputs))]
+    sources, results = (
+        [
+            helper.make_tensor_value_info(name, ELEMENT_TYPES[port.dtype][0], port.shape)
+            for name, port in zip(names, ports, strict=True)
+        ]
+        for names, ports in ((inputs, network.inputs), (outputs, network.outputs))
+    )
+    node = helper.make_node(operator, inputs, outputs, domain=domain, name=operator)
+    graph = helper.make_graph([node], network.name, sources, results)
+    opsets = [helper.make_opsetid("", _OPSET), helper.make_opsetid(domain, 1)]
+    return helper.make_model(graph, opset_imports=opsets, ir_version=_IR_VERSION)

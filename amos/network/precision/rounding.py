@@ -82,4 +82,4 @@ def round_products(graph: Graph, excluded: Container[int] = frozenset()) -> Grap
         if node.number in rounded:
             narrow[node.number] = builder.cast(value, ROUNDED)
     outputs = [builder.values[node.number] for node in graph.outputs]
-    return builder.finish(outputs, single=graph.single)
+    return builder.finish(outputs)

@@ -98,13 +98,13 @@ class Variants:
         """
         if not has_bfloat16() or not self.saved:
             return self.network
-        others = [
+        excluded = [
             (name, place)
             for name in self.network.regions
             for place, node in enumerate(self._products(name))
             if node.operation not in operations
         ]
-        return self.with_rounding(self._by_region([*self.slower, *others]))
+        return self.with_rounding(self._by_region([*self.slower, *excluded]))
 
     def quantize(self) -> Variant:
         """The network in integers of 8 bits, whose ranges are those of the choosing samples.
@@ -236,7 +236,7 @@ class Variants:
 
 
 def _load_region(region: Region, rounding: Callable[[Graph], Graph]) -> Network:
-    return network_of(region.read(), region.network.name, region.outputs, round_graph=rounding)
+    return network_of(region.read(), region.network.name, rounding)
 
 
 def _that_matter(tasks: Sequence[Task]) -> list[Task]:

@@ -84,30 +84,8 @@ class Reading:
     shapes: Mapping[str, Sequence[int]]
 
 
-def read_model(model: Any, shapes: Mapping[str, Sequence[int]]) -> Graph:
-    """Read a model that has no external nodes.
-
-    Args:
-        model: an ``onnx.ModelProto``, its own functions written out.
-        shapes: extents of each input.
-
-    Raises:
-        NetworkError: an operator is not supported, or its shape is known at run time only.
-    """
-    reading = read_parts(model, shapes)
-    for name, dtype in reading.inputs.items():
-        _checked(dtype, f"input {name!r}")
-    for position, why in reading.external.items():
-        operation = reading.model.graph.node[position].op_type
-        raise NetworkError(why if why.startswith(operation) else f"{operation}: {why}")
-    graph = reading.model.graph
-    values = [reading.values[port.name] for port in graph.output]
-    inputs = {name: reading.values[name] for name in reading.inputs}
-    return slice_graph(reading.nodes, inputs, values)
-
-
-def read_parts(model: Any, shapes: Mapping[str, Sequence[int]]) -> Reading:
-    """Read what there are forms for.
+def read_model(model: Any, shapes: Mapping[str, Sequence[int]]) -> Reading:
+    """Read the nodes of a model that a graph can express; others are external.
 
     Args:
         model: an ``onnx.ModelProto``, its own functions written out.
@@ -149,7 +127,7 @@ def slice_graph(
     for node in nodes:
         if node.number in needed:
             builder.values[node.number] = builder.copy(node)
-    return builder.finish([*map(builder.value, outputs)], single=len(outputs) == 1)
+    return builder.finish([*map(builder.value, outputs)])
 
 
 class _ModelReader:
@@ -300,7 +278,8 @@ def _results(source: NodeSource, reader: Read) -> tuple[Operand | None, ...]:
     values = results if isinstance(results, tuple) else (results,)
     for value in values:
         if isinstance(value, Node):
-            _checked(value.dtype, operation)
+            if value.dtype not in DTYPES:
+                raise NetworkError(f"{operation}: dtype {value.dtype} is not supported")
             if not all(size > 0 for size in value.shape):
                 raise NetworkError(f"{operation}: an empty result is not supported")
     return values
@@ -316,11 +295,6 @@ def names_read(node: Any) -> Iterator[str]:
             inner = [name for each in graph.node for name in names_read(each)]
             inner += [each.name for each in graph.output]
             yield from (name for name in inner if name not in own)
-
-
-def _checked(dtype: str, what: str) -> None:
-    if dtype not in DTYPES:
-        raise NetworkError(f"{what}: dtype {dtype} is not supported")
 
 
 def _check_result(port: Any, value: Operand) -> None:

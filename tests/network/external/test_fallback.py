@@ -18,7 +18,7 @@ from amos.network.external.library import write_library
 from amos.network.external.partition import PartitionedNetwork
 from amos.network.external.race import Timing
 from amos.network.model import random_arrays
-from amos.network.reading.model import Reading, read_parts
+from amos.network.reading.model import Reading, read_model
 from tests.network.external.test_onnxruntime import partly
 from tests.network.models import Builder
 
@@ -91,9 +91,9 @@ def _misread(monkeypatch: pytest.MonkeyPatch, scale: float) -> None:
             values = numpy_helper.to_array(weight)
             if values.dtype == np.float32:
                 weight.CopyFrom(numpy_helper.from_array(values * np.float32(scale), weight.name))
-        return replace(read_parts(wrong, *arguments), model=model)
+        return replace(read_model(wrong, *arguments), model=model)
 
-    monkeypatch.setattr("amos.network.external.partition.read_parts", read)
+    monkeypatch.setattr("amos.network.external.partition.read_model", read)
 
 
 @needs_compiler

@@ -9,7 +9,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 import amos
 from amos.network.frontend import plain_session
-from amos.network.reading.model import read_parts
+from amos.network.reading.model import read_model
 
 _SHAPE = [1, 4, 9]
 
@@ -43,7 +43,7 @@ def _padded(*more: Any) -> Any:
 
 
 def test_shapes_behind_a_computed_padding_are_known() -> None:
-    reading = read_parts(_padded(), {"x": _SHAPE})
+    reading = read_model(_padded(), {"x": _SHAPE})
     assert not reading.external
     assert [node.operation for node in reading.nodes] == ["input", "Pad", "Conv"]
     assert reading.values["y"].shape == (1, 8, 10)

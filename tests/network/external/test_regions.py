@@ -13,11 +13,11 @@ from onnx import TensorProto, helper, numpy_helper
 from amos.network.external.onnx_graph import OnnxGraph
 from amos.network.external.regions import boundary, contracted, convex_sets
 from amos.network.network import Network
-from amos.network.reading.model import read_parts
+from amos.network.reading.model import read_model
 
 
 def _graph(model: Any) -> OnnxGraph:
-    return OnnxGraph(read_parts(model, {port.name: _sizes(port) for port in model.graph.input}))
+    return OnnxGraph(read_model(model, {port.name: _sizes(port) for port in model.graph.input}))
 
 
 def _sizes(port: Any) -> list[int]:
