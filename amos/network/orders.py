@@ -20,12 +20,10 @@ _ALONG_AXES = frozenset(
     {
         "ArgMax",
         "ArgMin",
-        "DequantizeLinear",
         "Expand",
         "GroupNormalization",
         "LogSoftmax",
         "Pad",
-        "QuantizeLinear",
         "ReduceMax",
         "ReduceMean",
         "ReduceMin",

@@ -2,25 +2,31 @@
 
 from __future__ import annotations
 
+import logging
 import re
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import dataclass
 from functools import cached_property
+from threading import RLock
 from typing import Any
 
 import numpy as np
 
 from amos.errors import NetworkError, shown
 from amos.network.frontend import Reference, type_names
-from amos.network.silence import quiet
 
 #: Operators of ONNX that draw random numbers, beside a Dropout that is told to.
 _RANDOM = frozenset(
     ["Bernoulli", "Multinomial", "RandomNormal", "RandomUniform"]
     + ["RandomNormalLike", "RandomUniformLike"]
 )
+
+#: Held while the levels of the loggers of packages that export a module are changed.
+_LOCK = RLock()
+_EXPORTERS = ("torch._subclasses.fake_tensor", "torch.export", "torch.onnx", "onnxscript")
 
 
 @dataclass(frozen=True)
@@ -96,7 +102,7 @@ def translate(model: Any, inputs: Any, name: str) -> Translation:
         NetworkError: inputs are wrong or missing, PyTorch cannot export it, it changes tensors
             in place, or draws random numbers.
     """
-    with quiet(), warnings.catch_warnings():
+    with _suppress_logs(), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         program = _exported(model, inputs)
         _check_functional(program)
@@ -105,6 +111,21 @@ def translate(model: Any, inputs: Any, name: str) -> Translation:
         if node.op_type in _RANDOM or (node.op_type == "Dropout" and len(node.input) == 3):
             raise NetworkError(f"model {name!r}: {node.op_type} draws random numbers")
     return Translation(program, translated)
+
+
+@contextmanager
+def _suppress_logs() -> Iterator[None]:
+    """Suppress the logs of PyTorch and onnxscript, which repeat what errors say."""
+    loggers = [logging.getLogger(name) for name in _EXPORTERS]
+    with _LOCK:
+        levels = [logger.level for logger in loggers]
+        for logger in loggers:
+            logger.setLevel(logging.CRITICAL + 1)
+        try:
+            yield
+        finally:
+            for logger, level in zip(loggers, levels, strict=True):
+                logger.setLevel(level)
 
 
 def _exported(model: Any, inputs: Any) -> Any:

@@ -17,12 +17,8 @@ from amos.machine.cpu import cpu
 from amos.measure.helpers import HelperLost, map_in_processes
 from amos.network import engine
 from amos.network.external.constants import Constants
-from amos.network.external.source import (
-    ELEMENT_TYPES,
-    NetworkSource,
-    library_source,
-)
-from amos.network.external.straight_line import Call, Unsupported, straight_line
+from amos.network.external.source import ELEMENT_TYPES, library_source
+from amos.network.external.straight_line import Call, StraightLine, Unsupported, straight_line
 from amos.network.graph import Node
 from amos.network.loops.functions import LoopFunctions
 from amos.network.loops.fusion import fuse
@@ -72,7 +68,7 @@ def write_library(models: Sequence[CompiledRegion], folder: Path) -> Library:
     compiler = compiler_command()
     if compiler is None:
         raise MissingCompiler(f"a library of operators needs a C compiler: {INSTALL}")
-    functions, sources = _sources(models)
+    functions, programs = _write_programs(models)
     constants = Constants()
     name = models[0].network.name
     with tempfile.TemporaryDirectory(dir=folder) as temporary:
@@ -81,7 +77,7 @@ def write_library(models: Sequence[CompiledRegion], folder: Path) -> Library:
 
         def source(domain: str) -> str:
             return library_source(
-                sources,
+                programs,
                 constants,
                 domain=domain,
                 cores=cpu().cores,
@@ -102,22 +98,23 @@ def write_library(models: Sequence[CompiledRegion], folder: Path) -> Library:
         linking = [f"-Wl,--version-script={exported}", "-Wl,-z,defs", "-lm"]
         files = [str(text), *map(str, objects), "-o", str(folder / LIBRARY)]
         _run([*compiler, *_FLAGS, *files, *linking], name)
-    programs = (each.program for each in sources)
     steps = {each.name: tuple(step.function for step in each.steps) for each in programs}
     return Library(folder / LIBRARY, constants.write(folder), domain, steps)
 
 
-def _sources(models: Sequence[CompiledRegion]) -> tuple[Mapping[str, Any], list[NetworkSource]]:
-    """The scheduled functions of loops by name, and the program of each network."""
-    loops, sources = LoopFunctions(), list[NetworkSource]()
+def _write_programs(
+    models: Sequence[CompiledRegion],
+) -> tuple[Mapping[str, Any], list[StraightLine]]:
+    """Return the scheduled functions of loops by name, and the program of each network."""
+    loops, programs = LoopFunctions(), list[StraightLine]()
     for model in models:
         network = model.network
         for port in (*network.inputs, *network.outputs):
             if port.dtype not in ELEMENT_TYPES:
                 raise Unsupported(f"{network.name}: onnxruntime has no tensors of {port.dtype}")
-        program = straight_line(model.function, network.graph, calls_of(model, loops))
-        sources.append(NetworkSource(program, network.inputs, network.outputs))
-    return engine.scheduled_loops(loops.functions), sources
+        calls = calls_of(model, loops)
+        programs.append(straight_line(model.function, network.graph, calls))
+    return engine.scheduled_loops(loops.functions), programs
 
 
 def calls_of(model: CompiledRegion, loops: LoopFunctions) -> list[Call]:

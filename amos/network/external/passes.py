@@ -10,15 +10,13 @@ from amos.errors import NetworkError, checked_path
 from amos.network.external.partition import PartitionedNetwork
 from amos.network.external.regions import contracted
 from amos.network.external.sessions import save_model
-from amos.network.external.writing import OPSET, function_of, functions_of_groups
+from amos.network.external.writing import DOMAIN, OPSET, write_function, write_group_functions
 from amos.network.graph import Graph
 from amos.network.network import PASSES, with_rounding
 
 if TYPE_CHECKING:
     from amos.network.buckets import Loaded
 
-#: Domain of the functions.
-_DOMAIN = "amos"
 #: Version of ONNX's format that has functions, and operators of the version that is written.
 _IR_VERSION = 10
 
@@ -61,8 +59,8 @@ def _models(network: PartitionedNetwork) -> Iterator[tuple[str, Any]]:
     functions = [
         function
         for name, region in network.regions.items()
-        for function in functions_of_groups(
-            region.network.graph, region.network.grouping.groups, name, region.outputs, _DOMAIN
+        for function in write_group_functions(
+            region.network.graph, region.network.grouping.groups, name, region.outputs
         )
     ]
     yield "groups", _with_functions(network, functions)
@@ -71,8 +69,7 @@ def _models(network: PartitionedNetwork) -> Iterator[tuple[str, Any]]:
 def model_of_graphs(network: PartitionedNetwork, graphs: Mapping[str, Graph]) -> Any:
     """Return the model with a function for each region, whose body is the region's graph."""
     functions = [
-        function_of(graph, name, network.regions[name].outputs, _DOMAIN)
-        for name, graph in graphs.items()
+        write_function(graph, name, network.regions[name].outputs) for name, graph in graphs.items()
     ]
     return _with_functions(network, functions)
 
@@ -81,7 +78,7 @@ def _with_functions(network: PartitionedNetwork, functions: Sequence[Any]) -> An
     """The model with functions for its regions."""
     from onnx import version_converter
 
-    model = contracted(network.graph, network.regions, _DOMAIN)
+    model = contracted(network.graph, network.regions, DOMAIN)
     if any(each.version < OPSET for each in model.opset_import if each.domain in ("", "ai.onnx")):
         model = version_converter.convert_version(model, OPSET)
     model.functions.extend(functions)

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from importlib.resources import files
 from math import prod
 from string import Template
 
 from amos.network.external.constants import Constants
 from amos.network.external.straight_line import COPY, Buffer, Place, StraightLine
-from amos.network.network import Port
+from amos.network.graph import Node
 
 #: Of each dtype: onnxruntime's number of the element type, DLPack's kind and bits.
 ELEMENT_TYPES = {
@@ -32,23 +31,8 @@ ELEMENT_TYPES = {
 _PIECES_PER_CORE = 1
 
 
-@dataclass(frozen=True)
-class NetworkSource:
-    """A network of a library.
-
-    Attributes:
-        program: its calls.
-        inputs: what it takes.
-        outputs: what it returns.
-    """
-
-    program: StraightLine
-    inputs: Sequence[Port]
-    outputs: Sequence[Port]
-
-
 def library_source(
-    networks: Sequence[NetworkSource],
+    networks: Sequence[StraightLine],
     constants: Constants,
     *,
     domain: str,
@@ -59,7 +43,7 @@ def library_source(
     """Write the C source of a library.
 
     Args:
-        networks: that it runs, each as an operator of its program's name.
+        networks: that it runs, each as an operator of its name.
         constants: where the constants of the networks lie.
         domain: of the operators.
         cores: that the kernels were compiled for.
@@ -68,8 +52,8 @@ def library_source(
     """
     tables = _Tables(constants)
     entries = [tables.network(number, each) for number, each in enumerate(networks)]
-    functions = sorted({step.function for each in networks for step in each.program.steps} - {COPY})
-    most = max((len(step.buffers) for each in networks for step in each.program.steps), default=1)
+    functions = sorted({step.function for each in networks for step in each.steps} - {COPY})
+    most = max((len(step.buffers) for each in networks for step in each.steps), default=1)
     needed = "".join(f"{json.dumps(name)}, " for name in sorted(features))
     text = "\n".join(
         [
@@ -108,9 +92,9 @@ class _Tables:
         self.constants, self.lines = constants, list[str]()
         self.shapes: dict[tuple[int, ...], str] = {}
 
-    def network(self, number: int, source: NetworkSource) -> str:
+    def network(self, number: int, program: StraightLine) -> str:
         """Declare the tables of a network; returns its entry in the table of networks."""
-        program, prefix = source.program, f"network{number}"
+        prefix = f"network{number}"
         buffers: dict[Buffer, int] = {}
         arguments: list[int] = []
         steps = []
@@ -119,13 +103,13 @@ class _Tables:
             place = f"{len(arguments)}, {len(step.buffers)}"
             steps.append(f"{{{function}, {json.dumps(step.function)}, {place}}}")
             arguments += [buffers.setdefault(each, len(buffers)) for each in step.buffers]
-        self.table("Port", f"{prefix}_inputs", map(self.port, source.inputs))
-        self.table("Port", f"{prefix}_outputs", map(self.port, source.outputs))
+        self.table("Port", f"{prefix}_inputs", map(self.port, program.inputs))
+        self.table("Port", f"{prefix}_outputs", map(self.port, program.outputs))
         rows = [self.buffer(each, program) for each in buffers]
         self.table("Buffer", f"{prefix}_buffers", rows)
         self.table("uint32_t", f"{prefix}_arguments", map(str, arguments))
         self.table("Step", f"{prefix}_steps", steps)
-        counts = [len(source.inputs), len(source.outputs), len(buffers), len(steps)]
+        counts = [len(program.inputs), len(program.outputs), len(buffers), len(steps)]
         tables = ("inputs", "outputs", "buffers", "arguments", "steps")
         return (
             f"  {{{{0}}, {json.dumps(program.name)}, {', '.join(map(str, counts))}, "
@@ -137,7 +121,7 @@ class _Tables:
         body = ",\n  ".join(rows) or ("0" if kind == "uint32_t" else "{0}")
         self.lines.append(f"static const {kind} {name}[] = {{\n  {body}}};")
 
-    def port(self, port: Port) -> str:
+    def port(self, port: Node) -> str:
         number, _, _ = ELEMENT_TYPES[port.dtype]
         return f"{{{number}, {prod(port.shape)}, {len(port.shape)}, {self.shape(port.shape)}}}"
 

@@ -72,12 +72,15 @@ class StraightLine:
 
     Attributes:
         name: of the network's function.
+        inputs, outputs: of the network.
         steps: calls in order.
         arena_bytes: size of the memory of intermediate tensors.
         constants: arrays, by their number.
     """
 
     name: str
+    inputs: tuple[Node, ...]
+    outputs: tuple[Node, ...]
     steps: tuple[Step, ...]
     arena_bytes: int
     constants: tuple[np.ndarray, ...]
@@ -149,7 +152,9 @@ class _Line:
             target = Buffer(Place.OUTPUT, number, node.shape, node.dtype)
             steps.append(Step(COPY, (self.buffer(node, node.shape), target)))
         arrays = tuple(array for _, array in self.constants.values())
-        return StraightLine(self.name, tuple(steps), arena_bytes, arrays)
+        return StraightLine(
+            self.name, self.graph.inputs, self.graph.outputs, tuple(steps), arena_bytes, arrays
+        )
 
     def place_outputs(self) -> list[tuple[int, Node]]:
         """Place what is computed for an output there; return the outputs that are copied."""

@@ -12,6 +12,8 @@ from amos.network.groups import Group
 from amos.network.operations import numpy_dtype
 from amos.network.shapes import BYTES
 
+#: Domain of the functions.
+DOMAIN = "amos"
 #: Version of ONNX's operators that are written.
 OPSET = 21
 #: Attributes that are inputs in ONNX, by operator, in the order of its inputs behind the first.
@@ -24,16 +26,15 @@ _AS_INPUTS = {
 _AHEAD = -(2**62)
 
 
-def function_of(graph: Graph, name: str, outputs: Sequence[str], domain: str) -> Any:
+def write_function(graph: Graph, name: str, outputs: Sequence[str]) -> Any:
     """Write a graph as a function.
 
     Args:
         graph: whose inputs are the function's.
         name: of the function.
         outputs: names of its results.
-        domain: of the function.
     """
-    writer = _Writer(domain)
+    writer = _Writer()
     for node in graph.inputs:
         writer.names[id(node)] = node.name
     for node in graph.computing():
@@ -41,12 +42,12 @@ def function_of(graph: Graph, name: str, outputs: Sequence[str], domain: str) ->
     return writer.function(name, [node.name for node in graph.inputs], graph.outputs, outputs)
 
 
-def functions_of_groups(
-    graph: Graph, groups: Sequence[Group], name: str, outputs: Sequence[str], domain: str
+def write_group_functions(
+    graph: Graph, groups: Sequence[Group], name: str, outputs: Sequence[str]
 ) -> list[Any]:
     """Write a graph as a function that calls one for each group; these functions come first."""
     owners = {node.number: group for group in groups for node in group.nodes}
-    writer, functions = _Writer(domain), list[Any]()
+    writer, functions = _Writer(), list[Any]()
     for node in graph.inputs:
         writer.names[id(node)] = node.name
     for node in graph.computing():
@@ -54,9 +55,9 @@ def functions_of_groups(
         if group is None:
             writer.write(node)
         elif node is group.result:
-            functions.append(_function_of_group(group, f"{name}_{len(functions)}", domain))
-            values = _values_read(group)
-            writer.call(functions[-1].name, values, writer.name_of(node), domain)
+            functions.append(_write_group(group, f"{name}_{len(functions)}"))
+            operands = map(writer.name_of, _values_read(group))
+            writer.node(functions[-1].name, [*operands], writer.name_of(node), domain=DOMAIN)
     main = writer.function(name, [n.name for n in graph.inputs], graph.outputs, outputs)
     return [*functions, main]
 
@@ -69,8 +70,8 @@ def _values_read(group: Group) -> list[Node]:
     return [node for number, node in values.items() if number not in own]
 
 
-def _function_of_group(group: Group, name: str, domain: str) -> Any:
-    writer, inputs = _Writer(domain), list[str]()
+def _write_group(group: Group, name: str) -> Any:
+    writer, inputs = _Writer(), list[str]()
     for node in _values_read(group):
         inputs.append(writer.name_of(node))
     for node in sorted(group.nodes, key=lambda node: node.number):
@@ -85,8 +86,8 @@ class _Writer:
         names: of values, by their identity.
     """
 
-    def __init__(self, domain: str) -> None:
-        self.domain, self.names, self.nodes = domain, dict[int, str](), list[Any]()
+    def __init__(self) -> None:
+        self.names, self.nodes = dict[int, str](), list[Any]()
 
     def name_of(self, operand: Operand) -> str:
         """Return the name of a value; constants are written when they are read first."""
@@ -111,10 +112,6 @@ class _Writer:
         self.nodes.append(helper.make_node(operation, inputs, [name], **attributes))
         return name
 
-    def call(self, function: str, values: Sequence[Operand], result: str, domain: str) -> None:
-        """Append a call of a function."""
-        self.node(function, [*map(self.name_of, values)], result, domain=domain)
-
     def function(
         self, name: str, inputs: Sequence[str], results: Sequence[Operand], outputs: Sequence[str]
     ) -> Any:
@@ -122,8 +119,8 @@ class _Writer:
 
         for result, output in zip(results, outputs, strict=True):
             self.node("Identity", [self.name_of(result)], output)
-        opsets = [helper.make_opsetid("", OPSET), helper.make_opsetid(self.domain, 1)]
-        return helper.make_function(self.domain, name, inputs, outputs, self.nodes, opsets)
+        opsets = [helper.make_opsetid("", OPSET), helper.make_opsetid(DOMAIN, 1)]
+        return helper.make_function(DOMAIN, name, inputs, outputs, self.nodes, opsets)
 
     def write(self, node: Node) -> None:
         """Append what a node of a graph is."""

@@ -11,10 +11,9 @@ from functools import cache, partial, reduce
 from math import pi, sqrt
 from typing import Any
 
-import numpy as np
-
 from amos.codegen.tir.arrays import is_number
 from amos.network.graph import Constant, Node
+from amos.network.operations import OPERATIONS, Kind
 from amos.network.shapes import HALVES
 
 #: Largest exponent of a power that is written as products.
@@ -150,18 +149,9 @@ _INTRINSICS = {
 _OF_C = {"Cosh": "cosh", "Sinh": "sinh"}
 #: What has loops here, with what makes them.
 ELEMENTWISE_LOOPS: Mapping[str, Callable[[Node, Sequence[Any]], Any]] = {
-    **dict.fromkeys(
-        (
-            *("Add", "And", "BitwiseAnd", "BitwiseNot", "BitwiseOr", "BitwiseXor", "Cast", "Div"),
-            *("Equal", "Greater", "GreaterOrEqual", "Identity", "IsNaN", "Less", "LessOrEqual"),
-            *("Max", "Min", "Mod", "Mul", "Neg", "Not", "Or", "Pow", "Relu", "Sign", "Sub"),
-            *("Where", "Xor"),
-            *_INTRINSICS,
-            *_OF_C,
-        ),
-        emit_elementwise,
-    ),
-    **dict.fromkeys(_TENSORS, emit_function),
+    name: emit_function if name in _TENSORS else emit_elementwise
+    for name, operation in OPERATIONS.items()
+    if operation.kind is Kind.ELEMENTWISE and operation.evaluate
 }
 
 
@@ -304,42 +294,3 @@ def _sign(x: Any) -> Any:
     zero = tirx.const(0, kind)
     below = x if kind.startswith("uint") else tirx.Select(x < zero, tirx.const(-1, kind), x)
     return tirx.Select(x > zero, tirx.const(1, kind), below)
-
-
-def emit_quantize(node: Node, operands: Sequence[Any]) -> Any:
-    """Emit levels of a scale: quotients rounded to even, plus the zero point, clamped."""
-    from tvm import te, tirx
-
-    x, scale, zero = operands
-    info = np.iinfo(node.dtype)
-
-    def level(*at: Any) -> Any:
-        quotient = tirx.div(x(*at).astype("float32"), _along(scale, at, node).astype("float32"))
-        value = tirx.nearbyint(quotient) + _along(zero, at, node).astype("float32")
-        low, high = (tirx.const(float(each), "float32") for each in (info.min, info.max))
-        return tirx.min(tirx.max(value, low), high).astype(node.dtype)
-
-    return te.compute(node.shape, level, name="quantize")
-
-
-def emit_dequantize(node: Node, operands: Sequence[Any]) -> Any:
-    """Emit what levels stand for: their distance from the zero point times the scale."""
-    from tvm import te
-
-    x, scale, zero = operands
-
-    def value(*at: Any) -> Any:
-        distance = x(*at).astype("int32") - _along(zero, at, node).astype("int32")
-        product = distance.astype("float32") * _along(scale, at, node).astype("float32")
-        return product.astype(node.dtype)
-
-    return te.compute(node.shape, value, name="dequantize")
-
-
-def _along(operand: Any, at: Sequence[Any], node: Node) -> Any:
-    """An element of what has one for each step of an axis, or of all."""
-    from tvm import te
-
-    if not isinstance(operand, te.Tensor):
-        return operand
-    return operand(at[node.attributes["axis"]]) if len(operand.shape) else operand()

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from amos.network.graph import Constant, Node
-from amos.network.loops.elementwise import ELEMENTWISE_LOOPS, emit_dequantize, emit_quantize
+from amos.network.loops.elementwise import ELEMENTWISE_LOOPS
 from amos.network.loops.moves import MOVE_LOOPS
 from amos.network.loops.norms import NORM_LOOPS
 from amos.network.loops.products import PRODUCT_LOOPS
@@ -18,15 +18,13 @@ from amos.network.loops.reductions import REDUCTION_LOOPS
 
 #: Makes the tensor of a node of those of its operands.
 Loops = Callable[[Node, Sequence[Any]], Any]
-#: By operator.
+#: By operator; the integer arithmetic of DequantizeLinear and QuantizeLinear replaces both.
 LOOPS: Mapping[str, Loops] = {
     **ELEMENTWISE_LOOPS,
     **MOVE_LOOPS,
     **NORM_LOOPS,
     **PRODUCT_LOOPS,
     **REDUCTION_LOOPS,
-    "DequantizeLinear": emit_dequantize,
-    "QuantizeLinear": emit_quantize,
 }
 
 
@@ -44,15 +42,11 @@ def emit_loops(node: Node, tensors: Sequence[Any]) -> Any:
     return LOOPS[node.operation](node, operands)
 
 
-#: Operators that take numbers in the place of tensors of one element.
-_OF_NUMBERS = frozenset({*ELEMENTWISE_LOOPS, "DequantizeLinear", "QuantizeLinear"})
-
-
 def _number(constant: Constant, node: Node) -> Any:
     """A constant of one element as an expression, or as a tensor where a node needs one."""
     from tvm import te, tirx
 
     number = tirx.const(constant.array.reshape(()).item(), constant.dtype)
-    if node.operation in _OF_NUMBERS:
+    if node.operation in ELEMENTWISE_LOOPS:
         return number
     return te.compute(constant.shape, lambda *_: number, name="number")
