@@ -86,9 +86,9 @@ def _graphs(graph: Any) -> Iterator[Any]:
 
 def _tensors(graph: Any) -> Iterator[Any]:
     """The constants of a graph."""
-    for each in _graphs(graph):
-        yield from each.initializer
-        for node in each.node:
+    for inner in _graphs(graph):
+        yield from inner.initializer
+        for node in inner.node:
             for attribute in node.attribute:
                 if attribute.HasField("t"):
                     yield attribute.t

@@ -298,10 +298,10 @@ class _Writer:
         count = int(buffer.shape[0]) // self.product.lanes
         return _sequence([self.put(buffer, number, zero) for number in range(count)])
 
-    def fma(self, one: Any, other: Any, total: Any) -> Any:
+    def fma(self, x: Any, y: Any, total: Any) -> Any:
         from tvm import tirx
 
-        return tirx.call_intrin(self.vector, "tirx.fma", one, other, total)
+        return tirx.call_intrin(self.vector, "tirx.fma", x, y, total)
 
     def add_product(self, sums: Any, number: Any, factor: Any, values: Any) -> Any:
         """Add a number times a vector."""
