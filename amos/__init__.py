@@ -70,6 +70,7 @@ __all__ = [
 _HOMES = {
     name: home
     for home, names in {
+        "amos._kernels": ["build", "simulate"],
         "amos._predict": ["predict"],
         "amos.errors": ["AmosError"],
         "amos.explore": ["MeasureOptions", "SearchOptions"],
@@ -77,11 +78,10 @@ _HOMES = {
         "amos.ir": ["Operator"],
         "amos.ir.te": ["from_te"],
         "amos.machine": ["Machine"],
-        "amos.mapping": ["enumerate_mappings", "simulate"],
+        "amos.mapping": ["enumerate_mappings"],
         "amos.network": ["compile", "load_network", "tune"],
         "amos.plan": ["Candidate", "CpuSchedule", "GpuSchedule", "Schedule", "StreamSchedule"],
         "amos.records": ["Record", "Records"],
-        "amos.runtime": ["build"],
         "amos.validate": ["check_matching", "fold_zero_point", "fusable", "fuse"],
     }.items()
     for name in names

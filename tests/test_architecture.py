@@ -47,7 +47,7 @@ ARROWS["reproduce"] = set(ARROWS)
 ARROWS["chains"] = _TO_RUNTIME | {"perfmodel", "measure", "explore", "machines"}
 ARROWS["network"] = _TO_RUNTIME | {"perfmodel", "measure", "explore", "operators", "machines"}
 # Above all rooms: these may import any of them.
-OPEN = {"_predict", "cli", "targets", "viz", "testing", "__init__", "__main__"}
+OPEN = {"_kernels", "_predict", "cli", "targets", "viz", "testing", "__init__", "__main__"}
 # States what targets do in terms of all rooms, whose types it names for the checker alone.
 CONTRACT = "amos/plan/target.py"
 # Below all rooms: any of them may import these.

@@ -1,8 +1,19 @@
 """Chains of statements as one kernel: tiles, their meaning, search and code."""
 
 from amos.chains.candidate import ChainCandidate
+from amos.chains.exploration import ChainExploration, ChainTrial
 from amos.chains.kernel import ChainKernel
+from amos.chains.search import explore_chain
 from amos.chains.simulate import simulate_tiling
 from amos.chains.tiling import SharedLoop, Tiling
 
-__all__ = ["ChainCandidate", "ChainKernel", "SharedLoop", "Tiling", "simulate_tiling"]
+__all__ = [
+    "ChainCandidate",
+    "ChainExploration",
+    "ChainKernel",
+    "ChainTrial",
+    "SharedLoop",
+    "Tiling",
+    "explore_chain",
+    "simulate_tiling",
+]

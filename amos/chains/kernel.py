@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Mapping
-from math import prod
 from typing import Any
 
 import numpy as np
@@ -136,13 +135,3 @@ class ChainKernel(Shown):
     def export(self, path: str) -> None:
         """Write the compiled kernel as a shared library, which needs a C compiler."""
         self._library.export_library(path)
-
-    @property
-    def temporary_bytes(self) -> int:
-        """Bytes of the temporaries that a core keeps."""
-        tiling = self.candidate.tiling
-        tensors = {each.step.output.tensor.name: each.step.output.tensor for each in tiling.steps}
-        tensors.pop(self._result.name, None)
-        return sum(
-            prod(tiling.size(n)) * dtype(str(t.dtype)).numpy.itemsize for n, t in tensors.items()
-        )

@@ -30,6 +30,8 @@ from amos.mapping import enumerate_mappings
 from amos.plan import Candidate
 
 _RULE = "access"
+#: Instructions that are searched for a product, those that a brief look predicts fastest.
+_INSTRUCTIONS = 2
 
 
 @dataclass(frozen=True)
@@ -112,13 +114,14 @@ class ProductRanker:
                 f"{operator.name}: no instruction can be used: "
                 f"{'; '.join(reasons(refused)[:2]) or 'no schedule fits'}"
             )
-        best = min(fitting, key=lambda each: each.predicted)
-        space = enumerate_mappings(operator, best.intrinsic, _RULE, commute=True)
-        problem = Problem(list_mappings(space), machine)
-        guided = Guided(problem, np.random.default_rng(0), _Search, epsilon=0.0)
-        return [
-            RankedProduct(
-                each, max(problem.predict(each).seconds - machine.launch, 0.0), space.count
-            )
-            for each in guided.ask(count)
-        ]
+        fitting.sort(key=lambda each: each.predicted)
+        ranked = []
+        for each in fitting[:_INSTRUCTIONS]:
+            space = enumerate_mappings(operator, each.intrinsic, _RULE, commute=True)
+            problem = Problem(list_mappings(space), machine)
+            guided = Guided(problem, np.random.default_rng(0), _Search, epsilon=0.0)
+            ranked += [
+                RankedProduct(chosen, problem.predict(chosen).seconds, space.count)
+                for chosen in guided.ask(count)
+            ]
+        return sorted(ranked, key=lambda each: each.seconds)

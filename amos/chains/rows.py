@@ -17,7 +17,7 @@ from amos.errors import ScheduleError
 from amos.ir import Affine, Assignment, BufferLoad, Chain, Epilogue, Iteration, Operator, dtype
 from amos.ir.chain import Step, loads_of
 from amos.ir.epilogue import ACC
-from amos.ir.expression import Node
+from amos.ir.expression import EXP_NEGATIVE, Node
 from amos.ir.expression_parser import functions
 
 #: Where maxima and minima begin: finite, so that a part that is all infinite leaves numbers.
@@ -160,7 +160,7 @@ class _Cutter:
     def _exponential(self, step: Assignment) -> tuple[Node, _Value] | None:
         """``exp(x - m)`` with a running maximum ``m``."""
         node = step.expression
-        if node.name != "exp" or node.arguments[0].name != "subtract":
+        if node.name not in ("exp", EXP_NEGATIVE) or node.arguments[0].name != "subtract":
             return None
         value, top = node.arguments[0].arguments
         known = self.values.get(top.load.tensor.name) if top.load else None
@@ -303,7 +303,7 @@ class _Cutter:
         if combiner == "max":
             # What is relative to this maximum changes by that factor.
             power = Node("subtract", (_read(target), both))
-            factor = Node("exp", (power,), function=functions()["exp"])
+            factor = Node(EXP_NEGATIVE, (power,), function=functions()[EXP_NEGATIVE])
             yield _elementwise(step, renamed(target, f"{target.tensor.name}.factor"), factor)
         yield _elementwise(step, target, both)
 

@@ -9,6 +9,7 @@ import typer
 
 import amos
 from amos.cli import options
+from amos.cli.chains import explore_chain
 from amos.cli.energy import print_energy
 from amos.cli.gpu_records import check_target, export_top
 from amos.cli.output import (
@@ -78,6 +79,9 @@ def explore_command(
     search = _search(commute, fix, divisors, stagnation, epsilon, time_limit, objective)
     measure = _measure(executor, implementation, timeout, memory, flush_cache)
     start = time.monotonic()
+    if len(op.statements) > 1:
+        explore_chain(op, units, as_json, search=search, measure=measure, **basic)
+        return
     result = _explored(op, units, as_json, records=records, search=search, measure=measure, **basic)
     _report(result, rule, time.monotonic() - start, as_json)
     for path in export_top(result, export, top) if export is not None else ():

@@ -1,7 +1,7 @@
 """Searching mapping and schedule together, on the model and on the machine.
 
 The package can be called: ``amos.explore(operator, intrinsic, …)`` is
-:func:`amos.explore.run.explore`.
+:func:`amos.explore.run.explore`, or of a chain :func:`amos.chains.explore_chain`.
 """
 
 from amos._callable import make_callable
@@ -20,4 +20,4 @@ __all__ = [
     "explore",
 ]
 
-make_callable(__name__, "amos.explore.run:explore")
+make_callable(__name__, "amos._kernels:explore")

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import NoReturn
 
 from amos._display import Shown
 from amos.errors import OperatorError, shown
@@ -17,6 +18,11 @@ from amos.ir.epilogue import Elementwise
 from amos.ir.limits import dictionary
 from amos.ir.nodes import BufferLoad, Iteration, Tensor
 from amos.ir.operator import Operator
+
+
+class NotAnOperatorError(OperatorError, AttributeError):
+    """A chain was given to what takes one statement."""
+
 
 #: How an assignment may combine the values of its reductions.
 COMBINERS = ("+", "max", "min")
@@ -175,6 +181,14 @@ class Chain(Shown):
                 f"{writers[unread[0]].text!r}: nothing reads {unread[0]!r}; the result of a chain "
                 f"is that of its last statement, {self.result.name!r}"
             )
+
+    def __getattr__(self, name: str) -> NoReturn:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        raise NotAnOperatorError(
+            f"{self.name}: expected one statement, got a chain of {len(self.statements)} "
+            f"({self.statements[0]}; …), which has no {name}"
+        )
 
     @staticmethod
     def parse(

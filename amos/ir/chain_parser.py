@@ -23,7 +23,7 @@ from dataclasses import dataclass, field
 from amos.errors import OperatorError, ParseError, suggestion
 from amos.ir.affine import Affine
 from amos.ir.chain import Assignment, Chain, Statement, Step, typed
-from amos.ir.expression import Node
+from amos.ir.expression import EXP_NEGATIVE, Node
 from amos.ir.expression_parser import ExpressionReader
 from amos.ir.grammar import Reader, Reference, read_statement
 from amos.ir.nodes import BufferLoad, Iteration, Tensor
@@ -320,7 +320,8 @@ class _AssignmentReader(ExpressionReader):
             whole_row = self._dimensions()
         yield (largest := self._assigned(f"{name}.max", value, None, "max", row))
         top = Node("read", load=largest.output)
-        power = Node("exp", (Node("subtract", (value, top)),), function=self.table["exp"])
+        power = Node("subtract", (value, top))
+        power = Node(EXP_NEGATIVE, (power,), function=self.table[EXP_NEGATIVE])
         yield (powers := self._assigned(f"{name}.exp", power, None, "", whole_row))
         numerator = Node("read", load=powers.output)
         yield (total := self._assigned(f"{name}.sum", numerator, None, "+", row))

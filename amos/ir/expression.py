@@ -43,6 +43,9 @@ OPERATIONS = {
 }
 #: Operations that are written as signs.
 SIGNS = {"shift": ">>", "add": "+", "subtract": "-", "multiply": "*", "divide": "/"}
+#: The exponential of a difference to a maximum, for definitions and softmax.
+EXP_NEGATIVE = "_exp_negative"
+_PRINTED = {EXP_NEGATIVE: "exp"}
 #: Functions that compare floats as one instruction does, by the function that lets NaN through.
 _COMPARISONS = {"max": "_greater", "min": "_less"}
 #: How tightly signs bind.
@@ -168,7 +171,9 @@ class Node:
             first, second = (_wrapped(each, self) for each in self.arguments)
             return f"{first} {SIGNS[self.name]} {second}"
         return (
-            self.name if self.is_variable else f"{self.name}({', '.join(map(str, self.arguments))})"
+            self.name
+            if self.is_variable
+            else f"{_PRINTED.get(self.name, self.name)}({', '.join(map(str, self.arguments))})"
         )
 
     @property

@@ -1,0 +1,52 @@
+"""``amos.explore``, ``amos.build`` and ``amos.simulate``: of an operator, or of a chain of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import wraps
+from typing import Any, cast
+
+import numpy as np
+
+from amos.explore.run import explore as explore_operator
+from amos.ir import Chain
+from amos.mapping.simulate import simulate as simulate_mapping
+from amos.runtime.kernel import build as build_operator
+
+#: Arguments of a search that count for chains too.
+_OF_CHAINS = ("machine", "trials", "seed", "tiles", "search", "measure", "progress")
+
+
+@wraps(explore_operator)
+def explore(operator: Any, intrinsic: Any = None, **options: Any) -> Any:
+    if not isinstance(operator, Chain):
+        return explore_operator(operator, intrinsic, **options)
+    from amos.chains.search import explore_chain
+
+    if callable(options.get("progress")) is False:
+        options.pop("progress", None)
+    chosen = {name: value for name, value in options.items() if name in _OF_CHAINS}
+    return explore_chain(operator, intrinsic, **chosen)
+
+
+@wraps(build_operator)
+def build(candidate: Any, schedule: Any = None, **options: Any) -> Any:
+    from amos.chains import ChainCandidate, ChainExploration, ChainKernel, ChainTrial
+    from amos.chains.search import chain_candidate
+
+    if isinstance(candidate, ChainCandidate | ChainExploration | ChainTrial):
+        return ChainKernel(chain_candidate(candidate), **options)
+    return build_operator(candidate, schedule, **options)
+
+
+@wraps(simulate_mapping)
+def simulate(mapping: Any, inputs: Mapping[str, np.ndarray]) -> Any:
+    if isinstance(mapping, Chain):
+        from amos.validate import evaluate
+
+        return evaluate(mapping, inputs)
+    from amos.chains import Tiling, simulate_tiling
+
+    if isinstance(tiling := getattr(mapping, "tiling", mapping), Tiling):
+        return simulate_tiling(tiling, inputs)
+    return simulate_mapping(cast(Any, mapping), dict(inputs))

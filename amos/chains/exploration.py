@@ -1,0 +1,157 @@
+"""What a search over kernels of a chain found."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from dataclasses import dataclass, field
+from itertools import accumulate
+from typing import TYPE_CHECKING, Any
+
+from amos._display import Shown
+from amos.chains.candidate import ChainCandidate
+from amos.chains.model import ChainPrediction
+from amos.errors import ExploreError
+from amos.ir import Chain
+from amos.machine import Machine
+from amos.records import Measurement
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+@dataclass(frozen=True)
+class ChainTrial:
+    """A kernel of a chain that was predicted and, on the host, measured.
+
+    Attributes:
+        number: position in the exploration, from 0.
+        candidate: the shared tiles, and the mapping and schedule of each product.
+        prediction: the model's account of it.
+        measurement: what happened when it ran; ``None`` on the model alone.
+    """
+
+    number: int
+    candidate: ChainCandidate
+    prediction: ChainPrediction
+    measurement: Measurement | None = None
+
+    @property
+    def predicted(self) -> float:
+        """Seconds by the model."""
+        return self.prediction.seconds
+
+    @property
+    def tiles(self) -> dict[str, int]:
+        """The tile of each shared loop, the outermost first, and of a row that is cut."""
+        return self.candidate.tiling.tiles
+
+    @property
+    def seconds(self) -> float:
+        """Measured seconds; predicted ones if nothing was measured."""
+        return self.predicted if self.measurement is None else self.measurement.seconds
+
+    def __str__(self) -> str:
+        return f"{self.candidate}  {self.seconds * 1e3:.4g} ms"
+
+
+@dataclass(frozen=True)
+class ChainExploration(Shown):
+    """The result of :func:`amos.explore` on a chain.
+
+    Attributes:
+        operator: the chain.
+        machine: where it runs.
+        seed: of the random generator.
+        space_size: how many tilings there are.
+        trials: every candidate that was tried, in order.
+        refused: tilings that cannot be, with the reason: the user's statements in a line each.
+    """
+
+    operator: Chain
+    machine: Machine
+    seed: int
+    space_size: int
+    trials: tuple[ChainTrial, ...]
+    refused: tuple[str, ...] = field(default=())
+
+    @property
+    def best(self) -> ChainTrial:
+        """The fastest trial that was right.
+
+        Raises:
+            ExploreError: every trial failed.
+        """
+        best = min(self.trials, key=lambda trial: trial.seconds, default=None)
+        if best is None or math.isinf(best.seconds):
+            first = next((t.measurement.message for t in self.trials if t.measurement), "")
+            raise ExploreError(
+                f"none of {len(self.trials)} candidates ran; the first says: {first}"
+            )
+        return best
+
+    @property
+    def history(self) -> list[float]:
+        """Best seconds after each trial; infinite while none has succeeded."""
+        return list(accumulate((trial.seconds for trial in self.trials), min))
+
+    @property
+    def failures(self) -> dict[str, int]:
+        """How many trials failed, by kind."""
+        measured = (trial.measurement for trial in self.trials)
+        return dict(Counter(each.failure for each in measured if each and each.failure))
+
+    @property
+    def tops(self) -> float:
+        """10^12 operations per second of the best trial, those of products counted."""
+        return self.operator.operations / self.best.seconds / 1e12
+
+    def to_frame(self) -> pd.DataFrame:
+        """One row a trial; times in seconds."""
+        import pandas as pd
+
+        return pd.DataFrame([_row(trial) for trial in self.trials])
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values for JSON; seconds."""
+        best, measured = self.best, self.best.measurement
+        return {
+            "operator": str(self.operator),
+            "statements": [each.text for each in self.operator.statements],
+            "machine": self.machine.name,
+            **best.candidate.as_dict(),
+            "predicted_seconds": best.predicted,
+            "measured_seconds": best.seconds if measured else None,
+            "temporary_bytes": best.prediction.temporary_bytes,
+            "level": best.prediction.level,
+            "tops": self.tops,
+            "verified_elements": measured.verified_elements if measured else 0,
+            "max_difference": measured.max_difference if measured else None,
+            "space_size": self.space_size,
+            "seed": self.seed,
+            "trials": len(self.trials),
+            "failures": self.failures,
+            "refused": list(self.refused),
+        }
+
+    def __str__(self) -> str:
+        best = self.best
+        lines = [str(best), f"temporaries: {best.prediction.temporary_bytes:,} bytes a core, in "
+                 f"{best.prediction.level}"]  # fmt: skip
+        return "\n".join([*lines, *self.refused])
+
+
+def _row(trial: ChainTrial) -> dict[str, Any]:
+    measured = trial.measurement
+    return {
+        "trial": trial.number,
+        **{f"tile.{name}": size for name, size in trial.tiles.items()},
+        "products": "; ".join(
+            f"{name}: {each.mapping.intrinsic.name} {each.mapping.name}"
+            for name, each in trial.candidate.products.items()
+        ),
+        "packed": bool(trial.candidate.packs),
+        "predicted_seconds": trial.predicted,
+        "measured_seconds": trial.seconds if measured else None,
+        "failure": measured.failure if measured else "",
+    }

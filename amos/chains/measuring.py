@@ -1,0 +1,93 @@
+"""Measuring one kernel of a chain in the process that may be lost."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, replace
+from math import prod
+from typing import cast
+
+import numpy as np
+
+from amos.chains.candidate import ChainCandidate
+from amos.errors import AmosError
+from amos.intrinsics import Intrinsic
+from amos.ir import Chain, Operator, dtype
+from amos.measure.limits import lacks_memory
+from amos.measure.messages import Context, Failure
+from amos.measure.reference import compared
+from amos.measure.task import repeats
+from amos.records import Measurement
+
+#: Timings of a candidate.
+_REPEAT = 10
+#: Distance of 1 from the next number.
+_STEPS = {"float32": 2.0**-23, "bfloat16": 2.0**-8, "float16": 2.0**-10}
+
+
+@dataclass(frozen=True)
+class ChainTask:
+    """One measurement that is asked for.
+
+    Attributes:
+        candidate: tiles, mappings and schedules.
+        implementation: ``"native"`` or ``"generic"``; by default what there is.
+    """
+
+    candidate: ChainCandidate
+    implementation: str | None = None
+
+    @property
+    def intrinsics(self) -> tuple[Intrinsic, ...]:
+        """Those of its products."""
+        return tuple(each.mapping.intrinsic for each in self.candidate.products.values())
+
+    @property
+    def needs(self) -> frozenset[Operator | str]:
+        """Code for this CPU."""
+        return frozenset({"cpu"})
+
+    def run(self, context: Context) -> Measurement | Failure:
+        """Build, verify, then time it; nothing runs before the cores are ours."""
+        from amos.chains.kernel import ChainKernel
+
+        try:
+            kernel = ChainKernel(self.candidate, self.implementation)
+        except AmosError as error:
+            if lacks_memory(error):
+                raise MemoryError(str(error)) from error
+            return Failure("build", str(error))
+        chain = self.candidate.chain
+        inputs, (expected,) = context.references.get(cast(Operator, chain))
+        arguments = kernel.prepare(inputs)
+        context.wait()
+        start = time.perf_counter()
+        kernel.run(arguments)
+        once = time.perf_counter() - start
+        difference, strange = compared(kernel.result(arguments), expected)
+        judged = Measurement((), expected.size, difference, kernel.implementation)
+        if strange:
+            return replace(judged, failure="nan", message=f"{strange} elements are not a number")
+        if not difference <= chain_tolerance(chain, expected):
+            return replace(judged, failure="wrong", message=f"largest difference {difference:g}")
+        count = repeats(_REPEAT, once, context.limit)
+        return replace(judged, times=tuple(kernel.times(inputs, repeat=count)))
+
+
+def chain_tolerance(chain: Chain, expected: np.ndarray) -> float:
+    """What results may differ by: roundings of sums as long as the reductions, in each statement.
+
+    Integers that are made of floats may round to a neighbour; others are exact.
+    """
+    kinds = {str(step.output.tensor.dtype) for step in chain.steps}
+    floats = [kind for kind in kinds if not dtype(kind).is_integer]
+    if not floats:
+        return 0.0
+    if dtype(str(chain.result.dtype)).is_integer:
+        return 1.0
+    length = max(prod(it.extent for it in step.reduce) for step in chain.steps)
+    finite = np.abs(expected[np.isfinite(expected)].astype(np.float64))
+    scale = max(1.0, float(finite.max(initial=0.0)))
+    coarse = max(_STEPS.get(kind, 2.0**-23) for kind in floats)
+    exact = 2.0**-23 * max(8.0, length)
+    return scale * max(exact, 4 * coarse) * len(chain.statements)

@@ -1,0 +1,154 @@
+"""Predicted seconds of a chain's kernel.
+
+Products are predicted by the model of operators, for one core. Assignments take as long as their
+vector operations, or as moving what they read and write at the level that holds a tile.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import prod
+
+from amos.chains.candidate import packable
+from amos.chains.loops import LANES
+from amos.chains.tiling import TiledStep, Tiling
+from amos.ir import Assignment, Operator, Tensor, dtype
+from amos.ir.chain import loads_of
+from amos.ir.expression import Node
+from amos.machine import Machine
+
+#: Elements that a copy moves in a cycle where it transposes.
+_COPIED_PER_CYCLE = 2.0
+
+
+@dataclass(frozen=True)
+class StepSeconds:
+    """What a step takes of one core in all of its runs.
+
+    Attributes:
+        tensor: that it writes.
+        runs: how often a kernel computes it.
+        seconds: of all runs, if one core did all.
+    """
+
+    tensor: str
+    runs: int
+    seconds: float
+
+
+@dataclass(frozen=True)
+class ChainPrediction:
+    """Predicted seconds of a kernel.
+
+    Attributes:
+        steps: what each step takes.
+        seconds: of the kernel on all cores.
+        temporary_bytes: of what a core keeps between statements.
+        level: the name of the memory level that holds them.
+    """
+
+    steps: tuple[StepSeconds, ...]
+    seconds: float
+    temporary_bytes: int
+    level: str
+
+
+def predict_chain(
+    tiling: Tiling, products: Mapping[str, float], packs: bool, machine: Machine
+) -> ChainPrediction:
+    """Predict a kernel.
+
+    Args:
+        tiling: the tiles.
+        products: seconds of one run of each product that an instruction computes, on one core.
+        packs: whether sources that tiles share are packed once for all of these.
+        machine: where it runs.
+    """
+    core = machine.core
+    temporary = temporary_bytes(tiling)
+    level = next(
+        (each for each in core.levels if not each.capacity or each.capacity >= temporary),
+        core.levels[-1],
+    )
+    steps = []
+    for tiled in tiling.steps:
+        name, runs = tiled.step.output.tensor.name, runs_of(tiling, tiled)
+        seconds = products.get(name)
+        if seconds is None:
+            vectors = _points(tiled) / LANES * _operations(tiled.step)
+            moved = sum(map(tiling.nbytes, _tensors(tiled)))
+            seconds = max(vectors / core.clock, moved / level.read_bandwidth)
+        total = runs * seconds
+        if packs and isinstance(tiled.step, Operator):
+            for source, depth in packable(tiling, tiled).items():
+                count = prod(loop.count for loop in tiling.loops[:depth])
+                total += count * prod(tiling.size(source)) / _COPIED_PER_CYCLE / core.clock
+        steps.append(StepSeconds(name, runs, total))
+    share = -(-tiling.count // machine.cores) / tiling.count
+    seconds = machine.launch + share * sum(each.seconds for each in steps)
+    return ChainPrediction(tuple(steps), seconds, temporary, level.name)
+
+
+def temporary_bytes(tiling: Tiling) -> int:
+    """Bytes that a core keeps between statements."""
+    own = {each.step.output.tensor.name: each.step.output.tensor for each in tiling.steps}
+    own.pop(tiling.chain.result.name, None)
+    return sum(map(tiling.nbytes, own.values()))
+
+
+def runs_of(tiling: Tiling, tiled: TiledStep) -> int:
+    """How often a kernel computes a step."""
+    parts = tiling.cut.count if tiling.cut and tiled.phase == "body" else 1
+    return parts * prod(loop.count for loop in tiling.loops[: tiled.depth])
+
+
+def rough_seconds(tiling: Tiling, machine: Machine) -> float:
+    """What a tiling takes at the least, whatever computes its products: to choose what to look at.
+
+    All points at two vectors a cycle, and what tiles read of inputs from where the inputs are.
+    """
+    core = machine.core
+    work = 0.0
+    for tiled in tiling.steps:
+        each = 0.5 if isinstance(tiled.step, Operator) else _operations(tiled.step)
+        work += runs_of(tiling, tiled) * _points(tiled) / LANES * each / core.clock
+    inputs = {tensor.name: tensor for tensor in tiling.chain.inputs}
+    size = sum(tensor.nbytes for tensor in inputs.values())
+    level = next(
+        (each for each in machine.levels if not each.capacity or each.capacity >= size),
+        machine.levels[-1],
+    )
+    depth = {loop.name: n for n, loop in enumerate(tiling.loops, 1)}
+    moved = 0.0
+    for name, tensor in inputs.items():
+        if name in tiling.boxes:
+            used = [depth.get(n, 0) for place in tiling.boxes[name] for n in place.start.names]
+            times = prod(loop.count for loop in tiling.loops[: max(used, default=0)])
+            moved += times * tiling.nbytes(tensor)
+    share = -(-tiling.count // machine.cores) / tiling.count
+    return share * (work + moved / (level.read_bandwidth / machine.cores))
+
+
+def _points(tiled: TiledStep) -> int:
+    return prod(run.size for run in tiled.ranges.values())
+
+
+def _tensors(tiled: TiledStep) -> list[Tensor]:
+    loads = [*loads_of(tiled.step), tiled.step.output]
+    return [*dict.fromkeys(load.tensor for load in loads)]
+
+
+def _operations(step: object) -> float:
+    """Vector operations of an element, at the least one."""
+    if not isinstance(step, Assignment):
+        return 1.0
+    narrow = dtype(str(step.output.tensor.dtype)).bits < 32
+    return max(1.0, _count(step.expression) + bool(step.combiner) + 6 * narrow)
+
+
+def _count(node: Node) -> float:
+    inner = sum(map(_count, node.arguments))
+    if node.function is not None:
+        return inner + _count(node.function.body)
+    return inner + (1 if node.arguments else 0)

@@ -1,0 +1,264 @@
+"""Searching the kernels of a chain: shared tiles, and the mapping and schedule of each product.
+
+Tilings whose temporaries fit the cache of a core are compared roughly; of the best ones, and some
+that are drawn, products are mapped by the model. What is promising is measured. Each measurement
+corrects the predictions of its tiling and of its products.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import product
+
+import numpy as np
+
+from amos import machines
+from amos.chains.candidate import ChainCandidate, slots_of
+from amos.chains.exploration import ChainExploration, ChainTrial
+from amos.chains.measuring import ChainTask
+from amos.chains.model import ChainPrediction, predict_chain, rough_seconds, temporary_bytes
+from amos.chains.products import ProductRanker, RankedProduct
+from amos.chains.tiling import Tiling
+from amos.errors import ExploreError, MappingError, ScheduleError
+from amos.explore.options import MeasureOptions, SearchOptions, check_run
+from amos.intrinsics import Intrinsic
+from amos.ir import Chain
+from amos.machine import Machine
+from amos.measure.executor import LocalExecutor, open_executor
+from amos.measure.runner import measured
+
+#: Share of the cache near a core that temporaries may take, and of tilings that are looked at
+#: closely so many by the rough account and so many drawn.
+_SHARE, _BEST, _DRAWN = 0.75, 10, 3
+#: Kernels of a product that are combined with those of others.
+_KERNELS = 3
+#: A correction counts as much as so many measurements that agree with the model.
+_PRIOR = 1.0
+
+
+@dataclass(frozen=True)
+class _Option:
+    """A candidate, and what the model says of it."""
+
+    candidate: ChainCandidate
+    prediction: ChainPrediction
+    keys: tuple[object, ...]
+
+
+@dataclass
+class _Corrections:
+    """By how much measurements were off, for what candidates have in common."""
+
+    logs: defaultdict[object, list[float]] = field(default_factory=lambda: defaultdict(list))
+
+    def corrected(self, option: _Option) -> float:
+        """Predicted seconds, times what was learnt of its tiling and products."""
+        total = 0.0
+        for key in option.keys:
+            known = self.logs.get(key, [])
+            total += sum(known) / (len(known) + _PRIOR)
+        return option.prediction.seconds * math.exp(total / len(option.keys))
+
+    def learn(self, option: _Option, seconds: float) -> None:
+        """Take a measurement up."""
+        off = math.log(seconds / option.prediction.seconds) if math.isfinite(seconds) else 2.0
+        for key in option.keys:
+            self.logs[key].append(off)
+
+
+def explore_chain(
+    chain: Chain,
+    intrinsic: str | Intrinsic | Sequence[str | Intrinsic] | None = None,
+    *,
+    machine: str | Machine = "host",
+    trials: int = 64,
+    seed: int = 0,
+    tiles: dict[str, int] | None = None,
+    search: SearchOptions = SearchOptions(),  # noqa: B008 (frozen)
+    measure: MeasureOptions = MeasureOptions(),  # noqa: B008 (frozen)
+    progress: Callable[[ChainTrial, int], None] | None = None,
+) -> ChainExploration:
+    """Search tiles, mappings and schedules for a chain.
+
+    Args:
+        chain: what to compute.
+        intrinsic: instructions that may compute products; by default those of the machine.
+        machine: ``"host"``, where candidates are measured, or another, where the model decides.
+        trials: how many candidates to try.
+        seed: of the one random generator.
+        tiles: tiles that every candidate has, by iteration.
+        search: ``epsilon`` and ``time_limit`` count.
+        measure: where and within which limits.
+        progress: called after each trial, with it and the number of trials.
+
+    Raises:
+        ExploreError: nothing fits the machine, a number is not of the right kind, or a target has
+            no kernels of chains.
+        ScheduleError: the tiles that are asked for change the result.
+        MeasureError: there is nothing to measure with.
+    """
+    check_run(trials, seed, measure)
+    rng = np.random.default_rng(seed)
+    own = getattr(machine, "name", machine) == "host"
+    with contextlib.ExitStack() as stack:
+        executor: LocalExecutor | None = None
+        if own and measure.executor != "model":
+            opened = open_executor(measure.executor, measure.timeout, measure.memory, None, None)
+            if not isinstance(opened, LocalExecutor):
+                raise ExploreError("chains are measured on this machine only")
+            executor = stack.enter_context(opened)
+        target = machines.get(machine, [])
+        if not target.cached:
+            raise ExploreError(f"machine {target.name!r}: chains become kernels of CPUs only")
+        ranker = ProductRanker(machine, intrinsic)
+        tilings, refused = tilings_of(chain, target, tiles or {})
+        looked = _promising(tilings, target, rng)
+        options = [each for tiling in looked for each in _options(tiling, ranker, target)]
+        done = _measured(options, executor, trials, rng, search, measure, progress)
+        return ChainExploration(chain, target, seed, len(tilings), (*done,), refused)
+
+
+def tilings_of(
+    chain: Chain, machine: Machine, fixed: dict[str, int]
+) -> tuple[list[Tiling], tuple[str, ...]]:
+    """The tilings of a chain that fit a machine, and why others do not.
+
+    Raises:
+        ExploreError: none does.
+        ScheduleError: what is fixed changes the result.
+    """
+    result = [n for index in chain.steps[-1].output.indices for n in index.names]
+    result = [name for name in result if chain.extents[name] > 1]
+    near = max((x.capacity for x in machine.levels if x.units >= machine.cores), default=0)
+    choices = [[fixed[n]] if n in fixed else _sizes(chain.extents[n]) for n in result]
+    cuts = [n for n in _reduced(chain) if n not in result]
+    cut_choices: list[dict[str, int]] = [{}] if not fixed.keys() - set(result) else []
+    for name in cuts:
+        sizes = [fixed[name]] if name in fixed else _parts(chain.extents[name])
+        cut_choices += [{name: size} for size in sizes]
+    if unknown := fixed.keys() - {*result, *cuts}:
+        Tiling.of(chain, {name: fixed[name] for name in unknown})
+    tilings, refused, least = list[Tiling](), dict[str, None](), math.inf
+    for cut in cut_choices:
+        for chosen in product(*choices):
+            tiles = {n: s for n, s in zip(result, chosen, strict=True) if s < chain.extents[n]}
+            try:
+                tiling = Tiling.of(chain, tiles | cut)
+                size = temporary_bytes(tiling)
+            except ScheduleError as error:
+                refused[str(error)] = None
+                continue
+            least = min(least, size)
+            if not near or size <= _SHARE * near or fixed.keys() >= {*result}:
+                tilings.append(tiling)
+    if not tilings and math.isinf(least):
+        raise ScheduleError(next(iter(refused)))
+    if not tilings:
+        largest = max(chain.temporaries, key=lambda tensor: tensor.nbytes)
+        why = f"; {next(iter(refused))}" if refused else ""
+        raise ExploreError(
+            f"{chain.statement_of(largest.name).text!r}: temporaries take at least {least:,.0f} "
+            f"bytes of a core, of {near:,} near it, {largest.name!r} most{why}"
+        )
+    return tilings, tuple(refused)
+
+
+def _sizes(extent: int) -> list[int]:
+    """Tiles of a shared loop: few of them, each twice the one before, and the whole."""
+    powers = [1 << n for n in range(extent.bit_length()) if 1 << n < extent]
+    return [n for n in powers if n == 1 or n >= 8] + [extent]
+
+
+def _parts(extent: int) -> list[int]:
+    """Parts of a row, which divide it."""
+    return [n for n in range(16, extent) if extent % n == 0 and n & (n - 1) == 0 or 2 * n == extent]
+
+
+def _reduced(chain: Chain) -> list[str]:
+    reduced = {it.name for step in chain.steps for it in step.reduce}
+    kept = {it.name for step in chain.steps[:-1] for it in step.spatial}
+    return [name for name in chain.extents if name in reduced & kept]
+
+
+def _promising(
+    tilings: Sequence[Tiling], machine: Machine, rng: np.random.Generator
+) -> list[Tiling]:
+    """The tilings that are roughly best, and some that are drawn."""
+    ranked = sorted(tilings, key=lambda each: rough_seconds(each, machine))
+    best, others = ranked[:_BEST], ranked[_BEST : 4 * _BEST]
+    drawn = rng.permutation(len(others))[:_DRAWN]
+    return best + [others[int(n)] for n in drawn]
+
+
+def _options(tiling: Tiling, ranker: ProductRanker, machine: Machine) -> Iterator[_Option]:
+    """Candidates of a tiling: each product's best kernels, packed ahead or where they are used."""
+    names = frozenset(slot.tensor for slot in slots_of(tiling, frozenset()))
+    packing = any(slot.packed for slot in slots_of(tiling, names))
+    for packs in (True, False) if packing else (False,):
+        packed = names if packs else frozenset[str]()
+        ranked: dict[str, list[RankedProduct]] = {}
+        for slot in slots_of(tiling, packed):
+            with contextlib.suppress(MappingError):  # loops compute it
+                ranked[slot.tensor] = ranker.rank(slot.operator, _KERNELS)
+        for kernels in product(*ranked.values()):
+            chosen = dict(zip(ranked, kernels, strict=True))
+            candidate = ChainCandidate(
+                tiling, {name: each.candidate for name, each in chosen.items()}, packed
+            )
+            seconds = {name: each.seconds for name, each in chosen.items()}
+            prediction = predict_chain(tiling, seconds, packs, machine)
+            keys = [(str(tiling), packs), *((n, each.candidate.key) for n, each in chosen.items())]
+            yield _Option(candidate, prediction, (*keys,))
+
+
+def _measured(
+    options: list[_Option],
+    executor: LocalExecutor | None,
+    trials: int,
+    rng: np.random.Generator,
+    search: SearchOptions,
+    measure: MeasureOptions,
+    progress: Callable[[ChainTrial, int], None] | None,
+) -> Iterator[ChainTrial]:
+    """Trials, the most promising first as far as is known by then."""
+    corrections = _Corrections()
+    end = math.inf if search.time_limit is None else time.monotonic() + search.time_limit
+    left = list(options)
+    for number in range(min(trials, len(options))):
+        if number and time.monotonic() >= end:
+            return
+        by_chance = executor is not None and number > 0 and rng.random() < search.epsilon
+        place = int(rng.integers(len(left))) if by_chance else None
+        if place is None:
+            place = min(range(len(left)), key=lambda n: corrections.corrected(left[n]))
+        option = left.pop(place)
+        measurement = None
+        if executor is not None:
+            task = ChainTask(option.candidate, measure.implementation)
+            limit = executor.runner.limit(option.prediction.seconds)
+            measurement = measured(executor.runner.request(task, limit))
+            corrections.learn(option, measurement.seconds)
+        trial = ChainTrial(number, option.candidate, option.prediction, measurement)
+        if progress is not None:
+            progress(trial, trials)
+        yield trial
+
+
+def chain_candidate(kernel: object) -> ChainCandidate:
+    """What a kernel of a chain is built of.
+
+    Raises:
+        ExploreError: this is none.
+    """
+    if isinstance(kernel, ChainExploration):
+        kernel = kernel.best
+    if isinstance(kernel, ChainTrial):
+        kernel = kernel.candidate
+    if not isinstance(kernel, ChainCandidate):
+        raise ExploreError(f"expected a trial of a chain, got {type(kernel).__name__}")
+    return kernel

@@ -1,0 +1,105 @@
+"""``amos map`` and ``amos explore`` on a chain of statements."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import amos
+from amos.cli.output import milliseconds, print_json, print_line, print_table
+
+if TYPE_CHECKING:
+    from amos.intrinsics import Intrinsic
+    from amos.ir import Chain, Operator
+
+#: Trials that are listed.
+_LISTED = 8
+
+
+def explore_chain(chain: Operator, units: Any, as_json: bool, **options: Any) -> None:
+    """Search, measure and report."""
+
+    def tried(trial: Any, count: int) -> None:
+        print_line(f"{trial.number + 1}/{count}  {trial}")
+
+    del options["method"], options["rule"]
+    result: Any = amos.explore(chain, units, progress=not as_json and tried, **options)
+    if as_json:
+        print_json(result.to_dict())
+        return
+    best = result.best
+    print_line(f"\nchain      {result.operator}")
+    print_line(f"tilings    {result.space_size} fit, {len(result.trials)} kernels tried")
+    print_line(f"winner     tiles {best.candidate.tiling}")
+    print_table(
+        ["product", "instruction", "mapping", "schedule"],
+        [
+            [name, each.mapping.intrinsic.name, each.mapping.name, str(each.schedule)]
+            for name, each in best.candidate.products.items()
+        ],
+    )
+    kept = best.prediction
+    print_line(f"kept       {kept.temporary_bytes:,} bytes of temporaries a core, in {kept.level}")
+    print_line(f"predicted  {best.predicted * 1e3:.4f} ms")
+    if best.measurement is not None:
+        print_line(f"measured   {best.seconds * 1e3:.4f} ms, {result.tops:.3f} Top/s")
+    print_table(
+        ["tiles", "packed", "predicted ms", "best ms"],
+        [
+            [str(each.candidate.tiling), bool(each.candidate.packs)]
+            + [milliseconds(each.predicted), milliseconds(each.seconds)]
+            for each in sorted(result.trials, key=lambda trial: trial.seconds)[:_LISTED]
+        ],
+    )
+    for line in result.refused:
+        print_line(f"refused    {line}")
+
+
+def map_chain(
+    chain: Operator | Chain,
+    units: str | Intrinsic | Sequence[str] | None,
+    machine: str,
+    rule: str,
+    commute: bool,
+    as_json: bool,
+) -> None:
+    """What computes each statement: the instructions of products, or vectors."""
+    from amos.explore.contenders import contenders, reasons, select_intrinsics
+    from amos.ir import Operator
+
+    chosen, rows = select_intrinsics(units, machine), list[dict[str, Any]]()
+    for statement in chain.statements:
+        (step, *_) = statement.steps  # type: ignore[union-attr]
+        row: dict[str, Any] = {"statement": str(statement), "instructions": [], "reasons": []}
+        if isinstance(step, Operator):
+            search = amos.SearchOptions(commute=commute)
+            every = contenders(step, chosen, rule, search)
+            row["instructions"] = [
+                {
+                    "intrinsic": x.intrinsic.name,
+                    "mappings": x.mappings,
+                    "utilization": x.utilization,
+                }
+                for x in every
+                if not x.reason
+            ]
+            row["reasons"] = reasons([x for x in every if x.reason])
+        rows.append(row)
+    if as_json:
+        print_json({"operator": str(chain), "machine": machine, "rule": rule, "rows": rows})
+        return
+    print_line(str(chain))
+    for row in rows:
+        print_line(f"\n{row['statement']}")
+        if row["instructions"]:
+            print_table(
+                ["instruction", "mappings", "utilization"],
+                [
+                    [x["intrinsic"], x["mappings"], f"{x['utilization']:.1%}"]
+                    for x in row["instructions"]
+                ],
+            )
+            for line in row["reasons"][:3]:
+                print_line(line)
+        else:
+            print_line("  vectors, no instruction" + "".join(f"; {x}" for x in row["reasons"][:1]))

@@ -1,0 +1,74 @@
+"""Searching kernels of chains: on the model, and measured here."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+import amos
+from amos.chains import ChainExploration, ChainKernel
+from amos.errors import ExploreError, ScheduleError
+from amos.ir import Chain
+from amos.validate import evaluate, random_inputs
+from tests.ir.test_chain import ATTENTION
+
+SIZES = dict(b=2, q=40, k=64, d=16)
+
+
+def explored(trials: int = 4, **options: object) -> ChainExploration:
+    chain = amos.Operator.parse(ATTENTION, extents=SIZES)
+    result = amos.explore(chain, trials=trials, progress=False, **options)  # type: ignore[arg-type]
+    assert isinstance(result, ChainExploration)
+    return result
+
+
+def test_the_model_alone_ranks_tilings_of_a_described_machine() -> None:
+    result = explored(machine="xeon_6240")
+    best = result.best
+    assert best.measurement is None
+    assert best.predicted == min(trial.predicted for trial in result.trials)
+    assert set(best.candidate.products) == {"scores", "out"}
+    assert best.prediction.temporary_bytes > 0
+    assert explored(machine="xeon_6240").to_dict() == result.to_dict()
+    assert json.loads(json.dumps(result.to_dict()))["tiles"] == best.tiles
+    assert list(result.to_frame()["trial"]) == [0, 1, 2, 3]
+    assert "tiles" in str(result)
+
+
+def test_tiles_can_be_fixed() -> None:
+    tiles = dict(b=1, q=8, k=16)
+    result = explored(machine="xeon_6240", tiles=tiles)
+    assert {tuple(trial.tiles.items()) for trial in result.trials} == {tuple(tiles.items())}
+    with pytest.raises(ScheduleError, match="no iteration of out"):
+        explored(machine="xeon_6240", tiles=dict(z=4))
+
+
+def test_what_is_measured_here_is_built() -> None:
+    result = explored(trials=2)
+    assert not result.failures
+    assert result.best.measurement is not None and result.best.measurement.verified_elements
+    kernel = amos.build(result.best)
+    assert isinstance(kernel, ChainKernel)
+    chain = Chain.parse(ATTENTION, SIZES)
+    inputs = random_inputs(chain, np.random.default_rng(5))
+    expected = evaluate(chain, inputs)
+    np.testing.assert_allclose(kernel(**inputs), expected, rtol=1e-5, atol=1e-5)
+    for simulated in (chain, result.best.candidate):
+        got = amos.simulate(simulated, inputs)
+        np.testing.assert_allclose(got, expected, rtol=1e-5, atol=1e-5)
+    assert kernel.time() > 0 and "T.parallel" in kernel.source
+
+
+def test_a_chain_that_has_no_room_is_refused_in_its_words() -> None:
+    text = "p = softmax(x[i,k], axis=k); t[i,k] = p * p; o[i,j] += t[i,k] * v[k,j]"
+    chain = amos.Operator.parse(text, extents=dict(i=4, k=2_000_000, j=16))
+    with pytest.raises(ExploreError) as caught:
+        amos.explore(chain, machine="xeon_6240", trials=1, progress=False)
+    assert "'p = softmax(x[i,k], axis=k)': temporaries take at least" in str(caught.value)
+
+
+def test_gpus_have_no_chains() -> None:
+    with pytest.raises(ExploreError, match="kernels of CPUs only"):
+        explored(machine="a100")

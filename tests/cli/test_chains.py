@@ -1,0 +1,49 @@
+"""``amos map`` and ``amos explore`` on chains."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from typer.testing import CliRunner
+
+from amos.cli.app import app
+from amos.errors import AmosError
+from tests.ir.test_chain import ATTENTION
+
+OPTIONS = ["--extent", "b=2,q=40,k=64,d=16", "--machine", "xeon_6240"]
+
+
+def run(*arguments: str) -> str:
+    result = CliRunner().invoke(app, [*arguments])
+    assert result.exit_code == 0, result.output
+    return result.output
+
+
+def test_explore() -> None:
+    output = run("explore", ATTENTION, *OPTIONS, "--trials", "2")
+    assert "winner     tiles" in output and "avx512_fmadd_m16_f32_f32" in output
+    values = json.loads(run("explore", ATTENTION, *OPTIONS, "--trials", "2", "--json"))
+    assert values["statements"][1] == "p = softmax(scores * s, axis=k)"
+    assert {"scores", "out"} == values["products"].keys()
+
+
+def test_map() -> None:
+    output = run("map", ATTENTION, *OPTIONS)
+    assert "vectors, no instruction" in output and "avx512_fmadd_m16_f32_f32" in output
+    rows = json.loads(run("map", ATTENTION, *OPTIONS, "--json"))["rows"]
+    assert [bool(row["instructions"]) for row in rows] == [True, False, True]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["predict", ATTENTION, "avx512_fmadd_m16_f32_f32"], "expected an Operator, got Chain"),
+        (["explore", ATTENTION, "--epilogue", "relu(acc)"], "which has no with_epilogue"),
+        (["map", "t[b] = u[b]; u[b] = t[b]"], "no extent given"),
+    ],
+)
+def test_refusals(arguments: list[str], message: str) -> None:
+    extents = ["--extent", "b=2,q=40,k=64,d=16"] if ATTENTION in arguments else []
+    with pytest.raises(AmosError, match=message):
+        CliRunner().invoke(app, [*arguments, *extents], catch_exceptions=False)
