@@ -16,6 +16,7 @@ import typer
 
 from amos import __version__
 from amos.cli import (
+    compare,
     cuda,
     explore,
     export,
@@ -52,6 +53,7 @@ app.command("export")(export.export_command)
 app.command("space")(space.space_command)
 app.command("predict")(predict.predict_command)
 app.command("sweep")(sweep.sweep_command)
+app.command("compare")(compare.compare_command)
 app.command("report")(networks.report_command)
 app.command("tune")(networks.tune_command)
 app.command("compile")(networks.compile_command)

@@ -28,7 +28,7 @@ Settings = Annotated[
     typer.Option(
         "--set",
         metavar="PATH=VALUES",
-        help="extents.i2=8,16, memory.inp.capacity=16k,32k, timing.interval=1,2, "
+        help="extents.i2=8,16, memory.inp.capacity=16k,32k, timing.interval=1,i1*2, "
         "machine.sram=64k,128k or machine.stream.latency=20,50; repeat for more.",
     ),
 ]
@@ -39,7 +39,10 @@ def sweep_command(
         str, typer.Argument(metavar="INTRINSIC", help="A name, or a TOML file that describes one.")
     ],
     operators: Annotated[
-        list[str], typer.Argument(metavar="OPERATORS", help="Names, layers, or texts.")
+        list[str],
+        typer.Argument(
+            metavar="OPERATORS", help="Names, layers, texts, or ONNX files of whole networks."
+        ),
     ],
     machine: MachineName = None,
     settings: Settings = None,
@@ -61,7 +64,10 @@ def sweep_command(
 
     file = Path(intrinsic) if intrinsic.endswith(".toml") else None
     unit = amos.intrinsics.load(file) if file else amos.intrinsics.get(intrinsic)
-    ops = [read_operator(text, extent, dtype) for text in operators]
+    ops = [
+        amos.load_network(text) if text.endswith(".onnx") else read_operator(text, extent, dtype)
+        for text in operators
+    ]
     axes = _axes(settings or ())
     described = catalogue.get(machine, [unit]) if machine else machine_of(unit)
     points = list(sweep(unit, described, axes, ops, trials=trials, seed=seed))

@@ -6,7 +6,7 @@ import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Any
+from typing import Any, Protocol
 
 from amos.errors import (
     AmosError,
@@ -18,6 +18,7 @@ from amos.errors import (
 )
 from amos.explore.run import explore
 from amos.intrinsics import Intrinsic, Memory, toml_file
+from amos.intrinsics.expression import evaluate
 from amos.ir import Operator
 from amos.machine import Machine, catalogue
 from amos.records.canonical import machine_from, machine_values
@@ -26,6 +27,17 @@ from amos.records.canonical import machine_from, machine_values
 _MACHINE = "machine"
 _MOST = 4096
 _UNITS = {"k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
+
+
+class ReportedNetwork(Protocol):
+    """A network that predicts itself on a machine."""
+
+    @property
+    def name(self) -> str:
+        """What it is called."""
+
+    def report(self, machine: Machine, intrinsics: Sequence[Intrinsic]) -> Any:
+        """Return its report by these instructions alone."""
 
 
 @dataclass(frozen=True)
@@ -61,7 +73,7 @@ def sweep(
     unit: Intrinsic,
     machine: Machine,
     axes: Mapping[str, Sequence[Any]],
-    operators: Sequence[Operator],
+    operators: Sequence[Operator | ReportedNetwork],
     *,
     trials: int = 16,
     seed: int = 0,
@@ -73,11 +85,12 @@ def sweep(
         machine: a described one, which has its rate. A call takes as long whatever its size,
             unless its timing is set as well.
         axes: values by path: ``extents.i1``, ``memory.inp.capacity`` by the name of an
-            operand or its buffer, ``timing.interval`` in cycles, ``machine.clock``,
+            operand or its buffer, ``timing.interval`` in cycles, also as a formula of the
+            unit's extents (``"i1*2"``), ``machine.clock``,
             ``machine.stream.latency``, ``machine.sram`` for the capacity of a level,
             ``machine.DRAM.read_bandwidth``.
-        operators: what is computed.
-        trials: candidates of each search.
+        operators: what is computed; of a network its report, which simulates nothing.
+        trials: candidates of each search of an operator.
         seed: of its random generator.
 
     Raises:
@@ -97,7 +110,10 @@ def sweep(
             yield from (Point(settings, op.name, reason=str(error)) for op in operators)
             continue
         for op in operators:
-            yield _point(settings, op, sized, there, trials, seed)
+            if isinstance(op, Operator):
+                yield _point(settings, op, sized, there, trials, seed)
+            else:
+                yield _network_point(settings, op, sized, there)
 
 
 def machine_of(unit: Intrinsic) -> Machine:
@@ -165,6 +181,23 @@ def _point(
     )
 
 
+def _network_point(
+    settings: Mapping[str, Any], network: ReportedNetwork, unit: Intrinsic, machine: Machine
+) -> Point:
+    report = network.report(machine, [unit])
+    missing = sum(row.count for row in report.unmapped)
+    return Point(
+        settings,
+        network.name,
+        mappings=sum(row.mappings for row in report.tasks),
+        utilization=report.utilization,
+        predicted=None if missing else report.kernel_seconds,
+        share=report.utilization,
+        energy=report.energy_joules,
+        reason=f"{missing} without a kernel: {report.unmapped[0].reason}" if missing else "",
+    )
+
+
 def resized(
     unit: Intrinsic, machine: Machine, settings: Mapping[str, Any], number: int = 0
 ) -> tuple[Intrinsic, Machine]:
@@ -190,6 +223,8 @@ def resized(
     places = {path: _steps(path, machine) for path in settings}
     for path, value in settings.items():
         steps = places[path]
+        if steps[0] == "timing" and isinstance(value, str) and steps[-1] in ("interval", "latency"):
+            value = int(evaluate(value, values["extents"]))
         if steps[0] == _MACHINE:
             _assign(there, steps[1:], value, path)
         else:

@@ -4,6 +4,7 @@
 figure; plotly is loaded when the first one is made, which without it raises a ``ToolchainError``.
 """
 
+from amos.viz.designs import designs
 from amos.viz.display import html, text
 from amos.viz.matrices import matching
 from amos.viz.networks import report
@@ -16,6 +17,7 @@ from amos.viz.slots import fragments
 from amos.viz.spaces import landscape, space
 
 __all__ = [
+    "designs",
     "accuracy",
     "allocation",
     "distribution",

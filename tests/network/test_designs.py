@@ -1,0 +1,92 @@
+"""Machines beside one another on whole networks."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import onnx
+import pytest
+
+import amos
+from amos.cli.app import main
+from amos.errors import MachineError, NetworkError
+from amos.explore.sweep import sweep
+from amos.machine.catalogue import with_timings
+from amos.network.designs import compare_designs
+from tests.network.quantized_models import Model, convolution
+from tests.support.architects import BOARD, ENERGETIC, ENERGIES, UNIT, energetic, files
+
+TARGET = with_timings(ENERGETIC, [UNIT])
+
+
+@pytest.fixture(scope="module")
+def model() -> onnx.ModelProto:
+    small = Model(0)
+    return small.model(convolution(small))
+
+
+def test_the_front_is_that_of_time_and_energy(model: onnx.ModelProto) -> None:
+    network = amos.load_network(model)
+    dear = replace(TARGET, name="dear", operation_pj=9.0)
+    fast = replace(dear, name="fast", clock=1e9)
+    rows = compare_designs([TARGET, dear, fast], {"small": network}, [UNIT])
+    assert [(row.machine, row.pareto) for row in rows] == [
+        ("acme_board", True),
+        ("dear", False),
+        ("fast", True),
+    ]
+    report = network.report(TARGET, [UNIT])
+    assert rows[0].seconds == report.kernel_seconds
+    assert rows[0].energy_joules == report.energy_joules
+    assert [layer.traffic_bytes for layer in rows[0].layers] == [report.tasks[0].traffic_bytes]
+    silent = replace(with_timings(BOARD, [UNIT]), name="silent", clock=1e9)
+    rows = compare_designs([TARGET, silent], {"small": network}, [UNIT])
+    assert [row.pareto for row in rows] == [False, True]
+
+
+def test_what_cannot_be_compared(model: onnx.ModelProto) -> None:
+    network = amos.load_network(model)
+    with pytest.raises(MachineError, match="got 'acme_board' twice"):
+        compare_designs([TARGET, ENERGETIC], {"small": network}, [UNIT])
+    with pytest.raises(MachineError, match="expected a rate of one of acme_matmul"):
+        elsewhere = replace(UNIT, timing=(replace(UNIT.timing[0], machine="gemmini"),))
+        compare_designs([BOARD], {"small": network}, [elsewhere])
+    with pytest.raises(NetworkError, match="at least one machine and one model"):
+        compare_designs([TARGET], {}, [UNIT])
+
+
+def test_a_sweep_takes_networks_and_formulas(model: onnx.ModelProto) -> None:
+    network = amos.load_network(model)
+    axes: dict[str, list[Any]] = {"extents.i1": [8, 16], "timing.interval": ["i1*2"]}
+    small, large = sweep(UNIT, TARGET, axes, [network], trials=1)
+    assert small.predicted is not None
+    slower = replace(UNIT, timing=(replace(UNIT.timing[0], interval=32.0, latency=32.0),))
+    there = network.report(with_timings(ENERGETIC, [slower]), [slower])
+    assert large.predicted == pytest.approx(there.kernel_seconds)
+    assert large.energy == pytest.approx(there.energy_joules)
+    assert large.settings == {"extents.i1": 16, "timing.interval": "i1*2"}
+
+
+def test_the_command(
+    model: onnx.ModelProto, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "small.onnx"
+    onnx.save(model, path)
+    board, unit = files(tmp_path, ENERGIES)
+    slow = tmp_path / "slow.toml"
+    slow.write_text(energetic().replace("acme_board", "slow").replace("5e8", "1e8"))
+    command = ["compare", board, str(slow), str(path)]
+    assert main([*command, "--intrinsic", unit, "--json"]) == 0
+    fast, other = json.loads(capsys.readouterr().out)
+    assert (fast["machine"], other["machine"]) == ("acme_board", "slow")
+    assert fast["seconds"] < other["seconds"]
+    assert (fast["modelled_share"], fast["pareto"]) == (1.0, True)
+    picture = tmp_path / "front.html"
+    board, unit = files(tmp_path, ENERGIES)
+    command += ["--intrinsic", unit, "--plot", str(picture), "--layers"]
+    assert main(command) == 0
+    assert "acme_board" in picture.read_text()
+    assert "small on slow" in capsys.readouterr().out
