@@ -27,6 +27,7 @@ from amos.perfmodel.traffic import (
     pick_at,
     places,
 )
+from amos.plan.cpu_blocks import CpuBlocks
 from amos.plan.operand import Operand
 from amos.plan.structure import LoopBatch, Structure
 from amos.plan.target import target_of
@@ -78,8 +79,7 @@ def predict_cores(
         refined: with what the paper's equation leaves out.
     """
     cpu = refined and machine.cached
-    parted = machine.cores if cpu and structure.cuts_tiles else 0
-    steps = LoopNestBatch(structure, batch, batch.split if machine.cached else None, parted=parted)
+    steps = LoopNestBatch(CpuBlocks.of(structure, machine, batch), cut_tiles=cpu)
     cores = np.minimum(machine.cores, steps.parallel)
     line = machine.line if refined else 1
     written = line * _PAIR if cpu else line
@@ -135,7 +135,7 @@ def _together(terms: list[np.ndarray], machine: Machine, cpu: bool) -> np.ndarra
 
 def find_overflows(structure: Structure, machine: Machine, batch: LoopBatch) -> list[str]:
     """What the first schedule of a batch places beyond the capacity of a memory, in words."""
-    steps = LoopNestBatch(structure, batch)
+    steps = LoopNestBatch(CpuBlocks.of(structure, machine, batch))
     nest = CoreNest(steps, np.minimum(machine.cores, steps.parallel), machine.line)
     return describe_overflows(machine, demands(machine, nest))
 
@@ -166,7 +166,7 @@ def demands(machine: Machine, nest: CoreNest) -> dict[str, tuple[np.ndarray, int
     structure, batch = nest.steps.structure, nest.steps.batch
     found: dict[str, tuple[np.ndarray, int]] = {}
     if registers := structure.mapping.intrinsic.registers:
-        found["registers"] = nest.steps.live_fragments, registers
+        found["registers"] = nest.steps.blocks.registers, registers
     pads = [level for level in machine.levels if level.scratchpad]
     if pads:
         need = np.zeros(len(batch))
@@ -191,7 +191,7 @@ def _busy(machine: Machine, nest: CoreNest, cores: np.ndarray) -> list[np.ndarra
     started = calls / steps.parallel * np.ceil(steps.parallel / cores)
     if machine.cached:
         started = started * register_pressure(machine, nest)
-        started = started * not_padding(structure, steps.batch)
+        started = started * share_of_steps(steps)
     waiting = started * (peak.latency / (chains * ahead))
     if steps.edges is not None:
         # A cut tile waits as long as a whole one.
@@ -200,26 +200,11 @@ def _busy(machine: Machine, nest: CoreNest, cores: np.ndarray) -> list[np.ndarra
     return [started * (peak.interval * machine.costs.dense), waiting]
 
 
-def not_padding(structure: Structure, batch: LoopBatch) -> np.ndarray | float:
-    """Share of the steps that run: those of an inner loop that read only padding do not.
-
-    Kernels for CPUs decide it outside of the innermost reduction, whose steps are one
-    stretch of code, and only where no register tile spans several positions.
-    """
-    share: np.ndarray | float = 1.0
-    if len(structure.reduce) < 2:
-        return share
-    last = batch.reduce[:, -1]
-    rolled = structure.extents[last] > batch.unroll
-    for border in structure.borders:
-        if not border.reduce:
-            continue
-        outside = rolled
-        for loop in border.reduce:
-            outside = outside & (last != loop)
-        for loop in border.spatial:
-            outside = outside & (batch.tile[:, loop] == 1)
-        share = share * np.where(outside, border.live, 1.0)
+def share_of_steps(steps: LoopNestBatch) -> np.ndarray:
+    """Share of the reduction's steps that run: the plan skips some that read only padding."""
+    share = np.ones(len(steps))
+    for border, skip in zip(steps.structure.borders, steps.blocks.skips, strict=True):
+        share = share * np.where(skip >= 0, border.live, 1.0)
     return share
 
 

@@ -21,6 +21,7 @@ from amos.machine.machine import Level, Machine
 from amos.perfmodel.terms import BatchPrediction, overlapped
 from amos.perfmodel.traffic import CoreNest, LoopNestBatch, pick
 from amos.plan.blocks import Blocks
+from amos.plan.cpu_blocks import CpuBlocks
 from amos.plan.fragment_tiles import SECTOR
 from amos.plan.operand import Operand
 from amos.plan.structure import LoopBatch, Structure
@@ -171,7 +172,7 @@ class _Kernels:
         result, terms = self.result, [self._l2()]
         if len(self.machine.levels) > 2:
             nest = CoreNest(
-                LoopNestBatch(self.structure, self.batch),
+                LoopNestBatch(CpuBlocks.of(self.structure, self.machine, self.batch)),
                 np.ones(len(self.batch)),
                 self.machine.line,
             )

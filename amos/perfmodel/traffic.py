@@ -12,11 +12,9 @@ from functools import cached_property
 
 import numpy as np
 
-from amos.plan.cpu_plan import live_fragments
+from amos.plan.cpu_blocks import CpuBlocks
 from amos.plan.operand import Dimension, Operand
 from amos.plan.remembered import remembered
-from amos.plan.shared_loops import SharedLoops
-from amos.plan.structure import LoopBatch, Structure
 
 _SINGLE = np.float32
 
@@ -53,19 +51,18 @@ class LoopNestBatch:
     the blocks of the spatial loops between the two if there are any; depth ``d``
     means: inside are the loops from position ``d`` on, and always the register
     tiles. At the last depth only these are inside. Tiles that do not divide a loop
-    are padded, hence the rounding up; with ``parted``, the cores of a machine whose
-    kernels write cut tiles apart, blocks have as many tiles as they run on average.
+    are padded, hence the rounding up; with ``cut_tiles`` blocks have as many tiles as they
+    run on average.
 
     Attributes:
+        blocks: the plans.
         structure, batch: the mapping and the schedules.
-        shared_loops: what the plan says of the loops that are shared out.
         extents: float, spatial loops × 1.
         tile: float, spatial loops × schedules: steps held in registers.
         loop: int, positions × schedules: the loop at each position.
         outer: float, positions × schedules: its steps there.
         begin: position of the outermost reduction.
         padded: float: points of all spatial loops, rounded up to whole tiles.
-        stretch: float, spatial loops × schedules: by what share each became longer, plus 1.
         order: int, spatial loops × schedules: the loop at each of the outer positions.
         edges: what is run of tiles at the end of a loop; ``None`` if all of it is.
         parallel: float: steps that are shared out to cores.
@@ -76,28 +73,22 @@ class LoopNestBatch:
         where: positions at which a loop can be.
     """
 
-    def __init__(
-        self,
-        structure: Structure,
-        batch: LoopBatch,
-        split: np.ndarray | None = None,
-        *,
-        parted: int = 0,
-    ) -> None:
-        self.structure, self.batch = structure, batch
+    def __init__(self, blocks: CpuBlocks, *, cut_tiles: bool = False) -> None:
+        structure, batch, loops = blocks.structure, blocks.batch, blocks.loops
+        self.structure, self.batch, self.blocks = structure, batch, blocks
         self.spatial, reductions = len(structure.spatial), len(structure.reduce)
         extents = structure.extents.astype(float)[:, None]
         self.extents = extents[: self.spatial]
         self.tile = _columns(batch.tile)
-        self.shared_loops = loops = SharedLoops.of(structure, batch, split)
-        grown = loops.grown[: self.spatial]
-        self.padded = (self.extents + grown).prod(axis=0)
-        self.stretch = 1.0 + grown / self.extents
+        padded = self.extents + loops.grown[: self.spatial]
+        self.padded = padded.prod(axis=0)
         self.order, reduce = loops.order, batch.reduce.T
-        whole = (self.extents + grown) / batch.span.T
+        whole = padded / batch.span.T
         positions, steps = [self.order], [np.take_along_axis(whole, self.order, axis=0)]
         self.shared = loops.fused > 1
-        self.edges = Edges(self, parted) if parted and self.spatial else None
+        self.edges = None
+        if cut_tiles and self.spatial and blocks.cuts_tiles.any():
+            self.edges = Edges(self, blocks)
         if batch.block is not None:
             block = _columns(batch.block)
             if self.edges is not None:
@@ -122,14 +113,7 @@ class LoopNestBatch:
     @remembered
     def fragments(self, operand: Operand) -> np.ndarray:
         """Distinct fragments of an operand in one register tile, a step of the reduction."""
-        loops = [loop for loop in operand.indexed if loop < self.spatial]
-        return np.asarray(self.tile[loops].prod(axis=0))
-
-    @property
-    def live_fragments(self) -> np.ndarray:
-        """Fragments that one step of the reduction holds in registers."""
-        sources = [self.fragments(op) for op in self.structure.sources]
-        return np.asarray(live_fragments(self.fragments(self.structure.destination), sources))
+        return self.batch.fragments(operand).astype(float)
 
     @cached_property
     def ahead(self) -> dict[str, np.ndarray]:
@@ -163,11 +147,12 @@ class Edges:
         steps: float: share of the steps in those tiles.
     """
 
-    def __init__(self, steps: LoopNestBatch, cores: int) -> None:
-        end = ~_outermost(steps) if cores > 1 else np.ones_like(steps.shared)
-        whole = np.ceil(steps.extents / steps.tile) * steps.tile
-        self.tiles = np.where(end, whole / (steps.stretch * steps.extents), 1.0)
-        self.steps = np.where(end, steps.extents / whole, 1.0)
+    def __init__(self, steps: LoopNestBatch, blocks: CpuBlocks) -> None:
+        several = blocks.limits.cores > 1
+        end = ~_outermost(steps) if several else np.ones_like(steps.shared)
+        whole = blocks.run_tiles * blocks.tile
+        self.tiles = np.where(end, whole / blocks.loops.extents[: steps.spatial], 1.0)
+        self.steps = np.where(end, blocks.run_steps / whole, 1.0)
 
     def fragments(self, operand: Operand) -> np.ndarray:
         """Share of an operand's fragments that the register tiles ask for."""

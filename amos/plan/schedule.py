@@ -152,13 +152,6 @@ class Schedule(ABC):
     def _row(self, structure: Structure) -> dict[str, Any]:
         """What :class:`LoopBatch` has of this schedule beyond tiles and orders."""
 
-    def padded(self, nest: Nest) -> dict[str, int]:
-        """Extent of each spatial loop that its tiles and blocks do not divide, rounded up."""
-        missing = {
-            x.name: -x.extent % (self.tile[x.name] * self.blocks[x.name]) for x in nest.spatial
-        }
-        return {x.name: x.extent + missing[x.name] for x in nest.spatial if missing[x.name]}
-
     def spatial_order(self, nest: Nest) -> tuple[Loop, ...]:
         """Spatial loops from the outermost to the innermost; extent 1 left out."""
         return _ordered(nest.spatial, self.order, "order")

@@ -13,7 +13,6 @@ from math import isqrt
 
 import numpy as np
 
-from amos.machine.limits import CpuLimits
 from amos.plan.operand import Dimension
 from amos.plan.split_reduction import part_steps
 from amos.plan.structure import LoopBatch, Structure
@@ -90,24 +89,10 @@ class SharedLoops:
         shared: np.ndarray = self.fused.prod(axis=0) * self.parts
         return shared
 
-    def copied_together(
-        self, dims: Sequence[Dimension], size: float, limits: CpuLimits
-    ) -> np.ndarray:
-        """Fused steps that one copy serves which is made where it is used: schedules.
-
-        It is made once for a range, if what the range needs leaves half of a core's own
-        cache to everything else, and in each step if not. So no core waits for another,
-        nor reads what another has just written.
-
-        Args:
-            dims: of the staged operand.
-            size: bytes of its elements.
-            limits: cores and their caches.
-        """
+    def ranges(self, cores: int) -> np.ndarray:
+        """Fewest equal ranges of the steps that load the busiest core no more: schedules."""
         steps, where = np.unique(self.steps, return_inverse=True)
-        share = (steps // [even_ranges(int(n), limits.cores) for n in steps])[where]
-        needed = np.prod(self.covered(dims, share), axis=0, dtype=float) * size
-        return np.where(needed <= limits.cache // 2, share, 1)
+        return np.array([even_ranges(int(n), cores) for n in steps], dtype=np.int64)[where]
 
     def covered(self, dims: Sequence[Dimension], share: np.ndarray) -> list[np.ndarray]:
         """Extents of a box around all that is read in each range, gaps included: schedules.

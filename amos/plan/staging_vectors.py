@@ -66,7 +66,7 @@ class VectorCopy:
         """Elements of a vector."""
         return prod(dim.extent for dim in self.op.dims[-self.unit :])
 
-    @property
+    @cached_property
     def instructions(self) -> float:
         """Loads, permutations and stores for one element, on average."""
         plans = [plan for plan in map(self.plan, self.places()) if plan is not None]

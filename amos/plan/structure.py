@@ -28,14 +28,20 @@ _LOOKED_AT = 1 << 16
 
 @dataclass(frozen=True)
 class Border:
-    """An index of a source that leaves its tensor for zeros in some steps.
+    """An index of a source that leaves its tensor in some steps, which then change no result.
+
+    What it reads there is the neutral value of the reduction: zero for sums of products.
 
     Attributes:
+        index: over loops that no lane takes part in.
+        size: of the tensor along it.
         spatial: spatial loops in it, by number.
         reduce: reduction loops in it, by number.
         live: share of their steps in which it is inside of the tensor.
     """
 
+    index: Affine
+    size: int
     spatial: tuple[int, ...]
     reduce: tuple[int, ...]
     live: float
@@ -93,6 +99,20 @@ class LoopBatch:
     def __len__(self) -> int:
         return len(self.parallel)
 
+    def fragments(self, operand: Operand) -> np.ndarray:
+        """Distinct fragments of an operand in one register tile, a step of the reduction: rows."""
+        loops = [loop for loop in operand.indexed if loop < self.tile.shape[1]]
+        return np.asarray(self.tile.T[loops].prod(axis=0))
+
+    def live_fragments(self, structure: Structure) -> np.ndarray:
+        """Fragments that one step of the reduction holds in registers: rows.
+
+        Those of the source that changes least stay, those of another take turns.
+        """
+        sources = [self.fragments(op) for op in structure.sources]
+        least = np.min(sources, axis=0) if sources else 0
+        return np.asarray(self.fragments(structure.destination) + least + (len(sources) > 1))
+
     @classmethod
     def of(cls, batch: LoopBatch) -> Self:
         """A batch with the columns of this class; those that it lacks are left out."""
@@ -149,15 +169,6 @@ class Structure:
         """Sources, then the destination."""
         return (*self.sources, self.destination)
 
-    @property
-    def cuts_tiles(self) -> bool:
-        """Whether CPU kernels write tiles at the end of a loop apart, with the steps that are left.
-
-        They do where results go straight to the output. Tile registers are computed whole, and
-        cropped when they are moved.
-        """
-        return not self.destination.copied and not self.mapping.intrinsic.tile_registers
-
     @cached_property
     def tiles(self) -> tuple[Tile, ...]:
         """Fragments of the sources and the destination, as warps of a GPU see them."""
@@ -170,24 +181,31 @@ class Structure:
 
     @cached_property
     def borders(self) -> tuple[Border, ...]:
-        """Indices that leave their tensor for zeros, of loops that no lane takes part in."""
-        found: dict[Any, Border] = {}
+        """Indices that leave their tensor for what counts for nothing, and which loops move."""
+        operator, kind = self.mapping.operator, self.mapping.intrinsic.dtypes[-1]
+        compute = operator.compute
+        if not compute.accumulates or not compute.fills_lanes(kind, arbitrary_source=True):
+            return ()
         number = {x.name: n for n, x in enumerate((*self.spatial, *self.reduce))}
-        extents = self.mapping.operator.extents
+        moving = number.keys() | {x.name for x in self.nest.spatial}
+        borders: dict[Any, Border] = {}
         for op in source_forms(self.nest):
+            if not op.load.padded or op.load.padding != compute.neutral(kind):
+                continue
             for index, size in zip(op.load.indices, op.load.tensor.shape, strict=True):
-                low, high = index.bounds(extents)
-                inside = not op.load.padded or (low >= 0 and high < size)
-                if inside or op.load.padding or not set(index.names) <= number.keys():
+                low, high = index.bounds(operator.extents)
+                # An index that no loop moves is the same in every step.
+                if (low >= 0 and high < size) or not set(index.names) <= moving:
                     continue
-                loops = sorted(number[name] for name in index.names)
-                count = len(self.spatial)
-                found[index, size] = Border(
-                    tuple(n for n in loops if n < count),
-                    tuple(n for n in loops if n >= count),
-                    share_inside(index, extents, size),
+                loops = sorted(number[name] for name in index.names if name in number)
+                borders[index, size] = Border(
+                    index=index,
+                    size=size,
+                    spatial=tuple(n for n in loops if n < len(self.spatial)),
+                    reduce=tuple(n for n in loops if n >= len(self.spatial)),
+                    live=share_inside(index, operator.extents, size),
                 )
-        return tuple(found.values())
+        return tuple(borders.values())
 
     def dimensions(self, staged: StagedOperand) -> tuple[Dimension, ...]:
         """Dimensions of a form that an operand of the mapping has."""

@@ -18,7 +18,7 @@ from amos.errors import BuildError
 from amos.intrinsics import Intrinsic
 from amos.ir import dtype
 from amos.ir.combining import function
-from amos.plan.cpu_plan import partial_sums
+from amos.plan.cpu_blocks import partial_sums
 
 
 def run_calls(intrinsic: Intrinsic, kind: str, arrays: Sequence[np.ndarray]) -> np.ndarray:

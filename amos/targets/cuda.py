@@ -12,7 +12,6 @@ from amos.mapping.mapping import Mapping as LoopMapping
 from amos.perfmodel.batch import describe_overflows, predict_cores
 from amos.perfmodel.gpu import explain, predict_blocks
 from amos.perfmodel.terms import BatchPrediction
-from amos.perfmodel.traffic import LoopNestBatch
 from amos.plan.blocks import Blocks, runs_warps
 from amos.plan.gpu_plan import GpuPlan, architecture_of
 from amos.plan.gpu_schedule import GpuSchedule
@@ -71,7 +70,7 @@ class Cuda(Target):
         blocks = Blocks(structure, machine.multiprocessor, batch)
         needs = {machine.levels[0].name: (blocks.shared_bytes, blocks.unit.block_shared)}
         if registers := structure.mapping.intrinsic.registers:
-            fragments = LoopNestBatch(structure, batch).live_fragments
+            fragments = batch.live_fragments(structure)
             needs = {"registers": (fragments, registers), **needs}
         return describe_overflows(machine, needs)
 

@@ -69,13 +69,13 @@ def _bytes_moved(
     candidate: Candidate, machine: Machine, prediction: Prediction
 ) -> dict[str, float]:
     """Bytes that go through each level, in and out, over the whole computation."""
-    from amos.perfmodel.traffic import LoopNestBatch
     from amos.plan import Structure
+    from amos.plan.cpu_blocks import CpuBlocks
 
     structure = Structure(candidate.mapping)
     batch = candidate.schedule.batch(structure)
-    nest = LoopNestBatch(structure, batch, batch.split if machine.cached else None)
-    cores = min(machine.cores, int(nest.parallel[0]))
+    blocks = CpuBlocks.of(structure, machine, batch)
+    cores = min(machine.cores, int(blocks.loops.steps[0]))
     # The model counts the bytes of one group of cores that share what is inside.
     groups = [machine.cores, *(level.units for level in machine.levels)]
     rows = zip(groups, prediction.rows[1:], strict=False)

@@ -13,9 +13,9 @@ from amos.machine import Costs, Level, Machine, Peak, fitted
 from amos.perfmodel import batch, predict
 from amos.perfmodel.cpu.compiler import moved_accumulators, stretch
 from amos.perfmodel.cpu.stores import exchanges
-from amos.perfmodel.traffic import CoreNest, LoopNestBatch
+from amos.perfmodel.traffic import CoreNest
 from amos.plan import LoopBatch, Schedule, Structure, batch_of
-from tests.support.models import LEVELS, VNNI, convolution, machine_of
+from tests.support.models import LEVELS, VNNI, convolution, machine_of, nest_of
 
 
 def _made(
@@ -27,7 +27,7 @@ def _made(
     (mapping,) = (m for m in amos.enumerate_mappings(op, VNNI) if m.groups["i1"] == ("k",))
     structure = Structure(mapping)
     batch = batch_of(structure, [Schedule.of({"order": "p q i1.tile", **values})])
-    steps = LoopNestBatch(structure, batch, batch.split, parted=2)
+    steps = nest_of(structure, batch, 2, cut_tiles=True)
     return structure, batch, CoreNest(steps, np.minimum(2, steps.parallel), 64)
 
 
@@ -179,8 +179,8 @@ def test_steps_that_read_only_padding_are_left_out(reduce: str, tile: int, share
     """Eight rows and columns under a window of three: two of 24 steps lie outside."""
     mapping, schedule = convolution(8, {"reduce": reduce, "tile.p": tile})
     structure = Structure(mapping)
-    left = batch.not_padding(structure, schedule.batch(structure))
-    assert np.broadcast_to(left, 1)[0] == pytest.approx(share)
+    run = batch.share_of_steps(nest_of(structure, schedule.batch(structure)))
+    assert run.tolist() == pytest.approx([share])
     caches, pads = (
         machine_of(Level("L1", 1 << 20, 64.0, 32.0, scratchpad=pad), LEVELS[1])
         for pad in (False, True)
@@ -214,5 +214,5 @@ def test_accumulators_move_where_each_call_has_its_own_broadcast(
     mapping = next(m for m in amos.enumerate_mappings(op, unit) if m.groups["i1"] == ("k",))
     structure = Structure(mapping)
     batch = batch_of(structure, [Schedule.of({"order": "p q i1.tile", **tile})])
-    nest = CoreNest(LoopNestBatch(structure, batch), None, 64)
+    nest = CoreNest(nest_of(structure, batch), None, 64)
     assert moved_accumulators(nest).tolist() == [moved]

@@ -10,10 +10,11 @@ from amos import operators
 from amos.machine import Machine
 from amos.perfmodel import evaluate
 from amos.perfmodel.cpu.reads import scattered
-from amos.perfmodel.traffic import CoreNest, LoopNestBatch
+from amos.perfmodel.traffic import CoreNest
 from amos.plan import Structure
 from amos.plan.structure import LoopBatch
 from amos.reproduce import fig5
+from tests.support.models import nest_of
 
 
 def machine() -> Machine:
@@ -41,7 +42,7 @@ def schedule(structure: Structure, *order: str, **tiles: int) -> LoopBatch:
 
 
 def longer(structure: Structure, batch: LoopBatch) -> float:
-    nest = CoreNest(LoopNestBatch(structure, batch), np.array([1.0]), line=64)
+    nest = CoreNest(nest_of(structure, batch), np.array([1.0]), line=64)
     image = next(op for op in structure.sources if not op.packed)
     return float(scattered(image, machine(), nest)[0])
 
@@ -87,7 +88,7 @@ def test_what_was_packed_ahead_is_read_in_its_order() -> None:
         structure = Structure(next(m for m in found if m.groups == {"i1": ("n",)}))
         names = [loop.name for loop in structure.spatial]
         batch = schedule(structure, *names, m=4)
-        nest = CoreNest(LoopNestBatch(structure, batch), np.array([1.0]), line=64)
+        nest = CoreNest(nest_of(structure, batch), np.array([1.0]), line=64)
         weight = max(structure.sources, key=lambda op: np.prod([dim.extent for dim in op.dims]))
         assert weight.packed is not waits
         assert bool(scattered(weight, machine(), nest)[0]) is waits

@@ -9,10 +9,10 @@ import amos
 from amos.ir import Operator
 from amos.perfmodel import evaluate
 from amos.perfmodel.cpu.sets import crowding
-from amos.perfmodel.traffic import CoreNest, LoopNestBatch
+from amos.perfmodel.traffic import CoreNest
 from amos.plan import Schedule, Structure, batch_of
 from amos.reproduce import fig5
-from tests.support.models import VNNI
+from tests.support.models import VNNI, nest_of
 
 ZEN = fig5.stored("fig5_second_cpu").machine_with(None)
 
@@ -32,7 +32,7 @@ def _crowding(columns: int, **values: int | str) -> float:
     """Bytes of a register tile's image beside its own, in one step of the reduction."""
     structure = _structure(columns)
     batch = batch_of(structure, [Schedule.of({"order": "p q", "reduce": "r s r1.tile", **values})])
-    nest = CoreNest(LoopNestBatch(structure, batch), None, 64)
+    nest = CoreNest(nest_of(structure, batch), None, 64)
     image = next(op for op in structure.sources if not op.packed)
     beside = crowding(image, nest)
     return 0.0 if beside is None else float(beside[-1, 0])
@@ -70,6 +70,6 @@ def test_what_lies_in_order_takes_all_sets() -> None:
     structure = _structure(64)
     weight = next(op for op in structure.sources if op.packed)
     batch = batch_of(structure, [Schedule.of({"order": "p q", "reduce": "r s r1.tile"})])
-    nest = CoreNest(LoopNestBatch(structure, batch), None, 64)
+    nest = CoreNest(nest_of(structure, batch), None, 64)
     beside = crowding(weight, nest)
     assert beside is None or np.max(beside[0]) <= 0

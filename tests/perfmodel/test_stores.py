@@ -12,10 +12,11 @@ from amos import operators
 from amos.machine import Machine
 from amos.perfmodel import evaluate
 from amos.perfmodel.cpu.stores import unforeseen
-from amos.perfmodel.traffic import CoreNest, LoopNestBatch
+from amos.perfmodel.traffic import CoreNest
 from amos.plan import Structure
 from amos.plan.structure import LoopBatch
 from amos.reproduce import fig5
+from tests.support.models import nest_of
 
 
 def machine() -> Machine:
@@ -45,7 +46,7 @@ def schedule(structure: Structure, rows: int, order: tuple[str, ...]) -> LoopBat
 
 
 def share(structure: Structure, batch: LoopBatch) -> float:
-    steps = LoopNestBatch(structure, batch)
+    steps = nest_of(structure, batch)
     part = CoreNest(steps, np.minimum(2, steps.parallel), 64)
     return float(unforeseen(structure.destination, machine(), part)[0])
 

@@ -14,11 +14,11 @@ from amos.ir import Operator
 from amos.machine import Level
 from amos.mapping import Mapping
 from amos.perfmodel import predict
-from amos.perfmodel.traffic import CoreNest, LoopNestBatch
+from amos.perfmodel.traffic import CoreNest
 from amos.plan import Schedule, Structure
 from amos.plan.staging import StagedOperand, staged_destination, staged_sources
 from amos.schedule import In, ScheduleSpace
-from tests.support.models import LEVELS, VNNI, gemm, machine_of
+from tests.support.models import LEVELS, VNNI, gemm, machine_of, nest_of
 
 CONV = Operator.parse(
     "out[n,p,q,k] += pad(image[n,p+r-1,q+s-1,c]) * weight[k,c,r,s]",
@@ -50,7 +50,7 @@ def test_footprints_are_exact_without_gaps(mapping: Mapping, seed: int) -> None:
     space = ScheduleSpace(mapping, tiling="divisors")
     single = [In(name, (1,)) for name in space.variables if name.startswith("block.")]
     row = space.fix(single).sample(np.random.default_rng(seed)).batch(structure)
-    part = CoreNest(LoopNestBatch(structure, row), None, line=1)
+    part = CoreNest(nest_of(structure, row), None, line=1)
     order = [loops[n] for n in (*row.order[0], *row.reduce[0])]
     tiles = dict(zip([x.name for x in structure.spatial], row.tile[0].tolist(), strict=True))
     staged = (*staged_sources(nest), staged_destination(nest))
@@ -67,7 +67,7 @@ def test_blocks_and_tiles_cover_their_loops(mapping: Mapping, seed: int) -> None
     """What is inside the outermost depth is at least the loop, and less than one span more."""
     structure = Structure(mapping)
     row = ScheduleSpace(mapping).sample(np.random.default_rng(seed)).batch(structure)
-    part = CoreNest(LoopNestBatch(structure, row), None, line=1)
+    part = CoreNest(nest_of(structure, row), None, line=1)
     for number, loop in enumerate(structure.spatial):
         covered, span = part.cover(number)[0, 0], row.span[0, number]
         assert loop.extent <= covered < loop.extent + span
@@ -102,7 +102,7 @@ def test_a_loop_of_one_step_is_not_shared_out() -> None:
     order = " ".join(sorted(outer, key=lambda name: name != "i"))
     whole: dict[str, int | str] = {"tile.i": 4, "order": order}
     row = Schedule.of(whole | {"parallel": 1}).batch(structure)
-    assert LoopNestBatch(structure, row).parallel.tolist() == [4.0]
-    assert LoopNestBatch(structure, row).region.tolist() == [2]
+    assert nest_of(structure, row).parallel.tolist() == [4.0]
+    assert nest_of(structure, row).region.tolist() == [2]
     one = predict(mapping, replace(machine, cores=1), Schedule.of(whole))
     assert predict(mapping, machine, Schedule.of(whole)).rows[0].compute == one.rows[0].compute / 2

@@ -115,13 +115,6 @@ def test_loops_can_be_renamed() -> None:
     assert GpuSchedule(warps={"p": 2}, reduce=("c",)).renamed(str.upper).blocks == {"P": 2}
 
 
-def test_loops_are_padded_to_what_their_tiles_span() -> None:
-    assert Schedule.of({"tile.i": 3}).padded(NEST) == {}
-    assert Schedule.of({"tile.i": 4}).padded(NEST) == {"i": 8}
-    assert Schedule.of({"tile.i": 2, "block.i": 2}).padded(NEST) == {"i": 8}
-    assert Schedule.of({"tile.i": 2, "block.i": 3}).padded(NEST) == {}
-
-
 def test_the_model_takes_it_as_a_batch_of_one() -> None:
     space, rng = ScheduleSpace(MAPPING), np.random.default_rng(1)
     drawn = [space.sample(rng) for _ in range(20)]

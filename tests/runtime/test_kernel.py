@@ -14,11 +14,12 @@ from amos.errors import AmosError, BuildError, MappingError, ScheduleError
 from amos.ir import Operator
 from amos.machine.cpu import cpu
 from amos.machine.limits import CpuLimits
-from amos.perfmodel.batch import not_padding
+from amos.perfmodel.batch import share_of_steps
 from amos.plan import Candidate, Schedule, Structure
 from amos.runtime import Kernel
 from amos.schedule import ScheduleSpace
 from amos.validate import evaluate, random_inputs
+from tests.support.models import nest_of
 
 pytestmark = pytest.mark.features
 
@@ -196,10 +197,10 @@ def test_what_is_skipped_is_what_the_model_leaves_out(tile: int) -> None:
         schedule = Schedule.of(values)
         _, made = module.scheduled(Candidate(mapping, schedule), "generic", CpuLimits.here())
         conditions = len(re.findall(r"^ *if .*:$", made.script(), re.MULTILINE))
-        left = not_padding(structure, schedule.batch(structure))
+        share = share_of_steps(nest_of(structure, schedule.batch(structure)))
         rows, columns = (border.live for border in structure.borders)
         found = {1.0: 0, rows: 1, columns: 1, rows * columns: 2}
-        assert found[float(np.broadcast_to(left, 1)[0])] == conditions
+        assert found[float(share[0])] == conditions
 
 
 @pytest.mark.parametrize("unit", ["vnni_dpbusd_m16k4_u8_s8_s32", "avx2_fmadd_m8_f32_f32"])

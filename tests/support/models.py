@@ -5,8 +5,12 @@ from __future__ import annotations
 import amos
 from amos.ir import Operator
 from amos.machine import Level, Machine, Peak, fitted
+from amos.machine.limits import CpuLimits
 from amos.mapping import Mapping
-from amos.plan import Schedule
+from amos.perfmodel.traffic import LoopNestBatch
+from amos.plan import CpuSchedule, LoopBatch, Schedule, Structure
+from amos.plan.cpu_blocks import CpuBlocks
+from amos.plan.cpu_plan import CpuPlan
 from amos.schedule import ScheduleSpace
 
 VNNI = amos.intrinsics.get("vnni_dpbusd_m16k4_u8_s8_s32")
@@ -41,3 +45,17 @@ def convolution(
         m for m in amos.enumerate_mappings(op, VNNI, rule="access") if m.groups["r1"] == lanes
     )
     return mapping, Schedule.of(ScheduleSpace(mapping).smallest().as_dict() | values)
+
+
+def nest_of(
+    structure: Structure, batch: LoopBatch, cores: int = 1, *, cut_tiles: bool = False
+) -> LoopNestBatch:
+    """The loops of schedules on cores with a cache of 256 KiB each."""
+    blocks = CpuBlocks(structure, CpuLimits(cores, cache=1 << 18), batch)
+    return LoopNestBatch(blocks, cut_tiles=cut_tiles)
+
+
+def plan_of(mapping: Mapping, schedule: Schedule) -> CpuPlan:
+    """The plan of a kernel for two cores with such caches."""
+    limits = CpuLimits(cores=2, cache=1 << 18)
+    return CpuPlan(mapping, CpuSchedule.of(schedule.as_dict()), limits)

@@ -93,7 +93,7 @@ def schedule_tiles(program: Program) -> Any:
         _crop(sch, program, nest.surrounding)
     stage_blocks(sch, plan, nest.places)
     if program.moves:
-        copy_output(sch, plan.copy_width)
+        copy_output(sch, plan.output_width)
     ((name, function),) = sch.mod.functions.items()
     emitter = _Emitter(sch, nest, plan)
     body = tvm_ffi.structural_mutate(function.body, (tvm.tirx.For, emitter.emitted))

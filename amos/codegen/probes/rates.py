@@ -29,7 +29,7 @@ from amos.codegen.tir.tensor_intrin import register_tensor_intrin
 from amos.intrinsics import Intrinsic
 from amos.ir import aligned, dtype
 from amos.machine.cpu import cpu
-from amos.plan.cpu_plan import partial_sums
+from amos.plan.cpu_blocks import partial_sums
 
 #: Calls on each core in one run: long enough that starting a region does not count.
 _CALLS = 1 << 18

@@ -15,7 +15,7 @@ from amos.codegen.tir.shuffling import shuffle_staging
 from amos.codegen.tir.skipping import shorten_last_part, skip_padding
 from amos.codegen.tir.tails import part_tails
 from amos.codegen.tir.tensor_intrin import register_tensor_intrin
-from amos.plan.cpu_plan import CpuPlan, dividing_width
+from amos.plan.cpu_plan import CpuPlan
 
 
 @dataclass(frozen=True)
@@ -71,9 +71,9 @@ def schedule_cpu(program: Program) -> Any:
             sch.vectorize(sch.get_loops(init)[-1])
     if plan.split is not None:
         # What has too little parallelism has few sums.
-        vectorize_tail(sch, sch.get_sblock(STORED), 1, plan.copy_width)
+        vectorize_tail(sch, sch.get_sblock(STORED), 1, plan.output_width)
     elif program.moves:
-        copy_output(sch, plan.copy_width)
+        copy_output(sch, plan.output_width)
     sch.tensorize(
         nest.lanes[0], register_tensor_intrin(plan.mapping.intrinsic, plan.implementation)
     )
@@ -189,16 +189,11 @@ def copy_output(sch: Any, width: int) -> None:
 
 
 def vectorize_tail(sch: Any, block: Any, tail: int, width: int) -> None:
-    """Vectorize the last ``tail`` loops of a copy, at most ``width`` elements at a step."""
-    loops = sch.get_loops(block)
-    tail = min(tail, len(loops) - 1)
-    if tail < 1:
-        return
-    fused = _fused(sch, loops[-tail:])
-    extent = int(sch.get(fused).extent)
-    width = dividing_width(width, extent)
+    """Vectorize the last ``tail`` loops of a copy, ``width`` elements at a step."""
+    fused = _fused(sch, sch.get_loops(block)[-tail:])
     if width > 1:
-        sch.vectorize(sch.split(fused, [None, width])[1] if extent > width else fused)
+        whole = int(sch.get(fused).extent) == width
+        sch.vectorize(fused if whole else sch.split(fused, [None, width])[1])
 
 
 def _fused(sch: Any, loops: list[Any]) -> Any:

@@ -14,6 +14,7 @@ from typing import Any
 
 from amos.codegen.tir.program import STORED, Program, spatial_variable
 from amos.codegen.tir.statements import find, loop_with, loops_around, occurs, with_loop
+from amos.plan.cpu_plan import Edge
 
 
 @dataclass(frozen=True)
@@ -21,31 +22,26 @@ class _Edge:
     """A loop that its tiles and blocks do not divide.
 
     Attributes:
+        plan: what is decided about its end.
         dimension: of the accumulators.
         start: where a register tile begins, in terms of the loops around it.
-        tile: steps of a register tile.
-        extent: steps that have a result.
-        padded: steps of whole tiles and blocks.
     """
 
+    plan: Edge
     dimension: int
     start: Any
-    tile: int
-    extent: int
-    padded: int
 
 
 def part_edges(function: Any, program: Program) -> Any:
     """A scheduled function whose register tiles are written out without conditions."""
     main = find(function.body, program.main)
-    if not program.crops or not program.plan.padded or main is None:
+    if not program.plan.edges or main is None:
         return function
-    extents = {loop.name: loop.extent for loop in program.plan.nest.spatial}
     edges = []
-    for name, padded in program.plan.padded.items():
-        dimension = program.axes.index((name,))
+    for edge in program.plan.edges:
+        dimension = program.axes.index((edge.loop,))
         start = _start(main.values[spatial_variable(dimension)], main.loops)
-        edges.append(_Edge(dimension, start, program.plan.tile.get(name, 1), extents[name], padded))
+        edges.append(_Edge(edge, dimension, start))
     around = loops_around(main, STORED)[-1]
     first = "main_init" if program.plan.mapping.operator.compute.accumulates else program.main
 
@@ -77,15 +73,14 @@ def _parted(tile: Any, edges: Sequence[_Edge]) -> Any:
 
     if not edges:
         return _with_own_variables(tile)
-    edge, *others = edges
-    cut: Any = None
-    if rest := edge.extent % edge.tile:
-        cut = _parted(_cut(tile, edge, rest), others)
-        if edge.padded - edge.extent >= edge.tile:
-            # Whole tiles lie beyond the end.
-            cut = tirx.IfThenElse(edge.start < edge.extent, cut, None)
-    whole = _parted(_cut(tile, edge, edge.tile), others)
-    return tirx.IfThenElse(edge.start <= edge.extent - edge.tile, whole, cut)
+    edge, *inner = edges
+    plan, cut = edge.plan, None
+    if plan.cut:
+        cut = _parted(_cut(tile, edge, plan.cut), inner)
+        if plan.beyond:
+            cut = tirx.IfThenElse(edge.start < plan.extent, cut, None)
+    whole = _parted(_cut(tile, edge, plan.tile), inner)
+    return tirx.IfThenElse(edge.start <= plan.extent - plan.tile, whole, cut)
 
 
 def _cut(stmt: Any, edge: _Edge, steps: int, step: Any = 0) -> Any:

@@ -14,14 +14,12 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from itertools import product
-from math import prod
 from typing import Any
 
 from amos.codegen.tir.program import STORED, Program, step_variable
 from amos.codegen.tir.skipping import iterations
 from amos.codegen.tir.statements import (
     BlockNest,
-    buffer_bytes,
     find,
     inside,
     loop_with,
@@ -30,9 +28,8 @@ from amos.codegen.tir.statements import (
     with_loop,
 )
 from amos.ir import dtype
+from amos.plan.cpu_copies import LINE_BYTES
 
-#: Bytes that are fetched together.
-_LINE = 64
 #: Fetches in LLVM's words: for reading, into the second or the first cache, of data.
 _SECOND, _FIRST = (0, 2, 1), (0, 3, 1)
 
@@ -41,29 +38,22 @@ def fetch_ahead(function: Any, program: Program) -> Any:
     """A scheduled function whose steps fetch the weights of the next register tile."""
     from tvm import tirx
 
-    op, main = program.plan.fetched_ahead, find(function.body, program.main)
-    if op is None or main is None:
+    fetch, main = program.plan.fetch, find(function.body, program.main)
+    if fetch is None or main is None:
         return function
+    op = fetch.op
     around, steps = _loops(program, main)
     at = defaultdict(int, iterations(program, main))
     same = {loop.loop_var: loop.loop_var for loop in around}
     # Of the fragment that a step begins with: register tiles are unrolled.
     index = [_replaced(dim.at(at), same) for dim in op.dims]
-    moving = [n for n, loop in enumerate(around) if any(occurs(loop.loop_var, x) for x in index)]
-    if not moving or not steps:
-        return function
-    tiles, sharing = around[: moving[-1] + 1], around[moving[-1] + 1 :]
-    if not sharing:  # what is read once, in order, hardware fetches as well
-        return function
+    tiles, sharing = around[: fetch.tiles], around[fetch.tiles :]
     following = _following(tiles)
     *first, _ = [_replaced(each, following) for each in index]
-    still = [not any(occurs(loop.loop_var, each) for loop in tiles) for each in index]
-    size = prod(extent for extent, inside in zip(op.shape, still, strict=True) if inside)
-    piece = -(-size // prod(int(loop.extent) for loop in (*sharing, *steps)))
-    start = _number((*sharing, *steps)) * piece
+    start = _number((*sharing, *steps)) * fetch.elements
     tensors = [argument.tensor for argument in program.inputs]
     buffer = function.params[tensors.index(op.load.tensor.name)]
-    pieces = range(0, piece, _LINE * 8 // dtype(op.kind).bits)
+    pieces = range(0, fetch.elements, LINE_BYTES * 8 // dtype(op.kind).bits)
     fetches = [_fetch(buffer, [*first, start + n], _SECOND) for n in pieces]
 
     def fetching(loop: Any) -> Any:
@@ -81,8 +71,9 @@ def fetch_residuals(function: Any, program: Program) -> Any:
         return function
     around = loops_around(main, STORED)
     read = {load.source: load for load in inside(stored.block.body, ir.TensorLoad)}
-    own = program.plan.limits.cache
-    large = [read[each] for each in function.params if each in read and buffer_bytes(each) > own]
+    inputs = zip(function.params, program.inputs, strict=False)
+    names = program.plan.fetched_residuals
+    large = [read[each] for each, x in inputs if each in read and x.tensor in names]
     if not large or not around:
         return function
     fetches = [fetch for load in large for fetch in _of_tile(load, stored, len(around))]
@@ -105,7 +96,7 @@ def _of_tile(load: Any, stored: BlockNest, depth: int) -> list[Any]:
     # The lanes of a fragment are in one line.
     single = tirx.ForKind.VECTORIZED
     steps = [range(1 if loop.kind == single else int(loop.extent)) for loop in tile]
-    held, lines = _LINE * 8 // dtype(str(load.source.dtype)).bits, dict[str, Any]()
+    held, lines = LINE_BYTES * 8 // dtype(str(load.source.dtype)).bits, dict[str, Any]()
     for numbers in product(*steps):
         at = {x.loop_var: tirx.const(n, "int32") for x, n in zip(tile, numbers, strict=True)}
         *rows, last = [_replaced(each, same | at) for each in index]

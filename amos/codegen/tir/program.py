@@ -116,8 +116,7 @@ class Program:
     @property
     def moves(self) -> bool:
         """Whether accumulators are gathered to the output after the last of them."""
-        out = self.plan.destination
-        return not (out.in_place or isinstance(out, StridedOperand) or self.redirects)
+        return self.plan.counts.forms.moves_output
 
     @property
     def redirects(self) -> bool:
@@ -285,8 +284,7 @@ class Program:
             return finish(position, self.point(position)[0])
 
         if self.redirects:
-            out = self.plan.destination
-            shape = out.source_shape if isinstance(out, StridedOperand) else out.shape
+            shape = self.plan.counts.forms.stored_shape
             return te.compute(shape, lambda *position: total(position), name=STORED)
         body = partial(gathered, self.plan.destination, finish) if self.moves else crop
         return te.compute(self.results[0].shape, body, name=STORED)

@@ -26,7 +26,7 @@ from amos.codegen.tir.combining import joined_text, statement_text
 from amos.errors import BuildError
 from amos.intrinsics import Intrinsic, implementations, is_native
 from amos.ir import BufferLoad, Compute, Operator, dtype
-from amos.plan.cpu_plan import partial_sums
+from amos.plan.cpu_blocks import partial_sums
 
 #: What TVMScript, and the text made here, call something.
 _OWN = re.compile(rf"{'|'.join(keyword.kwlist)}|T|range|main|call|part|v_\w+")

@@ -25,15 +25,11 @@ def stretch(machine: Machine, nest: CoreNest) -> np.ndarray:
     is unrolled if the loads and calls that come of it are at most ``Costs.unrolled``; the one
     around it is looked at after that.
     """
-    structure, unroll = nest.steps.structure, nest.steps.batch.unroll
-    operands = structure.operands
-    size = np.sum([nest.steps.fragments(op) for op in operands], axis=0)
-    steps, whole = np.ones(len(unroll)), np.ones(len(unroll), dtype=bool)
-    for position in reversed(range(nest.steps.begin, nest.count)):
-        trips = nest.steps.outer[position]
-        if position == nest.count - 1:
-            steps = np.where(trips % unroll == 0, unroll, 1).astype(float)
-            trips = trips / steps
+    blocks = nest.steps.blocks
+    size = np.sum([nest.steps.fragments(op) for op in nest.steps.structure.operands], axis=0)
+    steps = blocks.unrolled.astype(float)
+    whole = np.ones(len(blocks), dtype=bool)
+    for trips in blocks.reduce_steps[::-1]:
         whole = whole & (steps * trips * size <= machine.costs.unrolled)
         steps = np.where(whole, steps * trips, steps)
     return steps
@@ -108,7 +104,7 @@ def register_pressure(machine: Machine, nest: CoreNest) -> np.ndarray | float:
     if not registers or structure.mapping.intrinsic.tile_registers or not structure.reduce:
         # Tile registers have numbers, and no compiler moves them to memory.
         return 1.0
-    live = steps.live_fragments
+    live = steps.blocks.registers
     together = stretch(machine, nest)
     kept, moves = kept_fragments(nest, together)
     spilled = np.clip(live + kept - registers, 0.0, kept) / np.maximum(kept, 1.0)

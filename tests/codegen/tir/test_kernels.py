@@ -13,6 +13,7 @@ from amos.mapping import Mapping
 from amos.plan import Schedule
 from amos.schedule import ScheduleSpace
 from amos.validate import evaluate, random_inputs
+from tests.support.models import plan_of
 
 VNNI = amos.intrinsics.get("vnni_dpbusd_m16k4_u8_s8_s32")
 WMMA = amos.intrinsics.get("wmma_m16n16k16_f16_f32")
@@ -126,7 +127,7 @@ def test_tiles_that_do_not_divide(name: str, most: int) -> None:
         space = ScheduleSpace(mapping)
         inputs = random_inputs(mapping.operator, rng)
         expected = evaluate(mapping.operator, inputs)
-        uneven = [s for s in space.draw(40, rng) if s.padded(space.nest)][:most]
+        uneven = [s for s in space.draw(40, rng) if plan_of(mapping, s).padded][:most]
         for schedule in uneven:
             got = amos.build(mapping, schedule, implementation="generic")(**inputs)
             assert np.array_equal(got, expected), f"{mapping.name}: {schedule}"
@@ -139,7 +140,7 @@ def test_an_operand_in_place_stays_in_place_under_padding() -> None:
     mapping = amos.enumerate_mappings(UNEVEN["gemm_prime"], VNNI)[0]
     space = ScheduleSpace(mapping)
     schedule = Schedule.of(space.smallest().as_dict() | {"tile.i": 5})
-    assert schedule.padded(space.nest) == {"i": 15}
+    assert plan_of(mapping, schedule).padded == {"i": 15}
     kernel = amos.build(mapping, schedule, implementation="generic")
     assert "stage_Src1" not in kernel.source
     assert "T.min" not in kernel.source and "T.where" not in kernel.source

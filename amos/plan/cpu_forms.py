@@ -1,0 +1,108 @@
+"""Operands as kernels for CPUs read and write them, before schedules make them longer."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from amos.ir import dtype
+from amos.plan.operand import Dimension
+from amos.plan.packing import grouped, pad_operand
+from amos.plan.remembered import remembered
+from amos.plan.staging import StagedOperand, staged_destination, staged_sources
+from amos.plan.staging_vectors import VectorCopy, vector_copy
+from amos.plan.strided import StridedOperand, destination_form, source_forms
+from amos.plan.structure import Structure
+
+
+@dataclass(frozen=True, eq=False)
+class SourceForm:
+    """A source as kernels read it.
+
+    Attributes:
+        staged: its form.
+        dims: of what kernels hold of it, as the loops of the structure move along them: the
+            second source of a tile lies in groups along the reduction.
+        tiles: numbers of the spatial loops over tiles of its fragments.
+    """
+
+    staged: StagedOperand
+    dims: tuple[Dimension, ...]
+    tiles: tuple[int, ...]
+
+    @property
+    def gathered(self) -> bool:
+        """Whether the kernel copies it: it is neither read in place nor packed ahead."""
+        return not (self.staged.in_place or self.staged.constant)
+
+    @property
+    def size_bits(self) -> int:
+        """Bits of one element."""
+        return dtype(self.staged.kind).bits
+
+    @property
+    def indexed(self) -> frozenset[int]:
+        """Loops that move along some dimension."""
+        return frozenset(loop for dim in self.dims for loop, _ in dim.terms)
+
+    @remembered
+    def vector_copy(self, extents: tuple[tuple[str, int], ...]) -> VectorCopy | None:
+        """How fragments are copied in vectors; ``None`` where they cannot be.
+
+        Args:
+            extents: new extent of each tile loop that becomes longer, by its name.
+        """
+        return vector_copy(pad_operand(self.staged, dict(extents)))
+
+
+@dataclass(frozen=True, eq=False)
+class CpuForms:
+    """The operands of a mapping in a kernel.
+
+    Attributes:
+        sources: in the intrinsic's order.
+        destination: the form of the accumulators.
+    """
+
+    sources: tuple[SourceForm, ...]
+    destination: StagedOperand
+
+    @property
+    def stores_tiles(self) -> bool:
+        """Whether results go to the output from registers, tile by tile."""
+        return self.destination.redirected or self.destination.in_place
+
+    @property
+    def moves_output(self) -> bool:
+        """Whether accumulators are gathered to the output after the last of them."""
+        return not (self.stores_tiles or isinstance(self.destination, StridedOperand))
+
+    @property
+    def stored_shape(self) -> tuple[int, ...]:
+        """Shape of what accumulators are stored to."""
+        out = self.destination
+        whole = not isinstance(out, StridedOperand) if out.redirected else out.in_place
+        return out.shape if whole else out.source_shape
+
+
+@remembered
+def cpu_forms(structure: Structure, tiled: bool) -> CpuForms:
+    """The forms of a mapping's operands.
+
+    Args:
+        structure: of the mapping.
+        tiled: whether the kernel keeps accumulators in numbered tile registers.
+    """
+    nest = structure.nest
+    number = {loop.name: n for n, loop in enumerate(structure.spatial)}
+    sources = []
+    for position, form in enumerate(source_forms(nest) if tiled else staged_sources(nest)):
+        tiles = (nest.groups[target].tile for target in form.fragment)
+        sources.append(
+            SourceForm(
+                staged=form,
+                dims=structure.dimensions(grouped(form) if tiled and position == 1 else form),
+                tiles=tuple(number[name] for name in tiles if name in number),
+            )
+        )
+    destination = (destination_form if tiled else staged_destination)(nest)
+    return CpuForms(tuple(sources), destination)
