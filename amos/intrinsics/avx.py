@@ -49,6 +49,7 @@ def _multiply_add(family: str, lanes: int, feature: str, kind: str, *, shared: b
         description=f"{lanes} lanes, each adding {what}",
         requires=(feature, *(_WIDENS.get(kind, ()) if feature == "fma" else ())),
         registers=2 * lanes,
+        overwrites_sources=True,
         arithmetic=Arithmetic(rounding="fused"),
         timing=(Timing(0.5, LLVM_MCA, 4, "xeon_6240"), Timing(0.5, MEASURED, 4, "AMD Zen 5")),
         llvm=f"""

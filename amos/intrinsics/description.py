@@ -71,6 +71,8 @@ class Intrinsic(Shown, Computation):
         registers: number of **fragments of the destination** that registers hold
             at once, for one thread of execution (32 for 512-bit vectors); the
             bound on register tiles. 0 if it is not known.
+        overwrites_sources: whether the result may take the register of any source, as in the
+            three forms of a multiply-add of x86.
         arithmetic: saturation and rounding.
         shapes: the legal problem sizes, if this is one of several.
         timing: latency and throughput on each machine for which they are known.
@@ -84,6 +86,7 @@ class Intrinsic(Shown, Computation):
     description: str = ""
     requires: tuple[str, ...] = ()
     registers: int = 0
+    overwrites_sources: bool = False
     arithmetic: Arithmetic = Arithmetic()
     shapes: ShapeFamily | None = None
     timing: tuple[Timing, ...] = ()
@@ -116,6 +119,7 @@ class Intrinsic(Shown, Computation):
         description: str = "",
         requires: Sequence[str] = (),
         registers: int = 0,
+        overwrites_sources: bool = False,
         arithmetic: Arithmetic | None = None,
         shapes: ShapeFamily | None = None,
         timing: Sequence[Timing] = (),
@@ -129,8 +133,8 @@ class Intrinsic(Shown, Computation):
             dtypes: dtype of each operand.
             memory: one statement for each operand, also as the paper writes it:
                 ``"reg.Src1[r1] = memory.Src1[addr_a + r1]"``.
-            family, source, description, requires, registers, arithmetic, shapes,
-                timing: see :class:`Intrinsic`.
+            family, source, description, requires, registers, overwrites_sources,
+                arithmetic, shapes, timing: see :class:`Intrinsic`.
 
         Raises:
             IntrinsicError: the parts do not fit together.
@@ -151,6 +155,7 @@ class Intrinsic(Shown, Computation):
             description=description,
             requires=tuple(requires),
             registers=registers,
+            overwrites_sources=overwrites_sources,
             arithmetic=arithmetic or Arithmetic(),
             shapes=shapes,
             timing=tuple(timing),

@@ -30,6 +30,7 @@ from math import prod
 import numpy as np
 
 from amos.errors import BuildError
+from amos.intrinsics import implementations
 from amos.ir import Tensor, dtype
 from amos.machine.gpu_costs import (
     ASYNC,
@@ -89,7 +90,7 @@ class GpuPlan(Plan):
     """A kernel of one mapping under one schedule on GPUs of one architecture.
 
     Attributes:
-        mapping: what goes where; its intrinsic is of family ``wmma`` or ``mma``.
+        mapping: what goes where; its intrinsic has an implementation in CUDA.
         schedule: of the mapping.
         architecture: for which the kernel is written, as ``"sm_80"``.
 
@@ -275,7 +276,7 @@ class GpuPlan(Plan):
     def _missing(self) -> Iterator[str]:
         """What the architecture or the generator lacks."""
         intrinsic, here = self.mapping.intrinsic, capability(self.architecture)
-        if intrinsic.family not in ("wmma", "mma"):
+        if "cuda" not in implementations(intrinsic.name):
             yield f"{intrinsic.name}: CUDA kernels use intrinsics of Tensor Cores only"
         if here < intrinsic.architecture:
             yield (

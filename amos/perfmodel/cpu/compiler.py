@@ -14,9 +14,6 @@ import numpy as np
 from amos.machine.machine import Machine
 from amos.perfmodel.traffic import CoreNest
 
-#: Feature of the multiply-adds on 256 bits, whose broadcasts are instructions of their own.
-_THREE_FORMS = "fma"
-
 
 def stretch(machine: Machine, nest: CoreNest) -> np.ndarray:
     """Steps of the reduction in one stretch of code, for each schedule.
@@ -81,7 +78,7 @@ def moved_accumulators(nest: CoreNest) -> np.ndarray:
     """
     steps, intrinsic = nest.steps, nest.steps.structure.mapping.intrinsic
     moved = np.zeros(len(steps))
-    if _THREE_FORMS not in intrinsic.requires:
+    if not intrinsic.overwrites_sources:
         return moved
     loaded = {statement.operand for statement in intrinsic.memory if statement.explicit}
     calls = steps.fragments(steps.structure.destination)
