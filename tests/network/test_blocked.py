@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
 
 import amos
+from amos.machine.cpu import cpu
 from amos.network import Network
 from amos.network.blocked import (
     BlockedWeight,
@@ -152,6 +153,18 @@ def floats_of(case: Case) -> np.ndarray:
     return result
 
 
+def rounded(x: np.ndarray, block: int) -> np.ndarray:
+    """Rows rounded to bytes, block by block."""
+    result = x.astype(np.float64)
+    for begin in range(0, x.shape[-1], block):
+        part = x[..., begin : begin + block]
+        most = np.abs(part).max(-1, keepdims=True)
+        inverse = np.where(most > 0, np.float32(127) / np.where(most > 0, most, 1), 0)
+        levels = np.rint(part * inverse.astype(np.float32))
+        result[..., begin : begin + block] = levels * (most / np.float32(127))
+    return result
+
+
 @pytest.mark.parametrize("bits", [2, 4, 8])
 def test_packing_is_undone(bits: int) -> None:
     codes = np.random.default_rng(0).integers(0, 1 << bits, (3, 16), np.uint8)
@@ -161,6 +174,7 @@ def test_packing_is_undone(bits: int) -> None:
 
 
 @given(
+    level=st.sampled_from([0, 4]),
     rows=st.sampled_from([(1,), (2,), (5,), (8,), (3, 4), (25,), (2, 1, 9)]),
     depth=st.integers(1, 150),
     columns=st.integers(1, 150),
@@ -168,23 +182,26 @@ def test_packing_is_undone(bits: int) -> None:
     block=st.sampled_from([16, 32, 64, 256]),
     zeros=st.sampled_from(["", "uint8", "float32"]),
 )
-@example(rows=(1,), depth=64, columns=64, bits=4, block=32, zeros="")
-@example(rows=(30,), depth=40, columns=33, bits=4, block=16, zeros="float32")
-@example(rows=(8,), depth=5, columns=1, bits=8, block=256, zeros="uint8")
+@example(level=4, rows=(1,), depth=64, columns=64, bits=4, block=32, zeros="")
+@example(level=0, rows=(30,), depth=40, columns=33, bits=4, block=16, zeros="float32")
+@example(level=4, rows=(27,), depth=75, columns=70, bits=2, block=64, zeros="uint8")
+@example(level=0, rows=(8,), depth=5, columns=1, bits=8, block=256, zeros="uint8")
 @settings(max_examples=6, deadline=None)
 def test_kernels_unpack_what_models_pack(
-    rows: tuple[int, ...], depth: int, columns: int, bits: int, block: int, zeros: str
+    level: int, rows: tuple[int, ...], depth: int, columns: int, bits: int, block: int, zeros: str
 ) -> None:
-    case = Case(rows, depth, columns, bits, block, zeros)
+    case = Case(rows, depth, columns, bits, block, zeros, level)
     network = load_whole(case.model("Relu"))
     (group,) = network.grouping.groups
-    kernel = lowering_of(network).build("kernel")
+    lowering = lowering_of(network)
+    kernel = lowering.build("kernel")
     x, weight = random_rows(case), floats_of(case)
     constant = group.arguments["weight"]
     assert isinstance(constant, BlockedWeight)
     np.testing.assert_array_equal(constant.array, weight)
     got = kernel.run({"x": x, "weight": constant})
-    exact = x.astype(np.float64) @ weight
+    factors = rounded(x, block) if lowering.form.rounds_rows else x.astype(np.float64)
+    exact = factors @ weight
     allowed = 1e-5 * max(1.0, np.abs(exact).max())
     np.testing.assert_allclose(got.reshape(exact.shape), np.maximum(exact, 0), atol=allowed)
 
@@ -202,6 +219,7 @@ def test_kernels_of_cpus_without_avx512(rows: int, has_zeros: bool) -> None:
     lowering = lower_blocks(op, weight.format, Chooser("host"))
     assert lowering is not None
     form = replace(lowering.form, lanes=8, registers=16, has_permutes=False)
+    assert not form.rounds_rows
     x = rng.standard_normal((rows, 90)).astype(np.float32)
     got = replace(lowering, form=form).build("kernel").run({"x": x, "weight": weight})
     np.testing.assert_allclose(got, x @ weight.array, atol=2e-4)
@@ -214,6 +232,8 @@ def test_kernels_of_cpus_without_avx512(rows: int, has_zeros: bool) -> None:
         Case((2, 3), 70, 50, zeros="uint8"),
         Case((20,), 64, 48, bits=8, block=16),
         Case((1, 4), 64, 32, block=128, zeros="float32"),
+        Case((3,), 160, 40, level=4),
+        Case((20,), 96, 40, bits=8, zeros="uint8", level=4),
     ],
     ids=str,
 )
@@ -226,6 +246,22 @@ def test_models_are_what_onnxruntime_computes(case: Case) -> None:
     assert isinstance(kernel.operator, amos.Operator) and kernel.operator.epilogue is not None
     np.testing.assert_allclose(compiled(x), run_onnxruntime(model, x), atol=1e-5)
     assert f"{case.bits}bit_block{case.block}" in str(compiled.report())
+
+
+def test_rows_are_rounded_where_the_model_allows_it() -> None:
+    """Bytes of rows are those of onnxruntime, so that results are as near as those of floats."""
+    if not cpu().features & {"avx512_vnni", "avx_vnni"}:
+        pytest.skip("this CPU has no VNNI")
+    case = Case((4,), 256, 64, level=4)
+    model, x = case.model(), random_rows(case)
+    x[1, 32:64] = 0
+    network = load_whole(model)
+    assert lowering_of(network).form.rounds_rows
+    assert not lowering_of(load_whole(replace(case, level=0).model())).form.rounds_rows
+    got, expected = compile_whole(network, progress=False)(x), run_onnxruntime(model, x)
+    size = np.abs(expected).max()
+    np.testing.assert_allclose(got, expected, atol=1e-5 * size)
+    assert np.abs(got - x @ floats_of(case)).max() > 1e-4 * size
 
 
 def test_halves_are_multiplied_as_floats() -> None:

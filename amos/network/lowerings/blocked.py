@@ -10,22 +10,35 @@ from typing import Any
 import numpy as np
 
 from amos.codegen.tir.program import MOST_ELEMENTS, Argument
-from amos.errors import AmosError
+from amos.explore.contenders import executes
+from amos.intrinsics import get
 from amos.ir import Operator
 from amos.measure.reference import References, tolerance
-from amos.network.blocked import BlockedWeight, BlockFormat
+from amos.network.blocked import WORD_BITS, BlockedWeight, BlockFormat
 from amos.network.candidates import Chooser, predict_transfer
 from amos.network.graph import Constant
 from amos.network.groups import Task
 from amos.network.kernels import TaskKernel
 from amos.network.lowerings.base import Example, Lowering, ScheduledProduct
-from amos.network.lowerings.panels import BlockedProduct
+from amos.network.lowerings.panels import BlockedProduct, round_rows
+from amos.network.lowerings.rounded_rows import RoundedRowsWriter
 from amos.network.lowerings.tiles import list_epilogue_tensors
-from amos.network.lowerings.unpacking import write_product
+from amos.network.lowerings.unpacking import FloatRowsWriter
 from amos.validate import evaluate, random_inputs
 
 #: Names of the factors in an anchor.
 _ROWS, _WEIGHT = "x", "weight"
+
+
+#: Instructions that multiply floats, and bytes of codes and rows; the longest vectors first.
+_FLOATS = ("avx512_fmadd_m16_f32_f32", "avx2_fmadd_m8_f32_f32")
+_BYTES = (
+    "vnni_dpbusd_m16k4_u8_s8_s32",
+    "vnni_dpbusd_m8k4_u8_s8_s32",
+    "avxvnni_dpbusd_m8k4_u8_s8_s32",
+)
+#: Lanes of vectors on CPUs that have twice as many of them.
+_LONG = 16
 
 
 @dataclass(frozen=True)
@@ -34,20 +47,20 @@ class UnpackedBlocks(Lowering):
 
     Attributes:
         form: how it is cut.
-        traffic_seconds: predicted, to start the kernel and to move what it reads and stores.
+        unit: name of the instruction that multiplies.
+        compute_seconds: predicted, of the instruction.
+        transfer_seconds: predicted, to start the kernel and to move what it reads and stores.
     """
 
     operator: Operator
     form: BlockedProduct
-    traffic_seconds: float
+    unit: str
+    compute_seconds: float
+    transfer_seconds: float
 
     def total(self, seconds: Sequence[float]) -> float:
-        """Return the longer of arithmetic and traffic."""
-        return max(self._compute_seconds, self.traffic_seconds)
-
-    @property
-    def _compute_seconds(self) -> float:
-        return self.products[0].prediction.rows[0].compute
+        """Return the longer of arithmetic and transfer."""
+        return max(self.compute_seconds, self.transfer_seconds)
 
     @property
     def measured(self) -> float | None:
@@ -60,10 +73,16 @@ class UnpackedBlocks(Lowering):
         return ()
 
     @property
+    def instruction(self) -> str:
+        """Name of the instruction that multiplies."""
+        return self.unit
+
+    @property
     def bound(self) -> str:
         """What limits it, by the model."""
-        arithmetic = self._compute_seconds > self.traffic_seconds
-        return "issue of the intrinsic" if arithmetic else f"reads of packed `{_WEIGHT}`"
+        if self.compute_seconds > self.transfer_seconds:
+            return "issue of the intrinsic"
+        return f"reads of packed `{_WEIGHT}`"
 
     def write(self, products: Sequence[ScheduledProduct]) -> tuple[Sequence[Argument], Any]:
         """Return rows, packed weights, what the epilogue reads, and the result."""
@@ -74,7 +93,8 @@ class UnpackedBlocks(Lowering):
             *(Argument(x.name, str(x.dtype), x.shape) for x in list_epilogue_tensors(operator)),
             Argument(operator.result.name, str(operator.result_dtype), (form.rows * form.columns,)),
         )
-        return arguments, write_product(form, operator)
+        writer = RoundedRowsWriter if form.rounds_rows else FloatRowsWriter
+        return arguments, writer(form, operator).write_function()
 
     def pack(self, argument: Argument, value: Constant) -> np.ndarray:
         """Bring an input into the form in which the kernel takes it."""
@@ -93,7 +113,9 @@ class UnpackedBlocks(Lowering):
         rng, form = np.random.default_rng(0), self.form
         weight = random_weight(form.depth, form.columns, form.format, rng)
         inputs = random_inputs(self.operator, rng)
-        expected = np.asarray(evaluate(self.operator, inputs | {_WEIGHT: weight.array}))
+        rows = round_rows(inputs[_ROWS], form.format.block) if form.rounds_rows else inputs[_ROWS]
+        read = inputs | {_ROWS: rows, _WEIGHT: weight.array}
+        expected = np.asarray(evaluate(self.operator, read))
         return inputs | {_WEIGHT: weight}, expected, (tolerance(self.operator, expected),)
 
 
@@ -125,27 +147,34 @@ def lower_blocks(
         format: of its weights.
         chooser: of the machine.
     """
-    machine = chooser.target(())
+    names = (*(_BYTES if format.rounds_rows else ()), *_FLOATS)
+    unit = next((each for each in map(get, names) if executes(chooser.machine, each)), None)
+    if unit is None:
+        return None
     rows, weight = (load.tensor for load in operator.sources)
-    wide = "avx512f" in machine.features
+    lanes = unit.compute.spatial[-1].extent
     form = BlockedProduct(
         rows=prod(rows.shape[:-1]),
         columns=weight.shape[1],
         depth=weight.shape[0],
         format=format,
-        lanes=16 if wide else 8,
-        registers=32 if wide else 16,
-        has_permutes=wide,
+        lanes=lanes,
+        registers=2 * lanes,
+        has_permutes=lanes == _LONG,
+        rounds_rows=unit.name in _BYTES,
     )
-    sizes = form.words, form.rows * form.depth, form.rows * form.columns
-    if not machine.cached or max(sizes) > MOST_ELEMENTS:
+    if max(form.words, form.rows * form.depth, form.rows * form.columns) > MOST_ELEMENTS:
         return None
-    try:
-        product = chooser.choose(operator)
-    except AmosError:
-        return None  # the machine has no instruction for floats
-    read_bytes = (
-        sum(each.nbytes for each in (*list_epilogue_tensors(operator), rows)) + 4 * form.words
+    machine = chooser.target([unit])
+    calls = operator.points / prod(unit.extents.values()) / machine.cores
+    read_bytes = sum(each.nbytes for each in (*list_epilogue_tensors(operator), rows))
+    return UnpackedBlocks(
+        operator,
+        (),
+        form,
+        unit.name,
+        compute_seconds=calls * machine.peak(unit.name).interval,
+        transfer_seconds=predict_transfer(
+            machine, read_bytes + form.words * WORD_BITS // 8, operator.result.nbytes
+        ),
     )
-    seconds = predict_transfer(machine, read_bytes, operator.result.nbytes)
-    return UnpackedBlocks(operator, (product,), form, seconds)

@@ -4,6 +4,9 @@ A *panel* is a few vectors of columns. Its codes lie in the order in which they 
 block some words of each column, then the scales, then the zero points. A core computes whole
 panels. With few rows a panel is read once, and that takes the time; with many, its floats are
 written out once, to the caches near the core, and multiplied with all rows.
+
+Rows that may be rounded become bytes, with a scale for each block. Bytes of codes are multiplied
+with them as they are unpacked, whatever the number of rows.
 """
 
 from __future__ import annotations
@@ -17,6 +20,8 @@ from amos.network.blocked import WORD_BITS, BlockedWeight, BlockFormat
 
 #: Rows of which a panel is read once, at the most; rows of a register tile of more.
 _FEW_ROWS, _TILE_ROWS = 8, 12
+#: Largest byte of a row.
+MOST_LEVEL = 127
 #: Vectors of a panel at the most.
 _VECTORS = 4
 
@@ -31,6 +36,7 @@ class BlockedProduct:
         lanes: floats of a vector.
         registers: vectors that a core holds.
         has_permutes: whether the CPU looks 16 floats up in a register.
+        rounds_rows: whether rows are rounded to bytes.
     """
 
     rows: int
@@ -40,6 +46,7 @@ class BlockedProduct:
     lanes: int
     registers: int
     has_permutes: bool
+    rounds_rows: bool = False
 
     @property
     def is_direct(self) -> bool:
@@ -49,7 +56,7 @@ class BlockedProduct:
     @cached_property
     def tile_rows(self) -> int:
         """Rows of a register tile."""
-        if self.is_direct:
+        if self.is_direct and not self.rounds_rows:
             return self.rows
         most = min(_TILE_ROWS, self.registers // 2 - 3)
         return -(-self.rows // -(-self.rows // most))
@@ -62,7 +69,7 @@ class BlockedProduct:
     @cached_property
     def vectors(self) -> int:
         """Vectors of a panel: accumulators of a block and of all, and codes, fill the registers."""
-        if not self.is_direct:
+        if not self.is_direct and not self.rounds_rows:
             return 2
         fit = (self.registers - 3) // (2 * self.tile_rows + 1)
         return next(n for n in (_VECTORS, 2, 1) if n <= max(fit, 1))
@@ -95,20 +102,33 @@ class BlockedProduct:
     def pack(self, weight: BlockedWeight) -> np.ndarray:
         """Bring weights into the order in which they are read, as uint32.
 
-        Codes are stored as signed numbers: less the middle of all codes.
+        Codes that become floats are stored as signed numbers: less the middle of all codes.
         """
-        bits, blocks, missing = self.format.bits, self.blocks, self.panels * self.width
-        middle = np.uint32(sum(1 << (at - 1) for at in range(bits, WORD_BITS + 1, bits)))
+        bits, blocks, columns = self.format.bits, self.blocks, self.panels * self.width
+        signs = 0 if self.rounds_rows else sum(1 << at for at in range(bits - 1, WORD_BITS, bits))
         bytes_of_blocks = blocks * self.format.block * bits // 8
-        codes = np.zeros((missing, bytes_of_blocks), np.uint8)
+        codes = np.zeros((columns, bytes_of_blocks), np.uint8)
         codes[: self.columns, : weight.packed.shape[1]] = weight.packed
-        parts = [codes.view("<u4").reshape(missing, blocks, -1) ^ middle]
+        parts = [codes.view("<u4").reshape(columns, blocks, -1) ^ np.uint32(signs)]
         offsets = None if weight.zeros is None else weight.zeros - (1 << (bits - 1))
         for values in (weight.scales, offsets):
             if values is not None:
-                floats = np.zeros((missing, blocks, 1), np.float32)
+                floats = np.zeros((columns, blocks, 1), np.float32)
                 floats[: self.columns, :, 0] = values
                 parts.append(floats.view(np.uint32))
         lines = np.concatenate(parts, axis=2)
         lines = lines.reshape(self.panels, self.width, blocks, self.lines)
         return np.ascontiguousarray(lines.transpose(0, 2, 3, 1)).reshape(-1)
+
+
+def round_rows(rows: np.ndarray, block: int) -> np.ndarray:
+    """Round rows to 8 bits and back, each block of their last axis by its own largest element."""
+    depth = rows.shape[-1]
+    padded = np.pad(rows, [(0, 0)] * (rows.ndim - 1) + [(0, -depth % block)])
+    blocks = padded.reshape(*rows.shape[:-1], -1, block)
+    most = np.abs(blocks).max(-1, keepdims=True)
+    with np.errstate(divide="ignore"):
+        inverse = np.where(most > 0, np.float32(MOST_LEVEL) / most, np.float32(0))
+    levels = np.rint(blocks * inverse) * (most / np.float32(MOST_LEVEL))
+    result: np.ndarray = levels.reshape(padded.shape)[..., :depth]
+    return result
