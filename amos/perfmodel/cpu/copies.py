@@ -22,7 +22,6 @@ def copies(machine: Machine, nest: CoreNest, cores: np.ndarray) -> tuple[np.ndar
     loops, seconds = blocks.loops, np.zeros(rows)
     # Compilers run a loop of one step where it stands, whatever it is annotated with.
     regions = np.where(blocks.ranges > 1, 1.0, 0.0)
-    reach = _reach(machine, cores)
     if machine.cached and blocks.partial > 1:
         # Halvings, each of which waits for the one before it as a call does.
         latency = machine.peak(structure.mapping.intrinsic.name).latency
@@ -40,12 +39,15 @@ def copies(machine: Machine, nest: CoreNest, cores: np.ndarray) -> tuple[np.ndar
             first, once, shared = copy.ahead, copy.elements, copy.shared_steps
             times = np.where(first, 1.0, np.ceil(loops.steps // copy.share / cores) * cores)
             cycles = _cycles(op, nest.steps, machine, copy)
+        # Copies inside the nest are made by the cores that run it.
+        workers = np.where(first, np.minimum(machine.cores, shared), cores)
+        reach = _reach(machine, workers)
         elements, origin = times * once, op.origin * op.wider
         # What is staged tile by tile takes the place of the last tile.
-        placed = np.where(first, elements + origin, once * cores)
+        placed = np.where(first, elements + origin, once * workers)
         streaming = _streaming(elements * op.size, reach, placed * op.size)
         streaming += _streaming(origin * op.size, reach, np.where(first, placed, origin) * op.size)
-        seconds += np.maximum(streaming, elements * cycles / machine.clock / cores)
+        seconds += np.maximum(streaming, elements * cycles / machine.clock / workers)
         regions += first & (shared > 1)
     if nest.steps.parts is not None:
         seconds += np.where(loops.parts > 1, _sums(structure.destination, loops.parts, machine), 0)
