@@ -89,7 +89,8 @@ def external_shapes(tiling: Tiling) -> dict[str, tuple[int, ...]]:
             size = tiling.size(tensor.name)
             first = next((d for d, count in enumerate(size) if count > 1), len(size))
             shapes[tensor.name] = (*size[: first + 1], *tensor.shape[first + 1 :]) or (1,)
-    return shapes
+    written = (tiled.step.output.tensor for tiled in tiling.steps)
+    return shapes | {tensor.name: (1,) for tensor in written if not tensor.shape}
 
 
 def slots_of(tiling: Tiling, packs: frozenset[str]) -> tuple[ProductSlot, ...]:

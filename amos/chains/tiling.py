@@ -150,10 +150,13 @@ class Tiling:
             for name, size in self.chain.extents.items()
         }
         boxes = {last.tensor.name: load_box(last, ranges)}
+        once = {step.output.tensor.name for step in (*self.phases.before, *self.phases.after)}
         for step in reversed(self.phases.steps):
             own = self._ranges(step, boxes)
             for load in loads_of(step):
                 box, name = load_box(load, own), load.tensor.name
+                if self.cut is not None and name in once:
+                    box = _unmoved(box, self.cut.name, load.tensor.shape)
                 boxes[name] = united(boxes[name], box, load.tensor.shape) if name in boxes else box
         return boxes
 
@@ -221,6 +224,14 @@ class Tiling:
 
     def __str__(self) -> str:
         return ", ".join(map(str, (*self.loops, *([self.cut] if self.cut else [])))) or "whole"
+
+
+def _unmoved(box: Box, axis: str, shape: tuple[int, ...]) -> Box:
+    """A box of what is written once for all parts of a row: whole where parts move it."""
+    return tuple(
+        Range.whole(size) if axis in place.start.names else place
+        for place, size in zip(box, shape, strict=True)
+    )
 
 
 def _rows_of(chain: Chain) -> list[str]:

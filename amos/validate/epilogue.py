@@ -147,7 +147,8 @@ def rounded_values(values: np.ndarray, final: str) -> np.ndarray:
         whole = dtype(final).is_integer
         exact = values if whole or kind == "float32" else values.astype(np.float32)
         rounded = _InNumPy({}, {}, []).rounded(exact, kind, final)
-    return np.ascontiguousarray(rounded, dtype(final).numpy)
+    # Not by ascontiguousarray, which gives a scalar a dimension.
+    return np.asarray(rounded, dtype(final).numpy, order="C")
 
 
 class _InNumPy:

@@ -5,13 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from amos.viz import pages, results
+from amos.viz import chains, pages, results
 from amos.viz.blocks import Block, Code, Heading
 from amos.viz.palette import BAD, INK, MARK
 
 #: By name of the class, so that showing an operator does not load a search.
 _PAGES: dict[str, Callable[[Any], list[Block]]] = {
     "Candidate": results.candidate,
+    "Chain": chains.chain,
+    "ChainExploration": chains.exploration,
+    "ChainKernel": chains.kernel,
     "Exploration": results.exploration,
     "Frontier": results.frontier,
     "FusionVerdict": pages.fusion,

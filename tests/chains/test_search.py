@@ -72,3 +72,11 @@ def test_a_chain_that_has_no_room_is_refused_in_its_words() -> None:
 def test_gpus_have_no_chains() -> None:
     with pytest.raises(ExploreError, match="kernels of CPUs only"):
         explored(machine="a100")
+
+
+def test_chains_are_drawn() -> None:
+    chain = Chain.parse(ATTENTION, SIZES)
+    drawn = amos.viz.text(chain)
+    assert "p = softmax(scores * s, axis=k)" in drawn and "temporary" in drawn
+    assert "<table" in chain._repr_html_()
+    assert "tiles" in amos.viz.text(explored(machine="xeon_6240"))

@@ -16,6 +16,8 @@ _ROUND = {
     "simulation": 20,
     "kernel": 8,
     "epilogue": 4,
+    "chain": 4,
+    "chain-simulation": 20,
     "cuda": 1,
     "export": 1,
     "tail": 6,

@@ -22,6 +22,8 @@ SEEDS: dict[str, Iterable[int]] = {
     "simulation": (*range(30),),
     "kernel": (0, 2, 3, 4, 6),
     "epilogue": (0, 1, 3, 4),
+    "chain": range(4),
+    "chain-simulation": range(30),
     "cuda": (0,),
     "export": (0,),
     "tail": range(2),

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from tests.fuzz import exports, graphs, inputs, kernels, modules, streams
+from tests.fuzz import chains, exports, graphs, inputs, kernels, modules, streams
 from tests.fuzz.case import Refused, Wrong
 
 __all__ = ["KINDS", "run"]
@@ -23,6 +23,8 @@ KINDS: dict[str, Callable[[np.random.Generator, Callable[[str], None]], str]] = 
     "simulation": kernels.simulation,
     "kernel": kernels.kernel,
     "epilogue": partial(kernels.kernel, finished=True),
+    "chain": chains.kernel,
+    "chain-simulation": chains.simulation,
     "cuda": kernels.cuda,
     "export": exports.exported,
     "tail": kernels.tail,
