@@ -50,7 +50,7 @@ class ChainKernel(Shown):
         module = tvm.IRModule({"main": function.with_attr("global_symbol", "main")})
         self.source = str(module.script())
         self._library = compile_function(
-            str(candidate), self.implementation, module, larger=True, shared=False
+            str(candidate), self.implementation, module, larger=True, shared=False, views=True
         )
         self._run = self._library["main"]
         self._inputs = {

@@ -38,8 +38,10 @@ def explore_chain(chain: Operator, units: Any, as_json: bool, **options: Any) ->
             for name, each in best.candidate.products.items()
         ],
     )
-    kept = best.prediction
-    print_line(f"kept       {kept.temporary_bytes:,} bytes of temporaries a core, in {kept.level}")
+    prediction = best.prediction
+    print_line(
+        f"kept       {prediction.temporary_bytes:,} bytes of temporaries a core, in {prediction.level}"
+    )
     print_line(f"predicted  {best.predicted * 1e3:.4f} ms")
     if best.measurement is not None:
         print_line(f"measured   {best.seconds * 1e3:.4f} ms, {result.tops:.3f} Top/s")
@@ -73,17 +75,17 @@ def map_chain(
         row: dict[str, Any] = {"statement": str(statement), "instructions": [], "reasons": []}
         if isinstance(step, Operator):
             search = amos.SearchOptions(commute=commute)
-            every = contenders(step, chosen, rule, search)
+            ranked = contenders(step, chosen, rule, search)
             row["instructions"] = [
                 {
                     "intrinsic": x.intrinsic.name,
                     "mappings": x.mappings,
                     "utilization": x.utilization,
                 }
-                for x in every
+                for x in ranked
                 if not x.reason
             ]
-            row["reasons"] = reasons([x for x in every if x.reason])
+            row["reasons"] = reasons([x for x in ranked if x.reason])
         rows.append(row)
     if as_json:
         print_json({"operator": str(chain), "machine": machine, "rule": rule, "rows": rows})

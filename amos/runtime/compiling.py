@@ -37,7 +37,13 @@ def compile_module(
 
 
 def compile_function(
-    what: str, kind: str, module: Any, *, larger: bool = False, shared: bool = True
+    what: str,
+    kind: str,
+    module: Any,
+    *,
+    larger: bool = False,
+    shared: bool = True,
+    views: bool = False,
 ) -> Any:
     """The library of a module of one function, for this CPU.
 
@@ -47,6 +53,8 @@ def compile_function(
         module: the scheduled TensorIR.
         larger: whether its buffers may need more room than a stack has.
         shared: whether buffers may have the same memory, one after the other.
+        views: whether buffers begin within others. TVM would share expressions of where they
+            begin, and use them ahead of the loops that define them.
 
     Raises:
         BuildError: TVM refuses it.
@@ -57,7 +65,7 @@ def compile_function(
     target = host_target(without(module, kind))
     passes = pipeline(larger=larger)
     config = {
-        "tirx.disable_cse_tir": gives_names(module),
+        "tirx.disable_cse_tir": views or gives_names(module),
         "tirx.disable_storage_rewrite": not shared,
     }
     unsound = ["s_tir.HoistIfThenElse"] if conditions_depend(module) else []

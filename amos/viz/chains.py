@@ -55,11 +55,13 @@ def exploration(run: ChainExploration) -> list[Block]:
         (each.number, str(each.candidate.tiling), each.predicted * 1e3, each.seconds * 1e3)
         for each in sorted(run.trials, key=lambda trial: trial.seconds)[:_LISTED]
     )
-    kept = best.prediction
+    prediction = best.prediction
     return [
         Heading(f"Exploration of {run.operator.name} on {run.machine.name}"),
         Code(str(best)),
-        Note((f"{kept.temporary_bytes:,} bytes of temporaries a core, in {kept.level}",)),
+        Note(
+            (f"{prediction.temporary_bytes:,} bytes of temporaries a core, in {prediction.level}",)
+        ),
         Table(("product", "instruction", "mapping", "schedule"), products),
         Table(("step", "runs", "predicted ms on one core"), steps),
         Table(("trial", "tiles", "predicted ms", "ms"), trials),
