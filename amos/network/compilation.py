@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from itertools import count as counting
 from itertools import repeat
 from pathlib import Path
-from typing import overload
+from typing import TypedDict, Unpack, overload
 
 from amos._progress import ProgressLine
 from amos.errors import MappingError, NetworkError, shown
@@ -60,34 +60,25 @@ _MEASURED, _FINALISTS = 6, 4
 _HEAVY_SHARE = 0.9
 
 
-@overload
-def compile_network(
-    network: PartitionedNetwork,
-    *,
-    records: str | Path | None = None,
-    verify: bool = True,
-    measure: bool = False,
-    precision: str = "f32",
-    budget: float = BUDGET,
-    samples: Samples | None = None,
-    accuracy: Accuracy | None = None,
-    progress: bool = True,
-) -> CompiledNetwork: ...
+class Options(TypedDict, total=False):
+    """Options of :func:`compile_network`, which documents them."""
+
+    records: str | Path | None
+    verify: bool
+    measure: bool
+    precision: str
+    budget: float
+    samples: Samples | None
+    accuracy: Accuracy | None
+    progress: bool
 
 
 @overload
-def compile_network(
-    network: BucketedNetwork,
-    *,
-    records: str | Path | None = None,
-    verify: bool = True,
-    measure: bool = False,
-    precision: str = "f32",
-    budget: float = BUDGET,
-    samples: Samples | None = None,
-    accuracy: Accuracy | None = None,
-    progress: bool = True,
-) -> CompiledBuckets: ...
+def compile_network(network: PartitionedNetwork, **options: Unpack[Options]) -> CompiledNetwork: ...
+
+
+@overload
+def compile_network(network: BucketedNetwork, **options: Unpack[Options]) -> CompiledBuckets: ...
 
 
 def compile_network(

@@ -22,7 +22,6 @@ where its sums of products are rounded; sums of integers are not.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -39,7 +38,7 @@ from amos.network.graph import (
 from amos.network.levels import Levels, constant_floats, levels_of
 from amos.network.products import IntegerProduct, emit_sums, integer_product
 from amos.network.shapes import BYTES
-from amos.network.tables import table_of
+from amos.network.tables import rewrite_as_table
 
 #: What gives some of the elements of its first operand, in whatever order.
 _MOVES = ("Expand", "Gather", "GatherElements", "MaxPool", "Reshape", "Slice", "Tile", "Transpose")
@@ -115,11 +114,11 @@ def _of_quantize(graph: Graph, node: Node) -> Rewrite:
         product = integer_product(graph, inner)
         if product is not None:
             return _requantized(product, node, levels, relu, _only_summed(graph, node, levels))
-        terms = [_term(operand) for operand in inner.operands]
-        if inner.operation == "Add" and inner.shape == node.shape and None not in terms:
-            return _sum([term for term in terms if term is not None], node, levels, relu)
-    table = table_of(node)
-    return table.emit if table else _division(node, source)
+        terms = [each for each in map(_term, inner.operands) if each is not None]
+        added = inner.operation == "Add" and inner.shape == node.shape
+        if added and len(terms) == len(inner.operands):
+            return _sum(terms, node, levels, relu)
+    return rewrite_as_table(node) or _division(node, source)
 
 
 def _move(node: Node, source: Node, levels: Levels) -> Rewrite | None:
@@ -200,32 +199,23 @@ def _emit_scaled(builder: GraphBuilder, product: IntegerProduct) -> Operand:
     return builder.emit("Add", value, Constant(product.shaped(product.float_bias)))
 
 
-@dataclass(frozen=True, eq=False)
-class _Term:
-    """One of the tensors that are added: quantized, or constant floats."""
-
-    levels: Levels | None
-    floats: np.ndarray | None
-
-
-def _term(operand: Operand) -> _Term | None:
+def _term(operand: Operand) -> Levels | Constant | None:
+    """A summand, quantized or of constant floats; ``None`` if it is neither."""
     floats = constant_floats(operand)
     if floats is not None:
-        return _Term(None, floats)
+        return Constant(floats)
     levels = levels_of(operand)
-    if levels is None or not levels.single or levels.integers.dtype not in BYTES:
-        return None
-    return _Term(levels, None)
+    fits = levels is not None and levels.single and levels.integers.dtype in BYTES
+    return levels if fits else None
 
 
-def _sum(terms: Sequence[_Term], node: Node, levels: Levels, relu: bool) -> Rewrite:
+def _sum(terms: Sequence[Levels | Constant], node: Node, levels: Levels, relu: bool) -> Rewrite:
     """A sum of tensors, in units of the result's scale."""
 
-    def value(builder: GraphBuilder, term: _Term) -> Operand:
-        if term.levels is None:
-            assert term.floats is not None
-            return Constant(term.floats)
-        return _emit_units(builder, term.levels, term.levels.scale.reshape(()))
+    def value(builder: GraphBuilder, term: Levels | Constant) -> Operand:
+        if isinstance(term, Constant):
+            return term
+        return _emit_units(builder, term, term.scale.reshape(()))
 
     def emit(builder: GraphBuilder) -> Operand:
         total = builder.emit("Add", *(value(builder, term) for term in terms))

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from math import prod
 
 import numpy as np
 
-from amos.network.graph import Constant, GraphBuilder, Node, Operand
+from amos.network.graph import Constant, GraphBuilder, Node, Operand, Rewrite
 from amos.network.levels import levels_of
 from amos.network.operations import OPERATIONS, Kind, evaluate
 from amos.network.shapes import BYTES, Result
@@ -28,29 +29,8 @@ _FUNCTIONS = frozenset(
 _DTYPES = ("float32", "bool")
 
 
-@dataclass(frozen=True, eq=False)
-class Table:
-    """The values of a node for each value of a quantized tensor.
-
-    Attributes:
-        source: the tensor, of bytes.
-        values: of the node, by the tensor's value less the smallest of its dtype.
-    """
-
-    source: Node
-    values: np.ndarray
-
-    def emit(self, builder: GraphBuilder) -> Operand:
-        """Emit the look-up of elements."""
-        index = builder.value(self.source)
-        if low := np.iinfo(self.source.dtype).min:
-            wide = builder.emit("Cast", index, to="int32")
-            index = builder.emit("Sub", wide, Constant(np.array(low, np.int32)))
-        return builder.emit("Gather", Constant(self.values), index, axis=0)
-
-
-def table_of(node: Node) -> Table | None:
-    """Return a quantize as a table.
+def rewrite_as_table(node: Node) -> Rewrite | None:
+    """Return a rewrite of a quantize to the look-up of a table.
 
     ``None`` if it is not an elementwise function of a single tensor, or a table is not faster.
     """
@@ -60,7 +40,16 @@ def table_of(node: Node) -> Table | None:
         evaluated = _evaluated(node, node.shape, {})
     if evaluated is None or evaluated.source is None or not evaluated.is_slow:
         return None
-    return Table(evaluated.source, evaluated.values)
+    return partial(_emit_table, evaluated.source, evaluated.values)
+
+
+def _emit_table(source: Node, values: np.ndarray, builder: GraphBuilder) -> Operand:
+    """Emit the look-up of values by elements of bytes, less the smallest of their dtype."""
+    index = builder.value(source)
+    if low := np.iinfo(source.dtype).min:
+        wide = builder.emit("Cast", index, to="int32")
+        index = builder.emit("Sub", wide, Constant(np.array(low, np.int32)))
+    return builder.emit("Gather", Constant(values), index, axis=0)
 
 
 @dataclass(frozen=True, eq=False)

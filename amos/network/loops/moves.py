@@ -124,10 +124,6 @@ def _emit_pad(node: Node, operands: Sequence[Any]) -> Any:
     return te.compute(node.shape, padded, name="pad")
 
 
-def _at_edge(index: Any, size: int, _: int) -> Any:
-    return clamped(index, size)
-
-
 def clamped(index: Any, size: int) -> Any:
     """Return the nearest index of an axis."""
     from tvm import tirx
@@ -148,7 +144,7 @@ def _reflected(index: Any, size: int, farthest: int) -> Any:
 
 
 _REPEATED: Mapping[str, Callable[[Any, int, int], Any]] = {
-    "edge": _at_edge,
+    "edge": lambda index, size, _: clamped(index, size),
     "reflect": _reflected,
     "wrap": lambda index, size, _: index % size,
 }

@@ -16,7 +16,6 @@ from amos.machine.cpu import cpu
 from amos.network.candidates import Chooser
 from amos.network.external.partition import PartitionedNetwork
 from amos.network.external.passes import model_of_graphs
-from amos.network.external.regions import Region
 from amos.network.external.sessions import run_session
 from amos.network.frontend import plain_session
 from amos.network.graph import Graph, Node
@@ -138,8 +137,8 @@ class Variants:
         """The network with rounded factors of all products but some."""
         rewrites = self._roundings(excluded)
         regions = {
-            name: replace(region, network=_load_region(region, rewrites[name]))
-            for name, region in self.network.regions.items()
+            name: replace(x, network=network_of(x.read(), x.network.name, rewrites[name]))
+            for name, x in self.network.regions.items()
         }
         return replace(self.network, regions=regions, roundings=rewrites)
 
@@ -233,10 +232,6 @@ class Variants:
         if not math.isfinite(value):
             raise AccuracyError(f"accuracy: expected a finite number, got {value}")
         return value
-
-
-def _load_region(region: Region, rounding: Callable[[Graph], Graph]) -> Network:
-    return network_of(region.read(), region.network.name, rounding)
 
 
 def _that_matter(tasks: Sequence[Task]) -> list[Task]:

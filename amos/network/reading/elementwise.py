@@ -128,7 +128,8 @@ def _read_celu(node: NodeSource) -> Operand:
     return _bend(node, value, _exponential(node, scaled, alpha))
 
 
-def _hard_sigmoid(node: NodeSource, value: Operand, alpha: float, beta: float) -> Operand:
+def _hard_sigmoid(node: NodeSource, alpha: float, beta: float) -> Operand:
+    value = node.input(0)
     line = node.emit("Mul", value, node.scalar(alpha, value))
     line = node.emit("Add", line, node.scalar(beta, value))
     line = node.emit("Max", line, node.scalar(0, value))
@@ -136,15 +137,11 @@ def _hard_sigmoid(node: NodeSource, value: Operand, alpha: float, beta: float) -
 
 
 def _read_hard_sigmoid(node: NodeSource) -> Operand:
-    attributes = node.attributes
-    return _hard_sigmoid(
-        node, node.input(0), attributes.get("alpha", 0.2), attributes.get("beta", 0.5)
-    )
+    return _hard_sigmoid(node, node.attributes.get("alpha", 0.2), node.attributes.get("beta", 0.5))
 
 
 def _read_hard_swish(node: NodeSource) -> Operand:
-    value = node.input(0)
-    return node.emit("Mul", value, _hard_sigmoid(node, value, 1 / 6, 0.5))
+    return node.emit("Mul", node.input(0), _hard_sigmoid(node, 1 / 6, 0.5))
 
 
 def _softplus(node: NodeSource, value: Operand) -> Operand:
@@ -152,10 +149,6 @@ def _softplus(node: NodeSource, value: Operand) -> Operand:
     power = node.emit("Exp", node.emit("Neg", node.emit("Abs", value)))
     small = node.emit("Log", node.emit("Add", power, node.scalar(1, value)))
     return node.emit("Add", node.emit("Relu", value), small)
-
-
-def _read_softplus(node: NodeSource) -> Operand:
-    return _softplus(node, node.input(0))
 
 
 def _read_mish(node: NodeSource) -> Operand:
@@ -230,14 +223,6 @@ def _read_swish(node: NodeSource) -> Operand:
     return node.emit("Mul", value, node.emit("Sigmoid", scaled))
 
 
-def _read_where(node: NodeSource) -> Operand:
-    return node.emit("Where", node.input(0), node.input(1), node.input(2))
-
-
-def _read_identity(node: NodeSource) -> Operand:
-    return node.input(0)
-
-
 def _read_dropout(node: NodeSource) -> tuple[Operand, ...]:
     """Nothing, and a mask of ones, as a model that is not trained has it."""
     training = node.constant(2)
@@ -275,7 +260,7 @@ READERS: dict[str, Read] = {
     "Gelu": _read_gelu,
     "HardSigmoid": _read_hard_sigmoid,
     "HardSwish": _read_hard_swish,
-    "Identity": _read_identity,
+    "Identity": lambda node: node.input(0),
     "IsInf": _read_infinite,
     "LeakyRelu": _read_leaky,
     "Mean": _read_mean,
@@ -287,11 +272,11 @@ READERS: dict[str, Read] = {
     "Reciprocal": _read_reciprocal,
     "Selu": _read_selu,
     "Shrink": _read_shrink,
-    "Softplus": _read_softplus,
+    "Softplus": lambda node: _softplus(node, node.input(0)),
     "Softsign": _read_softsign,
     "Swish": _read_swish,
     "ThresholdedRelu": _read_threshold,
-    "Where": _read_where,
+    "Where": lambda node: node.emit("Where", *map(node.input, range(3))),
 }
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from itertools import accumulate
 from math import prod
 
@@ -140,14 +139,11 @@ def _read_pad(node: NodeSource) -> Operand:
     return node.emit("Pad", value, **pads, mode=mode, value=fill)
 
 
-def expand(node: NodeSource, value: Operand, shape: Sequence[int]) -> Operand:
-    """Append an Expand, unless the shape stays; extents of 1 and missing axes are repeated."""
-    full = np.broadcast_shapes(value.shape, tuple(shape))
-    return value if full == value.shape else node.emit("Expand", value, shape=full)
-
-
 def _read_expand(node: NodeSource) -> Operand:
-    return expand(node, node.input(0), node.integers("shape", 1) or ())
+    """Extents of 1 and missing axes are repeated."""
+    value = node.input(0)
+    shape = np.broadcast_shapes(value.shape, node.integers("shape", 1) or ())
+    return value if shape == value.shape else node.emit("Expand", value, shape=shape)
 
 
 def _read_tile(node: NodeSource) -> Operand:
@@ -230,10 +226,6 @@ def _read_shape(node: NodeSource) -> Operand:
     return Constant(np.array(extents, np.int64))
 
 
-def _read_size(node: NodeSource) -> Operand:
-    return Constant(np.array(prod(node.input(0).shape), np.int64))
-
-
 def _read_constant(node: NodeSource) -> Operand:
     attributes = node.attributes
     for name, array in attributes.items():
@@ -285,7 +277,7 @@ READERS: dict[str, Read] = {
     "Range": _read_range,
     "Reshape": _read_reshape,
     "Shape": _read_shape,
-    "Size": _read_size,
+    "Size": lambda node: Constant(np.array(prod(node.input(0).shape), np.int64)),
     "Slice": _read_slice,
     "SpaceToDepth": _read_space_to_depth,
     "Split": _read_split,

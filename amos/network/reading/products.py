@@ -41,10 +41,6 @@ def _scale(node: NodeSource, value: Operand, factor: float) -> Operand:
     return value if factor == 1 else node.emit("Mul", value, node.scalar(factor, value))
 
 
-def _read_matmul(node: NodeSource) -> Operand:
-    return _multiply(node, node.input(0), node.input(1))
-
-
 def _read_fused_matmul(node: NodeSource) -> Operand:
     """A matrix product of onnxruntime's optimizer, of factors that are transposed."""
     attributes = node.attributes
@@ -120,5 +116,5 @@ READERS: dict[str, Read] = {
     "FusedGemm": _read_gemm,
     "FusedMatMul": _read_fused_matmul,
     "Gemm": _read_gemm,
-    "MatMul": _read_matmul,
+    "MatMul": lambda node: _multiply(node, node.input(0), node.input(1)),
 }

@@ -8,6 +8,7 @@ and QuantizeLinear.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -27,10 +28,7 @@ _FLOATS: Mapping[str, Read] = {
 
 def _dequantize(node: NodeSource, triple: Sequence[Operand | None], axis: int) -> Operand:
     """Floats of integers, their scale and their zero point."""
-    attributes = {"axis": axis}
-    return read_dequantize(
-        NodeSource(node.operation, tuple(triple), attributes, node.opset, node.builder)
-    )
+    return read_dequantize(replace(node, inputs=tuple(triple), attributes={"axis": axis}))
 
 
 def _finish(
@@ -43,14 +41,11 @@ def _finish(
     """The operator of floats, and its result quantized if it has a scale."""
     if node.attributes.get("channels_last", 0):
         raise node.refuse("channels that are last are not supported")
-    source = NodeSource(operator, tuple(floats), node.attributes, node.opset, node.builder)
-    result = _FLOATS[operator](source)
+    result = _FLOATS[operator](replace(node, operation=operator, inputs=tuple(floats)))
     assert not isinstance(result, tuple)
     if scale is None:
         return result
-    return read_quantize(
-        NodeSource(node.operation, (result, scale, zero), {}, node.opset, node.builder)
-    )
+    return read_quantize(replace(node, inputs=(result, scale, zero), attributes={}))
 
 
 def _read_plain(operator: str, count: int, node: NodeSource) -> Operand:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from amos.network.blocked import BlockFormat, emit_dequantized_blocks, emit_matmul_nbits
@@ -57,16 +59,9 @@ def read_dequantize(node: NodeSource) -> Operand:
         zero = node.optional(2)
         if isinstance(zero, Constant):
             zero = Constant(zero.array.astype(wide.array.dtype))
-        inputs = (wide, node.input(1), zero)
-        return read_dequantize(
-            NodeSource(node.operation, inputs, node.attributes, node.opset, node.builder)
-        )
+        return read_dequantize(replace(node, inputs=(wide, node.input(1), zero)))
     scale, zero, axis = _levels(node, value, value.dtype)
     return node.emit("DequantizeLinear", value, scale, zero, axis=axis)
-
-
-def _read_dynamic_quantize(node: NodeSource) -> tuple[Operand, ...]:
-    return emit_dynamic_quantize(node.builder, node.input(0))
 
 
 def _read_matmul_integer(node: NodeSource) -> Operand:
@@ -114,7 +109,7 @@ def _read_matmul_nbits(node: NodeSource) -> Operand:
 READERS: dict[str, Read] = {
     "ConvInteger": _read_conv_integer,
     "DequantizeLinear": read_dequantize,
-    "DynamicQuantizeLinear": _read_dynamic_quantize,
+    "DynamicQuantizeLinear": lambda node: emit_dynamic_quantize(node.builder, node.input(0)),
     "MatMulInteger": _read_matmul_integer,
     "MatMulNBits": _read_matmul_nbits,
     "QuantizeLinear": read_quantize,

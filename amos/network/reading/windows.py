@@ -180,25 +180,22 @@ def _read_max_pool(node: NodeSource) -> tuple[Operand | None, ...]:
     return (node.emit("MaxPool", image, **attributes), *[None] * (len(node.outputs) - 1))
 
 
-def _average(node: NodeSource, image: Operand) -> tuple[Operand, Window]:
+def _read_average_pool(node: NodeSource) -> Operand:
+    image = node.input(0)
     window = read_window(node, image, node.integers("kernel_shape") or ())
     counted = bool(node.attributes.get("count_include_pad", 0))
     stated = [*window.before], [*window.after]
     rounds = bool(node.attributes.get("ceil_mode", 0)) and window.round_up()
     if rounds and counted and any((*stated[0], *stated[1])):
         # Of what windows read, stated padding counts, and what is behind it does not.
-        widths = [((0, 0, *side)) for side in stated]
-        pads = {"before": widths[0], "after": widths[1]}
+        before, after = ((0, 0, *side) for side in stated)
+        pads = {"before": before, "after": after}
         image = node.emit("Pad", image, **pads, mode="constant", value=0.0)
         window.after = [a - s for a, s in zip(window.after, stated[1], strict=True)]
         window.before, counted = [0] * len(window.before), False
     counted = counted and not rounds
     attributes = window.attributes() | {"kernel_shape": window.kernel}
-    return node.emit("AveragePool", image, **attributes, count_include_pad=counted), window
-
-
-def _read_average_pool(node: NodeSource) -> Operand:
-    return _average(node, node.input(0))[0]
+    return node.emit("AveragePool", image, **attributes, count_include_pad=counted)
 
 
 def _read_norm_pool(node: NodeSource) -> Operand:
