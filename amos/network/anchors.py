@@ -22,7 +22,7 @@ class Anchor:
     """A node as a statement of the operator language.
 
     Attributes:
-        kind: what it is called, for example ``"conv2d"``.
+        kind: its name, for example ``"conv2d"``.
         text: the statement.
         extents: of each iteration.
         sources: the network's value that each source stands for.

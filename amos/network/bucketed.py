@@ -104,9 +104,9 @@ class CompiledBuckets(Shown):
     Called as :class:`CompiledNetwork <amos.network.external.compiled.CompiledNetwork>` is.
 
     Attributes:
-        network: what it was made of.
+        network: that was compiled.
         models: the compiled network for each combination of sizes.
-        dimensions: what is open.
+        dimensions: that are open.
     """
 
     network: BucketedNetwork
@@ -130,7 +130,7 @@ class CompiledBuckets(Shown):
         return outputs[0] if model.network.single else outputs
 
     def profile(self, /, *arrays: Any, repeat: int = 20, **named: Any) -> Profile:
-        """What each function takes in the bucket of a call; in the largest without inputs.
+        """Time each function in the bucket of a call; in the largest without inputs.
 
         Args:
             arrays: inputs in order.
@@ -162,7 +162,7 @@ class CompiledBuckets(Shown):
         return self.models[sizes].check(*padded(self.network, values, sizes))
 
     def report(self) -> BucketReports:
-        """What runs where in each bucket; see :meth:`CompiledNetwork.report`."""
+        """Report each bucket; see :meth:`CompiledNetwork.report`."""
         from amos.network.report import BucketReports
 
         reports = tuple(model.report() for model in self.models.values())
@@ -195,7 +195,7 @@ class CompiledBuckets(Shown):
         return bind_inputs(next(iter(self.network.networks.values())).inputs, arrays, named)
 
     def _sizes(self, values: Sequence[Any]) -> _Sizes:
-        """What the inputs say of each open dimension.
+        """Return the size of each open dimension.
 
         Raises:
             NetworkError: an input is of another shape, or two of them disagree.

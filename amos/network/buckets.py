@@ -37,7 +37,7 @@ class BucketedNetwork(Shown):
     """A model with open dimensions, once for each combination of their sizes.
 
     Attributes:
-        name: what it is called.
+        name: of the model.
         sizes: of each open dimension, by its name, rising.
         shapes: of the inputs, with the names of open dimensions.
         networks: the model for each combination of sizes, in the order of :attr:`sizes`.
@@ -76,7 +76,7 @@ class BucketedNetwork(Shown):
     __repr__ = __str__
 
 
-#: What :func:`amos.network.loading.load_network` returns.
+#: Results of :func:`amos.network.loading.load_network`.
 Loaded = BucketedNetwork | PartitionedNetwork
 
 
@@ -120,7 +120,7 @@ def load_buckets(
 
 
 def _title_of(sizes: Mapping[str, int]) -> str:
-    """What files and operators of a bucket are called."""
+    """Return the prefix of files and operators of a bucket."""
     return "_".join(re.sub(r"\W", "_", name) + str(size) for name, size in sizes.items())
 
 

@@ -47,7 +47,7 @@ class Product:
         candidate: mapping and schedule.
         mappings: how many mappings the instruction has.
         prediction: the model's account of it.
-        seconds: what it took when it was measured; ``None`` if it was not.
+        seconds: measured; ``None`` if it was not.
         implementation: ``"native"`` or ``"generic"``; ``None`` for what the CPU has.
     """
 
@@ -59,7 +59,7 @@ class Product:
 
     @property
     def mapping(self) -> OperatorMapping:
-        """Of its operator to its instruction."""
+        """The mapping of its operator to its instruction."""
         return self.candidate.mapping
 
     @property
@@ -135,7 +135,7 @@ class Chooser:
 
     @cached_property
     def core(self) -> Chooser:
-        """The same for one core."""
+        """The chooser for one core."""
         return Chooser(self.machine, core=True, brief=self._brief, intrinsics=self._intrinsics)
 
     def _search(self, operator: Operator, thorough: bool, count: int) -> list[Product]:

@@ -324,7 +324,7 @@ def _exact_result(graph: Any, node: Any, result: Any) -> Any:
 
 
 def _version(tensor: Any) -> int:
-    """How often a tensor was changed; nothing counts that of inference tensors."""
+    """Return how often a tensor was changed; changes of inference tensors are not counted."""
     return 0 if tensor.is_inference() else int(tensor._version)
 
 

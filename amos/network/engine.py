@@ -204,7 +204,7 @@ def _is_read_again(schedule: Any, block: Any, consumer: Any) -> bool:
 
 
 def _reads_inlined(schedule: Any, block: Any, consumer: Any) -> int:
-    """How often what a block reads would be read where its result is."""
+    """Count the reads of a block if it were inlined in its consumer."""
     from tvm import ir
 
     described = schedule.get(block)
@@ -253,7 +253,7 @@ def _schedule_block(schedule: Any, block: Any) -> Callable[[], None]:
 
 
 def _follower(schedule: Any, block: Any) -> Any:
-    """What alone reads the sums of a block, and computes of each an element at its place."""
+    """Return the only consumer of the sums of a block, if it is elementwise."""
     consumers = schedule.get_consumers(block)
     sums = schedule.get(block).writes[0].source
     if len(consumers) != 1:

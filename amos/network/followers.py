@@ -279,7 +279,7 @@ class _Writer:
         return self.node.dtype == "int32" and not (node.operation in _PAIRS and value in _BOUNDS)
 
     def access(self, shape: tuple[int, ...]) -> tuple[str | None, tuple[int, ...]]:
-        """How a tensor that is broadcast to the result is indexed, and its shape as such."""
+        """Return the index of a tensor that is broadcast to the result, and its shape."""
         extents = self.anchor.extents or {}
         missing = len(self.shape) - len(shape)
         if missing < 0:

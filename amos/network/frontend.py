@@ -43,7 +43,7 @@ def closed_shapes(source: Any, shapes: Shapes | None) -> tuple[Any, dict[str, li
 
 
 def _file_or_title(source: Any) -> str:
-    """What errors call a model: the path of its file, or its title."""
+    """Return the name of a model in errors: the path of its file, or its title."""
     return os.fspath(source) if isinstance(source, str | os.PathLike) else title_of(source)
 
 
@@ -52,7 +52,7 @@ OpenShape = tuple[int | str, ...] | None
 
 
 def open_shapes(model: Any) -> dict[str, OpenShape]:
-    """What an opened model says of the shapes of its inputs, by name.
+    """Return the shapes of the inputs of an opened model, by name.
 
     Raises:
         NetworkError: an input is no tensor, or of no dtype.
@@ -77,7 +77,7 @@ def _extent(dimension: Any) -> int | str:
 
 
 def opened(source: Any) -> Any:
-    """A model in memory: what a file holds, or else the model itself.
+    """Return a model in memory: loaded from a file, or as it is.
 
     Raises:
         NetworkError: this is no model, or no valid file.
@@ -93,7 +93,7 @@ def opened(source: Any) -> Any:
 
 
 def title_of(source: Any) -> str:
-    """What a model is called: by its file, its graph, or the class of a module."""
+    """Return the name of a model: of its file, its graph, or the class of a module."""
     if isinstance(source, str | os.PathLike):
         return Path(source).stem
     return str(source.graph.name or "model") if is_onnx(source) else type(source).__name__

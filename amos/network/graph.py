@@ -48,7 +48,7 @@ class Node:
         number: rises from node to node; a node reads only nodes before it.
         operation: ``"input"``, or the name of an operator in
             :data:`amos.network.operations.OPERATIONS`.
-        operands: what it reads.
+        operands: values that it reads.
         shape: extents of its result.
         dtype: of its result.
         attributes: by name, defaults written out; plain numbers, strings and tuples.
@@ -64,7 +64,7 @@ class Node:
     name: str = ""
 
 
-#: What a node reads.
+#: A value that a node reads.
 Operand = Node | Constant
 #: Emits the replacement of a node in another graph; returns its value.
 Rewrite = Callable[["GraphBuilder"], Operand]

@@ -185,7 +185,7 @@ _CALLER = Node(-1, "output", (), (), "")
 
 
 def unfit(anchor: Anchor, node: Node) -> str:
-    """Why no kernel takes the dtypes of an anchor; empty if one does."""
+    """Return why no kernel takes the dtypes of an anchor; empty if one does."""
     kinds = {operand.dtype for operand in (anchor.sources or {}).values()}
     if kinds == {"bfloat16"} and node.dtype == "float32":
         return ""

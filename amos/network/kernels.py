@@ -40,12 +40,12 @@ class TaskKernel:
     library: Any = None
 
     def __getstate__(self) -> dict[str, Any]:
-        """What another process gets."""
+        """The state without the loaded module, for another process."""
         return {**vars(self), "library": None}
 
     @property
     def operator(self) -> Computation:
-        """What it computes."""
+        """The operator or cascade that it computes."""
         return self.lowering.operator
 
     def run(self, inputs: Mapping[str, np.ndarray | Constant]) -> np.ndarray:

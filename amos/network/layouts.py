@@ -169,7 +169,7 @@ class _Value:
         self.shape = shape
         #: By order of the axes of the first value that has them.
         self._forms = forms
-        #: Those axes, by axis of this value.
+        #: Axes of that value, by axis of this one.
         self._axes = axes or original(len(shape))
 
     def transposed(self, perm: Order) -> _Value:

@@ -58,7 +58,7 @@ class Levels:
 
 
 def levels_of(node: Operand, operation: str = "DequantizeLinear") -> Levels | None:
-    """Of the operand of a dequantize, or the result of a quantize; ``None`` if not constant."""
+    """Return the levels of a dequantize or a quantize; ``None`` if they are not constant."""
     if not isinstance(node, Node) or node.operation != operation:
         return None
     integers, scale, zero = node.operands

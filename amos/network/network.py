@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from amos.network.report import Report
 
 
-#: What is done to a graph before it is divided into groups, in this order.
+#: Passes over a graph before it is divided into groups, in this order.
 PASSES: Mapping[str, Callable[[Graph], Graph]] = {
     "merge_moves": merge_moves,
     "without_idle_taps": without_idle_taps,

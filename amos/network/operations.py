@@ -111,7 +111,7 @@ def numpy_dtype(name: str) -> np.dtype[Any]:
 
 
 def _truncated_quotient(x: np.ndarray, y: np.ndarray) -> np.ndarray:
-    """Of integers rounded towards 0, as ONNX defines it."""
+    """Divide; quotients of integers are rounded towards 0, as ONNX defines it."""
     if x.dtype.kind not in "iu":
         return np.asarray(x / y)
     quotient: np.ndarray = x // np.where(y == 0, 1, y)
@@ -255,11 +255,7 @@ OPERATIONS: Mapping[str, Operation] = {
     "DequantizeLinear": Operation(Kind.ELEMENTWISE, shapes.infer_dequantize),
     "Expand": Operation(Kind.MOVE, shapes.infer_shaped, lambda x, shape: np.broadcast_to(x, shape)),
     "Gather": Operation(Kind.MOVE, shapes.infer_gather, np.take),
-    "GatherElements": Operation(
-        Kind.MOVE,
-        shapes.infer_gather_elements,
-        np.take_along_axis,
-    ),
+    "GatherElements": Operation(Kind.MOVE, shapes.infer_gather_elements, np.take_along_axis),
     "GroupNormalization": Operation(Kind.OTHER, shapes.infer_same),
     "LayerNormalization": Operation(Kind.OTHER, shapes.infer_same),
     "LogSoftmax": Operation(Kind.OTHER, shapes.infer_same),

@@ -17,23 +17,8 @@ Order = tuple[int, ...]
 
 #: Moves and others whose first operand alone has the axes of the result, or those not reduced.
 _ALONG_AXES = frozenset(
-    {
-        "ArgMax",
-        "ArgMin",
-        "Expand",
-        "GroupNormalization",
-        "LogSoftmax",
-        "Pad",
-        "ReduceMax",
-        "ReduceMean",
-        "ReduceMin",
-        "ReduceProd",
-        "ReduceSum",
-        "Reshape",
-        "Slice",
-        "Softmax",
-        "Tile",
-    }
+    ["ArgMax", "ArgMin", "Expand", "GroupNormalization", "LogSoftmax", "Pad", "ReduceMax"]
+    + ["ReduceMean", "ReduceMin", "ReduceProd", "ReduceSum", "Reshape", "Slice", "Softmax", "Tile"]
 )
 #: Attributes that have an entry for each axis.
 _OF_EACH_AXIS = frozenset({"after", "before", "repeats", "shape", "sizes", "starts", "steps"})

@@ -1,8 +1,7 @@
-"""Integer arithmetic where a network quantizes, element for element what ONNX defines.
+"""Integer arithmetic in place of quantized floats, element for element as ONNX defines it.
 
-A quantized model says it with pairs: DequantizeLinear, a float operator, QuantizeLinear.
-Here they become the integer operations that they stand for, as operators of the engine, so
-that groups are made of them as of any others:
+A quantized model states it as DequantizeLinear, a float operator and QuantizeLinear. Here these
+become the integer operations that they represent, of which groups are formed as of any others:
 
 * a product of integers is summed in ``int32``. With zero points, ``sum((x - z) * w)`` is
   ``sum(x * w) - z * sum(w)``; the second term is a constant for each channel and becomes part
@@ -40,7 +39,7 @@ from amos.network.products import IntegerProduct, emit_sums, integer_product
 from amos.network.shapes import BYTES
 from amos.network.tables import rewrite_as_table
 
-#: What gives some of the elements of its first operand, in whatever order.
+#: Operators whose results are elements of their first operand.
 _MOVES = ("Expand", "Gather", "GatherElements", "MaxPool", "Reshape", "Slice", "Tile", "Transpose")
 
 
@@ -83,7 +82,7 @@ def _with_unsigned_bytes(graph: Graph) -> Graph:
 
 
 def _from_zero(node: Node) -> Rewrite:
-    """The same quantize or dequantize over bytes that are larger by 128."""
+    """Rewrite a quantize or dequantize to bytes that are larger by 128."""
 
     def emit(builder: GraphBuilder) -> Operand:
         value, scale, zero = node.operands
@@ -95,7 +94,7 @@ def _from_zero(node: Node) -> Rewrite:
 
 
 def _of_quantize(graph: Graph, node: Node) -> Rewrite:
-    """What a quantize becomes, with what stands before it."""
+    """Return the rewrite of a quantize and of the operators ahead of it."""
     levels = levels_of(node, "QuantizeLinear")
     source = node.operands[0]
     if levels is None or not isinstance(source, Node) or not levels.single:
@@ -122,7 +121,7 @@ def _of_quantize(graph: Graph, node: Node) -> Rewrite:
 
 
 def _move(node: Node, source: Node, levels: Levels) -> Rewrite | None:
-    """The same node over integers, where the scale and the zero point stay."""
+    """Move integers instead of floats, if scale and zero point stay."""
     joined = source.operation == "Concat"
     if source.operation not in _MOVES and not joined:
         return None
@@ -136,7 +135,7 @@ def _move(node: Node, source: Node, levels: Levels) -> Rewrite | None:
 
 
 def _integers(operand: Operand, node: Node, levels: Levels) -> Operand | None:
-    """What an operand was dequantized from, if a quantize would give the same again."""
+    """Return the integers of a dequantized operand, if quantizing would give the same."""
     before = levels_of(operand)
     if before is None or not before.equals(levels) or before.integers.dtype != node.dtype:
         return None

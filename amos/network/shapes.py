@@ -22,7 +22,7 @@ Attributes = Mapping[str, Any]
 
 
 class Typed(Protocol):
-    """What has a shape and a dtype."""
+    """A value with a shape and a dtype."""
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -55,7 +55,7 @@ def _broadcast(operands: Sequence[Typed]) -> tuple[int, ...]:
 
 
 def infer_same(operands: Sequence[Typed], _: Attributes) -> Result:
-    """As the first operand."""
+    """The result of the first operand's shape and dtype."""
     return Result(operands[0].shape, operands[0].dtype)
 
 
@@ -78,7 +78,7 @@ def infer_where(operands: Sequence[Typed], _: Attributes) -> Result:
 
 
 def infer_cast(operands: Sequence[Typed], attributes: Attributes) -> Result:
-    """As the operand, in another dtype."""
+    """The operand's shape, in another dtype."""
     return Result(operands[0].shape, attributes["to"])
 
 
@@ -185,7 +185,7 @@ def _image_result(
 def _window_extents(
     shape: Sequence[int], window: Sequence[int], attributes: Attributes
 ) -> list[int]:
-    """How often a window fits along each image axis."""
+    """Count the windows along each image axis."""
     axes = image_axes(shape, attributes["channels_last"])
     half = len(axes)
     extents = []
@@ -197,7 +197,7 @@ def _window_extents(
 
 
 def infer_conv(operands: Sequence[Typed], attributes: Attributes) -> Result:
-    """Of an image and weights."""
+    """The result of an image and weights."""
     image, weight = operands[0].shape, operands[1].shape
     extents = _window_extents(image, weight[2:], attributes)
     channels = image[-1 if attributes["channels_last"] else 1]
@@ -208,7 +208,7 @@ def infer_conv(operands: Sequence[Typed], attributes: Attributes) -> Result:
 
 
 def infer_conv_transpose(operands: Sequence[Typed], attributes: Attributes) -> Result:
-    """Of an image and weights, as large as what a convolution makes the image of."""
+    """The image of which a convolution would compute the operand."""
     image, weight = operands[0].shape, operands[1].shape
     axes = image_axes(image, attributes["channels_last"])
     half, extents = len(axes), []
@@ -222,7 +222,7 @@ def infer_conv_transpose(operands: Sequence[Typed], attributes: Attributes) -> R
 
 
 def infer_pool(operands: Sequence[Typed], attributes: Attributes) -> Result:
-    """Of the windows of an image."""
+    """One element for each window of an image."""
     image = operands[0].shape
     extents = _window_extents(image, attributes["kernel_shape"], attributes)
     channels = image[-1 if attributes["channels_last"] else 1]

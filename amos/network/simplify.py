@@ -1,4 +1,4 @@
-"""What is made plain before layouts are chosen: scales, idle taps, moves that move nothing.
+"""Simplifications ahead of layouts: folded scales, idle taps, moves that move nothing.
 
 The channels of images are the second axis here, as ONNX has them.
 """
@@ -149,7 +149,7 @@ def without_idle_taps(graph: Graph) -> Graph:
 
 
 def _idle_taps(node: Node, axis: int) -> tuple[int, int]:
-    """How many of the first and of the last taps along an axis read nothing but padding."""
+    """Count the first and the last taps along an axis that read only padding."""
     image, weight = node.operands
     size, taps, results = (each.shape[axis + 2] for each in (image, weight, node))
     stride, step = (node.attributes[name][axis] for name in ("strides", "dilations"))

@@ -69,7 +69,7 @@ class Translation:
         return [result for result in results if isinstance(result, torch.Tensor)]
 
     def evaluate(self, arrays: Sequence[np.ndarray]) -> list[np.ndarray] | None:
-        """The same of arrays, bfloat16 as float32 on both sides; ``None`` where it fails."""
+        """Run it on arrays, with bfloat16 as float32 on both sides; ``None`` if it fails."""
         import torch
 
         pairs = zip(arrays, self.examples, strict=True)
@@ -264,6 +264,6 @@ def _dimension_names(program: Any) -> dict[str, str]:
 
 
 def _first_line(error: BaseException) -> str:
-    """What PyTorch says first: advice and where its own code stands follow."""
+    """Return the first line of an error of PyTorch, which advice and a trace follow."""
     lines = (line.strip() for line in str(error).splitlines())
     return next(filter(None, lines), type(error).__name__)

@@ -17,7 +17,7 @@ class TunedTask:
     """A task after tuning.
 
     Attributes:
-        kind: what its anchor is called.
+        kind: of its anchor.
         operator: the statement, its extents, and the epilogue.
         count: how often it occurs.
         trials: candidates that were tried.
@@ -81,12 +81,12 @@ class Tuning(Shown):
 
     @property
     def seconds(self) -> float:
-        """Of all tasks, each as often as it occurs."""
+        """Seconds of all tasks, each as often as it occurs."""
         return sum(task.expected for task in self.tasks)
 
     @property
     def trials(self) -> int:
-        """Of all tasks."""
+        """Number of trials of all tasks."""
         return sum(task.trials for task in self.tasks)
 
     @property

@@ -160,7 +160,7 @@ class _Search:
 
     @property
     def state(self) -> TaskState:
-        """What a scheduler knows of the task."""
+        """The state of the task, for schedulers."""
         return TaskState(
             weight=self.row.count,
             operations=self.task.operator.operations,

@@ -193,7 +193,7 @@ def _built_library(regions: Regions, folder: Path) -> tuple[Library | None, dict
 
 
 def _failures(regions: Regions, folder: Path) -> dict[str, str]:
-    """Why regions cannot be compiled alone; trials leave no files."""
+    """Return why regions cannot be compiled alone; trials leave no files."""
     failures = {}
     for name, region in regions.items():
         try:

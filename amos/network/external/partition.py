@@ -40,7 +40,7 @@ class PartitionedNetwork(Shown):
     """A model divided between AMOS and onnxruntime.
 
     Attributes:
-        name: what it is called.
+        name: of the model.
         graph: of the model.
         regions: that become one operator each, by its name.
         external: operators that stay with onnxruntime, how many by name and reason.
@@ -63,12 +63,12 @@ class PartitionedNetwork(Shown):
 
     @property
     def networks(self) -> dict[str, Network]:
-        """What AMOS takes, by the name of its operator."""
+        """Networks of the regions, by the name of their operator."""
         return {name: region.network for name, region in self.regions.items()}
 
     @cached_property
     def inputs(self) -> tuple[Port, ...]:
-        """What it takes."""
+        """The inputs, in order."""
         reading = self.graph.reading
         return tuple(
             Port(name, tuple(reading.shapes[name]), dtype) for name, dtype in reading.inputs.items()
@@ -175,7 +175,7 @@ def load_partition(
 def _external(
     graph: OnnxGraph, regions: Iterable[Region], reasons: Mapping[int, str]
 ) -> dict[tuple[str, str], int]:
-    """What stays with onnxruntime, how often by operator and reason."""
+    """Count the nodes that stay with onnxruntime, by operator and reason."""
     computed = {number for region in regions for number in region.nodes}
     counts = Counter(
         (node.op_type, reasons.get(number, "no product is near it"))

@@ -29,7 +29,7 @@ class Timing:
     Attributes:
         name: of its operator.
         race: AMOS's times and onnxruntime's.
-        fault: what is wrong with AMOS's results; empty if nothing is.
+        fault: error of AMOS's results; empty if they are right.
     """
 
     name: str
@@ -104,7 +104,7 @@ def race_whole(compiled: CompiledNetwork, plain: Any) -> Timing:
 
 
 def _fault(region: CompiledRegion, results: Sequence[Any], expected: Sequence[Any]) -> str:
-    """What is wrong with results; where levels of 8 bits are rounded apart nothing is."""
+    """Return the error of results, if any; levels of 8 bits may be rounded differently."""
     if region.network.quantized:
         return ""
     check = check_results(

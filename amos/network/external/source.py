@@ -76,7 +76,7 @@ def library_source(
     return Template(template.read_text(encoding="utf-8")).substitute(tables=text)
 
 
-#: What a packed function of TVM takes and returns.
+#: Signature of a packed function of TVM.
 _SIGNATURE = "(void *, const Argument *, int32_t, Argument *);"
 
 

@@ -68,7 +68,7 @@ class Step:
 
 @dataclass(frozen=True, eq=False)
 class StraightLine:
-    """What a network does, in order.
+    """The calls of a network, in order.
 
     Attributes:
         name: of the network's function.
@@ -92,8 +92,8 @@ class Call:
 
     Attributes:
         function: its name.
-        arguments: what it reads, with the shapes under which it does.
-        result: what it computes.
+        arguments: values that it reads, with the shapes under which it does.
+        result: node that it computes.
         shape: under which it writes that.
         holds: the dtype by which it calls elements of another one.
     """

@@ -1,4 +1,4 @@
-"""Graphs as functions of ONNX: what a pass has made, for onnxruntime to run and Netron to show."""
+"""Graphs as functions of ONNX, which onnxruntime runs and Netron shows."""
 
 from __future__ import annotations
 

@@ -1,3 +1,3 @@
-"""Loops of operators, and functions of them: what is computed where no kernel computes it."""
+"""Loops of operators, for nodes that no kernel computes."""
 
 __all__ = ()

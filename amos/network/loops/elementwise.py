@@ -147,7 +147,7 @@ _INTRINSICS = {
 }
 #: Functions of one number that TVM cannot compute in vectors, by C's names.
 _OF_C = {"Cosh": "cosh", "Sinh": "sinh"}
-#: What has loops here, with what makes them.
+#: Emitters by operator.
 ELEMENTWISE_LOOPS: Mapping[str, Callable[[Node, Sequence[Any]], Any]] = {
     name: emit_function if name in _TENSORS else emit_elementwise
     for name, operation in OPERATIONS.items()
@@ -157,7 +157,7 @@ ELEMENTWISE_LOOPS: Mapping[str, Callable[[Node, Sequence[Any]], Any]] = {
 
 @cache
 def _expressions() -> Mapping[str, Callable[..., Any]]:
-    """What computes an element of a node of those of its operands."""
+    """Functions of a node and elements of its operands, by operator."""
     from tvm import tirx
 
     def unary(function: Callable[[Any], Any]) -> Callable[..., Any]:
@@ -287,7 +287,7 @@ def _power(node: Node, x: Any, y: Any) -> Any:
 
 
 def _sign(x: Any) -> Any:
-    """Which is NaN of NaN."""
+    """The sign of a number; NaN of NaN."""
     from tvm import tirx
 
     kind = str(x.ty.dtype)

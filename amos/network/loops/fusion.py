@@ -1,7 +1,7 @@
-"""Which operators that no kernel computes are loops of one function.
+"""Fusion of operators that no kernel computes into functions of loops.
 
-What is elementwise, or moves elements, is computed where it is read, also behind the sums, norms
-and products that it follows; ahead of a sum only what is elementwise is.
+Elementwise operators and moves are inlined where they are read, also behind sums, norms and
+products; ahead of a sum only elementwise ones are.
 """
 
 from __future__ import annotations
@@ -44,12 +44,12 @@ class Fused:
 
     @property
     def result(self) -> Node:
-        """What the function computes."""
+        """The node that the function computes."""
         return self.nodes[-1]
 
     @property
     def operands(self) -> tuple[Operand, ...]:
-        """What it reads, each once: results of others, and constants that are no immediates."""
+        """The values that it reads, each once: results of others, and constants in memory."""
         own = {node.number for node in self.nodes}
         read: dict[int, Operand] = {}
         for node in self.nodes:

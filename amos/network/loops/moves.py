@@ -191,7 +191,7 @@ def _are_valid(indices: Constant, size: int) -> bool:
     return not indices.array.size or 0 <= indices.array.min() <= indices.array.max() < size
 
 
-#: What has loops here, with what makes them.
+#: Emitters by operator.
 MOVE_LOOPS: Mapping[str, Callable[[Node, Sequence[Any]], Any]] = {
     "Concat": _emit_concat,
     "Expand": _emit_expand,

@@ -131,7 +131,7 @@ def _inverse_deviation(variance: Any, node: Node) -> Any:
     )
 
 
-#: What has loops here, with what makes them.
+#: Emitters by operator.
 NORM_LOOPS: Mapping[str, Callable[[Node, Sequence[Any]], Any]] = {
     "GroupNormalization": _emit_group_norm,
     "LayerNormalization": _emit_layer_norm,

@@ -36,7 +36,7 @@ def _emit_matmul(node: Node, operands: Sequence[Any]) -> Any:
 
 @dataclass(frozen=True)
 class _Window:
-    """What a convolution sums over.
+    """The reductions of a convolution.
 
     Attributes:
         axes: of the image.
@@ -112,7 +112,7 @@ def _emit_conv_transpose(node: Node, operands: Sequence[Any]) -> Any:
     return cast_tensor(te.compute(node.shape, total, name="conv_transpose"), node.dtype)
 
 
-#: What has loops here, with what makes them.
+#: Emitters by operator.
 PRODUCT_LOOPS: Mapping[str, Callable[[Node, Sequence[Any]], Any]] = {
     "Conv": _emit_conv,
     "ConvTranspose": _emit_conv_transpose,

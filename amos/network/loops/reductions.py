@@ -213,7 +213,7 @@ def _emit_average_pool(node: Node, operands: Sequence[Any]) -> Any:
 
 
 def _taps_inside(node: Node, at: Sequence[Any]) -> Any:
-    """How many elements a window averages; of padding only if it counts."""
+    """Count the elements that a window averages; padding only if it counts."""
     from tvm import tirx
 
     attributes = node.attributes
@@ -230,7 +230,7 @@ def _taps_inside(node: Node, at: Sequence[Any]) -> Any:
     return reduce(lambda a, b: a * b, counts)
 
 
-#: What has loops here, with what makes them.
+#: Emitters by operator.
 REDUCTION_LOOPS: Mapping[str, Callable[[Node, Sequence[Any]], Any]] = {
     "ArgMax": _emit_position,
     "ArgMin": _emit_position,

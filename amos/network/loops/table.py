@@ -1,4 +1,4 @@
-"""Loops of operators: what is computed where no kernel computes it, as tensor expressions of TVM.
+"""Loops of operators, for nodes that no kernel computes, as tensor expressions of TVM.
 
 Each has ONNX's meaning: NaN stays NaN, integers are divided towards 0, halves are summed in
 ``float32``.

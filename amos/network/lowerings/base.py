@@ -1,4 +1,4 @@
-"""The protocol of lowerings: what is known of each before and after its kernel is built."""
+"""The protocol of lowerings: predictions, writing, packing and building of kernels."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class ScheduledProduct:
 
 @dataclass(frozen=True)
 class Lowering(ABC):
-    """How a task is computed, before its kernel is built.
+    """The lowering of a task, before its kernel is built.
 
     Attributes:
         operator: what is computed.
@@ -128,7 +128,7 @@ class Lowering(ABC):
 
     @property
     def bound(self) -> str:
-        """What limits the first product, by the model."""
+        """The bottleneck of the first product, by the model."""
         return self.products[0].prediction.bound
 
     def pack(self, argument: Argument, value: Constant) -> np.ndarray:

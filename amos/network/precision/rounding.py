@@ -13,7 +13,7 @@ from amos.network.blocked import BlockedWeight
 from amos.network.graph import Constant, Graph, GraphBuilder, Node, Operand
 from amos.network.operations import Kind, kind_of
 
-#: What the factors are rounded to.
+#: Dtype of rounded factors.
 ROUNDED = "bfloat16"
 #: Operators whose factors can be rounded.
 PRODUCTS = frozenset({"Conv", "ConvTranspose", "MatMul"})
@@ -39,7 +39,7 @@ def can_round(node: Node) -> bool:
 
 
 def _channels_of_group(node: Node) -> int:
-    """How many channels a convolution sums over."""
+    """Return the number of channels that a convolution sums."""
     weight = node.operands[1].shape
     return weight[0] // node.attributes["group"] if "Transpose" in node.operation else weight[1]
 

@@ -186,7 +186,7 @@ def _read_reciprocal(node: NodeSource) -> Operand:
 
 
 def _read_infinite(node: NodeSource) -> Operand:
-    """Of the signs that are asked for."""
+    """Compare with infinity, of the signs that attributes state."""
     value, attributes = node.input(0), node.attributes
     signs = [
         sign

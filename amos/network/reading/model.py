@@ -29,7 +29,7 @@ from amos.network.reading.branches import inline_branches
 from amos.network.reading.node import NodeSource, Read
 from amos.network.reading.validity import InvalidModel
 
-#: What an operator of ONNX, or of onnxruntime's optimizer, is in a graph.
+#: Readers of operators of ONNX and of onnxruntime's optimizer.
 READERS: Mapping[str, Read] = {
     **elementwise.READERS,
     **moves.READERS,
@@ -261,7 +261,7 @@ class _ModelReader:
 
 
 def _results(source: NodeSource, reader: Read) -> tuple[Operand | None, ...]:
-    """What a node computes.
+    """Read the results of a node.
 
     Raises:
         NetworkError: it is not supported, or contradicts itself.

@@ -15,7 +15,7 @@ from amos.network.operations import numpy_dtype
 
 @dataclass(frozen=True)
 class NodeSource:
-    """What a node of ONNX says.
+    """A node of ONNX with its inputs in a graph.
 
     Attributes:
         operation: ONNX's name of its operator.

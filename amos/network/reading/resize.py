@@ -41,7 +41,7 @@ _NEAREST: dict[str, Callable[[np.ndarray], np.ndarray]] = {
 
 @dataclass(frozen=True)
 class _Axis:
-    """How an axis is resized.
+    """The resizing of an axis.
 
     Attributes:
         axis: of the tensor.
