@@ -157,11 +157,11 @@ class PanelWriter(ABC):
         scalar = tirx.const(value, kind) if kind else value
         return tirx.Broadcast(scalar, self.product.lanes)
 
-    def multiply_add(self, left: Any, right: Any, total: Any) -> Any:
+    def multiply_add(self, x: Any, y: Any, total: Any) -> Any:
         """Return a product of vectors plus another one, rounded once."""
         from tvm import tirx
 
-        return tirx.call_intrin(self.vector, "tirx.fma", left, right, total)
+        return tirx.call_intrin(self.vector, "tirx.fma", x, y, total)
 
     def _lanes(self, number: Any) -> Any:
         from tvm import tirx
