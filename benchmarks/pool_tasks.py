@@ -28,7 +28,7 @@ from amos.measure.executor import LocalExecutor
 from amos.measure.messages import Context, Failure
 from amos.measure.reference import References
 from amos.measure.task import Task
-from amos.network.candidates import best_predicted
+from amos.network.candidates import rank_candidates
 from amos.records import Measurement
 from amos.reproduce.pools import PooledTask, load, save
 
@@ -112,7 +112,7 @@ def pooled(task: Any, workers: LocalExecutor, trials: int) -> PooledTask:
     )
     contest = setting.contest(setting.units(None), trials)
     problem = contest.winner.session.problem
-    bound = problem.predict(best_predicted(problem)[0]).rows[0].compute
+    bound = problem.predict(rank_candidates(problem)[0]).rows[0].compute
     done = [each for each in contest.run(trials) if math.isfinite(each.seconds)]
     names = list(dict.fromkeys((t.mapping.intrinsic.name, t.mapping.name) for t in done))
     return PooledTask(
