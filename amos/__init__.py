@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from amos import explorer, intrinsics, machines, operators, viz
     from amos._predict import predict
+    from amos.cuda import GpuSchedule
     from amos.errors import AmosError
     from amos.explore import MeasureOptions, SearchOptions, explore
     from amos.export import export
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from amos.machine import Machine
     from amos.mapping import enumerate_mappings, simulate
     from amos.network import compile, load_network, tune
-    from amos.plan import Candidate, CpuSchedule, GpuSchedule, Schedule, StreamSchedule
+    from amos.plan import Candidate, CpuSchedule, Schedule, StreamSchedule
     from amos.plan.planning import plan
     from amos.records import Record, Records
     from amos.runtime import build
@@ -80,7 +81,8 @@ _HOMES = {
         "amos.machine": ["Machine"],
         "amos.mapping": ["enumerate_mappings"],
         "amos.network": ["compile", "load_network", "tune"],
-        "amos.plan": ["Candidate", "CpuSchedule", "GpuSchedule", "Schedule", "StreamSchedule"],
+        "amos.plan": ["Candidate", "CpuSchedule", "Schedule", "StreamSchedule"],
+        "amos.cuda": ["GpuSchedule"],
         "amos.records": ["Record", "Records"],
         "amos.validate": ["check_matching", "fold_zero_point", "fusable", "fuse"],
     }.items()

@@ -46,6 +46,11 @@ ARROWS["machines"] = set(ARROWS)
 ARROWS["reproduce"] = set(ARROWS)
 ARROWS["chains"] = _TO_RUNTIME | {"perfmodel", "measure", "explore", "machines"}
 ARROWS["network"] = _TO_RUNTIME | {"perfmodel", "measure", "explore", "operators", "machines"}
+# Extensions, behind the door of targets: they import the core, which never imports them.
+EXTENSIONS = {"cuda"}
+for extension in EXTENSIONS:
+    ARROWS[extension] = _TO_RUNTIME | {"perfmodel", "measure", "operators", "export", "selfcheck"}
+ARROWS["reproduce"] |= EXTENSIONS
 # Above all rooms: these may import any of them.
 OPEN = {"_kernels", "_predict", "cli", "targets", "viz", "testing", "__init__", "__main__"}
 # States what targets do in terms of all rooms, whose types it names for the checker alone.

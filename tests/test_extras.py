@@ -32,7 +32,7 @@ DISTRIBUTIONS = {
 #: A statement for each extra that fails without it.
 SMOKE = {
     "bench": "import cloudpickle, psutil, torch, tornado, xgboost",
-    "cuda": "from amos.codegen.cuda.toolchain import compiler_for; import nvidia.cuda_nvcc",
+    "cuda": "from amos.cuda.codegen.toolchain import compiler_for; import nvidia.cuda_nvcc",
     "distributed": "import amos, distributed, amos.measure.dask_executor",
     "learned": "import xgboost, amos; amos.explore(amos.operators.resolve('resnet18:C2', "
     "dtype='u8s8'), machine='xeon_6240', trials=2, method='cga', progress=False)",

@@ -13,7 +13,7 @@ from amos.cli.options import AsJson, Csv
 from amos.cli.output import counting, print_json, print_line, print_table, write_rows
 
 if TYPE_CHECKING:
-    from amos.export.check import GpuRow
+    from amos.cuda.check import GpuRow
     from amos.reproduce.cuda import CudaRow
 
 _WRITE = (
@@ -124,8 +124,8 @@ def gpu_check_command(
     as_json: AsJson = False,
 ) -> None:
     """Check exported CUDA kernels on the GPU of this machine, and time them."""
-    from amos.export.check import record_lines
-    from amos.export.gpu_check import check_folder
+    from amos.cuda.check import record_lines
+    from amos.cuda.gpu_check import check_folder
 
     if write:
         _write(folder, as_json, arch=arch, shapes=shapes, seed=seed, trials=trials, top=top)
@@ -145,7 +145,7 @@ def _write(
     folder: Path, as_json: bool, *, arch: str, shapes: int, seed: int, trials: int, top: int
 ) -> None:
     """Kernels to check, and what checks them."""
-    from amos.export.gpu_check import suite_pieces, write_check, write_pieces
+    from amos.cuda.gpu_check import suite_pieces, write_check, write_pieces
 
     pieces = suite_pieces(arch, shapes=shapes, seed=seed)
     pieces |= benchmark_pieces(arch, trials, top) if trials else {}
@@ -161,7 +161,7 @@ def _write(
 
 def _report(rows: Sequence[GpuRow]) -> None:
     """A table of kernels, what went wrong, and what it comes to."""
-    from amos.export.check import sentences, summary
+    from amos.cuda.check import sentences, summary
 
     print_table(
         ["kernel", "right", "error", "us", "Top/s", "PyTorch us", "intrinsic"],

@@ -20,8 +20,8 @@ import amos
 from amos.errors import ExportError
 
 if TYPE_CHECKING:
+    from amos.cuda.gpu_check import Pieces
     from amos.explore import Exploration
-    from amos.export.gpu_check import Pieces
     from amos.intrinsics import Intrinsic
     from amos.ir import Operator
     from amos.records import Trial
@@ -95,7 +95,7 @@ def benchmark_pieces(architecture: str, trials: int, top: int) -> Pieces:
     Raises:
         MeasureError: no machine of that architecture is described.
     """
-    from amos.export.gpu_check import machine_for
+    from amos.cuda.gpu_check import machine_for
     from amos.machine.gpu_costs import capability
 
     machine = machine_for(architecture).name

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
-from importlib import import_module
 from pathlib import Path
 
 from amos.errors import ExportError, UnknownNameError
 from amos.export.request import Request, request_of
 from amos.mapping import Mapping as Placement
 from amos.plan import Candidate
-from amos.plan.target import targets
+from amos.plan.target import load, targets
 from amos.records import Record, Trial
 
 #: Makes the files of a request: their contents by name.
@@ -32,8 +31,7 @@ def _writer(format: str) -> Writer:
     places = formats()
     if format not in places:
         raise UnknownNameError("export format", str(format), places)
-    module, _, name = places[format].rpartition(".")
-    writer: Writer = getattr(import_module(module), name)
+    writer: Writer = load(places[format])
     return writer
 
 

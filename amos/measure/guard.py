@@ -19,7 +19,6 @@ import sys
 import time
 import traceback
 import warnings
-from importlib import import_module
 from typing import Any, NoReturn
 
 from amos.ir import Operator
@@ -36,6 +35,7 @@ from amos.measure.messages import (
     send,
 )
 from amos.measure.reference import References
+from amos.plan.target import load
 
 #: Bytes of standard error that are kept in mind for a message.
 _TAIL = 4096
@@ -169,8 +169,7 @@ class _Guard:
                     with allowed(memory and max(1, memory - self.references.bytes)):
                         self.references.get(need)
                 else:
-                    module, _, load = need.rpartition(".")
-                    getattr(import_module(module), load)()
+                    load(need)()
         self.loaded |= {need for need in needs if isinstance(need, str)}
 
     def exchange(self, worker: _Worker, request: Request) -> Reply[Any]:

@@ -5,7 +5,6 @@ The package can be called: ``amos.plan(candidate, machine)`` is
 """
 
 from amos._callable import make_callable
-from amos.plan.gpu_schedule import GpuSchedule
 from amos.plan.schedule import Candidate, CpuSchedule, Schedule, batch_of
 from amos.plan.stream_schedule import StreamSchedule
 from amos.plan.structure import LoopBatch, Structure
@@ -14,7 +13,6 @@ from amos.plan.variables import Value
 __all__ = [
     "Candidate",
     "CpuSchedule",
-    "GpuSchedule",
     "LoopBatch",
     "Schedule",
     "StreamSchedule",

@@ -5,23 +5,24 @@ Extracted once for a mapping and used for every schedule of it.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from collections.abc import Mapping as MappingType
 from dataclasses import dataclass, fields
 from functools import cached_property
 from math import prod
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Self, TypeVar
 
 import numpy as np
 
 from amos.ir import Affine, dtype
 from amos.mapping.mapping import Mapping
-from amos.plan.fragment_tiles import Tile, tiles
 from amos.plan.nest import Loop, Nest
 from amos.plan.operand import Dimension, Operand, guarded, how_copied
 from amos.plan.staging import StagedOperand
 from amos.plan.staging_vectors import vector_copy
 from amos.plan.strided import destination_form, source_forms
 
+T = TypeVar("T")
 #: Values of an index that are looked at one by one; of more, so many at equal distances.
 _LOOKED_AT = 1 << 16
 
@@ -169,10 +170,16 @@ class Structure:
         """Sources, then the destination."""
         return (*self.sources, self.destination)
 
+    def derived(self, derive: Callable[[Nest], T]) -> T:
+        """What a target derives from the nest, once."""
+        if derive not in self._derived:
+            self._derived[derive] = derive(self.nest)
+        derived: T = self._derived[derive]
+        return derived
+
     @cached_property
-    def tiles(self) -> tuple[Tile, ...]:
-        """Fragments of the sources and the destination, as warps of a GPU see them."""
-        return tiles(self.nest)
+    def _derived(self) -> dict[Callable[[Nest], Any], Any]:
+        return {}
 
     @cached_property
     def choices(self) -> tuple[str, ...]:

@@ -14,7 +14,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from importlib import import_module
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from amos.errors import MeasureError
 from amos.intrinsics import Intrinsic
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 #: Name → class, by its module. Machines that no target claims are of the first one.
 TARGETS: dict[str, str] = {
     "cpu": "amos.targets.cpu.Cpu",
-    "cuda": "amos.targets.cuda.Cuda",
+    "cuda": "amos.cuda.target.Cuda",
     "stream": "amos.targets.stream.Streams",
 }
 
@@ -44,6 +44,8 @@ class Target(ABC):
         name: key in :data:`TARGETS`.
         schedule: class of its schedules.
         exports: format of an export → function that makes its files, by its module.
+        selfcheck: function that holds implementations of intrinsics against their meaning, by
+            its module; empty if there are none of its own.
         needs_machine: whether its schedules only make sense beside a machine.
         checks_spaces: whether a mapping may have no schedule at all, as where buffers are
             small; such mappings are left out of a search.
@@ -53,6 +55,7 @@ class Target(ABC):
     name: ClassVar[str]
     schedule: ClassVar[type[Schedule]]
     exports: ClassVar[Mapping[str, str]] = {}
+    selfcheck: ClassVar[str] = ""
     needs_machine: ClassVar[bool] = True
     checks_spaces: ClassVar[bool] = False
     has_engine: ClassVar[bool] = True
@@ -181,8 +184,13 @@ def target_of(machine: Machine | None, structure: Structure | None = None) -> Ta
     return default
 
 
+def load(place: str) -> Any:
+    """What stands at a place: a module, a dot, and a name in it."""
+    module, _, name = place.rpartition(".")
+    return getattr(import_module(module), name)
+
+
 @cache
 def _load(place: str) -> Target:
-    module, _, name = place.rpartition(".")
-    target: Target = getattr(import_module(module), name)()
+    target: Target = load(place)()
     return target

@@ -4,7 +4,7 @@ For each operator, type and architecture the model alone picks mapping and sched
 a machine of that architecture. The kernel of the whole operator is compiled, and the
 compiler's report is held against the space. The result of the kernel is checked on a
 smaller operator: its kernel has the same matching and the nearest schedule, and its
-source is executed on the host (:mod:`amos.codegen.cuda.emulate`).
+source is executed on the host (:mod:`amos.cuda.codegen.emulate`).
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ from typing import Any
 import numpy as np
 
 from amos import intrinsics, machines, operators
-from amos.codegen.cuda.emulate import HEADERS, compiler, draw_inputs, emulate
-from amos.codegen.cuda.kernel import KernelText, kernel_name
-from amos.codegen.cuda.toolchain import compiler_for
+from amos.cuda.codegen.emulate import HEADERS, compiler, draw_inputs, emulate
+from amos.cuda.codegen.kernel import KernelText, kernel_name
+from amos.cuda.codegen.toolchain import compiler_for
+from amos.cuda.plan import GpuPlan
+from amos.cuda.registers import granted
 from amos.errors import AmosError, BuildError, UnknownNameError
 from amos.ir import Operator
 from amos.machine.gpu_costs import REGISTER_FILE, capability
 from amos.mapping import Mapping
-from amos.plan.gpu_plan import GpuPlan
-from amos.plan.gpu_registers import granted
 from amos.schedule import ScheduleSpace
 
 #: Architecture of a row, and the machine that its schedule is made for.

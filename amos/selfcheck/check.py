@@ -13,8 +13,8 @@ from amos.intrinsics import Intrinsic
 from amos.ir import Operator
 from amos.mapping import enumerate_mappings
 from amos.measure import Runner
+from amos.plan.target import load, targets
 from amos.selfcheck.arm import check_arm
-from amos.selfcheck.cuda import check_cuda
 from amos.selfcheck.data import fragments
 from amos.selfcheck.llvm import check_llvm
 from amos.selfcheck.opencl import check_opencl
@@ -41,7 +41,11 @@ def check(
     intrinsics = [unit.ordered for unit in intrinsics]  # as implementations take fragments
     reports = {unit.name: Report(unit.name) for unit in intrinsics}
     with ThreadPoolExecutor(2) as pool, Runner(timeout=60.0) as runner:
-        compiled = pool.submit(check_cuda, intrinsics, np.random.default_rng(_SEED))
+        compiled = [
+            pool.submit(load(target.selfcheck), intrinsics, np.random.default_rng(_SEED))
+            for target in targets()
+            if target.selfcheck
+        ]
         for unit in intrinsics:
             report, inputs = reports[unit.name], fragments(unit, np.random.default_rng(_SEED))
             _describe(unit, report)
@@ -49,10 +53,12 @@ def check(
             check_c(unit, inputs, report)
             check_arm(unit, inputs, report)
             check_opencl(unit, inputs, report)
-        for name, cuda_report in compiled.result().items():
-            reports[name].join(cuda_report)
+        for target_reports in compiled:
+            for name, target_report in target_reports.result().items():
+                reports[name].join(target_report)
+        for report in reports.values():
             if progress is not None:
-                progress(reports[name])
+                progress(report)
     return list(reports.values())
 
 

@@ -9,7 +9,6 @@
 from __future__ import annotations
 
 import json
-from importlib import import_module
 from typing import ClassVar
 
 import numpy as np
@@ -24,7 +23,7 @@ from amos.measure import Task
 from amos.measure.executor import Executor
 from amos.perfmodel import evaluate, predict
 from amos.plan import Candidate, CpuSchedule, Schedule, Structure, batch_of
-from amos.plan.target import TARGETS, Target, target_of, targets
+from amos.plan.target import TARGETS, Target, load, target_of, targets
 from amos.plan.variables import variables_of
 from amos.records import Measurement, Record, Trial
 from amos.records.canonical import identity_of, machine_values
@@ -172,8 +171,7 @@ class TargetContract:
     def test_exports_are_functions(self) -> None:
         """Each format has one."""
         for place in self._target.exports.values():
-            module, _, name = place.rpartition(".")
-            assert callable(getattr(import_module(module), name))
+            assert callable(load(place))
 
 
 def _measured(executor: Executor, candidate: Candidate) -> Measurement:

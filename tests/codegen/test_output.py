@@ -14,12 +14,13 @@ import pytest
 
 import amos
 from amos import intrinsics
-from amos.codegen.cuda.emulate import compiler, draw_inputs, emulate
+from amos.cuda import GpuSchedule
+from amos.cuda.codegen.emulate import compiler, draw_inputs, emulate
+from amos.cuda.plan import GpuPlan
 from amos.errors import BuildError
 from amos.export import export
 from amos.ir import Operator
-from amos.plan import Candidate, GpuSchedule
-from amos.plan.gpu_plan import GpuPlan
+from amos.plan import Candidate
 from amos.runtime import build
 from amos.schedule import ScheduleSpace, candidate_of
 from amos.validate import evaluate, random_inputs

@@ -14,14 +14,14 @@ import pytest
 import amos
 from amos import machines
 from amos.codegen.amx import tiles
-from amos.codegen.cuda import KernelText, emulate
-from amos.codegen.cuda.emulate import compiler, draw_inputs
 from amos.codegen.scheduled import scheduled
+from amos.cuda.codegen import KernelText, emulate
+from amos.cuda.codegen.emulate import compiler, draw_inputs
+from amos.cuda.plan import GpuPlan
 from amos.ir import Operator
 from amos.machine.limits import CpuLimits
 from amos.mapping import Mapping
 from amos.plan import Candidate, CpuSchedule, Schedule
-from amos.plan.gpu_plan import GpuPlan
 from amos.plan.nest import Nest
 from amos.plan.strided import StridedOperand, source_forms
 from amos.plan.structure import Structure

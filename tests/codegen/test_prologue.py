@@ -12,19 +12,19 @@ import pytest
 
 import amos
 from amos.codegen.amx import tiles
-from amos.codegen.cuda import emulate
-from amos.codegen.cuda.emulate import compiler, draw_inputs
-from amos.codegen.cuda.launch import launch_of
 from amos.codegen.scheduled import scheduled
+from amos.cuda.codegen import emulate
+from amos.cuda.codegen.emulate import compiler, draw_inputs
+from amos.cuda.codegen.launch import launch_of
+from amos.cuda.plan import GpuPlan
+from amos.cuda.runtime.values import draw_values, reference
 from amos.errors import BuildError
 from amos.ir import Operator
 from amos.machine.limits import CpuLimits
 from amos.plan import Candidate
-from amos.plan.gpu_plan import GpuPlan
 from amos.plan.nest import Nest
 from amos.plan.strided import StridedOperand, source_forms
 from amos.plan.structure import Structure
-from amos.runtime.cuda.values import draw_values, reference
 from amos.runtime.kernel import Kernel
 from amos.schedule import ScheduleSpace
 from amos.validate import evaluate, random_inputs

@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 
 import amos
-from amos.codegen.cuda import emulate
-from amos.codegen.cuda.emulate import compiler
+from amos.cuda.codegen import emulate
+from amos.cuda.codegen.emulate import compiler
+from amos.cuda.plan import GpuPlan
 from amos.ir import Operator
 from amos.plan import Candidate
-from amos.plan.gpu_plan import GpuPlan
 from amos.schedule import ScheduleSpace
 
 Point = Mapping[str, Any]

@@ -8,16 +8,18 @@ import numpy as np
 import pytest
 
 import amos
-from amos.codegen.cuda import KernelText, draw_inputs, emulate
-from amos.codegen.cuda.emulate import compiler
-from amos.codegen.cuda.toolchain import compiler_for, compilers
 from amos.codegen.vta import program
+from amos.cuda import GpuSchedule
+from amos.cuda.codegen import KernelText, draw_inputs, emulate
+from amos.cuda.codegen.emulate import compiler
+from amos.cuda.codegen.toolchain import compiler_for, compilers
+from amos.cuda.fragment_tiles import tiles_of
+from amos.cuda.plan import GpuPlan
 from amos.errors import BuildError, ScheduleError
 from amos.intrinsics.virtual import unit
 from amos.ir import Operator
 from amos.measure.reference import tolerance
-from amos.plan import Candidate, GpuSchedule, Schedule, StreamSchedule
-from amos.plan.gpu_plan import GpuPlan
+from amos.plan import Candidate, Schedule, StreamSchedule
 from amos.plan.stream_plan import StreamPlan
 from amos.runtime import build
 from amos.schedule import ScheduleSpace, candidate_of
@@ -196,7 +198,7 @@ def test_lanes_that_meet_in_one_element(name: str, bits: list[tuple[int, ...]]) 
         op = op.with_result(result)
     mapping = amos.enumerate_mappings(op, name)[0]
     plan = GpuPlan(mapping, GpuSchedule(), "sm_80")
-    assert [plan.structure.tiles[-1].meeting(x.store.names) for x in op.further] == bits
+    assert [tiles_of(plan.structure)[-1].meeting(x.store.names) for x in op.further] == bits
     inputs, source = draw_inputs(plan, np.random.default_rng(0)), KernelText(plan).source
     assert source.count("__shfl_xor_sync") == sum(map(len, bits))
     assert emulate(plan, inputs).problem == ""

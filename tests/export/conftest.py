@@ -15,8 +15,8 @@ import pytest
 
 import amos
 from amos import machines, operators
-from amos.codegen.cuda import compilers
-from amos.codegen.cuda.emulate import compiler
+from amos.cuda.codegen import compilers
+from amos.cuda.codegen.emulate import compiler
 from amos.export import export
 from amos.plan import Candidate
 from amos.schedule import ScheduleSpace

@@ -20,12 +20,13 @@ import pytest
 import amos
 from amos import operators
 from amos.cli import main
+from amos.cuda import gpu_check
+from amos.cuda.runtime.driver import Device, KernelError, misfit
+from amos.cuda.runtime.loader import Kernel
+from amos.cuda.runtime.values import encode, reference
 from amos.errors import BuildError, ExportError, MeasureError
-from amos.export import export, gpu_check
+from amos.export import export
 from amos.plan import Candidate
-from amos.runtime.cuda.driver import Device, KernelError, misfit
-from amos.runtime.cuda.loader import Kernel
-from amos.runtime.cuda.values import encode, reference
 from amos.schedule import ScheduleSpace
 from amos.validate import evaluate
 from tests.support.fake_cuda import fake_driver
@@ -189,7 +190,7 @@ def test_eight_bit_floats_are_those_of_ml_dtypes(kind: str) -> None:
 
 def test_reference_is_the_operator() -> None:
     op = operators.get("conv2d", dtype="f32", **CONV)
-    from amos.codegen.cuda.launch import described_operand
+    from amos.cuda.codegen.launch import described_operand
 
     rng = np.random.default_rng(0)
     values = {t.name: rng.integers(-9, 9, t.shape).astype(float) for t in op.inputs}
@@ -259,7 +260,7 @@ def test_loading_and_closing(
     with pytest.raises(KernelError, match="was closed"):
         kernel.run([])
     kernel.close()  # once more is nothing
-    monkeypatch.setattr("amos.runtime.cuda.loader.images", lambda *_: both)
+    monkeypatch.setattr("amos.cuda.runtime.loader.images", lambda *_: both)
     with Kernel(tmp_path / "one", device) as kernel:
         assert kernel.check()["correct"]
     with pytest.raises(KernelError, match="cuModuleLoadData: device kernel image is invalid"):

@@ -15,8 +15,8 @@ import pytest
 
 from amos import operators
 from amos.cli import main
-from amos.export import gpu_check
-from amos.export.check import GpuRow, summary
+from amos.cuda import gpu_check
+from amos.cuda.check import GpuRow, summary
 from amos.ir import Operator
 from amos.plan import Candidate
 
@@ -117,7 +117,7 @@ def test_a_kernel_that_harms_its_process(
         exported(tmp_path / "all" / str(n), seed=n)
     broken = tmp_path / "all" / "1" / "kernel.cu"
     broken.write_text(broken.read_text().replace("__syncthreads();", "", 1))
-    monkeypatch.setattr("amos.export.check._PATIENCE", 60.0)
+    monkeypatch.setattr("amos.cuda.check._PATIENCE", 60.0)
     first, second = gpu_check.check_folder(tmp_path / "all", timed=False, library=driver)
     assert first.problem or not first.correct
     assert second.correct and not second.problem

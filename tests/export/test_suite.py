@@ -9,9 +9,9 @@ import pytest
 
 from amos.cli import main
 from amos.cli import output as shown
+from amos.cuda import gpu_check
+from amos.cuda.gpu_check import Pieces, write_pieces
 from amos.errors import ExportError
-from amos.export import gpu_check
-from amos.export.gpu_check import Pieces, write_pieces
 
 REQUEST: dict[str, object] = {"arch": "sm_80", "seed": 0}
 

@@ -206,8 +206,8 @@ def decoded(values: np.ndarray, kind: str) -> np.ndarray:
 
 def cuda(rng: np.random.Generator, about: About, *, grouped: bool = False) -> str:
     """A CUDA program, thread by thread."""
-    from amos.codegen.cuda import emulate
-    from amos.plan.gpu_plan import GpuPlan
+    from amos.cuda.codegen import emulate
+    from amos.cuda.plan import GpuPlan
 
     finished = not grouped and bool(rng.random() < 0.3)
     drawn = case(

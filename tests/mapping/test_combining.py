@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 
 from amos import intrinsics
+from amos.cuda.plan import GpuPlan
 from amos.errors import AmosError, BuildError, IntrinsicError
 from amos.intrinsics.virtual import unit
 from amos.ir import Operator
 from amos.machines import get as get_machine
 from amos.mapping import enumerate_mappings, simulate
-from amos.plan.gpu_plan import GpuPlan
 from amos.schedule import ScheduleSpace
 from amos.validate import evaluate, execute_matching, random_inputs
 from tests.support.statements import STATEMENTS

@@ -10,12 +10,13 @@ import pytest
 import sympy
 
 import amos
-from amos.codegen.cuda import draw_inputs, emulate
-from amos.codegen.cuda.emulate import compiler
+from amos.cuda.codegen import draw_inputs, emulate
+from amos.cuda.codegen.emulate import compiler
+from amos.cuda.fragment_tiles import tiles_of
+from amos.cuda.plan import GpuPlan
 from amos.errors import BuildError, ScheduleError
 from amos.intrinsics import Implementation, Intrinsic, Memory, execute, registry
 from amos.mapping import Mapping
-from amos.plan.gpu_plan import GpuPlan
 from amos.schedule import ScheduleSpace
 from amos.selfcheck import check
 
@@ -191,9 +192,9 @@ def test_a_warp_loads_rows_along_the_side_that_the_statement_has() -> None:
         return GpuPlan.of(mapping, schedule, "sm_80")
 
     free = kernels(known)
-    sides = [tile.columns.target for tile in free.structure.tiles[:-1]]
+    sides = [tile.columns.target for tile in tiles_of(free.structure)[:-1]]
     strict = replace(known, memory=tuple(replace(m, transposes=False) for m in known.memory))
-    assert [t.columns.target for t in kernels(strict).structure.tiles[:-1]] == ["r1", "i2"]
+    assert [t.columns.target for t in tiles_of(kernels(strict).structure)[:-1]] == ["r1", "i2"]
     columns = replace(
         strict,
         memory=(
@@ -203,7 +204,7 @@ def test_a_warp_loads_rows_along_the_side_that_the_statement_has() -> None:
         ),
     )
     turned = kernels(columns)
-    assert [t.columns.target for t in turned.structure.tiles[:-1]] == ["i1", "r1"] != sides
+    assert [t.columns.target for t in tiles_of(turned.structure)[:-1]] == ["i1", "r1"] != sides
     if compiler() is not None:
         assert emulate(turned, draw_inputs(turned, np.random.default_rng(0))).equal
     for changes, message in (

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from amos.plan.banks import element_cycles, matrix_cycles, store_cycles, wavefronts
+from amos.cuda.banks import element_cycles, matrix_cycles, store_cycles, wavefronts
 
 
 def _slowly(addresses: list[int], width: int) -> int:

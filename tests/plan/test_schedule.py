@@ -10,9 +10,10 @@ import numpy as np
 import pytest
 
 import amos
+from amos.cuda import GpuSchedule
 from amos.errors import ScheduleError
 from amos.ir import Operator
-from amos.plan import CpuSchedule, GpuSchedule, Schedule, Structure, Value, batch_of
+from amos.plan import CpuSchedule, Schedule, Structure, Value, batch_of
 from amos.plan.nest import Nest
 from amos.schedule import ScheduleSpace
 

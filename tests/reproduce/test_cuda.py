@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from amos.codegen.cuda import compilers
-from amos.codegen.cuda.emulate import compiler
+from amos.cuda.codegen import compilers
+from amos.cuda.codegen.emulate import compiler
 from amos.errors import BuildError, ToolchainError, UnknownNameError
 from amos.reproduce.cuda import ARCHITECTURES, SPILL_LIMIT, cuda, cuda_jobs
 
@@ -57,7 +57,7 @@ def test_every_row() -> None:
 
 
 def test_a_missing_compiler_is_said_before_any_work(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("amos.codegen.cuda.toolchain.compilers", lambda: ())
+    monkeypatch.setattr("amos.cuda.codegen.toolchain.compilers", lambda: ())
     monkeypatch.setattr("amos.reproduce.cuda.cuda_row", lambda job: pytest.fail("worked"))
     with pytest.raises(ToolchainError, match="no compiler for sm_80"):
         cuda([("gemm", "f16", "sm_80")])

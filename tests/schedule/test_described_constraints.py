@@ -9,10 +9,11 @@ import numpy as np
 import pytest
 
 import amos
+from amos.cuda import GpuSchedule
 from amos.errors import IntrinsicError, ScheduleError
 from amos.intrinsics import Intrinsic, Memory
 from amos.ir import Operator
-from amos.plan import GpuSchedule, Schedule, StreamSchedule
+from amos.plan import Schedule, StreamSchedule
 from amos.schedule import In, ScheduleSpace
 
 VTA, PYNQ = amos.intrinsics.get("vta_gemm_m1n16k16_s8_s32"), amos.machines.get("vta_pynq")

@@ -13,12 +13,13 @@ import numpy as np
 import pytest
 
 from amos import intrinsics
-from amos.codegen.cuda import compilers
-from amos.codegen.cuda.emulate import compiler
+from amos.cuda import selfcheck as cuda
+from amos.cuda.codegen import compilers
+from amos.cuda.codegen.emulate import compiler
+from amos.cuda.selfcheck import check_cuda, cuda_source
 from amos.intrinsics import Implementation, Intrinsic, execute, registry
 from amos.machine.cpu import cpu
-from amos.selfcheck import Report, check, cuda
-from amos.selfcheck.cuda import check_cuda, cuda_source
+from amos.selfcheck import Report, check
 from amos.selfcheck.data import compare, fragments
 from amos.selfcheck.opencl import opencl_source
 from tests.support.fake_cuda import fake_driver, fake_nvcc

@@ -2,7 +2,7 @@
 
 What calls them is the product's own code, unchanged: the driver is a shared library with
 the entry points of ``libcuda``, the compiler a command that answers as ``nvcc`` does.
-Kernels run in the emulation of :mod:`amos.codegen.cuda.emulate`, and events read the
+Kernels run in the emulation of :mod:`amos.cuda.codegen.emulate`, and events read the
 clock, so that everything is there but a GPU.
 """
 
@@ -13,7 +13,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from amos.codegen.cuda.emulate import HEADERS, compiler
+from amos.cuda.codegen.emulate import HEADERS, compiler
 from amos.errors import ToolchainError
 
 __all__ = ["fake_driver", "fake_nvcc"]

@@ -12,14 +12,15 @@ import numpy as np
 import pytest
 
 import amos
-from amos.codegen.cuda import draw_inputs, emulate
-from amos.codegen.cuda.emulate import compiler
 from amos.codegen.tir.mirroring import mirrored
+from amos.cuda import GpuSchedule
+from amos.cuda.codegen import draw_inputs, emulate
+from amos.cuda.codegen.emulate import compiler
+from amos.cuda.plan import GpuPlan
 from amos.export import export
 from amos.intrinsics import Intrinsic
 from amos.ir import Operator
-from amos.plan import Candidate, GpuSchedule
-from amos.plan.gpu_plan import GpuPlan
+from amos.plan import Candidate
 from amos.schedule import ScheduleSpace
 from amos.validate import evaluate, random_inputs
 

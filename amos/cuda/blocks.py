@@ -1,0 +1,218 @@
+"""Thread blocks: how many there are, what each stages, and how many fit a multiprocessor."""
+
+from __future__ import annotations
+
+from functools import cached_property
+
+import numpy as np
+
+from amos.cuda.fragment_tiles import tiles_of
+from amos.cuda.registers import blocks_by_registers, fragment_registers
+from amos.cuda.schedule import GpuBatch
+from amos.machine.gpu_costs import (
+    ASYNC,
+    ASYNC_BYTES,
+    HELD_COPIES,
+    OTHER_REGISTERS,
+    ROW_ALIGNMENT,
+    THREAD_REGISTERS,
+    WARP,
+    Multiprocessor,
+)
+from amos.machine.machine import Machine
+from amos.plan.structure import LoopBatch, Structure
+
+
+def runs_warps(structure: Structure, machine: Machine | None) -> bool:
+    """Whether warps of a CUDA machine run the intrinsic, on data in shared memory."""
+    if machine is None or not machine.architecture or not machine.levels[0].scratchpad:
+        return False
+    scopes = [statement.scope for statement in structure.mapping.intrinsic.memory]
+    return machine.levels[0].name in scopes and bool(tiles_of(structure))
+
+
+class Blocks:
+    """The thread blocks of each schedule; arrays with one column a schedule.
+
+    A warp holds ``tile`` steps of each spatial loop in accumulators, a block has warps
+    along it. The reduction loops are one sequence of steps, some of which are staged in
+    shared memory together; several such stages are in flight. A split reduction divides
+    the sequence over blocks, whose sums meet in atomic additions.
+
+    Attributes:
+        structure, unit: the mapping, and the multiprocessor that blocks run on.
+        tile: spatial loops × schedules: fragments of a warp along each loop.
+        warps: of one block.
+        span: spatial loops × schedules: steps that a block makes along each loop.
+        blocks: spatial loops × schedules: blocks along each loop.
+        grid: blocks of the launch, the parts of a split reduction included.
+        padded: spatial loops × schedules: by what share each loop became longer.
+        staged: steps of the reduction that are staged together, no more than there are.
+        sequence: stages of the whole reduction.
+        share: stages of one block; the last one may have fewer.
+        parts: blocks that add up one result.
+        depth: stages of shared memory in flight, no more than a block has.
+        vector: bytes that one copy moves at most.
+        padding: sources × schedules: elements behind each row, -1 if rows are swizzled.
+    """
+
+    def __init__(self, structure: Structure, unit: Multiprocessor, loops: LoopBatch) -> None:
+        self.structure, self.unit, batch = structure, unit, GpuBatch.of(loops)
+        rows, spatial = len(batch), len(structure.spatial)
+        one = np.ones(rows)
+        extents = structure.extents.astype(float)[:, None]
+        self.tile = batch.tile.T.astype(float)
+        warps = np.ones_like(self.tile) if batch.warps is None else batch.warps.T.astype(float)
+        self.span = self.tile * warps
+        self.blocks = np.ceil(extents[:spatial] / self.span)
+        self.warps = warps.prod(axis=0)
+        self.padded = self.blocks * self.span / extents[:spatial]
+        steps = float(extents[spatial:].prod())
+        self.staged = np.minimum(batch.unroll, steps)
+        self.sequence = np.ceil(steps / self.staged)
+        split = one if batch.split is None else batch.split
+        self.share = np.ceil(self.sequence / split)
+        self.parts = np.ceil(self.sequence / self.share)
+        self.depth = one if batch.stages is None else np.minimum(batch.stages, self.share)
+        self.grid = self.blocks.prod(axis=0) * self.parts
+        widest = np.full(rows, ROW_ALIGNMENT)
+        self.copy_bytes = widest if batch.copy_bytes is None else batch.copy_bytes
+        whole = np.zeros((len(tiles_of(structure)) - 1, rows), dtype=np.int64)
+        self.padding = whole if batch.padding is None else batch.padding.T
+        numbers = {loop.name: n for n, loop in enumerate(structure.spatial)}
+        self.loops = [[numbers[name] for name in tile.loops] for tile in tiles_of(structure)]
+
+    @property
+    def threads(self) -> np.ndarray:
+        """Threads of a block."""
+        return np.asarray(self.warps * WARP)
+
+    def own(self, operand: int) -> np.ndarray:
+        """Fragments of an operand that a warp needs in one step."""
+        return np.asarray(self.tile[self.loops[operand]].prod(axis=0))
+
+    def fragments(self, operand: int) -> np.ndarray:
+        """Fragments of a source that a block stages together."""
+        count = self.span[self.loops[operand]].prod(axis=0)
+        return np.asarray(
+            count * self.staged if tiles_of(self.structure)[operand].reduced else count
+        )
+
+    def bytes(self, operand: int) -> np.ndarray:
+        """Bytes of shared memory of one stage of a source, padding included."""
+        tile = tiles_of(self.structure)[operand]
+        rows = self.fragments(operand) * tile.rows.lanes
+        return np.asarray(rows * tile.row(self.padding[operand]))
+
+    @cached_property
+    def moves(self) -> list[np.ndarray]:
+        """Of each source, copies of all threads that fill a stage."""
+        return [
+            self.fragments(number) * tile.elements * tile.size / self.pieces[number]
+            for number, tile in enumerate(tiles_of(self.structure)[:-1])
+        ]
+
+    @cached_property
+    def copies(self) -> list[np.ndarray]:
+        """Of each source, copies of a thread that fill a stage."""
+        return [np.ceil(moves / self.threads) for moves in self.moves]
+
+    @cached_property
+    def pieces(self) -> list[np.ndarray]:
+        """Of each source, bytes that one copy moves."""
+        widths, where = np.unique(self.copy_bytes, return_inverse=True)
+        return [
+            np.array([tile.vector(int(w)) for w in widths])[where]
+            for tile in tiles_of(self.structure)[:-1]
+        ]
+
+    @cached_property
+    def asynchronous(self) -> list[np.ndarray]:
+        """Of each source, whether its copies are made by ``cp.async``."""
+        able = (self.depth > 1) & (self.unit.architecture >= ASYNC)
+        return [
+            able & (piece >= ASYNC_BYTES) & (not tile.computed)
+            for tile, piece in zip(tiles_of(self.structure), self.pieces, strict=False)
+        ]
+
+    @cached_property
+    def kept(self) -> list[np.ndarray]:
+        """Of each source, whether copies wait in registers until the stage before is multiplied."""
+        return [
+            (self.depth > 1) & ~rolled & ~quick
+            for rolled, quick in zip(self.rolled, self.asynchronous, strict=True)
+        ]
+
+    @cached_property
+    def outstanding(self) -> np.ndarray:
+        """Stages whose copies are on their way while one is multiplied; 0 if it waits for them.
+
+        ``cp.async`` fills all other stages. Before sm_80, and for narrower pieces, a few
+        copies wait in registers for the multiplication of one stage; more do not fit there.
+        """
+        ahead = self.depth - 1
+        for quick, kept in zip(self.asynchronous, self.kept, strict=True):
+            ahead = np.minimum(ahead, np.where(quick, self.depth - 1, 1.0 * kept))
+        return np.asarray(ahead)
+
+    @property
+    def rolled(self) -> list[np.ndarray]:
+        """Of each source, whether its copies are too many to be unrolled."""
+        return [count > HELD_COPIES for count in self.copies]
+
+    @cached_property
+    def shared_bytes(self) -> np.ndarray:
+        """Shared memory of a block; what leaves through it takes the same place."""
+        *sources, result = tiles_of(self.structure)
+        stage = np.sum([self.bytes(number) for number in range(len(sources))], axis=0)
+        leaving = self.warps * result.elements * result.size if result.hidden else 0.0
+        return np.asarray(np.maximum(stage * self.depth, leaving))
+
+    @cached_property
+    def accumulators(self) -> np.ndarray:
+        """Accumulators of one warp."""
+        return self.own(-1)
+
+    @cached_property
+    def registers(self) -> np.ndarray:
+        """Registers that a thread needs, as the schedule space counts them; 255 exist."""
+        *_, each = self._sizes
+        return np.asarray(self.accumulators * each + self._kept.min(axis=0) + OTHER_REGISTERS)
+
+    @cached_property
+    def whole_source(self) -> np.ndarray:
+        """Number of the source whose fragments a warp holds all at once.
+
+        Of the other one they are loaded one by one, each used and forgotten.
+        """
+        return np.asarray(self._kept.argmin(axis=0))
+
+    @property
+    def prefetched(self) -> np.ndarray:
+        """Whether registers are left to load fragments of the next step ahead."""
+        more = np.sum([self.own(n) * size for n, size in enumerate(self._sizes[:-1])], axis=0)
+        return np.asarray(self.registers + more <= THREAD_REGISTERS)
+
+    @cached_property
+    def _kept(self) -> np.ndarray:
+        """Registers of all sources if one is held whole and one fragment of each other, by it."""
+        *sizes, _ = self._sizes
+        return np.stack([self.own(n) * size + sum(sizes) - size for n, size in enumerate(sizes)])
+
+    @cached_property
+    def _sizes(self) -> tuple[int, ...]:
+        return fragment_registers(self.structure.mapping.intrinsic)
+
+    @cached_property
+    def occupancy(self) -> np.ndarray:
+        """Blocks that one multiprocessor holds at the same time; 0 if not even one fits.
+
+        CUDA C++ Programming Guide, Hardware Multithreading: the least of what blocks,
+        threads, registers and shared memory allow.
+        """
+        limit = self.unit
+        pool = limit.shared // (self.shared_bytes + limit.reserved)
+        fits = np.minimum(
+            limit.threads // self.threads, blocks_by_registers(self.threads, self.registers)
+        )
+        return np.asarray(np.minimum(np.minimum(fits, pool), limit.blocks))

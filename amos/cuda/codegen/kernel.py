@@ -1,0 +1,292 @@
+"""The text of one kernel, from its plan.
+
+The text is CUDA C++ with no dependence on TVM: a prelude of fragments, then one
+function. Copies to shared memory gather by the mapping's own arithmetic, so that a
+convolution is never unfolded in global memory.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+from math import prod
+
+from amos.codegen.naming import Names, spelled
+from amos.cuda.codegen.copies import copy_code, may_part
+from amos.cuda.codegen.epilogue import epilogue_helpers
+from amos.cuda.codegen.fragments import copy_helpers, fragment_code, lane_place
+from amos.cuda.codegen.output import output_code
+from amos.cuda.codegen.reductions import (
+    ELEMENT_THREADS,
+    element_blocks,
+    end_code,
+    reduction_helpers,
+    start_code,
+)
+from amos.cuda.codegen.text import (
+    OWN,
+    block,
+    cuda_type,
+    fragment_at,
+    identifier,
+    over_fragments,
+    unrolled,
+)
+from amos.cuda.plan import GpuPlan
+from amos.cuda.shared_operand import STEP, SharedOperand
+
+_HEADERS = "#include <cuda_bf16.h>\n#include <cuda_fp16.h>\n#include <mma.h>\n"
+
+
+def kernel_name(plan: GpuPlan) -> str:
+    """Name of the function: the operator's and the mapping's."""
+    return spelled(f"{plan.mapping.operator.name}_{plan.mapping.name}", OWN)
+
+
+@dataclass(frozen=True)
+class KernelText:
+    """The parts of a ``kernel.cu``.
+
+    Attributes:
+        plan: what the kernel does.
+        name: of the function; by default the operator's and the mapping's.
+    """
+
+    plan: GpuPlan
+    name: str = ""
+
+    @cached_property
+    def names(self) -> Names:
+        """Names of the operator's tensors and loops in the text."""
+        return Names.of(self.plan.mapping.operator, OWN)
+
+    @cached_property
+    def _named(self) -> GpuPlan:
+        """The plan of the operator under other names."""
+        plan, mapping = self.plan, self.names.mapping(self.plan.mapping)
+        if mapping is plan.mapping:
+            return plan
+        return replace(plan, mapping=mapping, schedule=plan.schedule.renamed(self.names.loop))
+
+    @cached_property
+    def source(self) -> str:
+        """The whole file."""
+        p = self._named
+        return "\n".join(
+            [
+                self._comment(),
+                _HEADERS,
+                copy_helpers(p) + epilogue_helpers(p) + reduction_helpers(p) + fragment_code(p),
+                "",
+                self._shared(),
+                "",
+                f'extern "C" __global__ void __launch_bounds__({p.threads}, '
+                f"{p.granted[1]})\n"
+                f"{self.name or kernel_name(self.plan)}({self.parameters}) {{",
+                *block(self._body()),
+                "}",
+                *self._extra_functions(),
+                "",
+            ]
+        )
+
+    @cached_property
+    def start(self) -> str:
+        """Name of the function that is launched before; empty if there is none."""
+        name = self.name or kernel_name(self.plan)
+        return f"{name}_start" if element_blocks(self.plan) else ""
+
+    @cached_property
+    def end(self) -> str:
+        """Name of the function that is launched behind; empty if there is none."""
+        name = self.name or kernel_name(self.plan)
+        return f"{name}_end" if element_blocks(self.plan, ends=True) else ""
+
+    def _extra_functions(self) -> list[str]:
+        """The functions that are launched before and behind."""
+        lines = []
+        for name, when, code in (
+            (self.start, "before", start_code),
+            (self.end, "behind", end_code),
+        ):
+            if name:
+                lines += [
+                    "",
+                    f"// What is launched {when}, with the same arguments.",
+                    f'extern "C" __global__ void __launch_bounds__({ELEMENT_THREADS})',
+                    f"{name}({self.parameters}) {{",
+                    *code(self._named),
+                    "}",
+                ]
+        return lines
+
+    @cached_property
+    def parameters(self) -> str:
+        """The function's parameters: each input once, then the results."""
+        results = {tensor.name for tensor in self._named.results}
+        return ", ".join(
+            f"{'' if name in results else 'const '}{cuda_type(kind)} *__restrict__ {name}"
+            for name, kind in self._named.arguments.items()
+        )
+
+    def _comment(self) -> str:
+        p = self.plan
+        lines = [
+            str(p.mapping.operator),
+            f"mapping {p.mapping.name}: {p.mapping}",
+            f"{p.mapping.intrinsic.name}, {p.architecture}",
+            f"grid {p.grid[0]} x {p.grid[1]}, {p.threads} threads, "
+            f"{p.shared_bytes} bytes of shared memory, {p.accumulators} accumulators a warp",
+            "Tensors are row-major and begin at multiples of 16 bytes."
+            + (" The output must be zero at the start." if p.zeroed else ""),
+        ]
+        return "".join(f"// {line}\n" for line in lines)
+
+    def _shared(self) -> str:
+        p = self._named
+        kind, size = ("extern ", "") if p.dynamic_bytes else ("", p.shared_bytes)
+        return f"{kind}__shared__ __align__(128) unsigned char shared_memory[{size}];"
+
+    def _body(self) -> list[str]:
+        p = self._named
+        lines = self._buffers()
+        lines += [
+            "const int thread = threadIdx.x, warp = thread / 32, lane = thread % 32;",
+            *self._places(),
+        ]
+        lines += self._stages()
+        lines += [
+            f"FragmentC c[{p.accumulators}];",
+            "#pragma unroll",
+            f"for (int i = 0; i < {p.accumulators}; ++i) clear(c[i]);",
+            "",
+        ]
+        for source in p.sources:
+            lines += copy_code(p, source)
+        return [*lines, *self._multiply(), "", *self._loop(), "", *output_code(p)]
+
+    def _buffers(self) -> list[str]:
+        lines, offset = [], 0
+        for source in self._named.sources:
+            kind = cuda_type(source.tile.dtype)
+            lines.append(
+                f"{kind} *const shared_{source.name} = "
+                f"reinterpret_cast<{kind} *>(shared_memory + {offset});"
+            )
+            offset += source.bytes * self._named.depth
+        return lines
+
+    def _places(self) -> list[str]:
+        """Where the block and the warp begin along each loop."""
+        p = self._named
+        lines = ["// The first step of this block, and the place of this warp in it, by loop."]
+        for base, name, counts in (
+            ("blockIdx.x", "first", p.blocks),
+            ("warp", "warp", {x.name: p.schedule.warps[x.name] for x in p.spatial}),
+        ):
+            total, weight = prod(counts.values()), 1
+            for loop in reversed(p.spatial):
+                count = counts[loop.name]
+                if count > 1:
+                    value = base if weight == 1 else f"{base} / {weight}"
+                    if weight * count < total:
+                        value = f"({value}) % {count}" if weight > 1 else f"{value} % {count}"
+                    step = p.spans[loop.name] if name == "first" else 1
+                    scaled = f"static_cast<int>({value}) * {step}" if step > 1 else value
+                    lines.append(f"const int {name}_{identifier(loop.name)} = {scaled};")
+                weight *= count
+        return lines if len(lines) > 1 else []
+
+    def _stages(self) -> list[str]:
+        p = self._named
+        # A single part has blockIdx.y = 0, which the compiler does not know: it would unroll
+        # a loop of known length whatever it is told, into code beyond the instruction cache.
+        lines = [f"const int begin = blockIdx.y * {p.share};"]
+        if p.parts * p.share == p.sequence:
+            return [*lines, f"const int end = begin + {p.share};"]
+        return [
+            *lines,
+            f"const int end = begin + {p.share} < {p.sequence} ? begin + {p.share} : {p.sequence};",
+        ]
+
+    def _loop(self) -> list[str]:
+        """The reduction: one stage after another, or several in flight."""
+        p = self._named
+        fetch = [f"fetch_{s.name}" for s in p.sources]
+        put = [f"put_{s.name}" for s in p.sources if s.is_kept]
+        stages = ("#pragma unroll 1", "for (int stage = begin; stage < end; ++stage) {")
+        if p.depth == 1:
+            return [
+                *stages,
+                *block(f"{name}(stage);" for name in (*fetch, *put)),
+                *block(["__syncthreads();", "multiply(stage);", "__syncthreads();"]),
+                "}",
+            ]
+        # Products take all threads of a warp together.
+        converge = ["__syncwarp();"] if any(may_part(p, s) for s in p.sources) else []
+        some = any(s.is_async for s in p.sources)
+        commit = ["commit_copies();"] if some else []
+        wait = [f"wait_copies<{p.depth - 2}>();"] if some else []
+        return [
+            "#pragma unroll 1",
+            f"for (int stage = begin; stage < begin + {p.depth - 1}; ++stage) {{",
+            *block(["if (stage < end) {"]),
+            *block(block(f"{name}(stage);" for name in (*fetch, *put))),
+            *block(["}", *commit]),
+            "}",
+            *stages,
+            *block([*wait, "__syncthreads();", f"const int next = stage + {p.depth - 1};"]),
+            *block(["if (next < end) {", *block(f"{name}(next);" for name in fetch), "}"]),
+            *block([*commit, *converge, "multiply(stage);"]),
+            *(
+                block([f"if (next < end) {{ {' '.join(f'{n}(next);' for n in put)} }}"])
+                if put
+                else []
+            ),
+            "}",
+            *(["wait_copies<0>();"] if some else []),
+            "__syncthreads();",
+        ]
+
+    def _multiply(self) -> list[str]:
+        """One stage: load the warp's fragments of each step, multiply all pairs."""
+        p, tile, whole = self._named, self._named.schedule.tile, self._named.whole_source
+        tiled = [x.name for x in p.spatial if tile[x.name] > 1]
+        own = [[n for n in tiled if n in source.tile.loops] for source in p.sources]
+        loads, pairs = [], []
+        for source, letter, loops in zip(p.sources, "ab", own, strict=True):
+            terms = [f"from_{source.name}"]
+            for axis in source.axes:
+                if axis.name == STEP:
+                    terms.append(f"step * {axis.stride}")
+                elif axis.name in loops:
+                    terms.append(f"t_{identifier(axis.name)} * {axis.stride}")
+            place = fragment_at(tile, loops) if source.number == whole else "0"
+            loads.append(f"load_{letter}({letter}[{place}], {' + '.join(terms)});")
+            pairs.append(f"{letter}[{place}]")
+        partner = 1 - whole
+        count = prod(tile[n] for n in own[whole])
+        product = f"multiply_add(c[{fragment_at(tile, tiled)}], {', '.join(pairs)});"
+        products = over_fragments(tile, [n for n in tiled if n not in own[partner]], [product])
+        inner_step = [f"Fragment{'AB'[partner]} {'ab'[partner]}[1];", loads[partner], *products]
+        step = [
+            f"Fragment{'AB'[whole]} {'ab'[whole]}[{count}];",
+            *over_fragments(tile, own[whole], [loads[whole]]),
+            *over_fragments(tile, own[partner], inner_step),
+        ]
+        bases = [_warp_base(p, source) for source in p.sources]
+        body = [*bases, *unrolled("step", p.staged, step)]
+        return ["auto multiply = [&](int stage) {", *block(body), "};"]
+
+
+def _warp_base(plan: GpuPlan, source: SharedOperand) -> str:
+    terms = [f"shared_{source.name}"]
+    if plan.depth > 1:
+        terms.append(f"stage % {plan.depth} * {source.elements}")
+    for axis in source.axes:
+        if axis.name != STEP and plan.schedule.warps[axis.name] > 1:
+            stride = axis.stride * plan.schedule.tile[axis.name]
+            terms.append(f"warp_{identifier(axis.name)} * {stride}")
+    if lane_place(plan, source):
+        terms.append(f"lane_{'ab'[source.number]}()")
+    return f"const {cuda_type(source.tile.dtype)} *const from_{source.name} = {' + '.join(terms)};"

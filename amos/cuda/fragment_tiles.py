@@ -1,0 +1,312 @@
+"""One fragment of each operand in the CUDA kernel of a mapping.
+
+Fragments are stored by rows along which the tensor is contiguous, so that copies can be
+wide whatever the mapping fused; each row is padded, and copies move pieces of rows. Each
+fragment is stored by itself and begins at a multiple of 32 bytes, as ``load_matrix_sync``
+asks for (CUDA C++ Programming Guide, Warp Matrix Functions).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from amos.cuda.banks import element_cycles, matrix_cycles, store_cycles
+from amos.intrinsics import Memory
+from amos.ir import dtype
+from amos.machine.gpu_costs import ROW_ALIGNMENT, WARP
+from amos.plan.nest import Group, Nest
+from amos.plan.remembered import remembered
+from amos.plan.staging import StagedOperand, staged_destination, staged_sources
+from amos.plan.structure import Structure
+
+#: Bytes of a sector, the least that caches exchange (CUDA C++ Best Practices Guide,
+#: Coalesced Access).
+SECTOR = 32
+#: Stride of a side that the tensor does not have.
+NOWHERE = 1 << 62
+#: First architecture with ``ldmatrix``.
+_MATRICES = 75
+
+
+@dataclass(frozen=True)
+class Tile:
+    """One fragment of an operand, in shared memory and in the tensor.
+
+    Attributes:
+        staged: the operand.
+        statement: what the intrinsic says of it.
+    """
+
+    staged: StagedOperand
+    statement: Memory
+
+    @property
+    def hidden(self) -> bool:
+        """Whether only the compiler knows which lane holds what."""
+        return self.statement.layout is None
+
+    @property
+    def dtype(self) -> str:
+        """Canonical type of an element."""
+        return self.staged.tensor_kind
+
+    @property
+    def computed(self) -> bool:
+        """Whether its elements are computed of others, and not moved as they are."""
+        return self.staged.prologue is not None
+
+    @property
+    def bits(self) -> int:
+        """Of one element."""
+        return dtype(self.dtype).bits
+
+    @property
+    def nest(self) -> Nest:
+        """The loops of the mapping."""
+        return self.staged.nest
+
+    @property
+    def size(self) -> float:
+        """Bytes of one element."""
+        return self.bits / 8
+
+    @cached_property
+    def columns(self) -> Group:
+        """The side along which a row runs in shared memory."""
+        return self.nest.groups[self.contiguous(int(ROW_ALIGNMENT / self.size))[0]]
+
+    @cached_property
+    def rows(self) -> Group:
+        """The other side."""
+        first, second = self.staged.fragment
+        return self.nest.groups[second if self.columns.target == first else first]
+
+    @property
+    def transposed(self) -> bool:
+        """Whether the columns are the operand's first index (``col_major``)."""
+        return self.columns.target == self.statement.indices[0]
+
+    @property
+    def elements(self) -> int:
+        """Elements of the fragment."""
+        return self.rows.lanes * self.columns.lanes
+
+    @cached_property
+    def by_columns(self) -> bool:
+        """Whether accumulators leave along the first index of the fragment."""
+        first, second = self.statement.indices
+        if not self.statement.transposes:
+            return self.staged.fragment[-1] == first
+        return self.stride(self.nest.groups[first]) < self.stride(self.nest.groups[second])
+
+    def _lanes(self) -> dict[str, np.ndarray]:
+        """Which elements each lane of a warp stores, by index: int arrays, lanes × elements."""
+        first, second = self.statement.indices
+        if self.statement.layout is not None:
+            return {index: self.statement.layout.table(index) for index in (first, second)}
+        slow, fast = (second, first) if self.by_columns else (first, second)
+        at = np.arange(self.elements).reshape(-1, WARP).T
+        columns = self.nest.groups[fast].lanes
+        return {slow: at // columns, fast: at % columns}
+
+    @remembered
+    def meeting(self, stored: frozenset[str]) -> tuple[int, ...]:
+        """Bits of a lane that change the element of a reduction in none that it stores.
+
+        Args:
+            stored: iterations that index the reduction.
+        """
+        lanes, meeting = np.arange(WARP), []
+        for bit in (1 << n for n in range(WARP.bit_length() - 1)):
+            tables = [
+                (at[lanes & ~bit], at[lanes | bit], stored.isdisjoint(self.nest.groups[t].members))
+                for t, at in self._lanes().items()
+            ]
+            # The lane without the bit comes first, so that it is inside if the other is.
+            if all(
+                ((first <= second) if gone else (first == second)).all()
+                for first, second, gone in tables
+            ):
+                meeting.append(bit)
+        return tuple(meeting)
+
+    @remembered
+    def vector(self, width: int) -> int:
+        """Bytes that one copy moves if the schedule allows ``width``."""
+        most = max(1, int(min(width, ROW_ALIGNMENT) / self.size))
+        return max(1, int(self.contiguous(most)[1] * self.size))
+
+    def row(self, padding: int | np.ndarray) -> Any:
+        """Bytes from one row to the next with so many elements of padding; -1: swizzled."""
+        width = -(-int(self.columns.lanes * self.size) // ROW_ALIGNMENT) * ROW_ALIGNMENT
+        return width + np.maximum(padding, 0) * self.bits // 8
+
+    @remembered
+    def loading(self, padding: int, architecture: int) -> int:
+        """Cycles of shared memory to load the fragment from rows that are so padded."""
+        return self._load(self.row(padding), architecture, swizzle=padding < 0)
+
+    @remembered
+    def filling(self, padding: int, width: int) -> int:
+        """Cycles of shared memory to fill the fragment, by copies of at most ``width`` bytes."""
+        rows, columns, row = self.rows.lanes, self.columns.lanes, self.row(padding)
+        piece, swizzle = self.vector(width), padding < 0
+        return store_cycles(rows, columns, row, self.size, piece, swizzle=swizzle)
+
+    @remembered
+    def conflicts(self, padding: int, architecture: int) -> float:
+        """Factor by which loads take longer than with rows that begin in different banks."""
+        rows = (self.row(0) + 16 * n for n in range(8))
+        least = min(self._load(row, architecture) for row in rows)
+        return self.loading(padding, architecture) / least
+
+    def _load(self, stride: int, architecture: int, *, swizzle: bool = False) -> int:
+        rows, columns = self.rows.lanes, self.columns.lanes
+        along = self.columns.kind == "reduce"
+        if self.bits == 16 or (self.bits == 8 and along and self.hidden):
+            cycles = matrix_cycles(rows, int(columns * self.size), stride, swizzle=swizzle)
+            if architecture >= _MATRICES:
+                return cycles
+            if self.bits == 16:
+                # Each half of a warp loads the fragment for itself.
+                return 2 * cycles
+        return element_cycles(rows, columns, stride, self.bits, along=along, swizzle=swizzle)
+
+    @cached_property
+    def sectors(self) -> float:
+        """Bytes that copying or storing the fragment moves, in whole sectors.
+
+        A contiguous piece touches one sector more than it fills, unless it begins at
+        one's border; neighbours further apart than a sector have one each.
+        """
+        columns, size = self.columns, self.size
+        if not set(columns.members) & self.staged.load.names:
+            return self.rows.lanes * SECTOR
+        length = min(self.length(columns), columns.lanes)
+        if length == 1 and columns.lanes > 1:
+            stride = min(self.stride(columns), NOWHERE) * size
+            touched = columns.lanes * min(1.0, stride / SECTOR)
+        else:
+            aligned = self.run(columns, int(SECTOR / size)) * size
+            per_run = 1.0 + max(0.0, (length * size - aligned) / SECTOR)
+            touched = columns.lanes / length * per_run
+        # Registers hold pairs along the second index, of which a store writes one.
+        halves = not self.hidden and not self._source and self.columns.target != "i1"
+        return self.rows.lanes * max(1.0, touched) * SECTOR * (2 if halves else 1)
+
+    def contiguous(self, most: int) -> tuple[str, int]:
+        """The side along the columns in shared memory, and elements that one copy moves.
+
+        Where no side can be copied in wider pieces than one element, the columns are
+        those with the smaller stride in the tensor, so that the threads of a warp
+        read neighbours.
+
+        Args:
+            most: elements that one copy moves at most.
+        """
+        # Innermost first: the only one that the statement has elements side by side along.
+        sides = self.staged.fragment[::-1][: None if self.statement.transposes else 1]
+        runs = {t: self.run(self.nest.groups[t], most) for t in sides}
+        strides = {t: self.stride(self.nest.groups[t]) for t in sides}
+        best = min(sides, key=lambda t: (-runs[t], strides[t]))
+        return best, runs[best]
+
+    def stride(self, group: Group) -> int:
+        """Elements of the tensor between neighbours along a side; NOWHERE for a replica."""
+        live = [m for m in group.members if m in self.staged.load.names]
+        if not live or live[-1] != group.members[-1]:
+            return NOWHERE
+        return abs(self.staged.load.flat.coefficient(live[-1]))
+
+    def length(self, group: Group) -> int:
+        """Elements along a side that lie side by side in the tensor."""
+        return self._contiguous(group)[1]
+
+    def run(self, group: Group, most: int) -> int:
+        """Elements that may be moved as one: contiguous, aligned, all inside or all outside.
+
+        Args:
+            group: the side.
+            most: where the search for the largest power of two begins.
+        """
+        names, length = self._contiguous(group)
+        vector = most
+        while vector > 1 and not self._aligned(group, names, length, vector):
+            vector //= 2
+        return max(1, vector)
+
+    def _contiguous(self, group: Group) -> tuple[list[str], int]:
+        names, length = [], 1
+        for name, radix in zip(reversed(group.members), reversed(group.radices), strict=True):
+            if radix > 1 and self.staged.load.flat.coefficient(name) != length:
+                break
+            names.append(name)
+            length *= radix
+        return names, length
+
+    def _aligned(self, group: Group, run: Sequence[str], length: int, vector: int) -> bool:
+        """Whether every copy of so many elements is aligned, and in one piece."""
+        if length % vector or group.lanes % vector:
+            return False
+        if self.computed and self.staged.load.tensor.shape[-1] % vector:
+            return False  # Its elements differ in the last index alone.
+        load, flat = self.staged.load, self.staged.load.flat
+        outer_steps = [step for name, step in flat.terms if name not in run]
+        if flat.constant % vector or any(step % vector for step in outer_steps):
+            return False
+        extents = self.nest.mapping.operator.extents
+        inner = next((name for name in run if extents[name] > 1), "")
+        whole = extents.get(inner, 1) % vector == 0
+        for index, size in zip(load.indices, load.tensor.shape, strict=True):
+            low, high = index.bounds(extents)
+            if (low >= 0 and high < size) or not set(run) & set(index.names):
+                continue
+            # Reads beyond the tensor: the edge must not fall inside a copy.
+            coefficients = [c for name, c in index.terms if name != inner]
+            even = not any(c % vector for c in (*coefficients, index.constant, size))
+            if not whole or (inner in index.names and not even):
+                return False
+        return True
+
+    @property
+    def _source(self) -> bool:
+        return self.staged.name != self.nest.mapping.intrinsic.destination.tensor.name
+
+    @cached_property
+    def divisions(self) -> int:
+        """Divisions that a copy takes to find its place along the reduction."""
+        names = self.staged.load.names
+        sides = [self.nest.groups[t] for t in self.staged.fragment]
+        members = [m for g in sides if g.kind == "reduce" for m in g.members if m in names]
+        return max(0, len(members) - 1)
+
+    @cached_property
+    def loops(self) -> tuple[str, ...]:
+        """Spatial loops with more than one step that move along the operand, in their order."""
+        return tuple(
+            x.name for x in self.nest.spatial if x.extent > 1 and x.name in self.staged.names
+        )
+
+    @cached_property
+    def reduced(self) -> bool:
+        """Whether a reduction loop with more than one step moves along the operand."""
+        return any(x.extent > 1 and x.name in self.staged.names for x in self.nest.reduce)
+
+
+def tiles(nest: Nest) -> tuple[Tile, ...]:
+    """Sources in the intrinsic's order, then the destination; none if fragments are no matrices."""
+    staged = (*staged_sources(nest), staged_destination(nest))
+    if any(len(op.fragment) != 2 for op in staged):
+        return ()
+    statements = {m.operand: m for m in nest.mapping.intrinsic.memory}
+    return tuple(Tile(op, statements[op.name]) for op in staged)
+
+
+def tiles_of(structure: Structure) -> tuple[Tile, ...]:
+    """Fragments of the sources and the destination of a mapping, as warps see them."""
+    return structure.derived(tiles)

@@ -1,0 +1,373 @@
+"""The plan of a CUDA kernel: blocks, warps, fragments, stages of the reduction.
+
+>>> import amos
+>>> from amos.cuda import GpuSchedule
+>>> op = amos.operators.get("gemm", dtype="f16", m=64, n=64, k=64)
+>>> unit = amos.intrinsics.get("wmma_m16n16k16_f16_f32")
+>>> mapping = amos.enumerate_mappings(op, unit)[0]
+>>> schedule = GpuSchedule(tile={"i1.tile": 2}, warps={"i2.tile": 4}, stages=2)
+>>> print(GpuPlan(mapping, schedule, "sm_80"))
+m-n-k of gemm on wmma_m16n16k16_f16_f32 (sm_80)
+  grid      i1.tile 2: 2 blocks
+  block     i2.tile 4: 4 warps, 6144 bytes of shared memory, 5 on a multiprocessor
+  tile      i1.tile 2: 2 accumulators, all fragments of Src2 at once, 88 registers a thread
+  reduction r1.tile 4: 1 steps a stage, 4 stages a block, 2 in flight
+  Src1      a: 2 fragments of 16 rows of 16 (r1), rows of 16 elements, 1024 bytes,
+            copied 16 bytes at once by cp.async, 1 by each thread
+  Src2      b: 4 fragments of 16 rows of 16 (i2), rows of 16 elements, 2048 bytes,
+            copied 16 bytes at once by cp.async, 1 by each thread
+  Dst       out: through shared memory
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from collections.abc import Mapping as MappingType
+from dataclasses import dataclass, field, fields, replace
+from functools import cached_property
+from math import prod
+
+import numpy as np
+
+from amos.cuda.blocks import Blocks
+from amos.cuda.fragment_tiles import tiles_of
+from amos.cuda.registers import granted
+from amos.cuda.schedule import GpuSchedule
+from amos.cuda.shared_operand import SharedOperand
+from amos.errors import BuildError
+from amos.intrinsics import implementations
+from amos.ir import Tensor, dtype
+from amos.machine.gpu_costs import (
+    ASYNC,
+    MAX_THREADS,
+    ROW_ALIGNMENT,
+    Multiprocessor,
+    capability,
+    multiprocessor,
+)
+from amos.machine.machine import Machine
+from amos.mapping.mapping import Mapping
+from amos.plan.nest import Nest
+from amos.plan.schedule import Plan, Schedule, batch_of
+from amos.plan.staging import StagedOperand
+
+#: Shared memory that a kernel may declare statically.
+STATIC_LIMIT = 48 * 1024
+#: Blocks along the second dimension of a grid (CUDA C++ Programming Guide, Technical
+#: Specifications per Compute Capability), and the largest ``int``.
+_GRID_Y, _INT = 65535, 2**31 - 1
+#: Bytes that fragments in shared memory begin at multiples of.
+_ALIGNMENT = 32
+#: Bits of an element that reductions are put together in.
+_TOGETHER = 32
+#: Accumulators that ``atomicAdd`` takes on every architecture.
+_ATOMIC = ("float32", "float64", "int32")
+
+
+def architecture_of(machine: Machine) -> str:
+    """The newest architecture that a machine runs.
+
+    Raises:
+        BuildError: it runs no CUDA.
+    """
+    if not machine.architecture:
+        raise BuildError(f"machine {machine.name!r} has no CUDA architecture among its features")
+    return f"sm_{machine.architecture}"
+
+
+def narrow_results(mapping: Mapping) -> Iterator[str]:
+    """Why CUDA kernels have no room to put a reduction together in its own result."""
+    for result in mapping.operator.further:
+        kind = dtype(str(result.tensor(mapping.intrinsic.dtypes[-1]).dtype))
+        if result.reduces and kind.bits < _TOGETHER:
+            yield (
+                f"CUDA kernels put a reduction together in its own result, as s32 or f32, and "
+                f"{result} leaves {kind.short}"
+            )
+
+
+@dataclass(frozen=True)
+class GpuPlan(Plan):
+    """A kernel of one mapping under one schedule on GPUs of one architecture.
+
+    Attributes:
+        mapping: what goes where; its intrinsic has an implementation in CUDA.
+        schedule: of the mapping.
+        architecture: for which the kernel is written, as ``"sm_80"``.
+
+    The others are the numbers of :class:`amos.cuda.blocks.Blocks` under the same names.
+
+    Raises:
+        BuildError: the architecture lacks the instruction, or the plan exceeds a limit
+            of it.
+        ScheduleError: an order does not name the mapping's loops.
+    """
+
+    schedule: GpuSchedule
+    architecture: str
+    warps: int = field(init=False)
+    threads: int = field(init=False)
+    accumulators: int = field(init=False)
+    registers: int = field(init=False)
+    whole_source: int = field(init=False)
+    staged: int = field(init=False)
+    sequence: int = field(init=False)
+    share: int = field(init=False)
+    parts: int = field(init=False)
+    depth: int = field(init=False)
+    shared_bytes: int = field(init=False)
+    occupancy: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._refuse(self._missing())
+        for number in fields(self):
+            if not number.init:
+                value = int(getattr(self.counts, number.name)[0])
+                object.__setattr__(self, number.name, value)
+        self._refuse(self._excess())
+
+    @classmethod
+    def of(cls, mapping: Mapping, schedule: Schedule, architecture: str) -> GpuPlan:
+        """The kernel that any schedule describes.
+
+        Raises:
+            BuildError: the schedule is not for warps, stages an operand in global memory,
+                or exceeds a limit of the architecture.
+        """
+        where = f"schedule of {mapping.name}"
+        if not isinstance(schedule, GpuSchedule):
+            if any(loop.extent > 1 for loop in Nest(mapping).spatial):
+                raise BuildError(f"{where}: it is not one of warps, but of another machine")
+            # Without a loop to share out, a dictionary does not tell its target.
+            schedule = GpuSchedule.of(schedule.as_dict())
+        intrinsic = mapping.intrinsic
+        if intrinsic.staged_dtypes != intrinsic.dtypes:
+            raise BuildError(f"{intrinsic.name}: CUDA kernels stage sources in their own dtypes")
+        if (kind := intrinsic.compute.arithmetic) != "multiply-add":
+            raise BuildError(
+                f"{intrinsic.name}: CUDA kernels add up products, its arithmetic is {kind}"
+            )
+        for operand in intrinsic.sources:
+            if schedule.stage[operand.tensor.name] != "tile":
+                raise BuildError(
+                    f"{where}: stage.{operand.tensor.name} = whole needs a buffer in global "
+                    "memory; CUDA kernels gather while they copy (tile)"
+                )
+        return cls(mapping, schedule, architecture)
+
+    @cached_property
+    def unit(self) -> Multiprocessor:
+        """Limits of the architecture."""
+        return multiprocessor(capability(self.architecture))
+
+    @cached_property
+    def counts(self) -> Blocks:
+        """All numbers of the plan, as a batch of one."""
+        return Blocks(self.structure, self.unit, batch_of(self.structure, [self.schedule]))
+
+    @cached_property
+    def spans(self) -> dict[str, int]:
+        """Steps that a block makes along each spatial loop."""
+        return self._along(self.counts.span)
+
+    @cached_property
+    def blocks(self) -> dict[str, int]:
+        """Blocks along each spatial loop."""
+        return self._along(self.counts.blocks)
+
+    def _along(self, counts: np.ndarray) -> dict[str, int]:
+        names = [loop.name for loop in self.structure.spatial]
+        count = dict(zip(names, counts[:, 0], strict=True))
+        return {loop.name: int(count[loop.name]) for loop in self.spatial}
+
+    @property
+    def grid(self) -> tuple[int, int, int]:
+        """Blocks of the launch."""
+        return prod(self.blocks.values()), self.parts, 1
+
+    @property
+    def reduction(self) -> int:
+        """Steps of the whole reduction."""
+        return prod(x.extent for x in self.reduce_loops)
+
+    @property
+    def is_async(self) -> bool:
+        """Whether copies of 4 bytes and more are made by ``cp.async``."""
+        return self.depth > 1 and self.unit.architecture >= ASYNC
+
+    @cached_property
+    def sources(self) -> tuple[SharedOperand, ...]:
+        """The intrinsic's sources in shared memory."""
+        numbers = range(len(tiles_of(self.structure)) - 1)
+        return tuple(SharedOperand.of(self.counts, number, self.spans) for number in numbers)
+
+    @property
+    def destination(self) -> StagedOperand:
+        """The destination's fragments."""
+        return tiles_of(self.structure)[-1].staged
+
+    @property
+    def accumulator(self) -> str:
+        """Canonical type of an element of an accumulator."""
+        return self.mapping.intrinsic.dtypes[-1]
+
+    @property
+    def stored_dtype(self) -> str:
+        """Canonical type of an element of the output."""
+        epilogue = self.mapping.operator.epilogue
+        return self.accumulator if epilogue is None else epilogue.result(self.accumulator)
+
+    @cached_property
+    def arguments(self) -> dict[str, str]:
+        """Canonical type of each argument of the kernel: inputs in order, then the results."""
+        op = self.mapping.operator
+        kinds = {t.staged.load.tensor.name: t.dtype for t in tiles_of(self.structure)[:-1]}
+        for load in (load for each in (*op.prologues, *op.epilogues) for load in each.loads):
+            kinds[load.tensor.name] = str(load.tensor.dtype)
+        inputs = {tensor.name: kinds[tensor.name] for tensor in op.inputs}
+        return inputs | {tensor.name: str(tensor.dtype) for tensor in self.results}
+
+    @cached_property
+    def results(self) -> tuple[Tensor, ...]:
+        """The tensors that are stored, the output first, with the dtypes of their elements."""
+        op = self.mapping.operator
+        first = replace(op.result, dtype=self.stored_dtype)
+        return (first, *(each.tensor(self.accumulator) for each in op.further))
+
+    @cached_property
+    def by_columns(self) -> bool:
+        """Whether the output is contiguous along the first index of its fragment."""
+        return tiles_of(self.structure)[-1].by_columns
+
+    @property
+    def scratch_shape(self) -> tuple[int, int]:
+        """Rows and columns of an accumulator on its way out; columns are contiguous in the output.
+
+        Stored by columns if the output is contiguous along the first index.
+        """
+        m, n = (self.nest.groups[t].lanes for t in tiles_of(self.structure)[-1].statement.indices)
+        return (n, m) if self.by_columns else (m, n)
+
+    @property
+    def dynamic_bytes(self) -> int:
+        """Shared memory that the launch has to ask for; 0 where the kernel declares it."""
+        return self.shared_bytes if self.shared_bytes > STATIC_LIMIT else 0
+
+    @property
+    def granted(self) -> tuple[int, int]:
+        """Registers that the compiler may use for a thread, and the blocks that they allow."""
+        return granted(self.threads, self.registers, capability(self.architecture))
+
+    @cached_property
+    def zeroed(self) -> bool:
+        """Whether the output must be zero before the launch: added to, or not written whole."""
+        operator = self.mapping.operator
+        return self.parts > 1 or not (operator.fills(operator.stored) or self.kept)
+
+    @cached_property
+    def kept(self) -> bool:
+        """Whether elements of the output that are not written keep what they hold."""
+        operator = self.mapping.operator
+        return operator.store is not None and not operator.fills(operator.store)
+
+    def _refuse(self, problems: Iterable[str]) -> None:
+        for problem in problems:
+            raise BuildError(f"{self.mapping.name} on {self.architecture}: {problem}")
+
+    def _missing(self) -> Iterator[str]:
+        """What the architecture or the generator lacks."""
+        intrinsic, here = self.mapping.intrinsic, capability(self.architecture)
+        if "cuda" not in implementations(intrinsic.name):
+            yield f"{intrinsic.name}: CUDA kernels use intrinsics of Tensor Cores only"
+        if here < intrinsic.architecture:
+            yield (
+                f"{intrinsic.name} needs sm_{intrinsic.architecture}, which {self.architecture} "
+                "is not"
+            )
+        for said in intrinsic.memory:
+            strides = (intrinsic.placements[said.operand].strides, said.strides)
+            if any(value > 1 and text.isdigit() for value, text in zip(*strides, strict=True)):
+                yield (
+                    f"{intrinsic.name}: kernels choose how far rows of {said.operand} are apart; "
+                    f"expected a symbol as stride, got {said}"
+                )
+            if said.alignment > _ALIGNMENT:
+                yield (
+                    f"{intrinsic.name}: fragments of {said.operand} begin at multiples of "
+                    f"{_ALIGNMENT} bytes, not of {said.alignment}"
+                )
+        for kind in map(dtype, intrinsic.dtypes):
+            if kind.bits % 8:
+                yield (
+                    f"CUDA kernels have no elements of type {kind.short}, which fill no whole bytes"
+                )
+        if self.schedule.stages > 2 and here < ASYNC:
+            yield f"{self.schedule.stages} stages need cp.async, which begins with sm_80"
+        yield from narrow_results(self.mapping)
+        if self.schedule.split > 1 and (epilogues := self.mapping.operator.epilogues):
+            yield (
+                "a split reduction has no whole sum in any block, which the epilogue "
+                f"{epilogues[0]} needs"
+            )
+        if self.schedule.split > 1 and self.kept:
+            yield (
+                "a split reduction adds to zeros, but an output that is not written whole, "
+                f"{self.mapping.operator.store}, keeps its other elements"
+            )
+        if self.schedule.split > 1 and self.accumulator not in _ATOMIC:
+            yield f"a split reduction cannot add to {dtype(self.accumulator).short} atomically"
+
+    def _excess(self) -> Iterator[str]:
+        """What exceeds a limit of the architecture, or counts of 32 bits."""
+        if self.threads > MAX_THREADS:
+            yield f"{self.threads} threads in a block, but {MAX_THREADS} are allowed"
+        for source in self.sources:
+            if source.padding < 0 and not self.mapping.intrinsic.open_registers:
+                yield f"WMMA reads rows as they lie; rows of {source.name} cannot be swizzled"
+            if source.row * source.size % ROW_ALIGNMENT:
+                yield (
+                    f"rows of {source.name} with {source.padding} elements of padding do not "
+                    f"begin at multiples of {ROW_ALIGNMENT} bytes"
+                )
+        room = self.unit.block_shared
+        if self.shared_bytes > room:
+            yield f"{self.shared_bytes} bytes of shared memory in a block, but {room} are there"
+        counted = {
+            "blocks along x": self.grid[0],
+            "steps of the reduction": self.sequence * self.staged,
+        }
+        for loop in self.nest.spatial:
+            counted[f"steps of {loop.name}"] = loop.extent + self.spans.get(loop.name, 1)
+        for name, group in self.nest.groups.items():
+            places = group.size + 2 * group.lanes * self.spans.get(group.tile, 1)
+            counted[f"places along {name}"] = places
+        for what, count in counted.items():
+            if count > _INT:
+                yield f"{count} {what}, but a kernel counts to {_INT}"
+        if self.parts > _GRID_Y:
+            yield f"{self.parts} blocks along y, but a kernel counts to {_GRID_Y}"
+
+    def __str__(self) -> str:
+        whole, schedule = self.sources[self.whole_source].name, self.schedule
+        steps = {loop.name: loop.extent for loop in self.reduce_loops}
+        lines = {
+            "grid": f"{_loops(self.blocks)}{self.grid[0]} blocks"
+            + f" x {self.parts} parts of the reduction" * (self.parts > 1),
+            "block": f"{_loops(schedule.warps)}{self.warps} warps, {self.shared_bytes} bytes of "
+            f"shared memory, {self.occupancy} on a multiprocessor",
+            "tile": f"{_loops(schedule.tile)}{self.accumulators} accumulators, all fragments of "
+            f"{whole} at once, {self.registers} registers a thread",
+            "reduction": f"{_loops(steps)}{self.staged} steps a stage, {self.share} stages a "
+            f"block, {self.depth} in flight",
+        }
+        lines |= {source.name: str(source) for source in self.sources}
+        opened = self.mapping.intrinsic.open_registers
+        way = "from registers" if opened else "through shared memory"
+        lines[self.destination.name] = f"{self.mapping.operator.result.name}: {way}"
+        head = f"{self.mapping.title} ({self.architecture})"
+        return "\n".join([head, *(f"  {name:9} {line}" for name, line in lines.items())])
+
+
+def _loops(counts: MappingType[str, int]) -> str:
+    several = " x ".join(f"{name} {count}" for name, count in counts.items() if count > 1)
+    return several and f"{several}: "

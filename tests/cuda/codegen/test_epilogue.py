@@ -1,0 +1,144 @@
+"""Epilogues of CUDA kernels: every bit is NumPy's, and every kernel compiles."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import numpy as np
+import pytest
+
+import amos
+from amos import machines, operators
+from amos.cuda.codegen import KernelText, draw_inputs, emulate
+from amos.cuda.codegen.emulate import compiler
+from amos.cuda.codegen.toolchain import compiler_for, portable_code
+from amos.cuda.plan import GpuPlan
+from amos.errors import ToolchainError
+from amos.schedule import ScheduleSpace
+
+needs_compiler = pytest.mark.skipif(
+    compiler() is None, reason="kernels run on the host with g++ or clang++; there is none"
+)
+#: Text, and dtypes of its tensors: every function, result and dtype, per channel and for all.
+TEXTS: list[tuple[str, dict[str, str]]] = [
+    ("u8(relu((acc + bias[k]) * scale[k]) + zero[])", {"bias": "int32"}),
+    ("s8(acc * scale[k] + skip[n,k,p,q] * 0.3)", {"skip": "uint8"}),
+    ("s8((acc - zero[]) * scale[])", {"zero": "uint8"}),
+    ("skip[n,k,p,q] - acc * scale[k]", {"skip": "bfloat16"}),
+    ("max(acc - 7, skip[n,k,p,q] * 3)", {"skip": "int16"}),
+    ("bf16(acc * scale[k] + 0.1)", {}),
+    ("s32(acc * scale[k] * 1000000)", {}),
+    ("s16(clip(acc, -40000, 30000))", {}),
+    ("round(acc * 0.125) + f32(skip[n,k,p,q])", {"skip": "int8"}),
+    ("u8(min(acc + skip[n,k,p,q], 100))", {"skip": "uint16"}),
+    ("s32(acc * acc * 70001 - sum[k])", {"sum": "int32"}),
+    ("gelu(acc * scale[k]) + silu(skip[n,k,p,q] / 3) * tanh(acc * 0.001)", {"skip": "float16"}),
+    ("f16(exp(acc * -1e-4) * row[p] - erf(acc * scale[k]) / rsqrt(abs(acc) + 1))", {}),
+    ("s8(round(acc / scale[k]) + zero[k])", {"zero": "int8"}),
+    ("bf16((u8(acc * 0.01 + 9) - 9) * scale[k] + bf16(gelu_tanh(fma(acc, 1e-3, row[q]))))", {}),
+    ("s8(s32(acc) + 64 >> 3)", {}),
+]
+UNITS = {
+    "wmma_m16n16k16_s8_s32": "s8",
+    "mma_sync_m16n8k32_s8_s32": "s8",
+    "wmma_m16n16k16_f16_f32": "f16",
+    "mma_sync_m16n8k16_bf16_f32": "bf16",
+}
+
+
+def program(text: str, dtypes: dict[str, str], unit: str, seed: int) -> GpuPlan:
+    """A convolution whose tiles divide nothing, on a schedule of its space."""
+    rng = np.random.default_rng(seed)
+    op = operators.get("conv2d", dtype=UNITS[unit], n=2, c=5, k=19, p=3, q=7, r=2, s=3)
+    op = op.with_epilogue(text, dtypes)
+    space = amos.enumerate_mappings(op, amos.intrinsics.get(unit))
+    mapping = space[int(rng.integers(len(space)))]
+    schedules = ScheduleSpace(mapping, machines.get("a100"))
+    assert "split" not in schedules.variables or set(schedules.variables["split"]) == {1}
+    return GpuPlan.of(mapping, schedules.sample(rng), "sm_80")
+
+
+def inputs(made: GpuPlan, seed: int) -> dict[str, np.ndarray]:
+    """A scale for all that leaves more of the sums than their sign."""
+    drawn = draw_inputs(made, np.random.default_rng(seed))
+    scalars = {n: np.full_like(x, 0.25) for n, x in drawn.items() if x.shape == () and n == "scale"}
+    return drawn | scalars
+
+
+@needs_compiler
+@pytest.mark.parametrize(("number", "text"), list(enumerate(TEXTS)))
+def test_every_bit_is_that_of_numpy(number: int, text: tuple[str, dict[str, str]]) -> None:
+    made = program(*text, list(UNITS)[number % len(UNITS)], number)
+    found = emulate(made, inputs(made, number))
+    assert found.problem == ""
+    assert len(np.unique(found.expected[0])) > 1
+
+
+@needs_compiler
+def test_nan_is_kept() -> None:
+    made = program("clip(max(acc * scale[k], low[q]), -9, 9)", {}, "wmma_m16n16k16_s8_s32", 0)
+    drawn = inputs(made, 0)
+    drawn["scale"][3] = drawn["low"][2] = np.nan
+    found = emulate(made, drawn)
+    nan = np.isnan(found.expected[0])
+    assert nan[:, 3].all() and nan[..., 2].all() and not nan.all()
+    assert found.problem == ""
+
+
+@needs_compiler
+@pytest.mark.slow
+@pytest.mark.parametrize("unit", UNITS)
+@pytest.mark.parametrize("text", TEXTS, ids=lambda text: text[0])
+def test_every_epilogue_and_type(unit: str, text: tuple[str, dict[str, str]]) -> None:
+    for seed in range(3):
+        made = program(*text, unit, seed)
+        assert emulate(made, inputs(made, seed)).problem == ""
+
+
+@needs_compiler
+@pytest.mark.parametrize(
+    ("before", "after"), [("f_greater(", "f_less("), ("__float2int_rn", "static_cast<int>")]
+)
+def test_another_arithmetic_is_found_out(before: str, after: str) -> None:
+    made = program(*TEXTS[0], "wmma_m16n16k16_s8_s32", 0)
+    source = KernelText(made).source
+    *helpers, body = source.partition('extern "C"')
+    assert before in body
+    wrong = "".join([*helpers, body.replace(before, after)])
+    assert not emulate(made, draw_inputs(made, np.random.default_rng(0)), wrong).equal
+
+
+@pytest.mark.parametrize(
+    ("number", "architecture"),
+    [
+        (0, "sm_90"),
+        (3, "sm_80"),
+        (5, "sm_90"),
+        pytest.param(0, "sm_80", marks=pytest.mark.slow),
+        pytest.param(3, "sm_90", marks=pytest.mark.slow),
+        pytest.param(5, "sm_80", marks=pytest.mark.slow),
+    ],
+)
+def test_compiles(number: int, architecture: str) -> None:
+    """No product and sum are fused, whatever the compiler would like to."""
+    try:
+        compiler_for(architecture)
+    except ToolchainError as error:
+        pytest.skip(str(error))
+    made = program(*TEXTS[number], list(UNITS)[number % len(UNITS)], number)
+    source = KernelText(made).source
+    done = compiler_for(architecture).compile(source, architecture)
+    assert done.instructions.total() > 0 and done.spills == 0
+    ptx = portable_code(source, architecture)
+    assert re.search(r"mul\.rn\.f32", ptx) and not re.search(r"fma\.rn\.f32", ptx)
+
+
+def test_arguments() -> None:
+    """The epilogue's tensors follow the sources; the output has the result's type."""
+    made = program(*TEXTS[1], "wmma_m16n16k16_s8_s32", 0)
+    kinds: dict[str, Any] = made.arguments
+    assert kinds == {
+        "image": "int8", "weight": "int8", "scale": "float32", "skip": "uint8", "out": "int8"
+    }  # fmt: skip
+    assert (made.stored_dtype, made.accumulator) == ("int8", "int32")
