@@ -53,14 +53,14 @@ def load_box(load: BufferLoad, ranges: Mapping[str, Range]) -> Box:
 def united(first: Box, second: Box, shape: tuple[int, ...]) -> Box:
     """The smallest box of both; whole dimensions where they move in different ways."""
     box = []
-    for one, other, size in zip(first, second, shape, strict=True):
-        apart = other.start + one.start * -1
-        if apart.terms:
+    for near, far, size in zip(first, second, shape, strict=True):
+        distance = far.start + near.start * -1
+        if distance.terms:
             box.append(Range.whole(size))
             continue
-        low = min(0, apart.constant)
-        high = max(one.size, apart.constant + other.size)
-        box.append(Range(one.start + low, high - low))
+        low = min(0, distance.constant)
+        high = max(near.size, distance.constant + far.size)
+        box.append(Range(near.start + low, high - low))
     return tuple(box)
 
 

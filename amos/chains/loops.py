@@ -90,21 +90,21 @@ def _extents(rows: Sequence[Iteration]) -> list[tuple[str, int]]:
     return [(it.name, it.extent) for it in rows]
 
 
-def _fits(each: LocalAssignment, rows: list[tuple[str, int]]) -> bool:
+def _fits(local: LocalAssignment, rows: list[tuple[str, int]]) -> bool:
     """Whether an assignment has those rows, or one element for each of them."""
-    alone = not each.step.reduce and _extents(each.step.spatial) == rows
-    return _extents(each.rows) == rows or alone
+    alone = not local.step.reduce and _extents(local.step.spatial) == rows
+    return _extents(local.rows) == rows or alone
 
 
-def _keeps_rows(run: Sequence[LocalAssignment], each: LocalAssignment) -> bool:
+def _keeps_rows(run: Sequence[LocalAssignment], local: LocalAssignment) -> bool:
     """Whether an assignment reads of others in a run nothing but what its own row wrote."""
-    written = {one.step.output.tensor.name: one.step.output for one in run}
+    written = {member.step.output.tensor.name: member.step.output for member in run}
     rows = {it.name for it in run[0].rows}
-    for load in each.step.loads:
+    for load in local.step.loads:
         if (output := written.get(load.tensor.name)) is None:
             continue
         pairs = zip(output.indices, load.indices, strict=True)
-        if any(own != other for own, other in pairs if rows.intersection(own.names)):
+        if any(own != index for own, index in pairs if rows.intersection(own.names)):
             return False
     return True
 
@@ -116,7 +116,7 @@ def _over_rows(
     from tvm import tirx
 
     at = {it.name: tirx.Var(it.name, "int32") for it in rows}
-    body = [each for one in run for each in _Row(one, at, buffers).statements(len(rows))]
+    body = [each for local in run for each in _Row(local, at, buffers).statements(len(rows))]
     nest = sequence(body)
     for it in reversed(rows):
         nest = tirx.For(at[it.name], 0, it.extent, tirx.ForKind.SERIAL, nest)
@@ -180,12 +180,12 @@ class _Row:
                 start += count * lanes
             lanes //= 2
 
-    def _combined(self, one: Any, other: Any) -> Any:
+    def _combined(self, first: Any, second: Any) -> Any:
         from tvm import tirx
 
         if self.step.combiner == "+":
-            return one + other
-        return (tirx.max if self.step.combiner == "max" else tirx.min)(one, other)
+            return first + second
+        return (tirx.max if self.step.combiner == "max" else tirx.min)(first, second)
 
     def _neutral(self) -> Any:
         from tvm import tirx
@@ -216,23 +216,23 @@ class _Row:
         def put(position: Any, value: Any) -> Any:
             return tirx.BufferStore(parts, value, [position])
 
-        def taken(position: Any) -> Any:
+        def element_at(position: Any) -> Any:
             return tirx.BufferLoad(parts, [position])
 
         yield tirx.AllocBuffer(parts)
         for chain in range(chains):
             yield vectors(lambda p, c=chain: put(c * width + p, self._neutral()))
-        yield from self._inner(lane, chains, width, vectors, put, taken)
+        yield from self._inner(lane, chains, width, vectors, put, element_at)
         size = chains * width
         while size > 1:
             size //= 2
             place = tirx.Var("lane", "int32")
-            value = self._combined(taken(place), taken(size + place))
+            value = self._combined(element_at(place), element_at(size + place))
             yield tirx.For(place, 0, size, tirx.ForKind.VECTORIZED, put(place, value))
-        yield self._stored(taken(0), {})
+        yield self._stored(element_at(0), {})
 
     def _inner(
-        self, lane: Iteration, chains: int, width: int, vectors: Any, put: Any, taken: Any
+        self, lane: Iteration, chains: int, width: int, vectors: Any, put: Any, element_at: Any
     ) -> Iterator[Any]:
         """The loops of a row, those of outer reductions included."""
         from tvm import tirx
@@ -241,7 +241,7 @@ class _Row:
 
         def taking(position: Any, at: Any) -> Any:
             value = self._value(outer | {lane.name: at})
-            return put(position, self._combined(taken(position), value))
+            return put(position, self._combined(element_at(position), value))
 
         body: list[Any] = []
         count = lane.extent // (chains * width)
@@ -254,13 +254,13 @@ class _Row:
         start = count * chains * width
         if (more := (lane.extent - start) // width) > 0:
             again = tirx.Var("step", "int32")
-            one = vectors(lambda p: taking(p, start + again * width + p))
-            body.append(tirx.For(again, 0, more, tirx.ForKind.SERIAL, one))
+            vector = vectors(lambda p: taking(p, start + again * width + p))
+            body.append(tirx.For(again, 0, more, tirx.ForKind.SERIAL, vector))
             start += more * width
         if start < lane.extent:
             last = tirx.Var("step", "int32")
-            one = taking(last, start + last)
-            body.append(tirx.For(last, 0, lane.extent - start, tirx.ForKind.SERIAL, one))
+            vector = taking(last, start + last)
+            body.append(tirx.For(last, 0, lane.extent - start, tirx.ForKind.SERIAL, vector))
         nest = sequence(body)
         for it in reversed(self.step.reduce[:-1]):
             nest = tirx.For(outer[it.name], 0, it.extent, tirx.ForKind.SERIAL, nest)

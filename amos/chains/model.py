@@ -111,8 +111,8 @@ def rough_seconds(tiling: Tiling, machine: Machine) -> float:
     core = machine.core
     work = 0.0
     for tiled in tiling.steps:
-        each = 0.5 if isinstance(tiled.step, Operator) else _operations(tiled.step)
-        work += runs_of(tiling, tiled) * _points(tiled) / LANES * each / core.clock
+        cost = 0.5 if isinstance(tiled.step, Operator) else _operations(tiled.step)
+        work += runs_of(tiling, tiled) * _points(tiled) / LANES * cost / core.clock
     inputs = {tensor.name: tensor for tensor in tiling.chain.inputs}
     size = sum(tensor.nbytes for tensor in inputs.values())
     level = next(

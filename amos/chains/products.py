@@ -103,25 +103,27 @@ class ProductRanker:
         return ChainCandidate(tiling, products, names if packs else frozenset())
 
     def _search(self, operator: Operator, count: int) -> list[RankedProduct]:
-        every = contenders(operator, self._units, _RULE)
-        taking = [each for each in every if not each.reason]
+        units = contenders(operator, self._units, _RULE)
+        taking = [each for each in units if not each.reason]
         machine = self.core([each.intrinsic for each in taking])
-        seen = [predict_contender(operator, each, machine, _RULE, brief=True) for each in taking]
-        fitting = [each for each in seen if math.isfinite(each.predicted)]
+        predicted = [
+            predict_contender(operator, each, machine, _RULE, brief=True) for each in taking
+        ]
+        fitting = [each for each in predicted if math.isfinite(each.predicted)]
         if not fitting:
-            refused = [each for each in (*every, *seen) if each.reason]
+            refused = [each for each in (*units, *predicted) if each.reason]
             raise MappingError(
                 f"{operator.name}: no instruction can be used: "
                 f"{'; '.join(reasons(refused)[:2]) or 'no schedule fits'}"
             )
-        fitting.sort(key=lambda each: each.predicted)
+        fitting.sort(key=lambda unit: unit.predicted)
         ranked = []
-        for each in fitting[:_INSTRUCTIONS]:
-            space = enumerate_mappings(operator, each.intrinsic, _RULE, commute=True)
+        for unit in fitting[:_INSTRUCTIONS]:
+            space = enumerate_mappings(operator, unit.intrinsic, _RULE, commute=True)
             problem = Problem(list_mappings(space), machine)
             guided = Guided(problem, np.random.default_rng(0), _Search, epsilon=0.0)
             ranked += [
                 RankedProduct(chosen, problem.predict(chosen).seconds, space.count)
                 for chosen in guided.ask(count)
             ]
-        return sorted(ranked, key=lambda each: each.seconds)
+        return sorted(ranked, key=lambda product: product.seconds)

@@ -46,7 +46,7 @@ class Phases:
 
 @dataclass(frozen=True)
 class _Value:
-    """What is known of a tensor that depends on the cut iteration.
+    """What is values of a tensor that depends on the cut iteration.
 
     Attributes:
         read: where its values are.
@@ -111,7 +111,7 @@ class _Cutter:
         reads = list(loads_of(step))
         if late := [load for load in reads if load.tensor.name in self.late]:
             self._refuse(
-                step, f"reads {late[0].tensor.name!r}, which is known after all parts only"
+                step, f"reads {late[0].tensor.name!r}, which is values after all parts only"
             )
         own = Affine(((self.axis, 1),))
         for load in (*reads, step.output):
@@ -122,15 +122,15 @@ class _Cutter:
         is_reduced = any(it.name == self.axis and it.is_reduce for it in step.iterations)
         (self._run if is_reduced else self._slice)(step)
 
-    def _known(self, step: Step) -> list[_Value]:
+    def _values_of(self, step: Step) -> list[_Value]:
         names = dict.fromkeys(load.tensor.name for load in loads_of(step))
         return [self.values[n] for n in names if n in self.values]
 
     def _slice(self, step: Step) -> None:
         """A step that computes parts of rows."""
-        name, known = step.output.tensor.name, self._known(step)
-        running = [value for value in known if value.combiner]
-        scaled = [value for value in known if not value.combiner and value.is_partial]
+        name, values = step.output.tensor.name, self._values_of(step)
+        running = [value for value in values if value.combiner]
+        scaled = [value for value in values if not value.combiner and value.is_partial]
         if not running and not scaled:
             self.body.append(step)
             self.values[name] = _Value(step.output)
@@ -139,7 +139,7 @@ class _Cutter:
             self._refuse(step, "is a product along the row of what all of the row decides")
             return
         if name == self.chain.result.name:
-            if self.parts > 1 or any(value.divisors for value in known):
+            if self.parts > 1 or any(value.divisors for value in values):
                 self._refuse(step, "is the result, and needs the whole row")
             self.body.append(replace(step, expression=self._put(step.expression)))
             return
@@ -163,12 +163,12 @@ class _Cutter:
         if node.name not in ("exp", EXP_NEGATIVE) or node.arguments[0].name != "subtract":
             return None
         value, top = node.arguments[0].arguments
-        known = self.values.get(top.load.tensor.name) if top.load else None
-        if known is None or known.combiner != "max" or top.load is None:
+        maximum = self.values.get(top.load.tensor.name) if top.load else None
+        if maximum is None or maximum.combiner != "max" or top.load is None:
             return None
         if any(load.tensor.name in self.values and self._moves(load) for load in value.loads):
             return None
-        return node, _Value(step.output, known.read)
+        return node, _Value(step.output, maximum.read)
 
     def _moves(self, load: BufferLoad) -> bool:
         value = self.values[load.tensor.name]
@@ -179,17 +179,17 @@ class _Cutter:
         node = step.expression
         if node.name != "divide":
             return None
-        left, right = node.arguments
-        if left.load is None or right.load is None:
+        dividend, divisor = node.arguments
+        if dividend.load is None or divisor.load is None:
             return None
-        part, total = (self.values.get(x.tensor.name) for x in (left.load, right.load))
-        if part is None or part.combiner or total is None or total.combiner != "+":
+        partial, total = (self.values.get(x.tensor.name) for x in (dividend.load, divisor.load))
+        if partial is None or partial.combiner or total is None or total.combiner != "+":
             return None
         # Of what is relative to one maximum, the quotient is relative to none.
-        if part.scale != total.scale or total.divisors:
+        if partial.scale != total.scale or total.divisors:
             return None
-        read = replace(left, load=part.read)
-        return read, replace(part, divisors=(*part.divisors, total.read))
+        read = replace(dividend, load=partial.read)
+        return read, replace(partial, divisors=(*partial.divisors, total.read))
 
     def _multiple(self, step: Assignment) -> tuple[Node, _Value] | None:
         """A part times, or over, what does not depend on whole rows."""
@@ -201,10 +201,10 @@ class _Cutter:
             return None
         if any(self._moves(x) for f in factors for x in f.loads if x.tensor.name in self.values):
             return None
-        part = self.values[node.load.tensor.name]
-        if part.combiner:
+        partial = self.values[node.load.tensor.name]
+        if partial.combiner:
             return None
-        return self._put(step.expression), part
+        return self._put(step.expression), partial
 
     def _put(self, node: Node) -> Node:
         """An expression that reads values where they are."""
@@ -216,11 +216,11 @@ class _Cutter:
 
     def _run(self, step: Step) -> None:
         """A step that combines over parts."""
-        known = self._known(step)
+        values = self._values_of(step)
         combiner = step.combiner if isinstance(step, Assignment) else "+"
-        if running := [value for value in known if value.combiner]:
+        if running := [value for value in values if value.combiner]:
             self._refuse(step, f"needs {running[0].read.tensor.name!r} of the whole row")
-        scaled = [value for value in known if value.is_partial]
+        scaled = [value for value in values if value.is_partial]
         if scaled and not self._is_linear(step, scaled):
             self._refuse(step, f"is not linear in {scaled[0].read.tensor.name!r}")
         scale = scaled[0].scale if scaled else None
@@ -233,9 +233,9 @@ class _Cutter:
         if self.parts == 1:
             self._once(step, target, divisors, combiner, scale)
             return
-        part = renamed(step.output, f"{name}.part")
-        self.body.append(writing(step, part))
-        self.body.extend(self._combined(step, target, part, combiner, scale))
+        partial = renamed(step.output, f"{name}.part")
+        self.body.append(writing(step, partial))
+        self.body.extend(self._combined(step, target, partial, combiner, scale))
         self.before.append(_filled(step, target, _start(combiner, target)))
         self.values[name] = _Value(target, scale, divisors, combiner)
         if late:
@@ -287,7 +287,7 @@ class _Cutter:
         self,
         step: Step,
         target: BufferLoad,
-        part: BufferLoad,
+        partial: BufferLoad,
         combiner: str,
         scale: BufferLoad | None,
     ) -> Iterator[Step]:
@@ -297,9 +297,9 @@ class _Cutter:
             if scale is not None:
                 factor = _read(renamed(scale, f"{scale.tensor.name}.factor"))
                 total = Node("multiply", (total, factor))
-            yield _elementwise(step, target, Node("add", (total, _read(part))))
+            yield _elementwise(step, target, Node("add", (total, _read(partial))))
             return
-        both = Node(combiner, (_read(target), _read(part)))
+        both = Node(combiner, (_read(target), _read(partial)))
         if combiner == "max":
             # What is relative to this maximum changes by that factor.
             power = Node("subtract", (_read(target), both))
@@ -325,12 +325,12 @@ def cut_rows(chain: Chain, axis: str, parts: int) -> Phases:
 
 def _without_idle(phases: Phases, result: str) -> Phases:
     """The steps without those whose result is read by nothing."""
-    read, kept = {result}, list[Step]()
+    read, needed = {result}, list[Step]()
     for step in reversed(phases.steps):
         if step.output.tensor.name in read:
-            kept.append(step)
+            needed.append(step)
             read.update(load.tensor.name for load in loads_of(step))
-    used = {id(step) for step in kept}
+    used = {id(step) for step in needed}
     before, body, after = (
         tuple(step for step in each if id(step) in used)
         for each in (phases.before, phases.body, phases.after)
@@ -355,8 +355,8 @@ def _read(load: BufferLoad) -> Node:
 
 
 def _divided(value: Node, divisors: tuple[BufferLoad, ...]) -> Node:
-    for each in divisors:
-        value = Node("divide", (value, _read(each)))
+    for divisor in divisors:
+        value = Node("divide", (value, _read(divisor)))
     return value
 
 

@@ -60,8 +60,8 @@ class _Corrections:
         """Predicted seconds, times what was learnt of its tiling and products."""
         total = 0.0
         for key in option.keys:
-            known = self.logs.get(key, [])
-            total += sum(known) / (len(known) + _PRIOR)
+            logs = self.logs.get(key, [])
+            total += sum(logs) / (len(logs) + _PRIOR)
         return option.prediction.seconds * math.exp(total / len(option.keys))
 
     def learn(self, option: _Option, seconds: float) -> None:
@@ -181,18 +181,18 @@ def _parts(extent: int) -> list[int]:
 
 def _reduced(chain: Chain) -> list[str]:
     reduced = {it.name for step in chain.steps for it in step.reduce}
-    kept = {it.name for step in chain.steps[:-1] for it in step.spatial}
-    return [name for name in chain.extents if name in reduced & kept]
+    spatial = {it.name for step in chain.steps[:-1] for it in step.spatial}
+    return [name for name in chain.extents if name in reduced & spatial]
 
 
 def _promising(
     tilings: Sequence[Tiling], machine: Machine, rng: np.random.Generator
 ) -> list[Tiling]:
     """The tilings that are roughly best, and some that are drawn."""
-    ranked = sorted(tilings, key=lambda each: rough_seconds(each, machine))
-    best, others = ranked[:_BEST], ranked[_BEST : 4 * _BEST]
-    drawn = rng.permutation(len(others))[:_DRAWN]
-    return best + [others[int(n)] for n in drawn]
+    ranked = sorted(tilings, key=lambda tiling: rough_seconds(tiling, machine))
+    best, second = ranked[:_BEST], ranked[_BEST : 4 * _BEST]
+    drawn = rng.permutation(len(second))[:_DRAWN]
+    return best + [second[int(n)] for n in drawn]
 
 
 def _options(tiling: Tiling, ranker: ProductRanker, machine: Machine) -> Iterator[_Option]:
@@ -228,15 +228,15 @@ def _measured(
     """Trials, the most promising first as far as is known by then."""
     corrections = _Corrections()
     end = math.inf if search.time_limit is None else time.monotonic() + search.time_limit
-    left = list(options)
+    pending = list(options)
     for number in range(min(trials, len(options))):
         if number and time.monotonic() >= end:
             return
         by_chance = executor is not None and number > 0 and rng.random() < search.epsilon
-        place = int(rng.integers(len(left))) if by_chance else None
+        place = int(rng.integers(len(pending))) if by_chance else None
         if place is None:
-            place = min(range(len(left)), key=lambda n: corrections.corrected(left[n]))
-        option = left.pop(place)
+            place = min(range(len(pending)), key=lambda n: corrections.corrected(pending[n]))
+        option = pending.pop(place)
         measurement = None
         if executor is not None:
             task = ChainTask(option.candidate, measure.implementation)

@@ -44,8 +44,8 @@ def simulate_tiling(tiling: Tiling, inputs: Mapping[str, np.ndarray]) -> np.ndar
             steps = [step for step in due if step.phase == phase]
             cut = tiling.cut
             parts = range(0, cut.extent, cut.tile) if cut and phase == "body" else [0]
-            for part in parts:
-                here = at | ({cut.name: part} if cut else {})
+            for offset in parts:
+                here = at | ({cut.name: offset} if cut else {})
                 _run(tiling, steps, here, arrays, tile)
         out[_slices(tiling.boxes[result.name], at)] = tile[result.name]
     return out
@@ -58,8 +58,8 @@ def _origin(loop: SharedLoop, number: int) -> int:
 def _same(earlier: tuple[int, ...], numbers: tuple[int, ...]) -> int:
     """How many of the outer loops stand where they stood."""
     count = 0
-    for one, other in zip(earlier, numbers, strict=False):
-        if one != other:
+    for before, now in zip(earlier, numbers, strict=False):
+        if before != now:
             break
         count += 1
     return count

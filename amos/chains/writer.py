@@ -153,10 +153,10 @@ class _Writer:
         """Where each shared loop stands, by the number of a tile."""
         from tvm import tirx
 
-        origins, rest = {}, self.tile
+        origins, outer = {}, self.tile
         for loop in reversed(self.tiling.loops):
-            number = rest % loop.count
-            rest = rest // loop.count
+            number = outer % loop.count
+            outer = outer // loop.count
             at = number * loop.tile
             if loop.extent % loop.tile:
                 at = tirx.min(at, loop.extent - loop.tile)
@@ -183,8 +183,8 @@ class _Writer:
             steps = [step for step in self.tiling.steps if step.phase == phase]
             written = [*self._steps(steps)]
             if cut is not None and phase == "body":
-                part = sequence([*self._viewed(moving), *written])
-                yield tirx.For(self.cut, 0, cut.count, tirx.ForKind.SERIAL, part)
+                inner = sequence([*self._viewed(moving), *written])
+                yield tirx.For(self.cut, 0, cut.count, tirx.ForKind.SERIAL, inner)
             else:
                 yield from written
 

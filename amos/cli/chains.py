@@ -40,7 +40,8 @@ def explore_chain(chain: Operator, units: Any, as_json: bool, **options: Any) ->
     )
     prediction = best.prediction
     print_line(
-        f"kept       {prediction.temporary_bytes:,} bytes of temporaries a core, in {prediction.level}"
+        f"kept       {prediction.temporary_bytes:,} bytes of temporaries a core, "
+        f"in {prediction.level}"
     )
     print_line(f"predicted  {best.predicted * 1e3:.4f} ms")
     if best.measurement is not None:

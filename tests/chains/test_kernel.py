@@ -14,6 +14,11 @@ from tests.ir.test_chain import ATTENTION
 
 SIZES = dict(b=2, q=21, k=48, d=32)
 STENCIL = "t[v,x] += a[v,x+r] * w[r]; o[y,x] += t[y+s,x] * u[s]"
+CAUSAL = ATTENTION.replace("scores * s", "scores * s + min(q - k, 0) * 1e30")
+GROUPED = (
+    "scores[g,r,q,k] += query[g,r,q,d] * key[g,k,d]; p = softmax(scores + mask[q,k], axis=k); "
+    "out[g,r,q,d] += p[g,r,q,k] * value[g,k,d]"
+)
 HALF = dict(query="bf16", key="bf16", value="bf16", p="bf16")
 
 
@@ -28,6 +33,9 @@ def ranker() -> ProductRanker:
         (ATTENTION, SIZES, dict(b=1, q=16), {}),
         (ATTENTION, SIZES, dict(b=1, q=16, k=16), {}),
         (ATTENTION, SIZES, dict(b=1, q=16), HALF),
+        (CAUSAL, dict(b=2, q=40, k=40, d=16), dict(b=1, q=16), {}),
+        (CAUSAL, dict(b=2, q=40, k=40, d=16), dict(b=1, q=16, k=20), {}),
+        (GROUPED, dict(g=2, r=3, q=20, k=24, d=16), dict(g=1, r=1, q=8), {}),
         (STENCIL, dict(v=62, y=59, x=70, r=3, s=4), dict(y=14, x=32), {}),
         (STENCIL, dict(v=62, y=59, x=70, r=3, s=4), dict(y=20), dict(a="u8", w="s8", t="s32")),
         ("l[i,j] = x[i,j] * 2 + 1; o[i,j] = tanh(l[j,i])", dict(i=19, j=19), {}, {}),
