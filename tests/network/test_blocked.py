@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
 
 import amos
+from amos.errors import ExploreError
 from amos.machine.cpu import cpu
 from amos.network import Network
 from amos.network.blocked import (
@@ -335,6 +336,23 @@ def test_packed_weights_are_not_rounded_to_16_bits() -> None:
     network = load_whole(Case((2,), 64, 32).model())
     (node,) = network.graph.computing()
     assert node.operation == "MatMul" and not can_round(node)
+
+
+def test_kernels_of_other_rows_share_packed_weights() -> None:
+    rng = np.random.default_rng(0)
+    weight = random_weight(96, 100, BlockFormat(4, 32, False), rng)
+    packed = []
+    for rows in (1, 4, 30):
+        lowering = lowering_of(load_whole(Case((rows,), 96, 100).model()))
+        packed.append(lowering.form.pack(weight))
+    np.testing.assert_array_equal(packed[0], packed[1])
+    np.testing.assert_array_equal(packed[0], packed[2])
+
+
+def test_packed_weights_are_not_tuned(tmp_path: Path) -> None:
+    network = load_whole(Case((2,), 64, 32).model())
+    with pytest.raises(ExploreError, match="has no task to tune"):
+        amos.tune(network, trials=1, records=tmp_path / "r.db", progress=False)
 
 
 def test_floats_take_the_place_of_too_many_codes(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -61,10 +61,16 @@ class PanelWriter(ABC):
         return tirx.For(panel, 0, self.product.panels, tirx.ForKind.PARALLEL, body)
 
     def load_line(self, panel: Any, block: Any, line: Any, vector: int) -> Any:
-        """Load a vector of words of a block: of codes, or bits of scales or zero points."""
-        product = self.product
-        number = (panel * product.blocks + block) * product.lines + line
-        return self.load(self.weight, number * product.vectors + vector)
+        """Load a vector of words of a block: of codes, or bits of scales or zero points.
+
+        Behind the last vector of columns it is read again.
+        """
+        from tvm import tirx
+
+        product, number = self.product, panel * self.product.vectors + vector
+        if product.column_vectors % product.vectors:
+            number = tirx.min(number, product.column_vectors - 1)
+        return self.load(self.weight, (number * product.blocks + block) * product.lines + line)
 
     def load_scale(self, panel: Any, block: Any, vector: int) -> Any:
         """Load the scales of a block."""

@@ -1,9 +1,10 @@
 """How products with weights of a few bits are cut, and the order in which codes lie.
 
-A *panel* is a few vectors of columns. Its codes lie in the order in which they are read: for each
-block some words of each column, then the scales, then the zero points. A core computes whole
-panels. With few rows a panel is read once, and that takes the time; with many, its floats are
-written out once, to the caches near the core, and multiplied with all rows.
+The codes of a vector of columns lie in the order in which they are read: for each block some words
+of each column, then the scales, then the zero points. That order is the same for all numbers of
+rows, so that kernels share weights. A *panel* is a few vectors; a core computes whole panels. With
+few rows a panel is read once, and that takes the time; with many, its floats are written out once,
+to the caches near the core, and multiplied with all rows.
 
 Rows that may be rounded become bytes, with a scale for each block. Bytes of codes are multiplied
 with them as they are unpacked, whatever the number of rows.
@@ -90,6 +91,11 @@ class BlockedProduct:
         return -(-self.depth // self.format.block)
 
     @property
+    def column_vectors(self) -> int:
+        """Vectors of all columns."""
+        return -(-self.columns // self.lanes)
+
+    @property
     def lines(self) -> int:
         """Words of each column of a block, with its scale and its zero point."""
         return self.format.words + 1 + self.format.has_zeros
@@ -97,14 +103,14 @@ class BlockedProduct:
     @property
     def words(self) -> int:
         """Words of all weights."""
-        return self.panels * self.blocks * self.lines * self.width
+        return self.column_vectors * self.blocks * self.lines * self.lanes
 
     def pack(self, weight: BlockedWeight) -> np.ndarray:
         """Bring weights into the order in which they are read, as uint32.
 
         Codes that become floats are stored as signed numbers: less the middle of all codes.
         """
-        bits, blocks, columns = self.format.bits, self.blocks, self.panels * self.width
+        bits, blocks, columns = self.format.bits, self.blocks, self.column_vectors * self.lanes
         signs = 0 if self.rounds_rows else sum(1 << at for at in range(bits - 1, WORD_BITS, bits))
         bytes_of_blocks = blocks * self.format.block * bits // 8
         codes = np.zeros((columns, bytes_of_blocks), np.uint8)
@@ -117,7 +123,7 @@ class BlockedProduct:
                 floats[: self.columns, :, 0] = values
                 parts.append(floats.view(np.uint32))
         lines = np.concatenate(parts, axis=2)
-        lines = lines.reshape(self.panels, self.width, blocks, self.lines)
+        lines = lines.reshape(-1, self.lanes, blocks, self.lines)
         return np.ascontiguousarray(lines.transpose(0, 2, 3, 1)).reshape(-1)
 
 
