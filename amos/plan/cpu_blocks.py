@@ -235,6 +235,15 @@ class CpuBlocks:
         return np.asarray(self.tile.prod(axis=0))
 
     @cached_property
+    def resident_source(self) -> np.ndarray:
+        """Number of the source whose fragments stay in registers for a whole step: schedules.
+
+        It has the fewest; those of another one are loaded in turn.
+        """
+        fragments = [self.batch.fragments(op) for op in self.structure.sources]
+        return np.asarray(np.argmin(fragments, axis=0))
+
+    @cached_property
     def registers(self) -> np.ndarray:
         """Fragments that one step of the reduction holds in registers: schedules."""
         return self.batch.live_fragments(self.structure)

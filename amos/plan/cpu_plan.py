@@ -14,6 +14,7 @@ from amos.ir import Affine, dtype
 from amos.machine.limits import CpuLimits
 from amos.plan.cpu_blocks import CpuBlocks
 from amos.plan.cpu_copies import PLACES, CopyBlocks, Place
+from amos.plan.cpu_description import describe_plan
 from amos.plan.packing import grouped, in_reading_order, pad_operand
 from amos.plan.schedule import CpuSchedule, Plan
 from amos.plan.split_reduction import PART, SplitReduction, split_reduction
@@ -311,12 +312,17 @@ class CpuPlan(Plan):
         return int(self.counts.accumulators[0])
 
     @property
+    def resident_source(self) -> int:
+        """Number of the source whose fragments stay in registers for a whole step."""
+        return int(self.counts.resident_source[0])
+
+    @property
     def registers(self) -> int:
         """Fragments that one step of the reduction holds in registers."""
         return int(self.counts.registers[0])
 
     def __str__(self) -> str:
-        return "\n".join(described(self))
+        return "\n".join(describe_plan(self))
 
 
 def _several(counts: MappingType[str, int]) -> dict[str, int]:
@@ -336,53 +342,3 @@ def _copy(copy: CopyBlocks, op: StagedOperand) -> SourceCopy:
         spread=None if spread < 0 else spread,
         line=copy.line,
     )
-
-
-def described(plan: CpuPlan) -> list[str]:
-    """A plan in words: who runs what, the loops from the outermost in, and the operands."""
-    limits, share = plan.limits, plan.steps // plan.ranges
-    lines = [
-        f"{plan.mapping.title} ({plan.implementation})",
-        f"  machine   {limits.cores} cores, {limits.cache >> 10} KiB of cache for each alone",
-    ]
-    if plan.padded:
-        loops = {x.name: x.extent for x in plan.nest.spatial}
-        longer = (f"{name} {loops[name]} -> {extent}" for name, extent in plan.padded.items())
-        lines.append(f"  padded    {', '.join(longer)}")
-    if plan.fused:
-        lines.append(
-            f"  shared    {_loops(plan.fused)}: {plan.steps} steps in {plan.ranges} ranges of "
-            f"{share}, at most {-(-plan.ranges // limits.cores)} ranges for a core"
-        )
-    outer = {name: n for name, n in plan.outer.items() if name not in plan.fused}
-    rows = {"outer": outer, "blocks": plan.blocks, "reduction": plan.reduce, "tile": plan.tile}
-    lines += [f"  {kind:9} {_loops(loops)}" for kind, loops in rows.items() if loops]
-    room = plan.mapping.intrinsic.registers
-    lines.append(
-        f"  calls     {plan.unrolled} steps of the reduction unrolled, {plan.accumulators} "
-        f"accumulators, {plan.registers} of {room or 'unlimited'} registers"
-    )
-    lines += [f"  {op.name:9} {_operand(plan, op)}" for op in plan.sources]
-    stored = "in place" if plan.destination.in_place else "copied to the output at the end"
-    operator = plan.mapping.operator
-    if operator.store is not None:
-        stored = f"stored to {operator.store}"
-    lines.append(f"  {plan.destination.name:9} {operator.result.name}: {stored}")
-    return lines
-
-
-def _loops(loops: MappingType[str, int]) -> str:
-    return " x ".join(f"{name} {steps}" for name, steps in loops.items())
-
-
-def _operand(plan: CpuPlan, op: StagedOperand) -> str:
-    """Form of a source, and where and how it is copied."""
-    text = f"{op.load.tensor.name}: {plan.form(op)}"
-    if op.prologue is not None:
-        text += f" from {', '.join(tensor.name for tensor in op.prologue.tensors)}"
-    if (copy := plan.copies.get(op.name)) is None:
-        return text
-    where = {"ahead": "ahead of the nest", "range": "once a range", "step": "in each step"}
-    how = "elements at a time" if copy.vectors is None else "elements a vector, permuted"
-    size = " x ".join(map(str, copy.extents))
-    return f"{text}, copied {where[copy.place]}, {size} elements, {copy.width} {how}"

@@ -144,6 +144,7 @@ def test_the_code_does_what_the_plan_says(case: Drawn) -> None:
     plan, blocks = case.plan, case.blocks
     assert (plan.ranges, plan.steps) == (blocks.ranges[1], blocks.loops.steps[1])
     assert (plan.accumulators, plan.registers) == (blocks.accumulators[1], blocks.registers[1])
+    assert plan.resident_source == blocks.resident_source[1]
     ranges = {tuple(x for x in call.steps if x.parallel) for call in case.calls}
     assert len(ranges) == plan.ranges
     for name, copy in plan.copies.items():

@@ -6,8 +6,10 @@ import numpy as np
 
 import amos
 from amos.codegen import scheduled as generator
+from amos.ir import Operator
 from amos.machine.limits import CpuLimits
-from amos.plan import Candidate
+from amos.plan import Candidate, CpuSchedule
+from amos.plan.cpu_plan import CpuPlan
 from amos.schedule import ScheduleSpace
 
 
@@ -25,3 +27,25 @@ def test_a_plan_depends_on_limits_alone() -> None:
         for limits in (CpuLimits.of(machine), CpuLimits(18, 1 << 20))
     }
     assert len(texts) == 1
+
+
+def test_a_plan_tells_edges_skipped_steps_and_prefetches() -> None:
+    op = Operator.parse(
+        "out[p,q,k] += pad(image[p+r-1,q+s-1,c]) * weight[k,c,r,s]",
+        dict(p=7, q=9, k=256, r=3, s=3, c=256),
+        dict(image="f32", weight="f32", out="f32"),
+        shapes={"image": (7, 9, 256)},
+        constants=["weight"],
+    ).with_epilogue("acc + residual[p,q,k]", {"residual": "float32"})
+    (mapping,) = amos.enumerate_mappings(op, "avx512_fmadd_m16_f32_f32")
+    schedule = CpuSchedule(
+        tile={"q": 4, "i1.tile": 2}, order=("i1.tile", "p", "q"), parallel=2, reduce=("r", "s", "c")
+    )
+    text = str(CpuPlan(mapping, schedule, CpuLimits(cores=2, cache=1 << 15)))
+    for line in (
+        "edge      q: tiles of 4, the last of 1",
+        "skipped   steps of r with p + r - 1 outside of 0 to 6",
+        "weight: packed, 11 elements of the next tile prefetched in each step",
+        "prefetch  residual, before each register tile",
+    ):
+        assert line in text

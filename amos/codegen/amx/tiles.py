@@ -191,7 +191,7 @@ class _Emitter:
         """
         keys = [[str(source.begin(each)) for each in at] for source in sources]
         counts = [len(set(each)) for each in keys]
-        resident = counts.index(min(counts))
+        resident = self.plan.resident_source
         streamed = 1 - resident
         base = len(at) + counts[resident]
         if base >= TILES:
