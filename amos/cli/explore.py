@@ -192,6 +192,10 @@ def _report(result: Exploration, rule: str, elapsed: float, as_json: bool) -> No
             times = f"simulated, {best.seconds * result.machine.clock:,.0f} cycles"
         print_line(f"measured   {best.seconds * 1e3:.4f} ms, {times}")
     print_line(f"speed      {result.speed}")
+    if result.bound_ratio is not None:
+        print_line(
+            f"least      {_least(result)}: the best has {result.bound_ratio:.3f} of the bound"
+        )
     if measured is not None:
         print_checked(measured)
     if result.note:
@@ -201,6 +205,18 @@ def _report(result: Exploration, rule: str, elapsed: float, as_json: bool) -> No
     if saving := constant_saving(best.candidate, result.machine):
         print_line(f"constant   {saving}")
     _explain(result)
+
+
+def _least(result: Exploration) -> str:
+    """The bound of what was minimized, and that of the traffic."""
+    assert result.least is not None
+    assert result.bound is not None
+    value = {
+        "time": f"{result.bound * 1e3:.4f} ms",
+        "energy": f"{result.bound * 1e6:.4g} uJ",
+        "edp": f"{result.bound:.4g} Js",
+    }[result.objective]
+    return f"{value}, {result.least.traffic_bytes / 1024:.1f} KiB from and to DRAM"
 
 
 def _contest(result: Exploration) -> None:

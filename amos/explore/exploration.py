@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from amos._display import Shown
 from amos.errors import ExploreError, UnknownNameError
+from amos.explore.bounds import Bound
 from amos.explore.contenders import Contender
 from amos.explore.objective import value_of
 from amos.intrinsics import Intrinsic, implementations
@@ -41,6 +42,7 @@ class Exploration(Shown):
         method: name of the search method.
         seed: seed of the random generator.
         objective: what was minimized; one of :data:`amos.explore.objective.OBJECTIVES`.
+        least: what no schedule of the searched mappings falls below; of streamed units.
         trials: every candidate that was tried, in order.
         prediction: the model's account of the best trial.
         replayed: how many trials were taken from the record of an earlier run.
@@ -64,6 +66,7 @@ class Exploration(Shown):
     generations: tuple[dict[str, Any], ...] = field(default=(), compare=False)
     load: float = field(default=0.0, compare=False)
     objective: str = "time"
+    least: Bound | None = field(default=None, compare=False)
 
     @property
     def best(self) -> Trial:
@@ -142,6 +145,16 @@ class Exploration(Shown):
         how = "measured " if self.best.measurement and self.machine.name == "host" else ""
         share = f"{self.tops / peak:.1%} of the {peak:.3f} Top/s"
         return f"{rate}, {share} {how}peak of {cores}"
+
+    @property
+    def bound(self) -> float | None:
+        """Least value of the objective that any schedule can have; seconds, joules, or both."""
+        return None if self.least is None else self.least.of(self.objective)
+
+    @property
+    def bound_ratio(self) -> float | None:
+        """How many times the bound the best trial has; ``None`` without one."""
+        return None if self.bound is None else value_of(self.best, self.objective) / self.bound
 
     @property
     def note(self) -> str:
@@ -248,7 +261,10 @@ class Exploration(Shown):
             "verified_elements": measured.verified_elements if measured else 0,
             "max_difference": measured.max_difference if measured else None,
             "implementation": measured.implementation if measured else None,
-            "bound": self.prediction.bound if self.prediction else None,
+            "bound_by": self.prediction.bound if self.prediction else None,
+            "bound": self.bound,
+            "bound_ratio": self.bound_ratio,
+            "bounds": None if self.least is None else asdict(self.least),
             "objective": self.objective,
             "energy_joules": best.joules,
             "energy": [asdict(row) for row in self.prediction.energy] if self.prediction else [],

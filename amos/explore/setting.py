@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from amos.errors import ExploreError, MappingError
+from amos.explore.bounds import bound_of
 from amos.explore.contenders import (
     Contender,
     contenders,
@@ -169,6 +170,8 @@ class Setting:
             ExploreError: no candidate ran.
         """
         problem, unit = contest.winner.session.problem, contest.winner.contender.intrinsic
+        target = problem.machine
+        least = None if target.stream is None else bound_of(problem.mappings, target)
         result = Exploration(
             operator=problem.mappings[0].operator,
             intrinsic=unit,
@@ -179,6 +182,7 @@ class Setting:
             method=self.method,
             seed=self.seed,
             objective=self.search.objective,
+            least=least,
             trials=tuple(contest.trials),
             replayed=sum(entry.session.replayed for entry in contest.entries),
             intrinsics=contest.contenders,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 
 import numpy as np
@@ -10,7 +11,7 @@ from amos.errors import ScheduleError
 from amos.intrinsics import Intrinsic
 from amos.intrinsics.scratchpad import Scratchpad
 from amos.machine.machine import Machine
-from amos.plan.stream_operand import StreamOperand, stream_operands
+from amos.plan.stream_operand import StreamDim, StreamOperand, stream_operands
 from amos.plan.stream_schedule import StreamBatch
 from amos.plan.structure import LoopBatch, Structure
 
@@ -92,10 +93,52 @@ class StreamTiles:
         return result
 
     def moved(self, operand: StreamOperand) -> np.ndarray:
-        """Fragments of one tile that are in DRAM, on average over all tiles."""
-        lines = zip(self.lines(operand, mean=True), operand.dims, strict=True)
-        inside = [np.minimum(line, dim.extent) for line, dim in lines]
-        return np.asarray(np.prod([np.ones(self.lengths.shape[1]), *inside], axis=0))
+        """Fragments of one tile that are in DRAM, on average over all tiles.
+
+        Exact for tiles at the ends, which are shorter or reach into padding.
+        """
+        columns = [self._present(dims) for dims in independent_dims(operand)]
+        return np.asarray(np.prod([np.ones(self.lengths.shape[1]), *columns], axis=0))
+
+    def _present(self, dims: Sequence[StreamDim]) -> np.ndarray:
+        """Fragments of one tile along some dimensions that are in DRAM, on average over all tiles.
+
+        A schedule has few lengths of the loops that move along them: each is counted once.
+        """
+        names = dict.fromkeys(name for dim in dims for name in dim.index.names)
+        loops = [self._numbers[name] for name in names if name in self._numbers]
+        sizes, which = np.unique(self.lengths[loops], axis=1, return_inverse=True)
+        means = []
+        for column in sizes.T:
+            grid = np.ix_(
+                *(
+                    np.arange(0, self.structure.extents[n], length)
+                    for n, length in zip(loops, column, strict=True)
+                )
+            )
+            starts = dict(zip(loops, grid, strict=True))
+            lengths = dict(zip(loops, column, strict=True))
+            present = np.ones(tuple(axis.size for axis in grid))
+            for dim in dims:
+                present = present * self._inside(dim, starts, lengths)
+            means.append(present.mean())
+        return np.array(means)[which.reshape(-1)]
+
+    def _inside(
+        self, dim: StreamDim, starts: Mapping[int, np.ndarray], lengths: Mapping[int, int]
+    ) -> np.ndarray:
+        """Fragments along a dimension that are in DRAM, for each tile of its loops."""
+        first: np.ndarray | int = dim.index.constant
+        last: np.ndarray | int = dim.index.constant
+        for name, step in dim.index.terms:
+            if (number := self._numbers.get(name)) is None:
+                continue
+            begin = starts[number]
+            end = np.minimum(begin + lengths[number], self.structure.extents[number]) - 1
+            low, high = (begin, end) if step > 0 else (end, begin)
+            first, last = first + step * low, last + step * high
+        present = np.minimum(last, dim.extent - 1) - np.maximum(first, 0) + 1
+        return np.asarray(np.maximum(present, 0))
 
     def fragments(self, operand: StreamOperand, *, mean: bool = False) -> np.ndarray:
         """Fragments of one tile, of the largest one or on average over all."""
@@ -167,3 +210,14 @@ class StreamTiles:
     def computes(self) -> np.ndarray:
         """Tiles of the whole nest: steps in which something is computed."""
         return np.asarray(self.counts.prod(axis=0))
+
+
+def independent_dims(operand: StreamOperand) -> list[tuple[StreamDim, ...]]:
+    """Group the dimensions of an operand so that no loop moves along two groups."""
+    groups: list[tuple[StreamDim, ...]] = []
+    for dim in operand.dims:
+        names = set(dim.index.names)
+        joined = [g for g in groups if any(names.intersection(x.index.names) for x in g)]
+        groups = [g for g in groups if g not in joined]
+        groups.append((*(x for g in joined for x in g), dim))
+    return groups
