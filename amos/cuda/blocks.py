@@ -1,4 +1,4 @@
-"""Thread blocks: how many there are, what each stages, and how many fit a multiprocessor."""
+"""Thread blocks: their number, the tiles that each stages, and how many fit a multiprocessor."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Blocks:
         span: spatial loops × schedules: steps that a block makes along each loop.
         blocks: spatial loops × schedules: blocks along each loop.
         grid: blocks of the launch, the parts of a split reduction included.
-        padded: spatial loops × schedules: by what share each loop became longer.
+        padded: spatial loops × schedules: factor by which each loop became longer.
         staged: steps of the reduction that are staged together, no more than there are.
         sequence: stages of the whole reduction.
         share: stages of one block; the last one may have fewer.
@@ -59,7 +59,7 @@ class Blocks:
     def __init__(self, structure: Structure, unit: Multiprocessor, loops: LoopBatch) -> None:
         self.structure, self.unit, batch = structure, unit, GpuBatch.of(loops)
         rows, spatial = len(batch), len(structure.spatial)
-        one = np.ones(rows)
+        ones = np.ones(rows)
         extents = structure.extents.astype(float)[:, None]
         self.tile = batch.tile.T.astype(float)
         warps = np.ones_like(self.tile) if batch.warps is None else batch.warps.T.astype(float)
@@ -70,10 +70,10 @@ class Blocks:
         steps = float(extents[spatial:].prod())
         self.staged = np.minimum(batch.unroll, steps)
         self.sequence = np.ceil(steps / self.staged)
-        split = one if batch.split is None else batch.split
+        split = ones if batch.split is None else batch.split
         self.share = np.ceil(self.sequence / split)
         self.parts = np.ceil(self.sequence / self.share)
-        self.depth = one if batch.stages is None else np.minimum(batch.stages, self.share)
+        self.depth = ones if batch.stages is None else np.minimum(batch.stages, self.share)
         self.grid = self.blocks.prod(axis=0) * self.parts
         widest = np.full(rows, ROW_ALIGNMENT)
         self.copy_bytes = widest if batch.copy_bytes is None else batch.copy_bytes
@@ -136,7 +136,7 @@ class Blocks:
         ]
 
     @cached_property
-    def kept(self) -> list[np.ndarray]:
+    def in_registers(self) -> list[np.ndarray]:
         """Of each source, whether copies wait in registers until the stage before is multiplied."""
         return [
             (self.depth > 1) & ~rolled & ~quick
@@ -151,8 +151,8 @@ class Blocks:
         copies wait in registers for the multiplication of one stage; more do not fit there.
         """
         ahead = self.depth - 1
-        for quick, kept in zip(self.asynchronous, self.kept, strict=True):
-            ahead = np.minimum(ahead, np.where(quick, self.depth - 1, 1.0 * kept))
+        for quick, buffered in zip(self.asynchronous, self.in_registers, strict=True):
+            ahead = np.minimum(ahead, np.where(quick, self.depth - 1, 1.0 * buffered))
         return np.asarray(ahead)
 
     @property
@@ -176,8 +176,12 @@ class Blocks:
     @cached_property
     def registers(self) -> np.ndarray:
         """Registers that a thread needs, as the schedule space counts them; 255 exist."""
-        *_, each = self._sizes
-        return np.asarray(self.accumulators * each + self._kept.min(axis=0) + OTHER_REGISTERS)
+        *_, accumulator_size = self._sizes
+        return np.asarray(
+            self.accumulators * accumulator_size
+            + self._source_registers.min(axis=0)
+            + OTHER_REGISTERS
+        )
 
     @cached_property
     def whole_source(self) -> np.ndarray:
@@ -185,7 +189,7 @@ class Blocks:
 
         Of the other one they are loaded one by one, each used and forgotten.
         """
-        return np.asarray(self._kept.argmin(axis=0))
+        return np.asarray(self._source_registers.argmin(axis=0))
 
     @property
     def prefetched(self) -> np.ndarray:
@@ -194,7 +198,7 @@ class Blocks:
         return np.asarray(self.registers + more <= THREAD_REGISTERS)
 
     @cached_property
-    def _kept(self) -> np.ndarray:
+    def _source_registers(self) -> np.ndarray:
         """Registers of all sources if one is held whole and one fragment of each other, by it."""
         *sizes, _ = self._sizes
         return np.stack([self.own(n) * size + sum(sizes) - size for n, size in enumerate(sizes)])

@@ -39,7 +39,7 @@ class Tile:
 
     Attributes:
         staged: the operand.
-        statement: what the intrinsic says of it.
+        statement: the intrinsic's memory statement for it.
     """
 
     staged: StagedOperand
@@ -47,7 +47,7 @@ class Tile:
 
     @property
     def hidden(self) -> bool:
-        """Whether only the compiler knows which lane holds what."""
+        """Whether the layout of lanes is known to the compiler alone."""
         return self.statement.layout is None
 
     @property

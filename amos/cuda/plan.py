@@ -91,7 +91,7 @@ class GpuPlan(Plan):
     """A kernel of one mapping under one schedule on GPUs of one architecture.
 
     Attributes:
-        mapping: what goes where; its intrinsic has an implementation in CUDA.
+        mapping: the mapping; its intrinsic has an implementation in CUDA.
         schedule: of the mapping.
         architecture: for which the kernel is written, as ``"sm_80"``.
 
@@ -262,11 +262,11 @@ class GpuPlan(Plan):
     def zeroed(self) -> bool:
         """Whether the output must be zero before the launch: added to, or not written whole."""
         operator = self.mapping.operator
-        return self.parts > 1 or not (operator.fills(operator.stored) or self.kept)
+        return self.parts > 1 or not (operator.fills(operator.stored) or self.keeps_elements)
 
     @cached_property
-    def kept(self) -> bool:
-        """Whether elements of the output that are not written keep what they hold."""
+    def keeps_elements(self) -> bool:
+        """Whether elements of the output that are not written keep their values."""
         operator = self.mapping.operator
         return operator.store is not None and not operator.fills(operator.store)
 
@@ -275,7 +275,7 @@ class GpuPlan(Plan):
             raise BuildError(f"{self.mapping.name} on {self.architecture}: {problem}")
 
     def _missing(self) -> Iterator[str]:
-        """What the architecture or the generator lacks."""
+        """Yield capabilities that the architecture or the generator lacks."""
         intrinsic, here = self.mapping.intrinsic, capability(self.architecture)
         if "cuda" not in implementations(intrinsic.name):
             yield f"{intrinsic.name}: CUDA kernels use intrinsics of Tensor Cores only"
@@ -284,17 +284,17 @@ class GpuPlan(Plan):
                 f"{intrinsic.name} needs sm_{intrinsic.architecture}, which {self.architecture} "
                 "is not"
             )
-        for said in intrinsic.memory:
-            strides = (intrinsic.placements[said.operand].strides, said.strides)
+        for statement in intrinsic.memory:
+            strides = (intrinsic.placements[statement.operand].strides, statement.strides)
             if any(value > 1 and text.isdigit() for value, text in zip(*strides, strict=True)):
                 yield (
-                    f"{intrinsic.name}: kernels choose how far rows of {said.operand} are apart; "
-                    f"expected a symbol as stride, got {said}"
+                    f"{intrinsic.name}: kernels choose how far rows of {statement.operand} are "
+                    f"apart; expected a symbol as stride, got {statement}"
                 )
-            if said.alignment > _ALIGNMENT:
+            if statement.alignment > _ALIGNMENT:
                 yield (
-                    f"{intrinsic.name}: fragments of {said.operand} begin at multiples of "
-                    f"{_ALIGNMENT} bytes, not of {said.alignment}"
+                    f"{intrinsic.name}: fragments of {statement.operand} begin at multiples of "
+                    f"{_ALIGNMENT} bytes, not of {statement.alignment}"
                 )
         for kind in map(dtype, intrinsic.dtypes):
             if kind.bits % 8:
@@ -309,7 +309,7 @@ class GpuPlan(Plan):
                 "a split reduction has no whole sum in any block, which the epilogue "
                 f"{epilogues[0]} needs"
             )
-        if self.schedule.split > 1 and self.kept:
+        if self.schedule.split > 1 and self.keeps_elements:
             yield (
                 "a split reduction adds to zeros, but an output that is not written whole, "
                 f"{self.mapping.operator.store}, keeps its other elements"
@@ -318,7 +318,7 @@ class GpuPlan(Plan):
             yield f"a split reduction cannot add to {dtype(self.accumulator).short} atomically"
 
     def _excess(self) -> Iterator[str]:
-        """What exceeds a limit of the architecture, or counts of 32 bits."""
+        """Yield quantities beyond a limit of the architecture, or counts of 32 bits."""
         if self.threads > MAX_THREADS:
             yield f"{self.threads} threads in a block, but {MAX_THREADS} are allowed"
         for source in self.sources:
@@ -362,8 +362,8 @@ class GpuPlan(Plan):
         }
         lines |= {source.name: str(source) for source in self.sources}
         opened = self.mapping.intrinsic.open_registers
-        way = "from registers" if opened else "through shared memory"
-        lines[self.destination.name] = f"{self.mapping.operator.result.name}: {way}"
+        path = "from registers" if opened else "through shared memory"
+        lines[self.destination.name] = f"{self.mapping.operator.result.name}: {path}"
         head = f"{self.mapping.title} ({self.architecture})"
         return "\n".join([head, *(f"  {name:9} {line}" for name, line in lines.items())])
 

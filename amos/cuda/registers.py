@@ -1,4 +1,4 @@
-"""Registers of a thread: what a schedule counts, and what the compiler is then given.
+"""Registers of a thread: the schedule's count, and the compiler's limit.
 
 A thread keeps all its accumulators. Of the sources, the one that takes fewer registers
 is held whole, of the other one fragment at a time (:mod:`amos.cuda.codegen.kernel` loads

@@ -1,4 +1,4 @@
-"""One operand in shared memory: what a block stages of it, where, and in what pieces.
+"""One operand in shared memory: the fragments that a block stages, their place and pieces.
 
 The staged part of an operand is a set of fragments: one for each step of the
 reduction in a stage and for each step of the block along the loops that index it.
@@ -92,7 +92,7 @@ class SharedOperand:
             turns=int(counts.copies[number][0]),
             bytes=int(counts.bytes(number)[0]),
             is_async=bool(counts.asynchronous[number][0]),
-            is_kept=bool(counts.kept[number][0]),
+            is_kept=bool(counts.in_registers[number][0]),
         )
 
     @property

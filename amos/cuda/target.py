@@ -61,7 +61,7 @@ class Cuda(Target):
     def predict(
         self, structure: Structure, machine: Machine, batch: LoopBatch, *, refined: bool
     ) -> BatchPrediction:
-        """Thread blocks, or what the paper's equation sees of them: cores under caches."""
+        """Thread blocks, or their form in the paper's equation: cores under caches."""
         if refined:
             return predict_blocks(structure, machine, batch)
         return predict_cores(structure, machine, batch, refined=False)
@@ -78,7 +78,7 @@ class Cuda(Target):
     def explain(
         self, prediction: BatchPrediction, row: int, sources: Sequence[str]
     ) -> tuple[tuple[str, str], ...]:
-        """What a row owes to banks, stages, widths, waves and parts."""
+        """Effects of banks, stages, widths, waves and parts on a row, in words."""
         return explain(prediction, row, sources)
 
     def executes(self, intrinsic: Intrinsic, machine: Machine) -> bool:

@@ -39,11 +39,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class LevelTime:
-    """What one level costs over the whole computation, in seconds.
+    """Costs of one level over the whole computation, in seconds.
 
     Attributes:
         level: name of the memory that feeds this level (``"intrinsic"`` for 0).
-        trips: ``prod S_l``, executions of what is inside.
+        trips: ``prod S_l``, executions of the inner loops.
         compute: seconds spent by everything inside.
         read: seconds to bring the sources in.
         write: seconds to take the destination out.
@@ -67,7 +67,7 @@ class Term:
     """One summand of a prediction, as pictures show it.
 
     Attributes:
-        name: ``"intrinsic: compute"``, ``"L1: read"``, or what else takes time.
+        name: ``"intrinsic: compute"``, ``"L1: read"``, or the name of another term.
         kind: ``"compute"``, ``"read"``, ``"write"`` or ``"other"``.
         seconds: over the whole computation.
         tensor: the tensor with the most traffic, of a read.
@@ -89,7 +89,7 @@ class Prediction(Shown):
         staging: seconds spent moving operands into and out of their staged form.
         launch: seconds spent starting parallel regions.
         destination: the output tensor.
-        reasons: on a GPU, why terms are what they are: term (as ``"shared read"``)
+        reasons: on a GPU, the reasons behind terms: term (as ``"shared read"``)
             and words.
         exchange: seconds that cores wait for lines of the output that others took.
         energy: accesses of each operand at each level of a streamed unit, products first;
@@ -128,17 +128,17 @@ class Prediction(Shown):
     @property
     def terms(self) -> list[Term]:
         """Everything that takes time: the intrinsic, each level both ways, and the rest."""
-        inside, *levels = self.rows
-        terms = [Term("intrinsic: compute", "compute", inside.compute)]
+        calls, *levels = self.rows
+        terms = [Term("intrinsic: compute", "compute", calls.compute)]
         for row in levels:
             terms.append(Term(f"{row.level}: read", "read", row.read, row.slowest))
             terms.append(Term(f"{row.level}: write", "write", row.write))
-        others = {
+        overheads = {
             "starting parallel regions": self.launch,
             "staging of operands": self.staging,
             "lines of the output that cores take from each other": self.exchange,
         }
-        return terms + [Term(name, "other", seconds) for name, seconds in others.items()]
+        return terms + [Term(name, "other", seconds) for name, seconds in overheads.items()]
 
     @property
     def binding(self) -> tuple[str, str, float]:
@@ -155,20 +155,20 @@ class Prediction(Shown):
 
     @property
     def bound(self) -> str:
-        """What limits the run, in words."""
+        """Describe what limits the run, in words."""
         level, kind, seconds = self.binding
         compute = self.rows[0].compute
-        others = [term for term in self.terms if term.kind == "other"]
-        most = max(others, key=lambda term: term.seconds)
+        overheads = [term for term in self.terms if term.kind == "other"]
+        most = max(overheads, key=lambda term: term.seconds)
         if most.seconds > seconds:
-            said = f"{most.name}: {most.seconds / compute:.2g}x the compute time"
-            return said + self._because("launch" if most is others[0] else "staging")
+            text = f"{most.name}: {most.seconds / compute:.2g}x the compute time"
+            return text + self._because("launch" if most is overheads[0] else "staging")
         if kind == "compute":
             return "issue of the intrinsic" + self._because("intrinsic compute")
         row = next(row for row in self.rows if row.level == level)
         tensor = row.slowest if kind == "read" else self.destination
-        said = f"{level} {kind}s of `{tensor}`: {seconds / compute:.2g}x the compute time"
-        return said + self._because(f"{level} {kind}")
+        text = f"{level} {kind}s of `{tensor}`: {seconds / compute:.2g}x the compute time"
+        return text + self._because(f"{level} {kind}")
 
     def _because(self, term: str) -> str:
         words = "; ".join(text for about, text in self.reasons if about == term)
@@ -213,16 +213,16 @@ def prediction_of(
             "the instruction there, and compilers make another program of them in every kernel"
         )
     names = [mapping.operator.sources[i].tensor.name for i in mapping.order]
-    inside = float(batch.compute[row])
+    longest = float(batch.compute[row])
     calls = structure.nest.calls
-    rows = [LevelTime("intrinsic", calls, inside, 0.0, 0.0, 0.0, 0.0, "")]
+    rows = [LevelTime("intrinsic", calls, longest, 0.0, 0.0, 0.0, 0.0, "")]
     for level in machine.levels:
         name = level.name
         rows.append(
             LevelTime(
                 name,
                 round(float(batch.trips[name][row])),
-                inside,
+                longest,
                 float(batch.read[name][row]),
                 float(batch.write[name][row]),
                 float(batch.bytes_in[name][row]),
@@ -230,7 +230,7 @@ def prediction_of(
                 names[int(batch.source[name][row])],
             )
         )
-        inside = max(inside, rows[-1].read, rows[-1].write)
+        longest = max(longest, rows[-1].read, rows[-1].write)
     return Prediction(
         float(batch.seconds[row]),
         tuple(rows),

@@ -43,7 +43,7 @@ def predict_streams(structure: Structure, machine: Machine, batch: LoopBatch) ->
     exposed = _exposed(tiles, times, compute)
     waiting = np.sum(exposed, axis=0)
     *sources, stored = np.array(times) - exposed
-    # What is stored takes the port from what is loaded.
+    # Stores and loads share the port.
     loading = np.sum(sources, axis=0) + sizes[-1] / port
     total = np.maximum.reduce([compute, loading, stored]) + waiting
     moved = np.sum(sizes, axis=0) / port
@@ -78,9 +78,9 @@ def _exposed(
     steps = np.maximum.reduce([loads for loads, _ in visits[:-1]])
     exposed = []
     for number, (time, (loads, staying)) in enumerate(zip(times, visits, strict=True)):
-        each, source = time / loads, number < len(times) - 1
-        room = np.clip((compute - np.sum(times[:-1], axis=0) + time) / steps, 0.0, each)
-        passes = np.where(loads < steps, room, each) if source else each
+        per_load, source = time / loads, number < len(times) - 1
+        room = np.clip((compute - np.sum(times[:-1], axis=0) + time) / steps, 0.0, per_load)
+        passes = np.where(loads < steps, room, per_load) if source else per_load
         full = tiles.buffers(number) == staying
         passes = np.where(full, np.where(staying > 1, room / staying, 0.0), passes)
         exposed.append(time - (loads - 1) * passes)

@@ -28,7 +28,7 @@ class BatchPrediction:
         staging: copies of operands into and out of their staged form.
         launch: starting parallel regions.
         exchange: lines of the output that cores take from each other.
-        notes: what else a machine's terms have to say, by name; nothing on a CPU.
+        notes: further figures of a machine's terms, by name; none on a CPU.
         accesses: of each operand at each level of a streamed unit; empty elsewhere.
     """
 
@@ -89,8 +89,8 @@ def overlapped(terms: Sequence[np.ndarray], exponent: float) -> np.ndarray:
     shares /= longest
     np.power(shares, exponent, out=shares)
     # One term after the other: NumPy adds those of a single row in another order.
-    total, *others = shares
-    for share in others:
+    total, *following = shares
+    for share in following:
         total += share
     whole: np.ndarray = longest * total ** (1.0 / exponent)
     return whole

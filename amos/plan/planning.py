@@ -17,7 +17,7 @@ def plan(candidate: Candidate, machine: str | Machine = "host") -> Any:
     instruction itself; on ``host``, of the loops that stand for it if this CPU lacks it.
 
     Args:
-        candidate: mapping and schedule, or what holds them as ``candidate``: a trial.
+        candidate: mapping and schedule, or an object with them as ``candidate``: a trial.
         machine: a CPU, a CUDA machine or one with a stream unit, by name or itself.
 
     Raises:

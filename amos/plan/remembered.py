@@ -11,7 +11,7 @@ _R = TypeVar("_R")
 
 
 def remembered(method: Callable[_P, _R]) -> Callable[_P, _R]:
-    """A method that keeps in its object what it gave for the same arguments.
+    """Memoize a method in its object, by its arguments.
 
     Unlike :func:`functools.cache`, it keeps no object alive.
     """

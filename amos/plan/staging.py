@@ -27,7 +27,7 @@ class Guard(NamedTuple):
 
     Attributes:
         at: an integer, a NumPy array or a TVM expression.
-        bound: what it must stay below.
+        bound: exclusive upper bound.
         pads: whether the operator reads its padding where that fails: such a slot holds
             the padding's value. Other slots exist only because lanes or tiles are longer
             than the operator's loops: they hold zero, whatever the padding is, or the neutral
@@ -385,7 +385,7 @@ def _dims(
 
 
 def whole_dim(index: Affine, number: int, size: int, extents: MappingType[str, int]) -> StagedDim:
-    """A dimension of a tensor as it is, widened to what is read as padding.
+    """A dimension of a tensor as it is, widened to the range that is read as padding.
 
     Args:
         index: where the operator reads along it.

@@ -85,7 +85,7 @@ class VectorCopy:
 
     @remembered
     def plan(self, place: tuple[int, ...]) -> VectorPlan | None:
-        """The plan at a position of what is written out; ``None`` if there is none.
+        """The plan at a position of the unrolled dimensions; ``None`` if there is none.
 
         There is none where a slot is known to hold a padding's value: it may belong to a
         lane beyond its loop at the same time, which holds zero, and which only a step tells.

@@ -21,7 +21,7 @@ from amos.plan.structure import Structure
 
 #: Rows or columns of zeros that a load can write at one side (4 bits).
 PADS = 15
-#: Dimensions of what one load moves.
+#: Dimensions of the rectangle of one load.
 _MOVED = 2
 
 
@@ -52,7 +52,7 @@ class StreamOperand:
 
     @property
     def buffer(self) -> str:
-        """Name of what it has of the buffer."""
+        """Name of its buffer, or of its share of one."""
         return self.pad.name if len(self.pad.operands) == 1 else f"{self.pad.name}.{self.name}"
 
     @property
@@ -136,7 +136,7 @@ class StreamOperand:
         return np.ascontiguousarray(whole[parts].transpose(axes))
 
     def unpack(self, array: np.ndarray) -> np.ndarray:
-        """The output tensor of what lies in DRAM; elements that no call writes are zero."""
+        """The output tensor from its fragments in DRAM; elements that no call writes are zero."""
         axes = np.argsort((*self._leading, *range(len(self._leading), array.ndim)))
         staged = array.transpose(axes)
         grid = np.ogrid[tuple(slice(0, n) for n in staged.shape)]

@@ -48,7 +48,7 @@ class StreamPlan(Plan):
     """A stream of one mapping under one schedule.
 
     Attributes:
-        mapping: what goes where.
+        mapping: the mapping.
         schedule: of the mapping.
         machine: that the stream is for.
 

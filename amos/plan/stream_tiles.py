@@ -37,9 +37,9 @@ def rooms(unit: Intrinsic, machine: Machine) -> tuple[Scratchpad, ...]:
     pads = unit.scratchpads
     result = list(pads)
     for level in machine.levels:
-        inside = [pad for pad in pads if pad.name == level.name] or pads
-        if level.scratchpad and level.capacity < sum(pad.capacity for pad in inside):
-            operands = tuple(name for pad in inside for name in pad.operands)
+        members = [pad for pad in pads if pad.name == level.name] or pads
+        if level.scratchpad and level.capacity < sum(pad.capacity for pad in members):
+            operands = tuple(name for pad in members for name in pad.operands)
             name = f"{machine.name}.{level.name}"
             result.append(Scratchpad(name, level.capacity, 1, True, operands))
     return tuple(result)
@@ -142,8 +142,8 @@ class StreamTiles:
 
     def fragments(self, operand: StreamOperand, *, mean: bool = False) -> np.ndarray:
         """Fragments of one tile, of the largest one or on average over all."""
-        one = np.ones(self.lengths.shape[1], np.float64 if mean else np.int64)
-        return np.asarray(np.prod([one, *self.lines(operand, mean=mean)], axis=0))
+        ones = np.ones(self.lengths.shape[1], np.float64 if mean else np.int64)
+        return np.asarray(np.prod([ones, *self.lines(operand, mean=mean)], axis=0))
 
     def transfers(self, operand: StreamOperand) -> np.ndarray:
         """Instructions that move one tile: each moves a rectangle."""
@@ -151,10 +151,10 @@ class StreamTiles:
         # Whether a second dimension is free, and whether the next loop goes on where this ends.
         free, whole = np.ones(count.shape, dtype=bool), np.ones(count.shape, dtype=bool)
         for length, dim in reversed(list(zip(self.lines(operand), operand.dims, strict=True))):
-            apart = (length > 1) & ~whole
-            count = np.where(apart & ~free, count * length, count)
-            whole = np.where(dim.extent == 1, whole, (length == dim.extent) & (free | ~apart))
-            free = free & ~apart
+            separate = (length > 1) & ~whole
+            count = np.where(separate & ~free, count * length, count)
+            whole = np.where(dim.extent == 1, whole, (length == dim.extent) & (free | ~separate))
+            free = free & ~separate
         return count
 
     def moving(self, operand: StreamOperand) -> list[int]:
@@ -177,13 +177,13 @@ class StreamTiles:
         loads = self.computes
         staying = np.ones(counts.shape[1], dtype=np.int64)
         for cut in range(len(counts) - 1, -2, -1):
-            inside = np.where(positions > cut, counts[moving], 1).prod(axis=0)
-            around = (positions <= cut) & (counts[moving] > 1)
-            last = np.where(around, positions, -1).max(axis=0, initial=-1)
+            tiles_inside = np.where(positions > cut, counts[moving], 1).prod(axis=0)
+            is_enclosing = (positions <= cut) & (counts[moving] > 1)
+            last = np.where(is_enclosing, positions, -1).max(axis=0, initial=-1)
             visits = np.where(self._positions <= last, counts, 1).prod(axis=0)
-            fewer = (inside <= self.buffers(number)) & (inside * visits < loads)
-            loads = np.where(fewer, inside * visits, loads)
-            staying = np.where(fewer, inside, staying)
+            fewer = (tiles_inside <= self.buffers(number)) & (tiles_inside * visits < loads)
+            loads = np.where(fewer, tiles_inside * visits, loads)
+            staying = np.where(fewer, tiles_inside, staying)
         return loads, staying
 
     def overfull(self, machine: Machine) -> dict[str, np.ndarray]:

@@ -196,7 +196,7 @@ def _step(index: Affine, group: Group) -> int | None:
 
 
 def _disturbed(op: StagedOperand, dim: StagedDim, size: int, column: Group) -> bool:
-    """Whether lanes beyond the reduction read what other steps, or nobody, are there for.
+    """Whether lanes beyond the reduction read elements of other steps, or beyond the tensor.
 
     Where the other source moves along the reduction it is zero there, which only an integer
     is sure to heed; where it does not, the tensor has to end with the reduction, in zeros.

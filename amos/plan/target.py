@@ -1,4 +1,4 @@
-"""What a target is: schedules, rules, plan, model, executor and exports of one kind of machine.
+"""A target: schedules, rules, plan, model, executor and exports of one kind of machine.
 
 A target is a class of one package, registered by one line of :data:`TARGETS`, as search methods
 are. Rooms ask the target of a machine, and none asks which target it is.
@@ -49,7 +49,7 @@ class Target(ABC):
         needs_machine: whether its schedules only make sense beside a machine.
         checks_spaces: whether a mapping may have no schedule at all, as where buffers are
             small; such mappings are left out of a search.
-        has_engine: whether onnxruntime runs there, and computes what AMOS does not take.
+        has_engine: whether onnxruntime runs there, and computes operators that AMOS lacks.
     """
 
     name: ClassVar[str]
@@ -104,17 +104,17 @@ class Target(ABC):
         """Predict every schedule of a batch.
 
         Args:
-            refined: with what the paper's equation leaves out.
+            refined: with the terms that the paper's equation leaves out.
         """
 
     @abstractmethod
     def overflows(self, structure: Structure, machine: Machine, batch: LoopBatch) -> Iterable[str]:
-        """What the first schedule of a batch places beyond the capacity of a memory, in words."""
+        """Describe overflows of memories by the first schedule of a batch, in words."""
 
     def explain(
         self, prediction: BatchPrediction, row: int, sources: Sequence[str]
     ) -> tuple[tuple[str, str], ...]:
-        """Why terms of a row are what they are: term (as ``"shared read"``) and words."""
+        """Reasons behind the terms of a row: term (as ``"shared read"``) and words."""
         return ()
 
     def executes(self, intrinsic: Intrinsic, machine: Machine) -> bool:
@@ -140,7 +140,7 @@ class Target(ABC):
         memory: int | None = None,
         notify: Callable[[str], None] = lambda _: None,
     ) -> Executor | None:
-        """What measures candidates of a described machine.
+        """The executor of candidates of a described machine.
 
         Args:
             address: ``"model"`` for nothing, ``None`` for whatever there is, or an address or
@@ -148,7 +148,7 @@ class Target(ABC):
             intrinsic: that is asked for, if it is one alone.
             timeout: seconds that a candidate may take.
             memory: bytes that it may allocate.
-            notify: told what a user might not expect.
+            notify: receives messages about unexpected choices.
 
         Returns:
             the executor; ``None`` for the model alone.

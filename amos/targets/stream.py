@@ -50,7 +50,7 @@ class Streams(Target):
         return STREAM_RULES
 
     def plan(self, mapping: LoopMapping, schedule: Schedule, machine: Machine | None) -> StreamPlan:
-        """The tiles in buffers, and what is loaded when."""
+        """The tiles in buffers, and when each is loaded."""
         assert machine is not None
         return StreamPlan.of(mapping, schedule, machine)
 
@@ -73,7 +73,7 @@ class Streams(Target):
         return [f"the tiles in buffer {name} exceed it" for name, over in buffers if over[0]]
 
     def check_operator(self, operator: Operator, intrinsic: Intrinsic, machine: Machine) -> None:
-        """What the unit cannot do beside products."""
+        """Operations that the unit cannot do beside products."""
         from amos.runtime.stream.encodings import encoder_of
 
         assert machine.stream is not None

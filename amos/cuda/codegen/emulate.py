@@ -200,7 +200,10 @@ def _main(plan: GpuPlan, text: str) -> str:
     arguments += [f"static_cast<{_type(x)} *>(out[{n}])" for n, x in enumerate(plan.results)]
     passed = ", ".join(arguments)
     sizes = [_bytes(tensor) for tensor in plan.results]
-    cleared = [plan.zeroed or plan.kept, *(not op.fills(each.store) for each in op.further)]
+    cleared = [
+        plan.zeroed or plan.keeps_elements,
+        *(not op.fills(each.store) for each in op.further),
+    ]
     zeros = (f"std::memset(out[{n}], 0, {s});" for n, s in enumerate(sizes) if cleared[n])
     written = (f"std::fwrite(out[{n}], 1, {s}, stdout) == {s}" for n, s in enumerate(sizes))
     declared = _SHARED.search(text)

@@ -72,7 +72,7 @@ def _arguments(plan: GpuPlan) -> Iterator[dict[str, Any]]:
     op = plan.mapping.operator
     tensors = {tensor.name: tensor for tensor in (*op.inputs, *plan.results)}
     is_preserved = {each.store.tensor.name: not op.fills(each.store) for each in op.further}
-    is_preserved[op.result.name] = plan.kept
+    is_preserved[op.result.name] = plan.keeps_elements
     sources = {load.tensor.name for load in op.sources}
     before = {tensor.name: each for each in op.prologues for tensor in each.tensors}
     for key, kind in plan.arguments.items():
