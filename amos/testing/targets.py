@@ -71,15 +71,15 @@ class TargetContract:
 
     def _foreign(self) -> list[Schedule]:
         """A schedule of each other target, with a variable that only that one has."""
-        others, own = [], self._target.schedule.keys()
-        for other in targets():
-            for name, kind in variables_of(other.schedule).items():
+        schedules, own = [], self._target.schedule.keys()
+        for target in targets():
+            for name, kind in variables_of(target.schedule).items():
                 if kind.key not in own and isinstance(kind.default, int):
                     values = {f"{kind.key}.none" if kind.each else kind.key: kind.default + 1}
-                    others.append(other.schedule.of(values))
-                    assert getattr(others[-1], name) is not None
+                    schedules.append(target.schedule.of(values))
+                    assert getattr(schedules[-1], name) is not None
                     break
-        return others
+        return schedules
 
     def test_one_target_claims_a_machine(self) -> None:
         """The registered one, and no other claims what it claims."""
