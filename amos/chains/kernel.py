@@ -12,7 +12,7 @@ from amos._display import Shown
 from amos._toolchain import load_tvm
 from amos.chains.candidate import ChainCandidate
 from amos.chains.writer import schedule_products, write_chain
-from amos.codegen.tir.arrays import from_tensor, held, to_tensor
+from amos.codegen.tir.arrays import container_dtype, from_tensor, to_tensor
 from amos.errors import BuildError
 from amos.ir import aligned, dtype
 from amos.machine.cpu import cpu
@@ -79,7 +79,7 @@ class ChainKernel(Shown):
         """
         bound = self._bound(arrays, named)
         kind = str(self._result.dtype)
-        if out is None and held(kind) == dtype(kind).numpy.name:
+        if out is None and container_dtype(kind) == dtype(kind).numpy.name:
             out = aligned(self._result.shape, dtype(kind).numpy)
         arguments = self.prepare(bound, out)
         self._run(*arguments)

@@ -19,7 +19,7 @@ from amos.chains.candidate import ChainCandidate, ProductSlot, external_shapes, 
 from amos.chains.loops import LocalAssignment, assignment_of, sequence, write_assignments
 from amos.chains.tiling import TiledStep
 from amos.codegen.scheduled import scheduled
-from amos.codegen.tir.arrays import held
+from amos.codegen.tir.arrays import container_dtype
 from amos.codegen.tir.cpu import vectorize_tail
 from amos.codegen.tir.program import Program, stage
 from amos.codegen.tir.statements import rewritten
@@ -264,7 +264,7 @@ def _declared(tensor: Tensor, shape: Sequence[int], suffix: str) -> Any:
     from tvm import tirx
 
     name = tensor.name.replace(".", "_") + suffix
-    return tirx.decl_buffer(tuple(shape), held(str(tensor.dtype)), name)
+    return tirx.decl_buffer(tuple(shape), container_dtype(str(tensor.dtype)), name)
 
 
 def _like(buffer: Any, name: str) -> Any:
@@ -300,7 +300,9 @@ def pack_function(operand: StagedOperand) -> Any:
     """A function that stages a source: of the tensor as it lies, and its staged form."""
     from tvm import s_tir, te
 
-    source = te.placeholder(operand.source_shape, held(operand.tensor_kind), name="source")
+    source = te.placeholder(
+        operand.source_shape, container_dtype(operand.tensor_kind), name="source"
+    )
     schedule = s_tir.Schedule(
         te.create_prim_func([source, stage(operand, {operand.load.tensor.name: source})])
     )

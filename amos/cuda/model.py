@@ -42,8 +42,8 @@ class _Kernels:
         blocks: their thread blocks.
         sub: sub-cores of a multiprocessor, each with a Tensor Core and a scheduler.
         busiest: blocks of the busiest multiprocessor.
-        together: of which it holds so many at the same time.
-        full, rest: how often it is full, and blocks that it holds after that.
+        resident_blocks: number of those that it holds at the same time.
+        full, last_wave: number of full waves, and blocks of the wave after them.
         active: multiprocessors that have anything to do.
         loads: cycles in which fragments of each source are loaded in one stage.
         fills: the same for filling the stage.
@@ -64,9 +64,9 @@ class _Kernels:
         self.sub = max(1.0, machine.cores / units)
         self.busiest = np.ceil(blocks.grid / units)
         self.occupancy = np.maximum(blocks.occupancy, 1.0)
-        self.together = np.minimum(blocks.occupancy, self.busiest)
+        self.resident_blocks = np.minimum(blocks.occupancy, self.busiest)
         self.full = np.floor(self.busiest / self.occupancy)
-        self.rest = self.busiest - self.full * self.occupancy
+        self.last_wave = self.busiest - self.full * self.occupancy
         self.waves = np.ceil(self.busiest / self.occupancy)
         self.active = np.minimum(blocks.grid, units)
         self.loads, self.fills = self._shared_cycles()
@@ -79,11 +79,11 @@ class _Kernels:
         terms = [result.compute, self._shared(), *self._outer()]
         bound = overlapped(terms, self.costs.overlap)
         issue = self._issue()
-        latency = self.waves * self._way()
+        latency = self.waves * self._block_seconds()
         whole = np.maximum(overlapped([*terms, issue], self.costs.overlap), latency)
         result.staging[:] = whole - bound
         result.launch[:] = self.machine.launch + self._clearing()
-        fits = (self.together > 0) & (blocks.shared_bytes <= blocks.unit.block_shared)
+        fits = (self.resident_blocks > 0) & (blocks.shared_bytes <= blocks.unit.block_shared)
         result.seconds[:] = np.where(fits, whole + result.launch, np.inf)
         result.notes.update(self._notes(), latency=latency > issue)
         return result
@@ -103,11 +103,11 @@ class _Kernels:
         blocks, peak = self.blocks, self.peak
         chains, seconds = blocks.accumulators, np.zeros(len(self.batch))
         calls = chains * blocks.share * blocks.staged
-        for times, held in (
+        for times, resident in (
             (self.full, self.occupancy),
-            (np.minimum(self.rest, 1.0), self.rest),
+            (np.minimum(self.last_wave, 1.0), self.last_wave),
         ):
-            warps = np.ceil(held * blocks.warps / self.sub)
+            warps = np.ceil(resident * blocks.warps / self.sub)
             spacing = np.maximum(peak.interval, peak.latency / (chains * np.maximum(warps, 1.0)))
             seconds += times * warps * calls * spacing
         return seconds
@@ -121,8 +121,10 @@ class _Kernels:
         """
         blocks, loads, fills = self.blocks, [], []
         for number, (tile, paddings) in enumerate(zip(self.sources, blocks.padding, strict=True)):
-            load = _each(tile.loading, paddings, np.full_like(paddings, blocks.unit.architecture))
-            fill = _each(tile.filling, paddings, blocks.copy_bytes)
+            load = _map_rows(
+                tile.loading, paddings, np.full_like(paddings, blocks.unit.architecture)
+            )
+            fill = _map_rows(tile.filling, paddings, blocks.copy_bytes)
             loads.append(blocks.warps * blocks.staged * blocks.own(number) * load)
             units = blocks.copies[number] * blocks.warps
             fills.append(blocks.fragments(number) * fill + units)
@@ -136,20 +138,20 @@ class _Kernels:
         """
         blocks, costs, total = self.blocks, self.costs, np.zeros(len(self.batch))
         for tile, copies, rolled in zip(self.sources, blocks.copies, blocks.rolled, strict=True):
-            each = np.where(rolled, costs.rolled, costs.copy) + costs.digits * tile.divisions
-            total += copies * blocks.warps * each
+            per_copy = np.where(rolled, costs.rolled, costs.copy) + costs.digits * tile.divisions
+            total += copies * blocks.warps * per_copy
         return total
 
     def _shared(self) -> np.ndarray:
         """Seconds of shared memory, which is one pipe for loading, filling and leaving."""
-        each = [load + fill for load, fill in zip(self.loads, self.fills, strict=True)]
+        cycles = [load + fill for load, fill in zip(self.loads, self.fills, strict=True)]
         stages = self.busiest * self.blocks.share
-        read = stages * np.sum(each, axis=0) * _BANKS
+        read = stages * np.sum(cycles, axis=0) * _BANKS
         # Accumulators of hidden layout are stored, and read again element by element.
         tile = self.destination
         leaving = 2 * self.results * tile.elements * tile.size if tile.hidden else 0.0
         level, trips = self.machine.levels[0], stages * self.blocks.staged
-        self._cross(level, each, trips, read / self.sub, self.busiest * leaving / self.sub)
+        self._cross(level, cycles, trips, read / self.sub, self.busiest * leaving / self.sub)
         self.result.read[level.name] = read / level.read_bandwidth
         self.result.write[level.name] = self.busiest * leaving / level.write_bandwidth
         return np.asarray(self.result.read[level.name] + self.result.write[level.name])
@@ -193,42 +195,44 @@ class _Kernels:
         """
         blocks, level = self.blocks, self.machine.levels[1]
         reads = [
-            blocks.fragments(n) * tile.sectors * op.wider * self._inside(n)
+            blocks.fragments(n) * tile.sectors * op.wider * self._valid_share(n)
             for n, (tile, op) in enumerate(zip(self.sources, self.structure.sources, strict=True))
         ]
         trips = self.busiest * blocks.share
         total = trips * np.sum(reads, axis=0)
-        kept = self.results * self.destination.sectors * self._inside(-1)
-        kept = kept * np.where(blocks.parts > 1, self.costs.atomic, 1.0)
-        once = self.busiest * (kept + self.results * self._beside[1] * self._inside(-1))
+        stored = self.results * self.destination.sectors * self._valid_share(-1)
+        stored = stored * np.where(blocks.parts > 1, self.costs.atomic, 1.0)
+        once = self.busiest * (
+            stored + self.results * self._further_results[1] * self._valid_share(-1)
+        )
         self._cross(level, reads, trips, total, once)
-        alone, one = self.costs.sm_bandwidth * self.machine.clock, np.ones(len(total))
+        alone, ones = self.costs.sm_bandwidth * self.machine.clock, np.ones(len(total))
         seconds = [
-            moved / np.minimum(alone, level.rate(self.active, one, write=write))
+            moved / np.minimum(alone, level.rate(self.active, ones, write=write))
             for moved, write in ((total, False), (once, True))
         ]
         self.result.read[level.name], self.result.write[level.name] = seconds
         return np.asarray(seconds[0] + seconds[1])
 
-    def _inside(self, operand: int) -> np.ndarray:
+    def _valid_share(self, operand: int) -> np.ndarray:
         """Share of an operand's fragments that is no padding, which is neither read nor written."""
         op = (*self.structure.sources, self.structure.destination)[operand]
         return np.asarray(op.live / self.blocks.padded[self.blocks.loops[operand]].prod(axis=0))
 
     def _issue(self) -> np.ndarray:
         """Instructions of the copies and results, one a cycle and sub-core, in seconds."""
-        busy = np.minimum(self.sub, np.maximum(self.together * self.blocks.warps, 1.0))
+        busy = np.minimum(self.sub, np.maximum(self.resident_blocks * self.blocks.warps, 1.0))
         total = self.busiest * (self.blocks.share * self.copying + self._stores)
         return np.asarray(total / busy / self.machine.clock)
 
     @cached_property
     def _stores(self) -> np.ndarray:
         """Instructions of the warps of a block that store its results."""
-        each = self.costs.store + self._beside[0]
-        return np.asarray(self.results * self.destination.elements / WARP * each)
+        per_element = self.costs.store + self._further_results[0]
+        return np.asarray(self.results * self.destination.elements / WARP * per_element)
 
     @cached_property
-    def _beside(self) -> tuple[float, float]:
+    def _further_results(self) -> tuple[float, float]:
         """What further results take: instructions of an element, bytes of a fragment.
 
         Lanes that meet in an element of a reduction put theirs together by a shuffle and an
@@ -242,7 +246,7 @@ class _Kernels:
             moved += atomics if result.reduces else tile.sectors
         return instructions, moved
 
-    def _way(self) -> np.ndarray:
+    def _block_seconds(self) -> np.ndarray:
         """Seconds of one block that has a multiprocessor for itself.
 
         Copies take the latency of memory and their own time. ``cp.async`` with ``n`` stages
@@ -255,8 +259,8 @@ class _Kernels:
         tensor = np.maximum(blocks.accumulators * peak.interval * turns, peak.latency)
         tensor = tensor * self.machine.clock
         fetch = np.sum(self.loads, axis=0) / blocks.staged
-        apart = tensor + fetch + costs.shared_latency
-        step = np.where(blocks.prefetched, np.maximum(tensor, fetch), apart)
+        sequential = tensor + fetch + costs.shared_latency
+        step = np.where(blocks.prefetched, np.maximum(tensor, fetch), sequential)
         multiply = blocks.staged * step + costs.shared_latency + costs.barrier
         issue = self.copying / warps
         name = self.machine.levels[1].name
@@ -265,8 +269,8 @@ class _Kernels:
         load = self._latency() + np.maximum.reduce([issue, data, np.sum(self.fills, axis=0)])
         ahead = blocks.outstanding
         both = load + multiply + costs.barrier
-        beside = np.maximum(issue + multiply, load / np.maximum(ahead, 1.0))
-        stage = np.where(ahead > 0, beside, both)
+        pipelined = np.maximum(issue + multiply, load / np.maximum(ahead, 1.0))
+        stage = np.where(ahead > 0, pipelined, both)
         first = np.where(ahead > 0, load + multiply, both)
         cycles = costs.start + first + (blocks.share - 1) * stage + self._stores / warps
         return np.asarray(cycles / self.machine.clock)
@@ -276,8 +280,8 @@ class _Kernels:
         costs, (_, *levels) = self.costs, self.machine.levels
         if len(levels) < 2:
             return costs.memory_latency
-        asked = np.maximum(self.result.bytes_in[levels[0].name] * self.active, 1.0)
-        missed = np.minimum(1.0, self.result.bytes_in[levels[1].name] / asked)
+        requested = np.maximum(self.result.bytes_in[levels[0].name] * self.active, 1.0)
+        missed = np.minimum(1.0, self.result.bytes_in[levels[1].name] / requested)
         return np.asarray(costs.l2_latency + missed * (costs.memory_latency - costs.l2_latency))
 
     def _clearing(self) -> np.ndarray:
@@ -291,9 +295,9 @@ class _Kernels:
         blocks, notes = self.blocks, {}
         for number, (tile, paddings) in enumerate(zip(self.sources, blocks.padding, strict=True)):
             here = np.full_like(paddings, blocks.unit.architecture)
-            notes[f"conflicts {number}"] = _each(tile.conflicts, paddings, here)
+            notes[f"conflicts {number}"] = _map_rows(tile.conflicts, paddings, here)
             notes[f"piece {number}"] = blocks.pieces[number]
-        places = self.waves * self.together * self.machine.levels[0].units
+        places = self.waves * self.resident_blocks * self.machine.levels[0].units
         full = np.divide(blocks.grid, places, out=np.ones(len(places)), where=places > 0)
         return notes | {
             "ahead": blocks.outstanding,
@@ -304,7 +308,9 @@ class _Kernels:
         }
 
 
-def _each(count: Callable[[int, int], float], first: np.ndarray, second: np.ndarray) -> np.ndarray:
+def _map_rows(
+    count: Callable[[int, int], float], first: np.ndarray, second: np.ndarray
+) -> np.ndarray:
     """A function of two integers for each row; they have few values."""
     pairs, where = np.unique(np.stack([first, second]), axis=1, return_inverse=True)
     return np.array([float(count(int(a), int(b))) for a, b in pairs.T])[where]
@@ -344,24 +350,24 @@ def explain(
     """
     if not result.notes:
         return ()
-    said = {name: float(values[row]) for name, values in result.notes.items()}
+    notes = {name: float(values[row]) for name, values in result.notes.items()}
     inner = next(iter(result.read))
-    found = []
+    reasons = []
     for number, name in enumerate(sources):
-        if (factor := said[f"conflicts {number}"]) > 1:
-            found.append((f"{inner} read", f"bank conflicts of `{name}` reads: {factor:.2g}x"))
-    if said["latency"]:
-        ahead = said["ahead"]
+        if (factor := notes[f"conflicts {number}"]) > 1:
+            reasons.append((f"{inner} read", f"bank conflicts of `{name}` reads: {factor:.2g}x"))
+    if notes["latency"]:
+        ahead = notes["ahead"]
         hidden = f"{ahead:.0f} stages ahead" if ahead > 1 else "one stage ahead"
         text = f"latency of copies, {hidden if ahead else 'not hidden by another stage'}"
     else:
-        piece, name = min((said[f"piece {n}"], name) for n, name in enumerate(sources))
+        piece, name = min((notes[f"piece {n}"], name) for n, name in enumerate(sources))
         text = f"instructions of copies, those of `{name}` {piece:.0f} bytes wide"
-    found.append(("staging", text))
-    text = f"{said['blocks']:.0f} blocks fill {said['full']:.0%} of their waves"
-    found.append(("intrinsic compute", text))
-    if said["parts"] > 1:
-        text = f"{said['parts']:.0f} parts of the reduction added by atomics"
-        found.append((f"{list(result.read)[1]} write", text))
-        found.append(("launch", f"zeroing the output for them: {said['cleared'] * 1e6:.2g} us"))
-    return tuple(found)
+    reasons.append(("staging", text))
+    text = f"{notes['blocks']:.0f} blocks fill {notes['full']:.0%} of their waves"
+    reasons.append(("intrinsic compute", text))
+    if notes["parts"] > 1:
+        text = f"{notes['parts']:.0f} parts of the reduction added by atomics"
+        reasons.append((f"{list(result.read)[1]} write", text))
+        reasons.append(("launch", f"zeroing the output for them: {notes['cleared'] * 1e6:.2g} us"))
+    return tuple(reasons)

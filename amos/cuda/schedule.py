@@ -55,14 +55,14 @@ class GpuSchedule(Schedule):
     _batch: ClassVar[type[LoopBatch]] = GpuBatch
     earlier_keys: ClassVar[MappingType[str, str]] = {"block": "warps", "vector": "copy_bytes"}
 
-    warps: MappingType[str, int] = variable("warps", 1, each="spatial")
-    steps: int = variable("unroll", 1, beside="reduce")
+    warps: MappingType[str, int] = variable("warps", 1, per="spatial")
+    steps: int = variable("unroll", 1, written_with="reduce")
     stages: int = variable("pipeline", 1)
     stage: MappingType[str, Literal["whole", "tile"]] = variable(
-        "stage", "tile", words=("whole", "tile"), each="operand", always=True
+        "stage", "tile", words=("whole", "tile"), per="operand", always=True
     )
     copy_bytes: int = variable("copy_bytes", 16)
-    padding: MappingType[str, int] = variable("align", 0, lowest=-1, each="operand")
+    padding: MappingType[str, int] = variable("align", 0, lowest=-1, per="operand")
 
     @classmethod
     def keys(cls) -> frozenset[str]:

@@ -89,8 +89,8 @@ class Engine:
                     answer = self._rows(message)
                 case "instructions":
                     answer = instructions(State.read(message.get("state")), self.offer)
-                case other:
-                    raise FieldError("", f"unknown message {str(other)[:40]!r}")
+                case kind:
+                    raise FieldError("", f"unknown message {str(kind)[:40]!r}")
             return {"ok": True, **answer}
         except FieldError as error:
             return {"ok": False, "errors": {error.field: str(error)}}

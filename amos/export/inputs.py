@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 
 from amos.codegen.c.types import c_type
-from amos.codegen.tir.arrays import held
+from amos.codegen.tir.arrays import container_dtype
 from amos.ir import Operator, Prologue, Tensor, dtype
 
 ODD = 0x9E3779B97F4A7C15
@@ -51,7 +51,7 @@ def drawn_value(operator: Operator, number: int, trial: int) -> str:
     bits = f"random_bits(UINT64_C({_stream(operator, number, trial)}) << 40, i)"
     if kind.is_integer:
         span, start = _span(operator, tensor)
-        return f"({c_type(held(kind.name))})((int64_t)({bits} % {span}) + ({start}))"
+        return f"({c_type(container_dtype(kind.name))})((int64_t)({bits} % {span}) + ({start}))"
     largest = _EIGHTHS * _largest(operator, tensor)
     value = f"(float)((int)({bits} % {2 * largest + 1}) - {largest}) / {_EIGHTHS}"
     if _is_scale(operator, tensor):

@@ -14,7 +14,7 @@ import numpy as np
 
 from amos.codegen.c.source import CKernel, Parameter
 from amos.codegen.c.types import c_type
-from amos.codegen.tir.arrays import held
+from amos.codegen.tir.arrays import container_dtype
 from amos.export.inputs import LENGTHS, ODD, drawn_inputs, drawn_value
 from amos.export.program_text import DIGEST, PROGRAM, SAMPLES
 from amos.export.request import Request
@@ -127,7 +127,7 @@ def test_program(request: Request, kernel: CKernel) -> str:
         [replace(p, tensor=kernel.names.tensors[p.tensor]) for p in parameters]
         for parameters in (kernel.inputs, kernel.results)
     )
-    kinds = {t.name: c_type(held(str(t.dtype))) for t in operator.inputs}
+    kinds = {t.name: c_type(container_dtype(str(t.dtype))) for t in operator.inputs}
     drawn = "".join(
         f"  {kinds[t.name]} *of_{t.name} = allocate({t.elements}, sizeof *of_{t.name});\n"
         f"  for (size_t i = 0; i < {t.elements}; ++i)\n"

@@ -22,7 +22,7 @@ from amos.codegen.tir.rounding import (
     round_in_vectors,
     with_rounded_products,
 )
-from amos.codegen.tir.statements import inside, occurs
+from amos.codegen.tir.statements import collect_nodes, occurs
 from amos.codegen.tir.target import host_target
 from amos.errors import NetworkError
 from amos.ir.floats import limits
@@ -209,9 +209,9 @@ def _reads_inlined(schedule: Any, block: Any, consumer: Any) -> int:
 
     described = schedule.get(block)
     result = described.writes[0].source
-    reads = inside(schedule.get(consumer).body, ir.TensorLoad)
+    reads = collect_nodes(schedule.get(consumer).body, ir.TensorLoad)
     times = sum(bool(read.source.same_as(result)) for read in reads)
-    return times * len(inside(described.body, ir.TensorLoad))
+    return times * len(collect_nodes(described.body, ir.TensorLoad))
 
 
 def _schedule_block(schedule: Any, block: Any) -> Callable[[], None]:
@@ -311,7 +311,7 @@ def _concatenated_lengths(schedule: Any, block: Any, extent: int) -> list[int]:
 
     described = schedule.get(block)
     last, begins = described.iter_vars[-1].var, {0, extent}
-    for call in inside(described.body, ir.Call):
+    for call in collect_nodes(described.body, ir.Call):
         if getattr(call.op, "name", "") == "prim.if_then_else":
             condition: Any = call.args[0]
             line: Any = ()

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from amos.codegen.tir.arrays import from_tensor, held, to_tensor
+from amos.codegen.tir.arrays import container_dtype, from_tensor, to_tensor
 from amos.codegen.tir.program import Argument
 from amos.ir import dtype
 from amos.network.external.straight_line import Call
@@ -67,7 +67,7 @@ class TaskKernel:
         arguments = [
             (self._pack_constant(each, site.arguments[each.tensor]), each.shape) for each in sources
         ]
-        return Call(self.symbol, tuple(arguments), site.result, out.shape, held)
+        return Call(self.symbol, tuple(arguments), site.result, out.shape, container_dtype)
 
     def _pack(self, argument: Argument, value: np.ndarray | Constant) -> Any:
         constant = value if isinstance(value, Constant) else Constant(value)

@@ -107,7 +107,7 @@ def predict_cores(
         # Both ways go through the same buffers of a cache.
         terms += [read + write] if cpu else [read, write]
     if refined:
-        bound = _together(terms, machine, cpu)
+        bound = _overlap(terms, machine, cpu)
         staging, regions = copies(machine, nest, cores)
         result.staging[:], result.launch[:] = staging, machine.launch * regions
         if machine.cached and machine.costs.exchange:
@@ -123,7 +123,7 @@ def predict_cores(
     return result
 
 
-def _together(terms: list[np.ndarray], machine: Machine, cpu: bool) -> np.ndarray:
+def _overlap(terms: list[np.ndarray], machine: Machine, cpu: bool) -> np.ndarray:
     """Seconds of work that goes on at the same time, that of the outer levels of a CPU apart."""
     near = terms[: _BUSY + _BEYOND] if cpu else terms
     bound = overlapped(near, machine.costs.overlap)
@@ -164,9 +164,9 @@ def demands(machine: Machine, nest: CoreNest) -> dict[str, tuple[np.ndarray, int
         memory → (need of each schedule, capacity); unlimited memories are left out.
     """
     structure, batch = nest.steps.structure, nest.steps.batch
-    found: dict[str, tuple[np.ndarray, int]] = {}
+    needs: dict[str, tuple[np.ndarray, int]] = {}
     if registers := structure.mapping.intrinsic.registers:
-        found["registers"] = nest.steps.blocks.registers, registers
+        needs["registers"] = nest.steps.blocks.registers, registers
     pads = [level for level in machine.levels if level.scratchpad]
     if pads:
         need = np.zeros(len(batch))
@@ -174,8 +174,8 @@ def demands(machine: Machine, nest: CoreNest) -> dict[str, tuple[np.ndarray, int
             if op.choice:
                 size = pick(nest.elements(op), nest.steps.region) * op.size
                 need = need + np.where(nest.steps.ahead[op.name], 0.0, size)
-        found[pads[0].name] = need, pads[0].capacity
-    return found
+        needs[pads[0].name] = need, pads[0].capacity
+    return needs
 
 
 def _busy(machine: Machine, nest: CoreNest, cores: np.ndarray) -> list[np.ndarray]:
@@ -235,7 +235,7 @@ def _level(
         depth, moved = _cache_traffic(nest, machine, number - 1, operands, refined)
     name = level.name
     reads = np.stack(moved[:-1])
-    together = np.ceil(cores / groups)
+    group_cores = np.ceil(cores / groups)
     result.bytes_in[name], result.bytes_out[name] = reads.sum(axis=0), moved[-1]
     result.source[name] = reads.argmax(axis=0)
     result.trips[name] = pick(nest.trips, depth)
@@ -247,8 +247,8 @@ def _level(
         if machine.cached and not level.capacity:
             more = [scattered(op, machine, nest) for op in operands[:-1]]
             weighed = weighed + (np.stack(more) * reads).sum(axis=0)
-    result.read[name] = weighed / level.rate(groups, together, write=False)
-    result.write[name] = result.bytes_out[name] / level.rate(groups, together, write=True)
+    result.read[name] = weighed / level.rate(groups, group_cores, write=False)
+    result.write[name] = result.bytes_out[name] / level.rate(groups, group_cores, write=True)
     if refined and machine.cached and number == _BEYOND:
         late = unforeseen(operands[-1], machine, nest) * machine.costs.late / machine.clock
         waiting = result.bytes_out[name] / machine.line * late
@@ -284,12 +284,12 @@ def _register_traffic(operand: Operand, nest: CoreNest) -> np.ndarray:
     whole register does.
     """
     steps = np.ones(len(nest.steps))
-    inside = np.ones(len(nest.steps), dtype=bool)
+    is_reused = np.ones(len(nest.steps), dtype=bool)
     moves = nest.moves(operand)
     for position in reversed(range(nest.count)):
-        inside &= ~moves[position]
-        steps *= np.where(inside, 1.0, nest.outer[position])
+        is_reused &= ~moves[position]
+        steps *= np.where(is_reused, 1.0, nest.outer[position])
     size = operand.fragment * operand.copies
     edges = nest.steps.edges
-    asked = 1.0 if edges is None else edges.fragments(operand)
-    return nest.steps.fragments(operand) * asked * steps * size
+    cut_share = 1.0 if edges is None else edges.fragments(operand)
+    return nest.steps.fragments(operand) * cut_share * steps * size

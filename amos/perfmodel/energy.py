@@ -96,8 +96,8 @@ def level_of(pad: Scratchpad, machine: Machine) -> Level | None:
 def total_joules(rows: Sequence[Accesses]) -> np.ndarray | None:
     """Return the joules of every schedule; ``None`` where the machine does not say all of it."""
     joules = [row.joules for row in rows]
-    known = [each for each in joules if each is not None]
-    return np.sum(known, axis=0) if known and len(known) == len(joules) else None
+    stated = [each for each in joules if each is not None]
+    return np.sum(stated, axis=0) if stated and len(stated) == len(joules) else None
 
 
 def missing_energies(machine: Machine, pads: Sequence[Scratchpad]) -> list[str]:

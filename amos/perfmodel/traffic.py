@@ -27,8 +27,8 @@ def pick(values: np.ndarray, depth: np.ndarray) -> np.ndarray:
 def places(depth: np.ndarray) -> np.ndarray:
     """Where one depth of each schedule is among depths × schedules, for :func:`pick_at`."""
     rows = len(depth)
-    found: np.ndarray = depth * rows + np.arange(rows)
-    return found
+    positions: np.ndarray = depth * rows + np.arange(rows)
+    return positions
 
 
 def pick_at(values: np.ndarray, where: np.ndarray) -> np.ndarray:
@@ -39,9 +39,9 @@ def pick_at(values: np.ndarray, where: np.ndarray) -> np.ndarray:
 
 def first_fitting_depth(sizes: np.ndarray, most: float) -> np.ndarray:
     """The first depth of each schedule at which sizes, which only shrink inward, are at most so."""
-    outside = (sizes > most).sum(axis=0, dtype=np.int8)
-    found: np.ndarray = np.minimum(outside, len(sizes) - 1).astype(np.intp)
-    return found
+    too_large = (sizes > most).sum(axis=0, dtype=np.int8)
+    depth: np.ndarray = np.minimum(too_large, len(sizes) - 1).astype(np.intp)
+    return depth
 
 
 class LoopNestBatch:
@@ -122,9 +122,9 @@ class LoopNestBatch:
 
     def indexes(self, operand: Operand) -> np.ndarray:
         """Whether each loop moves along some dimension of an operand: bool, loops."""
-        found = np.zeros(len(self.where), dtype=bool)
-        found[list(operand.indexed)] = True
-        return found
+        moves = np.zeros(len(self.where), dtype=bool)
+        moves[list(operand.indexed)] = True
+        return moves
 
     def __len__(self) -> int:
         return len(self.batch)
@@ -208,13 +208,13 @@ class CoreNest:
     def cover(self, loop: int) -> np.ndarray:
         """Steps of a loop that are inside each depth: depths × schedules."""
         where = self.steps.where[loop]
-        inside = np.empty((self.count + 1, len(self.steps)), dtype=_SINGLE)
-        inside[where.stop :] = self.steps.tile[loop] if loop < self.steps.spatial else 1.0
+        steps = np.empty((self.count + 1, len(self.steps)), dtype=_SINGLE)
+        steps[where.stop :] = self.steps.tile[loop] if loop < self.steps.spatial else 1.0
         for position in reversed(where):
             more = np.where(self.steps.runs[loop, position], self.outer[position], 1.0)
-            np.multiply(inside[position + 1], more, out=inside[position])
-        inside[: where.start] = inside[where.start]
-        return inside
+            np.multiply(steps[position + 1], more, out=steps[position])
+        steps[: where.start] = steps[where.start]
+        return steps
 
     @remembered
     def footprint(self, operand: Operand) -> np.ndarray:
@@ -236,17 +236,17 @@ class CoreNest:
 
     def _run(self, operand: Operand, line: int) -> np.ndarray | float:
         """Bytes that lie side by side in what each depth touches, as far as lines go."""
-        last, *others = reversed(operand.dims[: operand.leading])
+        last, *outer_dims = reversed(operand.dims[: operand.leading])
         along = self.along(last)
         run = operand.fragment * along
-        held, whole = operand.fragment * last.extent, np.asarray(along >= last.extent)
-        for dim in others:
-            if held >= line or not whole.any():
+        contiguous, whole = operand.fragment * last.extent, np.asarray(along >= last.extent)
+        for dim in outer_dims:
+            if contiguous >= line or not whole.any():
                 break
             along = self.along(dim)
             run = run * np.where(whole, along, 1.0)
             whole = whole & np.asarray(along >= dim.extent)
-            held *= dim.extent
+            contiguous *= dim.extent
         return run
 
     @remembered
@@ -254,14 +254,14 @@ class CoreNest:
         """Positions of one dimension that each depth touches."""
         if not dim.terms:
             return float(min(dim.reach + 1, dim.points, dim.extent))
-        (loop, step), *others = dim.terms
+        (loop, step), *further = dim.terms
         steps = self.cover(loop)
         points = steps * dim.points
-        if others or step != dim.points or dim.points != dim.reach + 1:
+        if further or step != dim.points or dim.points != dim.reach + 1:
             # Steps that overlap or leave gaps.
             reach = steps * step
             gaps = float(dim.reach + 1 - step)
-            for loop, step in others:
+            for loop, step in further:
                 steps = self.cover(loop)
                 points *= steps
                 reach += steps * step
@@ -280,9 +280,9 @@ class CoreNest:
     @remembered
     def used(self, operands: Sequence[Operand]) -> np.ndarray:
         """Bytes of all operands that one execution of each depth touches: depths × schedules."""
-        first, *others = operands
+        first, *further = operands
         total = self.footprint(first).copy()
-        for operand in others:
+        for operand in further:
             total += self.footprint(operand)
         return total
 

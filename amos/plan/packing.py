@@ -39,9 +39,9 @@ def in_reading_order(op: StagedOperand, schedule: CpuSchedule) -> StagedOperand:
     """A staged operand whose fragments follow one another as the kernel reads them.
 
     The dimensions come in the order of the loops: outer spatial loops, reductions,
-    then what a register tile holds of a spatial loop. One step of the reduction
-    reads a contiguous stretch, and the next step the one after it: a stream that
-    the prefetchers of every CPU follow.
+    then the positions of a register tile along a spatial loop. Each step of the reduction
+    reads a contiguous range right after that of the step before: a stream that the
+    prefetchers of every CPU follow.
 
     Args:
         op: the operand, made as long as the schedule's tiles ask for.

@@ -47,7 +47,7 @@ class Schedule(ABC):
     #: so that a run goes on from what it recorded before.
     earlier_keys: ClassVar[MappingType[str, str]] = {}
 
-    tile: MappingType[str, int] = variable("tile", 1, each="spatial", always=True)
+    tile: MappingType[str, int] = variable("tile", 1, per="spatial", always=True)
     order: tuple[str, ...] | None = variable("order", None)
     reduce: tuple[str, ...] | None = variable("reduce", None)
     split: int = variable("split", 1)
@@ -90,14 +90,14 @@ class Schedule(ABC):
         names = {kind.key: name for name, kind in variables_of(cls).items()}
         arguments: dict[str, Any] = {}
         for key, value in values.items():
-            head, dot, rest = key.partition(".")
+            head, dot, suffix = key.partition(".")
             kind = variables_of(cls)[names[head]] if head in names else None
-            if kind is None or bool(kind.each) != bool(dot):
+            if kind is None or bool(kind.per) != bool(dot):
                 raise ScheduleError(
                     f"{key} = {value!r}: unknown variable {key!r}; expected {', '.join(names)}"
                 )
-            if kind.each:
-                arguments.setdefault(names[head], {})[rest] = value
+            if kind.per:
+                arguments.setdefault(names[head], {})[suffix] = value
             else:
                 ordered = kind.default is None and isinstance(value, str)
                 arguments[names[head]] = tuple(str(value).split()) if ordered else value
@@ -120,11 +120,11 @@ class Schedule(ABC):
 
     def _written(self) -> Iterator[tuple[str, Value]]:
         for name, kind in variables_of(type(self)).items():
-            beside = getattr(self, kind.beside) if kind.beside else None
-            yield from kind.written(getattr(self, name), beside)
+            companion = getattr(self, kind.written_with) if kind.written_with else None
+            yield from kind.written(getattr(self, name), companion)
 
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Schedule) and self.values == other.values
+    def __eq__(self, value: object) -> bool:
+        return isinstance(value, Schedule) and self.values == value.values
 
     def __hash__(self) -> int:
         return hash(self.values)
@@ -142,7 +142,7 @@ class Schedule(ABC):
         changed: dict[str, Any] = {
             key: {name(loop): size for loop, size in getattr(self, key).items()}
             for key, kind in variables_of(type(self)).items()
-            if kind.each in ("spatial", "reduce")
+            if kind.per in ("spatial", "reduce")
         }
         for key, order in (("order", self.order), ("reduce", self.reduce)):
             changed[key] = order and tuple(map(name, order))
@@ -174,15 +174,15 @@ class Schedule(ABC):
         }
         kinds = variables_of(type(self))
         for name, kind in kinds.items():
-            names = owners.get(kind.each, [])
-            values = getattr(self, name) if kind.each else {}
+            names = owners.get(kind.per, [])
+            values = getattr(self, name) if kind.per else {}
             if unknown := [f"{kind.key}.{key}" for key in values if key not in names]:
                 raise ScheduleError(
                     f"unknown variable {unknown[0]!r}; {kind.key} is of {', '.join(names)}"
                 )
         for loop in structure.spatial:
             for name, kind in kinds.items():
-                size = getattr(self, name)[loop.name] if kind.each == "spatial" else 1
+                size = getattr(self, name)[loop.name] if kind.per == "spatial" else 1
                 if size > loop.extent:
                     raise ScheduleError(
                         f"{kind.key}.{loop.name} = {size} is more than the extent {loop.extent}"
@@ -209,11 +209,11 @@ class CpuSchedule(Schedule):
 
     _blocks: ClassVar[str] = "block"
 
-    block: MappingType[str, int] = variable("block", 1, each="spatial")
-    parallel: int = variable("parallel", 1, beside="order")
-    unroll: int = variable("unroll", 1, beside="reduce")
+    block: MappingType[str, int] = variable("block", 1, per="spatial")
+    parallel: int = variable("parallel", 1, written_with="order")
+    unroll: int = variable("unroll", 1, written_with="reduce")
     stage: MappingType[str, Literal["whole", "tile"]] = variable(
-        "stage", "whole", words=("whole", "tile"), each="operand", always=True
+        "stage", "whole", words=("whole", "tile"), per="operand", always=True
     )
     copy_width: int = variable("vector", 64)
     copy: Literal["elements", "vectors"] = variable(

@@ -79,9 +79,9 @@ class SharedLoops:
         divided = batch.reduce[:, 0]
         steps = structure.extents[divided]
         unrolls = (len(structure.reduce) == 1) & (steps % batch.unroll == 0)
-        part = part_steps(steps, split, np.where(unrolls, batch.unroll, 1))
-        padded[divided, np.arange(rows)] = part
-        return cls(order, fused, padded, grown, -(-steps // part), divided)
+        part_length = part_steps(steps, split, np.where(unrolls, batch.unroll, 1))
+        padded[divided, np.arange(rows)] = part_length
+        return cls(order, fused, padded, grown, -(-steps // part_length), divided)
 
     @property
     def steps(self) -> np.ndarray:
@@ -101,9 +101,9 @@ class SharedLoops:
             dims: of a staged operand.
             share: consecutive fused steps of one range, which divide them all.
         """
-        inside, extents = self.inside(share), self.whole(dims)
+        steps, extents = self.range_steps(share), self.whole(dims)
         for n, dim in enumerate(dims):
-            reach = sum(step * (inside[loop] - 1) for loop, step in dim.terms)
+            reach = sum(step * (steps[loop] - 1) for loop, step in dim.terms)
             extents[n] = np.minimum(extents[n], dim.reach + 1 + reach)
         return extents
 
@@ -115,7 +115,7 @@ class SharedLoops:
             for dim in dims
         ]
 
-    def inside(self, share: np.ndarray) -> np.ndarray:
+    def range_steps(self, share: np.ndarray) -> np.ndarray:
         """Steps of every loop in the smallest box around each range: loops × schedules.
 
         Args:
@@ -138,11 +138,11 @@ def _touched_steps(fused: np.ndarray, share: np.ndarray) -> np.ndarray:
     steps count as a whole.
     """
     touched = np.empty_like(fused)
-    several, inside = np.zeros(len(share), dtype=bool), fused.prod(axis=0)
+    several, inner_steps = np.zeros(len(share), dtype=bool), fused.prod(axis=0)
     for position, steps in enumerate(fused):
-        inside = inside // steps
-        begun = -(-(share - np.gcd(share, inside)) // inside) + 1
-        begun = np.where(share % inside == 0, share // inside, begun)
-        touched[position] = np.where(several, steps, np.minimum(begun, steps))
+        inner_steps = inner_steps // steps
+        started = -(-(share - np.gcd(share, inner_steps)) // inner_steps) + 1
+        started = np.where(share % inner_steps == 0, share // inner_steps, started)
+        touched[position] = np.where(several, steps, np.minimum(started, steps))
         several = several | (touched[position] > 1)
     return touched

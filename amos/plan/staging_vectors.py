@@ -164,7 +164,7 @@ class _Lanes:
                 else:
                     exact |= set(group.members)
             self._groups.append((group, read, None if long is None else group.members[long]))
-        self._outside = op.load.padding != op.empty
+        self._has_padding = op.load.padding != op.empty
         #: Elements of the tensor from one iteration of a loop to the next.
         self._steps = dict.fromkeys(load.names, 0)
         self._checked = []
@@ -194,7 +194,7 @@ class _Lanes:
         if live:
             for constant, terms, size in self._checked:
                 if not 0 <= constant + sum(c * values.get(n, 0) for n, c in terms) < size:
-                    return _PADDING if self._outside else None
+                    return _PADDING if self._has_padding else None
         return sum(self._steps.get(name, 0) * value for name, value in values.items())
 
 

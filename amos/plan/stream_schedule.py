@@ -45,8 +45,8 @@ class StreamSchedule(Schedule):
 
     _batch: ClassVar[type[LoopBatch]] = StreamBatch
 
-    steps: MappingType[str, int] = variable("step", 1, each="reduce", always=True)
-    buffers: MappingType[str, int] = variable("buffers", 1, each="operand", always=True)
+    steps: MappingType[str, int] = variable("step", 1, per="reduce", always=True)
+    buffers: MappingType[str, int] = variable("buffers", 1, per="operand", always=True)
 
     def _row(self, structure: Structure) -> dict[str, Any]:
         return {

@@ -276,9 +276,9 @@ def share_inside(index: Affine, extents: MappingType[str, int], size: int) -> fl
     >>> share_inside(Affine.of({"p": 1, "r": 1}, -1), {"p": 4, "r": 3}, 4)
     0.8333333333333334
     """
-    *others, longest = sorted(index.terms, key=lambda term: extents[term[0]]) or [("", 0)]
+    *shorter, longest = sorted(index.terms, key=lambda term: extents[term[0]]) or [("", 0)]
     at = np.array([index.constant], dtype=np.int64)
-    for name, step in others:
+    for name, step in shorter:
         most = max(2, _LOOKED_AT // at.size)
         places = np.arange(extents[name]) if extents[name] <= most else np.linspace(
             0, extents[name] - 1, most).astype(np.int64)  # fmt: skip

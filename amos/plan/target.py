@@ -176,9 +176,9 @@ def target_of(machine: Machine | None, structure: Structure | None = None) -> Ta
         machine: ``None`` for a CPU of which nothing is known.
         structure: a mapping, which a target may leave to the rules and the model of CPUs.
     """
-    default, *others = targets()
+    default, *special = targets()
     if machine is not None:
-        for target in others:
+        for target in special:
             if target.claims(machine):
                 return target if structure is None or target.runs(structure, machine) else default
     return default

@@ -13,7 +13,7 @@ from amos.errors import ScheduleError
 #: What a schedule variable can be.
 Value = int | str
 #: What the values of a variable belong to, if it has several.
-Each = Literal["", "spatial", "reduce", "operand"]
+Owners = Literal["", "spatial", "reduce", "operand"]
 
 
 @dataclass(frozen=True)
@@ -22,22 +22,22 @@ class Variable:
 
     Attributes:
         key: its name in a dictionary, before a dot where each loop or operand has a value.
-        default: what is left out means; ``None`` for an order of loops.
+        default: value of a missing key; ``None`` for an order of loops.
         lowest: the smallest number it may be.
-        words: what it may be instead of a number.
-        each: what each of which has a value: ``"spatial"`` or ``"reduce"`` loops, or
-            ``"operand"``; empty if there is one value.
+        words: values that are no numbers.
+        per: owners of the values: ``"spatial"`` or ``"reduce"`` loops, or ``"operand"``; empty
+            if there is one value.
         always: whether the default is written as well.
-        beside: the field beside which, if there is one, the default is written.
+        written_with: field with which, if it has a value, the default is written.
     """
 
     key: str
     default: Value | None
     lowest: int = 1
     words: tuple[str, ...] = ()
-    each: Each = ""
+    per: Owners = ""
     always: bool = False
-    beside: str = ""
+    written_with: str = ""
 
     def checked(self, name: str, value: Any) -> Any:
         """The value of a field as it is stored.
@@ -49,7 +49,7 @@ class Variable:
             right = isinstance(value, tuple) and all(isinstance(each, str) for each in value)
             if value is not None and not right:
                 raise ScheduleError(f"{name} = {value!r}: expected names of loops")
-        elif not self.each:
+        elif not self.per:
             self._check(self._label(name), value)
         elif not isinstance(value, MappingType):
             raise ScheduleError(f"{name} = {value!r}: expected a value for each name")
@@ -59,18 +59,18 @@ class Variable:
             return Defaulted(value, self.default)
         return value
 
-    def written(self, value: Any, beside: Any) -> Iterator[tuple[str, Value]]:
+    def written(self, value: Any, companion: Any) -> Iterator[tuple[str, Value]]:
         """The entries of a dictionary that hold a value of the field."""
-        if self.each:
+        if self.per:
             for name, single in value.items():
                 if self.always or single != self.default:
                     yield f"{self.key}.{name}", single
-        elif value != self.default or beside is not None:
+        elif value != self.default or companion is not None:
             yield self.key, " ".join(value) if self.default is None else value
 
-    def _label(self, name: str, rest: str = "") -> str:
-        label = f"{self.key}{rest}"
-        return label if name == self.key else f"{name}{rest} ({label})"
+    def _label(self, name: str, suffix: str = "") -> str:
+        label = f"{self.key}{suffix}"
+        return label if name == self.key else f"{name}{suffix} ({label})"
 
     def _check(self, label: str, value: Any) -> None:
         if self.words:
@@ -97,7 +97,7 @@ class Defaulted(dict[str, Any]):
 def variable(key: str, default: Value | None, **more: Any) -> Any:
     """A field of a schedule, see :class:`Variable`."""
     kind = Variable(key, default, **more)
-    start: Any = {"default_factory": dict} if kind.each else {"default": default}
+    start: Any = {"default_factory": dict} if kind.per else {"default": default}
     return field(**start, metadata={"variable": kind})
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from amos.codegen.tir.arrays import held, to_tensor
+from amos.codegen.tir.arrays import container_dtype, to_tensor
 from amos.errors import BuildError
 from amos.ir import Tensor, dtype
 from amos.ir.floats import unpack
@@ -40,7 +40,7 @@ class ArgumentAdapter:
 
         self._tensor, self._shape, self._write = tensor, shape, write
         self._where, self._kind = f"{role} {tensor.name!r}", str(tensor.dtype)
-        self._stored_dtype = np.dtype(held(self._kind))
+        self._stored_dtype = np.dtype(container_dtype(self._kind))
         #: Whether the container can hold values that the dtype cannot.
         self._limited = tensor.bounds is not None
         # A container that stands for another dtype needs a conversion.

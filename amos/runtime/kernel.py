@@ -13,7 +13,7 @@ import numpy as np
 from amos._display import Shown
 from amos.codegen.amx.tiles import ask_for_tiles
 from amos.codegen.scheduled import scheduled
-from amos.codegen.tir.arrays import from_tensor, held, to_tensor
+from amos.codegen.tir.arrays import container_dtype, from_tensor, to_tensor
 from amos.codegen.tir.program import Argument, Program
 from amos.codegen.tir.tensor_intrin import implementation
 from amos.errors import BuildError
@@ -54,7 +54,7 @@ class Kernel(Shown):
         self._tensors = {t.name: t for t in candidate.mapping.operator.inputs}
         #: Bytes of each argument.
         self._sizes = tuple(
-            prod(a.shape) * np.dtype(held(a.dtype)).itemsize for a in program.arguments
+            prod(a.shape) * np.dtype(container_dtype(a.dtype)).itemsize for a in program.arguments
         )
         #: For each argument the inputs that it is made of: one, or those of a prologue.
         self._take = tuple(
@@ -134,7 +134,7 @@ class Kernel(Shown):
         bound = self._bind(arrays, named)
         if out is None:
             kinds = [str(tensor.dtype) for tensor in self._results]
-            if any(held(kind) != dtype(kind).numpy.name for kind in kinds):
+            if any(container_dtype(kind) != dtype(kind).numpy.name for kind in kinds):
                 arguments = self._prepare(bound)
                 self._run(*arguments)
                 return self.result(arguments)

@@ -75,7 +75,7 @@ class TargetContract:
         for target in targets():
             for name, kind in variables_of(target.schedule).items():
                 if kind.key not in own and isinstance(kind.default, int):
-                    values = {f"{kind.key}.none" if kind.each else kind.key: kind.default + 1}
+                    values = {f"{kind.key}.none" if kind.per else kind.key: kind.default + 1}
                     schedules.append(target.schedule.of(values))
                     assert getattr(schedules[-1], name) is not None
                     break
@@ -105,7 +105,7 @@ class TargetContract:
         cpu = {kind.key: kind for kind in variables_of(CpuSchedule).values()}
         for kind in variables_of(self._target.schedule).values():
             if same := cpu.get(kind.key):
-                assert (kind.each, kind.words) == (same.each, same.words), kind.key
+                assert (kind.per, kind.words) == (same.per, same.words), kind.key
 
     def test_plans_are_decided_once(self) -> None:
         """The same candidate has the same plan, and the same code."""

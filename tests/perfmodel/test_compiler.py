@@ -11,7 +11,7 @@ import amos
 from amos.ir import Operator
 from amos.machine import Costs, Level, Machine, Peak, fitted
 from amos.perfmodel import batch, predict
-from amos.perfmodel.cpu.compiler import moved_accumulators, stretch
+from amos.perfmodel.cpu.compiler import block_steps, moved_accumulators
 from amos.perfmodel.cpu.stores import exchanges
 from amos.perfmodel.traffic import CoreNest
 from amos.plan import LoopBatch, Schedule, Structure, batch_of
@@ -39,7 +39,7 @@ def test_short_loops_become_one_stretch_of_code(tile: int, unroll: int, steps: i
     structure, batch, part = _made({"tile.p": tile, "unroll": unroll})
     costs = replace(fitted("GenuineIntel"), unrolled=240.0)
     machine = replace(amos.machines.get("xeon_6240"), costs=costs)
-    assert stretch(machine, part).tolist() == [steps]
+    assert block_steps(machine, part).tolist() == [steps]
 
 
 def test_a_nest_without_positions_is_no_more_crowded() -> None:

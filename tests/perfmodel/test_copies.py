@@ -63,7 +63,7 @@ def test_a_range_that_begins_within_a_loop_is_a_larger_box() -> None:
     """Three steps of twelve begin at the last one of a row, among others: two rows of four."""
     steps, none = np.array([[3], [4]]), np.zeros((2, 1), dtype=int)
     loops = SharedLoops(np.array([[0], [1]]), steps, steps, grown=none, parts=np.array([1]))
-    assert loops.inside(np.array([3])).tolist() == [[2], [4]]
+    assert loops.range_steps(np.array([3])).tolist() == [[2], [4]]
 
 
 def test_rows_of_windows_are_found_once_and_moved_in_vectors() -> None:

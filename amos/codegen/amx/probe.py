@@ -8,7 +8,7 @@ from typing import Any
 
 from amos._toolchain import load_tvm
 from amos.codegen.amx.tiles import ROWS, TILES, tile_multiply
-from amos.codegen.tir.arrays import held
+from amos.codegen.tir.arrays import container_dtype
 from amos.intrinsics import Intrinsic
 from amos.intrinsics.amx import CONFIGURE, configuration
 
@@ -69,7 +69,7 @@ def _function(intrinsic: Intrinsic, shapes: Sequence[tuple[int, ...]], lines: li
     load_tvm()
     from tvm.script import from_source
 
-    kinds, cores = map(held, intrinsic.dtypes), shapes[-1][0]
+    kinds, cores = map(container_dtype, intrinsic.dtypes), shapes[-1][0]
     buffers = list(zip(("a", "b", "out"), shapes, kinds, strict=True))
     arguments = ", ".join(f'{name}: T.Buffer({shape}, "{kind}")' for name, shape, kind in buffers)
     *read, written = (

@@ -15,7 +15,7 @@ from amos.codegen.c.printer import CPrinter, SeenOtherwise
 from amos.codegen.c.types import EXTERNS, OWN, c_type, helpers
 from amos.codegen.naming import Names
 from amos.codegen.scheduled import scheduled
-from amos.codegen.tir.arrays import held
+from amos.codegen.tir.arrays import container_dtype
 from amos.codegen.tir.lowering import lowered
 from amos.codegen.tir.program import Argument, stage
 from amos.errors import BuildError, ExportError
@@ -207,7 +207,7 @@ def _parameters(
                 name = f"{name}_{number}"
             packed = tuple(_packing_inputs(operator, argument.packed, spelling))
         names.append(name)
-        kind = c_type(held(argument.dtype))
+        kind = c_type(container_dtype(argument.dtype))
         parameters[name] = Parameter(name, argument.tensor, kind, prod(argument.shape), packed)
     return tuple(parameters.values()), names
 
@@ -220,7 +220,7 @@ def _packing_inputs(
         alone = packed.prologue is None
         kind = packed.tensor_kind if alone else str(tensor.dtype)
         name = "given" if alone else spelling.tensors[tensor.name]
-        yield PackingInput(name, tensor.name, c_type(held(kind)))
+        yield PackingInput(name, tensor.name, c_type(container_dtype(kind)))
 
 
 def _packing(
@@ -235,7 +235,7 @@ def _packing(
     tensors = {
         tensor.name: te.placeholder(
             tensor.shape,
-            held(packed.tensor_kind if packed.prologue is None else str(tensor.dtype)),
+            container_dtype(packed.tensor_kind if packed.prologue is None else str(tensor.dtype)),
             name=f"given_{number}" if number else "given",
         )
         for number, tensor in enumerate(operator.feeding(packed.load.tensor.name))

@@ -22,7 +22,7 @@ import numpy as np
 from amos._toolchain import load_tvm
 from amos.codegen.amx.probe import MOST_CHAINS, tile_calls
 from amos.codegen.amx.tiles import ask_for_tiles
-from amos.codegen.tir.arrays import decoded, held, to_tensor
+from amos.codegen.tir.arrays import container_dtype, decoded, to_tensor
 from amos.codegen.tir.combining import joined, reduced
 from amos.codegen.tir.statements import loop_with, with_loop
 from amos.codegen.tir.tensor_intrin import register_tensor_intrin
@@ -270,7 +270,9 @@ class _Calls:
         sources = zip(
             self.shapes, self.intrinsic.sources, self.intrinsic.staged_dtypes, strict=False
         )
-        return [te.placeholder(s, held(kind), name=x.tensor.name) for s, x, kind in sources]
+        return [
+            te.placeholder(s, container_dtype(kind), name=x.tensor.name) for s, x, kind in sources
+        ]
 
     def _called(
         self, sources: list[Any], step: Any, places: Sequence[Any], at: dict[str, Any]

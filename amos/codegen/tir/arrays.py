@@ -18,7 +18,7 @@ from amos.ir.floats import pack, unpack
 _HELD = {"bfloat16": "uint16", "tfloat32": "float32"}
 
 
-def held(kind: str) -> str:
+def container_dtype(kind: str) -> str:
     """The dtype of a buffer that holds values of ``kind``."""
     return _HELD.get(kind, kind)
 
@@ -29,7 +29,7 @@ def constant(value: int | float, kind: str) -> Any:
 
     if kind == "bfloat16":
         value = int(pack(np.array([value], dtype=np.float32), kind).view(np.uint16)[0])
-    return tirx.const(value, held(kind))
+    return tirx.const(value, container_dtype(kind))
 
 
 def decoded(value: Any, kind: str, result: str, lanes: int = 1) -> Any:
@@ -48,13 +48,13 @@ def decoded(value: Any, kind: str, result: str, lanes: int = 1) -> Any:
 
 def converted(value: Any, kind: str, result: str, lanes: int = 1) -> Any:
     """Elements of a buffer of one dtype, as a buffer of another holds them."""
-    return value if kind == result else decoded(value, kind, held(result), lanes)
+    return value if kind == result else decoded(value, kind, container_dtype(result), lanes)
 
 
 def encoded(value: Any, kind: str) -> Any:
     """A float32 TVM expression as an element of such a buffer: rounded to nearest even."""
     if kind != "bfloat16":
-        return value.astype(held(kind))
+        return value.astype(container_dtype(kind))
     from tvm import tirx
 
     def word(number: int) -> Any:
@@ -105,6 +105,6 @@ def to_tensor(array: np.ndarray, kind: str) -> Any:
 def from_tensor(tensor: Any, kind: str) -> np.ndarray:
     """The values of a TVM array, in the dtype's container."""
     array: np.ndarray = tensor.numpy()
-    if held(kind) == kind or dtype(kind).container == held(kind):
+    if container_dtype(kind) == kind or dtype(kind).container == container_dtype(kind):
         return array
     return unpack(np.ascontiguousarray(array).reshape(-1).view(np.uint8), kind, array.shape)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from functools import reduce
 from typing import Any
 
-from amos.codegen.tir.arrays import held
+from amos.codegen.tir.arrays import container_dtype
 from amos.ir import Compute
 from amos.ir.combining import function, neutral
 
@@ -34,7 +34,7 @@ def reduced(combiner: str, value: Any, axes: list[Any]) -> Any:
         return te.sum(value, axis=axes)
     return te.comm_reducer(
         lambda x, y: joined(combiner, (x, y)),
-        lambda kind: tirx.const(neutral(combiner, str(kind)), held(str(kind))),
+        lambda kind: tirx.const(neutral(combiner, str(kind)), container_dtype(str(kind))),
     )(value, axis=axes)
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from amos.codegen.tir.arrays import is_number
 from amos.codegen.tir.program import Program
-from amos.codegen.tir.statements import inside
+from amos.codegen.tir.statements import collect_nodes
 from amos.ir import dtype
 from amos.ir.combining import function as function_of
 
@@ -71,4 +71,4 @@ def _cost(value: Any) -> tuple[int, bool]:
     """Number of elements that an expression reads as written out, and whether it does more."""
     from tvm import ir
 
-    return len(inside(value, ir.TensorLoad)), not isinstance(value, ir.TensorLoad)
+    return len(collect_nodes(value, ir.TensorLoad)), not isinstance(value, ir.TensorLoad)

@@ -139,9 +139,9 @@ def _named_loops(sch: Any, block: Any, program: Program) -> dict[str, Any]:
         if len(names) > 1:
             loop, loops[names[1]] = sch.split(loop, [None, width[names[1]]])
         loops[names[0]] = loop
-    rest = [loop.name for loop in nest.reduce if loop.extent > 1]
-    rest += [group.lane for group in nest.groups.values() if group.kind == "reduce"]
-    return loops | dict(zip(rest, unnamed, strict=True))
+    reduction = [loop.name for loop in nest.reduce if loop.extent > 1]
+    reduction += [group.lane for group in nest.groups.values() if group.kind == "reduce"]
+    return loops | dict(zip(reduction, unnamed, strict=True))
 
 
 def _parallelize(sch: Any, plan: CpuPlan, outer: list[Any]) -> tuple[dict[str, Any], list[Any]]:
@@ -200,13 +200,13 @@ def _fused(sch: Any, loops: list[Any]) -> Any:
     return sch.fuse(*loops) if len(loops) > 1 else loops[0]
 
 
-def _finish_copy(sch: Any, block: Any, around: int, vector: bool) -> None:
+def _finish_copy(sch: Any, block: Any, depth: int, vector: bool) -> None:
     """Write the accumulators of one tile back: unrolled, one fragment at a time.
 
     A loop over fragments would index the accumulators by a variable, which keeps
     them out of registers.
     """
-    loops = sch.get_loops(block)[around:]
+    loops = sch.get_loops(block)[depth:]
     if not loops:
         return
     for loop in loops[:-1] if vector else loops:

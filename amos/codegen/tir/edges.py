@@ -42,13 +42,13 @@ def part_edges(function: Any, program: Program) -> Any:
         dimension = program.axes.index((edge.loop,))
         start = _start(main.values[spatial_variable(dimension)], main.loops)
         edges.append(_Edge(edge, dimension, start))
-    around = loops_around(main, STORED)[-1]
+    enclosing = loops_around(main, STORED)[-1]
     first = "main_init" if program.plan.mapping.operator.compute.accumulates else program.main
 
     def parted(loop: Any) -> Any:
         return loop_with(loop, body=_tiles(loop.body, first, edges))
 
-    return with_loop(function, around.loop_var, parted)
+    return with_loop(function, enclosing.loop_var, parted)
 
 
 def _tiles(body: Any, first: str, edges: Sequence[_Edge]) -> Any:
@@ -94,10 +94,10 @@ def _cut(stmt: Any, edge: _Edge, steps: int, step: Any = 0) -> Any:
         # What a condition leaves out is not computed to begin with.
         return s_tir.SBlockRealize(values, True, realize.block)
 
-    def loop(each: Any, mutator: Any) -> Any:
-        if not _moves(each, edge.dimension):
-            return mutator.default_mutate(each)
-        return loop_with(each, body=_cut(each.body, edge, steps, each.loop_var), extent=steps)
+    def loop(node: Any, mutator: Any) -> Any:
+        if not _moves(node, edge.dimension):
+            return mutator.default_mutate(node)
+        return loop_with(node, body=_cut(node.body, edge, steps, node.loop_var), extent=steps)
 
     return tvm_ffi.structural_mutate(stmt, [(s_tir.SBlockRealize, block), (tirx.For, loop)])
 
@@ -108,8 +108,8 @@ def _with_own_variables(tile: Any) -> Any:
     from tvm import ir, tirx
 
     own = ir.load_json(ir.save_json(tile))
-    around = dict(zip(*map(tirx.analysis.undefined_vars, (own, tile)), strict=True))
-    return tvm_ffi.structural_map(own, (tirx.Var, lambda each: around.get(each, each)))
+    renamed = dict(zip(*map(tirx.analysis.undefined_vars, (own, tile)), strict=True))
+    return tvm_ffi.structural_map(own, (tirx.Var, lambda variable: renamed.get(variable, variable)))
 
 
 def _moves(loop: Any, dimension: int) -> bool:

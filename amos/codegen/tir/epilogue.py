@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from amos.codegen.tir.arrays import decoded, encoded, held, is_number
+from amos.codegen.tir.arrays import container_dtype, decoded, encoded, is_number
 from amos.codegen.tir.rounding import nearest, rounded, settled
 from amos.ir import BufferLoad, Operator, Prologue, dtype
 from amos.ir.epilogue import Epilogue
@@ -261,7 +261,7 @@ def _opaque(value: Any, kind: str) -> Any:
 def _stored(value: Any, computed: str, kind: str) -> Any:
     """A value of kind ``computed`` as an element of the result, of dtype ``kind``."""
     if dtype(kind).is_integer:
-        return _clamped(value, computed, kind).astype(held(kind))
+        return _clamped(value, computed, kind).astype(container_dtype(kind))
     return encoded(value.astype("float32"), kind)
 
 

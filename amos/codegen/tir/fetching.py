@@ -20,8 +20,8 @@ from amos.codegen.tir.program import STORED, Program, step_variable
 from amos.codegen.tir.skipping import iterations
 from amos.codegen.tir.statements import (
     BlockNest,
+    collect_nodes,
     find,
-    inside,
     loop_with,
     loops_around,
     occurs,
@@ -42,12 +42,12 @@ def fetch_ahead(function: Any, program: Program) -> Any:
     if fetch is None or main is None:
         return function
     op = fetch.op
-    around, steps = _loops(program, main)
+    enclosing, steps = _loops(program, main)
     at = defaultdict(int, iterations(program, main))
-    same = {loop.loop_var: loop.loop_var for loop in around}
+    same = {loop.loop_var: loop.loop_var for loop in enclosing}
     # Of the fragment that a step begins with: register tiles are unrolled.
     index = [_replaced(dim.at(at), same) for dim in op.dims]
-    tiles, sharing = around[: fetch.tiles], around[fetch.tiles :]
+    tiles, sharing = enclosing[: fetch.tiles], enclosing[fetch.tiles :]
     following = _following(tiles)
     *first, _ = [_replaced(each, following) for each in index]
     start = _number((*sharing, *steps)) * fetch.elements
@@ -69,38 +69,38 @@ def fetch_residuals(function: Any, program: Program) -> Any:
     main, stored = find(function.body, program.main), find(function.body, STORED)
     if main is None or stored is None:
         return function
-    around = loops_around(main, STORED)
-    read = {load.source: load for load in inside(stored.block.body, ir.TensorLoad)}
+    enclosing = loops_around(main, STORED)
+    read = {load.source: load for load in collect_nodes(stored.block.body, ir.TensorLoad)}
     inputs = zip(function.params, program.inputs, strict=False)
     names = program.plan.fetched_residuals
     large = [read[each] for each, x in inputs if each in read and x.tensor in names]
-    if not large or not around:
+    if not large or not enclosing:
         return function
-    fetches = [fetch for load in large for fetch in _of_tile(load, stored, len(around))]
+    fetches = [fetch for load in large for fetch in _of_tile(load, stored, len(enclosing))]
 
     def fetching(loop: Any) -> Any:
-        rest = list(loop.body.seq) if isinstance(loop.body, tirx.SeqStmt) else [loop.body]
-        return loop_with(loop, body=tirx.SeqStmt([*fetches, *rest]))
+        statements = list(loop.body.seq) if isinstance(loop.body, tirx.SeqStmt) else [loop.body]
+        return loop_with(loop, body=tirx.SeqStmt([*fetches, *statements]))
 
-    return with_loop(function, around[-1].loop_var, fetching)
+    return with_loop(function, enclosing[-1].loop_var, fetching)
 
 
 def _of_tile(load: Any, stored: BlockNest, depth: int) -> list[Any]:
     """Fetches of the lines that a register tile reads, inside so many of the loops."""
     from tvm import tirx
 
-    around, tile = stored.loops[:depth], stored.loops[depth:]
+    enclosing, tile = stored.loops[:depth], stored.loops[depth:]
     values = {x.var: stored.values[x.var.name] for x in stored.block.iter_vars}
     index = [_replaced(each, values) for each in load.indices]
-    same = {loop.loop_var: loop.loop_var for loop in around}
+    same = {loop.loop_var: loop.loop_var for loop in enclosing}
     # The lanes of a fragment are in one line.
     single = tirx.ForKind.VECTORIZED
     steps = [range(1 if loop.kind == single else int(loop.extent)) for loop in tile]
-    held, lines = LINE_BYTES * 8 // dtype(str(load.source.dtype)).bits, dict[str, Any]()
+    line_elements, lines = LINE_BYTES * 8 // dtype(str(load.source.dtype)).bits, dict[str, Any]()
     for numbers in product(*steps):
         at = {x.loop_var: tirx.const(n, "int32") for x, n in zip(tile, numbers, strict=True)}
         *rows, last = [_replaced(each, same | at) for each in index]
-        line = _replaced((last - _replaced(index[-1], same)) // held, same)
+        line = _replaced((last - _replaced(index[-1], same)) // line_elements, same)
         lines.setdefault(f"{rows} {line}", _fetch(load.source, [*rows, last], _FIRST))
     return list(lines.values())
 
@@ -117,8 +117,8 @@ def _loops(program: Program, main: BlockNest) -> tuple[list[Any], list[Any]]:
     """The loops that stay loops around the calls: of register tiles, and of the reduction."""
     from tvm import tirx
 
-    kept = tirx.ForKind.SERIAL, tirx.ForKind.PARALLEL
-    loops = [loop for loop in main.loops if loop.kind in kept and int(loop.extent) > 1]
+    kinds = tirx.ForKind.SERIAL, tirx.ForKind.PARALLEL
+    loops = [loop for loop in main.loops if loop.kind in kinds and int(loop.extent) > 1]
     at = [main.values[step_variable(name)] for name in program.plan.reduce]
     steps = [loop for loop in loops if any(occurs(loop.loop_var, each) for each in at)]
     return [loop for loop in loops if loop not in steps], steps
@@ -148,5 +148,7 @@ def _replaced(value: Any, variables: Mapping[Any, Any]) -> Any:
 
     none = tirx.const(0, "int32")
     expression = tirx.convert(value)
-    whole = tvm_ffi.structural_map(expression, (tirx.Var, lambda each: variables.get(each, none)))
+    whole = tvm_ffi.structural_map(
+        expression, (tirx.Var, lambda variable: variables.get(variable, none))
+    )
     return sym.Analyzer().simplify(whole)

@@ -7,12 +7,12 @@ from collections.abc import Callable, Sequence
 from collections.abc import Mapping as MappingType
 from typing import Any
 
-from amos.codegen.tir.arrays import held
+from amos.codegen.tir.arrays import container_dtype
 from amos.ir import Affine
 from amos.plan.staging import StagedOperand
 
 
-def chosen(conditions: Sequence[Any], value: Any, otherwise: Any) -> Any:
+def select_value(conditions: Sequence[Any], value: Any, otherwise: Any) -> Any:
     """A value under conditions, of which there may be none, or another."""
     from tvm import tirx
 
@@ -48,7 +48,7 @@ def gathered(
         at[group.lane] = fused % group.lanes if group.tiles > 1 else fused
     # Loops of extent 1 have no variable and stand at zero.
     value = finish([dim.index.evaluate(defaultdict(int, at)) for dim in op.dims], at)
-    return chosen(guards, value, tirx.const(0, held(str(operator.result_dtype))))
+    return select_value(guards, value, tirx.const(0, container_dtype(str(operator.result_dtype))))
 
 
 def invert(index: Affine, where: Any, extents: dict[str, int]) -> tuple[dict[str, Any], list[Any]]:

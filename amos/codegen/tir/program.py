@@ -22,10 +22,10 @@ from math import prod
 from typing import Any
 
 from amos._toolchain import load_tvm
-from amos.codegen.tir.arrays import constant, converted, decoded, held
+from amos.codegen.tir.arrays import constant, container_dtype, converted, decoded
 from amos.codegen.tir.combining import joined, reduced
 from amos.codegen.tir.epilogue import computed, finished
-from amos.codegen.tir.gathering import chosen, gathered
+from amos.codegen.tir.gathering import gathered, select_value
 from amos.errors import BuildError
 from amos.plan.cpu_plan import CpuPlan
 from amos.plan.packing import pad_operand
@@ -184,7 +184,7 @@ class Program:
         from tvm import te
 
         buffers = [
-            te.placeholder(a.shape, held(a.dtype), name=f"{a.tensor}_{n}")
+            te.placeholder(a.shape, container_dtype(a.dtype), name=f"{a.tensor}_{n}")
             for n, a in enumerate(self.inputs)
         ]
         first = sum(not op.computed for op in self.plan.sources)
@@ -323,10 +323,10 @@ def stage(op: StagedOperand, tensors: MappingType[str, Any]) -> Any:
         value = converted(element(indices), op.tensor_kind, op.kind)
         if op.load.padding != op.empty:
             in_bounds = [c for guard in guards if guard.pads for c in _holds(guard)]
-            value = chosen(in_bounds, value, constant(op.load.padding, op.kind))
+            value = select_value(in_bounds, value, constant(op.load.padding, op.kind))
             guards = [guard for guard in guards if not guard.pads]
         filled = [c for guard in guards for c in _holds(guard)]
-        return chosen(filled, value, constant(op.empty, op.kind))
+        return select_value(filled, value, constant(op.empty, op.kind))
 
     return te.compute(op.shape, body, name=f"stage_{op.name}")
 

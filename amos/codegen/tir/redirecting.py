@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from math import inf
 from typing import Any
 
-from amos.codegen.tir.arrays import decoded, held
+from amos.codegen.tir.arrays import container_dtype, decoded
 from amos.codegen.tir.comparing import compared
 from amos.codegen.tir.epilogue import applied, finished
 from amos.codegen.tir.program import Program
@@ -72,7 +72,7 @@ class _Redirection:
         names = [argument.tensor for argument in program.inputs]
         self.tensors = dict(zip(names, self.sources, strict=True))
         self.results = [
-            tirx.decl_buffer(a.shape, held(a.dtype), f"{a.tensor}_{len(names) + n}")
+            tirx.decl_buffer(a.shape, container_dtype(a.dtype), f"{a.tensor}_{len(names) + n}")
             for n, a in enumerate(program.results)
         ]
         #: Where elements of a reduction are put together, by its number among the further ones.

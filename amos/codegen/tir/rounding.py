@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from amos.codegen.tir.statements import inside
+from amos.codegen.tir.statements import collect_nodes
 
 #: Effects that TVM assumes of an operator: that it is pure, or that it reads memory.
 _PURE, _READS_MEMORY = 1, 2
@@ -72,7 +72,7 @@ def quantizes(function: Any) -> bool:
     from tvm import ir
 
     nearest = ir.Op.get("tirx.nearbyint")
-    return any(call.op.same_as(nearest) for call in inside(function.body, ir.Call))
+    return any(call.op.same_as(nearest) for call in collect_nodes(function.body, ir.Call))
 
 
 def with_rounded_products(function: Any) -> Any:

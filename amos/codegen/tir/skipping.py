@@ -35,10 +35,10 @@ def shorten_last_part(function: Any, program: Program) -> Any:
     parts, main = program.plan.split, find(function.body, program.main)
     if parts is None or parts.even or main is None:
         return function
-    step, part = main.values[step_variable(parts.loop)], main.values[spatial_variable(0)]
+    step, number = main.values[step_variable(parts.loop)], main.values[spatial_variable(0)]
     divided = next(x for x in main.loops if occurs(x.loop_var, step))
     most, whole = parts.steps // parts.unrolled, parts.extent // parts.unrolled
-    extent = tirx.min(most, whole - part * most)
+    extent = tirx.min(most, whole - number * most)
     return with_loop(function, divided.loop_var, lambda loop: loop_with(loop, extent=extent))
 
 

@@ -66,7 +66,7 @@ def gives_names(function: Any) -> bool:
     """
     from tvm import tirx
 
-    return bool(inside(function, tirx.Let))
+    return bool(collect_nodes(function, tirx.Let))
 
 
 def conditions_depend(function: Any) -> bool:
@@ -77,18 +77,20 @@ def conditions_depend(function: Any) -> bool:
     """
     from tvm import tirx
 
-    parted = (each for each in inside(function, tirx.IfThenElse) if each.else_case is not None)
+    parted = (
+        each for each in collect_nodes(function, tirx.IfThenElse) if each.else_case is not None
+    )
     for stmt in parted:
-        loops = inside(stmt.condition, tirx.Var)
+        loops = collect_nodes(stmt.condition, tirx.Var)
         for branch in (stmt.then_case, stmt.else_case):
-            for inner in inside(branch, tirx.IfThenElse):
-                variables = inside(inner.condition, tirx.Var)
+            for inner in collect_nodes(branch, tirx.IfThenElse):
+                variables = collect_nodes(inner.condition, tirx.Var)
                 if any(a.same_as(b) for a in variables for b in loops):
                     return True
     return False
 
 
-def inside(node: Any, kind: Any) -> list[Any]:
+def collect_nodes(node: Any, kind: Any) -> list[Any]:
     """Nodes of a class in a function, a statement or an expression."""
     import tvm_ffi
 

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from amos.codegen.tir.arrays import held
+from amos.codegen.tir.arrays import container_dtype
 from amos.codegen.tir.narrow import is_narrow
 from amos.codegen.tir.program import STORED, Program
 from amos.codegen.tir.statements import loop_with, occurs, write_pieces
@@ -23,7 +23,7 @@ _LANES = 16
 
 def part_tails(function: Any, program: Program) -> Any:
     """A scheduled function whose narrow results are stored in vectors without conditions."""
-    if not any(is_narrow(held(argument.dtype)) for argument in program.results):
+    if not any(is_narrow(container_dtype(argument.dtype)) for argument in program.results):
         return function
     import tvm_ffi
     from tvm import tirx

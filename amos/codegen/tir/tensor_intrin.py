@@ -21,7 +21,7 @@ from typing import Any
 from amos._toolchain import load_tvm
 from amos.codegen.c.calls import function_name
 from amos.codegen.naming import Names
-from amos.codegen.tir.arrays import decoded_text, held
+from amos.codegen.tir.arrays import container_dtype, decoded_text
 from amos.codegen.tir.combining import joined_text, statement_text
 from amos.errors import BuildError
 from amos.intrinsics import Intrinsic, implementations, is_native
@@ -73,7 +73,7 @@ def holdable(intrinsic: Intrinsic) -> None:
                 f"{intrinsic.name}: operand {load.tensor.name!r} has dtype {load.tensor.dtype}, "
                 "which no CPU kernel can hold"
             )
-    if held(intrinsic.dtypes[-1]) != intrinsic.dtypes[-1]:
+    if container_dtype(intrinsic.dtypes[-1]) != intrinsic.dtypes[-1]:
         raise BuildError(
             f"{intrinsic.name}: destination has dtype {intrinsic.dtypes[-1]}, "
             "which no CPU kernel can accumulate in"
@@ -223,18 +223,18 @@ class _Step:
 
 def _nest(steps: list[_Step], statement: str) -> list[str]:
     """A statement in a block of its own, inside loops."""
-    lines, inside = [], ""
+    lines, indent = [], ""
     if steps:
         names = ", ".join(step.name for step in steps)
         lines.append(f"for {names} in T.grid({', '.join(str(step.extent) for step in steps)}):")
-        inside = "    "
-    lines.append(f'{inside}with T.sblock("update"):')
+        indent = "    "
+    lines.append(f'{indent}with T.sblock("update"):')
     if bound := [step for step in steps if step.extent > 1]:
         variables = ", ".join(step.position for step in bound)
         names = ", ".join(step.name for step in bound)
         kinds = "".join(step.kind for step in bound)
-        lines.append(f'{inside}    {variables} = T.axis.remap("{kinds}", [{names}])')
-    return [*lines, f"{inside}    {statement}"]
+        lines.append(f'{indent}    {variables} = T.axis.remap("{kinds}", [{names}])')
+    return [*lines, f"{indent}    {statement}"]
 
 
 @dataclass(frozen=True)
@@ -253,9 +253,10 @@ class _Script:
 
     def function(self, lines: list[str], *, buffer: str = "") -> str:
         """A function of the operands; ``buffer`` says more of each of them."""
+        kinds = [container_dtype(str(x.tensor.dtype)) for x in self.compute.operands]
         arguments = ", ".join(
-            f'{x.tensor.name}: T.Buffer({self.shape(x)}, "{held(str(x.tensor.dtype))}"{buffer})'
-            for x in self.compute.operands
+            f'{x.tensor.name}: T.Buffer({self.shape(x)}, "{kind}"{buffer})'
+            for x, kind in zip(self.compute.operands, kinds, strict=True)
         )
         head = ["# from tvm.script import tirx as T", "@T.prim_func(s_tir=True)"]
         return "\n".join([*head, f"def main({arguments}):", *("    " + line for line in lines)])

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from amos._toolchain import load_tvm
-from amos.codegen.tir.arrays import held
+from amos.codegen.tir.arrays import container_dtype
 from amos.codegen.tir.epilogue import finished
 from amos.ir import Operator
 from amos.network.lowerings.panels import BlockedProduct
@@ -34,10 +34,10 @@ class PanelWriter(ABC):
         self.x = buffer((product.rows * product.depth,), "float32", "x")
         self.weight = buffer((product.words,), "uint32", "weight")
         self.tensors = {
-            each.name: buffer(each.shape, held(str(each.dtype)), each.name)
+            each.name: buffer(each.shape, container_dtype(str(each.dtype)), each.name)
             for each in list_epilogue_tensors(operator)
         }
-        kind = held(str(operator.result_dtype))
+        kind = container_dtype(str(operator.result_dtype))
         self.result = buffer((product.rows * product.columns,), kind, "result")
         self.vector = f"float32x{product.lanes}"
 

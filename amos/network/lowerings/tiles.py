@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from amos._toolchain import load_tvm
-from amos.codegen.tir.arrays import held
+from amos.codegen.tir.arrays import container_dtype
 from amos.codegen.tir.epilogue import finished
 from amos.ir import Operator
 from amos.network.lowerings.base import ScheduledProduct
@@ -48,10 +48,10 @@ def write_tiles(form: Winograd, operator: Operator, product: ScheduledProduct) -
     x, weight, sums = map(product.parameters.__getitem__, ("x", "weight", "out"))
     image = tirx.decl_buffer(form.image, form.dtype, "image")
     tensors = {
-        each.name: tirx.decl_buffer(each.shape, held(str(each.dtype)), each.name)
+        each.name: tirx.decl_buffer(each.shape, container_dtype(str(each.dtype)), each.name)
         for each in list_epilogue_tensors(operator)
     }
-    result = tirx.decl_buffer(form.result, held(str(operator.result.dtype)), "result")
+    result = tirx.decl_buffer(form.result, container_dtype(str(operator.result.dtype)), "result")
     band = tirx.Var("band", "int32")
     into = _write_transform(form, band, image, _Flat(x, form.factor))
     out_of = _write_inverse(form, operator, band, _Flat(sums, form.sums), tensors, result)

@@ -15,12 +15,11 @@ from amos.machine.machine import Machine
 from amos.perfmodel.traffic import CoreNest
 
 
-def stretch(machine: Machine, nest: CoreNest) -> np.ndarray:
-    """Steps of the reduction in one stretch of code, for each schedule.
+def block_steps(machine: Machine, nest: CoreNest) -> np.ndarray:
+    """Count the steps of the reduction in one block of straight-line code: schedules.
 
-    Those that the schedule unrolls, and those of loops that compilers unroll then: a loop
-    is unrolled if the loads and calls that come of it are at most ``Costs.unrolled``; the one
-    around it is looked at after that.
+    The schedule unrolls some, and compilers unroll whole loops around them, from the innermost
+    one outward, while the loads and calls of the result are at most ``Costs.unrolled``.
     """
     blocks = nest.steps.blocks
     size = np.sum([nest.steps.fragments(op) for op in nest.steps.structure.operands], axis=0)
@@ -32,21 +31,21 @@ def stretch(machine: Machine, nest: CoreNest) -> np.ndarray:
     return steps
 
 
-def kept_fragments(nest: CoreNest, together: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def kept_fragments(nest: CoreNest, steps: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Fragments of sources that one step of the reduction leaves for a later one.
 
     Where windows overlap, steps of the innermost reduction read some of the same
-    fragments. If the steps are one stretch of code, compilers load such a fragment once
+    fragments. If the steps are one block of code, compilers load such a fragment once
     and keep it, whether or not a register is free.
 
     Args:
-        together: how many steps of the innermost reduction are one stretch of code.
+        steps: of the innermost reduction, in one block of code.
 
     Returns:
         the fragments, and how many stores and loads of them a step makes if all of them
         wait in memory.
     """
-    kept, moves = np.zeros((2, len(nest.steps)))
+    fragments, moves = np.zeros((2, len(nest.steps)))
     structure, spatial = nest.steps.structure, nest.steps.spatial
     last = nest.steps.batch.reduce[:, -1]
     for op in structure.sources:
@@ -58,15 +57,15 @@ def kept_fragments(nest: CoreNest, together: np.ndarray) -> tuple[np.ndarray, np
                 later = pace // gcd(step, pace)
                 tile = nest.steps.tile[moved]
                 gone = step * later // pace
-                left = np.maximum(tile - gone, 0.0)
-                here = (last == loop) & (together > later)
-                found = np.where(here, left / tile * nest.steps.fragments(op), 0.0)
-                kept = kept + found
+                overlap = np.maximum(tile - gone, 0.0)
+                here = (last == loop) & (steps > later)
+                count = np.where(here, overlap / tile * nest.steps.fragments(op), 0.0)
+                fragments = fragments + count
                 # Loaded by each later step, stored by the first that has it.
-                loads = np.minimum(together, structure.extents[loop]) - later
-                stores = 1.0 + (loads - 1.0) * np.minimum(gone / np.maximum(left, 1.0), 1.0)
-                moves = moves + found * (loads + stores)
-    return kept, moves / together
+                loads = np.minimum(steps, structure.extents[loop]) - later
+                stores = 1.0 + (loads - 1.0) * np.minimum(gone / np.maximum(overlap, 1.0), 1.0)
+                moves = moves + count * (loads + stores)
+    return fragments, moves / steps
 
 
 def moved_accumulators(nest: CoreNest) -> np.ndarray:
@@ -94,7 +93,7 @@ def register_pressure(machine: Machine, nest: CoreNest) -> np.ndarray | float:
 
     The accumulators of a register tile always fit them, as its space demands. Fragments
     that overlapping windows keep may not: these are stored and loaded again. Where the tile
-    leaves no register for the next fragments, something of it is, once a stretch of code.
+    leaves no register for the next fragments, some of it is, once a block of code.
     """
     steps, structure = nest.steps, nest.steps.structure
     registers = structure.mapping.intrinsic.registers
@@ -102,16 +101,16 @@ def register_pressure(machine: Machine, nest: CoreNest) -> np.ndarray | float:
         # Tile registers have numbers, and no compiler moves them to memory.
         return 1.0
     live = steps.blocks.registers
-    together = stretch(machine, nest)
-    kept, moves = kept_fragments(nest, together)
-    spilled = np.clip(live + kept - registers, 0.0, kept) / np.maximum(kept, 1.0)
+    unrolled = block_steps(machine, nest)
+    windowed, moves = kept_fragments(nest, unrolled)
+    spilled = np.clip(live + windowed - registers, 0.0, windowed) / np.maximum(windowed, 1.0)
     # With no register for the next fragment of each source, the accumulators of all calls
     # that a kept one is for give way.
-    each = np.min([steps.fragments(op) for op in structure.sources], axis=0)
+    accumulators = np.min([steps.fragments(op) for op in structure.sources], axis=0)
     full = live > registers - len(structure.sources)
-    moves = spilled * moves * np.where(full, each, 1.0)
+    moves = spilled * moves * np.where(full, accumulators, 1.0)
     # Compilers load fragments ahead of their step, wherever the registers come from.
-    moves = moves + np.where(full, 2.0 / together, 0.0)
+    moves = moves + np.where(full, 2.0 / unrolled, 0.0)
     moves = moves + moved_accumulators(nest)
     moves = moves / steps.fragments(structure.destination)
     return np.asarray(1.0 + machine.costs.reload * moves)

@@ -72,13 +72,13 @@ def _streaming(
 
 def _reach(machine: Machine, cores: np.ndarray) -> list[tuple[np.ndarray, np.ndarray]]:
     """Of each level, the bytes that the cores together have there and move in a second."""
-    alone, found = np.ones(len(cores)), []
+    alone, levels = np.ones(len(cores)), []
     for level in machine.levels:
         groups = np.minimum(cores, level.units)
         read, write = (level.rate(groups, alone, write=out) for out in (False, True))
         room = groups * (level.capacity or np.inf)
-        found.append((room, np.minimum(read, write) * groups))
-    return found
+        levels.append((room, np.minimum(read, write) * groups))
+    return levels
 
 
 def _store_cycles(op: Operand, machine: Machine) -> float:
@@ -101,27 +101,29 @@ def _cycles(
     a loop over elements, each found and tested by itself.
     """
     costs, width, tail = machine.costs, copy.element_width, copy.element_tail_elements
-    found = costs.find * op.divisions
+    finding_each = costs.find * op.divisions
     if op.copy == "run":
         if copy.strided:
             return 0.0  # in whole vectors, whatever the length of a row
         parted = (op.padded > 0) & (width > np.prod(copy.extents[op.padded :], axis=0))
         return np.where(parted & ~copy.in_vectors, costs.serial, 0.0)
     if op.copy == "rows":
-        return np.asarray((costs.find + costs.serial + found) / width)
+        return np.asarray((costs.find + costs.serial + finding_each) / width)
     # Where only positions move the last dimension, what fused loops are taken apart for is
     # the same for all steps of it.
     last = op.dims[op.leading - 1].terms if op.leading else ()
     even = op.leading > 0 and all(n < steps.spatial for n, _ in last)
-    once = np.where(even | (machine.cached & ~copy.ahead), found * width / tail, found)
+    once = np.where(
+        even | (machine.cached & ~copy.ahead), finding_each * width / tail, finding_each
+    )
     # Lanes of several fused windows leave them one by one.
     tests = costs.find * max(op.divisions, 1)
     unrolled = (tests / width if op.guarded else 0.0) + once
     short = costs.copied / 2 if op.divisions else costs.copied
     # Vectors of short rows are put together one by one.
     single = (width > short) | (op.copy == "pieces")
-    finding = np.where(single, costs.serial * op.live + found, unrolled)
+    finding = np.where(single, costs.serial * op.live + finding_each, unrolled)
     cycles: np.ndarray = finding + costs.read * op.live
     # Never slower than finding elements one by one, whatever that was fitted to.
-    together = np.minimum(copy.vector_instructions * costs.read, cycles / 2)
-    return np.where(copy.in_vectors, together, cycles)
+    permuted = np.minimum(copy.vector_instructions * costs.read, cycles / 2)
+    return np.where(copy.in_vectors, permuted, cycles)
