@@ -47,8 +47,8 @@ Precision = Annotated[
     str,
     typer.Option(
         metavar="NAME",
-        help="Of products of floats: f32 as the model says, bf16, int8 (with --samples), or auto, "
-        "the fastest within the budget.",
+        help="Of products of floats: f32 as the model says, bf16, f16, int8 (with --samples), or "
+        "auto, the fastest within the budget.",
     ),
 ]
 Budget = Annotated[

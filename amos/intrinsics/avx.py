@@ -16,7 +16,8 @@ _WIDENS = {"f16": ("f16c",)}
 def intrinsics() -> Described:
     """``vfmadd231ps`` on 512 bits (AVX-512) and on 256 bits (FMA), of three dtypes.
 
-    A float32 holds every float16 and every bfloat16, which are widened as they are staged.
+    A float32 holds every float16 and every bfloat16. Those are widened in registers, by
+    ``vcvtph2ps``, these as they are staged.
     With both sources in lanes it computes operators without a shared source, such as a depthwise
     convolution.
     """
@@ -29,9 +30,16 @@ def intrinsics() -> Described:
 def _multiply_add(family: str, lanes: int, feature: str, kind: str, *, shared: bool) -> Described:
     """Of one ``shared`` first source, or of one for each lane."""
     mm, vector = f"_mm{32 * lanes}", f"float32x{lanes}"
+    half = kind == "f16"
+    scalar = 'T.Cast("float32", Src1[()])' if half else "Src1[()]"
+    llvm_lanes, c_lanes = f'Src2.vload([0], "{vector}")', f"{mm}_loadu_ps(Src2)"
+    if half:
+        llvm_lanes = f'T.Cast("{vector}", Src2.vload([0], "float16x{lanes}"))'
+        load = f"_mm{16 * lanes if lanes > 8 else ''}_loadu_si{16 * lanes}"
+        c_lanes = f"{mm}_cvtph_ps({load}((const __m{16 * lanes}i *)Src2))"
     if shared:
         index, what = "", "its element times one scalar"
-        llvm, c = f"T.broadcast(Src1[()], {lanes})", f"{mm}_set1_ps(*Src1)"
+        llvm, c = f"T.broadcast({scalar}, {lanes})", f"{mm}_set1_ps({'(float)' * half}*Src1)"
     else:
         index, what = "i1", "a product of elements of its own"
         llvm, c = f'Src1.vload([0], "{vector}")', f"{mm}_loadu_ps(Src1)"
@@ -41,9 +49,9 @@ def _multiply_add(family: str, lanes: int, feature: str, kind: str, *, shared: b
         {"i1": lanes},
         (kind, kind, "f32"),
         shared="Src1" if shared else "",
-        # Broadcasts from memory are part of the instruction in AVX-512 alone.
-        embedded="Src1" if shared and feature != "fma" else "Src2",
-        staged="" if kind == "f32" else "f32",
+        # Broadcasts from memory are part of the instruction in AVX-512 alone, of float32.
+        embedded="Src1" if shared and feature != "fma" and not half else "Src2",
+        staged="f32" if kind == "bf16" else "",
         family=family,
         source=_SOURCE,
         description=f"{lanes} lanes, each adding {what}",
@@ -57,10 +65,10 @@ Dst[T.ramp(T.int32(0), 1, {lanes})] = T.call_llvm_pure_intrin(
     "{vector}",
     "llvm.fma",
     {llvm},
-    Src2.vload([0], "{vector}"),
+    {llvm_lanes},
     Dst.vload([0], "{vector}"),
 )
 """,
-        c=f"{mm}_storeu_ps(Dst, {mm}_fmadd_ps({c}, {mm}_loadu_ps(Src2), {mm}_loadu_ps(Dst)));",
-        flags=(f"-m{feature}",),
+        c=f"{mm}_storeu_ps(Dst, {mm}_fmadd_ps({c}, {c_lanes}, {mm}_loadu_ps(Dst)));",
+        flags=(f"-m{feature}", *(("-mf16c",) if half else ())),
     )

@@ -110,9 +110,9 @@ def compile_network(
         measure: time the best kernels of heavy tasks, by the records and by the model, beside
             plain loops, then the fastest of them and cascades in the network, and use the
             fastest there.
-        precision: of the factors of products: ``"f32"`` as the model says, ``"bf16"`` wherever
-            that is predicted to be faster, ``"int8"`` by the ranges of the samples, or ``"auto"``,
-            the fastest within the budget. Sums stay 32 bits wide. Buckets stay in f32.
+        precision: of the factors of products: ``"f32"`` as the model says, ``"bf16"`` or ``"f16"``
+            wherever that is predicted to be faster, ``"int8"`` by the ranges of the samples, or
+            ``"auto"``, the fastest within the budget. Sums stay 32 bits wide. Buckets stay in f32.
         budget: error that ``"auto"`` allows: the 2-norm of the difference over that of the
             results, the largest of all samples and outputs.
         samples: inputs of calls by name or in order, or a file of NumPy's format ``npz`` with

@@ -8,9 +8,11 @@ from math import isfinite, prod
 
 import numpy as np
 
+from amos.ir import dtype
 from amos.network.anchors import Anchor
 from amos.network.graph import Constant, Node, Operand
 from amos.network.levels import inverse_of
+from amos.network.shapes import HALVES
 
 #: Signs and functions of the epilogue language by the names of operators.
 _SIGNS = {"Add": "+", "Sub": "-", "Mul": "*", "Div": "/"}
@@ -27,7 +29,7 @@ _PAIRS = {"Max": "max", "Min": "min"}
 _KEEPING = frozenset({*_PAIRS, "Cast"})
 #: Functions that convert to bytes; dtypes narrower than sums; and all dtypes that can be read.
 _CASTS = {"uint8": "u8", "int8": "s8"}
-_NARROW = frozenset({*_CASTS, "bfloat16"})
+_NARROW = frozenset({*_CASTS, *HALVES})
 _DTYPES = ("float32", "int32", *_NARROW)
 #: Their smallest and largest numbers.
 _BOUNDS = frozenset(bound for name in _CASTS for bound in (np.iinfo(name).min, np.iinfo(name).max))
@@ -214,8 +216,8 @@ class _Writer:
         before = node.operands[0].dtype
         if node.dtype == "float32":
             return text if before == "float32" else f"f32({text})"
-        if node.dtype == "bfloat16":
-            return f"bf16({text})" if before == "float32" else None
+        if node.dtype in HALVES:
+            return f"{dtype(node.dtype).short}({text})" if before == "float32" else None
         if node.dtype not in _CASTS:
             return text if node.dtype == "int32" and before in _CASTS else None
         levels = _clamped(node)

@@ -187,7 +187,7 @@ _CALLER = Node(-1, "output", (), (), "")
 def unfit(anchor: Anchor, node: Node) -> str:
     """Return why no kernel takes the dtypes of an anchor; empty if one does."""
     kinds = {operand.dtype for operand in (anchor.sources or {}).values()}
-    if kinds == {"bfloat16"} and node.dtype == "float32":
+    if kinds in ({"bfloat16"}, {"float16"}) and node.dtype == "float32":
         return ""
     if kinds != {"float32"} and not kinds <= {*BYTES}:
         return f"dtype {', '.join(sorted(kinds))} is not supported"

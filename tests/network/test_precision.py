@@ -26,7 +26,12 @@ from amos.network.precision.choosing import choose_precision, select_parts
 from amos.network.precision.frontier import Errors, Exclusion, Frontier, Variant
 from amos.network.precision.rounding import is_product
 from amos.network.precision.samples import read_samples
-from amos.network.precision.variants import Variants, has_bfloat16, relative_norm
+from amos.network.precision.variants import (
+    Variants,
+    has_bfloat16,
+    has_float16,
+    relative_norm,
+)
 from tests.network.lines import run_graph
 from tests.network.models import Builder, residual_network
 
@@ -224,7 +229,7 @@ def test_accuracy_instead_of_a_norm() -> None:
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"precision": "f17"}, "precision: expected f32, bf16, int8, auto, got 'f17'"),
+        ({"precision": "f17"}, "precision: expected f32, bf16, f16, int8, auto, got 'f17'"),
         ({"precision": "auto", "budget": -1}, "budget: expected a number from 0 on, got -1"),
         ({"precision": "auto", "budget": "1%"}, "budget: expected a number from 0 on"),
         ({"precision": "int8"}, "precision int8: int8 needs samples"),
@@ -324,3 +329,27 @@ def test_a_frontier_is_drawn() -> None:
     assert any(line.startswith("  0.01 |- - -") for line in lines)
     assert "1 matmul, 2 ms less" in lines[-2] and "2 over the budget" in lines[-2]
     assert amos.viz.html(frontier).count("<circle") == 2
+
+
+@pytest.mark.skipif(not has_float16(), reason="this CPU has neither f16c nor avx512f")
+def test_weights_in_float16() -> None:
+    """A product of one row takes as long as its weights to come; 10 bits of mantissa are kept."""
+    b = Builder()
+    hidden = b.node("Relu", b.node("MatMul", b.input("x", (1, 1024)), b.random(1024, 1024)))
+    network = amos.load_network(b.model(b.node("MatMul", hidden, b.random(1024, 1024))))
+    compiled = amos.compile(network, precision="f16", progress=False)
+    assert compiled.precision is not None
+    assert compiled.precision.chosen.name == "f16"
+    assert "float16" in {str(x.dtype) for task in compiled.kernels for x in task.operator.inputs}
+    (x,) = random_arrays(network)
+    error = relative_norm(compiled.outputs_of([x])[0], _results(network, [x]))
+    assert 1e-5 < error < 1e-3
+
+
+@pytest.mark.skipif(not has_float16(), reason="this CPU has neither f16c nor avx512f")
+def test_values_beyond_the_range_of_float16_are_refused() -> None:
+    b = Builder()
+    large = b.constant(np.full((1024, 1024), 1e5))
+    network = amos.load_network(b.model(b.node("MatMul", b.input("x", (1, 1024)), large)))
+    with pytest.raises(NetworkError, match="precision f16: some values are beyond the range"):
+        choose_precision(network, "f16")

@@ -14,19 +14,21 @@ from collections.abc import Callable, Sequence
 
 from amos.codegen.scheduled import last_line
 from amos.errors import NetworkError, shown
+from amos.ir import dtype
 from amos.network.buckets import Loaded
 from amos.network.external.partition import PartitionedNetwork
 from amos.network.precision.frontier import Frontier, Variant
-from amos.network.precision.rounding import PRODUCTS
+from amos.network.precision.rounding import PRODUCTS, ROUNDED
 from amos.network.precision.samples import Samples, read_samples
 from amos.network.precision.variants import (
     Accuracy,
     AccuracyError,
     Variants,
     has_bfloat16,
+    has_float16,
 )
 
-PRECISIONS = ("f32", "bf16", "int8", "auto")
+PRECISIONS = ("f32", "bf16", "f16", "int8", "auto")
 #: Relative 2-norm of the difference that ``auto`` allows by default.
 BUDGET = 0.01
 #: How often the program is asked, and what its budget is multiplied by after each failure.
@@ -84,16 +86,16 @@ def choose_precision(
         raise NetworkError(f"precision {precision}: a network with buckets stays in f32")
     calls = read_samples(network, samples)
     refused: list[str] = []
-    variants = Variants(network, calls, accuracy)
+    variants = Variants(network, calls, accuracy, "float16" if precision == "f16" else ROUNDED)
     rows = [variants.plain]
-    if precision in ("bf16", "auto"):
-        rows += _try(lambda: _round(variants, precision, budget, refused), "bf16", refused)
+    if precision in ("bf16", "f16", "auto"):
+        rows += _try(lambda: _round(variants, precision, budget, refused), "rounding", refused)
     if precision in ("int8", "auto"):
         if samples is None:
             refused.append("int8 needs samples, which give the ranges")
         else:
             rows += _try(lambda: [variants.quantize()], "int8", refused)
-    if precision in ("bf16", "int8") and refused:
+    if precision != "auto" and refused:
         raise NetworkError(f"precision {precision}: {refused[0]}")
     rows.sort(key=lambda row: -row.predicted_seconds)
     chosen = _select_variant(rows, precision, budget)
@@ -126,14 +128,21 @@ def _try(make: Callable[[], list[Variant]], name: str, refused: list[str]) -> li
 
 
 def _round(variants: Variants, precision: str, budget: float, refused: list[str]) -> list[Variant]:
-    """The variants with factors in ``bfloat16``."""
-    if not has_bfloat16():
+    """The variants with rounded factors."""
+    name = dtype(variants.rounded).short
+    if variants.rounded == ROUNDED and not has_bfloat16():
         refused.append("this CPU does not multiply bf16 (avx512_bf16, amx_bf16)")
         return []
+    if variants.rounded != ROUNDED and not has_float16():
+        refused.append("this CPU does not convert f16 (f16c, avx512f)")
+        return []
     if not variants.saved:
-        refused.append("bf16 is predicted to save no time")
+        refused.append(f"{name} is predicted to save no time")
         return []
     rounded = variants.round_faster()
+    if precision == "f16" and not math.isfinite(rounded.error):
+        refused.append("some values are beyond the range of f16")
+        return []
     mixed = precision == "auto" and not _fits(rounded, budget)
     return [rounded, *(_round_parts(variants, budget) if mixed else [])]
 

@@ -1,8 +1,9 @@
 """Rounding the factors of products of floats to 16 bits, a pass over the graph.
 
-The sums stay ``float32``, as the instructions of CPUs have them (``vdpbf16ps``, ``tdpbf16ps``). A
-value that such a product reads is rounded once, where it is computed, and all that reads it reads
-the rounded one: so the kernel that makes it stores half of the bytes.
+The sums stay ``float32``, as the instructions of CPUs have them (``vdpbf16ps``, ``tdpbf16ps``;
+``vcvtph2ps`` ahead of ``vfmadd231ps``). A value that such a product reads is rounded once, where it
+is computed, and all that reads it reads the rounded one: so the kernel that makes it stores half of
+the bytes.
 """
 
 from __future__ import annotations
@@ -12,8 +13,9 @@ from collections.abc import Container
 from amos.network.blocked import BlockedWeight
 from amos.network.graph import Constant, Graph, GraphBuilder, Node, Operand
 from amos.network.operations import Kind, kind_of
+from amos.network.shapes import HALVES
 
-#: Dtype of rounded factors.
+#: Default dtype of rounded factors.
 ROUNDED = "bfloat16"
 #: Operators whose factors can be rounded.
 PRODUCTS = frozenset({"Conv", "ConvTranspose", "MatMul"})
@@ -46,15 +48,18 @@ def _channels_of_group(node: Node) -> int:
 
 def has_rounded_products(graph: Graph) -> bool:
     """Whether factors of a product are floats of 16 bits."""
-    return any(is_product(node) and node.operands[0].dtype == ROUNDED for node in graph.nodes)
+    return any(is_product(node) and node.operands[0].dtype in HALVES for node in graph.nodes)
 
 
-def round_products(graph: Graph, excluded: Container[int] = frozenset()) -> Graph:
+def round_products(
+    graph: Graph, excluded: Container[int] = frozenset(), dtype: str = ROUNDED
+) -> Graph:
     """Return a graph whose products of floats have rounded factors.
 
     Args:
         graph: with products of ``float32``.
         excluded: which products stay as they are, counted in the order of the graph.
+        dtype: of the factors.
     """
     products = [node for node in graph.nodes if is_product(node)]
     chosen = [x for place, x in enumerate(products) if can_round(x) and place not in excluded]
@@ -65,7 +70,7 @@ def round_products(graph: Graph, excluded: Container[int] = frozenset()) -> Grap
 
     def read(operand: Operand, node: Node) -> Operand:
         if isinstance(operand, Constant):
-            return builder.cast(operand, ROUNDED) if node.number in own else operand
+            return builder.cast(operand, dtype) if node.number in own else operand
         if operand.number not in narrow:
             return builder.value(operand)
         value = narrow[operand.number]
@@ -80,6 +85,6 @@ def round_products(graph: Graph, excluded: Container[int] = frozenset()) -> Grap
             value = builder.emit(node.operation, *operands, **node.attributes, **sums)
         builder.values[node.number] = value
         if node.number in rounded:
-            narrow[node.number] = builder.cast(value, ROUNDED)
+            narrow[node.number] = builder.cast(value, dtype)
     outputs = [builder.values[node.number] for node in graph.outputs]
     return builder.finish(outputs)

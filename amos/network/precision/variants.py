@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from amos.errors import MappingError, NetworkError
-from amos.ir import Operator
+from amos.ir import Operator, dtype
 from amos.machine.cpu import cpu
 from amos.network.candidates import Chooser
 from amos.network.external.partition import PartitionedNetwork
@@ -51,6 +51,7 @@ class Variants:
         accuracy: of results; the error is then the largest loss of it. By default the error is
             the 2-norm of the difference over that of the results, the largest of all outputs
             and samples.
+        rounded: dtype of rounded factors.
     """
 
     def __init__(
@@ -58,8 +59,9 @@ class Variants:
         network: PartitionedNetwork,
         samples: Samples = (),
         accuracy: Accuracy | None = None,
+        rounded: str = ROUNDED,
     ) -> None:
-        self.network, self._accuracy = network, accuracy
+        self.network, self._accuracy, self.rounded = network, accuracy, rounded
         self.choosing, self.confirming = samples[::2], samples[1::2]
         self._chooser = Chooser("host", brief=True)
         self._graphs = {name: before_layouts(x.read()) for name, x in network.regions.items()}
@@ -70,7 +72,7 @@ class Variants:
         return Variant("f32", self.network, Errors(0.0), self._seconds(self.network))
 
     def round_faster(self, excluded: Sequence[tuple[str, int]] = ()) -> Variant:
-        """The network with factors in ``bfloat16`` wherever that is predicted to be faster.
+        """The network with rounded factors wherever that is predicted to be faster.
 
         Args:
             excluded: region and place of further products that stay as they are.
@@ -81,11 +83,13 @@ class Variants:
         saved = sum(seconds for at, seconds in self.saved.items() if at not in excluded)
         reasons = self.slower | dict.fromkeys(excluded, Exclusion("over the budget"))
         return Variant(
-            "mixed" if excluded else "bf16",
+            "mixed" if excluded else dtype(self.rounded).short,
             network,
             errors,
             self.plain.predicted_seconds - saved,
-            _select_operators(network, lambda group: group.nodes[0].operands[0].dtype == ROUNDED),
+            _select_operators(
+                network, lambda group: group.nodes[0].operands[0].dtype == self.rounded
+            ),
             {f"{name} {place}": why for (name, place), why in reasons.items()},
         )
 
@@ -143,7 +147,10 @@ class Variants:
         return replace(self.network, regions=regions, roundings=rewrites)
 
     def _roundings(self, excluded: Excluded) -> dict[str, Callable[[Graph], Graph]]:
-        return {name: partial(round_products, excluded=each) for name, each in excluded.items()}
+        return {
+            name: partial(round_products, excluded=each, dtype=self.rounded)
+            for name, each in excluded.items()
+        }
 
     def _by_region(self, places: Sequence[tuple[str, int]]) -> Excluded:
         return {
@@ -172,7 +179,7 @@ class Variants:
     def slower(self) -> dict[tuple[str, int], Exclusion]:
         """Why products gain nothing by being rounded, by region and place."""
         return {
-            (name, place): _reason(*self._times.get((name, place), (0.0, 0.0)))
+            (name, place): self._reason(*self._times.get((name, place), (0.0, 0.0)))
             for name in self.network.regions
             for place in self._places(name)
             if (name, place) not in self.saved
@@ -191,6 +198,15 @@ class Variants:
                     after = self._predict(rounded[place]) if place in rounded else math.inf
                     times[name, place] = self._predict(group), after
         return times
+
+    def _reason(self, before: float, after: float) -> Exclusion:
+        name = dtype(self.rounded).short
+        if not before:
+            return Exclusion("few of the multiplications")
+        if not math.isfinite(after):
+            return Exclusion(f"no instruction for {name}")
+        detail = f"{after * 1e3:.4g} ms in {name}, {before * 1e3:.4g} ms in f32"
+        return Exclusion("not predicted to be faster", detail)
 
     def _predict(self, group: Group) -> float:
         return _predict_task(Task(group.operator, (group,)), self._chooser)
@@ -258,6 +274,11 @@ def _predict_task(task: Task, chooser: Chooser) -> float:
         return math.inf
 
 
+def has_float16() -> bool:
+    """Whether this CPU widens ``float16`` in the registers of its products."""
+    return bool({"f16c", "avx512f"} & set(cpu().features))
+
+
 def has_bfloat16() -> bool:
     """Whether this CPU multiplies ``bfloat16``."""
     return bool(_FEATURES & set(cpu().features))
@@ -277,15 +298,6 @@ def relative_norm(result: np.ndarray, expected: np.ndarray) -> float:
     size = float(np.linalg.norm(exact[finite]))
     difference = float(np.linalg.norm(value[finite] - exact[finite]))
     return difference / size if size else difference
-
-
-def _reason(before: float, after: float) -> Exclusion:
-    if not before:
-        return Exclusion("few of the multiplications")
-    if not math.isfinite(after):
-        return Exclusion("no instruction for bf16")
-    detail = f"{after * 1e3:.4g} ms in bf16, {before * 1e3:.4g} ms in f32"
-    return Exclusion("not predicted to be faster", detail)
 
 
 def _select_operators(
