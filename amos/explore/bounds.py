@@ -82,9 +82,11 @@ def bound_of(mappings: Sequence[Mapping], machine: Machine) -> Bound:
     tilings = [_Tilings(mapping, machine) for mapping in mappings]
     port = machine.levels[-1].read_bandwidth
 
-    def least_seconds(each: _Tilings, stop: float) -> _Least:
-        least = each.least(each.ones, stop * port, enough=each.seconds * port)
-        return _Least(max(each.seconds, least.amount / port), least.reached)
+    def least_seconds(mapping_tilings: _Tilings, stop: float) -> _Least:
+        least = mapping_tilings.least(
+            mapping_tilings.ones, stop * port, enough=mapping_tilings.seconds * port
+        )
+        return _Least(max(mapping_tilings.seconds, least.amount / port), least.reached)
 
     traffic = _least(tilings, lambda x: x.floor(x.ones), lambda x, stop: x.least(x.ones, stop))
     time = _least(tilings, lambda x: max(x.seconds, x.floor(x.ones) / port), least_seconds)
@@ -107,10 +109,10 @@ def _least(
         least: its least; infinite if that is not below the second argument.
     """
     best = _Least(math.inf, True)
-    for each in sorted(tilings, key=floor):
-        if floor(each) >= best.amount:
+    for mapping_tilings in sorted(tilings, key=floor):
+        if floor(mapping_tilings) >= best.amount:
             break
-        amount = least(each, best.amount)
+        amount = least(mapping_tilings, best.amount)
         best = amount if amount.amount < best.amount else best
     return best
 
@@ -170,8 +172,8 @@ class _Tilings:
             stored = number == len(self.operands) - 1
             # What leaves a buffer is read there in full width, of every schedule as often.
             into = 0.0 if stored else level.write_pj_per_byte or 0.0
-            way = dram.write_pj_per_byte if stored else dram.read_pj_per_byte
-            prices.append((way or 0.0) + into)
+            transfer = dram.write_pj_per_byte if stored else dram.read_pj_per_byte
+            prices.append((transfer or 0.0) + into)
         return tuple(prices)
 
     @cached_property
@@ -204,11 +206,11 @@ class _Tilings:
         if lengths is None:
             return _Least(self.floor(weights), False)
         tiles = self._tiles
-        each = [
+        amounts = [
             weight * tiles.moved(op) * op.moved_bytes
             for weight, op in zip(weights, tiles.operands, strict=True)
         ]
-        floors = np.where(self._fits, self._floors(each), np.inf)
+        floors = np.where(self._fits, self._floors(amounts), np.inf)
         order = np.argsort(floors, kind="stable")[: int(self._fits.sum())]
         if len(order) and self._choices > _MOST_ROWS:
             return _Least(float(floors[order[0]]), False)
@@ -221,7 +223,7 @@ class _Tilings:
             if rows > _MOST_ROWS:
                 return _Least(float(floors[which[0]]), False)
             batch = self._scheduled(lengths[:, which])
-            repeated = [np.repeat(amount[which], self._choices) for amount in each]
+            repeated = [np.repeat(amount[which], self._choices) for amount in amounts]
             best, rows = min(best, self._least_of(batch, repeated)), rows + len(batch)
         return _Least(best if best < stop else math.inf, True)
 
@@ -239,18 +241,18 @@ class _Tilings:
     def _floors(self, amounts: Sequence[np.ndarray]) -> np.ndarray:
         """What a tiling does not fall below, by what moves of each operand at a time."""
         tiles, spatial = self._tiles, range(len(self.structure.spatial))
-        every = tiles.counts[: len(spatial)].prod(axis=0)
+        visits = tiles.counts[: len(spatial)].prod(axis=0)
         once, again = [], []
         for op in tiles.operands:
             moving = tiles.moving(op)
             sums = tiles.counts[[x for x in moving if x not in spatial]].prod(axis=0)
             outer = tiles.counts[[x for x in moving if x in spatial]].prod(axis=0)
-            once.append(sums * np.where(sums > self._room(op), every, outer))
-            again.append(sums * every)
+            once.append(sums * np.where(sums > self._room(op), visits, outer))
+            again.append(sums * visits)
         base = np.sum([n * amount for n, amount in zip(once, amounts, strict=True)], axis=0)
-        floors = np.full(len(every), np.inf)
+        floors = np.full(len(visits), np.inf)
         for loop in spatial:
-            floor = np.zeros(len(every))
+            floor = np.zeros(len(visits))
             for op, few, many, amount in zip(tiles.operands, once, again, amounts, strict=True):
                 moves = loop in tiles.moving(op)
                 full = moves & (tiles.counts[loop] > self._room(op))
@@ -268,7 +270,7 @@ class _Tilings:
         tiles = StreamTiles(self.structure, batch)
         fits = ~np.any(list(tiles.overfull(self.machine).values()), axis=0)
         loads = [tiles.loads(number) for number in range(len(amounts))]
-        amount = np.sum([n * one for n, one in zip(loads, amounts, strict=True)], axis=0)
+        amount = np.sum([n * weight for n, weight in zip(loads, amounts, strict=True)], axis=0)
         return float(np.where(fits, amount, np.inf).min())
 
     @cached_property
@@ -325,13 +327,13 @@ class _Tilings:
         """Tilings as a batch, in the order of the loops and with one buffer if nothing is said."""
         rows, spatial = lengths.shape[1], len(self.structure.spatial)
         loops = np.tile(np.arange(self._loop_count), (rows, 1))
-        one = np.ones(rows, np.int64)
+        ones = np.ones(rows, np.int64)
         return StreamBatch(
             tile=lengths[:spatial].T,
             order=loops[:, :spatial] if order is None else order,
             reduce=loops[:, spatial:] if reduce is None else reduce,
-            parallel=one,
-            unroll=one,
+            parallel=ones,
+            unroll=ones,
             ahead=np.zeros((rows, len(self.structure.choices)), np.bool_),
             steps=lengths[spatial:].T,
             buffers=np.ones((rows, len(self.structure.operands)), np.int64)

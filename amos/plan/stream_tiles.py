@@ -120,11 +120,11 @@ class StreamTiles:
             lengths = dict(zip(loops, column, strict=True))
             present = np.ones(tuple(axis.size for axis in grid))
             for dim in dims:
-                present = present * self._inside(dim, starts, lengths)
+                present = present * self._present_along(dim, starts, lengths)
             means.append(present.mean())
         return np.array(means)[which.reshape(-1)]
 
-    def _inside(
+    def _present_along(
         self, dim: StreamDim, starts: Mapping[int, np.ndarray], lengths: Mapping[int, int]
     ) -> np.ndarray:
         """Fragments along a dimension that are in DRAM, for each tile of its loops."""
