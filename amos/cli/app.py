@@ -157,14 +157,14 @@ def _explain_usage(error: typer.TyperException) -> None:
 
 
 def _never_fail_to_print() -> None:
-    """Print a ``?`` for what a terminal without Unicode cannot show."""
+    """Print a ``?`` for characters that a terminal without Unicode cannot show."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")
 
 
 def _drop_output() -> None:
-    """Keep the interpreter from complaining at exit that nobody reads its output."""
+    """Keep the interpreter from complaining at exit that its output has no reader."""
     try:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except (OSError, ValueError):

@@ -92,7 +92,7 @@ def explore_command(
 def _explored(
     op: Operator, units: str | Intrinsic | list[str] | None, quiet: bool, **options: Any
 ) -> Exploration:
-    """The search, which says what it searches and what Ctrl-C leaves."""
+    """Run the search; print its subject, and the result so far on Ctrl-C."""
     with notes_of_an_interrupt():
         return amos.explore(
             op,
@@ -145,7 +145,7 @@ def _measure(
 
 
 class _Announcement:
-    """Says what is searched, with the dtypes that the intrinsic filled in; the operator once."""
+    """Prints the operator once, with the dtypes that the intrinsic filled in, and its mappings."""
 
     def __init__(self) -> None:
         self._operator = ""

@@ -70,7 +70,7 @@ def print_line(text: str = "") -> None:
 
 
 def print_checked(measurement: Measurement) -> None:
-    """Print what a kernel was compared with, and how far it is off."""
+    """Print the reference of a kernel, and its largest difference."""
     print_line(
         f"checked    {measurement.verified_elements:,} elements against NumPy, "
         f"largest difference {measurement.max_difference:g}"
@@ -104,7 +104,7 @@ def counting(what: str, *, quiet: bool) -> Iterator[Callable[[int, int, str], No
     A line that is written over on a terminal, a line every few seconds in a pipe.
 
     Args:
-        what: what has become of them: ``"kernels written"``.
+        what: noun and participle of the pieces: ``"kernels written"``.
         quiet: show nothing, as when the output is JSON.
     """
     if quiet:

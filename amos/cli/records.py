@@ -239,7 +239,7 @@ def salvage_command(
 
 
 def _of_operator(records: list[Record], name: str) -> list[Record]:
-    """Those of an operator by its name, or by what tables call it."""
+    """Records of an operator by its name, or by its title in tables."""
     titles = _titles(records)
     # Operators that only expressions or dtypes distinguish share the beginning of their titles.
     chosen = [
@@ -295,7 +295,7 @@ def _tell(added: Added, as_json: bool) -> None:
 
 
 def _row_values(record: Record) -> dict[str, Any]:
-    """A record with what follows from it: its median time, and whose it is."""
+    """A record with derived values: its median time, and its owner."""
     from amos.records.rows import row_of
 
     measured = record.measurement

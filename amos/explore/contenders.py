@@ -102,7 +102,7 @@ def select_intrinsics(
     Args:
         request: one, several, the name of a family, or ``None`` for all that the machine has.
         machine: by name or itself.
-        features: what the CPU that measures has, if it is not this one.
+        features: of the CPU that measures, if it is not this one.
 
     Raises:
         ExploreError: the machine has none.
@@ -237,14 +237,14 @@ def predict_contender(
     *,
     brief: bool = False,
 ) -> Contender:
-    """A contender with what the model says of its best mappings, or why it cannot take part.
+    """A contender with its predicted seconds, or the reason why it cannot take part.
 
     Args:
-        operator: what is computed.
+        operator: the operator.
         contender: the contender.
         machine: where, with a rate of its instruction.
         rule: which mappings are valid.
-        search: what the user fixed.
+        search: the user's options.
         brief: look at a few schedules of one mapping, in a fifth of the time.
     """
     if contender.intrinsic.name not in machine.peaks:

@@ -50,7 +50,7 @@ class Entry:
 
     @property
     def value(self) -> float:
-        """What its best trial has of what is minimized; infinite without one that ran."""
+        """The objective of its best trial; infinite if none ran."""
         problem = self.session.problem
         return min(map(problem.value, problem.trials), default=math.inf)
 

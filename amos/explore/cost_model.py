@@ -115,7 +115,7 @@ class CostModel:
 
 
 def _copied(space: ScheduleSpace) -> dict[str, int]:
-    """Elements of each operand that the kernel copies; what sets mappings apart most."""
+    """Elements of each operand that the kernel copies; they distinguish mappings best."""
     return {f"copied.{op.name}": op.copied for op in space.context.operands}
 
 

@@ -33,7 +33,7 @@ class Exploration(Shown):
     """The result of :func:`amos.explore`.
 
     Attributes:
-        operator: what was computed, with its dtypes filled in.
+        operator: the operator, with its dtypes filled in.
         intrinsic: the instruction it was mapped to.
         machine: the machine, as measured or described.
         counts: number of mappings under each rule.
@@ -46,7 +46,7 @@ class Exploration(Shown):
         trials: every candidate that was tried, in order.
         prediction: the model's account of the best trial.
         replayed: how many trials were taken from the record of an earlier run.
-        intrinsics: what became of every instruction that was asked for, fastest first.
+        intrinsics: outcome of every requested instruction, fastest first.
         generations: the rows of :attr:`logbook`.
         load: processes that wanted a core of this machine, when the run began; 0 if unknown.
     """

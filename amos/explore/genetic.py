@@ -36,7 +36,7 @@ class GeneticSearch(Search):
         toolbox: ``individual``, ``mate``, ``mutate`` and ``select``.
         survivors: the hall of fame, from which parents are selected.
         statistics: of the scores of the survivors.
-        logbook: one record a generation, which is what one batch of scores makes of it.
+        logbook: one record a generation, that is, for each batch of scores.
     """
 
     has_operators: ClassVar[bool] = True

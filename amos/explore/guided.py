@@ -1,4 +1,4 @@
-"""A search method on the model, and what it finds proposed for measuring.
+"""A search method on the model, whose best candidates are proposed for measuring.
 
 Model first, measured for the promising: between two batches of measurements the
 method searches on the model, corrected by what was measured. Of what it has found,
@@ -34,10 +34,10 @@ _ATTEMPTS = 50
 
 
 class Guided:
-    """Asks a method on the model, and hands out what is worth measuring.
+    """Runs a method on the model, and proposes its best candidates for measuring.
 
     Args:
-        problem: knows the model, its correction, and what was measured.
+        problem: holds the model, its correction, and measurements.
         rng: the only source of chance.
         method: makes the search method.
         epsilon: share of each batch that is drawn by chance, 0 to 1.

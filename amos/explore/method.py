@@ -30,7 +30,7 @@ _LISTED = 20_000
 
 
 class Search:
-    """A method, which says in :meth:`propose` what to try next.
+    """A method, which proposes candidates in :meth:`propose`.
 
     It draws random numbers from the given generator alone, proposes only feasible
     candidates, and never proposes a candidate twice.
@@ -41,7 +41,7 @@ class Search:
         results: candidates with their scores, in the order they were told.
         wasted: proposals so far that were infeasible, and so never handed out.
         inner: scores of the model that one batch of measurements is worth.
-        logbook: what each generation came to; empty for a method without generations.
+        logbook: results of each generation; empty for a method without generations.
     """
 
     inner: ClassVar[int] = 512
@@ -88,7 +88,7 @@ class Search:
         return self.problem.sample(self.problem.draw_mapping(self.rng), self.rng)
 
     def mutant(self, candidate: Candidate) -> Candidate:
-        """One or two variables changed, or the mapping and what that makes necessary."""
+        """One or two variables changed, or the mapping and variables that depend on it."""
         if goes_elsewhere(self.problem, self.rng):
             mapping = self.problem.draw_mapping(self.rng)
             space = self.problem.space(mapping)
@@ -163,5 +163,5 @@ def everything(problem: Problem) -> Iterator[Candidate]:
 
 
 def niche(candidate: Candidate) -> Hashable:
-    """Mapping and register tile: what candidates of like performance have in common."""
+    """Mapping and register tile, which candidates of like performance share."""
     return candidate.mapping.name, frozenset(candidate.schedule.tile.items())

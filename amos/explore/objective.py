@@ -21,7 +21,7 @@ from amos.plan import Candidate, Schedule, Value, batch_of
 from amos.records import Trial
 from amos.schedule import ScheduleSpace, Tiling, spaces_of
 
-#: What a search may minimize: seconds, joules, or their product.
+#: Objectives of a search: seconds, joules, or their product.
 OBJECTIVES = ("time", "energy", "edp")
 #: A correction counts as much as this many measurements that agree with the model.
 _PRIOR = 2.0
@@ -105,7 +105,7 @@ class Problem:
         return self._joules.get(candidate.key)
 
     def value(self, trial: Trial) -> float:
-        """What of a trial is minimized; infinite if it failed."""
+        """Objective of a trial; infinite if it failed."""
         return value_of(trial, self.objective)
 
     def scores(self, candidates: Sequence[Candidate]) -> np.ndarray:
@@ -130,7 +130,7 @@ class Problem:
             self._ratios[trial.mapping.name].append(ratio)
 
     def measured(self) -> set[tuple[str, Schedule]]:
-        """Candidates that have been tried, in whatever way it ended."""
+        """Candidates that have been tried, failures included."""
         return {trial.candidate.key for trial in self.trials}
 
     def best(self, count: int) -> list[Trial]:

@@ -159,7 +159,7 @@ class MeasureOptions:
 
 
 def check_count(name: str, count: object) -> None:
-    """Refuse what is no number of trials.
+    """Refuse a value that is no number of trials.
 
     Raises:
         ExploreError: it is not a whole number from 1 on.
@@ -169,7 +169,7 @@ def check_count(name: str, count: object) -> None:
 
 
 def check_run(trials: object, seed: object, measure: object) -> None:
-    """Refuse what no run can begin with.
+    """Refuse options that no run can begin with.
 
     Raises:
         ExploreError: trials are no whole number from 1 on, a seed is none from 0 on that

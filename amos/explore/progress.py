@@ -88,7 +88,7 @@ class Watch:
         self.line.show(", ".join(texts), at_once=False)
 
     def confirming(self, leaders: Leaders) -> None:
-        """A leader is about to be measured again; what is shown of it may still change."""
+        """A leader is about to be measured again; its time may still change."""
         self._again += 1
         self.line.show(f"confirming the fastest, measurement {self._again}, {_best(leaders)}")
 

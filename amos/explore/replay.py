@@ -1,4 +1,4 @@
-"""Rebuilding the kernel of a record, and checking that it still is what it was."""
+"""Rebuild the kernel of a record, and check that it still computes the same."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ class Replay:
 
     Attributes:
         candidate: the mapping and schedule, rebuilt.
-        measurement: what it did now.
-        recorded_seconds: what the record says, if it was measured.
+        measurement: the new one.
+        recorded_seconds: of the record, if it was measured.
         notes: why the two may not compare, in words.
     """
 
@@ -55,7 +55,7 @@ def replay(record: Record, *, repeat: int = 20) -> Replay:
     """Build the kernel of a record, compare it with NumPy, and time it on this machine.
 
     Args:
-        record: what to build again.
+        record: the record.
         repeat: timings.
 
     Raises:

@@ -1,4 +1,4 @@
-"""The part of a record file that belongs to one run, and what it says of others."""
+"""The part of a record file that belongs to one run, and notes about other runs."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class RunLog:
         return None
 
     def begin(self, machine: Machine, intrinsic: Intrinsic) -> None:
-        """Keep how the run begins, and with what."""
+        """Store the beginning of the run."""
         if self._records is None:
             return
         self._records.begin_run(self._key, machine_values(machine))

@@ -1,4 +1,4 @@
-"""The best of some schedules drawn by chance: a quick idea of what a mapping is worth."""
+"""The best of some random schedules: a quick estimate of a mapping."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def best_sampled(
     Args:
         machine: where.
         samples: schedules to draw besides the smallest one.
-        rng: what they are drawn with.
+        rng: the generator that draws them.
         space: its schedules, if only some of them count.
 
     Raises:

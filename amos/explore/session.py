@@ -31,7 +31,7 @@ class Session:
         problem: the space, told of every trial.
         search: proposes candidates.
         executor: measures them; None leaves it at the model's word.
-        log: what the run has recorded before, and records now.
+        log: records of the run, earlier and new ones.
         implementation: of the intrinsic; see :class:`amos.measure.executor.Task`.
         flush: bytes of cache to overwrite before each timing.
         replayed: trials whose measurement was found in the record.

@@ -55,7 +55,7 @@ class Setting:
     store: Records | None = None
 
     def units(self, request: str | Intrinsic | Sequence[str | Intrinsic] | None) -> list[Intrinsic]:
-        """Several instructions that are asked for, as far as what measures executes them."""
+        """Requested instructions, as far as the measuring machine executes them."""
         return select_intrinsics(request, self.machine, self._features())
 
     def _features(self) -> frozenset[str] | None:
@@ -86,7 +86,7 @@ class Setting:
         return Contest(entries, refused)
 
     def _taking_part(self, units: Sequence[Intrinsic]) -> tuple[list[Contender], list[Contender]]:
-        """Several instructions with what the model says of them, and those that are left out.
+        """Contenders with their predictions, and excluded ones.
 
         A disqualified instruction must not eliminate slower ones.
         """

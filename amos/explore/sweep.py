@@ -1,4 +1,4 @@
-"""One instruction and machine in many sizes: what each is worth to some operators."""
+"""One instruction and machine in many sizes: results of each for some operators."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Point:
     """Result of one size for one operator.
 
     Attributes:
-        settings: what was changed, by its path.
+        settings: changed values by path.
         operator: name.
         mappings: how many there are under the rule ``access``.
         infeasible: how many of them have no schedule, as nothing of them fits the buffers.
@@ -281,7 +281,7 @@ def _whole(unit: Intrinsic, statement: Memory) -> Memory:
 
 
 def _assign(values: Any, path: Sequence[str], value: Any, whole: str) -> None:
-    """Replace what is at a path; entries of lists go by their names."""
+    """Replace the value at a path; entries of lists go by their names."""
     for step in path[:-1]:
         values = _entry(values, step, whole)
     last = path[-1]

@@ -32,7 +32,7 @@ def build_toolbox(
     """A toolbox with the operators of the search, or those that take their places.
 
     Args:
-        problem: what is searched.
+        problem: the problem.
         rng: the only source of chance.
         exchanged: operators by name; see :class:`amos.SearchOptions`.
     """
@@ -84,7 +84,7 @@ def mate(
 def mutate(
     individual: Individual, *, problem: Problem, rng: np.random.Generator
 ) -> tuple[Individual]:
-    """Change one or two variables, or the mapping and what that makes necessary."""
+    """Change one or two variables, or the mapping and variables that depend on it."""
     if goes_elsewhere(problem, rng):
         individual.move(problem.space(problem.draw_mapping(rng)))
     else:
@@ -122,7 +122,7 @@ def align(function: Function) -> Function:
 
 
 def repair(name: str, rng: np.random.Generator) -> Callable[[Function], Function]:
-    """A decorator: the solver makes feasible what an operator returns."""
+    """A decorator: the solver repairs the result of an operator."""
 
     def decorate(function: Function) -> Function:
         checked = check(name)(function)

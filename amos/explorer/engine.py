@@ -1,4 +1,4 @@
-"""One message in, one answer out: what both front ends of the explorer are.
+"""One message in, one answer out: the engine of both front ends of the explorer.
 
 The engine keeps nothing between messages but caches: a message holds the whole state,
 so that any number of pages can ask, and one that asks nonsense keeps what it had.
@@ -48,7 +48,7 @@ class Engine:
     Args:
         files: descriptions of further intrinsics, already loaded, by name.
         machines: machines besides the described ones.
-        initial: what the page begins with.
+        initial: the page's first state.
         host: measures how fast this computer executes an intrinsic, if the page may ask
             for that.
     """
@@ -98,7 +98,7 @@ class Engine:
             return {"ok": False, "errors": {"": str(error)}}
 
     def check(self) -> None:
-        """Answer for what the page begins with, so that the first click waits for nothing.
+        """Answer for the page's first state ahead, so that the first click does not wait.
 
         Raises:
             FieldError: it cannot be used.

@@ -1,4 +1,4 @@
-"""The instructions of a machine, and what each could do for an operator."""
+"""The instructions of a machine, with the mappings that each has for an operator."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ def instructions(state: State, offer: Offer) -> dict[str, Any]:
     """Instructions of the machine that is chosen, fastest first by the model.
 
     Args:
-        state: what is chosen; its intrinsic does not count.
-        offer: what can be chosen.
+        state: the page's state; its intrinsic does not count.
+        offer: the choices.
 
     Returns:
         ``machine``, ``rows`` of those with mappings, and ``others``: lines on why the rest

@@ -1,4 +1,4 @@
-"""The Python that reproduces what the explorer shows."""
+"""Python that reproduces the explorer's state."""
 
 from __future__ import annotations
 
@@ -43,8 +43,8 @@ def script(state: State, subject: Subject, offer: Offer, mapping: Mapping | None
     """A program that judges the matching and, if some rule makes a mapping of it, predicts it.
 
     Args:
-        state: what the page is set to; every text goes in as a literal.
-        subject: what it stands for.
+        state: the page's state; every text goes in as a literal.
+        subject: the objects that it names.
         offer: files that intrinsics come from.
         mapping: the mapping, by the rule of the page or a wider one, or ``None``.
     """

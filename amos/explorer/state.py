@@ -22,7 +22,7 @@ class FieldError(AmosError):
 
     Args:
         field: name of the field.
-        message: what the command line would say.
+        message: as on the command line.
     """
 
     def __init__(self, field: str, message: str) -> None:
@@ -93,7 +93,7 @@ class State:
 
 
 class _Reader(TableReader):
-    """Lays what is wrong to a field of the page."""
+    """Attributes an error to a field of the page."""
 
     def fail(self, key: str, message: str) -> NoReturn:
         name = key.partition("[")[0]

@@ -152,7 +152,7 @@ class Subject:
 
 @contextmanager
 def field(name: str) -> Iterator[None]:
-    """Lays what is wrong to a field; options are called as on the command line."""
+    """Attributes an error to a field; options are called as on the command line."""
     try:
         yield
     except AmosError as error:

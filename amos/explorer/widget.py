@@ -29,11 +29,11 @@ def widget(
 
     Args:
         operator: a name, a layer, math with its extents in it, or an operator.
-        intrinsic: what it is matched with; one of your own has to be registered.
-        rule: what counts as a valid matching at first.
-        machine: what the model predicts for at first, by name or as a description.
+        intrinsic: the intrinsic; one of your own has to be registered.
+        rule: the first rule.
+        machine: the first machine, by name or as a description.
         commute: also look at the other orders of the sources.
-        engine: what answers; one for all described machines if omitted.
+        engine: the engine; one for all described machines if omitted.
 
     Returns:
         An anywidget. Its ``state`` is what was chosen last, ``verdict`` what is said

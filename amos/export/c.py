@@ -43,7 +43,7 @@ static int tiles_are_granted(void) {
 }
 __attribute__((constructor)) static void ask_for_tiles(void) { (void)tiles_are_granted(); }
 """
-#: For whoever builds the source with options of their own.
+#: For users who build the source with options of their own.
 _ROUNDS = """/* A product is rounded before it is added, and no sum is reordered. */
 #ifdef __FAST_MATH__
 #error "results would not be exact: build without -ffast-math"

@@ -45,7 +45,7 @@ def drawn_inputs(operator: Operator, trial: int) -> dict[str, np.ndarray]:
 
 
 def drawn_value(operator: Operator, number: int, trial: int) -> str:
-    """C expression of element ``i`` of an input; what :func:`drawn_inputs` makes."""
+    """C expression of element ``i`` of an input, equal to :func:`drawn_inputs`."""
     tensor = operator.inputs[number]
     kind = dtype(str(tensor.dtype))
     bits = f"random_bits(UINT64_C({_stream(operator, number, trial)}) << 40, i)"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-#: Compares with what NumPy had, by its digest.
+#: Compares with NumPy's result, by its digest.
 DIGEST = """  digest = 0;
   for (size_t i = 0; i < {elements}; ++i)
     digest += (uint64_t){element} * ((uint64_t)i * UINT64_C(0x9E3779B97F4A7C15) | 1);
@@ -12,7 +12,7 @@ DIGEST = """  digest = 0;
   }}
 """
 
-#: Compares some elements with what NumPy had.
+#: Compares some elements with NumPy's result.
 SAMPLES = """  static const struct {{ size_t at; double value; }} some_{tensor}[] = {{
     {rows}}};
   wrong = 0;

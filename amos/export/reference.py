@@ -1,4 +1,4 @@
-"""The test program of an export: inputs that it draws by itself, and what NumPy made of them.
+"""The test program of an export: inputs that it draws by itself, and NumPy's results for them.
 
 Inputs are chosen so that sums are hardly ever rounded. Results are then the same in any order,
 and must have the digest that NumPy's had when the kernel was exported. Of other results some
@@ -122,7 +122,7 @@ def test_program(request: Request, kernel: CKernel) -> str:
     original, name = request.candidate.mapping.operator, request.name
     example = Example.of(original)
     operator = kernel.names.operator(original)
-    # Each tensor is called what it is called in C.
+    # Each tensor has its name in C.
     inputs, outputs = (
         [replace(p, tensor=kernel.names.tensors[p.tensor]) for p in parameters]
         for parameters in (kernel.inputs, kernel.results)
@@ -195,7 +195,7 @@ def _check(
 
 
 def _sampled(output: Parameter, reference: np.ndarray, element: str, allowed: float) -> str:
-    """C that holds some elements, the last one among them, against what they may be off by."""
+    """C that compares some elements, the last one among them, within their tolerance."""
     flat = reference.reshape(-1)
     where = np.arange(min(flat.size, _SAMPLES))
     if flat.size > _SAMPLES:
@@ -218,7 +218,7 @@ def _number(value: float) -> str:
 
 
 def _with_unwritten(operator: Operator, number: int, reference: np.ndarray) -> np.ndarray:
-    """The result with what the kernel must not write as the program had filled it."""
+    """The result, with the program's fill value in elements that the kernel must not write."""
     store = operator.further[number - 1].store if number else operator.store
     if store is None or operator.fills(store):
         return reference

@@ -55,7 +55,7 @@ class Request:
 def request_of(
     kernel: Any, name: str | None, implementation: str | None, architecture: str | None
 ) -> Request:
-    """The request for a kernel; what is not asked for is the record's.
+    """The request for a kernel; missing options are the record's.
 
     Raises:
         ExportError: the name is no C identifier, or stands for something else.

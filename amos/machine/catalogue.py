@@ -96,7 +96,7 @@ def from_toml(text: str, where: str = "machine") -> Machine:
     """Read a machine from TOML, whose keys are the arguments of :func:`described_machine`.
 
     Args:
-        where: what to call it in messages.
+        where: label in messages.
 
     Raises:
         MachineError: a key is missing, unknown, or has an impossible value.

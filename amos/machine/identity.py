@@ -10,7 +10,7 @@ from importlib import metadata
 
 from amos.machine.cpu import cpu
 
-#: Packages whose version decides what code comes out.
+#: Packages whose version decides the generated code.
 _COMPILERS = ("apache-tvm", "apache-tvm-ffi")
 
 

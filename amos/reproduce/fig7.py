@@ -66,7 +66,7 @@ def fig7(results: str | Path) -> list[Fig7Row]:
     """Networks that AMOS computes right, those of the figure first.
 
     Args:
-        results: what the benchmark wrote, as :func:`default_results`.
+        results: file of the benchmark, as :func:`default_results`.
 
     Raises:
         RecordError: it cannot be read, or has no such network.

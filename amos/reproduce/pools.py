@@ -25,7 +25,7 @@ class PooledTask:
 
     Attributes:
         task: the operator as text.
-        kind: what its anchor is called.
+        kind: kind of its anchor.
         weight: how often it occurs.
         operations: arithmetic operations of one occurrence.
         bound: seconds that the calls of the kernel that the model prefers take at the least.

@@ -21,7 +21,7 @@ class Table6Row:
 
     Attributes:
         code: the operator's code in the paper.
-        definition: what the form is, and where it deviates.
+        definition: the form, and where it deviates.
         statement: one line of math.
         paper: the paper's count.
         counts: our count for each rule.

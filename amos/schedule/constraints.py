@@ -23,7 +23,7 @@ class Variable:
 
     Attributes:
         name: for example ``tile.p``.
-        role: what it stands for.
+        role: its meaning.
         domain: its values; empty if it follows from other variables.
         default: what a schedule means that does not name it; ``None`` if it must.
         rule: the rule that declared it.

@@ -64,7 +64,7 @@ class Draft:
     constraints: list[Constraint] = field(default_factory=list)
 
     def tunable(self, name: str, domain: tuple[Value, ...], default: Value | None = None) -> None:
-        """Declare what a search decides, among candidates (C3)."""
+        """Declare a variable that a search decides, among candidates (C3)."""
         self.variables[name] = Variable(name, "tunable", domain, default, self.rule)
         self.require(In(name, domain, "C3"))
 

@@ -154,7 +154,7 @@ def copies(draft: Draft) -> None:
 
 
 def limit_by_description(draft: Draft) -> None:
-    """C6: what one intrinsic alone demands, taken from its description.
+    """C6: limits of one intrinsic alone, from its description.
 
     The call has the problem size of the intrinsic; and where a store names a
     ``write_interval``, a step of the reduction writes as many accumulators before the

@@ -38,7 +38,7 @@ class ScheduleSpace(Shown):
     a known machine the memory outside them.
 
     Attributes:
-        mapping: what is scheduled.
+        mapping: the mapping.
         machine: where; ``None`` leaves out every limit but the registers'.
         tiling: ``"hardware"`` or, for comparison, ``"divisors"``.
         fixed_values: values that variables must take, as ``IN`` constraints.
@@ -131,7 +131,7 @@ class ScheduleSpace(Shown):
         """Return the schedule, of the class of this space's target, if it is feasible.
 
         Raises:
-            ScheduleError: it is not; the message names what is broken.
+            ScheduleError: it is not; the message names the broken constraints.
         """
         if broken := self.violations(schedule):
             got, expected = type(schedule), self.target.schedule
@@ -244,7 +244,7 @@ def spaces_of(
     out; on a machine with streams also one that no schedule fits the buffers of.
 
     Args:
-        mappings: what may be scheduled.
+        mappings: the mappings.
         machine: where.
         fixes: variables and values; dots in names may be underscores.
         tiling: kind of tiles.
@@ -311,7 +311,7 @@ def candidate_of(kernel: Any, schedule: Schedule | None = None) -> Candidate:
     """The candidate that a mapping, a trial of an exploration, or a candidate stands for.
 
     Args:
-        kernel: what a user named.
+        kernel: the object that a user passed.
         schedule: of a bare mapping; by default the simplest of its space.
 
     Raises:

@@ -1,4 +1,4 @@
-"""Is an implementation what the description says? Everything that can be tried here."""
+"""Compare implementations with their descriptions, by all means that this machine has."""
 
 from amos.selfcheck.check import check
 from amos.selfcheck.report import Report

@@ -32,7 +32,7 @@ def check(
     """Check intrinsics with everything that this machine has.
 
     Args:
-        intrinsics: what to check; they and their implementations are registered.
+        intrinsics: the intrinsics; they and their implementations are registered.
         progress: told of each report as soon as it is complete.
 
     Returns:

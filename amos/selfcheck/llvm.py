@@ -49,7 +49,7 @@ class _Call:
     """Calls of an intrinsic, as its self-check makes them.
 
     Attributes:
-        intrinsic: what to run.
+        intrinsic: the intrinsic.
         implementation: ``"native"`` or ``"generic"``.
         arrays: for each operand, sources first, calls × fragment.
     """

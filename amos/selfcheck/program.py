@@ -117,7 +117,7 @@ def _encode(unit: Intrinsic, inputs: Mapping[str, np.ndarray]) -> bytes:
 def run_program(
     command: Sequence[str], unit: Intrinsic, inputs: Mapping[str, np.ndarray]
 ) -> np.ndarray | str:
-    """Run a program on fragments: the destination, calls × fragment, or what went wrong."""
+    """Run a program on fragments: the destination, calls × fragment, or the error."""
     try:
         done = subprocess.run(
             list(command), input=_encode(unit, inputs), capture_output=True, timeout=_RUN

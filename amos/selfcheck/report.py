@@ -22,8 +22,8 @@ class Report:
         enumerates: mappings of its own statement under rule ``"access"``.
         compiled_for: ``"<compiler>: <target>"``, each a compilation that went well.
         ran_on: ``"<compiler>: <device>"``, each compared with the meaning.
-        problems: what went wrong, in words; a difference, a compile failure, a crash.
-        skipped: what could not be tried here, with its reason.
+        problems: errors in words; a difference, a compile failure, a crash.
+        skipped: checks that cannot run here, with the reasons.
         compared: elements that were compared with the meaning.
     """
 
@@ -61,7 +61,7 @@ class Report:
         *,
         exact: bool = True,
     ) -> None:
-        """Hold what an implementation gave, or why it gave nothing, against the meaning."""
+        """Compare an implementation's result, or record why there is none, with the meaning."""
         self.ran_on.append(label)
         if isinstance(got, str):
             self.differ(f"{label}: {got}")
@@ -71,7 +71,7 @@ class Report:
             self.differ(f"{label}: {problem}")
 
     def join(self, report: Report) -> None:
-        """Add what became of another part of the check."""
+        """Add the results of another part of the check."""
         self.compiled_for += report.compiled_for
         self.ran_on += report.ran_on
         self.problems += report.problems

@@ -1,4 +1,4 @@
-"""Tables and pictures: what objects look like, and figures of spaces and searches.
+"""Tables and pictures: displays of objects, and figures of spaces and searches.
 
 :func:`html` and :func:`text` show any object. Every other function returns a plotly
 figure; plotly is loaded when the first one is made, which without it raises a ``ToolchainError``.

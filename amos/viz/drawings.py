@@ -26,7 +26,7 @@ class Matrix:
     """A binary matrix.
 
     Attributes:
-        title: what it is.
+        title: the heading.
         rows, columns: their names.
         values: bool, rows × columns.
         colours: for each column the colour of its ones, as a number; ``None`` for none.
@@ -63,7 +63,7 @@ class Matrix:
         return f'<td class="{" ".join(kinds)}"{paint}>{int(is_set)}</td>'
 
     def lines(self) -> list[str]:
-        """Ones and dots, with marks at what is at fault."""
+        """Ones and dots, with marks at wrong cells."""
         rows = [["", *self.columns, ""]]
         for r, (name, values) in enumerate(zip(self.rows, self.values, strict=True)):
             ones = ("1" if cell else "." for cell in values)
@@ -89,7 +89,7 @@ class Matrices(Block):
 
 @dataclass(frozen=True)
 class Bar:
-    """One bar: its name, its length, what is written at its end."""
+    """One bar: its name, its length, and the text at its end."""
 
     name: str
     value: float
@@ -165,8 +165,8 @@ class Points(Block):
     """Numbered points over two axes that begin at 0, and a limit of the vertical one.
 
     Attributes:
-        title: what it is.
-        x: what the horizontal axis is, with its unit.
+        title: the heading.
+        x: name of the horizontal axis, with its unit.
         points: along both axes; number 1 is the first.
         limit: of the vertical axis.
         marked: index of the point that stands out.

@@ -18,14 +18,14 @@ def matching(judged: Mapping | Verdict) -> Any:
     """X, Y and Z of a mapping side by side, or of a verdict with the cells at fault.
 
     Args:
-        judged: a mapping, or what :func:`amos.check_matching` said.
+        judged: a mapping, or a verdict of :func:`amos.check_matching`.
 
     Returns:
         A plotly figure of three heat maps. A cell is 0, or the number of its
         intrinsic iteration from 1 on; a one that belongs to none is -1.
 
     Raises:
-        MappingError: the verdict does not say what was judged.
+        MappingError: the verdict has no pairing.
     """
     shown = xyz(judged).shown
     steps = len(shown[1].rows)

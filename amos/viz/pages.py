@@ -111,7 +111,7 @@ def verdict(verdict: Verdict) -> list[Block]:
 
 
 def fusion(verdict: FusionVerdict) -> list[Block]:
-    """The operator that two are, or what speaks against it."""
+    """The fused operator, or the reasons against fusion."""
     title = f"Fusable: {verdict.rule}" if verdict else "Not fusable"
     blocks: list[Block] = [Heading(title, verdict.how, good=bool(verdict))]
     if verdict.fused is not None:
@@ -137,7 +137,7 @@ def xyz(judged: Mapping | Verdict) -> Matrices:
     """X, Y and Z of Algorithm 1, one colour for each intrinsic iteration.
 
     Raises:
-        MappingError: the verdict does not say what was judged.
+        MappingError: the verdict has no pairing.
     """
     pairing, matching = judged.pairing, judged.matching
     if pairing is None or matching is None:

@@ -1,4 +1,4 @@
-"""The plotting library, loaded when a figure is made, and what all figures share."""
+"""The plotting library, loaded when a figure is made, and the common layout of figures."""
 
 from __future__ import annotations
 

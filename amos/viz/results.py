@@ -59,7 +59,7 @@ def prediction(prediction: Prediction) -> list[Block]:
 
 
 def exploration(run: Exploration) -> list[Block]:
-    """The winner, the way to it, failures, and what each mapping reached."""
+    """The winner, the progress, failures, and the best time of each mapping."""
     title = f"Exploration of {run.operator.name} on {run.intrinsic.name}"
     counts = ", ".join(f"{name} {count}" for name, count in run.counts.items())
     lines = (
@@ -197,7 +197,7 @@ def candidate(candidate: Candidate) -> list[Block]:
 
 
 def trial(trial: Trial) -> list[Block]:
-    """A candidate, what the model expected and what was measured."""
+    """A candidate with its predicted and its measured time."""
     measurement = trial.measurement
     loops = measurement is not None and measurement.implementation == "generic"
     lines = [] if loops else [f"predicted {seconds(trial.predicted)}"]

@@ -118,7 +118,7 @@ def allocation(tuning: Tuning) -> Any:
     """Which task of a network got which trials, and what that made of the whole (GTA, Figure 1).
 
     Args:
-        tuning: what :func:`amos.tune` returned.
+        tuning: result of :func:`amos.tune`.
 
     Returns:
         A plotly figure with a row of marks for each task over the slices, and the network's

@@ -28,7 +28,7 @@ def sizes(points: Sequence[Point]) -> Any:
     """Bars for each size, one colour an operator; a row for each quantity that any point has.
 
     Args:
-        points: what :func:`amos.explore.sweep.sweep` yields.
+        points: results of :func:`amos.explore.sweep.sweep`.
 
     Raises:
         ExploreError: no operator runs under any of the settings.

@@ -66,7 +66,7 @@ def sliders(points: Sequence[Point]) -> str:
     """A part of a web page in which sizes are moved among those that were swept.
 
     Args:
-        points: what :func:`amos.explore.sweep.sweep` yields.
+        points: results of :func:`amos.explore.sweep.sweep`.
     """
     values = json.dumps([asdict(point) for point in points], allow_nan=False)
     return _PAGE % values.replace("<", "\\u003c")
