@@ -22,10 +22,11 @@ if TYPE_CHECKING:
     from amos.machine import Machine
     from amos.mapping import enumerate_mappings, simulate
     from amos.network import compile, load_network, tune
-    from amos.plan import Candidate, CpuSchedule, Schedule, StreamSchedule
+    from amos.plan import Candidate, CpuSchedule, Schedule
     from amos.plan.planning import plan
     from amos.records import Record, Records
     from amos.runtime import build
+    from amos.streams import StreamSchedule
     from amos.validate import check_matching, fold_zero_point, fusable, fuse
 
 __version__ = "0.1.0"
@@ -81,8 +82,9 @@ _HOMES = {
         "amos.machine": ["Machine"],
         "amos.mapping": ["enumerate_mappings"],
         "amos.network": ["compile", "load_network", "tune"],
-        "amos.plan": ["Candidate", "CpuSchedule", "Schedule", "StreamSchedule"],
+        "amos.plan": ["Candidate", "CpuSchedule", "Schedule"],
         "amos.cuda": ["GpuSchedule"],
+        "amos.streams": ["StreamSchedule"],
         "amos.records": ["Record", "Records"],
         "amos.validate": ["check_matching", "fold_zero_point", "fusable", "fuse"],
     }.items()

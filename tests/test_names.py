@@ -20,7 +20,7 @@ FILLERS = re.compile(
 )
 #: Fields whose names are keys of printed or exported JSON, by file.
 JSON_KEYS = {
-    "codegen/stream/calls.py": {"apart"},  # an instruction in stream.json
+    "streams/codegen/calls.py": {"apart"},  # an instruction in stream.json
     "records/exchange.py": {"known"},  # what `amos records import --json` prints
 }
 

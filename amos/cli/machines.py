@@ -58,7 +58,7 @@ def check_command(
     """
     from amos.intrinsics import Intrinsic
     from amos.machine import catalogue
-    from amos.measure.simulator import missing_of_unit
+    from amos.streams.executor import missing_of_unit
 
     problems, units, missing = [*catalogue.problems_of(machine)], list[Intrinsic](), list[str]()
     for file in files or ():

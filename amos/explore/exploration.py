@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from amos._display import Shown
 from amos.errors import ExploreError, UnknownNameError
-from amos.explore.bounds import Bound
 from amos.explore.contenders import Contender
 from amos.explore.objective import value_of
 from amos.intrinsics import Intrinsic, implementations
 from amos.ir import Operator
 from amos.machine import Machine
 from amos.perfmodel import Prediction
+from amos.perfmodel.bound import Bound
 from amos.records import Trial
 
 if TYPE_CHECKING:

@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from amos.errors import ExploreError, MappingError
-from amos.explore.bounds import bound_of
 from amos.explore.contenders import (
     Contender,
     contenders,
@@ -171,7 +170,7 @@ class Setting:
         """
         problem, unit = contest.winner.session.problem, contest.winner.contender.intrinsic
         target = problem.machine
-        least = None if target.stream is None else bound_of(problem.mappings, target)
+        least = target_of(target).bound(problem.mappings, target)
         result = Exploration(
             operator=problem.mappings[0].operator,
             intrinsic=unit,

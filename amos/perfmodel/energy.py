@@ -1,27 +1,18 @@
-"""What a streamed unit reads and writes at each level, and the energy of it.
-
-Each access is counted where the model of its time counts it: a call reads a fragment of each
-source and writes one of the results, a tile passes its buffer once more on its way from or to
-DRAM. Padding that a call computes counts, as the unit computes it. Waiting, epilogues and
-instructions take no energy here.
-"""
+"""Accesses of each level, and the energy of them."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import prod
 
 import numpy as np
 
 from amos.errors import MachineError
 from amos.intrinsics.scratchpad import Scratchpad
 from amos.machine.machine import Level, Machine
-from amos.plan.stream_tiles import StreamTiles
 
 #: Level of what is computed, beside those of the machine.
 OPERATIONS = "operations"
-_PICO = 1e-12
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,39 +43,6 @@ class EnergyRow:
     read_bytes: float
     written_bytes: float
     joules: float | None
-
-
-def count_accesses(
-    tiles: StreamTiles, machine: Machine, moved_bytes: Sequence[np.ndarray]
-) -> tuple[Accesses, ...]:
-    """Count the accesses of every schedule of a batch.
-
-    Args:
-        tiles: of the schedules.
-        machine: with a stream unit.
-        moved_bytes: of each operand from or to DRAM, the destination last.
-    """
-    structure, unit = tiles.structure, machine.stream
-    assert unit is not None
-    calls, dram = float(structure.nest.calls), machine.levels[-1]
-    sums, nothing = float(prod(x.extent for x in structure.spatial)), np.zeros(len(tiles.batch))
-    products = calls * prod(structure.mapping.intrinsic.shape)
-    joules = None if machine.operation_pj is None else nothing + products * machine.operation_pj
-    rows = [Accesses(OPERATIONS, "", nothing, nothing, _scaled(joules))]
-    for number, (op, moved) in enumerate(zip(tiles.operands, moved_bytes, strict=True)):
-        tensor, used = op.staged.load.tensor.name, nothing + calls * op.bytes
-        level = level_of(op.pad, machine)
-        if number < len(tiles.operands) - 1:
-            rows.append(_accesses(op.pad.name, level, tensor, used, moved))
-            rows.append(_accesses(dram.name, dram, tensor, moved, nothing))
-            continue
-        drained = tiles.loads(number) * tiles.fragments(op, mean=True) * op.bytes
-        # The first product of an accumulator finds zeros, which some units write before.
-        added = used if unit.clears else used - sums * op.bytes
-        written = used + sums * op.bytes if unit.clears else used
-        rows.append(_accesses(op.pad.name, level, tensor, added + drained, written))
-        rows.append(_accesses(dram.name, dram, tensor, nothing, moved))
-    return tuple(rows)
 
 
 def level_of(pad: Scratchpad, machine: Machine) -> Level | None:
@@ -127,16 +85,3 @@ def check_energies(machine: Machine, pads: Sequence[Scratchpad]) -> None:
         )
     if missing := missing_energies(machine, pads):
         raise MachineError(f"machine {machine.name!r}: energy: expected {', '.join(missing)}")
-
-
-def _accesses(
-    name: str, level: Level | None, tensor: str, read: np.ndarray, written: np.ndarray
-) -> Accesses:
-    joules = None
-    if level and level.read_pj_per_byte is not None and level.write_pj_per_byte is not None:
-        joules = read * level.read_pj_per_byte + written * level.write_pj_per_byte
-    return Accesses(name, tensor, read, written, _scaled(joules))
-
-
-def _scaled(picojoules: np.ndarray | None) -> np.ndarray | None:
-    return None if picojoules is None else picojoules * _PICO

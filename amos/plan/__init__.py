@@ -6,7 +6,6 @@ The package can be called: ``amos.plan(candidate, machine)`` is
 
 from amos._callable import make_callable
 from amos.plan.schedule import Candidate, CpuSchedule, Schedule, batch_of
-from amos.plan.stream_schedule import StreamSchedule
 from amos.plan.structure import LoopBatch, Structure
 from amos.plan.variables import Value
 
@@ -15,7 +14,6 @@ __all__ = [
     "CpuSchedule",
     "LoopBatch",
     "Schedule",
-    "StreamSchedule",
     "Structure",
     "Value",
     "batch_of",

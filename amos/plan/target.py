@@ -26,6 +26,7 @@ from amos.plan.structure import LoopBatch, Structure
 
 if TYPE_CHECKING:
     from amos.measure.executor import Executor
+    from amos.perfmodel.bound import Bound
     from amos.perfmodel.terms import BatchPrediction
     from amos.schedule.draft import Rule
 
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
 TARGETS: dict[str, str] = {
     "cpu": "amos.targets.cpu.Cpu",
     "cuda": "amos.cuda.target.Cuda",
-    "stream": "amos.targets.stream.Streams",
+    "stream": "amos.streams.target.Streams",
 }
 
 
@@ -116,6 +117,10 @@ class Target(ABC):
     ) -> tuple[tuple[str, str], ...]:
         """Reasons behind the terms of a row: term (as ``"shared read"``) and words."""
         return ()
+
+    def bound(self, mappings: Sequence[LoopMapping], machine: Machine) -> Bound | None:
+        """What no schedule of any of the mappings falls below; ``None`` if that is not known."""
+        return None
 
     def executes(self, intrinsic: Intrinsic, machine: Machine) -> bool:
         """Whether a described machine that has no rate of an instruction has it all the same."""

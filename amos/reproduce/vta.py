@@ -16,9 +16,9 @@ from amos.mapping import enumerate_mappings
 from amos.perfmodel import predict
 from amos.perfmodel.accuracy import pairwise
 from amos.plan import Candidate, Structure
-from amos.plan.stream_schedule import StreamSchedule
-from amos.runtime.stream import Run, StreamKernel
 from amos.schedule import ScheduleSpace
+from amos.streams.runtime import Run, StreamKernel
+from amos.streams.schedule import StreamSchedule
 from amos.validate import evaluate, random_inputs
 
 LAYERS = tuple(f"C{number}" for number in range(1, 12))

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 import amos
-from amos.codegen.vta import program
 from amos.cuda import GpuSchedule
 from amos.cuda.codegen import KernelText, draw_inputs, emulate
 from amos.cuda.codegen.emulate import compiler
@@ -19,10 +18,12 @@ from amos.errors import BuildError, ScheduleError
 from amos.intrinsics.virtual import unit
 from amos.ir import Operator
 from amos.measure.reference import tolerance
-from amos.plan import Candidate, Schedule, StreamSchedule
-from amos.plan.stream_plan import StreamPlan
+from amos.plan import Candidate, Schedule
 from amos.runtime import build
 from amos.schedule import ScheduleSpace, candidate_of
+from amos.streams import StreamSchedule
+from amos.streams.plan import StreamPlan
+from amos.streams.vta import program
 from amos.validate import evaluate, random_inputs
 
 VNNI = "vnni_dpbusd_m16k4_u8_s8_s32"

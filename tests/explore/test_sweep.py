@@ -17,8 +17,8 @@ from amos.explore.sweep import Point, machine_of, resized, sweep
 from amos.intrinsics import Memory, Timing
 from amos.machine import Peak
 from amos.machine.catalogue import with_timings
-from amos.plan.stream_plan import StreamPlan
 from amos.schedule import ScheduleSpace
+from amos.streams.plan import StreamPlan
 from tests.support.architects import BOARD, UNIT
 from tests.support.streams import OPERATORS, PYNQ, VTA
 

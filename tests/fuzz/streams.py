@@ -14,8 +14,8 @@ from amos.intrinsics import Intrinsic
 from amos.machine import Machine, Peak
 from amos.mapping.mapping import Mapping
 from amos.plan import Candidate
-from amos.runtime.stream import StreamKernel
 from amos.schedule import ScheduleSpace
+from amos.streams.runtime import StreamKernel
 from tests.fuzz.case import Refused, Wrong, case, compare
 from tests.fuzz.draw import Problem, chance
 from tests.fuzz.kernels import schedule_of

@@ -13,7 +13,7 @@ from amos.machine import Machine
 from amos.machine.catalogue import with_timings
 from amos.perfmodel import check_energies, missing_energies
 from amos.perfmodel.model import Prediction
-from amos.plan import StreamSchedule
+from amos.streams import StreamSchedule
 from tests.support.architects import BOARD, ENERGETIC, UNIT
 from tests.support.streams import OPERATORS, PYNQ, VTA
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from amos.reproduce.vta import vta
-from amos.runtime.stream import StreamKernel
+from amos.streams.runtime import StreamKernel
 
 
 def test_a_layer_beside_its_bounds_and_a_plain_schedule() -> None:

@@ -13,8 +13,9 @@ from amos.cuda import GpuSchedule
 from amos.errors import IntrinsicError, ScheduleError
 from amos.intrinsics import Intrinsic, Memory
 from amos.ir import Operator
-from amos.plan import Schedule, StreamSchedule
+from amos.plan import Schedule
 from amos.schedule import In, ScheduleSpace
+from amos.streams import StreamSchedule
 
 VTA, PYNQ = amos.intrinsics.get("vta_gemm_m1n16k16_s8_s32"), amos.machines.get("vta_pynq")
 WMMA, A100 = amos.intrinsics.get("wmma_m16n16k16_f16_f32"), amos.machines.get("a100")

@@ -13,11 +13,11 @@ import numpy as np
 
 import amos
 from amos import validate
-from amos.codegen.stream import Stream
 from amos.ir import Operator
 from amos.plan import Candidate
-from amos.runtime.stream import StreamKernel
 from amos.schedule import ScheduleSpace
+from amos.streams.codegen import Stream
+from amos.streams.runtime import StreamKernel
 
 VTA, PYNQ = amos.intrinsics.get("vta_gemm_m1n16k16_s8_s32"), amos.machines.get("vta_pynq")
 S8 = {"image": "s8", "weight": "s8", "out": "s32"}

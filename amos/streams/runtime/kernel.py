@@ -1,0 +1,72 @@
+"""A candidate as a stream, with the calls that measuring makes of a kernel."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from amos.machine import Machine
+from amos.plan import Candidate
+from amos.streams.codegen.instructions import Stream
+from amos.streams.plan import StreamPlan
+from amos.streams.runtime.encodings import encoder_of
+from amos.streams.runtime.simulator import Run, simulate
+from amos.streams.vta import Encoding
+
+
+class StreamKernel:
+    """One candidate on a simulated unit.
+
+    Args:
+        machine: with a stream unit.
+
+    Raises:
+        BuildError: it cannot be written as a stream, or not encoded.
+    """
+
+    implementation = "simulated"
+
+    def __init__(self, candidate: Candidate, machine: Machine) -> None:
+        self.plan = StreamPlan.of(candidate.mapping, candidate.schedule, machine)
+        encoder = encoder_of(self.plan.unit)
+        self.stream: Stream = encoder.program(self.plan)
+        self.encoding: Encoding | None = None
+        self.binary = b""
+        if encoder.binary is not None:
+            self.encoding = encoder.binary(self.stream)
+            self.binary = self.encoding.binary(self.stream)
+        self.last: Run | None = None
+
+    def prepare(self, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """Inputs as they lie in DRAM, by region."""
+        return {
+            self.plan.regions[op.name]: op.pack(inputs[op.staged.load.tensor.name])
+            for op in self.plan.sources
+        }
+
+    def run(self, arguments: Mapping[str, np.ndarray] | None = None) -> None:
+        """Simulate one run; without arguments what it computes is left out.
+
+        Raises:
+            StreamError: the stream is not sound.
+        """
+        clock, dram = self.plan.machine.clock, self.plan.machine.levels[-1]
+        port = dram.read_bandwidth / clock
+        self.last = simulate(self.stream, arguments, self.plan.unit, port)
+
+    def result(self, arguments: Mapping[str, np.ndarray]) -> np.ndarray:
+        """The output of :meth:`run`."""
+        assert self.last is not None
+        operand = self.plan.destination
+        fragments = self.last.dram[self.plan.regions[operand.name]]
+        return operand.unpack(fragments.reshape(operand.shape))
+
+    def times(
+        self, inputs: Mapping[str, np.ndarray], *, repeat: int = 1, flush: int = 0
+    ) -> tuple[float, ...]:
+        """Seconds of a run by the unit's clock; one, as all are equal."""
+        if self.last is None:
+            self.run(self.prepare(inputs))
+        assert self.last is not None
+        return (self.last.cycles / self.plan.machine.clock,)

@@ -1,0 +1,104 @@
+"""Units that streams of instructions drive, as VTA and Gemmini."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, ClassVar
+
+from amos.intrinsics import Intrinsic
+from amos.ir import Operator
+from amos.machine import Machine
+from amos.mapping.mapping import Mapping as LoopMapping
+from amos.perfmodel.bound import Bound
+from amos.perfmodel.terms import BatchPrediction
+from amos.plan.schedule import Plan, Schedule
+from amos.plan.structure import LoopBatch, Structure
+from amos.plan.target import Target
+from amos.schedule.draft import Rule
+from amos.streams.model import predict_streams
+from amos.streams.plan import StreamPlan
+from amos.streams.rules import STREAM_RULES
+from amos.streams.schedule import StreamSchedule
+from amos.streams.tiles import StreamTiles, runs_streams
+
+if TYPE_CHECKING:
+    from amos.measure.executor import Executor
+
+
+class Streams(Target):
+    """Machines with a stream unit."""
+
+    name: ClassVar[str] = "stream"
+    schedule: ClassVar[type[Schedule]] = StreamSchedule
+    exports: ClassVar[Mapping[str, str]] = {
+        "stream": "amos.streams.export.files",
+        "vta": "amos.streams.export.vta_files",
+    }
+    checks_spaces: ClassVar[bool] = True
+    has_engine: ClassVar[bool] = False
+
+    def claims(self, machine: Machine) -> bool:
+        """Whether its description has a table ``stream``."""
+        return machine.stream is not None
+
+    def runs(self, structure: Structure, machine: Machine) -> bool:
+        """Whether the unit has a rate for the intrinsic."""
+        return runs_streams(structure, machine)
+
+    @property
+    def rules(self) -> Sequence[Rule]:
+        """Those of tiles in buffers."""
+        return STREAM_RULES
+
+    def plan(self, mapping: LoopMapping, schedule: Schedule, machine: Machine | None) -> StreamPlan:
+        """The tiles in buffers, and when each is loaded."""
+        assert machine is not None
+        return StreamPlan.of(mapping, schedule, machine)
+
+    def emit(self, plan: Plan) -> str:
+        """The instructions by queue."""
+        from amos.streams.runtime.encodings import encoder_of
+
+        assert isinstance(plan, StreamPlan)
+        return str(encoder_of(plan.unit).program(plan))
+
+    def predict(
+        self, structure: Structure, machine: Machine, batch: LoopBatch, *, refined: bool
+    ) -> BatchPrediction:
+        """Transfers beside products; there is no model but the refined one."""
+        return predict_streams(structure, machine, batch)
+
+    def overflows(self, structure: Structure, machine: Machine, batch: LoopBatch) -> list[str]:
+        """Buffers that tiles exceed."""
+        buffers = StreamTiles(structure, batch).overfull(machine).items()
+        return [f"the tiles in buffer {name} exceed it" for name, over in buffers if over[0]]
+
+    def bound(self, mappings: Sequence[LoopMapping], machine: Machine) -> Bound | None:
+        """The least traffic that buffers allow, and its time and energy."""
+        from amos.streams.bounds import bound_of
+
+        return bound_of(mappings, machine)
+
+    def check_operator(self, operator: Operator, intrinsic: Intrinsic, machine: Machine) -> None:
+        """Operations that the unit cannot do beside products."""
+        from amos.streams.runtime.encodings import encoder_of
+
+        assert machine.stream is not None
+        encoder_of(machine.stream).check(operator, machine.stream, intrinsic.name)
+
+    def open_executor(
+        self,
+        address: str | Executor | None,
+        machine: Machine,
+        intrinsic: Intrinsic | None,
+        *,
+        timeout: float,
+        memory: int | None = None,
+        notify: Callable[[str], None] = lambda _: None,
+    ) -> Executor | None:
+        """A simulator of the unit."""
+        from amos.streams.executor import SimulatorExecutor
+
+        if address is None:
+            return SimulatorExecutor(machine, timeout, memory)
+        return super().open_executor(address, machine, intrinsic, timeout=timeout)
