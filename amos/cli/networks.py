@@ -67,6 +67,10 @@ def report_command(
     model: Model,
     machine: options.MachineName = "host",
     files: options.IntrinsicFiles = None,
+    bounds: Annotated[
+        bool,
+        typer.Option("--bounds", help="Also find what no schedule on a unit falls below."),
+    ] = False,
     shape: InputShapes = None,
     bucket: BucketSizes = None,
     passes: Annotated[
@@ -104,12 +108,8 @@ def report_command(
             raise NetworkError(f"--plot {str(plot)!r}: there is no other precision to draw")
         _write_picture(frontier, plot)
     if passes is not None:
-        from amos.network.external.passes import write_passes
-
-        written = write_passes(network, passes)
-        if not as_json:
-            print_line("\n".join(f"wrote {path}" for path in written))
-    report = network.report(machine, units)
+        _write_passes(network, passes, quiet=as_json)
+    report = network.report(machine, units, bounds=bounds)
     if as_json:
         print_json(report.to_dict() | (frontier.to_dict() if frontier else {}))
         return
@@ -117,6 +117,15 @@ def report_command(
         print_line(amos.viz.text(frontier))
     for bucket_report in report.reports if isinstance(report, BucketReports) else [report]:
         _print_report(bucket_report)
+
+
+def _write_passes(network: Loaded, folder: Path, *, quiet: bool) -> None:
+    """Write the model of a network as it is after each pass."""
+    from amos.network.external.passes import write_passes
+
+    written = write_passes(network, folder)
+    if not quiet:
+        print_line("\n".join(f"wrote {path}" for path in written))
 
 
 def tune_command(
@@ -333,6 +342,10 @@ def _print_report(report: Report) -> None:
         [[row.operation, row.count, ms(row.seconds), row.reason] for row in report.engine],
     )
     print_line(f"predicted  {report.summary}")
+    if report.bound_seconds is not None:
+        ratio = report.kernel_seconds / report.bound_seconds
+        least = f"{report.bound_seconds * 1e3:.4g} ms"
+        print_line(f"least      {least} in kernels: these are predicted {ratio:.3f} of the bound")
     if report.energy_joules is not None:
         print_line(f"energy     {report.energy_joules * 1e3:.4g} mJ of all kernels")
 

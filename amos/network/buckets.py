@@ -62,12 +62,18 @@ class BucketedNetwork(Shown):
         return merged(task for network in self.networks.values() for task in network.tasks)
 
     def report(
-        self, machine: str | Machine = "host", intrinsics: Sequence[Intrinsic] = ()
+        self,
+        machine: str | Machine = "host",
+        intrinsics: Sequence[Intrinsic] = (),
+        *,
+        bounds: bool = False,
     ) -> BucketReports:
         """A report of each bucket; see :meth:`Network.report`."""
         from amos.network.report import BucketReports
 
-        reports = tuple(each.report(machine, intrinsics) for each in self.networks.values())
+        reports = tuple(
+            each.report(machine, intrinsics, bounds=bounds) for each in self.networks.values()
+        )
         return BucketReports(self.name, reports)
 
     def __str__(self) -> str:

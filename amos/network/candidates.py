@@ -11,6 +11,7 @@ import numpy as np
 
 from amos import machines
 from amos.errors import AmosError, MappingError
+from amos.explore.bounds import Bound, bound_of
 from amos.explore.contenders import (
     Contender,
     contenders,
@@ -123,6 +124,16 @@ class Chooser:
             MappingError: no instruction can be used; the message says why.
         """
         return self._search(self.operator(operator), True, count)
+
+    def bound(self, product: Product) -> Bound:
+        """Find what no schedule of a kernel's operator on its instruction falls below.
+
+        The machine's is one that streams drive.
+        """
+        unit = product.mapping.intrinsic
+        space = enumerate_mappings(product.mapping.operator, unit, _RULE, commute=True)
+        target = self.target([unit])
+        return bound_of(Problem(list_mappings(space), target).mappings, target)
 
     def operator(self, operator: Operator) -> Operator:
         """Return the operator without ranges that no instruction of the machine needs."""

@@ -150,20 +150,26 @@ class Network(Shown):
         return self.grouping.tasks
 
     def report(
-        self, machine: str | Machine = "host", intrinsics: Sequence[Intrinsic] = ()
+        self,
+        machine: str | Machine = "host",
+        intrinsics: Sequence[Intrinsic] = (),
+        *,
+        bounds: bool = False,
     ) -> Report:
         """Predict what runs where and how fast.
 
         Args:
             machine: by name or itself.
             intrinsics: the only instructions to use; by default all that the machine has.
+            bounds: also find what no schedule falls below, of units that streams drive; this
+                takes a second or more for each task.
 
         Raises:
             UnknownNameError: there is no such machine.
         """
         from amos.network.reporting import report
 
-        return report(self, machine, intrinsics)
+        return report(self, machine, intrinsics, bounds=bounds)
 
     def __str__(self) -> str:
         ports = ", ".join(map(str, self.inputs))

@@ -41,6 +41,7 @@ class TaskRow:
         utilization: share of the unit's peak that one occurrence is predicted to reach.
         traffic_bytes: from and to DRAM, of one occurrence on a unit.
         energy: of one occurrence on a unit, by level and operand.
+        bound_seconds: what no schedule of one occurrence falls below; ``None`` if not asked for.
     """
 
     kind: str
@@ -61,6 +62,7 @@ class TaskRow:
     utilization: float | None = None
     traffic_bytes: float | None = None
     energy: tuple[EnergyRow, ...] = ()
+    bound_seconds: float | None = None
 
     @property
     def energy_joules(self) -> float | None:
@@ -213,6 +215,14 @@ class Report(Shown):
             return None
         return sum((each or 0.0) * time for each, time in shares) / self.kernel_seconds
 
+    @cached_property
+    def bound_seconds(self) -> float | None:
+        """What no schedules of all tasks fall below; ``None`` while one of them has none."""
+        bounds = [(row.bound_seconds, row.count) for row in self.tasks]
+        if self.unmapped or not bounds or any(each is None for each, _ in bounds):
+            return None
+        return sum((each or 0.0) * count for each, count in bounds)
+
     @property
     def summary(self) -> str:
         """The predicted time of the whole, or why there is none."""
@@ -258,6 +268,7 @@ class Report(Shown):
             "energy_joules": self.energy_joules,
             "traffic_bytes": self.traffic_bytes,
             "utilization": self.utilization,
+            "bound_seconds": self.bound_seconds,
             "tasks": [asdict(row) | {"energy_joules": row.energy_joules} for row in self.tasks],
             "engine": [asdict(row) for row in self.engine],
         }

@@ -35,13 +35,18 @@ _FREE = ("Reshape", "Identity")
 
 
 def report(
-    network: Network, machine: str | Machine, intrinsics: Sequence[Intrinsic] = ()
+    network: Network,
+    machine: str | Machine,
+    intrinsics: Sequence[Intrinsic] = (),
+    *,
+    bounds: bool = False,
 ) -> Report:
     """See :meth:`Network.report`."""
     chooser = Chooser(machine, intrinsics=intrinsics)
     target = chooser.target(())
     if target.stream is not None:
-        return _unit_report(network, chooser, target)
+        whole = _unit_report(network, chooser, target)
+        return _with_bounds(whole, network, chooser) if bounds else whole
     cascades = choose_cascades(network.tasks, network.graph, chooser)
     separate = drop_fused_groups(dict.fromkeys(network.tasks), cascades)
     rows = [_task_row(task, chooser) for task in separate]
@@ -55,6 +60,20 @@ def _unit_report(network: Network, chooser: Chooser, target: Machine) -> Report:
     rows = [_unit_row(task, chooser, Chooser(host) if host else None) for task in network.tasks]
     engine = [*_engine_rows(network, host), *_step_rows(network.tasks, rows, host)]
     return _summed(network, target, rows, engine)
+
+
+def _with_bounds(whole: Report, network: Network, chooser: Chooser) -> Report:
+    """A report with what no schedule of a task falls below, on the instruction that it is on."""
+    least: dict[str, float] = {}
+    for task in network.tasks:
+        try:
+            offload, product = predict_offload(task.operator, chooser)
+        except AmosError:
+            continue
+        if str(offload.operator) not in least:
+            least[str(offload.operator)] = chooser.bound(product).seconds
+    rows = tuple(replace(row, bound_seconds=least.get(row.operator)) for row in whole.tasks)
+    return replace(whole, tasks=rows)
 
 
 def _unit_row(task: Task, chooser: Chooser, host: Chooser | None) -> TaskRow:

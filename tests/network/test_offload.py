@@ -122,5 +122,16 @@ def test_a_report_sums_energy_and_traffic(
     assert said["traffic_bytes"] == sum(row["read_bytes"] + row["written_bytes"] for row in moved)
     assert said["utilization"] == pytest.approx(task["utilization"])
     assert 0 < task["utilization"] <= 1
+    assert (said["bound_seconds"], task["bound_seconds"]) == (None, None)
+    board, unit = files(tmp_path, ENERGIES)
+    bounded = ["report", str(tmp_path / "model.onnx"), "--machine", board, "--intrinsic", unit]
+    assert main([*bounded, "--bounds", "--json"]) == 0
+    least = json.loads(capsys.readouterr().out)["bound_seconds"]
+    assert 0 < least <= said["kernel_seconds"]
+    board, unit = files(tmp_path, ENERGIES)
+    command = ["report", str(tmp_path / "model.onnx"), "--machine", board, "--intrinsic", unit]
+    command.append("--bounds")
     assert main(command) == 0
-    assert "mJ of all kernels" in capsys.readouterr().out
+    printed = capsys.readouterr().out
+    assert "mJ of all kernels" in printed
+    assert "of the bound" in printed

@@ -100,12 +100,16 @@ class PartitionedNetwork(Shown):
         return merged(task for network in self.networks.values() for task in network.tasks)
 
     def report(
-        self, machine: str | Machine = "host", intrinsics: Sequence[Intrinsic] = ()
+        self,
+        machine: str | Machine = "host",
+        intrinsics: Sequence[Intrinsic] = (),
+        *,
+        bounds: bool = False,
     ) -> Report:
         """What would run where and how fast; see :meth:`Network.report`."""
         from amos.network.external.report import partition_report
 
-        return partition_report(self, machine, intrinsics)
+        return partition_report(self, machine, intrinsics, bounds)
 
     def __str__(self) -> str:
         ports = ", ".join(map(str, self.inputs))

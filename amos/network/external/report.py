@@ -26,10 +26,15 @@ PRODUCTS = frozenset(
 
 
 def partition_report(
-    network: PartitionedNetwork, machine: str | Machine, intrinsics: Sequence[Intrinsic]
+    network: PartitionedNetwork,
+    machine: str | Machine,
+    intrinsics: Sequence[Intrinsic],
+    bounds: bool,
 ) -> Report:
     """See :meth:`PartitionedNetwork.report`."""
-    reports = [each.report(machine, intrinsics) for each in network.networks.values()]
+    reports = [
+        each.report(machine, intrinsics, bounds=bounds) for each in network.networks.values()
+    ]
     return _joined(network, reports, machine)
 
 
