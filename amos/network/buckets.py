@@ -18,12 +18,12 @@ from amos.network.frontend import (
     Reference,
     Shapes,
     check_shapes,
+    open_model,
     open_shapes,
-    opened,
     title_of,
     whole,
 )
-from amos.network.groups import Task, merged
+from amos.network.groups import Task, merge_tasks
 
 if TYPE_CHECKING:
     from amos.network.report import BucketReports
@@ -59,7 +59,7 @@ class BucketedNetwork(Shown):
     @cached_property
     def tasks(self) -> tuple[Task, ...]:
         """The distinct groups of all buckets, each with how often it occurs."""
-        return merged(task for network in self.networks.values() for task in network.tasks)
+        return merge_tasks(task for network in self.networks.values() for task in network.tasks)
 
     def report(
         self,
@@ -103,7 +103,7 @@ def load_buckets(
         NetworkError: it has no such dimension, sizes are wrong, or as of :func:`load_network`.
     """
     check_shapes(shapes)
-    source = opened(model)
+    source = open_model(model)
     title = title or title_of(model)
     own = {n: shape for n, shape in open_shapes(source).items() if shape and n not in shapes}
     sizes = _checked(buckets, own, title)

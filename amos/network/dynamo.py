@@ -35,7 +35,7 @@ from amos.network.torch_check import array_of_tensor, check_tensor, operators_of
 from amos.network.torch_layers import exportable
 from amos.network.torch_precision import reducible_operations
 from amos.network.torch_programs import translate
-from amos.network.torch_samples import drawn
+from amos.network.torch_samples import draw_inputs
 from amos.network.tuning import tune
 
 _LOG = logging.getLogger(__name__)
@@ -270,7 +270,7 @@ class CompiledGraph:
             return self._eager(*(changed.get(id(value), value) for value in values))
 
         with torch.random.fork_rng(devices=()):
-            for tensors, results in chain([(inputs, expected)], drawn(inputs, evaluate)):
+            for tensors, results in chain([(inputs, expected)], draw_inputs(inputs, evaluate)):
                 if not all(map(_equal, results, evaluate(tensors))):
                     raise NetworkError("its results are random")
                 for result, right in zip(model(tensors), results, strict=True):

@@ -37,7 +37,7 @@ def closed_shapes(source: Any, shapes: Shapes | None) -> tuple[Any, dict[str, li
     Raises:
         NetworkError: this is no model, or an extent is not known.
     """
-    model = opened(source)
+    model = open_model(source)
     check_shapes(shapes := {} if shapes is None else shapes)
     return model, _closed(_file_or_title(source), open_shapes(model), shapes)
 
@@ -76,7 +76,7 @@ def _extent(dimension: Any) -> int | str:
     return int(dimension.dim_value) if sized else str(dimension.dim_param)
 
 
-def opened(source: Any) -> Any:
+def open_model(source: Any) -> Any:
     """Return a model in memory: loaded from a file, or as it is.
 
     Raises:

@@ -110,10 +110,10 @@ class Grouping:
     @property
     def tasks(self) -> tuple[Task, ...]:
         """The distinct operators, in order of first appearance."""
-        return merged(Task(group.operator, (group,)) for group in self.groups)
+        return merge_tasks(Task(group.operator, (group,)) for group in self.groups)
 
 
-def merged(tasks: Iterable[Task]) -> tuple[Task, ...]:
+def merge_tasks(tasks: Iterable[Task]) -> tuple[Task, ...]:
     """Merge equal tasks, in order of first appearance."""
     same: dict[Operator, list[Group]] = {}
     for task in tasks:

@@ -13,7 +13,7 @@ from amos.measure.reference import compared
 from amos.network.frontend import plain_session
 from amos.network.model import tolerance_of
 from amos.network.torch_programs import Translation
-from amos.network.torch_samples import drawn
+from amos.network.torch_samples import draw_inputs
 
 #: Operators that round to integers, of which one and the next are both right.
 _ROUNDING = frozenset(["Cast", "DynamicQuantizeLinear", "QuantizeLinear"])
@@ -78,7 +78,7 @@ def check_translation(translation: Translation, name: str) -> None:
     except Exception:  # onnxruntime raises types of its own
         return
     operators = operators_of(translation.model)
-    samples = chain([(examples, translation.run(examples))], drawn(examples, translation.run))
+    samples = chain([(examples, translation.run(examples))], draw_inputs(examples, translation.run))
     for tensors, expected in samples:
         values = dict(zip(names, map(array_of_tensor, tensors), strict=True))
         try:

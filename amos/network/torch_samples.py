@@ -15,10 +15,10 @@ _NARROW, _WIDE = 1.0, 16.0
 _SEED = 20220618
 
 
-def drawn(
+def draw_inputs(
     inputs: Sequence[Any], evaluate: Callable[[Sequence[Any]], Sequence[Any]]
 ) -> Iterator[tuple[Sequence[Any], Sequence[Any]]]:
-    """Random inputs of the shapes and dtypes of a call, each with the results that PyTorch has.
+    """Draw inputs of the shapes and dtypes of a call; yield them with PyTorch's results.
 
     Floats are normal, narrow and wide. Integers are drawn over what is useful of their dtype;
     where PyTorch raises for those, as for an index that is too large, over the range of the

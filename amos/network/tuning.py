@@ -23,7 +23,7 @@ from amos.explore.task_scheduler import scheduler as named_scheduler
 from amos.measure.executor import open_executor
 from amos.network.buckets import Loaded
 from amos.network.candidates import Chooser, rank_candidates, with_useful_ranges
-from amos.network.groups import Task, merged
+from amos.network.groups import Task, merge_tasks
 from amos.network.lowerings.blocked import format_of
 from amos.network.lowerings.choosing import select_tuned_task
 from amos.network.network import Network, check_network
@@ -216,7 +216,7 @@ class _Run:
     ) -> None:
         self.network, self.total, self.line = network, trials, line
         self._call = progress if callable(progress) else None
-        tasks = merged(map(partial(select_tuned_task, chooser=Chooser("host")), tasks))
+        tasks = merge_tasks(map(partial(select_tuned_task, chooser=Chooser("host")), tasks))
         self.searches = [
             _Search(each, TunedTask(each.operator.name, str(each.operator), each.weight))
             for each in tasks

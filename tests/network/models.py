@@ -17,7 +17,7 @@ from amos.network.frontend import Reference, closed_shapes, onnxruntime_referenc
 from amos.network.graph import Graph
 from amos.network.network import Network, network_of
 from amos.network.reading.model import DTYPES, read_model, slice_graph
-from amos.network.reading.validity import naming, readable
+from amos.network.reading.validity import inline_functions, naming
 
 __all__ = [
     "Builder",
@@ -117,7 +117,7 @@ def load_whole(model: Any, *, shapes: Any = None, name: str | None = None) -> Wh
     title = name or title_of(model)
     source, closed = closed_shapes(model, shapes)
     with naming(title):
-        network = network_of(read_whole(readable(source, title), closed), title)
+        network = network_of(read_whole(inline_functions(source, title), closed), title)
     return WholeNetwork(network.name, network.graph, network.grouping, onnxruntime_reference(model))
 
 

@@ -13,7 +13,7 @@ import pytest
 from amos.errors import NetworkError
 from amos.network.graph import Graph
 from amos.network.network import network_of
-from amos.network.reading.validity import readable
+from amos.network.reading.validity import inline_functions
 from tests.network.graphs import evaluate_graph
 from tests.network.lines import run_graph
 from tests.network.models import read_whole
@@ -65,7 +65,7 @@ def check_case(case: Any, compute: Callable[..., list[np.ndarray]]) -> bool:
         port.name: array.shape for port, array in zip(case.model.graph.input, arrays, strict=True)
     }
     try:
-        graph = read_whole(readable(model, case.name), shapes)
+        graph = read_whole(inline_functions(model, case.name), shapes)
     except NetworkError:
         return False
     for result, right in zip(compute(graph, left), expected, strict=True):

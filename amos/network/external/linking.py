@@ -16,7 +16,7 @@ from amos.network.external.folders import ModelFolder
 from amos.network.external.library import Library, MissingCompiler, write_library
 from amos.network.external.partition import PartitionedNetwork
 from amos.network.external.race import Timing, race_region, race_whole
-from amos.network.external.regions import contracted, whole_model
+from amos.network.external.regions import contract_regions, whole_model
 from amos.network.external.sessions import save_model
 from amos.network.frontend import plain_session
 from amos.network.model import Check, CompiledRegion
@@ -128,7 +128,7 @@ class _Draft:
             model = _opened(self.network.source)
         else:
             parts = {name: self.network.regions[name] for name in regions}
-            model = contracted(self.network.graph, parts, library.domain)
+            model = contract_regions(self.network.graph, parts, library.domain)
         save_model(model, self.folder.path, self.file)
         reference = self.network.reference
         return CompiledNetwork(

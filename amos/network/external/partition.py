@@ -25,11 +25,11 @@ from amos.network.frontend import (
     title_of,
 )
 from amos.network.graph import Graph, divides_integers
-from amos.network.groups import Task, merged
+from amos.network.groups import Task, merge_tasks
 from amos.network.halves import find_halves, multiplies_bfloat16, widen_halves
 from amos.network.network import Network, Port
 from amos.network.reading.model import read_model
-from amos.network.reading.validity import naming, readable
+from amos.network.reading.validity import inline_functions, naming
 
 if TYPE_CHECKING:
     from amos.network.report import Report
@@ -97,7 +97,7 @@ class PartitionedNetwork(Shown):
     @cached_property
     def tasks(self) -> tuple[Task, ...]:
         """The distinct groups of all regions, each with how often it occurs."""
-        return merged(task for network in self.networks.values() for task in network.tasks)
+        return merge_tasks(task for network in self.networks.values() for task in network.tasks)
 
     def report(
         self,
@@ -141,10 +141,10 @@ def load_partition(
         NetworkError: it contradicts itself, or onnxruntime would have to run a part of it and
             does not take it.
     """
-    opened, closed = closed_shapes(source, shapes)
+    model, closed = closed_shapes(source, shapes)
     title = name or title_of(source)
     with naming(title):
-        model = readable(opened, title)
+        model = inline_functions(model, title)
         multiplies = False
         if halves := find_halves(model):
             if reference is None and "bfloat16" not in halves:  # onnxruntime does not multiply it

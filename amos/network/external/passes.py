@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from amos.errors import NetworkError, checked_path
 from amos.network.external.partition import PartitionedNetwork
-from amos.network.external.regions import contracted
+from amos.network.external.regions import contract_regions
 from amos.network.external.sessions import save_model
 from amos.network.external.writing import DOMAIN, OPSET, write_function, write_group_functions
 from amos.network.graph import Graph
@@ -78,7 +78,7 @@ def _with_functions(network: PartitionedNetwork, functions: Sequence[Any]) -> An
     """The model with functions for its regions."""
     from onnx import version_converter
 
-    model = contracted(network.graph, network.regions, DOMAIN)
+    model = contract_regions(network.graph, network.regions, DOMAIN)
     if any(each.version < OPSET for each in model.opset_import if each.domain in ("", "ai.onnx")):
         model = version_converter.convert_version(model, OPSET)
     model.functions.extend(functions)

@@ -42,11 +42,11 @@ class Region:
     @property
     def model(self) -> Any:
         """These nodes as a model of ONNX, with a copy of their weights."""
-        return extracted(self.graph, self.nodes, self.inputs, self.outputs)
+        return extract_nodes(self.graph, self.nodes, self.inputs, self.outputs)
 
     def read(self) -> Graph:
         """These nodes as they were read, ahead of all passes."""
-        return graph_between(self.graph, self.inputs, self.outputs)
+        return slice_between(self.graph, self.inputs, self.outputs)
 
 
 def find_regions(graph: OnnxGraph) -> list[list[int]]:
@@ -54,7 +54,7 @@ def find_regions(graph: OnnxGraph) -> list[list[int]]:
     read = [n for n in range(len(graph.nodes)) if n not in graph.external]
     if not read:
         return []
-    return convex_sets(graph, read) if graph.external else [read]
+    return find_convex_sets(graph, read) if graph.external else [read]
 
 
 def load_region(graph: OnnxGraph, nodes: Sequence[int], name: str) -> Region:
@@ -68,18 +68,18 @@ def load_region(graph: OnnxGraph, nodes: Sequence[int], name: str) -> Region:
     Raises:
         NetworkError: AMOS does not take them together.
     """
-    inputs, outputs = boundary(graph, nodes)
-    network = network_of(graph_between(graph, inputs, outputs), name)
+    inputs, outputs = find_boundary(graph, nodes)
+    network = network_of(slice_between(graph, inputs, outputs), name)
     return Region(tuple(nodes), tuple(inputs), tuple(outputs), graph, network)
 
 
-def graph_between(graph: OnnxGraph, inputs: Sequence[str], outputs: Sequence[str]) -> Graph:
+def slice_between(graph: OnnxGraph, inputs: Sequence[str], outputs: Sequence[str]) -> Graph:
     """Return what was read between some values of a model."""
     reading, values = graph.reading, graph.reading.values
     return slice_graph(reading.nodes, {n: values[n] for n in inputs}, [values[n] for n in outputs])
 
 
-def convex_sets(graph: OnnxGraph, accepted: Sequence[int]) -> list[list[int]]:
+def find_convex_sets(graph: OnnxGraph, accepted: Sequence[int]) -> list[list[int]]:
     """Divide nodes into connected sets that no path leaves and enters again.
 
     Each node has a level, which rises where a path goes from nodes that are accepted to ones that
@@ -115,7 +115,7 @@ def convex_sets(graph: OnnxGraph, accepted: Sequence[int]) -> list[list[int]]:
     return list(sets.values())
 
 
-def boundary(graph: OnnxGraph, nodes: Sequence[int]) -> tuple[list[str], list[str]]:
+def find_boundary(graph: OnnxGraph, nodes: Sequence[int]) -> tuple[list[str], list[str]]:
     """Return the names of the values that enter and leave some nodes."""
     own = set(nodes)
     inputs = dict.fromkeys(
@@ -130,10 +130,10 @@ def boundary(graph: OnnxGraph, nodes: Sequence[int]) -> tuple[list[str], list[st
     return list(inputs), outputs
 
 
-def extracted(
+def extract_nodes(
     graph: OnnxGraph, nodes: Sequence[int], inputs: Sequence[str], outputs: Sequence[str]
 ) -> Any:
-    """A model of some nodes of a graph."""
+    """Extract a model of some nodes of a graph."""
     from onnx import helper
 
     nodes_of_region = [graph.nodes[number] for number in nodes]
@@ -160,7 +160,7 @@ def value_info(graph: OnnxGraph, name: str) -> Any:
     return helper.make_tensor_value_info(name, number, port.shape)
 
 
-def contracted(graph: OnnxGraph, regions: Mapping[str, Region], domain: str) -> Any:
+def contract_regions(graph: OnnxGraph, regions: Mapping[str, Region], domain: str) -> Any:
     """Write the model with one node for each region, and the shapes that it has them for.
 
     Nodes and weights without a reader are dropped.

@@ -24,8 +24,8 @@ class InvalidModel(NetworkError):
     """A model that no program can run, as it contradicts itself."""
 
 
-def readable(model: Any, name: str) -> Any:
-    """A model with its own functions written out.
+def inline_functions(model: Any, name: str) -> Any:
+    """Return a valid model with its own functions inlined.
 
     Raises:
         InvalidModel: its operators are newer than onnx, it has no output, or a value has no

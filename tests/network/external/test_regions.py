@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
 
 from amos.network.external.onnx_graph import OnnxGraph
-from amos.network.external.regions import boundary, contracted, convex_sets
+from amos.network.external.regions import contract_regions, find_boundary, find_convex_sets
 from amos.network.network import Network
 from amos.network.reading.model import read_model
 
@@ -53,7 +53,7 @@ def _reachable(graph: OnnxGraph) -> list[set[int]]:
 @given(_graphs())
 def test_no_path_leaves_a_region_and_comes_back(drawn: tuple[OnnxGraph, list[int]]) -> None:
     graph, accepted = drawn
-    sets, reached = convex_sets(graph, accepted), _reachable(graph)
+    sets, reached = find_convex_sets(graph, accepted), _reachable(graph)
     assert sorted(number for each in sets for number in each) == accepted
     for each in sets:
         outside = set(range(len(graph.nodes))) - {*each}
@@ -68,10 +68,10 @@ def test_regions_in_one_node_each_can_be_ordered(drawn: tuple[OnnxGraph, list[in
 
     graph, accepted = drawn
     regions, unread = {}, cast(Network, None)
-    for number, nodes in enumerate(convex_sets(graph, accepted)):
-        inputs, outputs = boundary(graph, nodes)
+    for number, nodes in enumerate(find_convex_sets(graph, accepted)):
+        inputs, outputs = find_boundary(graph, nodes)
         regions[f"R{number}"] = Region(tuple(nodes), tuple(inputs), tuple(outputs), graph, unread)
-    model = contracted(graph, regions, "own")
+    model = contract_regions(graph, regions, "own")
     known = {"x"}
     for node in model.graph.node:
         assert known >= set(node.input)
@@ -92,9 +92,9 @@ def test_what_is_known_ahead_is_a_weight_of_each_region_that_reads_it() -> None:
     described = _graph(helper.make_model(graph))
     assert [node.op_type for node in described.nodes] == ["Add", "Det", "Mul"]
     assert numpy_helper.to_array(described.initializers["c"]).tolist() == [-1, -1]
-    assert convex_sets(described, [0, 2]) == [[0], [2]]
-    assert boundary(described, [0]) == (["x"], ["a"])
-    assert boundary(described, [2]) == (["b"], ["y"])
+    assert find_convex_sets(described, [0, 2]) == [[0], [2]]
+    assert find_boundary(described, [0]) == (["x"], ["a"])
+    assert find_boundary(described, [2]) == (["b"], ["y"])
 
 
 def test_branches_read_values_too() -> None:
@@ -108,13 +108,13 @@ def test_branches_read_values_too() -> None:
     flag = helper.make_tensor_value_info("p", TensorProto.BOOL, [])
     graph = _graph(helper.make_model(helper.make_graph(nodes, "g", [ports[0], flag], [ports[1]])))
     assert graph.reads[1] == ("p", "a")
-    assert boundary(graph, [0]) == (["x"], ["a"])
+    assert find_boundary(graph, [0]) == (["x"], ["a"])
 
 
 def test_a_model_of_other_operators_is_what_it_was(tmp_path: Any) -> None:
     node = helper.make_node("Abs", ["x"], ["y"])
     ports = [helper.make_tensor_value_info(n, TensorProto.FLOAT, [2]) for n in "xy"]
     model = helper.make_model(helper.make_graph([node], "g", ports[:1], ports[1:]))
-    same = contracted(_graph(model), {}, "")
+    same = contract_regions(_graph(model), {}, "")
     assert list(same.graph.node) == [node]
     onnx.checker.check_model(same)
