@@ -56,11 +56,11 @@ class BlockedProduct:
 
     @cached_property
     def tile_rows(self) -> int:
-        """Rows of a register tile."""
-        if self.is_direct and not self.rounds_rows:
-            return self.rows
+        """Rows of a register tile: so many that few are computed beyond the last one."""
         most = min(_TILE_ROWS, self.registers // 2 - 3)
-        return -(-self.rows // -(-self.rows // most))
+        if self.rows <= most:
+            return self.rows
+        return min(range(most, most // 2, -1), key=lambda size: -(-self.rows // size) * size)
 
     @property
     def tiles(self) -> int:
