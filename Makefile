@@ -46,7 +46,7 @@ test-slow: $(STAMP) ## run the slow tests only; SLOW="slow and not exhaustive" f
 # Registers of random CUDA kernels, which take longest to compile, are left to test-slow.
 test-drawn: $(STAMP) ## run the slow tests of kernels and exports, many of them drawn by chance
 	@$(BIN)/python -m pytest -q -n $(JOBS) --dist worksteal -m "slow and not exhaustive" --timeout=1800 \
-		--ignore=tests/cuda/codegen/test_registers.py tests/codegen tests/export tests/mapping
+		--ignore=tests/cuda/codegen/test_registers.py tests/codegen tests/cuda tests/export tests/mapping tests/streams
 
 EXTRAS ?=
 test-extras: $(STAMP) ## install each extra in an environment of its own; EXTRAS="notebook or onnx" for some
