@@ -46,7 +46,7 @@ OF_FLOATS = (
     "_log_finite(x) = _log_at(x, _less(_exponent(x * 0.70710677), 126))",
     # Beyond the largest float there is infinity; of zero and below a root decides.
     "_log_within(x) = _choose(x, 3.4028234e38, x, _log_finite(_greater(x, 1.1754944e-38)))",
-    "log(x) = _choose(x, 0, _log_within(x), 0 - 1 / sqrt(x))",
+    "log(x) = _choose(x, 0, _log_within(x), 0 - 1 / sqrt(x + 0))",
     "_sigmoid_of(x, e) = _choose(x, 0, 1, e) / (1 + e)",
     "sigmoid(x) = _sigmoid_of(x, exp(0 - abs(x)))",
     "silu(x) = x * sigmoid(x)",
