@@ -11,7 +11,6 @@ import numpy as np
 
 from amos import machines
 from amos.errors import AmosError, MappingError
-from amos.explore.bounds import Bound, bound_of
 from amos.explore.contenders import (
     Contender,
     contenders,
@@ -30,7 +29,9 @@ from amos.machine.catalogue import with_timings
 from amos.mapping import enumerate_mappings
 from amos.mapping.mapping import Mapping as OperatorMapping
 from amos.perfmodel import Prediction, predict
+from amos.perfmodel.bound import Bound
 from amos.plan import Candidate
+from amos.plan.target import target_of
 from amos.records import Record
 from amos.records.canonical import digest, operator_values
 from amos.records.exchange import right_records
@@ -125,15 +126,16 @@ class Chooser:
         """
         return self._search(self.operator(operator), True, count)
 
-    def bound(self, product: Product) -> Bound:
+    def bound(self, product: Product) -> Bound | None:
         """Find what no schedule of a kernel's operator on its instruction falls below.
 
-        The machine's is one that streams drive.
+        ``None`` where the machine's target has no bound.
         """
         unit = product.mapping.intrinsic
         space = enumerate_mappings(product.mapping.operator, unit, _RULE, commute=True)
         target = self.target([unit])
-        return bound_of(Problem(list_mappings(space), target).mappings, target)
+        problem = Problem(list_mappings(space), target)
+        return target_of(target).bound(problem.mappings, target)
 
     def operator(self, operator: Operator) -> Operator:
         """Return the operator without ranges that no instruction of the machine needs."""

@@ -64,14 +64,15 @@ def _unit_report(network: Network, chooser: Chooser, target: Machine) -> Report:
 
 def _with_bounds(whole: Report, network: Network, chooser: Chooser) -> Report:
     """A report with what no schedule of a task falls below, on the instruction that it is on."""
-    least: dict[str, float] = {}
+    least: dict[str, float | None] = {}
     for task in network.tasks:
         try:
             offload, product = predict_offload(task.operator, chooser)
         except AmosError:
             continue
         if str(offload.operator) not in least:
-            least[str(offload.operator)] = chooser.bound(product).seconds
+            bound = chooser.bound(product)
+            least[str(offload.operator)] = None if bound is None else bound.seconds
     rows = tuple(replace(row, bound_seconds=least.get(row.operator)) for row in whole.tasks)
     return replace(whole, tasks=rows)
 
