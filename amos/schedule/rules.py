@@ -12,7 +12,6 @@ from math import prod
 from amos.errors import ScheduleError
 from amos.intrinsics import Intrinsic
 from amos.intrinsics.memory import MEMORIES
-from amos.ir import dtype
 from amos.plan.nest import Loop
 from amos.schedule.constraints import Eq, In
 from amos.schedule.draft import Draft, Rule, TilingContext
@@ -185,19 +184,6 @@ def limit_by_description(draft: Draft) -> None:
             )
 
 
-def described_copies(draft: Draft) -> None:
-    """C6: a copy moves as many elements at once as memory statements of the sources allow."""
-    intrinsic = draft.context.mapping.intrinsic
-    bits = {
-        load.tensor.name: dtype(kind).bits
-        for load, kind in zip(intrinsic.operands, intrinsic.dtypes, strict=True)
-    }
-    for statement in intrinsic.memory:
-        if statement.vectors and "vector" in draft.variables and statement.direction == "load":
-            elements = tuple(size * 8 // bits[statement.operand] for size in statement.vectors)
-            draft.require(In("vector", elements, draft.rule))
-
-
 #: Of CPUs, in the order that they are applied in; a plug-in may add its own.
 RULES = [
     Rule("C1", tiles),
@@ -210,7 +196,6 @@ RULES = [
     Rule("C5", memories),
     Rule("C5", own_buffers),
     Rule("C6", limit_by_description),
-    Rule("C6", described_copies),
 ]
 
 
