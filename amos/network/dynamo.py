@@ -236,7 +236,9 @@ class CompiledGraph:
 
     def _rounded(self, network: PartitionedNetwork) -> PartitionedNetwork:
         """The network in the precision of its weights, or that PyTorch is set to."""
-        operations = PRODUCTS if network.multiplies_bfloat16 else reducible_operations()
+        if network.factors:
+            return Variants(network, rounded=network.factors).round_operations(PRODUCTS)
+        operations = reducible_operations()
         return Variants(network).round_operations(operations) if operations else network
 
     def _built(self, network: PartitionedNetwork, expected: Sequence[Any]) -> _Model:

@@ -36,14 +36,14 @@ def find_halves(model: Any) -> frozenset[str]:
     return frozenset(codes[code] for code in dtypes & {*codes})
 
 
-def multiplies_bfloat16(model: Any) -> bool:
-    """Whether all weights of a model, and thus the factors of its products, are ``bfloat16``.
+def find_factors(model: Any) -> str:
+    """Return the dtype of 16 bits that all weights of a model have; empty if they have none.
 
     Vectors do not count: many such models have biases and norms in ``float32``.
     """
     codes = _codes()
     dtypes = {codes.get(t.data_type, "") for t in _tensors(model.graph) if len(t.dims) > 1}
-    return dtypes == {"bfloat16"}
+    return dtypes.pop() if len(dtypes) == 1 else ""
 
 
 def widen_halves(model: Any) -> Any:

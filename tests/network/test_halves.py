@@ -13,7 +13,7 @@ from amos.network import halves
 from amos.network.halves import find_halves, widen_halves
 from amos.network.operations import numpy_dtype
 from amos.network.precision.choosing import keep_precision
-from amos.network.precision.variants import has_bfloat16, relative_norm
+from amos.network.precision.variants import has_bfloat16, multiplies, relative_norm
 
 _CODES = {"float16": TensorProto.FLOAT16, "bfloat16": TensorProto.BFLOAT16}
 
@@ -97,7 +97,7 @@ def test_models_without_halves_and_those_that_are_too_large_stay(
 def test_products_of_mixed_models_stay_as_they_are() -> None:
     """Some programs convert around single products, and leave others in float32 for a reason."""
     model = _perceptron("bfloat16")
-    assert amos.load_network(model).multiplies_bfloat16
+    assert amos.load_network(model).factors == "bfloat16"
     model.graph.initializer.append(_constant("third", np.eye(64), "float32"))
     del model.graph.node[-1]
     nodes = [
@@ -108,8 +108,21 @@ def test_products_of_mixed_models_stay_as_they_are() -> None:
     ]
     model.graph.node.extend(nodes)
     network = amos.load_network(model)
-    assert network.halves == {"bfloat16"} and not network.multiplies_bfloat16
+    assert network.halves == {"bfloat16"} and not network.factors
     assert keep_precision(network) is network
+
+
+@pytest.mark.skipif(not multiplies("float16"), reason="this CPU has neither f16c nor avx512f")
+def test_weights_of_models_in_float16_stay_so_where_products_wait_for_them() -> None:
+    rng = np.random.default_rng(0)
+    weight = _constant("w", rng.standard_normal((1024, 2048)), "float16")
+    ports = [(name, TensorProto.FLOAT16, (1, n)) for name, n in (("x", 1024), ("y", 2048))]
+    node = helper.make_node("MatMul", ["x", "w"], ["y"])
+    network = amos.load_network(_model([node], ports[:1], ports[1:], [weight]))
+    assert network.factors == "float16"
+    (region,) = keep_precision(network).networks.values()
+    (task,) = region.tasks
+    assert {str(each.dtype) for each in task.operator.inputs} == {"float16"}
 
 
 @pytest.mark.parametrize("kind", ["float16", "bfloat16"])
@@ -120,8 +133,8 @@ def test_products_are_kernels(kind: str) -> None:
     assert [port.dtype for port in network.inputs] == [kind]
     compiled = amos.compile(network, progress=False)
     dtypes = {str(x.dtype) for task in compiled.kernels for x in task.operator.inputs}
-    rounded = kind == "bfloat16" and has_bfloat16()
-    assert dtypes == {"bfloat16" if rounded else "float32"} or not compiled.regions
+    if kind == "bfloat16":
+        assert dtypes == {"bfloat16" if has_bfloat16() else "float32"} or not compiled.regions
     x = np.random.default_rng(1).standard_normal((8, 64)).astype(numpy_dtype(kind))
     first, second = (
         numpy_helper.to_array(each).astype(np.float64)

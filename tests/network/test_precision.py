@@ -29,7 +29,7 @@ from amos.network.precision.samples import read_samples
 from amos.network.precision.variants import (
     Variants,
     has_bfloat16,
-    has_float16,
+    multiplies,
     relative_norm,
 )
 from tests.network.lines import run_graph
@@ -183,13 +183,14 @@ def test_auto_is_the_fastest_within_the_budget() -> None:
 
 def test_without_the_instruction(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(choosing, "has_bfloat16", lambda: False)
+    monkeypatch.setattr(choosing, "multiplies", lambda factors: False)
     network = amos.load_network(_perceptron())
     with pytest.raises(NetworkError, match="this CPU does not multiply bf16"):
         amos.compile(network, precision="bf16", progress=False)
     assert amos.compile(network, precision="auto", progress=False).precision is None
     assert str(choose_precision(network, "auto")) == (
-        "precision f32: this CPU does not multiply bf16 (avx512_bf16, amx_bf16); "
-        "int8 needs samples, which give the ranges"
+        "precision f32: this CPU does not multiply bf16 (amx_bf16, avx512_bf16); "
+        "this CPU does not multiply f16 (avx512f, f16c); int8 needs samples, which give the ranges"
     )
 
 
@@ -331,7 +332,7 @@ def test_a_frontier_is_drawn() -> None:
     assert amos.viz.html(frontier).count("<circle") == 2
 
 
-@pytest.mark.skipif(not has_float16(), reason="this CPU has neither f16c nor avx512f")
+@pytest.mark.skipif(not multiplies("float16"), reason="this CPU has neither f16c nor avx512f")
 def test_weights_in_float16() -> None:
     """A product of one row takes as long as its weights to come; 10 bits of mantissa are kept."""
     b = Builder()
@@ -346,7 +347,7 @@ def test_weights_in_float16() -> None:
     assert 1e-5 < error < 1e-3
 
 
-@pytest.mark.skipif(not has_float16(), reason="this CPU has neither f16c nor avx512f")
+@pytest.mark.skipif(not multiplies("float16"), reason="this CPU has neither f16c nor avx512f")
 def test_values_beyond_the_range_of_float16_are_refused() -> None:
     b = Builder()
     large = b.constant(np.full((1024, 1024), 1e5))

@@ -26,7 +26,7 @@ from amos.network.frontend import (
 )
 from amos.network.graph import Graph, divides_integers
 from amos.network.groups import Task, merge_tasks
-from amos.network.halves import find_halves, multiplies_bfloat16, widen_halves
+from amos.network.halves import find_factors, find_halves, widen_halves
 from amos.network.network import Network, Port
 from amos.network.reading.model import read_model
 from amos.network.reading.validity import inline_functions, naming
@@ -48,7 +48,7 @@ class PartitionedNetwork(Shown):
         source: the model as it was read, or the path of its file.
         roundings: what rounds factors of products, by region.
         halves: floats of 16 bits that the model was written in; all of it computes in ``float32``.
-        multiplies_bfloat16: whether its weights were ``bfloat16``.
+        factors: the one of these that all its weights had; empty if there is none.
     """
 
     name: str
@@ -59,7 +59,7 @@ class PartitionedNetwork(Shown):
     source: Any = field(repr=False)
     roundings: Mapping[str, Callable[[Graph], Graph]] = field(default_factory=dict, repr=False)
     halves: frozenset[str] = frozenset()
-    multiplies_bfloat16: bool = False
+    factors: str = ""
 
     @property
     def networks(self) -> dict[str, Network]:
@@ -145,11 +145,11 @@ def load_partition(
     title = name or title_of(source)
     with naming(title):
         model = inline_functions(model, title)
-        multiplies = False
+        factors = ""
         if halves := find_halves(model):
             if reference is None and "bfloat16" not in halves:  # onnxruntime does not multiply it
                 reference = onnxruntime_reference(source)
-            multiplies = multiplies_bfloat16(model)
+            factors = find_factors(model)
             source = model = widen_halves(model)
         graph = OnnxGraph(read_model(model, closed))
     reasons, regions = dict(graph.external), list[Region]()
@@ -169,7 +169,7 @@ def load_partition(
         reference or onnxruntime_reference(source),
         source,
         halves=halves,
-        multiplies_bfloat16=multiplies,
+        factors=factors,
     )
     if reasons:
         _check_with_onnxruntime(source, reasons, title)

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from functools import partial
 
 from amos.codegen.scheduled import last_line
 from amos.errors import NetworkError, shown
@@ -21,14 +22,17 @@ from amos.network.precision.frontier import Frontier, Variant
 from amos.network.precision.rounding import PRODUCTS, ROUNDED
 from amos.network.precision.samples import Samples, read_samples
 from amos.network.precision.variants import (
+    FEATURES,
     Accuracy,
     AccuracyError,
     Variants,
     has_bfloat16,
-    has_float16,
+    multiplies,
 )
 
 PRECISIONS = ("f32", "bf16", "f16", "int8", "auto")
+#: Dtypes of factors that a precision tries.
+_ROUNDINGS = {"bf16": (ROUNDED,), "f16": ("float16",), "auto": (ROUNDED, "float16")}
 #: Relative 2-norm of the difference that ``auto`` allows by default.
 BUDGET = 0.01
 #: How often the program is asked, and what its budget is multiplied by after each failure.
@@ -44,11 +48,10 @@ _SHARE = 0.8
 def keep_precision(network: Loaded) -> Loaded:
     """Return a network in its model's own precision.
 
-    Of a model in ``bfloat16`` the factors of products are so, too, where that is predicted to be
-    faster.
+    Of a model in 16 bits the factors of products are so, too, where that is predicted to be faster.
     """
-    if isinstance(network, PartitionedNetwork) and network.multiplies_bfloat16:
-        return Variants(network).round_operations(PRODUCTS)
+    if isinstance(network, PartitionedNetwork) and network.factors:
+        return Variants(network, rounded=network.factors).round_operations(PRODUCTS)
     return network
 
 
@@ -56,7 +59,7 @@ def has_choice(network: Loaded, samples: Samples | None) -> bool:
     """Whether ``auto`` may be another precision than the model's here."""
     if not isinstance(network, PartitionedNetwork):
         return False
-    return (has_bfloat16() and not network.multiplies_bfloat16) or samples is not None
+    return (has_bfloat16() and network.factors != ROUNDED) or samples is not None
 
 
 def choose_precision(
@@ -86,10 +89,11 @@ def choose_precision(
         raise NetworkError(f"precision {precision}: a network with buckets stays in f32")
     calls = read_samples(network, samples)
     refused: list[str] = []
-    variants = Variants(network, calls, accuracy, "float16" if precision == "f16" else ROUNDED)
+    variants = Variants(network, calls, accuracy)
     rows = [variants.plain]
-    if precision in ("bf16", "f16", "auto"):
-        rows += _try(lambda: _round(variants, precision, budget, refused), "rounding", refused)
+    for name in _ROUNDINGS.get(precision, ()):
+        factors = variants.with_factors(name)
+        rows += _try(partial(_round, factors, precision, budget, refused), name, refused)
     if precision in ("int8", "auto"):
         if samples is None:
             refused.append("int8 needs samples, which give the ranges")
@@ -130,20 +134,18 @@ def _try(make: Callable[[], list[Variant]], name: str, refused: list[str]) -> li
 def _round(variants: Variants, precision: str, budget: float, refused: list[str]) -> list[Variant]:
     """The variants with rounded factors."""
     name = dtype(variants.rounded).short
-    if variants.rounded == ROUNDED and not has_bfloat16():
-        refused.append("this CPU does not multiply bf16 (avx512_bf16, amx_bf16)")
-        return []
-    if variants.rounded != ROUNDED and not has_float16():
-        refused.append("this CPU does not convert f16 (f16c, avx512f)")
+    if not multiplies(variants.rounded):
+        features = ", ".join(sorted(FEATURES[variants.rounded]))
+        refused.append(f"this CPU does not multiply {name} ({features})")
         return []
     if not variants.saved:
         refused.append(f"{name} is predicted to save no time")
         return []
     rounded = variants.round_faster()
-    if precision == "f16" and not math.isfinite(rounded.error):
+    if variants.rounded == "float16" and not math.isfinite(rounded.error):
         refused.append("some values are beyond the range of f16")
         return []
-    mixed = precision == "auto" and not _fits(rounded, budget)
+    mixed = precision == "auto" and variants.rounded == ROUNDED and not _fits(rounded, budget)
     return [rounded, *(_round_parts(variants, budget) if mixed else [])]
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from copy import copy
 from dataclasses import replace
 from functools import cached_property, partial
 from typing import Any
@@ -26,8 +27,11 @@ from amos.network.precision.frontier import Errors, Exclusion, Variant
 from amos.network.precision.quantizing import quantize_network
 from amos.network.precision.rounding import ROUNDED, can_round, is_product, round_products
 
-#: Features of CPUs that multiply ``bfloat16``.
-_FEATURES = frozenset({"avx512_bf16", "amx_bf16"})
+#: Features, one of which a CPU needs to multiply factors of a dtype.
+FEATURES = {
+    "bfloat16": frozenset({"avx512_bf16", "amx_bf16"}),
+    "float16": frozenset({"avx512f", "f16c"}),
+}
 #: Share of a network's multiplications in the products whose time is predicted.
 _SHARE = 0.95
 #: Returns how good results are: more is better.
@@ -71,6 +75,14 @@ class Variants:
         """The network as it was read."""
         return Variant("f32", self.network, Errors(0.0), self._seconds(self.network))
 
+    def with_factors(self, rounded: str) -> Variants:
+        """The same for another dtype of factors; what is known of the network is shared."""
+        other = copy(self)
+        other.rounded = rounded
+        for name in ("saved", "slower", "_times"):
+            other.__dict__.pop(name, None)
+        return other
+
     def round_faster(self, excluded: Sequence[tuple[str, int]] = ()) -> Variant:
         """The network with rounded factors wherever that is predicted to be faster.
 
@@ -99,7 +111,7 @@ class Variants:
         Args:
             operations: names of products, as ``"MatMul"``.
         """
-        if not has_bfloat16() or not self.saved:
+        if not multiplies(self.rounded) or not self.saved:
             return self.network
         excluded = [
             (name, place)
@@ -274,14 +286,14 @@ def _predict_task(task: Task, chooser: Chooser) -> float:
         return math.inf
 
 
-def has_float16() -> bool:
-    """Whether this CPU widens ``float16`` in the registers of its products."""
-    return bool({"f16c", "avx512f"} & set(cpu().features))
+def multiplies(factors: str) -> bool:
+    """Whether this CPU multiplies a dtype of 16 bits, or widens it in the registers of products."""
+    return bool(FEATURES[factors] & {*cpu().features})
 
 
 def has_bfloat16() -> bool:
     """Whether this CPU multiplies ``bfloat16``."""
-    return bool(_FEATURES & set(cpu().features))
+    return multiplies(ROUNDED)
 
 
 def relative_norm(result: np.ndarray, expected: np.ndarray) -> float:
