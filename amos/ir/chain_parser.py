@@ -32,6 +32,8 @@ from amos.ir.tokens import Token
 
 #: Functions of a whole row, which take an axis.
 ROWS = ("softmax", "logsumexp", "sum", "max", "min")
+#: Levels of an expression that is computed for the maximum and again for the exponential.
+_AGAIN = 2
 
 
 @dataclass
@@ -318,6 +320,9 @@ class _AssignmentReader(ExpressionReader):
             return
         if function == "softmax":
             whole_row = self._dimensions()
+        if value.depth > _AGAIN:
+            yield (row_values := self._assigned(f"{name}.value", value, None, "", whole_row))
+            value = Node("read", load=row_values.output)
         yield (largest := self._assigned(f"{name}.max", value, None, "max", row))
         top = Node("read", load=largest.output)
         power = Node("subtract", (value, top))
