@@ -15,7 +15,7 @@ from amos.intrinsics import Intrinsic
 from amos.ir import Chain, Operator, dtype
 from amos.measure.limits import lacks_memory
 from amos.measure.messages import Context, Failure
-from amos.measure.reference import compared
+from amos.measure.reference import compare_arrays
 from amos.measure.task import repeats
 from amos.records import Measurement
 
@@ -64,7 +64,7 @@ class ChainTask:
         start = time.perf_counter()
         kernel.run(arguments)
         once = time.perf_counter() - start
-        difference, strange = compared(kernel.result(arguments), expected)
+        difference, strange = compare_arrays(kernel.result(arguments), expected)
         judged = Measurement((), expected.size, difference, kernel.implementation)
         if strange:
             return replace(judged, failure="nan", message=f"{strange} elements are not a number")

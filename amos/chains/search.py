@@ -30,7 +30,7 @@ from amos.intrinsics import Intrinsic
 from amos.ir import Chain
 from amos.machine import Machine
 from amos.measure.executor import LocalExecutor, open_executor
-from amos.measure.runner import measured
+from amos.measure.runner import measurement_of
 
 #: Share of the cache near a core that temporaries may take, and of tilings that are looked at
 #: closely so many by the rough account and so many drawn.
@@ -241,7 +241,7 @@ def _measured(
         if executor is not None:
             task = ChainTask(option.candidate, measure.implementation)
             limit = executor.runner.limit(option.prediction.seconds)
-            measurement = measured(executor.runner.request(task, limit))
+            measurement = measurement_of(executor.runner.request(task, limit))
             corrections.learn(option, measurement.seconds)
         trial = ChainTrial(number, option.candidate, option.prediction, measurement)
         if progress is not None:

@@ -108,7 +108,7 @@ def check_command(
     from amos.selfcheck import Report, check
 
     options.load_intrinsics(files)
-    units = [_named(name) for name in names] if names else _all()
+    units = [_find_intrinsic(name) for name in names] if names else _all()
     reports = check(units, progress=None if as_json else lambda report: print_line(str(report)))
     plug_ins = {} if names else amos.intrinsics.broken()
     broken = [Report(f"plug-in {name}", problems=[why]) for name, why in plug_ins.items()]
@@ -132,7 +132,7 @@ def _all() -> list[Intrinsic]:
     return [amos.intrinsics.get(name) for name in amos.intrinsics.names()]
 
 
-def _named(name: str) -> Intrinsic:
+def _find_intrinsic(name: str) -> Intrinsic:
     """An intrinsic by its name, or by the file that describes it."""
     path = Path(name)
     if path.suffix == ".toml" or len(path.parts) > 1:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 @lru_cache(maxsize=64)
-def _measured(unit: Intrinsic) -> Machine:
+def _measure_host(unit: Intrinsic) -> Machine:
     """This computer, with how fast it executes an intrinsic."""
     return amos.machines.get("host", [unit])
 
@@ -62,7 +62,7 @@ def serve_command(
         operator=operator, intrinsic=intrinsic, rule=rule, machine=machine, commute=commute
     )
     named = {unit.name: path.resolve() for unit, path in zip(loaded, files or (), strict=True)}
-    engine = Engine(named, initial=state, host=_measured)
+    engine = Engine(named, initial=state, host=_measure_host)
     engine.check()
     server = Server(engine, host, port, public=public)
     if not is_loopback(host):

@@ -80,10 +80,10 @@ def replay(record: Record, *, repeat: int = 20) -> Replay:
     implementation = record.implementation or None
     task = Task(candidate, repeat, implementation, predicted=recorded or 0.0)
     with _executor_of(record) as executor:
-        measured = _measured(executor, task)
+        measured = _measure(executor, task)
         if measured.failure == "build" and record.implementation == "native":
             notes.append("this machine lacks the instruction: compiled from its meaning")
-            measured = _measured(executor, replace(task, implementation="generic"))
+            measured = _measure(executor, replace(task, implementation="generic"))
     if not measured.ok:
         raise RecordError(
             f"record {record.id or ''} fails here: {measured.failure}: {measured.message}"
@@ -100,6 +100,6 @@ def _executor_of(record: Record) -> Executor:
     return executor or LocalExecutor(_PATIENCE)
 
 
-def _measured(executor: Executor, task: Task) -> Measurement:
+def _measure(executor: Executor, task: Task) -> Measurement:
     ((_, measurement),) = executor.measure(iter([(0, task)]))
     return measurement

@@ -98,7 +98,7 @@ def several(results: Any) -> tuple[np.ndarray, ...]:
     return results if isinstance(results, tuple) else (results,)
 
 
-def compared(got: np.ndarray, expected: np.ndarray) -> tuple[float, int]:
+def compare_arrays(got: np.ndarray, expected: np.ndarray) -> tuple[float, int]:
     """Largest difference, and how many elements are not a number though they should be.
 
     In blocks: as floats and differences the whole would take many times its memory.

@@ -38,7 +38,7 @@ _PROBE, _PROBE_EACH = 90.0, 30.0
 T = TypeVar("T")
 
 
-def measured(reply: Reply[Measurement]) -> Measurement:
+def measurement_of(reply: Reply[Measurement]) -> Measurement:
     """Outcome of a candidate in a reply, a lost worker included."""
     answer = reply.answer
     if isinstance(answer, Failure):
@@ -73,7 +73,7 @@ class Runner(Closing):
 
     def measure(self, task: Task) -> Measurement:
         """Build, verify and time one candidate; failures are returned, not raised."""
-        return measured(self.request(task, self.limit(task.predicted)))
+        return measurement_of(self.request(task, self.limit(task.predicted)))
 
     def limit(self, predicted: float = 0.0) -> float:
         """Seconds that a candidate may take whose run takes so many by the model."""

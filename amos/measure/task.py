@@ -16,7 +16,7 @@ from amos.intrinsics import Intrinsic
 from amos.ir import Operator
 from amos.measure.limits import lacks_memory
 from amos.measure.messages import LOADER, Context, Failure
-from amos.measure.reference import compared, several, tolerance
+from amos.measure.reference import compare_arrays, several, tolerance
 from amos.plan import Candidate
 from amos.records.measurement import Measurement, noise_of
 
@@ -144,7 +144,7 @@ class Task:
         """Compare a kernel's result with the reference."""
         size, largest = sum(x.size for x in expected), 0.0
         for number, (actual, reference) in enumerate(zip(got, expected, strict=True)):
-            difference, strange = compared(actual, reference)
+            difference, strange = compare_arrays(actual, reference)
             largest = max(largest, difference)
             judged = Measurement((), size, largest, implementation)
             if strange:

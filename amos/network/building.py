@@ -15,7 +15,7 @@ import numpy as np
 from amos._toolchain import load_tvm
 from amos.errors import BuildError, MappingError, NetworkError, ScheduleError
 from amos.intrinsics import adopt
-from amos.measure.reference import References, compared
+from amos.measure.reference import References, compare_arrays
 from amos.network.candidates import Chooser
 from amos.network.kernels import TaskKernel
 from amos.network.lowerings.base import Lowering
@@ -116,7 +116,7 @@ def check_kernel(kernel: TaskKernel, references: References) -> Check:
     operator = kernel.operator
     with np.errstate(all="ignore"):  # a sigmoid of a large sum overflows, as it does in the kernel
         inputs, expected, limits = kernel.lowering.example(references)
-        difference, strange = compared(kernel.run(inputs), expected)
+        difference, strange = compare_arrays(kernel.run(inputs), expected)
         for allowed in limits:
             if strange or difference <= allowed:
                 break

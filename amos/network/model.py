@@ -11,7 +11,7 @@ import numpy as np
 
 from amos.errors import NetworkError
 from amos.ir import Tensor, dtype
-from amos.measure.reference import compared
+from amos.measure.reference import compare_arrays
 from amos.network.groups import Job
 from amos.network.kernels import TaskKernel
 from amos.network.network import Network, Port
@@ -178,7 +178,7 @@ def _check_result(
 ) -> Check:
     if expected.dtype.kind not in "fiub":
         return Check(name, reference, float(not np.array_equal(result, expected)), 0.0)
-    difference, strange = compared(result, expected)
+    difference, strange = compare_arrays(result, expected)
     limit = tolerance_of(kind, expected, rounded)
     exact, sums = expected.astype(np.float64), result.astype(np.float64)
     with np.errstate(all="ignore"):

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from amos.errors import NetworkError
-from amos.measure.reference import compared
+from amos.measure.reference import compare_arrays
 from amos.network.frontend import plain_session
 from amos.network.model import tolerance_of
 from amos.network.torch_programs import Translation
@@ -55,7 +55,7 @@ def check_tensor(result: Any, expected: Any, operators: Set[str], rounded: bool 
     rounded |= any("QuantizeLinear" in name for name in operators)
     kind = "bfloat16" if rounded and "float" in dtype else dtype
     limit = tolerance_of(kind, right, bool(operators & _ROUNDING))
-    difference, strange = compared(values, right)
+    difference, strange = compare_arrays(values, right)
     if strange or not difference <= limit:
         raise NetworkError(
             f"its result differs from PyTorch's by {difference:g}, {limit:g} is allowed"

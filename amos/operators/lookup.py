@@ -57,7 +57,7 @@ def resolve(
                 f"layout {layout!r} does not apply to math: the indices say how tensors lie"
             )
         return apply_dtype(Operator.parse(text, extents, dtypes, shapes=shapes), dtype)
-    op = _named(text.strip(), extents, layout)
+    op = _find_named(text.strip(), extents, layout)
     if dtypes or shapes:
         own = {load.tensor.name: load.tensor.shape for load in op.operands}
         op = Operator.parse(str(op.compute), op.extents, dtypes, op.name, own | shapes)
@@ -116,7 +116,7 @@ def _builder_of(name: str) -> Builder:
         raise UnknownNameError("operator", name, (*names(), *layers())) from None
 
 
-def _named(name: str, extents: Mapping[str, int], layout: str | None) -> Operator:
+def _find_named(name: str, extents: Mapping[str, int], layout: str | None) -> Operator:
     parameters: dict[str, object] = dict(extents)
     build = _builder_of(name)
     if layout is not None:

@@ -17,7 +17,7 @@ import numpy as np
 from amos.errors import ExportError
 from amos.export.request import Request
 from amos.ir import dtype
-from amos.measure.reference import References, compared
+from amos.measure.reference import References, compare_arrays
 from amos.streams.codegen.calls import Calls
 from amos.streams.codegen.instructions import Instruction, Stream
 from amos.streams.plan import MICRO_OPS
@@ -53,7 +53,7 @@ def files(request: Request, encoding: str = "") -> dict[str, str | bytes]:
     inputs, (expected,) = References().get(request.candidate.mapping.operator)
     before = kernel.prepare(inputs)
     kernel.run(before)
-    if compared(kernel.result(before), expected) != (0, 0):
+    if compare_arrays(kernel.result(before), expected) != (0, 0):
         raise ExportError(f"{request.name}: the stream does not compute what NumPy does")
     assert kernel.last is not None
     output = kernel.plan.regions[kernel.plan.destination.name]

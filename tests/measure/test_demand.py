@@ -13,7 +13,7 @@ from amos.errors import MeasureError
 from amos.ir import Operator
 from amos.measure import Runner
 from amos.measure.limits import address_space, allowed
-from amos.measure.reference import Demand, References, compared, tolerance
+from amos.measure.reference import Demand, References, compare_arrays, tolerance
 from amos.measure.task import Task
 from amos.plan import Candidate
 from amos.schedule import ScheduleSpace
@@ -43,7 +43,7 @@ def test_a_demand_is_no_more_than_what_is_taken() -> None:
     try:
         inputs = random_inputs(op, np.random.default_rng(0))
         expected = evaluate(op, inputs)
-        assert compared(expected.copy(), expected) == (0.0, 0)
+        assert compare_arrays(expected.copy(), expected) == (0.0, 0)
         _, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
@@ -57,7 +57,7 @@ def test_comparing_takes_no_copy_of_the_whole() -> None:
     got[-1, -1] = 7
     tracemalloc.start()
     try:
-        assert compared(got, expected) == (7.0, 0)
+        assert compare_arrays(got, expected) == (7.0, 0)
         assert tracemalloc.get_traced_memory()[1] < expected.nbytes * 1.5
     finally:
         tracemalloc.stop()
@@ -130,8 +130,8 @@ def test_what_takes_long_is_said_before(monkeypatch: pytest.MonkeyPatch) -> None
 def test_infinities_are_equal_to_themselves() -> None:
     """As functions make them; what is finite is still held to what is near it."""
     expected = np.array([np.inf, -np.inf, np.nan, 2.0], np.float32)
-    assert compared(expected.copy(), expected) == (0.0, 0)
-    assert compared(-expected, expected)[0] == np.inf
+    assert compare_arrays(expected.copy(), expected) == (0.0, 0)
+    assert compare_arrays(-expected, expected)[0] == np.inf
     op = amos.operators.get("gemm", m=2, n=2, k=8, dtype="f32").with_epilogue("exp(acc)")
     assert tolerance(op, expected) < 1e-4
 

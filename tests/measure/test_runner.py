@@ -22,7 +22,7 @@ from amos.measure import Runner, Task
 from amos.measure.limits import CoreLock, waited
 from amos.measure.messages import Context
 from amos.measure.reference import References, _difference, tolerance
-from amos.measure.runner import measured
+from amos.measure.runner import measurement_of
 from amos.plan import Candidate, Schedule
 from amos.records import Measurement
 from amos.schedule import ScheduleSpace
@@ -48,7 +48,7 @@ def runner() -> Iterator[Runner]:
 
 
 def _drill(runner: Runner, how: str, timeout: float | None = None) -> Measurement:
-    return measured(runner.request(Drill(how), timeout))
+    return measurement_of(runner.request(Drill(how), timeout))
 
 
 def _alive(pid: int) -> bool:

@@ -11,7 +11,7 @@ import pytest
 
 import amos
 from amos.errors import BuildError
-from amos.measure.reference import References, compared, tolerance
+from amos.measure.reference import References, compare_arrays, tolerance
 from amos.network import Network
 from amos.network.candidates import Chooser
 from amos.network.groups import Task
@@ -44,7 +44,7 @@ def _check(task: Task) -> None:
     kernel = _tiles(task).build("kernel")
     inputs, (expected,) = References().get(task.operator)
     got = kernel.run(inputs)
-    difference, strange = compared(got, expected)
+    difference, strange = compare_arrays(got, expected)
     assert got.shape == expected.shape and got.dtype == expected.dtype and not strange
     assert difference <= tolerance(task.operator, expected)
     assert np.abs(expected.astype(float)).max() > 0

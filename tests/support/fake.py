@@ -14,7 +14,7 @@ from amos.machine.identity import Identity
 from amos.measure import Runner
 from amos.measure.executor import Executor
 from amos.measure.limits import waited
-from amos.measure.runner import measured
+from amos.measure.runner import measurement_of
 from amos.measure.task import Task
 from amos.plan import Candidate
 from amos.records import Measurement
@@ -147,4 +147,4 @@ class FakeExecutor(_Fake):
             yield number, found
 
     def _drill(self, how: str) -> Measurement:
-        return measured(self.runner.request(Drill(how)))
+        return measurement_of(self.runner.request(Drill(how)))

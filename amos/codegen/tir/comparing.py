@@ -23,7 +23,7 @@ def compare_with_nan(function: Any, program: Program) -> Any:
     return with_nan(function) if ordered and not whole else function
 
 
-def compared(symbol: str, first: Any, second: Any) -> Any:
+def emit_extremum(symbol: str, first: Any, second: Any) -> Any:
     """``max`` or ``min`` of two values, of which the first is written three times.
 
     A chain of comparisons that repeated its longer argument would grow exponentially.
@@ -53,7 +53,7 @@ def with_nan(function: Any) -> Any:
             first, second = node.a, node.b
             if _cost(second) < _cost(first):
                 first, second = second, first
-            return compared(symbol, first, second)
+            return emit_extremum(symbol, first, second)
 
         return changed
 

@@ -19,7 +19,7 @@ from math import inf
 from typing import Any
 
 from amos.codegen.tir.arrays import container_dtype, decoded
-from amos.codegen.tir.comparing import compared
+from amos.codegen.tir.comparing import emit_extremum
 from amos.codegen.tir.epilogue import applied, finished
 from amos.codegen.tir.program import Program
 from amos.codegen.tir.statements import occurs
@@ -266,7 +266,7 @@ def _combine(result: Result, first: Any, second: Any, kind: str) -> Any:
     from tvm import tirx
 
     if result.combination != "+=":
-        return compared(result.combination.rstrip("="), first, second)
+        return emit_extremum(result.combination.rstrip("="), first, second)
     if kind != "int32":
         return first + second
     # TVM takes an int32 not to overflow.

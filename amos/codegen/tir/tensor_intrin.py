@@ -125,7 +125,7 @@ def call_function(intrinsic: Intrinsic, kind: str, calls: int) -> Any:
     from tvm import s_tir
     from tvm.script import from_source
 
-    script = _Script(_named(intrinsic.ordered), partial_sums(intrinsic, kind), calls)
+    script = _Script(_spell_operands(intrinsic.ordered), partial_sums(intrinsic, kind), calls)
     sch = s_tir.Schedule(from_source(script.function(script.statement())))
     sch.tensorize(sch.get_loops(sch.get_sblock("update"))[1], name)
     return sch.mod["main"]
@@ -135,7 +135,7 @@ def _texts(intrinsic: Intrinsic, kind: str) -> tuple[str, str, str]:
     """TVMScript of the pattern and of what is emitted, and the name of the two."""
     holdable(intrinsic)
     intrinsic = intrinsic.ordered
-    compute, parts = _named(intrinsic), partial_sums(intrinsic, kind)
+    compute, parts = _spell_operands(intrinsic), partial_sums(intrinsic, kind)
     script = _Script(compute, parts)
     pattern = script.fragment_function(script.statement())
     if kind == "native":
@@ -151,7 +151,7 @@ def _texts(intrinsic: Intrinsic, kind: str) -> tuple[str, str, str]:
     return pattern, emitted, f"amos.{intrinsic.name}.{kind}.{digest}"
 
 
-def _named(intrinsic: Intrinsic) -> Compute:
+def _spell_operands(intrinsic: Intrinsic) -> Compute:
     """What an intrinsic computes of staged operands, by names that TVMScript leaves free."""
 
     def staged(load: BufferLoad) -> BufferLoad:

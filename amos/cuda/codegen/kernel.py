@@ -61,7 +61,7 @@ class KernelText:
         return Names.of(self.plan.mapping.operator, OWN)
 
     @cached_property
-    def _named(self) -> GpuPlan:
+    def _spelled_plan(self) -> GpuPlan:
         """The plan of the operator under other names."""
         plan, mapping = self.plan, self.names.mapping(self.plan.mapping)
         if mapping is plan.mapping:
@@ -71,7 +71,7 @@ class KernelText:
     @cached_property
     def source(self) -> str:
         """The whole file."""
-        p = self._named
+        p = self._spelled_plan
         return "\n".join(
             [
                 self._comment(),
@@ -115,7 +115,7 @@ class KernelText:
                     f"// What is launched {when}, with the same arguments.",
                     f'extern "C" __global__ void __launch_bounds__({ELEMENT_THREADS})',
                     f"{name}({self.parameters}) {{",
-                    *code(self._named),
+                    *code(self._spelled_plan),
                     "}",
                 ]
         return lines
@@ -123,10 +123,10 @@ class KernelText:
     @cached_property
     def parameters(self) -> str:
         """The function's parameters: each input once, then the results."""
-        results = {tensor.name for tensor in self._named.results}
+        results = {tensor.name for tensor in self._spelled_plan.results}
         return ", ".join(
             f"{'' if name in results else 'const '}{cuda_type(kind)} *__restrict__ {name}"
-            for name, kind in self._named.arguments.items()
+            for name, kind in self._spelled_plan.arguments.items()
         )
 
     def _comment(self) -> str:
@@ -143,12 +143,12 @@ class KernelText:
         return "".join(f"// {line}\n" for line in lines)
 
     def _shared(self) -> str:
-        p = self._named
+        p = self._spelled_plan
         kind, size = ("extern ", "") if p.dynamic_bytes else ("", p.shared_bytes)
         return f"{kind}__shared__ __align__(128) unsigned char shared_memory[{size}];"
 
     def _body(self) -> list[str]:
-        p = self._named
+        p = self._spelled_plan
         lines = self._buffers()
         lines += [
             "const int thread = threadIdx.x, warp = thread / 32, lane = thread % 32;",
@@ -167,18 +167,18 @@ class KernelText:
 
     def _buffers(self) -> list[str]:
         lines, offset = [], 0
-        for source in self._named.sources:
+        for source in self._spelled_plan.sources:
             kind = cuda_type(source.tile.dtype)
             lines.append(
                 f"{kind} *const shared_{source.name} = "
                 f"reinterpret_cast<{kind} *>(shared_memory + {offset});"
             )
-            offset += source.bytes * self._named.depth
+            offset += source.bytes * self._spelled_plan.depth
         return lines
 
     def _places(self) -> list[str]:
         """Where the block and the warp begin along each loop."""
-        p = self._named
+        p = self._spelled_plan
         lines = ["// The first step of this block, and the place of this warp in it, by loop."]
         for base, name, counts in (
             ("blockIdx.x", "first", p.blocks),
@@ -198,7 +198,7 @@ class KernelText:
         return lines if len(lines) > 1 else []
 
     def _stages(self) -> list[str]:
-        p = self._named
+        p = self._spelled_plan
         # A single part has blockIdx.y = 0, which the compiler does not know: it would unroll
         # a loop of known length whatever it is told, into code beyond the instruction cache.
         lines = [f"const int begin = blockIdx.y * {p.share};"]
@@ -211,7 +211,7 @@ class KernelText:
 
     def _loop(self) -> list[str]:
         """The reduction: one stage after another, or several in flight."""
-        p = self._named
+        p = self._spelled_plan
         fetch = [f"fetch_{s.name}" for s in p.sources]
         put = [f"put_{s.name}" for s in p.sources if s.is_kept]
         stages = ("#pragma unroll 1", "for (int stage = begin; stage < end; ++stage) {")
@@ -250,7 +250,11 @@ class KernelText:
 
     def _multiply(self) -> list[str]:
         """One stage: load the warp's fragments of each step, multiply all pairs."""
-        p, tile, whole = self._named, self._named.schedule.tile, self._named.whole_source
+        p, tile, whole = (
+            self._spelled_plan,
+            self._spelled_plan.schedule.tile,
+            self._spelled_plan.whole_source,
+        )
         tiled = [x.name for x in p.spatial if tile[x.name] > 1]
         own = [[n for n in tiled if n in source.tile.loops] for source in p.sources]
         loads, pairs = [], []

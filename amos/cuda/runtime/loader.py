@@ -28,7 +28,7 @@ import numpy as np
 
 from amos.cuda.runtime.driver import Device, KernelError, address, current_stream, images, misfit
 from amos.cuda.runtime.timing import Timer
-from amos.cuda.runtime.values import compared, draw_values, encode, inputs_of, size_of
+from amos.cuda.runtime.values import compare_results, draw_values, encode, inputs_of, size_of
 
 #: CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES of the CUDA driver API.
 _DYNAMIC_SHARED = 8
@@ -76,9 +76,11 @@ class Kernel:
         self.device.enter()
         self._module = ctypes.c_void_p()
         self._load([image] if image else images(self.folder, self.device.capability))
-        self._function = self._named(self.launch["kernel"])
+        self._function = self._get_function(self.launch["kernel"])
         launches = [self.launch[when] for when in ("start", "end") if when in self.launch]
-        self._extra_functions = {each["kernel"]: self._named(each["kernel"]) for each in launches}
+        self._extra_functions = {
+            each["kernel"]: self._get_function(each["kernel"]) for each in launches
+        }
         if dynamic > _STATIC_LIMIT:
             self.device.call("cuFuncSetAttribute", self._function, _DYNAMIC_SHARED, dynamic)
 
@@ -94,7 +96,7 @@ class Kernel:
                 return
         raise first or KernelError(f"{self.folder}: there is no machine code")
 
-    def _named(self, name: str) -> ctypes.c_void_p:
+    def _get_function(self, name: str) -> ctypes.c_void_p:
         """A function of the module."""
         function = ctypes.c_void_p()
         self.device.call("cuModuleGetFunction", ctypes.byref(function), self._module, name.encode())
@@ -203,7 +205,7 @@ class Kernel:
         results = self.compute(
             [encode(values[a["name"]], a["dtype"]) for a in inputs_of(self.launch)]
         )
-        return compared(self.launch, values, results, rng)
+        return compare_results(self.launch, values, results, rng)
 
     def times(
         self, repeat: int = 20, flush: int = 0, inputs: list[np.ndarray] | None = None

@@ -125,7 +125,7 @@ def decode(data: np.ndarray, kind: str) -> np.ndarray:
     return values
 
 
-def compared(
+def compare_results(
     launch: dict[str, Any],
     values: dict[str, np.ndarray],
     results: list[np.ndarray],

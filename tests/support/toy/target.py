@@ -15,7 +15,7 @@ from amos.intrinsics import Intrinsic
 from amos.machine import Level, Machine, Peak
 from amos.machine.identity import Identity
 from amos.measure.executor import Executor
-from amos.measure.reference import References, compared
+from amos.measure.reference import References, compare_arrays
 from amos.measure.task import Task
 from amos.perfmodel.terms import BatchPrediction
 from amos.plan.schedule import Plan, Schedule
@@ -95,7 +95,7 @@ class ToyExecutor(Executor):
         for number, task in tasks:
             inputs, (expected,) = References().get(task.operator)
             got = amos.simulate(task.candidate.mapping, inputs)
-            difference, strange = compared(got, expected)
+            difference, strange = compare_arrays(got, expected)
             assert not strange
             seconds = amos.predict(task.candidate, MACHINE).seconds
             yield number, Measurement((seconds,), expected.size, difference, "simulated")
