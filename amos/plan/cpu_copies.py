@@ -103,12 +103,15 @@ class CopyBlocks:
         They are where a copy covers all positions that a vector is made of.
         """
         chosen, in_vectors = self._vectors, np.zeros(len(self.place), dtype=bool)
-        whole = np.stack(self.blocks.loops.whole(self.source.dims))
+        if not self.blocks.copies_vectors.any():
+            return in_vectors
+        runs_whole = self.ahead | self.blocks.loops.runs_whole(self.share)
         for number, form in enumerate(chosen.forms):
             if form is not None:
-                dims = [*form.written_out, *range(len(whole) - form.unit, len(whole))]
-                covered = (self.extents[dims] == whole[dims]).all(axis=0)
-                in_vectors |= (chosen.number == number) & covered
+                count = len(self.source.dims)
+                dims = [*form.written_out, *range(count - form.unit, count)]
+                loops = [loop for d in dims for loop, _ in self.source.dims[d].terms]
+                in_vectors |= (chosen.number == number) & runs_whole[loops].all(axis=0)
         return in_vectors
 
     @cached_property

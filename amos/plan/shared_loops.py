@@ -130,6 +130,21 @@ class SharedLoops:
             steps[self.divided, np.arange(len(share))] *= touched[0]
         return steps
 
+    def runs_whole(self, share: np.ndarray) -> np.ndarray:
+        """Whether each range runs all steps of a loop: bool, loops × schedules.
+
+        Args:
+            share: consecutive fused steps of one range, which divide them all.
+        """
+        fused = np.vstack([self.parts[None], self.fused])
+        turns = np.cumprod(fused[::-1], axis=0)[::-1]
+        whole = (fused == 1) | (turns <= share)
+        runs = np.ones(self.extents.shape, dtype=bool)
+        np.put_along_axis(runs, self.order, whole[1:], axis=0)
+        if self.divided is not None:
+            runs[self.divided, np.arange(len(share))] = whole[0]
+        return runs
+
 
 def _touched_steps(fused: np.ndarray, share: np.ndarray) -> np.ndarray:
     """Steps of each fused position that a range has a part of, at most over all ranges.

@@ -49,3 +49,24 @@ def test_a_plan_tells_edges_skipped_steps_and_prefetches() -> None:
         "prefetch  residual, before each register tile",
     ):
         assert line in text
+
+
+def test_vectors_need_all_their_positions_in_every_range() -> None:
+    """Four steps of twelve run one tile of positions in some ranges, and both in others."""
+    op = amos.operators.conv2d(
+        n=1, c=8, k=24, p=5, q=6, r=3, s=3, padding=1, layout="NHWC", dtype="u8s8"
+    )
+    space = amos.enumerate_mappings(
+        op, "vnni_dpbusd_lhs_m8k4_u8_s8_s32", rule="access", commute=True
+    )
+    mapping = next(m for m in space if m.name == "npq-rsc")
+    schedule = CpuSchedule(
+        tile={"k": 4, "i1.tile": 1}, block={"i1.tile": 2}, reduce=("s", "r", "r1.tile"),
+        unroll=2, order=("i1.tile", "k"), parallel=2, copy="vectors",
+        stage={"Src1": "tile"},
+    )  # fmt: skip
+    for cores, in_vectors in ((1, True), (3, False)):
+        limits = CpuLimits(cores, cache=1 << 18)
+        copy = CpuPlan(mapping, schedule, limits).copies["Src1"]
+        assert (copy.place, copy.vectors is not None) == ("range", in_vectors)
+        generator.scheduled(Candidate(mapping, schedule), "native", limits)
