@@ -77,11 +77,11 @@ class Variants:
 
     def with_factors(self, rounded: str) -> Variants:
         """The same for another dtype of factors; what is known of the network is shared."""
-        other = copy(self)
-        other.rounded = rounded
+        variants = copy(self)
+        variants.rounded = rounded
         for name in ("saved", "slower", "_times"):
-            other.__dict__.pop(name, None)
-        return other
+            variants.__dict__.pop(name, None)
+        return variants
 
     def round_faster(self, excluded: Sequence[tuple[str, int]] = ()) -> Variant:
         """The network with rounded factors wherever that is predicted to be faster.
