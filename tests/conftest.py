@@ -54,7 +54,7 @@ def golden(request: pytest.FixtureRequest) -> Golden:
     folder = Path(str(request.path)).parent / "golden"
 
     def compare(name: str, text: str) -> None:
-        path = folder / name
+        path = (folder / name).resolve()  # a file beside the tests too, without the folder
         if request.config.getoption("--update-golden"):
             folder.mkdir(exist_ok=True)
             path.write_text(text, encoding="utf-8")

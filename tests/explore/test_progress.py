@@ -156,7 +156,7 @@ def test_the_command_line_prints_it(
         stop.add_note("interrupted after 3 of 12 trials")
         raise stop
 
-    monkeypatch.setattr("amos.explore.run.explore", interrupted)
+    monkeypatch.setattr("amos._kernels.explore_operator", interrupted)
     command = ["explore", "gemm", "wmma_m16n16k16_f16_f32", "--machine", "a100"]
     assert main(command) == 130
     assert capsys.readouterr().err == "amos: interrupted after 3 of 12 trials\n"
