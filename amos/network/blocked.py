@@ -181,10 +181,20 @@ def emit_dequantized_blocks(
         block_size: elements in one; the last may have fewer.
 
     Raises:
-        NetworkError: something of it is computed.
+        NetworkError: something of it is computed, or scales are not one for each block.
     """
     parts = [x, scales] if zero_points is None else [x, scales, zero_points]
     values, factors, *zeros = _arrays("DequantizeLinear of blocks", *parts)
+    if block_size < 1:
+        raise NetworkError(f"DequantizeLinear: expected a block size from 1 on, got {block_size}")
+    shape = list(values.shape)
+    shape[axis] = -(-shape[axis] // block_size)
+    for array in (factors, *zeros):
+        if array.shape != tuple(shape):
+            raise NetworkError(
+                f"DequantizeLinear: expected scales and zero points of shape {tuple(shape)}, "
+                f"got {array.shape}"
+            )
     bits = _CODE_BITS.get(x.dtype)
     if bits is not None and values.ndim == 2:
         format = BlockFormat(bits, block_size, bool(zeros))
@@ -249,12 +259,12 @@ def emit_matmul_nbits(
         bias: one for each column.
         n: columns of the result.
         k: rows of weights.
-        format: of the weights; bits are 2, 4 or 8.
+        format: of the weights; bits are 2, 4 or 8, blocks 16 or more and a power of 2.
 
     Raises:
         NetworkError: weights are computed, or of another format.
     """
-    if format.bits not in (2, 4, 8) or not format.is_whole_words:
+    if format.bits not in (2, 4, 8) or format.block < 16 or format.block & (format.block - 1):
         raise NetworkError(f"MatMulNBits: weights of {format} are not supported")
     codes, factors = _arrays("MatMulNBits", packed, scales)
     blocks, zeros = -(-k // format.block), None
@@ -269,8 +279,13 @@ def emit_matmul_nbits(
 
 
 def emit_blocked_product(builder: GraphBuilder, a: Operand, weight: BlockedWeight) -> Operand:
-    """Emit a matrix product, in ``float32`` whatever the dtype of its rows."""
-    product = builder.emit("MatMul", builder.cast(a, "float32"), weight.widened())
+    """Emit a matrix product, in ``float32`` whatever the dtype of its rows.
+
+    Blocks of columns become floats, as kernels unpack blocks of the rows that they sum over.
+    """
+    wide = weight.widened()
+    factor = Constant(wide.array) if wide.by_columns else wide
+    product = builder.emit("MatMul", builder.cast(a, "float32"), factor)
     return builder.cast(product, a.dtype)
 
 

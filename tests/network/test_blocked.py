@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
 
 import amos
-from amos.errors import ExploreError
+from amos.errors import ExploreError, NetworkError
 from amos.machine.cpu import cpu
 from amos.network import Network
 from amos.network.blocked import (
@@ -324,6 +324,42 @@ def test_blocks_that_fill_no_words_are_floats() -> None:
         ours = blocked_floats(*operands, axis, 2)
         spread = np.repeat(scale, 2, axis)[:7, :7]
         np.testing.assert_array_equal(ours, x * spread)
+
+
+@pytest.mark.parametrize("depth", [32, 64])
+def test_blocks_of_columns_are_floats(depth: int) -> None:
+    """Kernels unpack blocks of the rows that they sum over, also where the matrix is square."""
+    rng, columns = np.random.default_rng(0), 64
+    arrays = {
+        "codes": rng.integers(-8, 8, (depth, columns)).astype(ml_dtypes.int4),
+        "scales": rng.uniform(0.01, 0.1, (depth, columns // 16)).astype(np.float32),
+    }
+    nodes = [
+        helper.make_node("DequantizeLinear", [*arrays], ["weight"], axis=1, block_size=16),
+        helper.make_node("MatMul", ["input0", "weight"], ["y"]),
+    ]
+    model = model_of(nodes, arrays, (3, depth), (3, columns))
+    x = rng.standard_normal((3, depth)).astype(np.float32)
+    got = compile_whole(load_whole(model), progress=False)(x)
+    weight = arrays["codes"].astype(np.float32) * np.repeat(arrays["scales"], 16, 1)
+    np.testing.assert_allclose(got, x @ weight, atol=1e-5)
+
+
+@pytest.mark.parametrize("block", [0, 8, 24])
+def test_blocks_that_the_operator_lacks(block: int) -> None:
+    model = Case((3,), 64, 32, level=4).model()
+    (attribute,) = [x for x in model.graph.node[0].attribute if x.name == "block_size"]
+    attribute.i = block
+    with pytest.raises(NetworkError, match="onnxruntime does not take it"):
+        amos.load_network(model)
+
+
+def test_scales_of_other_blocks_are_refused() -> None:
+    codes, scales = Constant(np.zeros((64, 8), np.int8)), Constant(np.ones((3, 8), np.float32))
+    with pytest.raises(NetworkError, match=r"expected scales .* shape \(4, 8\), got \(3, 8\)"):
+        blocked_floats(codes, scales, None, 0, 16)
+    with pytest.raises(NetworkError, match="expected a block size from 1 on, got -16"):
+        blocked_floats(codes, scales, None, 0, -16)
 
 
 def blocked_floats(*operands: Any) -> np.ndarray:
