@@ -97,12 +97,17 @@ def _tensors(graph: Any) -> Iterator[Any]:
 def _half_ports(graph: Any) -> dict[str, str]:
     """Names of the inputs and results that are converted, and what they are called inside."""
     codes, weights = _codes(), {tensor.name for tensor in graph.initializer}
-    names = {
-        port.name
-        for port in (*graph.input, *graph.output)
-        if port.type.tensor_type.elem_type in codes and port.name not in weights
-    }
-    return {name: f"{name}_float32" for name in names}
+    ports = [port for port in graph.input if port.name not in weights] + [*graph.output]
+    used = {name for inner in _graphs(graph) for node in inner.node for name in node.output}
+    used |= {port.name for port in (*graph.input, *graph.output)} | weights
+    names: dict[str, str] = {}
+    for port in ports:
+        if port.type.tensor_type.elem_type in codes:
+            name = f"{port.name}_float32"
+            while name in used:
+                name += "_"
+            names[port.name] = name
+    return names
 
 
 def _widen_graph(graph: Any, ports: Mapping[str, str]) -> None:
@@ -112,6 +117,7 @@ def _widen_graph(graph: Any, ports: Mapping[str, str]) -> None:
     codes = _codes()
     for tensor in graph.initializer:
         _widen_tensor(tensor)
+        tensor.name = ports.get(tensor.name, tensor.name)
     for port in (*graph.input, *graph.output):
         if port.type.tensor_type.elem_type in codes and port.name not in ports:
             port.type.tensor_type.elem_type = TensorProto.FLOAT

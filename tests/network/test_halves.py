@@ -83,6 +83,26 @@ def test_ports_keep_their_dtypes_and_all_else_is_wide() -> None:
             assert result.dtype == np.float16
 
 
+def test_names_of_widened_ports_are_their_own() -> None:
+    """Another value has the name that the widened input would get; a weight is a result, too."""
+    import onnxruntime
+
+    weight = _constant("w", np.eye(4) * 2, "float16")
+    nodes = [
+        helper.make_node("MatMul", ["x", "w"], ["x_float32"]),
+        helper.make_node("Add", ["x_float32", "x"], ["y"]),
+    ]
+    half = TensorProto.FLOAT16
+    results = [("y", half, (3, 4)), ("w", half, (4, 4))]
+    wide = widen_halves(_model(nodes, [("x", half, (3, 4))], results, [weight]))
+    checker.check_model(wide, full_check=True)
+    x = np.arange(12, dtype=np.float16).reshape(3, 4)
+    session = onnxruntime.InferenceSession(wide.SerializeToString())
+    for got, expected in zip(session.run(None, {"x": x}), (3 * x, np.eye(4) * 2), strict=True):
+        assert got.dtype == np.float16
+        np.testing.assert_array_equal(got, expected)
+
+
 def test_models_without_halves_and_those_that_are_too_large_stay(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
