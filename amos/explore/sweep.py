@@ -190,7 +190,6 @@ def _network_point(
         settings,
         network.name,
         mappings=sum(row.mappings for row in report.tasks),
-        utilization=report.utilization,
         predicted=None if missing else report.kernel_seconds,
         share=report.utilization,
         energy=report.energy_joules,
@@ -221,7 +220,8 @@ def resized(
     if timed:
         values["timing"] = _timing(unit, machine)
     places = {path: _steps(path, machine) for path in settings}
-    for path, value in settings.items():
+    # Formulas of timings read extents, which are set before.
+    for path, value in sorted(settings.items(), key=lambda item: item[0].startswith("timing.")):
         steps = places[path]
         if steps[0] == "timing" and isinstance(value, str) and steps[-1] in ("interval", "latency"):
             value = int(evaluate(value, values["extents"]))

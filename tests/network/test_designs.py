@@ -68,6 +68,8 @@ def test_a_sweep_takes_networks_and_formulas(model: onnx.ModelProto) -> None:
     assert large.predicted == pytest.approx(there.kernel_seconds)
     assert large.energy == pytest.approx(there.energy_joules)
     assert large.settings == {"extents.i1": 16, "timing.interval": "i1*2"}
+    turned = sweep(UNIT, TARGET, dict(reversed(axes.items())), [network], trials=1)
+    assert sorted(point.predicted or 0.0 for point in turned) == [small.predicted, large.predicted]
 
 
 def test_the_command(
