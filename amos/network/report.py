@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+import math
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -139,6 +140,13 @@ class Report(Shown):
         if not self.complete:
             return None
         return self.kernel_seconds + sum(row.seconds or 0.0 for row in self.engine)
+
+    def with_shares(self) -> Report:
+        """The same with the longest task first, and the share of each if the whole has a time."""
+        ranked = sorted(self.tasks, key=lambda row: -(row.seconds or 0.0) * row.count)
+        total = self.seconds or math.inf
+        shared = (replace(row, share=(row.seconds or 0.0) * row.count / total) for row in ranked)
+        return replace(self, tasks=tuple(shared))
 
     @property
     def kernel_seconds(self) -> float:

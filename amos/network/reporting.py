@@ -128,20 +128,15 @@ def _summed(
     network: Network, machine: Machine, rows: Sequence[TaskRow], engine: Sequence[EngineRow]
 ) -> Report:
     """The report of some tasks, with what stays with the engine or the host."""
-    ranked = sorted(rows, key=lambda row: -(row.seconds or 0.0) * row.count)
     whole = Report(
         network.name,
         machine.name,
-        tuple(ranked),
+        tuple(rows),
         tuple(engine),
         has_engine=target_of(machine).has_engine,
         host=machine.host,
     )
-    if whole.seconds is None:
-        return whole
-    shares = [(row.seconds or 0.0) * row.count / whole.seconds for row in ranked]
-    shared = tuple(replace(row, share=x) for row, x in zip(ranked, shares, strict=True))
-    return replace(whole, tasks=shared)
+    return whole.with_shares()
 
 
 def _task_row(task: Task, chooser: Chooser) -> TaskRow:

@@ -10,7 +10,7 @@ import pytest
 
 import amos
 from amos.cli.app import main
-from amos.errors import BuildError, MappingError
+from amos.errors import BuildError, MappingError, UnknownNameError
 from amos.network.candidates import Chooser
 from amos.network.lowerings.winograd import list_forms
 from tests.network.models import Builder, residual_network
@@ -28,6 +28,7 @@ def test_a_report_adds_up() -> None:
     assert rows["complete"]
     shares = [task["share"] for task in rows["tasks"]]
     assert shares == sorted(shares, reverse=True)
+    assert sum(shares) == pytest.approx(rows["kernel_seconds"] / total)
     assert {row["operation"]: row["count"] for row in rows["engine"]} == {
         "Transpose": 1,
         "MaxPool": 1,
@@ -58,6 +59,18 @@ def test_what_no_instruction_computes_stays_with_a_reason() -> None:
     (row, *_) = network.report("xeon_6240").engine
     assert (row.operation, row.reason) == ("MatMul", "dtype float64 is not supported")
     assert not network.report("xeon_6240").complete
+
+
+def test_machines_of_models_without_regions_are_read() -> None:
+    b = Builder()
+    weights = [b.random(1, 16, size) for size in (5, 4)]
+    x = b.input("x", (3, 1, 5))
+    network = amos.load_network(b.model(b.node("LSTM", x, *weights, hidden_size=4)))
+    assert not network.regions
+    with pytest.raises(UnknownNameError, match="unknown machine 'nonsense'"):
+        network.report("nonsense")
+    report = network.report("vta_pynq")
+    assert (report.machine, report.elsewhere) == ("vta_pynq", "host")
 
 
 @pytest.mark.parametrize("machine", ["vta_pynq", "gemmini"])

@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING
 
 from amos.intrinsics import Intrinsic
 from amos.machine import Machine
+from amos.network.candidates import Chooser
 from amos.network.report import EngineRow, Report, TaskRow
+from amos.plan.target import target_of
 
 if TYPE_CHECKING:
     from amos.network.external.compiled import CompiledNetwork
@@ -35,6 +37,8 @@ def partition_report(
     reports = [
         each.report(machine, intrinsics, bounds=bounds) for each in network.networks.values()
     ]
+    if not reports:  # whose machine nobody has read yet
+        machine = Chooser(machine, intrinsics=intrinsics).target(())
     return _joined(network, reports, machine)
 
 
@@ -72,14 +76,11 @@ def _joined(
         for (operation, why), count in network.external.items()
         if operation != "Constant"
     ]
-    name = machine if isinstance(machine, str) else machine.name
-    name = reports[0].machine if reports else name
-    own = all(each.has_engine for each in reports)
-    host = reports[0].host if reports else ""
+    if reports:
+        name, own, host = reports[0].machine, reports[0].has_engine, reports[0].host
+    elif isinstance(machine, str):
+        name, own, host = machine, True, ""
+    else:
+        name, own, host = machine.name, target_of(machine).has_engine, machine.host
     whole = Report(network.name, name, tuple(tasks.values()), tuple(rows), own, host)
-    total = whole.kernel_seconds
-    shared = [
-        row if not row.seconds else replace(row, share=row.seconds * row.count / total)
-        for row in whole.tasks
-    ]
-    return replace(whole, tasks=tuple(sorted(shared, key=lambda row: -row.share)))
+    return whole.with_shares()
