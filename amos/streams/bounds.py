@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -60,9 +61,8 @@ def bound_of(mappings: Sequence[Mapping], machine: Machine) -> Bound:
     port = machine.levels[-1].read_bandwidth
 
     def least_seconds(mapping_tilings: _Tilings, stop: float) -> _Least:
-        least = mapping_tilings.least(
-            mapping_tilings.ones, stop * port, enough=mapping_tilings.seconds * port
-        )
+        enough = min(mapping_tilings.seconds * port, sys.float_info.max)
+        least = mapping_tilings.least(mapping_tilings.ones, stop * port, enough=enough)
         return _Least(max(mapping_tilings.seconds, least.amount / port), least.reached)
 
     traffic = _least(tilings, lambda x: x.floor(x.ones), lambda x, stop: x.least(x.ones, stop))

@@ -108,6 +108,19 @@ def test_no_drawn_candidate_of_a_layer_is_below(
             assert (predicted.energy_joules or 0) >= (bound.energy_joules or 0) * (1 - 1e-12)
 
 
+def test_bounds_at_a_clock_that_takes_ages() -> None:
+    """Seconds times bytes a second are then beyond all numbers."""
+    slow = replace(
+        PYNQ,
+        clock=1e-300,
+        peaks={n: replace(x, interval=1e300, latency=1e300) for n, x in PYNQ.peaks.items()},
+    )
+    mappings = [*amos.enumerate_mappings(TINY["gemm"], VTA)][:2]
+    bound, usual = bound_of(mappings, slow), bound_of(mappings, PYNQ)
+    assert usual.seconds < bound.seconds < np.inf
+    assert bound.traffic_bytes == usual.traffic_bytes
+
+
 def test_explore_says_how_far_it_is(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     board, unit = files(tmp_path, ENERGIES)
     command = ["explore", "gemm", "--extent", "m=32", "--extent", "n=64", "--extent", "k=16"]
