@@ -68,6 +68,7 @@ def check_command(
             problems.append(str(error))
     if not problems:
         described = amos.machines.get(machine, units)
+        problems += _problems_of_host(described)
         for unit in units:
             problems += missing_of_unit(unit, described)
         missing = _missing(described, units)
@@ -82,6 +83,17 @@ def check_command(
             print_line(f"{machine}: describes {described.name}")
     if problems:
         raise typer.Exit(2)
+
+
+def _problems_of_host(machine: Machine) -> list[str]:
+    """What is wrong with the machine that drives a unit, if one is named."""
+    if not machine.host:
+        return []
+    try:
+        host = amos.machines.get(machine.host)
+    except AmosError as error:
+        return [f"host: {error}"]
+    return [] if host.stream is None else [f"host: expected a CPU, got the unit {host.name!r}"]
 
 
 def _missing(machine: Machine, units: Sequence[Intrinsic]) -> list[str]:
