@@ -51,7 +51,7 @@ class Variant:
     """A network in some precision.
 
     Attributes:
-        name: ``"f32"``, ``"bf16"``, ``"mixed"`` or ``"int8"``.
+        name: ``"f32"``, ``"bf16"``, ``"f16"``, ``"mixed"`` or ``"int8"``.
         network: what is compiled.
         errors: of its results.
         predicted_seconds: of the kernels that have 95 % of the multiplications.

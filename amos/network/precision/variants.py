@@ -106,7 +106,7 @@ class Variants:
         )
 
     def round_operations(self, operations: Container[str]) -> PartitionedNetwork:
-        """The network with factors in ``bfloat16`` of some operators, where that is faster.
+        """The network with rounded factors of some operators, where that is faster.
 
         Args:
             operations: names of products, as ``"MatMul"``.
