@@ -267,6 +267,11 @@ def test_files_of_samples_are_checked(tmp_path: Path) -> None:
         (tmp_path / f"{name}.npz").write_bytes(content)
         with pytest.raises(NetworkError, match=f"samples '.*{name}.npz'"):
             read_samples(network, tmp_path / f"{name}.npz")
+    np.savez_compressed(tmp_path / "x.npz", x=random_arrays(network)[0])
+    content = (tmp_path / "x.npz").read_bytes()
+    (tmp_path / "x.npz").write_bytes(content[:200] + b"\xff" * 50 + content[250:])
+    with pytest.raises(NetworkError, match="samples '.*x.npz': .*decompressing"):
+        read_samples(network, tmp_path / "x.npz")
     np.savez(tmp_path / "x.npz", x=np.zeros((8, 128), np.float32))
     assert len(read_samples(network, tmp_path / "x.npz")) == 1  # without an axis of samples
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -47,7 +48,7 @@ def _read_file(network: PartitionedNetwork, path: Path) -> list[dict[str, np.nda
         with path.open("rb") as stream:
             file = np.load(stream, allow_pickle=False)
             arrays = {} if isinstance(file, np.ndarray) else dict(file)
-    except (OSError, ValueError, EOFError, BadZipFile) as error:
+    except (OSError, ValueError, EOFError, BadZipFile, zlib.error) as error:
         raise NetworkError(f"samples {str(path)!r}: {last_line(error)}") from None
     if not arrays:
         raise NetworkError(f"samples {str(path)!r}: expected a file of numpy.savez, by input")
