@@ -34,7 +34,7 @@ from amos.cuda.fragment_tiles import tiles_of
 from amos.cuda.registers import granted
 from amos.cuda.schedule import GpuSchedule
 from amos.cuda.shared_operand import SharedOperand
-from amos.errors import BuildError
+from amos.errors import BuildError, ScheduleError
 from amos.intrinsics import implementations
 from amos.ir import Tensor, dtype
 from amos.machine.gpu_costs import (
@@ -131,13 +131,15 @@ class GpuPlan(Plan):
         """The kernel that any schedule describes.
 
         Raises:
-            BuildError: the schedule is not for warps, stages an operand in global memory,
-                or exceeds a limit of the architecture.
+            BuildError: the schedule stages an operand in global memory, or exceeds a limit
+                of the architecture.
+            ScheduleError: it is of another target.
         """
         where = f"schedule of {mapping.name}"
         if not isinstance(schedule, GpuSchedule):
             if any(loop.extent > 1 for loop in Nest(mapping).spatial):
-                raise BuildError(f"{where}: it is not one of warps, but of another machine")
+                got = type(schedule).__name__
+                raise ScheduleError(f"{where}: expected one of warps, got a {got}")
             # Without a loop to share out, a dictionary does not tell its target.
             schedule = GpuSchedule.of(schedule.as_dict())
         intrinsic = mapping.intrinsic

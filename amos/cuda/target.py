@@ -95,7 +95,7 @@ class Cuda(Target):
         memory: int | None = None,
         notify: Callable[[str], None] = lambda _: None,
     ) -> Executor | None:
-        """The GPU of this machine, by its driver; see :func:`amos.cuda.executor`."""
+        """The GPU of this machine, by its driver; see :func:`amos.cuda.executor.gpu_executor`."""
         from amos.cuda.executor import gpu_executor
 
         if intrinsic is not None and 0 < machine.architecture < intrinsic.architecture:

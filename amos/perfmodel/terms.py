@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 import numpy as np
@@ -71,15 +71,27 @@ class BatchPrediction:
 
 
 def joined(parts: Sequence[BatchPrediction]) -> BatchPrediction:
-    """Batches one after the other; of machines without streams, whose accesses are counted."""
+    """Batches one after the other."""
 
-    def join(values: list[Any]) -> Any:
+    def join(values: Sequence[Any]) -> Any:
         if isinstance(values[0], dict):
             return {key: np.concatenate([v[key] for v in values]) for key in values[0]}
+        if isinstance(values[0], tuple):
+            return tuple(map(_join_accesses, zip(*values, strict=True)))
         return np.concatenate(values)
 
-    names = [field.name for field in fields(BatchPrediction) if field.name != "accesses"]
+    names = [field.name for field in fields(BatchPrediction)]
     return BatchPrediction(**{name: join([getattr(x, name) for x in parts]) for name in names})
+
+
+def _join_accesses(batches: Sequence[Accesses]) -> Accesses:
+    joules = [batch.joules for batch in batches if batch.joules is not None]
+    return replace(
+        batches[0],
+        read_bytes=np.concatenate([batch.read_bytes for batch in batches]),
+        written_bytes=np.concatenate([batch.written_bytes for batch in batches]),
+        joules=np.concatenate(joules) if joules else None,
+    )
 
 
 def overlapped(terms: Sequence[np.ndarray], exponent: float) -> np.ndarray:

@@ -64,7 +64,8 @@ class Schedule(ABC):
         variables that a CPU does not have, of a CPU if there are none.
 
         Raises:
-            ScheduleError: a variable is unknown, or has no value that it may have.
+            ScheduleError: a variable is unknown, has no value that it may have, or stands
+                there twice, under its present and an earlier key.
         """
         if cls is Schedule:
             from amos.plan.target import targets
@@ -72,7 +73,13 @@ class Schedule(ABC):
             heads = {key.partition(".")[0] for key in values} - CpuSchedule.keys()
             kinds = [target.schedule for target in targets()]
             return cast(Self, max(kinds, key=lambda kind: len(kind.keys() & heads)).of(values))
-        return cls._read({cls.renamed_key(key): value for key, value in values.items()})
+        named = {key: value for key, value in values.items() if cls.renamed_key(key) == key}
+        for key, value in values.items():
+            if named.setdefault(cls.renamed_key(key), value) != value:
+                raise ScheduleError(
+                    f"{key} = {value!r}: expected it once, got {cls.renamed_key(key)} too"
+                )
+        return cls._read(named)
 
     @classmethod
     def keys(cls) -> frozenset[str]:
@@ -84,6 +91,13 @@ class Schedule(ABC):
         """A key of an earlier record as it is called today; others as they are."""
         head, dot, name = key.partition(".")
         return f"{cls.earlier_keys.get(head, head)}{dot}{name}"
+
+    @classmethod
+    def recorded_key(cls, key: str) -> str:
+        """A key of today as the earliest records have it; the inverse of :meth:`renamed_key`."""
+        head, dot, name = key.partition(".")
+        first = {today: earlier for earlier, today in cls.earlier_keys.items()}
+        return f"{first.get(head, head)}{dot}{name}"
 
     @classmethod
     def _read(cls, values: MappingType[str, Value]) -> Self:
@@ -109,9 +123,7 @@ class Schedule(ABC):
 
     def as_recorded(self) -> dict[str, Value]:
         """The variables under the keys that candidates of all records are told apart by."""
-        first = {key: earlier for earlier, key in self.earlier_keys.items()}
-        pairs = ((key.partition("."), value) for key, value in self.values)
-        return {f"{first.get(head, head)}{dot}{name}": x for (head, dot, name), x in pairs}
+        return {self.recorded_key(key): value for key, value in self.values}
 
     @cached_property
     def values(self) -> tuple[tuple[str, Value], ...]:
@@ -165,7 +177,8 @@ class Schedule(ABC):
 
         Raises:
             ScheduleError: a tile is larger than its loop, an order does not name the mapping's
-                loops, or something has a value that the mapping does not have.
+                loops, something has a value that the mapping does not have, or there is no
+                reduction to divide.
         """
         owners = {
             "spatial": [loop.name for loop in structure.spatial],
@@ -180,6 +193,8 @@ class Schedule(ABC):
                 raise ScheduleError(
                     f"unknown variable {unknown[0]!r}; {kind.key} is of {', '.join(names)}"
                 )
+        if self.split > 1 and not structure.reduce:
+            raise ScheduleError(f"split = {self.split}: expected 1, no reduction is a loop")
         for loop in structure.spatial:
             for name, kind in kinds.items():
                 size = getattr(self, name)[loop.name] if kind.per == "spatial" else 1

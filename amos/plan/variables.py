@@ -10,6 +10,8 @@ from typing import Any, Literal
 
 from amos.errors import ScheduleError
 
+#: Numbers are below this, so that arrays of 64 bits hold products of two of them.
+_LIMIT = 1 << 31
 #: What a schedule variable can be.
 Value = int | str
 #: What the values of a variable belong to, if it has several.
@@ -77,8 +79,10 @@ class Variable:
             right, expected = value in self.words, " or ".join(self.words)
         else:
             whole = isinstance(value, int) and not isinstance(value, bool)
-            right = whole and value >= self.lowest
+            right = whole and self.lowest <= value < _LIMIT
             expected = f"a whole number, {self.lowest} or more"
+            if whole and value >= _LIMIT:
+                expected = f"a whole number, at most {_LIMIT - 1}"
         if not right:
             raise ScheduleError(f"{label} = {value!r}: expected {expected}")
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
+from amos.errors import ScheduleError
+from amos.plan import Schedule, Value
 from amos.records.record import Record
 
 if TYPE_CHECKING:
@@ -48,5 +50,13 @@ def _row(record: Record) -> dict[str, object]:
         "measured_seconds": math.nan if right is None else right.seconds,
         "noise": math.nan if right is None else right.noise,
         "repeats": len(record.times),
-        **record.schedule,
+        **_variables(record),
     }
+
+
+def _variables(record: Record) -> Mapping[str, Value]:
+    """The schedule's variables, under the keys of today where a target has them all."""
+    try:
+        return Schedule.of(record.schedule).as_dict()
+    except ScheduleError:
+        return record.schedule

@@ -259,14 +259,12 @@ def spaces_of(
     if not fixed:
         return _fitting(spaces) if target_of(machine).checks_spaces else spaces
     named = {name for space in spaces.values() for name in space.variables}
-    plain = {name.replace(".", "_"): name for name in named}
+    spelled = _spellings(named, target_of(machine).schedule)
     constraints = []
-    kind = target_of(machine).schedule
     for key, value in fixed:
-        name = key if key in named else kind.renamed_key(key)
-        if name not in named and name not in plain:
-            raise UnknownNameError("schedule variable", name, named)
-        constraints.append(In(name if name in named else plain[name], (value,), "given"))
+        if key not in spelled:
+            raise UnknownNameError("schedule variable", key, named)
+        constraints.append(In(spelled[key], (value,), "given"))
     names = {constraint.variable for constraint in constraints}
     having = {key: x for key, x in spaces.items() if names <= x.variables.keys()}
     if not having:
@@ -285,6 +283,13 @@ def spaces_of(
         core = solver.explain(having[first].csp, constraints)
         raise ScheduleError(f"mapping {first}: {solver.conflict(core)}")
     return feasible
+
+
+def _spellings(names: Iterable[str], kind: type[Schedule]) -> dict[str, str]:
+    """Spelling → variable: as it is, by its key in earlier records, dots as underscores."""
+    names = [*names]
+    dotted = {kind.recorded_key(name): name for name in names} | {name: name for name in names}
+    return {key.replace(".", "_"): name for key, name in dotted.items()} | dotted
 
 
 def _fitting(spaces: dict[str, ScheduleSpace]) -> dict[str, ScheduleSpace]:

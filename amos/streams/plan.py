@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
 
-from amos.errors import BuildError
+from amos.errors import BuildError, ScheduleError
 from amos.machine.machine import Machine
 from amos.machine.stream_unit import StreamUnit
 from amos.mapping.mapping import Mapping
@@ -80,10 +80,14 @@ class StreamPlan(Plan):
         """The stream that any schedule describes.
 
         Raises:
-            BuildError: the schedule is one of another target.
+            BuildError: its tiles exceed a buffer.
+            ScheduleError: it is of another target, or not one of the mapping's.
         """
         if not isinstance(schedule, StreamSchedule):
-            raise BuildError(f"schedule of {mapping.name}: it is not one of streams")
+            raise ScheduleError(
+                f"schedule of {mapping.name}: expected one of streams, got a "
+                f"{type(schedule).__name__}"
+            )
         schedule.batch(Plan(mapping, schedule).structure)
         return cls(mapping, schedule, machine)
 

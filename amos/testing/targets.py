@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from amos import enumerate_mappings, intrinsics
-from amos.errors import AmosError, MeasureError
+from amos.errors import MeasureError, ScheduleError
 from amos.ir import Operator
 from amos.machine import Machine, catalogue
 from amos.mapping import Mapping
@@ -118,9 +118,9 @@ class TargetContract:
     def test_schedules_of_other_targets_are_refused(self) -> None:
         """By an error that says so."""
         for schedule in self._foreign():
-            with pytest.raises(AmosError):
+            with pytest.raises(ScheduleError):
                 self._space.check(schedule)
-            with pytest.raises(AmosError):
+            with pytest.raises(ScheduleError):
                 self._target.plan(self._mapping, schedule, self._described)
 
     def test_a_batch_is_its_rows(self) -> None:

@@ -10,7 +10,7 @@ import pytest
 import amos
 from amos.cuda import GpuSchedule
 from amos.cuda.schedule import GpuBatch
-from amos.errors import ScheduleError
+from amos.errors import ScheduleError, UnknownNameError
 from amos.intrinsics import Intrinsic
 from amos.machine import Machine
 from amos.mapping import Mapping
@@ -18,6 +18,7 @@ from amos.perfmodel import evaluate
 from amos.plan import Schedule, Structure, batch_of
 from amos.plan.strided import destination_form, source_forms
 from amos.schedule import ScheduleSpace
+from amos.schedule.space import spaces_of
 
 WMMA = amos.intrinsics.get("wmma_m16n16k16_f16_f32")
 A100, V100 = amos.machines.get("a100"), amos.machines.get("v100")
@@ -174,3 +175,17 @@ def test_the_optimizations_of_amos_are_all_variables(
         assert all(c.type == "PROD" for c in parts)
         fused += [c for c in parts if len(c.names) > 2]
     assert fused
+
+
+@pytest.mark.parametrize(
+    "key", ["warps.i1.tile", "warps_i1_tile", "block.i1.tile", "block_i1_tile"]
+)
+def test_variables_are_fixed_by_their_keys_and_those_of_earlier_records(key: str) -> None:
+    (space,) = spaces_of([MAPPING], A100, [(key, 4), ("vector", 8)]).values()
+    schedule = space.sample(np.random.default_rng(0)).as_dict()
+    assert (schedule["warps.i1.tile"], schedule["copy_bytes"]) == (4, 8)
+
+
+def test_a_variable_that_a_space_lacks_is_named_as_it_was_written() -> None:
+    with pytest.raises(UnknownNameError, match="unknown schedule variable 'block.x'"):
+        spaces_of([MAPPING], A100, [("block.x", 4)])

@@ -87,6 +87,13 @@ def test_variables_tell_the_target() -> None:
     assert cpu.as_dict() == values
 
 
+def test_a_variable_under_two_keys_is_refused() -> None:
+    assert GpuSchedule.of({"warps.p": 4, "block.p": 4}) == GpuSchedule(warps={"p": 4})
+    for values in ({"warps.p": 4, "block.p": 2}, {"block.p": 2, "warps.p": 4}):
+        with pytest.raises(ScheduleError, match="block.p = 2: expected it once, got warps.p too"):
+            GpuSchedule.of(values)
+
+
 def test_defaults_are_written_as_in_earlier_records() -> None:
     """The digest of a candidate is one of its written form, and must not change."""
     cpu = CpuSchedule(
@@ -157,6 +164,7 @@ def test_what_does_not_fit_the_nest_is_refused(values: dict[str, int | str], mes
         ({"tile.i": 0}, "tile.i = 0: expected a whole number, 1 or more"),
         ({"tile.i": "x"}, "tile.i = 'x': expected a whole number, 1 or more"),
         ({"tile.i": True}, "tile.i = True: expected a whole number, 1 or more"),
+        ({"unroll": 10**30}, "unroll = 10+: expected a whole number, at most 2147483647"),
         ({"split": 1.5}, "split = 1.5: expected a whole number, 1 or more"),
         ({"parallel": -1}, "parallel = -1: expected a whole number, 1 or more"),
         ({"vector": 0}, r"copy_width \(vector\) = 0: expected a whole number, 1 or more"),
@@ -173,6 +181,14 @@ def test_what_does_not_fit_the_nest_is_refused(values: dict[str, int | str], mes
 def test_what_no_schedule_has_is_refused(values: dict[str, Any], message: str) -> None:
     with pytest.raises(ScheduleError, match=message):
         Schedule.of(values)
+
+
+def test_a_reduction_that_is_no_loop_is_not_divided() -> None:
+    short = Operator.parse("out[i,j] += a[i,k] * weight[j,k]", extents=dict(i=6, j=32, k=4))
+    (mapping, *_) = amos.enumerate_mappings(short, VNNI)
+    for use in (amos.plan, amos.predict):
+        with pytest.raises(ScheduleError, match="split = 2: expected 1, no reduction is a loop"):
+            use(amos.Candidate(mapping, CpuSchedule(split=2)), "xeon_6240")
 
 
 def test_fields_are_checked_by_their_own_names() -> None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 import amos
+from amos.plan import Value
 from amos.records import Measurement, Trial
 from amos.records.canonical import identity_of
 from amos.records.frame import COLUMNS, frame_of
@@ -49,6 +51,24 @@ def test_times_and_failures(tmp_path: Path) -> None:
     assert frame["measured_seconds"].tolist() == pytest.approx([2.0, np.nan], nan_ok=True)
     assert frame["repeats"].tolist() == [3, 0]
     assert frame["failure"].tolist() == ["", "crash"]
+
+
+def test_variables_of_earlier_records_have_the_keys_of_today() -> None:
+    unit = amos.intrinsics.get("wmma_m16n16k16_f16_f32")
+    gemm = amos.operators.resolve("gemm", extents=dict(m=64, n=64, k=64))
+    result = amos.explore(gemm, unit, machine="a100", trials=1)
+    machine = identity_of(amos.machines.get("a100"))
+    run = Run.of(gemm, unit, machine, method="ga", seed=0, options={})
+    record = Record.of_trial(result.trials[0], run, "now")
+    schedule: dict[str, Value] = {"bind": "warps", "block.i1.tile": 2, "tile.i1.tile": 1}
+    frame = frame_of(
+        [
+            replace(record, schedule=schedule),
+            replace(record, schedule={"of": "a target that is not registered"}),
+        ]
+    )
+    assert [*frame][len(COLUMNS) :] == ["bind", "tile.i1.tile", "warps.i1.tile", "of"]
+    assert frame["warps.i1.tile"][0] == 2
 
 
 def test_a_file_without_records(tmp_path: Path) -> None:

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from itertools import combinations
 
+import numpy as np
 import pytest
 
 import amos
 from amos.errors import MachineError
-from amos.plan import Candidate
+from amos.perfmodel import evaluate, total_joules
+from amos.plan import Candidate, Structure, batch_of
+from amos.schedule import ScheduleSpace
 from amos.streams import StreamSchedule
 from amos.streams.runtime import StreamKernel
 from tests.support.streams import OPERATORS, PYNQ, VTA, drawn, inputs_of
@@ -71,3 +74,19 @@ def test_tiles_that_do_not_fit_take_forever() -> None:
     large = StreamSchedule(tile={"p": 56, "q": 56})
     with pytest.raises(MachineError, match="the tiles in buffer inp exceed it"):
         amos.predict(mapping, PYNQ, large)
+
+
+def test_a_large_batch_has_all_accesses() -> None:
+    """It is predicted in pieces, and each row is what it is alone."""
+    structure = Structure(CONV)
+    schedules = ScheduleSpace(CONV, PYNQ).draw(4, np.random.default_rng(0))
+    small = evaluate(structure, PYNQ, batch_of(structure, schedules))
+    large = evaluate(structure, PYNQ, batch_of(structure, schedules * 1500))
+    expected, joules = total_joules(small.accesses), total_joules(large.accesses)
+    assert expected is not None
+    assert joules is not None
+    assert joules.tolist() == expected.tolist() * 1500
+    for few, many in zip(small.accesses, large.accesses, strict=True):
+        assert (few.level, few.operand) == (many.level, many.operand)
+        assert many.read_bytes.tolist() == few.read_bytes.tolist() * 1500
+        assert many.written_bytes.tolist() == few.written_bytes.tolist() * 1500

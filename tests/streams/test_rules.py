@@ -71,7 +71,7 @@ def test_what_does_not_fit_is_named() -> None:
 
 
 def test_a_schedule_of_another_target_is_refused() -> None:
-    with pytest.raises(BuildError, match="it is not one of streams"):
+    with pytest.raises(ScheduleError, match="expected one of streams, got a CpuSchedule"):
         StreamPlan.of(CONV, CpuSchedule(), PYNQ)
     with pytest.raises(BuildError, match="no streams of vta_gemm_m1n16k16_s8_s32 run there"):
         StreamPlan.of(CONV, StreamSchedule(), amos.machines.get("a100"))

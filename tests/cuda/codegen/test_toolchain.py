@@ -18,7 +18,7 @@ from amos.cuda.codegen import KernelText, compiler_for, compilers
 from amos.cuda.codegen.sass import tensor_core_instructions
 from amos.cuda.codegen.toolchain import portable_code
 from amos.cuda.plan import GpuPlan, architecture_of
-from amos.errors import BuildError, ToolchainError
+from amos.errors import BuildError, ScheduleError, ToolchainError
 from amos.plan import Candidate, Schedule
 from amos.schedule import ScheduleSpace
 
@@ -114,7 +114,7 @@ def test_every_schedule_of_the_space_fits() -> None:
 def test_refusals() -> None:
     space, candidate = chosen("a100")
     plain = ScheduleSpace(space.mapping).smallest()
-    with pytest.raises(BuildError, match="not one of warps"):
+    with pytest.raises(ScheduleError, match="expected one of warps, got a CpuSchedule"):
         GpuPlan.of(space.mapping, plain, "sm_80")
     values = candidate.schedule.as_dict() | {"stage.Src1": "whole"}
     with pytest.raises(BuildError, match=r"stage\.Src1 = whole"):
