@@ -58,7 +58,7 @@ def check_command(
     """
     from amos.intrinsics import Intrinsic
     from amos.machine import catalogue
-    from amos.streams.executor import missing_of_unit
+    from amos.plan.target import target_of
 
     problems, units, missing = [*catalogue.problems_of(machine)], list[Intrinsic](), list[str]()
     for file in files or ():
@@ -70,7 +70,7 @@ def check_command(
         described = amos.machines.get(machine, units)
         problems += _problems_of_host(described)
         for unit in units:
-            problems += missing_of_unit(unit, described)
+            problems += target_of(described).list_missing(unit, described)
         missing = _missing(described, units)
     if as_json:
         print_json({"machine": machine, "problems": problems, "missing": missing})

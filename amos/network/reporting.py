@@ -44,7 +44,7 @@ def report(
     """See :meth:`Network.report`."""
     chooser = Chooser(machine, intrinsics=intrinsics)
     target = chooser.target(())
-    if target.stream is not None:
+    if not target_of(target).has_engine:
         whole = _unit_report(network, chooser, target)
         return _with_bounds(whole, network, chooser) if bounds else whole
     cascades = choose_cascades(network.tasks, network.graph, chooser)

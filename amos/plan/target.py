@@ -126,6 +126,15 @@ class Target(ABC):
         """Whether a described machine that has no rate of an instruction has it all the same."""
         return {*intrinsic.requires} <= {*machine.features}
 
+    def list_missing(self, intrinsic: Intrinsic, machine: Machine) -> list[str]:
+        """List what a described machine lacks to run an intrinsic; nothing if it runs it."""
+        if intrinsic.name in machine.peaks:
+            return []
+        return [
+            f"{intrinsic.name}: expected a rate on {machine.name!r}, [peak.{intrinsic.name}] or "
+            "the intrinsic's timing"
+        ]
+
     def check_operator(  # noqa: B027 - by default nothing is refused
         self, operator: Operator, intrinsic: Intrinsic, machine: Machine
     ) -> None:

@@ -37,16 +37,9 @@ class SimulatorExecutor(DescribedExecutor):
         return replace(task, place=SimulatedUnit(self._machine))
 
 
-def missing_of_unit(unit: Intrinsic, machine: Machine) -> list[str]:
-    """Return why streams of a machine cannot drive an intrinsic; nothing if they can."""
-    if machine.stream is None:
-        return [f"{unit.name}: machine {machine.name!r} has no [stream] table"]
+def missing_of_buffers(unit: Intrinsic) -> list[str]:
+    """Return why no queues can fill the buffers of an intrinsic; nothing if they can."""
     missing = []
-    if unit.name not in machine.peaks:
-        missing.append(
-            f"{unit.name}: expected a rate on {machine.name!r}, [peak.{unit.name}] or the "
-            "intrinsic's timing"
-        )
     pads = {name: pad for pad in unit.scratchpads for name in pad.operands}
     for load in unit.operands:
         if load.tensor.name not in pads:

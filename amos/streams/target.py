@@ -79,6 +79,12 @@ class Streams(Target):
 
         return bound_of(mappings, machine)
 
+    def list_missing(self, intrinsic: Intrinsic, machine: Machine) -> list[str]:
+        """A rate, and buffers that one fragment of each operand fits."""
+        from amos.streams.executor import missing_of_buffers
+
+        return super().list_missing(intrinsic, machine) + missing_of_buffers(intrinsic)
+
     def check_operator(self, operator: Operator, intrinsic: Intrinsic, machine: Machine) -> None:
         """Operations that the unit cannot do beside products."""
         from amos.streams.runtime.encodings import encoder_of

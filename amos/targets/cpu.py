@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
 from amos.errors import MachineError
-from amos.intrinsics import implementations
+from amos.intrinsics import Intrinsic, implementations
 from amos.machine import Machine
 from amos.machine.cpu import cpu
 from amos.machine.limits import CpuLimits
@@ -68,6 +68,16 @@ class Cpu(Target):
     ) -> BatchPrediction:
         """The equation of the paper, level by level."""
         return predict_cores(structure, machine, batch, refined=refined)
+
+    def list_missing(self, intrinsic: Intrinsic, machine: Machine) -> list[str]:
+        """A rate; and queues that fill the buffers of an intrinsic that has some."""
+        missing = super().list_missing(intrinsic, machine)
+        if intrinsic.scratchpads:
+            missing.append(
+                f"{intrinsic.name}: expected a [stream] table of {machine.name!r}, whose queues "
+                f"fill buffer {intrinsic.scratchpads[0].name}"
+            )
+        return missing
 
     def overflows(self, structure: Structure, machine: Machine, batch: LoopBatch) -> list[str]:
         """Registers, and scratchpads that operands are staged in."""

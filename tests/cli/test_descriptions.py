@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -85,6 +86,26 @@ def test_a_unit_that_cannot_run_there(tmp_path: Path, capsys: pytest.CaptureFixt
     assert main(["machines", "check", board, "--intrinsic", unit, "--json"]) == 2
     (none,) = json.loads(capsys.readouterr().out)["problems"]
     assert "capacity: expected at least one fragment, 128 bytes, got 64" in none
+
+
+def test_what_a_machine_without_queues_runs(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """An instruction with a rate, but no unit that fills buffers of its own."""
+    board, unit = files(tmp_path)
+    Path(board).write_text(BOARD_TEXT.partition("[stream]")[0])
+    assert main(["machines", "check", board, "--intrinsic", unit, "--json"]) == 2
+    (queues,) = json.loads(capsys.readouterr().out)["problems"]
+    assert "expected a [stream] table of 'acme_board', whose queues fill buffer inp" in queues
+    text = re.sub(r"\b(inp|wgt|acc)\.", "reg.", UNIT_TEXT).replace("acme_", "plain_")
+    text = re.sub(r", capacity = \d+", "", text)
+    Path(unit).write_text(text)
+    assert main(["machines", "check", board, "--intrinsic", unit, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["problems"] == []
+    Path(unit).write_text(text.replace("timing", "# timing").replace("plain_", "plain_slow_"))
+    assert main(["machines", "check", board, "--intrinsic", unit, "--json"]) == 2
+    (rate,) = json.loads(capsys.readouterr().out)["problems"]
+    assert "expected a rate on 'acme_board'" in rate
 
 
 def test_the_reference_is_that_of_the_code(golden: Callable[[str, str], None]) -> None:
