@@ -8,13 +8,14 @@ from typing import Any, cast
 
 import numpy as np
 
+from amos.errors import BuildError, ExploreError, shown
 from amos.explore.run import explore as explore_operator
 from amos.ir import Chain
 from amos.mapping.simulate import simulate as simulate_mapping
 from amos.runtime.kernel import build as build_operator
 
-#: Arguments of a search that count for chains too.
-_OF_CHAINS = ("machine", "trials", "seed", "tiles", "search", "measure", "progress")
+#: Arguments that mean nothing for a chain, and the values that ask for nothing.
+_USUAL = {"method": "ga", "rule": "access", "records": None, "announce": None, "notify": None}
 
 
 @wraps(explore_operator)
@@ -23,9 +24,12 @@ def explore(operator: Any, intrinsic: Any = None, **options: Any) -> Any:
         return explore_operator(operator, intrinsic, **options)
     from amos.chains.search import explore_chain
 
-    if callable(options.get("progress")) is False:
+    for name, value in options.items():
+        if _USUAL.get(name, value) != value:
+            raise ExploreError(f"{name}: a search over chains has none, got {shown(value)}")
+    if not callable(options.get("progress")):
         options.pop("progress", None)
-    chosen = {name: value for name, value in options.items() if name in _OF_CHAINS}
+    chosen = {name: value for name, value in options.items() if name not in _USUAL}
     return explore_chain(operator, intrinsic, **chosen)
 
 
@@ -35,6 +39,8 @@ def build(candidate: Any, schedule: Any = None, **options: Any) -> Any:
     from amos.chains.search import chain_candidate
 
     if isinstance(candidate, ChainCandidate | ChainExploration | ChainTrial):
+        if schedule is not None:
+            raise BuildError(f"schedule: a chain has its own, got {shown(schedule)}")
         return ChainKernel(chain_candidate(candidate), **options)
     return build_operator(candidate, schedule, **options)
 
@@ -45,8 +51,11 @@ def simulate(mapping: Any, inputs: Mapping[str, np.ndarray]) -> Any:
         from amos.validate import evaluate
 
         return evaluate(mapping, inputs)
-    from amos.chains import Tiling, simulate_tiling
+    from amos.chains import ChainExploration, ChainTrial, Tiling, simulate_tiling
+    from amos.chains.search import chain_candidate
 
+    if isinstance(mapping, ChainExploration | ChainTrial):
+        mapping = chain_candidate(mapping)
     if isinstance(tiling := getattr(mapping, "tiling", mapping), Tiling):
         return simulate_tiling(tiling, inputs)
     return simulate_mapping(cast(Any, mapping), dict(inputs))

@@ -45,9 +45,22 @@ def index_range(index: Affine, ranges: Mapping[str, Range]) -> Range:
     return Range(start, size)
 
 
-def load_box(load: BufferLoad, ranges: Mapping[str, Range]) -> Box:
-    """The elements that an access reaches."""
-    return tuple(index_range(index, ranges) for index in load.indices)
+def load_box(
+    load: BufferLoad, ranges: Mapping[str, Range], extents: Mapping[str, int] | None = None
+) -> Box:
+    """The elements that an access reaches; whole dimensions where it reads beyond the tensor.
+
+    Args:
+        load: the access.
+        ranges: of its iterations within a tile.
+        extents: of these; ``None`` if it reads nothing beyond.
+    """
+    box = []
+    for index, size in zip(load.indices, load.tensor.shape, strict=True):
+        low, high = index.bounds(extents) if extents and load.padded else (0, 0)
+        is_inside = low >= 0 and high < size
+        box.append(index_range(index, ranges) if is_inside else Range.whole(size))
+    return tuple(box)
 
 
 def united(first: Box, second: Box, shape: tuple[int, ...]) -> Box:

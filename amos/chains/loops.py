@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from amos.codegen.tir.comparing import emit_extremum
 from amos.codegen.tir.epilogue import applied, element, stored
 from amos.errors import BuildError
 from amos.ir import Assignment, Epilogue, Iteration, Operator
@@ -185,6 +186,9 @@ class _Row:
 
         if self.step.combiner == "+":
             return first + second
+        # Of softmax and logsumexp it does not matter: their exponentials are NaN, too.
+        if ".max" not in self.step.output.tensor.name:
+            return emit_extremum(self.step.combiner, first, second)
         return (tirx.max if self.step.combiner == "max" else tirx.min)(first, second)
 
     def _neutral(self) -> Any:

@@ -32,10 +32,12 @@ class ChainTask:
     Attributes:
         candidate: tiles, mappings and schedules.
         implementation: ``"native"`` or ``"generic"``; by default what there is.
+        flush: bytes of cache to overwrite before each timing.
     """
 
     candidate: ChainCandidate
     implementation: str | None = None
+    flush: int = 0
 
     @property
     def intrinsics(self) -> tuple[Intrinsic, ...]:
@@ -71,7 +73,7 @@ class ChainTask:
         if not difference <= chain_tolerance(chain, expected):
             return replace(judged, failure="wrong", message=f"largest difference {difference:g}")
         count = repeats(_REPEAT, once, context.limit)
-        return replace(judged, times=tuple(kernel.times(inputs, repeat=count)))
+        return replace(judged, times=tuple(kernel.times(inputs, count, self.flush)))
 
 
 def chain_tolerance(chain: Chain, expected: np.ndarray) -> float:

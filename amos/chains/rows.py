@@ -10,9 +10,11 @@ sum is taken at the end, of what was summed: there is less of that.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
+from amos.chains.row_values import RowValue
 from amos.errors import ScheduleError
 from amos.ir import Affine, Assignment, BufferLoad, Chain, Epilogue, Iteration, Operator, dtype
 from amos.ir.chain import Step, loads_of
@@ -20,8 +22,10 @@ from amos.ir.epilogue import ACC
 from amos.ir.expression import EXP_NEGATIVE, Node
 from amos.ir.expression_parser import functions
 
-#: Where maxima and minima begin: finite, so that a part that is all infinite leaves numbers.
-_LARGEST = 3.4028234663852886e38
+#: Where a maximum begins that sums are relative to: finite, so that a part that is all infinite
+#: leaves numbers.
+_LOWEST = {"float16": -65504.0, "bfloat16": -3.3895313892515355e38}
+_LOWEST_FLOAT32 = -3.4028234663852886e38
 
 
 @dataclass(frozen=True)
@@ -44,28 +48,6 @@ class Phases:
         return (*self.before, *self.body, *self.after)
 
 
-@dataclass(frozen=True)
-class _Value:
-    """What is values of a tensor that depends on the cut iteration.
-
-    Attributes:
-        read: where its values are.
-        scale: the running maximum to which it is relative.
-        divisors: running sums that it is yet to be divided by.
-        combiner: of a running one; nothing for a part of a row.
-    """
-
-    read: BufferLoad
-    scale: BufferLoad | None = None
-    divisors: tuple[BufferLoad, ...] = ()
-    combiner: str = ""
-
-    @property
-    def is_partial(self) -> bool:
-        """Whether its values are not yet what the chain says."""
-        return self.scale is not None or bool(self.divisors)
-
-
 @dataclass
 class _Cutter:
     """Sorts the steps of a chain into phases.
@@ -79,11 +61,13 @@ class _Cutter:
     chain: Chain
     axis: str
     parts: int
-    values: dict[str, _Value] = field(default_factory=dict)
+    values: dict[str, RowValue] = field(default_factory=dict)
     before: list[Step] = field(default_factory=list)
     body: list[Step] = field(default_factory=list)
     after: list[Step] = field(default_factory=list)
     late: set[str] = field(default_factory=set)
+    running: list[tuple[Step, BufferLoad, str]] = field(default_factory=list)
+    scales: set[str] = field(default_factory=set)
 
     def sort(self) -> Phases:
         for step in self.chain.steps:
@@ -98,6 +82,9 @@ class _Cutter:
                 self.late.add(step.output.tensor.name)
             else:
                 self.before.append(step)
+        for step, target, combiner in self.running:
+            start = _start(combiner, target, finite=target.tensor.name in self.scales)
+            self.before.append(_elementwise(step, target, Node("number", value=start)))
         return Phases(tuple(self.before), tuple(self.body), tuple(self.after))
 
     def _refuse(self, step: Step, why: str) -> None:
@@ -119,12 +106,19 @@ class _Cutter:
             inner = load.tensor.name in self.values or load is step.output
             if inner and any(index != own for index in cut):
                 self._refuse(step, f"reads {load} beyond the part")
+            if cut and load is not step.output and (value := self._value(load)) and value.combiner:
+                self._refuse(step, f"reads {load} of rows by their own elements")
         is_reduced = any(it.name == self.axis and it.is_reduce for it in step.iterations)
         (self._run if is_reduced else self._slice)(step)
 
-    def _values_of(self, step: Step) -> list[_Value]:
-        names = dict.fromkeys(load.tensor.name for load in loads_of(step))
-        return [self.values[n] for n in names if n in self.values]
+    def _value(self, load: BufferLoad) -> RowValue | None:
+        """What a read comes to, by the iterations of its step; ``None`` of other tensors."""
+        value = self.values.get(load.tensor.name)
+        return None if value is None else value.at(load)
+
+    def _values_of(self, step: Step) -> list[RowValue]:
+        values = map(self._value, dict.fromkeys(loads_of(step)))
+        return [value for value in values if value is not None]
 
     def _slice(self, step: Step) -> None:
         """A step that computes parts of rows."""
@@ -133,7 +127,7 @@ class _Cutter:
         scaled = [value for value in values if not value.combiner and value.is_partial]
         if not running and not scaled:
             self.body.append(step)
-            self.values[name] = _Value(step.output)
+            self.values[name] = RowValue(step.output, step.output)
             return
         if not isinstance(step, Assignment):
             self._refuse(step, "is a product along the row of what all of the row decides")
@@ -152,29 +146,30 @@ class _Cutter:
             return
         expression, value = linear
         if expression.load is not None and expression.load.tensor.dtype == step.output.tensor.dtype:
-            self.values[name] = replace(value, read=expression.load)
+            self.values[name] = replace(value, written=step.output, read=expression.load)
             return
         self.body.append(replace(step, expression=expression))
-        self.values[name] = replace(value, read=step.output)
+        self.values[name] = replace(value, written=step.output, read=step.output)
 
-    def _exponential(self, step: Assignment) -> tuple[Node, _Value] | None:
+    def _exponential(self, step: Assignment) -> tuple[Node, RowValue] | None:
         """``exp(x - m)`` with a running maximum ``m``."""
         node = step.expression
         if node.name not in ("exp", EXP_NEGATIVE) or node.arguments[0].name != "subtract":
             return None
         value, top = node.arguments[0].arguments
-        maximum = self.values.get(top.load.tensor.name) if top.load else None
-        if maximum is None or maximum.combiner != "max" or top.load is None:
+        maximum = self._value(top.load) if top.load else None
+        if maximum is None or maximum.combiner != "max":
             return None
         if any(load.tensor.name in self.values and self._moves(load) for load in value.loads):
             return None
-        return node, _Value(step.output, maximum.read)
+        self.scales.add(maximum.read.tensor.name)
+        return self._put(node), RowValue(step.output, step.output, maximum.read)
 
     def _moves(self, load: BufferLoad) -> bool:
         value = self.values[load.tensor.name]
         return bool(value.combiner) or value.is_partial
 
-    def _quotient(self, step: Assignment) -> tuple[Node, _Value] | None:
+    def _quotient(self, step: Assignment) -> tuple[Node, RowValue] | None:
         """``x / l`` of a part and a running sum."""
         node = step.expression
         if node.name != "divide":
@@ -182,7 +177,7 @@ class _Cutter:
         dividend, divisor = node.arguments
         if dividend.load is None or divisor.load is None:
             return None
-        partial, total = (self.values.get(x.tensor.name) for x in (dividend.load, divisor.load))
+        partial, total = self._value(dividend.load), self._value(divisor.load)
         if partial is None or partial.combiner or total is None or total.combiner != "+":
             return None
         # Of what is relative to one maximum, the quotient is relative to none.
@@ -191,18 +186,16 @@ class _Cutter:
         read = replace(dividend, load=partial.read)
         return read, replace(partial, divisors=(*partial.divisors, total.read))
 
-    def _multiple(self, step: Assignment) -> tuple[Node, _Value] | None:
+    def _multiple(self, step: Assignment) -> tuple[Node, RowValue] | None:
         """A part times, or over, what does not depend on whole rows."""
         node, factors = step.expression, []
         while node.name in ("multiply", "divide"):
             factors.append(node.arguments[1])
             node = node.arguments[0]
-        if node.load is None or node.load.tensor.name not in self.values:
+        partial = self._value(node.load) if node.load else None
+        if partial is None or partial.combiner:
             return None
         if any(self._moves(x) for f in factors for x in f.loads if x.tensor.name in self.values):
-            return None
-        partial = self.values[node.load.tensor.name]
-        if partial.combiner:
             return None
         return self._put(step.expression), partial
 
@@ -211,8 +204,8 @@ class _Cutter:
         return node.with_loads(self._placed)
 
     def _placed(self, load: BufferLoad) -> BufferLoad:
-        value = self.values.get(load.tensor.name)
-        return load if value is None or value.combiner else value.read
+        value = self._value(load)
+        return load if value is None or not value.is_partial or value.combiner else value.read
 
     def _run(self, step: Step) -> None:
         """A step that combines over parts."""
@@ -225,8 +218,17 @@ class _Cutter:
             self._refuse(step, f"is not linear in {scaled[0].read.tensor.name!r}")
         scale = scaled[0].scale if scaled else None
         divisors = scaled[0].divisors if scaled else ()
+        if scaled and any(load.padded for load in loads_of(step)):
+            self._refuse(step, f"pads {scaled[0].written}, which is scaled at the end")
+        spatial = {it.name for it in step.spatial}
+        for load in (*filter(None, [scale]), *divisors):
+            if any(not spatial.issuperset(index.names) for index in load.indices):
+                self._refuse(step, f"sums over {load}, by which its terms are scaled")
         step = self._reading(step)
         name = step.output.tensor.name
+        kind = dtype(str(step.output.tensor.dtype))
+        if self.parts > 1 and combiner == "+" and kind.is_integer and kind.bits < 32:
+            self._refuse(step, f"is rounded to {kind.spelled} behind its sum")
         # Tiles may overlap, so that a result is stored once and never read again.
         late = bool(divisors) or (self.parts > 1 and name == self.chain.result.name)
         target = renamed(step.output, f"{name}.total") if late else step.output
@@ -236,8 +238,8 @@ class _Cutter:
         partial = renamed(step.output, f"{name}.part")
         self.body.append(writing(step, partial))
         self.body.extend(self._combined(step, target, partial, combiner, scale))
-        self.before.append(_filled(step, target, _start(combiner, target)))
-        self.values[name] = _Value(target, scale, divisors, combiner)
+        self.running.append((step, target, combiner))
+        self.values[name] = RowValue(step.output, target, scale, divisors, combiner)
         if late:
             self._finish(step, target, divisors)
 
@@ -256,7 +258,8 @@ class _Cutter:
             self.late.add(step.output.tensor.name)
             return
         self.body.append(writing(step, target))
-        self.values[step.output.tensor.name] = _Value(target, scale, divisors, combiner)
+        name = step.output.tensor.name
+        self.values[name] = RowValue(step.output, target, scale, divisors, combiner)
         if divisors:
             self._finish(step, target, divisors)
 
@@ -266,7 +269,7 @@ class _Cutter:
         del self.values[step.output.tensor.name]
         self.late.add(step.output.tensor.name)
 
-    def _is_linear(self, step: Step, scaled: Sequence[_Value]) -> bool:
+    def _is_linear(self, step: Step, scaled: Sequence[RowValue]) -> bool:
         reads = [x for x in loads_of(step) if x.tensor.name in self.values]
         reads = [x for x in reads if self.values[x.tensor.name].is_partial]
         if len(reads) != 1 or len(scaled) != 1:
@@ -360,20 +363,19 @@ def _divided(value: Node, divisors: tuple[BufferLoad, ...]) -> Node:
     return value
 
 
-def _start(combiner: str, target: BufferLoad) -> float:
+def _start(combiner: str, target: BufferLoad, *, finite: bool) -> float:
     """What a running value begins with."""
     kind = dtype(str(target.tensor.dtype))
     if combiner == "+":
         return 0 if kind.is_integer else 0.0
-    low, high = kind.limits if kind.is_integer else (-_LARGEST, _LARGEST)
-    return low if combiner == "max" else high
+    if kind.is_integer:
+        return kind.limits[combiner == "min"]
+    if finite:
+        return _LOWEST.get(kind.name, _LOWEST_FLOAT32)
+    return -math.inf if combiner == "max" else math.inf
 
 
 def _elementwise(step: Step, target: BufferLoad, value: Node) -> Assignment:
     """An assignment to each element of what a step writes."""
     spatial: tuple[Iteration, ...] = tuple(it for it in step.iterations if not it.is_reduce)
     return Assignment(expression=value, destination=target, iterations=spatial)
-
-
-def _filled(step: Step, target: BufferLoad, value: float) -> Assignment:
-    return _elementwise(step, target, Node("number", value=value))

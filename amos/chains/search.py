@@ -11,8 +11,8 @@ import contextlib
 import math
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields
 from itertools import product
 
 import numpy as np
@@ -24,10 +24,11 @@ from amos.chains.measuring import ChainTask
 from amos.chains.model import ChainPrediction, predict_chain, rough_seconds, temporary_bytes
 from amos.chains.products import ProductRanker, RankedProduct
 from amos.chains.tiling import Tiling
-from amos.errors import ExploreError, MappingError, ScheduleError
+from amos.errors import ExploreError, MappingError, ScheduleError, shown
 from amos.explore.options import MeasureOptions, SearchOptions, check_run
 from amos.intrinsics import Intrinsic
 from amos.ir import Chain
+from amos.ir.limits import dictionary
 from amos.machine import Machine
 from amos.measure.executor import LocalExecutor, open_executor
 from amos.measure.runner import measurement_of
@@ -103,6 +104,7 @@ def explore_chain(
         MeasureError: there is nothing to measure with.
     """
     check_run(trials, seed, measure)
+    _check(tiles, search)
     rng = np.random.default_rng(seed)
     own = getattr(machine, "name", machine) == "host"
     with contextlib.ExitStack() as stack:
@@ -121,6 +123,22 @@ def explore_chain(
         options = [each for tiling in looked for each in _options(tiling, ranker, target)]
         done = _measured(options, executor, trials, rng, search, measure, progress)
         return ChainExploration(chain, target, seed, len(tilings), (*done,), refused)
+
+
+def _check(tiles: Mapping[str, int] | None, search: object) -> None:
+    """Refuse tiles that are no sizes by iteration, and options that mean nothing for chains."""
+    for name, size in dictionary(tiles, "tiles").items():
+        if not isinstance(size, int) or isinstance(size, bool):
+            raise ExploreError(f"tile.{name}: expected a whole number, got {shown(size)}")
+    if not isinstance(search, SearchOptions):
+        raise ExploreError(f"search: expected amos.SearchOptions, got {shown(search)}")
+    usual = SearchOptions(epsilon=search.epsilon, time_limit=search.time_limit)
+    for option in fields(SearchOptions):
+        if (value := getattr(search, option.name)) != getattr(usual, option.name):
+            raise ExploreError(
+                f"search: {option.name} does not apply to chains, got {shown(value)}; epsilon and "
+                "time_limit do"
+            )
 
 
 def tilings_of(
@@ -239,7 +257,7 @@ def _measured(
         option = pending.pop(place)
         measurement = None
         if executor is not None:
-            task = ChainTask(option.candidate, measure.implementation)
+            task = ChainTask(option.candidate, measure.implementation, measure.flush)
             limit = executor.runner.limit(option.prediction.seconds)
             measurement = measurement_of(executor.runner.request(task, limit))
             corrections.learn(option, measurement.seconds)

@@ -65,8 +65,9 @@ class Tiling:
         cut: the loop over parts of a row within a tile; ``None`` if rows stay whole.
 
     Raises:
-        ScheduleError: a loop is no iteration of the result, a tile is larger than its loop, or
-            parts of rows would change the result.
+        ScheduleError: a loop is no iteration of the result, a tile is larger than its loop,
+            parts of rows would change the result, or a statement reads a tensor both as a whole
+            and tile by tile.
     """
 
     chain: Chain
@@ -89,7 +90,10 @@ class Tiling:
                 f"tile.{self.cut.name} = {self.cut.tile}: expected a divisor of {self.cut.extent}, "
                 "as parts of rows are summed"
             )
-        _ = self.steps
+        for tiled in self.steps:
+            for load in loads_of(tiled.step):
+                name = load.tensor.name
+                local_load(load, tiled.ranges, self.boxes[name], self.size(name))
 
     @staticmethod
     def of(chain: Chain, tiles: Mapping[str, int]) -> Tiling:
@@ -154,7 +158,7 @@ class Tiling:
         for step in reversed(self.phases.steps):
             own = self._ranges(step, boxes)
             for load in loads_of(step):
-                box, name = load_box(load, own), load.tensor.name
+                box, name = load_box(load, own, step.extents), load.tensor.name
                 if self.cut is not None and name in once:
                     box = _unmoved(box, self.cut.name, load.tensor.shape)
                 boxes[name] = united(boxes[name], box, load.tensor.shape) if name in boxes else box

@@ -22,7 +22,6 @@ def explore_chain(chain: Operator, units: Any, as_json: bool, **options: Any) ->
     def tried(trial: Any, count: int) -> None:
         print_line(f"{trial.number + 1}/{count}  {trial}")
 
-    del options["method"], options["rule"]
     result: Any = amos.explore(chain, units, progress=not as_json and tried, **options)
     if as_json:
         print_json(result.to_dict())

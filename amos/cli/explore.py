@@ -80,7 +80,8 @@ def explore_command(
     measure = _measure(executor, implementation, timeout, memory, flush_cache)
     start = time.monotonic()
     if len(op.statements) > 1:
-        explore_chain(op, units, as_json, search=search, measure=measure, **basic)
+        basic |= dict(search=search, measure=measure, records=records)
+        explore_chain(op, units, as_json, **basic)
         return
     result = _explored(op, units, as_json, records=records, search=search, measure=measure, **basic)
     _report(result, rule, time.monotonic() - start, as_json)

@@ -116,7 +116,7 @@ def loads_of(step: Step) -> tuple[BufferLoad, ...]:
     return (*step.sources, *step.epilogue_loads)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Statement:
     """One statement of a chain.
 
@@ -136,8 +136,11 @@ class Statement:
     def __str__(self) -> str:
         return self.text
 
+    def __repr__(self) -> str:
+        return f"<statement {self.text!r}>"
 
-@dataclass(frozen=True)
+
+@dataclass(frozen=True, repr=False)
 class Chain(Shown):
     """Several statements as one computation; :meth:`Operator.parse` reads them.
 
@@ -268,6 +271,9 @@ class Chain(Shown):
             for step in statement.steps
             if step.output.tensor.name == tensor
         )
+
+    def __repr__(self) -> str:
+        return f"<chain {self.name}: {self}>"
 
     def __str__(self) -> str:
         extents = ", ".join(f"{name}={size}" for name, size in self.extents.items())

@@ -23,7 +23,7 @@ from dataclasses import dataclass, field
 from amos.errors import OperatorError, ParseError, suggestion
 from amos.ir.affine import Affine
 from amos.ir.chain import Assignment, Chain, Statement, Step, typed
-from amos.ir.expression import EXP_NEGATIVE, Node
+from amos.ir.expression import CASTS, EXP_NEGATIVE, Node
 from amos.ir.expression_parser import ExpressionReader
 from amos.ir.grammar import Reader, Reference, read_statement
 from amos.ir.nodes import BufferLoad, Iteration, Tensor
@@ -158,6 +158,7 @@ class ChainParser:
             return None
         if statement.combiner != "+" or statement.join != "*" or len(statement.sources) < 2:
             return None
+        _dimensions_of(head.accesses[0])
         names = {reference.name for reference in statement.references}
         used = {n for reference in statement.references for i in reference.indices for n in i.names}
         shapes = {n: s for n, s in self.shapes.items() if n in names}
@@ -268,6 +269,9 @@ class _AssignmentReader(ExpressionReader):
         function = self._row_function()
         if function is None:
             expression, cast = self.expression()
+            if cast and self.head.sign:  # of what is summed, not of the sum
+                name = next(short for short, kind in CASTS.items() if kind == cast)
+                expression, cast = self.apply(name, expression), None
             return (self._assigned(self.head.name, expression, cast, self.head.sign),)
         value = self.shift()
         self._read_axis(function)
@@ -340,16 +344,8 @@ class _AssignmentReader(ExpressionReader):
     def _dimensions(self) -> list[str]:
         """The iterations of the target, or those that the value mentions."""
         if self.head.indexed:
-            return [self._plain(index) for index in self.head.accesses[0].indices]
+            return _dimensions_of(self.head.accesses[0])
         return list(self.mentioned)
-
-    def _plain(self, index: Affine) -> str:
-        if index.constant or [c for _, c in index.terms] != [1]:
-            raise OperatorError(
-                f"{self.head.accesses[0]} is written: expected one iteration as an index of each "
-                f"dimension, got {index}"
-            )
-        return index.names[0]
 
     def _assigned(
         self,
@@ -379,6 +375,17 @@ class _AssignmentReader(ExpressionReader):
             iterations=iterations,
             combiner=combiner,
         )
+
+
+def _dimensions_of(target: Reference) -> list[str]:
+    """The iteration of each dimension of what is written."""
+    for index in target.indices:
+        if index.constant or [c for _, c in index.terms] != [1]:
+            raise OperatorError(
+                f"{target} is written: expected one iteration as an index of each dimension, "
+                f"got {index}"
+            )
+    return [index.names[0] for index in target.indices]
 
 
 def _iterations_of(expression: Node, extents: Mapping[str, int]) -> Iterator[str]:

@@ -42,6 +42,11 @@ def ranker() -> ProductRanker:
         ("l = logsumexp(x[i,k] * s, axis=k); o = l * 2", dict(i=5, k=60), dict(i=2, k=20), {}),
         ("c[j] = u[j] * 2; t[i,j] = a[i,j] + c; m = sum(t, axis=i); o = m * c",
          dict(i=9, j=37), {}, {}),
+        ("p = softmax(x[a,b,k], axis=k); o[a,b,j] += p[b,a,k] * w[k,j]",
+         dict(a=5, b=5, k=32, j=32), dict(a=1, k=16), {}),
+        ("t[i,j] = a[i,j] * 2; o[i,f] += pad(t[i+s-1,j]) * u[s,j,f]",
+         dict(i=20, s=3, j=16, f=32), dict(f=16), {}),
+        ("n[i] += u8(x[i,k] * 60); o = n * 1", dict(i=3, k=48), dict(i=2, k=16), {}),
     ],
 )  # fmt: skip
 def test_a_kernel_computes_the_chain(
@@ -62,6 +67,23 @@ def test_a_kernel_computes_the_chain(
     out = np.empty(chain.result.shape, expected.dtype)
     assert kernel(*inputs.values(), out=out) is out
     np.testing.assert_allclose(out, expected, rtol=allowed, atol=allowed)
+
+
+@pytest.mark.parametrize(
+    ("text", "tiles"),
+    [
+        ("m = max(x[i,k], axis=k); o = m * 1", {}),
+        ("m = max(x[i,k], axis=k); o = m * 1", dict(k=16)),
+        ("m = min(x[i,k], axis=i); o = m * 1", {}),
+        ("l = logsumexp(x[i,k], axis=k); o = l * 1", dict(k=16)),
+    ],
+)
+def test_nan_and_infinities_go_through(text: str, tiles: dict[str, int]) -> None:
+    chain = Chain.parse(text, dict(i=4, k=67 if not tiles else 64))
+    (x,) = random_inputs(chain, np.random.default_rng(0)).values()
+    x[1, 5], x[3, :16] = np.nan, -np.inf
+    kernel = ChainKernel(ChainCandidate(Tiling.of(chain, tiles), {}))
+    np.testing.assert_allclose(kernel(x), evaluate(chain, dict(x=x)), rtol=1e-5)
 
 
 def test_calls_are_checked() -> None:

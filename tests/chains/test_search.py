@@ -9,7 +9,7 @@ import pytest
 
 import amos
 from amos.chains import ChainExploration, ChainKernel
-from amos.errors import ExploreError, ScheduleError
+from amos.errors import AmosError, ExploreError, ScheduleError
 from amos.ir import Chain
 from amos.validate import evaluate, random_inputs
 from tests.ir.test_chain import ATTENTION
@@ -43,6 +43,34 @@ def test_tiles_can_be_fixed() -> None:
     assert {tuple(trial.tiles.items()) for trial in result.trials} == {tuple(tiles.items())}
     with pytest.raises(ScheduleError, match="no iteration of out"):
         explored(machine="xeon_6240", tiles=dict(z=4))
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (dict(rule="base"), "rule: a search over chains has none, got 'base'"),
+        (dict(method="sa"), "method: a search over chains has none"),
+        (dict(records="runs.jsonl"), "records: a search over chains has none"),
+        (dict(search=amos.SearchOptions(stagnation=3)), "stagnation does not apply to chains"),
+        (dict(search=None), "search: expected amos.SearchOptions"),
+        (dict(tiles=dict(q="8")), "tile.q: expected a whole number"),
+        (dict(tiles=[8]), "tiles: expected a dictionary"),
+    ],
+)
+def test_options_that_mean_nothing_are_refused(options: dict[str, object], message: str) -> None:
+    with pytest.raises(AmosError, match=message):
+        explored(machine="xeon_6240", **options)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="trails"):
+        explored(machine="xeon_6240", trails=3)
+
+
+def test_a_search_leaves_out_tilings_that_cut_what_is_needed_whole() -> None:
+    text = "t[i,j] = a[i,j] * 2; o[i,f] += pad(t[i+s-1,j]) * u[s,j,f]"
+    chain = amos.Operator.parse(text, extents=dict(i=32, s=3, j=16, f=32))
+    result = amos.explore(chain, machine="xeon_6240", trials=4, progress=False)
+    assert isinstance(result, ChainExploration)
+    assert all("i" not in trial.tiles for trial in result.trials)
+    assert any("leave i whole" in line for line in result.refused)
 
 
 def test_what_is_measured_here_is_built() -> None:

@@ -29,6 +29,23 @@ CHAINS = [
     ("m[i] max= x[i,k]; e[i,k] = exp(x[i,k] - m); l[i] += e[i,k]; o[i,j] += e[i,k] * v[k,j]; "
      "z[i,j] = o / l", dict(i=4, k=6, j=3), "ik"),
     ("c[j] = u[j] * 2; t[i,j] = a[i,j] + c; o[i,j] = t * c", dict(i=4, j=5), "ij"),
+    # Readers name, order and move the loops of what they read in their own way.
+    ("t[i,k] = x[i,k] * 2; o[i,j] += t[0,k] * w[k,j]", dict(i=4, k=4, j=3), "ikj"),
+    ("p = softmax(x[a,b,k], axis=k); o[a,b,j] += p[b,a,k] * w[k,j]",
+     dict(a=3, b=3, k=4, j=3), "kj"),
+    ("p = softmax(x[a,k], axis=k); o[b,j] += p[b*2+1,k] * w[k,j]",
+     dict(a=6, b=3, k=4, j=3), "bkj"),
+    ("p = softmax(x[a,k], axis=k); o[b] += p[b+r,k] * w[r,k]", dict(a=6, b=5, k=4, r=2), "b"),
+    ("l[i] += x[i,k]; t[i,k] = x[i,k] / l[1]; o[i,j] += t[i,k] * v[k,j]",
+     dict(i=4, k=4, j=3), "j"),
+    ("m[i] max= x[i,k]; e[i,k] = exp(x[i,k] - m[0]); o[i,j] += e[i,k] * v[k,j]",
+     dict(i=4, k=4, j=3), "kj"),
+    ("t[i] = a[i] * 2; o[i,j] += pad(t[i+s-1]) * u[s,j]", dict(i=8, s=3, j=4), "j"),
+    ("t[i,k] = a[i,k] * 2; o[i,j] += pad(t[i+s-1,k]) * u[s,k,j]",
+     dict(i=5, s=3, k=4, j=3), "jk"),
+    ("p = softmax(x[i,k], axis=k); o[i,j] += pad(p[i+s-1,k]) * u[s,k,j]",
+     dict(i=5, s=3, k=4, j=3), "j"),
+    ("n[i] += u8(x[i,k] * 60); o = n * 1", dict(i=3, k=6), "ik"),
 ]  # fmt: skip
 
 
@@ -59,9 +76,23 @@ def test_rows_are_rescaled_also_where_a_part_is_masked() -> None:
     np.testing.assert_allclose(got, evaluate(chain, inputs), rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.parametrize(("name", "sign"), [("max", -1), ("min", 1)])
+def test_extremes_of_infinite_rows_are_infinite(name: str, sign: int) -> None:
+    chain = Chain.parse(f"m = {name}(x[i,k], axis=k); o = m * 1", dict(i=2, k=4))
+    x = np.full((2, 4), sign * np.inf, np.float32)
+    got = simulate_tiling(Tiling.of(chain, dict(k=2)), dict(x=x))
+    np.testing.assert_array_equal(got, evaluate(chain, dict(x=x)))
+
+
 def test_a_quotient_is_taken_of_the_sum() -> None:
     whole = Tiling.of(Chain.parse(ATTENTION, SIZES), dict(b=1, q=2))
     assert "p" not in [each.step.output.tensor.name for each in whole.steps]
+
+
+def test_sums_of_narrow_integers_are_not_cut() -> None:
+    chain = Chain.parse("l[i] += x[i,k]; o = l * 1", dict(i=3, k=8), dict(x="s8", l="s8"))
+    with pytest.raises(ScheduleError, match="it is rounded to s8 behind its sum"):
+        Tiling.of(chain, dict(k=2))
 
 
 def test_what_inner_loops_do_not_change_is_computed_outside() -> None:
@@ -89,6 +120,12 @@ def test_halos_are_boxes() -> None:
          dict(i=6, k=6, j=2), dict(k=3), "'t[i,k] = p * p' cannot be computed in parts of 'k'"),
         ("p = softmax(x[i,k], axis=k); o[i,k] = p * 2", dict(i=4, k=6), dict(k=3),
          "a tile of k has all of"),
+        ("l[i] += x[i,k]; t[i,k] = x[i,k] / l[k]; o[i,j] += t[i,k] * v[k,j]",
+         dict(i=4, k=4, j=2), dict(k=2), "it reads l[k] of rows by their own elements"),
+        ("p = softmax(x[a,k], axis=k); o[b] += p[b+r,k] * w[r,k]",
+         dict(a=6, b=5, k=4, r=2), dict(k=2), "it sums over p.max[b + r]"),
+        ("t[i] = a[i] * 2; o[i] += pad(t[i+s-1]) * u[s]", dict(i=8, s=3), dict(i=3),
+         "leave i whole"),
         (ATTENTION, SIZES, dict(k=3), "tile.k = 3: expected a divisor of 7"),
         (ATTENTION, SIZES, dict(q=6), "tile.q = 6: expected 1 to 5"),
         (ATTENTION, SIZES, dict(z=6), "tile.z: no iteration of out; these are"),
@@ -98,8 +135,6 @@ def test_cuts_that_change_the_result_are_refused(
     text: str, sizes: dict[str, int], tiles: dict[str, int], message: str
 ) -> None:
     with pytest.raises(ScheduleError) as caught:
-        tiling = Tiling.of(Chain.parse(text, sizes), tiles)
-        for step in tiling.steps:
-            tiling.localized(step, {})
+        Tiling.of(Chain.parse(text, sizes), tiles)
     assert message in str(caught.value)
     assert "\n" not in str(caught.value)

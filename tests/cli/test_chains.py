@@ -40,6 +40,7 @@ def test_map() -> None:
     [
         (["predict", ATTENTION, "avx512_fmadd_m16_f32_f32"], "expected an Operator, got Chain"),
         (["explore", ATTENTION, "--epilogue", "relu(acc)"], "which has no with_epilogue"),
+        (["explore", ATTENTION, "--records", "x.jsonl"], "records: a search over chains has none"),
         (["map", "t[b] = u[b]; u[b] = t[b]"], "no extent given"),
     ],
 )

@@ -238,8 +238,6 @@ def _case(rng: np.random.Generator, about: Callable[[str], None]) -> tuple[Drawn
     chain = Chain.parse(text, used, drawn.dtypes, shapes=shapes)
     try:
         tiling = _tiling(rng, drawn, chain)
-        for step in tiling.steps:
-            tiling.localized(step, {})
     except ScheduleError as error:
         raise Refused(str(error)) from None
     about(f"{said}; tiles {tiling.tiles}")

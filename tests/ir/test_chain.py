@@ -98,6 +98,7 @@ def test_dtypes_of_temporaries() -> None:
         ("t[i] += a[i,k]*b[k]; o[i] = t[i]*c[i,z]", dict(i=3, k=2), "no extent given for z"),
         ("t[i] += a[i,k]*b[k]; o[i] = t[i]", dict(i=3, k=2, z=2), "extent given for 'z'"),
         ("t[i] += a[i,k]*b[k]; o[i+1] = t[i]", dict(i=3, k=2), "expected one iteration"),
+        ("t[i+1] += a[i,k]*b[k]; o[i] = t[i]", dict(i=3, k=2), "expected one iteration"),
         ("t[i] += a[i,k]*b[k]; ; o[i] = t[i]", dict(i=3, k=2), "expected a statement such as"),
         ("t[i] += a[i,k]*b[k]; o[i] = sum(t[i], axis=i)", dict(i=3, k=2),
          "axis 'i' is no iteration of sum(…): o[i]"),
@@ -110,6 +111,19 @@ def test_bad_input_is_refused_in_the_users_words(
         Chain.parse(text, sizes)
     assert message in str(caught.value)
     assert len(str(caught.value).splitlines()) <= 3
+
+
+def test_a_cast_of_a_sum_is_of_its_terms() -> None:
+    chain = Chain.parse("n[i] += u8(x[i,k]); o = n * 1", dict(i=1, k=3))
+    assert chain.temporaries[0].dtype == "int32"
+    x = np.array([[300, -5, 2.4]], np.float32)
+    assert evaluate(chain, dict(x=x)).tolist() == [255 + 0 + 2]
+
+
+def test_representations_are_short() -> None:
+    chain = Chain.parse(ATTENTION, SIZES)
+    assert repr(chain.statements[1]) == "<statement 'p = softmax(scores * s, axis=k)'>"
+    assert repr(chain).startswith("<chain out: scores[b,q,k] +=") and len(repr(chain)) < 400
 
 
 def test_dtype_of_no_tensor_is_refused() -> None:

@@ -1,0 +1,50 @@
+"""Values of a tensor while one of its iterations comes in parts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from amos.ir import Affine, BufferLoad
+
+
+@dataclass(frozen=True)
+class RowValue:
+    """Values of a tensor that depends on the cut iteration.
+
+    Attributes:
+        written: the access of the chain that writes it; the others have its iterations.
+        read: where its values are.
+        scale: the running maximum to which it is relative.
+        divisors: running sums that it is yet to be divided by.
+        combiner: of a running one; nothing for a part of a row.
+    """
+
+    written: BufferLoad
+    read: BufferLoad
+    scale: BufferLoad | None = None
+    divisors: tuple[BufferLoad, ...] = ()
+    combiner: str = ""
+
+    @property
+    def is_partial(self) -> bool:
+        """Whether its values are not yet what the chain says."""
+        return self.scale is not None or bool(self.divisors)
+
+    def at(self, load: BufferLoad) -> RowValue:
+        """The same by the iterations of a step that reads the tensor."""
+        places = {name: Affine(((name, 1),)) for x in self.written.indices for name in x.names}
+        for own, index in zip(self.written.indices, load.indices, strict=True):
+            if own.names:
+                places[own.names[0]] = index + -own.constant
+
+        def moved(access: BufferLoad) -> BufferLoad:
+            indices = tuple(index.substituted(places) for index in access.indices)
+            return replace(access, indices=indices)
+
+        return RowValue(
+            load,
+            moved(self.read),
+            self.scale and moved(self.scale),
+            tuple(map(moved, self.divisors)),
+            self.combiner,
+        )
