@@ -137,6 +137,8 @@ class _Cutter:
                 self._refuse(step, "is the result, and needs the whole row")
             self.body.append(replace(step, expression=self._put(step.expression)))
             return
+        if step.reduce:
+            self._refuse(step, "combines, for single elements, what all of the row decides")
         linear = self._exponential(step) or self._quotient(step) or self._multiple(step)
         if linear is None:
             which = (running or scaled)[0].read.tensor.name

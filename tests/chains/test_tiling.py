@@ -45,6 +45,7 @@ CHAINS = [
      dict(i=5, s=3, k=4, j=3), "jk"),
     ("p = softmax(x[i,k], axis=k); o[i,j] += pad(p[i+s-1,k]) * u[s,k,j]",
      dict(i=5, s=3, k=4, j=3), "j"),
+    ("t = softmax(x[i,k], axis=i); o = softmax(t[i,k], axis=k)", dict(i=4, k=3), ""),
     ("n[i] += u8(x[i,k] * 60); o = n * 1", dict(i=3, k=6), "ik"),
 ]  # fmt: skip
 
