@@ -23,12 +23,12 @@ import numpy as np
 
 import amos
 from amos.explore.options import MeasureOptions, SearchOptions
+from amos.explore.ranking import rank_candidates
 from amos.explore.setting import Setting
 from amos.measure.executor import LocalExecutor
 from amos.measure.messages import Context, Failure
 from amos.measure.reference import References
 from amos.measure.task import Task
-from amos.network.candidates import rank_candidates
 from amos.records import Measurement
 from amos.reproduce.pools import PooledTask, load, save
 

@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-import numpy as np
-
 from amos import machines
-from amos.chains.candidate import ChainCandidate, slots_of
-from amos.chains.tiling import Tiling
 from amos.errors import MappingError
 from amos.explore.contenders import (
     contenders,
@@ -21,8 +16,8 @@ from amos.explore.contenders import (
     select_intrinsics,
 )
 from amos.explore.genetic import GeneticSearch
-from amos.explore.guided import Guided
 from amos.explore.objective import Problem
+from amos.explore.ranking import rank_candidates
 from amos.intrinsics import Intrinsic
 from amos.ir import Operator
 from amos.machine import Machine
@@ -88,20 +83,6 @@ class ProductRanker:
             self._ranked[operator] = self._search(operator, count)
         return self._ranked[operator][:count]
 
-    def candidate(self, tiling: Tiling, *, packs: bool) -> ChainCandidate:
-        """The kernel of a tiling that the model thinks best; loops where no instruction fits.
-
-        Args:
-            tiling: of a chain.
-            packs: whether sources that tiles share are packed once for all of these.
-        """
-        names = frozenset(slot.tensor for slot in slots_of(tiling, frozenset()))
-        products = {}
-        for slot in slots_of(tiling, names if packs else frozenset()):
-            with contextlib.suppress(MappingError):
-                products[slot.tensor] = self.rank(slot.operator, 1)[0].candidate
-        return ChainCandidate(tiling, products, names if packs else frozenset())
-
     def _search(self, operator: Operator, count: int) -> list[RankedProduct]:
         units = contenders(operator, self._units, _RULE)
         taking = [each for each in units if not each.reason]
@@ -121,9 +102,8 @@ class ProductRanker:
         for unit in fitting[:_INSTRUCTIONS]:
             space = enumerate_mappings(operator, unit.intrinsic, _RULE, commute=True)
             problem = Problem(list_mappings(space), machine)
-            guided = Guided(problem, np.random.default_rng(0), _Search, epsilon=0.0)
             ranked += [
                 RankedProduct(chosen, problem.predict(chosen).seconds, space.count)
-                for chosen in guided.ask(count)
+                for chosen in rank_candidates(problem, count, _Search)
             ]
         return sorted(ranked, key=lambda product: product.seconds)

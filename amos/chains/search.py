@@ -1,8 +1,8 @@
 """Searching the kernels of a chain: shared tiles, and the mapping and schedule of each product.
 
-Tilings whose temporaries fit the cache of a core are compared roughly; of the best ones, and some
-that are drawn, products are mapped by the model. What is promising is measured. Each measurement
-corrects the predictions of its tiling and of its products.
+A rough estimate ranks the tilings whose temporaries fit the cache of a core. The model maps the
+products of the best ones and of some drawn ones. The most promising candidates are measured, and
+each measurement corrects the predictions of its tiling and of its products.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Each product of a tile is scheduled TensorIR of its own, for one core; assignments are vectors
 between them (:mod:`amos.chains.loops`). What lies between statements stands in buffers of a core.
-What does not depend on inner loops is computed, or packed, when an outer one moves.
+Steps and packing that do not depend on inner loops run when an outer one moves.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from amos.codegen.scheduled import scheduled
 from amos.codegen.tir.arrays import container_dtype
 from amos.codegen.tir.cpu import vectorize_tail
 from amos.codegen.tir.program import Program, stage
-from amos.codegen.tir.statements import rewritten
+from amos.codegen.tir.statements import serialize
 from amos.ir import Operator, Tensor
 from amos.machine.limits import CpuLimits
 from amos.plan.staging import StagedOperand
@@ -248,7 +248,7 @@ class _Writer:
             body = [
                 _view(read, self._buffers[source]),
                 _view(written, self.packed[name, source]),
-                serial(function),
+                serialize(function),
             ]
             yield from self._guarded(body, depth)
         body = []
@@ -257,7 +257,7 @@ class _Writer:
             tensor = plain[short]
             whole = self.packed.get((name, tensor))
             body.append(_view(own, self._buffers[tensor] if whole is None else whole))
-        yield from self._guarded([*body, serial(product.function)], tiled.depth)
+        yield from self._guarded([*body, serialize(product.function)], tiled.depth)
 
 
 def _declared(tensor: Tensor, shape: Sequence[int], suffix: str) -> Any:
@@ -283,21 +283,8 @@ def _view(own: Any, whole: Any, start: Sequence[Any] | None = None) -> Any:
     return tirx.DeclBuffer(own, data=tirx.address_of(tirx.BufferLoad(whole, [*start])))
 
 
-def serial(function: Any) -> Any:
-    """The body of a function, on the core that runs it."""
-    from tvm import tirx
-
-    def change(loop: Any) -> Any:
-        if loop.kind != tirx.ForKind.PARALLEL:
-            return None
-        body = rewritten(loop.body, "For", change)
-        return tirx.For(loop.loop_var, loop.min, loop.extent, tirx.ForKind.SERIAL, body)
-
-    return rewritten(function.body, "For", change)
-
-
 def pack_function(operand: StagedOperand) -> Any:
-    """A function that stages a source: of the tensor as it lies, and its staged form."""
+    """A function that stages a source: of the tensor in memory, and its staged form."""
     from tvm import s_tir, te
 
     source = te.placeholder(

@@ -56,7 +56,7 @@ class GpuRow:
         seconds: their median.
         tops: operations a second, in 10¹².
         baseline: seconds of each way that PyTorch has, as ``eager``; ``eager, graph`` is
-            the same without what launching costs.
+            the same without the cost of the launch.
         problem: why it did not run; empty if it did.
         remark: why PyTorch was not measured, if it failed.
     """

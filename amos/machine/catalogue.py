@@ -118,7 +118,7 @@ def problems_of(file: str) -> tuple[str, ...]:
 
 
 def _described_by(reader: TableReader, table: Mapping[str, Any]) -> Machine:
-    # Who has one core has one unit of each level.
+    # A machine of one core has one unit of each level.
     needed = () if table.get("cores", 1) == 1 else ("units",)
     reader.special[Level] = partial(_level, reader, needed)
     return reader.call(described_machine, table, "")

@@ -7,8 +7,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
 
-import numpy as np
-
 from amos import machines
 from amos.errors import AmosError, MappingError
 from amos.explore.contenders import (
@@ -20,8 +18,8 @@ from amos.explore.contenders import (
     select_intrinsics,
 )
 from amos.explore.genetic import GeneticSearch
-from amos.explore.guided import Guided
 from amos.explore.objective import Problem
+from amos.explore.ranking import QuickSearch, rank_candidates
 from amos.intrinsics import Intrinsic
 from amos.ir import Operator
 from amos.machine import Machine
@@ -156,7 +154,7 @@ class Chooser:
         space = enumerate_mappings(operator, best.intrinsic, _RULE, commute=True)
         target = self.target([best.intrinsic])
         problem = Problem(list_mappings(space), target)
-        search = _Brief if self._brief else _Thorough if thorough else _Quick
+        search = _Brief if self._brief else _Thorough if thorough else QuickSearch
         candidates = rank_candidates(problem, count, search)
         return [Product(each, space.count, problem.predict(each)) for each in candidates]
 
@@ -209,14 +207,6 @@ def with_useful_ranges(
     return operator if needed else plain
 
 
-def rank_candidates(
-    problem: Problem, count: int = 1, search: type[GeneticSearch] | None = None
-) -> Sequence[Candidate]:
-    """Return the best candidates of a space by the model alone."""
-    guided = Guided(problem, np.random.default_rng(0), search or _Quick, epsilon=0.0)
-    return guided.ask(count)
-
-
 class _Thorough(GeneticSearch):
     """The search without measurements.
 
@@ -224,12 +214,6 @@ class _Thorough(GeneticSearch):
     """
 
     inner = 256
-
-
-class _Quick(GeneticSearch):
-    """A search of some milliseconds."""
-
-    inner = 128
 
 
 class _Brief(GeneticSearch):

@@ -50,7 +50,7 @@ class DesignRow:
         machine: name.
         model: name.
         modelled_share: of the products; ``None`` where their number is not known.
-        seconds: of all products, without what a host does; ``None`` while some are not modelled.
+        seconds: of all products, without the host's work; ``None`` while some are not modelled.
         energy_joules: of them; ``None`` as well where energies are missing.
         traffic_bytes: from and to DRAM.
         utilization: share of the unit's peak.

@@ -17,12 +17,13 @@ from amos.explore.contest import Contest
 from amos.explore.exploration import none_ran
 from amos.explore.guided import BATCH
 from amos.explore.options import MeasureOptions, SearchOptions, check_run
+from amos.explore.ranking import rank_candidates
 from amos.explore.setting import Setting
 from amos.explore.task_scheduler import RETAINED, TRIALS, TaskState
 from amos.explore.task_scheduler import scheduler as named_scheduler
 from amos.measure.executor import open_executor
 from amos.network.buckets import Loaded
-from amos.network.candidates import Chooser, rank_candidates, with_useful_ranges
+from amos.network.candidates import Chooser, with_useful_ranges
 from amos.network.groups import Task, merge_tasks
 from amos.network.lowerings.blocked import format_of
 from amos.network.lowerings.choosing import select_tuned_task

@@ -1,7 +1,7 @@
 """A target: schedules, rules, plan, model, executor and exports of one kind of machine.
 
 A target is a class of one package, registered by one line of :data:`TARGETS`, as search methods
-are. Rooms ask the target of a machine, and none asks which target it is.
+are. Rooms ask the target of a machine for all of these.
 
 >>> from amos.machine import catalogue
 >>> target_of(catalogue.get("a100")).name, target_of(catalogue.get("xeon_6240")).name

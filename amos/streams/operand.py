@@ -129,7 +129,7 @@ class StreamOperand:
         return (*(dim.extent for dim in self.dims), *self.fragment)
 
     def pack(self, array: np.ndarray) -> np.ndarray:
-        """A tensor as it lies in DRAM, of :attr:`shape`."""
+        """The tensor in DRAM, of :attr:`shape`."""
         whole = stage_array(self.staged, array)
         parts = tuple(self._cropped.get(d, slice(None)) for d in range(len(self._leading)))
         axes = (*self._leading, *range(len(self._leading), whole.ndim))

@@ -11,6 +11,7 @@ from amos.errors import AmosError
 from amos.ir import Chain
 from amos.validate import evaluate, random_inputs
 from tests.ir.test_chain import ATTENTION
+from tests.support.chains import best_candidate
 
 SIZES = dict(b=2, q=21, k=48, d=32)
 STENCIL = "t[v,x] += a[v,x+r] * w[r]; o[y,x] += t[y+s,x] * u[s]"
@@ -58,7 +59,7 @@ def test_a_kernel_computes_the_chain(
 ) -> None:
     chain = Chain.parse(text, sizes, dtypes)
     tiling = Tiling.of(chain, tiles)
-    kernel = ChainKernel(ranker.candidate(tiling, packs=True))
+    kernel = ChainKernel(best_candidate(ranker, tiling, packs=True))
     inputs = random_inputs(chain, np.random.default_rng(0))
     expected = evaluate(chain, inputs)
     # Probabilities in bfloat16 are rounded before they are divided, not behind it.

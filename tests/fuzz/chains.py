@@ -18,6 +18,7 @@ from amos.chains.products import ProductRanker
 from amos.errors import ExploreError, ScheduleError
 from amos.ir import Chain
 from tests.fuzz.case import Refused, Wrong
+from tests.support.chains import best_candidate
 
 __all__ = ["kernel", "simulation"]
 
@@ -272,7 +273,7 @@ def kernel(rng: np.random.Generator, about: Callable[[str], None]) -> str:
     """A kernel of it."""
     drawn, tiling = _case(rng, about)
     try:
-        candidate = _ranker().candidate(tiling, packs=bool(rng.random() < 0.7))
+        candidate = best_candidate(_ranker(), tiling, packs=bool(rng.random() < 0.7))
     except ExploreError as error:
         raise Refused(str(error)) from None
     about(str(candidate))

@@ -23,7 +23,7 @@ from amos.network import building, candidates
 from amos.network.external import linking
 from tests.network.models import Builder, compile_whole, load_whole
 
-candidates._Thorough = candidates._Quick
+candidates._Thorough = candidates.QuickSearch
 CHANGES = ("open", "os.mkdir", "os.rename", "os.remove", "os.rmdir", "subprocess.Popen")
 out, moments = Path(sys.argv[1]), int(sys.argv[2])
 state = {"left": None, "seen": 0}

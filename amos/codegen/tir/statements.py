@@ -230,3 +230,16 @@ def _conditions(value: Any) -> Iterator[Any]:
     names = ("a", "b", "value", "true_value", "false_value")
     for child in parts + [getattr(value, name) for name in names if hasattr(value, name)]:
         yield from _conditions(child)
+
+
+def serialize(function: Any) -> Any:
+    """Return the body of a function with serial loops, for the core that runs it."""
+    from tvm import tirx
+
+    def change(loop: Any) -> Any:
+        if loop.kind != tirx.ForKind.PARALLEL:
+            return None
+        body = rewritten(loop.body, "For", change)
+        return tirx.For(loop.loop_var, loop.min, loop.extent, tirx.ForKind.SERIAL, body)
+
+    return rewritten(function.body, "For", change)

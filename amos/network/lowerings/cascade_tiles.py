@@ -18,7 +18,7 @@ from typing import Any
 from amos._toolchain import load_tvm
 from amos.codegen.tir.arrays import constant
 from amos.codegen.tir.program import Argument
-from amos.codegen.tir.statements import rewritten
+from amos.codegen.tir.statements import serialize
 from amos.ir import BufferLoad, Operator, dtype
 from amos.network.lowerings.base import ScheduledProduct
 from amos.operators.cascade import (
@@ -129,7 +129,7 @@ def write_channel_blocks(
                 if whole is not None:
                     at = _start_of_block(operator, tensor, len(whole.shape), image, block, channels)
                     yield _view(own, whole, at)
-        yield from map(_serialize, layers)
+        yield from (serialize(layer.function) for layer in layers)
 
     memory = [tirx.AllocBuffer(between)]
     body = _loop_over_tiles(cores, cascade.images * blocks, memory, steps)
@@ -211,7 +211,7 @@ class _BandWriter:
         computed = [
             *self._view_rows(0, image * height + at),
             _view(layer.result, buffer, [row, 0]),
-            _serialize(layer),
+            serialize(layer.function),
         ]
         is_row = tirx.all(at >= 0, at < height)
         filled = tirx.IfThenElse(is_row, tirx.SeqStmt(computed), self._fill_padding(row))
@@ -226,7 +226,7 @@ class _BandWriter:
                 yield _view(layer.result, self.buffers["result"], [band * self.rows, 0])
             else:
                 yield _view(layer.result, self.between[number])
-            yield _serialize(layer)
+            yield serialize(layer.function)
 
     def _view_rows(self, number: int, row: Any) -> Iterator[Any]:
         """Declare the operands of a layer to begin at a row, counted over all images."""
@@ -294,16 +294,3 @@ def _loads_of(operator: Operator, tensor: str) -> list[BufferLoad]:
     """Return the accesses of a layer to a tensor."""
     loads = (*operator.sources, *operator.epilogue_loads)
     return [load for load in loads if load.tensor.name == tensor]
-
-
-def _serialize(layer: ScheduledProduct) -> Any:
-    """Return the body of a layer with serial loops, for the core that calls it."""
-    from tvm import tirx
-
-    def serial(loop: Any) -> Any:
-        if loop.kind != tirx.ForKind.PARALLEL:
-            return None
-        body = rewritten(loop.body, "For", serial)
-        return tirx.For(loop.loop_var, loop.min, loop.extent, tirx.ForKind.SERIAL, body)
-
-    return rewritten(layer.function.body, "For", serial)
