@@ -96,6 +96,10 @@ class MappingError(AmosError):
     """An operator cannot use an intrinsic, or a matching is not a matching."""
 
 
+class TaskMappingError(AmosError):
+    """A task mapping leaves a task out, does it twice, or is not well formed."""
+
+
 class MachineError(AmosError):
     """A machine is not well described, or lacks what was asked of it."""
 

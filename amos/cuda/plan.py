@@ -37,6 +37,7 @@ from amos.cuda.shared_operand import SharedOperand
 from amos.errors import BuildError, ScheduleError
 from amos.intrinsics import implementations
 from amos.ir import Tensor, dtype
+from amos.ir.tasks import TaskMapping, repeat, spatial
 from amos.machine.gpu_costs import (
     ASYNC,
     MAX_THREADS,
@@ -176,6 +177,26 @@ class GpuPlan(Plan):
     def blocks(self) -> dict[str, int]:
         """Blocks along each spatial loop."""
         return self._along(self.counts.blocks)
+
+    @property
+    def grid_tasks(self) -> TaskMapping:
+        """Which block computes which tile, along the spatial loops in order."""
+        return spatial(*self.blocks.values())
+
+    @property
+    def warp_tasks(self) -> TaskMapping:
+        """Which warp of a block computes which register tile, along the same loops."""
+        return spatial(*(self.schedule.warps[loop.name] for loop in self.spatial))
+
+    @property
+    def tasks(self) -> TaskMapping:
+        """Which warp of the launch computes which fragments of the result.
+
+        The plan above shares out ``(spatial(2, 1) * spatial(1, 4) * repeat(2, 1)).clip(4, 4)``.
+        """
+        tile = repeat(*(self.schedule.tile[loop.name] for loop in self.spatial))
+        extents = (loop.extent for loop in self.spatial)
+        return (self.grid_tasks * self.warp_tasks * tile).clip(*extents)
 
     def _along(self, counts: np.ndarray) -> dict[str, int]:
         names = [loop.name for loop in self.structure.spatial]

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from math import prod
 
 from amos.cuda.banks import swizzle_period
 from amos.cuda.blocks import Blocks
 from amos.cuda.fragment_tiles import Tile, tiles_of
+from amos.ir.tasks import TaskMapping, repeat, spatial
 
 #: Name of the axis that runs over the reduction steps of one stage.
 STEP = "step"
@@ -45,7 +47,7 @@ class SharedOperand:
         padding: those of them behind the row; -1 if pieces of rows change places instead.
         vector: elements that one copy moves.
         copies: of all threads that fill one stage.
-        turns: copies of one thread, at most.
+        threads: of the block.
         bytes: of one stage, padding included.
         is_async: whether its copies are made by ``cp.async``.
         is_kept: whether copies wait in registers until the stage before is multiplied.
@@ -58,7 +60,7 @@ class SharedOperand:
     padding: int
     vector: int
     copies: int
-    turns: int
+    threads: int
     bytes: int
     is_async: bool
     is_kept: bool
@@ -89,11 +91,32 @@ class SharedOperand:
             padding=padding,
             vector=int(counts.pieces[number][0]) // size,
             copies=int(counts.moves[number][0]),
-            turns=int(counts.copies[number][0]),
+            threads=int(counts.threads[0]),
             bytes=int(counts.bytes(number)[0]),
             is_async=bool(counts.asynchronous[number][0]),
             is_kept=bool(counts.in_registers[number][0]),
         )
+
+    @cached_property
+    def assignment(self) -> TaskMapping:
+        """Which thread makes which copies: in each turn neighbours make neighbouring ones."""
+        turns = -(-self.copies // self.threads)
+        return (repeat(turns) * spatial(self.threads)).clip(self.copies)
+
+    @property
+    def turns(self) -> int:
+        """Copies of one thread, at most."""
+        return self.assignment.turns
+
+    @property
+    def pieces(self) -> tuple[int, ...]:
+        """The grid of the copies, fragments first, then rows, then pieces of a row.
+
+        Pieces vary fastest: neighbouring threads write into different banks, and read whole
+        sectors of 32 bytes where the tensor is contiguous.
+        """
+        fragments = (axis.extent for axis in reversed(self.axes))
+        return (*fragments, self.tile.rows.lanes, self.tile.columns.lanes // self.vector)
 
     @property
     def name(self) -> str:

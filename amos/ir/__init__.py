@@ -1,5 +1,6 @@
-"""Iterations, affine indices, tensors, and the operators built from them."""
+"""Iterations, affine indices, tensors, the operators built from them, and task mappings."""
 
+from amos.ir import tasks
 from amos.ir.affine import Affine
 from amos.ir.aligned import aligned, aligned_copy
 from amos.ir.chain import Assignment, Chain, Statement
@@ -33,4 +34,5 @@ __all__ = [
     "aligned_copy",
     "dtype",
     "resolve_dtypes",
+    "tasks",
 ]

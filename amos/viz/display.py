@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from amos.viz import chains, pages, results
+from amos.viz import assignments, chains, pages, results
 from amos.viz.blocks import Block, Code, Heading
 from amos.viz.palette import BAD, INK, MARK
 
@@ -26,6 +26,7 @@ _PAGES: dict[str, Callable[[Any], list[Block]]] = {
     "Operator": pages.operator,
     "Prediction": results.prediction,
     "ScheduleSpace": results.schedules,
+    "TaskMapping": assignments.assignment,
     "Trial": results.trial,
     "Tuning": results.tuning,
     "Verdict": pages.verdict,

@@ -7,12 +7,13 @@ from collections.abc import Sequence
 import numpy as np
 
 from amos.cuda.codegen.epilogue import computed
-from amos.cuda.codegen.expression import Expr, Value, at_most, text, variable
 from amos.cuda.codegen.text import block, cuda_type, element_at, identifier, unrolled
 from amos.cuda.plan import GpuPlan
 from amos.cuda.shared_operand import STEP, SharedOperand
 from amos.ir import dtype
 from amos.ir.floats import pack
+from amos.ir.index_text import Expr, Value, at_most, text, variable
+from amos.ir.tasks import decode
 from amos.machine.gpu_costs import HELD_COPIES, ROW_ALIGNMENT
 from amos.plan.nest import Group
 
@@ -106,42 +107,18 @@ class _Gather:
         banks, and read whole sectors of 32 bytes where the tensor is contiguous.
         """
         source = self.source
-        extents = {
-            "column": source.tile.columns.lanes // source.vector,
-            "row": source.tile.rows.lanes,
-        }
-        extents |= {axis.name: axis.extent for axis in source.axes}
-        digits: dict[str, Value] = {}
-        weight = 1
-        for name, extent in extents.items():
-            value = self._digit(weight, extent)
-            weight *= extent
-            if name == "column":
-                value = value * source.vector
-            digits[name] = self._let(f"at_{name}", value)
-        return digits.pop("row"), digits.pop("column"), digits
-
-    def _digit(self, weight: int, extent: int) -> Value:
-        """``e / weight % extent`` of ``e = thread + i * threads``.
-
-        Compilers do not know how many threads there are. Where a digit depends on the
-        thread alone, or on ``i`` alone, or is a sum of two such parts without carry, it is
-        written so: what depends on ``i`` becomes an immediate offset of one address, where
-        each copy would otherwise have an address of its own.
-        """
-        source, threads = self.source, self.plan.threads
-        last = weight * extent == source.copies
-        thread = variable("thread", min(threads, source.copies))
         turn = variable("i", source.turns)
-        if threads % (weight * extent) == 0:
-            return thread // weight % extent
-        if weight % threads == 0:
-            return turn // (weight // threads) % extent
-        if threads % weight == 0 and (last or weight * extent % threads == 0):
-            own = turn if last else turn % (weight * extent // threads)
-            digit = thread // weight + own * (threads // weight)
-            return Expr(text(digit), 0, extent - 1, False) if isinstance(digit, Expr) else digit
-        return Expr("e", 0, source.copies - 1) // weight % extent
+        (number,) = source.assignment.at(variable("thread", source.threads), turn)
+        if isinstance(number, Expr):
+            # Compilers do not know how many threads there are: what depends on ``i`` alone becomes
+            # an immediate offset of one address, where each copy would have one of its own.
+            number = number.limited(source.copies - 1).named("e")
+        names = ["column", "row", *(axis.name for axis in source.axes)]
+        digits: dict[str, Value] = {}
+        for name, value in zip(names, reversed(decode(source.pieces, number)), strict=True):
+            place = value * source.vector if name == "column" else value
+            digits[name] = self._let(f"at_{name}", place)
+        return digits.pop("row"), digits.pop("column"), digits
 
     def _read(self, row: Value, column: Value, local: dict[str, Value]) -> str:
         source = self.source

@@ -10,12 +10,12 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from amos.cuda.codegen.expression import Value
 from amos.cuda.codegen.text import INLINE, element_at
 from amos.cuda.plan import GpuPlan
 from amos.ir import BufferLoad, Prologue, dtype
 from amos.ir.epilogue import Epilogue
 from amos.ir.expression import Function, inlined
+from amos.ir.index_text import Value
 
 #: Name of the accumulator where it is stored.
 SUM = "sum"

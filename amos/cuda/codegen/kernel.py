@@ -34,6 +34,7 @@ from amos.cuda.codegen.text import (
 )
 from amos.cuda.plan import GpuPlan
 from amos.cuda.shared_operand import STEP, SharedOperand
+from amos.ir.index_text import Expr, variable
 
 _HEADERS = "#include <cuda_bf16.h>\n#include <cuda_fp16.h>\n#include <mma.h>\n"
 
@@ -180,21 +181,16 @@ class KernelText:
         """Where the block and the warp begin along each loop."""
         p = self._spelled_plan
         lines = ["// The first step of this block, and the place of this warp in it, by loop."]
-        for base, name, counts in (
-            ("blockIdx.x", "first", p.blocks),
-            ("warp", "warp", {x.name: p.schedule.warps[x.name] for x in p.spatial}),
+        for worker, name, tasks in (
+            ("blockIdx.x", "first", p.grid_tasks),
+            ("warp", "warp", p.warp_tasks),
         ):
-            total, weight = prod(counts.values()), 1
-            for loop in reversed(p.spatial):
-                count = counts[loop.name]
-                if count > 1:
-                    value = base if weight == 1 else f"{base} / {weight}"
-                    if weight * count < total:
-                        value = f"({value}) % {count}" if weight > 1 else f"{value} % {count}"
+            places = zip(p.spatial, tasks.at(variable(worker, tasks.workers)), strict=True)
+            for loop, value in reversed(list(places)):
+                if isinstance(value, Expr):
                     step = p.spans[loop.name] if name == "first" else 1
-                    scaled = f"static_cast<int>({value}) * {step}" if step > 1 else value
-                    lines.append(f"const int {name}_{identifier(loop.name)} = {scaled};")
-                weight *= count
+                    code = f"static_cast<int>({value.code}) * {step}" if step > 1 else value.code
+                    lines.append(f"const int {name}_{identifier(loop.name)} = {code};")
         return lines if len(lines) > 1 else []
 
     def _stages(self) -> list[str]:

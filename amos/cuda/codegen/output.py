@@ -6,7 +6,6 @@ from math import prod
 
 from amos.cuda.codegen.copies import loop_values
 from amos.cuda.codegen.epilogue import SUM, finished
-from amos.cuda.codegen.expression import Expr, Value, at_most, text, variable
 from amos.cuda.codegen.fragments import result_layout
 from amos.cuda.codegen.reductions import combine_lanes, combined
 from amos.cuda.codegen.text import (
@@ -22,6 +21,7 @@ from amos.cuda.fragment_tiles import tiles_of
 from amos.cuda.plan import GpuPlan
 from amos.intrinsics.expression import to_c
 from amos.ir import Result, Store
+from amos.ir.index_text import Expr, Value, at_most, opaque, text, variable
 from amos.machine.gpu_costs import WARP
 
 
@@ -89,7 +89,8 @@ def _store(plan: GpuPlan, lanes: dict[str, Value], value: str) -> list[str]:
         fused = values.get(group.tile, 0) * group.lanes + lanes[target]
         if at_most(fused) >= group.size:
             guards.append(f"{text(fused)} < {group.size}")
-        values |= group.decode(fused)
+        # The compiler divides sums as well as we do, and this text stays what it was.
+        values |= group.decode(opaque(fused))
     at = {it.name: values.get(it.name, 0) for it in plan.mapping.operator.spatial}
     condition, kind = " && ".join(dict.fromkeys(guards)), plan.accumulator
     named = [f"const {cuda_type(kind)} {SUM} = {value};"]

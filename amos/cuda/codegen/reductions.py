@@ -11,10 +11,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from math import prod
 
 from amos.cuda.codegen.epilogue import SUM, finished, widened
-from amos.cuda.codegen.expression import Value, variable
 from amos.cuda.codegen.text import INLINE, block, cuda_type, element_at
 from amos.cuda.plan import GpuPlan
 from amos.ir import Result
+from amos.ir.index_text import Value, variable
 
 #: Threads of a block of the kernels that run before and behind the main one.
 ELEMENT_THREADS = 256

@@ -7,9 +7,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from math import prod
 
 from amos.codegen.c.types import KEYWORDS, MACROS
-from amos.cuda.codegen.expression import Value, at_most, text
 from amos.errors import BuildError
 from amos.ir import dtype
+from amos.ir.index_text import Value, at_most, text
 
 #: Names of CUDA's headers, and of the functions around every kernel.
 GLOBALS = re.compile(

@@ -1,47 +1,17 @@
-"""Where copies go: the digits of a copy's number, and addresses that compilers see to be shared."""
+"""Where copies go: addresses that compilers see to be shared."""
 
 from __future__ import annotations
 
 import re
-from types import SimpleNamespace
-from typing import cast
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 import amos
 from amos import operators
 from amos.cuda import GpuSchedule
 from amos.cuda.codegen import KernelText, compilers
-from amos.cuda.codegen.copies import _Gather
-from amos.cuda.codegen.expression import at_most, text
 from amos.cuda.codegen.toolchain import portable_code
 from amos.cuda.plan import GpuPlan
-
-
-@given(
-    st.sampled_from([32, 64, 96, 128, 256, 512]),
-    st.lists(st.sampled_from([1, 2, 3, 4, 5, 8, 16]), min_size=1, max_size=5),
-)
-def test_digits_of_thread_and_turn(threads: int, extents: list[int]) -> None:
-    """Each digit is that of the number itself, whatever the threads and extents."""
-    copies = 1
-    for extent in extents:
-        copies *= extent
-    gather = SimpleNamespace(
-        source=SimpleNamespace(copies=copies, turns=-(-copies // threads)),
-        plan=SimpleNamespace(threads=threads),
-    )
-    weight = 1
-    for extent in extents:
-        value = _Gather._digit(cast("_Gather", gather), weight, extent)
-        code = compile(text(value).replace("/", "//"), "digit", "eval")
-        for e in {*range(min(copies, 700)), copies - 1}:
-            known = {"e": e, "thread": e % threads, "i": e // threads}
-            found = eval(code, known)  # noqa: S307 - our own arithmetic
-            assert found == e // weight % extent <= at_most(value)
-        weight *= extent
 
 
 def test_unrolled_copies_share_an_address() -> None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from math import prod
+
 from hypothesis import given
 from hypothesis import strategies as st
 
-from amos.cuda.codegen.expression import Expr, at_most, text, variable
 from amos.intrinsics.expression import evaluate
+from amos.ir.index_text import Expr, at_most, text, variable
 from amos.plan.nest import Group
 
 STEPS = st.lists(
@@ -33,6 +35,27 @@ def test_value_and_range(steps: list[tuple[str, int]], x: int) -> None:
     assert expected <= at_most(value)
     if isinstance(value, Expr):
         assert value.low <= expected
+
+
+@given(
+    threads=st.sampled_from([32, 64, 96, 128, 256, 512]),
+    extents=st.lists(st.sampled_from([1, 2, 3, 4, 5, 8, 16]), min_size=1, max_size=5),
+)
+def test_digits_of_a_sum(threads: int, extents: list[int]) -> None:
+    """Each digit is that of the number itself, whatever carries where."""
+    total = prod(extents)
+    number = variable("t", min(threads, total)) + variable("i", -(-total // threads)) * threads
+    if isinstance(number, Expr):
+        number = number.limited(total - 1).named("e")
+    weight = 1
+    for extent in extents:
+        digit = number // weight % extent
+        code = compile(text(digit).replace("/", "//"), "digit", "eval")
+        for e in {*range(min(total, 700)), total - 1}:
+            places = {"e": e, "t": e % threads, "i": e // threads}
+            found = eval(code, places)  # noqa: S307 - our own arithmetic
+            assert found == e // weight % extent <= at_most(digit)
+        weight *= extent
 
 
 def test_nothing_that_changes_nothing() -> None:

@@ -1,0 +1,203 @@
+"""Integer expressions as C text, simplified by the range of their values.
+
+The arithmetic that places data (:meth:`amos.plan.nest.Group.decode`,
+:meth:`amos.ir.Affine.evaluate`, :mod:`amos.ir.tasks`) works on whatever has ``+ * // %``.
+Given these expressions it writes C, as CUDA and OpenCL take it, in which a division or
+remainder that can change nothing does not appear.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+#: Text that needs no brackets as a dividend: a variable, or a member of one.
+_NAME = re.compile(r"[A-Za-z_][\w.]*")
+
+
+@dataclass(frozen=True)
+class Expr:
+    """A C expression of type int whose value lies between ``low`` and ``high``.
+
+    Attributes:
+        code: the text.
+        low: smallest value that it can have.
+        high: largest value that it can have.
+        atom: whether the text needs no brackets as an operand.
+        terms: the sum that it is; empty for a value that is no sum.
+        name: a variable that holds the value, for where the sum is of no use.
+    """
+
+    code: str
+    low: int
+    high: int
+    atom: bool = True
+    terms: tuple[Term, ...] = ()
+    name: str = ""
+
+    def __add__(self, addend: Value) -> Value:
+        if isinstance(addend, int):
+            if addend == 0:
+                return self
+            sign, size = ("-", -addend) if addend < 0 else ("+", addend)
+            return Expr(f"{self.code} {sign} {size}", self.low + addend, self.high + addend, False)
+        code = f"{self.code} + {addend.code}"
+        terms = (*self._summands, *addend._summands) if min(self.low, addend.low) >= 0 else ()
+        return Expr(code, self.low + addend.low, self.high + addend.high, False, terms)
+
+    def __radd__(self, addend: int) -> Value:
+        return self + addend
+
+    def __sub__(self, subtrahend: int) -> Value:
+        return self + -subtrahend
+
+    def __mul__(self, factor: int) -> Value:
+        if factor == 0:
+            return 0
+        if factor == 1:
+            return self
+        ends = sorted((self.low * factor, self.high * factor))
+        terms = tuple(Term(term.value, term.weight * factor) for term in self._summands)
+        terms = terms if ends[0] >= 0 else ()
+        return Expr(f"{_operand(self)} * {_signed(factor)}", ends[0], ends[1], True, terms)
+
+    def __rmul__(self, factor: int) -> Value:
+        return self * factor
+
+    def __floordiv__(self, size: int) -> Value:
+        """Divide a value that is not negative, where C's division is the same."""
+        if size == 1:
+            return self
+        if self.low >= 0 and self.high < size:
+            return 0
+        if division := self._divide(size):
+            quotient = division.quotient
+            if self.name and isinstance(quotient, Expr):
+                return quotient.named(f"{self.name} / {size}")
+            return quotient
+        code = f"{_factor(self)} / {size}"
+        return Expr(code, self.low // size, self.high // size, False)
+
+    def __mod__(self, size: int) -> Value:
+        """Take the remainder of a value that is not negative, where C's is the same."""
+        if size == 1:
+            return 0
+        if self.low >= 0 and self.high < size:
+            return self
+        if division := self._divide(size):
+            return division.remainder
+        return Expr(f"{_factor(self)} % {size}", 0, size - 1, False)
+
+    def named(self, name: str) -> Expr:
+        """Say which variable holds a sum; divisions that cannot be made term by term use it."""
+        return replace(self, name=name) if self.terms else self
+
+    def limited(self, high: int) -> Expr:
+        """Lower the largest value that it can have, where a condition sees to that."""
+        return replace(self, high=min(self.high, high))
+
+    @property
+    def _summands(self) -> tuple[Term, ...]:
+        return self.terms or (Term(self, 1),)
+
+    def _divide(self, size: int) -> _Division | None:
+        """Divide a sum term by term; ``None`` where terms carry into one another.
+
+        From the largest weight down: a multiple of ``size`` goes to the quotient as it is. A
+        weight that divides ``size`` has a digit on either side, if smaller terms stay below it.
+        """
+        parts = sorted(enumerate(self.terms), key=lambda placed: -placed[1].weight)
+        quotient: dict[int, Value] = {}
+        remainder: dict[int, Value] = {}
+        for number, (place, term) in enumerate(parts):
+            below = sum(smaller.high for _, smaller in parts[number + 1 :])
+            if term.high + below < size:
+                remainder[place] = term.value * term.weight
+            elif term.weight % size == 0:
+                quotient[place] = term.value * (term.weight // size)
+            elif size % term.weight == 0 and below < term.weight:
+                count = size // term.weight
+                quotient[place] = term.value // count
+                remainder[place] = term.value % count * term.weight
+            else:
+                return None
+        if not parts:
+            return None
+        return _Division(
+            _limited(_add(quotient), self.high // size), _limited(_add(remainder), size - 1)
+        )
+
+
+@dataclass(frozen=True)
+class Term:
+    """A summand: a value that is not negative, and a factor that is positive."""
+
+    value: Expr
+    weight: int
+
+    @property
+    def high(self) -> int:
+        """The largest value that it can have."""
+        return self.value.high * self.weight
+
+
+#: Result of index arithmetic.
+Value = Expr | int
+
+
+@dataclass(frozen=True)
+class _Division:
+    quotient: Value
+    remainder: Value
+
+
+def _add(values: dict[int, Value]) -> Value:
+    """Add up values in the order of their places in the sum that they were taken from."""
+    total: Value = 0
+    for place in sorted(values):
+        total = values[place] + total if isinstance(total, int) else total + values[place]
+    return total
+
+
+def _limited(value: Value, high: int) -> Value:
+    return value.limited(high) if isinstance(value, Expr) else value
+
+
+def _operand(value: Expr) -> str:
+    return value.code if value.atom and "*" not in value.code else f"({value.code})"
+
+
+def _factor(value: Expr) -> str:
+    code = value.name or value.code
+    return code if _NAME.fullmatch(code) else f"({code})"
+
+
+def _signed(factor: int) -> str:
+    return str(factor) if factor >= 0 else f"({factor})"
+
+
+def variable(name: str, extent: int) -> Value:
+    """A variable that runs over ``range(extent)``; zero if there is nothing to run over."""
+    return Expr(name, 0, extent - 1) if extent > 1 else 0
+
+
+def text(value: Value) -> str:
+    """The C text of a value."""
+    return value.code if isinstance(value, Expr) else str(value)
+
+
+def opaque(value: Value) -> Value:
+    """Forget that a value is a sum, so that it is divided as one number."""
+    return replace(value, terms=(), name="") if isinstance(value, Expr) else value
+
+
+def at_most(value: Value) -> int:
+    """Largest value that an expression can have."""
+    return value.high if isinstance(value, Expr) else value
+
+
+def conditions(values: Iterable[Value], extents: Iterable[int]) -> list[str]:
+    """C of what must hold for values to lie below extents; what always holds is left out."""
+    pairs = zip(values, extents, strict=True)
+    return [f"{text(value)} < {extent}" for value, extent in pairs if at_most(value) >= extent]
