@@ -50,7 +50,7 @@ ARROWS["network"] = _TO_RUNTIME | {"perfmodel", "measure", "explore", "operators
 EXTENSIONS = {"cuda", "streams"}
 for extension in EXTENSIONS:
     ARROWS[extension] = _TO_RUNTIME | {"perfmodel", "measure", "operators", "export", "selfcheck"}
-ARROWS["reproduce"] |= EXTENSIONS
+ARROWS["reproduce"] |= EXTENSIONS | {"chains"}
 # Above all rooms: these may import any of them.
 OPEN = {"_kernels", "_predict", "cli", "targets", "viz", "testing", "__init__", "__main__"}
 # States what targets do in terms of all rooms, whose types it names for the checker alone.

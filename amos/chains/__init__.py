@@ -3,6 +3,8 @@
 from amos.chains.candidate import ChainCandidate
 from amos.chains.exploration import ChainExploration, ChainTrial
 from amos.chains.kernel import ChainKernel
+from amos.chains.loop_nest import Loop, LoopNest
+from amos.chains.parallel import ParallelSpace
 from amos.chains.search import explore_chain
 from amos.chains.simulate import simulate_tiling
 from amos.chains.tiling import SharedLoop, Tiling
@@ -12,6 +14,9 @@ __all__ = [
     "ChainExploration",
     "ChainKernel",
     "ChainTrial",
+    "Loop",
+    "LoopNest",
+    "ParallelSpace",
     "SharedLoop",
     "Tiling",
     "explore_chain",

@@ -27,6 +27,7 @@ from amos.cli import (
     map_,
     networks,
     operators,
+    parallel,
     predict,
     records,
     reproduce,
@@ -65,6 +66,7 @@ reproduce.app.command("fig5")(fig5.fig5_command)
 reproduce.app.command("cuda")(cuda.cuda_command)
 reproduce.app.command("table2")(cuda.table2_command)
 reproduce.app.command("fig7")(networks.fig7_command)
+reproduce.app.command("lift")(parallel.lift_command)
 app.command("gpu-check")(cuda.gpu_check_command)
 app.add_typer(reproduce.app, name="reproduce")
 app.add_typer(records.app, name="records")

@@ -16,6 +16,15 @@ if TYPE_CHECKING:
     from amos.schedule import ScheduleSpace
 
 _SHOWN = 12
+Memories = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--memory",
+        metavar="TENSOR=MEMORY",
+        help="Of a chain: memory of a temporary, or of a copy of an input, local or private; "
+        "repeat for more.",
+    ),
+]
 
 
 @options.takes_operator
@@ -33,12 +42,27 @@ def space_command(
         bool, typer.Option("--divisors", help="Only tiles that divide their loops.")
     ] = False,
     fix: options.Fix = None,
+    memory: Memories = None,
+    dimensions: Annotated[
+        int, typer.Option(help="Of a chain: dimensions of work-groups and work-items.")
+    ] = 3,
     files: options.IntrinsicFiles = None,
     as_json: options.AsJson = False,
 ) -> None:
-    """Print variables, constraints by type and by rule, and the size of a schedule space."""
+    """Print variables, constraints by type and by rule, and the size of a schedule space.
+
+    Of a chain it is the space of its loops on work-groups and work-items: --fix tile.LOOP=SIZE cuts
+    tiles, --fix "map.LOOP=group 0" maps a loop, and what cannot be is explained.
+    """
+    from amos.cli.parallel import space_of_chain
+    from amos.ir import Chain
     from amos.schedule import spaces_of
 
+    if isinstance(op, Chain):
+        space_of_chain(op, options.read_fixes(fix), memory or [], dimensions, as_json)
+        return
+    if memory:
+        raise typer.BadParameter("expected a chain of statements", param_hint="--memory")
     unit = options.read_intrinsic(intrinsic, files)
     mappings = amos.enumerate_mappings(op, unit, rule=rule, commute=commute)
     if not mappings:
@@ -51,10 +75,7 @@ def space_command(
     )
     space = next(iter(spaces.values()))
     report = _report(space, sum(each.size for each in spaces.values()), len(spaces))
-    if as_json:
-        print_json(report | {"operator": op.name, "intrinsic": unit.name, "machine": machine})
-    else:
-        _print(space, report)
+    _tell(report | {"machine": machine}, space, as_json)
 
 
 def _report(space: ScheduleSpace, total: int, mappings: int) -> dict[str, Any]:
@@ -75,10 +96,15 @@ def _report(space: ScheduleSpace, total: int, mappings: int) -> dict[str, Any]:
         "feasible": count(csp) if space.size <= 10**6 else None,
         "mappings": mappings,
         "size_of_all_mappings": total,
+        "operator": space.mapping.operator.name,
+        "intrinsic": space.mapping.intrinsic.name,
     }
 
 
-def _print(space: ScheduleSpace, report: dict[str, Any]) -> None:
+def _tell(report: dict[str, Any], space: ScheduleSpace, as_json: bool) -> None:
+    if as_json:
+        print_json(report)
+        return
     print_line(f"mapping    {space.mapping.name}  {space.mapping}")
     print_table(
         ["variable", "role", "rule", "values"],

@@ -116,11 +116,12 @@ class Le(_Compared):
 
 @dataclass(frozen=True)
 class In:
-    """T5: ``variable`` takes one of ``values``."""
+    """T5: ``variable`` takes one of ``values``; ``reason`` says what would break, in words."""
 
     variable: str
     values: tuple[Value, ...]
     rule: str = ""
+    reason: str = ""
     type: ClassVar[str] = "IN"
 
     @property

@@ -181,6 +181,10 @@ class CSP:
             places[variable.name] = variable.domain.index(value)
         return places
 
+    def dependent(self, name: str) -> Dependent:
+        """Number and values of a tunable, and the definitions and limits that depend on it."""
+        return self._program.dependent(name)
+
     @cached_property
     def _program(self) -> _Program:
         return _Program(self)
@@ -236,12 +240,14 @@ class Decisions:
         return False
 
 
+#: One value that a ``SELECT`` chooses: whether it is a variable, and its number or the value.
+Choice = tuple[bool, int]
 #: How a variable is defined: the kind, it, its parts, or its choices and what chooses.
-_Definition = tuple[str, int, list[int], list[tuple[bool, int]], str]
+_Definition = tuple[str, int, list[int], list[Choice], str]
 #: A constraint that is checked: itself, the test, and its operands.
 _Limit = tuple[Constraint, str, int, object]
 #: Number and codes of a tunable, and the definitions and limits that depend on it.
-_Dependent = tuple[int, Sequence[int], list[_Definition], list[_Limit]]
+Dependent = tuple[int, Sequence[int], list[_Definition], list[_Limit]]
 
 
 class _Program:
@@ -271,9 +277,9 @@ class _Program:
         self.needed.reverse()
         self.tied = [entry for entry in self.tunables if entry[0] in needed]
         self.coupled = frozenset(name for _, name, _ in self.tied)
-        self._dependent: dict[str, _Dependent] = {}
+        self._dependent: dict[str, Dependent] = {}
 
-    def dependent(self, name: str) -> _Dependent:
+    def dependent(self, name: str) -> Dependent:
         """Variables that depend on a tunable, memoized."""
         if name not in self._dependent:
             codes = next(codes for _, tunable, codes in self.tunables if tunable == name)

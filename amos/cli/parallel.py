@@ -1,0 +1,134 @@
+"""``amos space`` on a chain, and ``amos reproduce lift``: loops on work-groups and work-items."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from amos.cli.options import AsJson
+from amos.cli.output import print_json, print_line, print_table
+
+if TYPE_CHECKING:
+    from amos.ir import Chain
+
+#: Mappings that are printed.
+_LISTED = 4
+
+
+@dataclass(frozen=True)
+class _Fixed:
+    """Tiles and choices of loops that ``--fix`` gives."""
+
+    tiles: dict[str, int]
+    loops: dict[str, str]
+
+
+def _read_fixes(fixes: Sequence[tuple[str, int | str]]) -> _Fixed:
+    from amos.errors import UnknownNameError
+
+    fixed = _Fixed({}, {})
+    for name, value in fixes:
+        kind, _, loop = name.partition(".")
+        if kind == "tile" and isinstance(value, int):
+            fixed.tiles[loop] = value
+        elif kind == "map":
+            fixed.loops[loop] = str(value)
+        else:
+            raise UnknownNameError("variable", name, ["tile.LOOP=SIZE", "map.LOOP=LEVEL"])
+    return fixed
+
+
+def space_of_chain(
+    chain: Chain,
+    fixes: Sequence[tuple[str, int | str]],
+    memory: Sequence[str],
+    dimensions: int,
+    as_json: bool,
+) -> None:
+    """Print the loops of a chain in tiles, and the constraints on their mapping."""
+    import numpy as np
+
+    from amos.chains import LoopNest, ParallelSpace, Tiling
+    from amos.operators.lookup import read_pair
+
+    fixed = _read_fixes(fixes)
+    memories = dict(read_pair(item, "TENSOR=MEMORY") for item in memory)
+    inputs = {tensor.name for tensor in chain.inputs}
+    copies = {name: kind for name, kind in memories.items() if name in inputs}
+    temporaries = {name: kind for name, kind in memories.items() if name not in inputs}
+    nest = LoopNest.of(Tiling.of(chain, fixed.tiles), temporaries, copies)
+    space = ParallelSpace(nest, dimensions)
+    conflict, drawn = space.explain(fixed.loops), space.draw(_LISTED, np.random.default_rng(0))
+    report = {
+        "operator": str(chain),
+        "nest": str(nest),
+        "loops": [loop.name for loop in nest.loops],
+        "variables": len(space.csp.variables),
+        "by_rule": space.by_rule(),
+        "size": space.size,
+        "conflict": conflict,
+        "drawn": drawn,
+    }
+    if as_json:
+        print_json(report)
+        return
+    print_line(str(nest))
+    print_table(["rule", "constraints"], [[rule, n] for rule, n in space.by_rule().items()])
+    print_line(f"size       {space.size:,} assignments of {len(nest.loops)} loops")
+    for text in conflict:
+        print_line(f"impossible {text}")
+    for example in drawn:
+        used = {name: value for name, value in example.items() if " " in value}
+        print_line("for example " + ", ".join(f"{n}: {v}" for n, v in used.items()))
+
+
+def lift_command(
+    candidates: Annotated[
+        int, typer.Option(min=1, metavar="N", help="Valid mappings to draw of each layer.")
+    ] = 1000,
+    seed: Annotated[int, typer.Option(help="Seed of the draws.")] = 0,
+    as_json: AsJson = False,
+) -> None:
+    """Valid mappings of loops to OpenCL's levels: Listing 1, and the layers of VGG-16."""
+    from amos.reproduce.lift import lift
+
+    result = lift(candidates, seed)
+    if as_json:
+        layers = [
+            asdict(row) | {"per_second": row.per_second, "total": sum(row.constraints.values())}
+            for row in result.layers
+        ]
+        print_json(asdict(result) | {"layers": layers})
+        return
+    listing = result.listing1
+    print_table(
+        ["mapping", "A to E", "", "broken rules"],
+        [
+            [row.name, " ".join(row.loops), "valid" if row.valid else "invalid"]
+            + [", ".join(row.broken)]
+            for row in listing.mappings
+        ],
+        title="Lift, Table 1: mappings of Listing 1",
+    )
+    print_line(
+        f"{listing.valid} of {listing.assignments:,} assignments in two dimensions are valid, "
+        f"{listing.brute_force} by trying each.\nWith rule 2 on innermost loops alone: "
+        f"{listing.innermost_only}."
+    )
+    rules = list(result.layers[0].constraints)
+    print_table(
+        ["", *(rule.partition(" ")[0] for rule in rules), "variables", "loops", "valid a second"],
+        [["paper", *(result.paper_constraints.get(rule, "") for rule in rules), "", "> 200", ""]]
+        + [
+            [row.layer, *row.constraints.values(), row.variables, row.loops]
+            + [f"{row.per_second:,.0f}"]
+            for row in result.layers
+        ],
+        title=f"Lift, Table 4: constraints of a convolution by rule ({', '.join(rules)})",
+    )
+    print_line(
+        "Seconds are of the processor. Figures 4 to 6 are times on a Mali-G72, not measured here."
+    )
