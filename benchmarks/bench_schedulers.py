@@ -25,9 +25,9 @@ from statistics import median
 from pool_tasks import Here, Product
 
 import amos
+from amos.explore.choosing import Chooser
 from amos.ir import Operator
 from amos.measure.executor import Task
-from amos.network.candidates import Chooser
 from amos.plan.schedule import Candidate
 from amos.records import Measurement
 from amos.records.canonical import digest, operator_values

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import math
-from collections import Counter
 from dataclasses import dataclass, field
-from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
-from amos._display import Shown
 from amos.chains.candidate import ChainCandidate
 from amos.chains.model import ChainPrediction
-from amos.errors import ExploreError
+from amos.explore.exploration import Outcome
 from amos.ir import Chain
 from amos.machine import Machine
 from amos.records import Measurement
@@ -56,7 +52,7 @@ class ChainTrial:
 
 
 @dataclass(frozen=True)
-class ChainExploration(Shown):
+class ChainExploration(Outcome):
     """The result of :func:`amos.explore` on a chain.
 
     Attributes:
@@ -74,37 +70,6 @@ class ChainExploration(Shown):
     space_size: int
     trials: tuple[ChainTrial, ...]
     refused: tuple[str, ...] = field(default=())
-
-    @property
-    def best(self) -> ChainTrial:
-        """The fastest trial that was right.
-
-        Raises:
-            ExploreError: every trial failed.
-        """
-        best = min(self.trials, key=lambda trial: trial.seconds, default=None)
-        if best is None or math.isinf(best.seconds):
-            first = next((t.measurement.message for t in self.trials if t.measurement), "")
-            raise ExploreError(
-                f"none of {len(self.trials)} candidates ran; the first says: {first}"
-            )
-        return best
-
-    @property
-    def history(self) -> list[float]:
-        """Best seconds after each trial; infinite while none has succeeded."""
-        return list(accumulate((trial.seconds for trial in self.trials), min))
-
-    @property
-    def failures(self) -> dict[str, int]:
-        """How many trials failed, by kind."""
-        measured = (trial.measurement for trial in self.trials)
-        return dict(Counter(each.failure for each in measured if each and each.failure))
-
-    @property
-    def tops(self) -> float:
-        """10^12 operations per second of the best trial, those of products counted."""
-        return self.operator.operations / self.best.seconds / 1e12
 
     def to_frame(self) -> pd.DataFrame:
         """One row a trial; times in seconds."""

@@ -22,12 +22,14 @@ from amos.chains.candidate import ChainCandidate, slots_of
 from amos.chains.exploration import ChainExploration, ChainTrial
 from amos.chains.measuring import ChainTask
 from amos.chains.model import ChainPrediction, predict_chain, rough_seconds, temporary_bytes
-from amos.chains.products import ProductRanker, RankedProduct
 from amos.chains.tiling import Tiling
 from amos.errors import ExploreError, MappingError, ScheduleError, shown
+from amos.explore.choosing import Chooser, Product
+from amos.explore.contenders import select_intrinsics
+from amos.explore.genetic import GeneticSearch
 from amos.explore.options import MeasureOptions, SearchOptions, check_run
 from amos.intrinsics import Intrinsic
-from amos.ir import Chain
+from amos.ir import Chain, Operator
 from amos.ir.limits import dictionary
 from amos.machine import Machine
 from amos.measure.executor import LocalExecutor, open_executor
@@ -36,8 +38,9 @@ from amos.measure.runner import measurement_of
 #: Share of the cache near a core that temporaries may take, and of tilings that are looked at
 #: closely so many by the rough account and so many drawn.
 _SHARE, _BEST, _DRAWN = 0.75, 10, 3
-#: Kernels of a product that are combined with those of others.
-_KERNELS = 3
+#: Instructions that are searched for a product, those that a brief search predicts fastest, and
+#: kernels of it that are combined with those of others.
+_INSTRUCTIONS, _KERNELS = 2, 3
 #: A correction counts as much as so many measurements that agree with the model.
 _PRIOR = 1.0
 
@@ -117,10 +120,10 @@ def explore_chain(
         target = machines.get(machine, [])
         if not target.cached:
             raise ExploreError(f"machine {target.name!r}: chains become kernels of CPUs only")
-        ranker = ProductRanker(machine, intrinsic)
+        chooser = Chooser(machine, core=True, intrinsics=select_intrinsics(intrinsic, machine))
         tilings, refused = tilings_of(chain, target, tiles or {})
         looked = _promising(tilings, target, rng)
-        options = [each for tiling in looked for each in _options(tiling, ranker, target)]
+        options = [each for tiling in looked for each in _options(tiling, chooser, target)]
         done = _measured(options, executor, trials, rng, search, measure, progress)
         return ChainExploration(chain, target, seed, len(tilings), (*done,), refused)
 
@@ -213,25 +216,41 @@ def _promising(
     return best + [second[int(n)] for n in drawn]
 
 
-def _options(tiling: Tiling, ranker: ProductRanker, machine: Machine) -> Iterator[_Option]:
+def _options(tiling: Tiling, chooser: Chooser, machine: Machine) -> Iterator[_Option]:
     """Candidates of a tiling: each product's best kernels, packed ahead or where they are used."""
     names = frozenset(slot.tensor for slot in slots_of(tiling, frozenset()))
     packing = any(slot.packed for slot in slots_of(tiling, names))
     for packs in (True, False) if packing else (False,):
         packed = names if packs else frozenset[str]()
-        ranked: dict[str, list[RankedProduct]] = {}
+        ranked: dict[str, list[Product]] = {}
         for slot in slots_of(tiling, packed):
             with contextlib.suppress(MappingError):  # loops compute it
-                ranked[slot.tensor] = ranker.rank(slot.operator, _KERNELS)
+                ranked[slot.tensor] = rank_products(slot.operator, chooser)
         for kernels in product(*ranked.values()):
             chosen = dict(zip(ranked, kernels, strict=True))
             candidate = ChainCandidate(
                 tiling, {name: each.candidate for name, each in chosen.items()}, packed
             )
-            seconds = {name: each.seconds for name, each in chosen.items()}
+            seconds = {name: each.prediction.seconds for name, each in chosen.items()}
             prediction = predict_chain(tiling, seconds, packs, machine)
             keys = [(str(tiling), packs), *((n, each.candidate.key) for n, each in chosen.items())]
             yield _Option(candidate, prediction, (*keys,))
+
+
+class _Search(GeneticSearch):
+    """The usual search, for some milliseconds."""
+
+    inner = 64
+
+
+def rank_products(operator: Operator, chooser: Chooser) -> list[Product]:
+    """Rank kernels of a product in a tile, the one that is predicted fastest first.
+
+    Raises:
+        MappingError: no instruction can be used; the message says why.
+    """
+    ranked = chooser.rank(operator, _KERNELS, search=_Search, instructions=_INSTRUCTIONS)
+    return ranked[:_KERNELS]
 
 
 def _measured(

@@ -232,8 +232,7 @@ def salvage_command(
 
     salvaged = salvage(file, target)
     if as_json:
-        numbers = {"salvaged": sorted(salvaged.records), "damaged": salvaged.damaged}
-        print_json(numbers | {"missing": salvaged.missing})
+        print_json({"salvaged": sorted(salvaged.records), "missing": salvaged.missing})
     else:
         print_line(str(salvaged))
 

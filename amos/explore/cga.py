@@ -32,7 +32,7 @@ _NICHE, _CROWD = 4, 2
 #: Number of those in a batch, before other candidates.
 _SHARED = 1
 #: Key variables: the k most important ones.
-_KEYS = 6
+KEY_COUNT = 6
 #: Share of a batch that is drawn from the population by chance.
 _EPSILON = 0.1
 
@@ -78,7 +78,7 @@ class Cga(Search):
 
     def keys(self) -> list[str]:
         """Algorithm 3, step 1: key variables, by the importance of features."""
-        return self.model.ranked[:_KEYS]
+        return self.model.ranked[:KEY_COUNT]
 
     def _evolve(self) -> list[Candidate]:
         drawn = [self.random() for _ in range(_POPULATION - _ELITE)]
@@ -133,15 +133,6 @@ class Cga(Search):
             values = self.problem.space(candidate.mapping).values(candidate.schedule)
             self._values[candidate.key] = values | {MAPPING: 0}
         return self._values[candidate.key]
-
-
-class Cga1(Cga):
-    """The search method ``cga1``: key variables by chance (CGA-1 of Heron, section 7.4)."""
-
-    def keys(self) -> list[str]:
-        """As many variables as ``cga`` takes, whichever they are."""
-        names = sorted(self.model.tunables)
-        return [names[n] for n in self.rng.permutation(len(names))[:_KEYS]]
 
 
 def _spread(ranked: list[tuple[float, Candidate]]) -> list[tuple[float, Candidate]]:

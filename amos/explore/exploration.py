@@ -15,7 +15,7 @@ from amos.errors import ExploreError, UnknownNameError
 from amos.explore.contenders import Contender
 from amos.explore.objective import value_of
 from amos.intrinsics import Intrinsic, implementations
-from amos.ir import Operator
+from amos.ir import Chain, Operator
 from amos.machine import Machine
 from amos.perfmodel import Prediction
 from amos.perfmodel.bound import Bound
@@ -28,8 +28,48 @@ if TYPE_CHECKING:
 _SEVERAL, _FAR = 4, 4.0
 
 
+class Outcome(Shown):
+    """Figures of a search over kernels, of an operator or a chain.
+
+    Attributes:
+        operator: what was searched.
+        trials: every candidate that was tried, in order.
+    """
+
+    operator: Operator | Chain
+    trials: tuple[Any, ...]
+
+    @property
+    def best(self) -> Any:
+        """The fastest trial that was right.
+
+        Raises:
+            ExploreError: every trial failed.
+        """
+        best = min(self.trials, key=lambda trial: trial.seconds, default=None)
+        if best is None or math.isinf(best.seconds):
+            raise ExploreError(none_ran(self.trials))
+        return best
+
+    @property
+    def history(self) -> list[float]:
+        """Best seconds after each trial; infinite while none has succeeded."""
+        return list(accumulate((trial.seconds for trial in self.trials), min))
+
+    @property
+    def failures(self) -> dict[str, int]:
+        """Number of failed trials, by kind."""
+        return _failures(self.trials)
+
+    @property
+    def tops(self) -> float:
+        """10^12 operations per second of the best trial, all products counted."""
+        seconds: float = self.best.seconds
+        return self.operator.operations / seconds / 1e12
+
+
 @dataclass(frozen=True)
-class Exploration(Shown):
+class Exploration(Outcome):
     """The result of :func:`amos.explore`.
 
     Attributes:
@@ -80,21 +120,6 @@ class Exploration(Shown):
         if best is None or math.isinf(best.seconds):
             raise ExploreError(none_ran(self.trials))
         return best
-
-    @property
-    def history(self) -> list[float]:
-        """Best seconds after each trial; infinite while none has succeeded."""
-        return list(accumulate((trial.seconds for trial in self.trials), min))
-
-    @property
-    def failures(self) -> dict[str, int]:
-        """Number of failed trials, by kind."""
-        return _failures(self.trials)
-
-    @property
-    def tops(self) -> float:
-        """10^12 operations per second of the best trial, all products of the operator counted."""
-        return self.operator.operations / self.best.seconds / 1e12
 
     @property
     def simulated(self) -> bool:
@@ -294,7 +319,7 @@ class Exploration(Shown):
         return "\n".join(lines)
 
 
-def none_ran(trials: Sequence[Trial]) -> str:
+def none_ran(trials: Sequence[Any]) -> str:
     """Why there is no best one among trials, in a line."""
     first = next((trial.measurement for trial in trials if trial.measurement), None)
     detail = f"; the first says: {first.message}" if first else ""
@@ -305,7 +330,7 @@ def _least(trial: Trial) -> float:
     return trial.measurement.least_seconds if trial.measurement else trial.seconds
 
 
-def _failures(trials: Sequence[Trial]) -> dict[str, int]:
+def _failures(trials: Sequence[Any]) -> dict[str, int]:
     measured = (trial.measurement for trial in trials)
     return dict(Counter(each.failure for each in measured if each and each.failure))
 

@@ -39,7 +39,6 @@ class Search:
         problem: the joint space of mappings and schedules.
         rng: the only source of chance.
         results: candidates with their scores, in the order they were told.
-        wasted: proposals so far that were infeasible, and so never handed out.
         inner: scores of the model that one batch of measurements is worth.
         logbook: results of each generation; empty for a method without generations.
     """
@@ -51,7 +50,6 @@ class Search:
     def __init__(self, problem: Problem, rng: np.random.Generator) -> None:
         self.problem, self.rng = problem, rng
         self.results: list[tuple[Candidate, float]] = []
-        self.wasted = 0
         self.logbook: list[dict[str, Any]] = []
         self._seen: set[Key] = set()
         self._untried: Iterator[Candidate] | None = None

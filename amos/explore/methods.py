@@ -14,18 +14,18 @@ from amos.explore.method import Search
 from amos.explore.objective import Problem
 from amos.explore.options import SearchOptions
 
-#: Name → module of this room, and class.
+#: Name → class, by its module.
 METHODS: dict[str, str] = {
-    "ga": "genetic.GeneticSearch",
-    "cga": "cga.Cga",
-    "cga1": "cga.Cga1",
-    "sa": "annealing.Annealing",
-    "random": "random_search.RandomSearch",
-    "ga_plain": "constrained_genetic.Plain",
-    "ga_sr": "constrained_genetic.StochasticRanking",
-    "ga_sat": "constrained_genetic.SatDecoder",
-    "ga_mo": "constrained_genetic.MultiObjective",
-    "exhaustive": "exhaustive.Exhaustive",
+    "ga": "amos.explore.genetic.GeneticSearch",
+    "cga": "amos.explore.cga.Cga",
+    "cga1": "amos.reproduce.rivals.Cga1",
+    "sa": "amos.explore.annealing.Annealing",
+    "random": "amos.explore.random_search.RandomSearch",
+    "ga_plain": "amos.reproduce.rivals.Plain",
+    "ga_sr": "amos.reproduce.rivals.StochasticRanking",
+    "ga_sat": "amos.reproduce.rivals.SatDecoder",
+    "ga_mo": "amos.reproduce.rivals.MultiObjective",
+    "exhaustive": "amos.explore.exhaustive.Exhaustive",
 }
 
 
@@ -37,8 +37,8 @@ def method(name: str) -> type[Search]:
     """
     if not isinstance(name, str) or name not in METHODS:
         raise UnknownNameError("search method", name, METHODS)
-    module, _, kind = METHODS[name].partition(".")
-    chosen: type[Search] = getattr(import_module(f"amos.explore.{module}"), kind)
+    module, _, kind = METHODS[name].rpartition(".")
+    chosen: type[Search] = getattr(import_module(module), kind)
     return chosen
 
 

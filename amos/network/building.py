@@ -14,9 +14,9 @@ import numpy as np
 
 from amos._toolchain import load_tvm
 from amos.errors import BuildError, MappingError, NetworkError, ScheduleError
+from amos.explore.choosing import Chooser
 from amos.intrinsics import adopt
 from amos.measure.reference import References, compare_arrays
-from amos.network.candidates import Chooser
 from amos.network.kernels import TaskKernel
 from amos.network.lowerings.base import Lowering
 from amos.network.lowerings.choosing import TaskLowerings

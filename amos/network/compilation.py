@@ -14,6 +14,7 @@ from typing import TypedDict, Unpack, overload
 
 from amos._progress import ProgressLine
 from amos.errors import MappingError, NetworkError, shown
+from amos.explore.choosing import Chooser
 from amos.intrinsics import added
 from amos.measure.helpers import HelperLost, map_in_processes, start_helpers
 from amos.network.bucketed import CompiledBuckets, compiled_buckets
@@ -25,7 +26,7 @@ from amos.network.building import (
     build_lowerings,
     load_builders,
 )
-from amos.network.candidates import Chooser, records_by_operator
+from amos.network.candidates import records_by_operator
 from amos.network.comparison import (
     Comparison,
     compare_alone,

@@ -12,8 +12,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from amos.errors import AmosError, MappingError
+from amos.explore.choosing import Chooser, Product
 from amos.ir import BufferLoad, Operator
-from amos.network.candidates import Chooser, Product
 
 #: From an unsigned byte to the signed one of the same bits with the first one flipped.
 _ZERO_POINT = 128

@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING
 
 from amos import machines
 from amos.errors import AmosError
+from amos.explore.choosing import Chooser
 from amos.intrinsics import Intrinsic
 from amos.ir import Operator
 from amos.machine import Machine
 from amos.network.anchors import count_products
-from amos.network.candidates import Chooser, predict_transfer
+from amos.network.candidates import predict_transfer
 from amos.network.graph import Node
 from amos.network.groups import Job, Task, drop_fused_groups
 from amos.network.lowerings.base import Lowering
@@ -45,8 +46,7 @@ def report(
     chooser = Chooser(machine, intrinsics=intrinsics)
     target = chooser.target(())
     if not target_of(target).has_engine:
-        whole = _unit_report(network, chooser, target)
-        return _with_bounds(whole, network, chooser) if bounds else whole
+        return _unit_report(network, chooser, target, bounds=bounds)
     cascades = choose_cascades(network.tasks, network.graph, chooser)
     separate = drop_fused_groups(dict.fromkeys(network.tasks), cascades)
     rows = [_task_row(task, chooser) for task in separate]
@@ -54,30 +54,16 @@ def report(
     return _summed(network, target, rows, _engine_rows(network, target))
 
 
-def _unit_report(network: Network, chooser: Chooser, target: Machine) -> Report:
+def _unit_report(network: Network, chooser: Chooser, target: Machine, *, bounds: bool) -> Report:
     """The report of a network on a unit that has a host for everything else."""
     host = machines.get(target.host) if target.host else None
-    rows = [_unit_row(task, chooser, Chooser(host) if host else None) for task in network.tasks]
+    host_chooser = Chooser(host) if host else None
+    rows = [_unit_row(task, chooser, host_chooser, bounds=bounds) for task in network.tasks]
     engine = [*_engine_rows(network, host), *_step_rows(network.tasks, rows, host)]
     return _summed(network, target, rows, engine)
 
 
-def _with_bounds(whole: Report, network: Network, chooser: Chooser) -> Report:
-    """A report with what no schedule of a task falls below, on the instruction that it is on."""
-    least: dict[str, float | None] = {}
-    for task in network.tasks:
-        try:
-            offload, product = predict_offload(task.operator, chooser)
-        except AmosError:
-            continue
-        if str(offload.operator) not in least:
-            bound = chooser.bound(product)
-            least[str(offload.operator)] = None if bound is None else bound.seconds
-    rows = tuple(replace(row, bound_seconds=least.get(row.operator)) for row in whole.tasks)
-    return replace(whole, tasks=rows)
-
-
-def _unit_row(task: Task, chooser: Chooser, host: Chooser | None) -> TaskRow:
+def _unit_row(task: Task, chooser: Chooser, host: Chooser | None, *, bounds: bool) -> TaskRow:
     """A task on a unit; on its host, where no instruction of the unit computes it."""
     try:
         offload, product = predict_offload(task.operator, chooser)
@@ -89,8 +75,10 @@ def _unit_row(task: Task, chooser: Chooser, host: Chooser | None) -> TaskRow:
     row = _kernel_row(Task(offload.operator, task.groups), Direct(offload.operator, (product,)))
     prediction, unit = product.prediction, product.mapping.intrinsic
     peak = prod(unit.shape) / chooser.target([unit]).peak(unit.name).interval
+    bound = chooser.bound(product) if bounds else None
     return replace(
         row,
+        bound_seconds=None if bound is None else bound.seconds,
         host_steps=offload.host_steps,
         utilization=row.products / (prediction.seconds * peak),
         traffic_bytes=prediction.traffic_bytes,

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from amos._progress import ProgressLine, clock, time_left
 from amos.errors import AmosError, ExploreError, RecordError
+from amos.explore.choosing import Chooser, with_useful_ranges
 from amos.explore.contenders import contenders
 from amos.explore.contest import Contest
 from amos.explore.exploration import none_ran
@@ -23,7 +24,6 @@ from amos.explore.task_scheduler import RETAINED, TRIALS, TaskState
 from amos.explore.task_scheduler import scheduler as named_scheduler
 from amos.measure.executor import open_executor
 from amos.network.buckets import Loaded
-from amos.network.candidates import Chooser, with_useful_ranges
 from amos.network.groups import Task, merge_tasks
 from amos.network.lowerings.blocked import format_of
 from amos.network.lowerings.choosing import select_tuned_task

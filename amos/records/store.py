@@ -35,7 +35,6 @@ from amos.records.schema import (
     same_file,
     writable,
 )
-from amos.records.version1 import migrate
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -51,6 +50,8 @@ _DAMAGED = (
 )
 #: The statement that made our table stands in the first page of every record file.
 _SIGN, _FIRST_PAGE = b"TABLE trials", 1 << 16
+#: The last version that reads files of schema version 1.
+_CONVERTER = "`amos records merge NEW_FILE FILE` of commit 32f43f65"
 
 
 def now() -> str:
@@ -61,8 +62,7 @@ def now() -> str:
 class Records(Closing):
     """A record file.
 
-    Several processes may write one file at once. A file of version 1 is brought to the
-    present version when it is opened for writing.
+    Several processes may write one file at once.
 
     Args:
         path: the file; it is created unless ``readonly``.
@@ -70,7 +70,7 @@ class Records(Closing):
 
     Raises:
         RecordError: the file cannot be created, read or written, is damaged, is
-            not a record file, or was written by a newer version.
+            not a record file, or is of another version.
     """
 
     def __init__(self, path: str | Path, *, readonly: bool = False) -> None:
@@ -290,29 +290,18 @@ class Records(Closing):
         return RecordError(f"record file {str(self.path)!r}: {message}")
 
     def _open(self) -> None:
-        version = self._number("PRAGMA user_version")
-        if version > SCHEMA_VERSION:
-            raise self._error(
-                f"schema version {version}, but this version of amos reads {SCHEMA_VERSION}"
-            )
         if not self.readonly and not writable(self.path):
             raise self._error("it is read-only")
         if self.readonly and self._empty():
             raise self._error("it is empty")
         if self.readonly or not self._empty():
-            # Read again: another process may have made the tables meanwhile.
-            version = self._number("PRAGMA user_version")
-            self._check_ours(version)
+            self._check_ours()
         if self.readonly:
-            if version == 1:
-                self._migrate_copy()
             return
         with self.transaction():
             # Looked at again: another process may have been quicker.
             if self._empty():
                 create(self._database)
-            elif self._number("PRAGMA user_version") == 1:
-                self._migrate(self._database)
             else:
                 self._database.execute(INTRINSICS)
         self._use_log()
@@ -325,30 +314,21 @@ class Records(Closing):
         tables = self._number("SELECT count(*) FROM sqlite_master")
         return tables == 0 == self._number("PRAGMA user_version")
 
-    def _check_ours(self, version: int) -> None:
-        # Version 1 carried no sign of whose it was but its table.
-        signed = self._number("PRAGMA application_id") == APPLICATION_ID
-        if not (self._looks_ours() if version == 1 else version and signed):
+    def _check_ours(self) -> None:
+        version = self._number("PRAGMA user_version")
+        if version > SCHEMA_VERSION:
+            raise self._error(
+                f"schema version {version}, but this version of amos reads {SCHEMA_VERSION}"
+            )
+        if version == 1 and self._looks_ours():
+            raise self._error(f"schema version 1; {_CONVERTER} converts it")
+        if not version or self._number("PRAGMA application_id") != APPLICATION_ID:
             raise self._error(
                 f"it is another program's database (schema version {version}){self._hint()}"
             )
         (verdict,) = self._database.execute("PRAGMA quick_check(1)").fetchone()
         if verdict != "ok":
             raise sqlite3.DatabaseError(f"malformed: {verdict}")
-
-    def _migrate_copy(self) -> None:
-        """Read a file of version 1 as one of the present version, and leave it as it is."""
-        copy = sqlite3.connect(":memory:", isolation_level=None)
-        self._database.backup(copy)
-        self._database.close()
-        self._database = copy
-        self._migrate(copy)
-
-    def _migrate(self, database: sqlite3.Connection) -> None:
-        try:
-            migrate(database)
-        except RecordError as error:
-            raise self._error(f"{error}{self._hint()}") from error
 
     def _use_log(self) -> None:
         """Write-ahead logging: readers and a writer at once, and a commit is one append."""

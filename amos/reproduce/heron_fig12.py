@@ -19,12 +19,14 @@ import numpy as np
 
 from amos import intrinsics, machines, operators
 from amos.errors import ExploreError
+from amos.explore.method import Search
 from amos.explore.methods import method as find_method
 from amos.explore.objective import Problem
 from amos.explore.options import check_count
 from amos.ir import Operator
 from amos.mapping import enumerate_mappings
 from amos.plan import Candidate
+from amos.reproduce.rivals import Breeding
 
 #: Compared, in the order of the paper: Figure 12, then Figure 13.
 METHODS = ("cga", "ga_plain", "ga", "sa", "random", "cga1", "ga_sr", "ga_sat", "ga_mo")
@@ -167,11 +169,11 @@ def _run(
     search = find_method(name)(problem, np.random.default_rng(seed))
     best, curve = math.inf, list[float]()
     while len(curve) < evaluations:
-        wasted = search.wasted
+        wasted = _count_wasted(search)
         batch = search.ask(min(_BATCH, evaluations - len(curve)))
-        if not batch and search.wasted == wasted:
+        if not batch and _count_wasted(search) == wasted:
             break
-        curve += [best] * (search.wasted - wasted)
+        curve += [best] * (_count_wasted(search) - wasted)
         batch_seconds = scores(problem, batch)
         search.tell(list(zip(batch, batch_seconds, strict=True)))
         for seconds in batch_seconds:
@@ -179,8 +181,13 @@ def _run(
             curve.append(best)
     # A space that is used up early has nothing left to find.
     curve = (curve + [best] * evaluations)[:evaluations]
-    valid = len(search.results) / max(1, len(search.results) + search.wasted)
+    valid = len(search.results) / max(1, len(search.results) + _count_wasted(search))
     return Run(code, name, seed, tuple(curve), valid)
+
+
+def _count_wasted(search: Search) -> int:
+    """Infeasible proposals so far; only the rivals make any."""
+    return search.wasted if isinstance(search, Breeding) else 0
 
 
 def _reached(run: Run, best_known: dict[str, float]) -> int | None:

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from amos.chains import ChainCandidate, ChainKernel, Tiling
-from amos.chains.products import ProductRanker
 from amos.errors import AmosError
+from amos.explore.choosing import Chooser
 from amos.ir import Chain
 from amos.validate import evaluate, random_inputs
 from tests.ir.test_chain import ATTENTION
@@ -24,8 +24,8 @@ HALF = dict(query="bf16", key="bf16", value="bf16", p="bf16")
 
 
 @pytest.fixture(scope="module")
-def ranker() -> ProductRanker:
-    return ProductRanker("host")
+def chooser() -> Chooser:
+    return Chooser("host", core=True)
 
 
 @pytest.mark.parametrize(
@@ -51,7 +51,7 @@ def ranker() -> ProductRanker:
     ],
 )  # fmt: skip
 def test_a_kernel_computes_the_chain(
-    ranker: ProductRanker,
+    chooser: Chooser,
     text: str,
     sizes: dict[str, int],
     tiles: dict[str, int],
@@ -59,7 +59,7 @@ def test_a_kernel_computes_the_chain(
 ) -> None:
     chain = Chain.parse(text, sizes, dtypes)
     tiling = Tiling.of(chain, tiles)
-    kernel = ChainKernel(best_candidate(ranker, tiling, packs=True))
+    kernel = ChainKernel(best_candidate(chooser, tiling, packs=True))
     inputs = random_inputs(chain, np.random.default_rng(0))
     expected = evaluate(chain, inputs)
     # Probabilities in bfloat16 are rounded before they are divided, not behind it.

@@ -170,7 +170,6 @@ def test_a_huge_number(recorded: Path, tmp_path: Path) -> None:
     path.write_bytes(recorded.read_bytes())
     assert _store(path, {"id": 2**63 - 1})
     found = salvage(path)
-    assert found.damaged == ()
     assert found.missing == ((1, 1), (max(n for n in found.records if n < 2**60) + 1, 2**63 - 2))
 
 

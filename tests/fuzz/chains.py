@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 
 from amos.chains import ChainKernel, Tiling, simulate_tiling
-from amos.chains.products import ProductRanker
 from amos.errors import ExploreError, ScheduleError
+from amos.explore.choosing import Chooser
 from amos.ir import Chain
 from tests.fuzz.case import Refused, Wrong
 from tests.support.chains import best_candidate
@@ -265,15 +265,15 @@ def simulation(rng: np.random.Generator, about: Callable[[str], None]) -> str:
 
 
 @cache
-def _ranker() -> ProductRanker:
-    return ProductRanker("host")
+def _chooser() -> Chooser:
+    return Chooser("host", core=True)
 
 
 def kernel(rng: np.random.Generator, about: Callable[[str], None]) -> str:
     """A kernel of it."""
     drawn, tiling = _case(rng, about)
     try:
-        candidate = best_candidate(_ranker(), tiling, packs=bool(rng.random() < 0.7))
+        candidate = best_candidate(_chooser(), tiling, packs=bool(rng.random() < 0.7))
     except ExploreError as error:
         raise Refused(str(error)) from None
     about(str(candidate))

@@ -52,11 +52,13 @@ def test_four_writers(tmp_path: Path) -> None:
 def test_damaged_files(tmp_path: Path) -> None:
     figures = damage_drill(tmp_path)
     assert figures["damaged_refused"] == 3
+    headless = figures["salvage"].pop("headless")
+    assert "sqlite3" in headless["said"]
+    assert ".recover" in headless["said"]
     for found in figures["salvage"].values():
         assert found["genuine"]
         assert found["left_alone"]
         assert found["salvaged"] > found["of"] / 4
-    assert figures["salvage"]["headless"]["salvaged"] == figures["salvage"]["headless"]["of"]
 
 
 @pytest.mark.slow

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 import pytest
 
+from amos.explore import choosing
 from amos.explore.ranking import QuickSearch
 from amos.measure import helpers
-from amos.network import candidates
 from amos.network.external.race import Timing
 
 
@@ -17,7 +17,7 @@ def _brief_searches() -> Iterator[None]:
     """Which kernel is chosen rarely matters here; a thorough search takes longer than the rest."""
     helpers.stop_helpers()  # others search thoroughly, and are not patched
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(candidates, "_Thorough", QuickSearch)
+        patch.setattr(choosing, "Thorough", QuickSearch)
         patch.setattr(helpers, "LEAST_CALLS", 1000)  # other processes would search for long
         yield
 

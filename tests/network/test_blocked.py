@@ -17,6 +17,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 import amos
 from amos.errors import ExploreError, NetworkError
+from amos.explore.choosing import Chooser
 from amos.machine.cpu import cpu
 from amos.network import Network
 from amos.network.blocked import (
@@ -26,7 +27,6 @@ from amos.network.blocked import (
     pack_codes,
     unpack_codes,
 )
-from amos.network.candidates import Chooser
 from amos.network.graph import Constant, GraphBuilder
 from amos.network.lowerings import blocked
 from amos.network.lowerings.blocked import UnpackedBlocks, format_of, lower_blocks, random_weight

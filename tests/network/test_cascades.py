@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 
 from amos.errors import BuildError
+from amos.explore.choosing import Chooser
 from amos.measure.reference import References
 from amos.network import CompiledNetwork, Network
 from amos.network.building import check_kernel
-from amos.network.candidates import Chooser
 from amos.network.kernels import TaskKernel
 from amos.network.lowerings import cascade as cuts
 from amos.network.lowerings.cascade import (

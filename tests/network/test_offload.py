@@ -13,9 +13,9 @@ import pytest
 import amos
 from amos.cli.app import main
 from amos.errors import BuildError
+from amos.explore.choosing import Chooser
 from amos.ir import Operator
 from amos.machine.catalogue import from_toml
-from amos.network.candidates import Chooser
 from amos.network.offload import offloads, predict_offload, refuse_shift
 from amos.validate import evaluate
 from tests.network.quantized_models import Model, convolution

@@ -13,9 +13,9 @@ import onnx.reference
 import pytest
 
 import amos
+from amos.explore.choosing import Chooser, with_useful_ranges
 from amos.explore.contenders import contenders
 from amos.ir import Operator
-from amos.network.candidates import Chooser, with_useful_ranges
 from amos.network.graph import Graph
 from amos.network.levels import inverse_of
 from amos.network.quantized import integer_arithmetic

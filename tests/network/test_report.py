@@ -11,7 +11,7 @@ import pytest
 import amos
 from amos.cli.app import main
 from amos.errors import BuildError, MappingError, UnknownNameError
-from amos.network.candidates import Chooser
+from amos.explore.choosing import Chooser
 from amos.network.lowerings.winograd import list_forms
 from tests.network.models import Builder, residual_network
 

@@ -19,9 +19,9 @@ import pytest
 import amos
 from amos.cli.app import main
 from amos.errors import ExploreError, RecordError, UnknownNameError
+from amos.explore.choosing import Chooser
 from amos.machine import Machine
 from amos.network import Tuning
-from amos.network.candidates import Chooser
 from amos.network.compilation import _rank_records
 from amos.network.lowerings.choosing import list_lowerings
 from amos.records import Measurement, Records

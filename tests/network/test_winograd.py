@@ -11,9 +11,9 @@ import pytest
 
 import amos
 from amos.errors import BuildError
+from amos.explore.choosing import Chooser
 from amos.measure.reference import References, compare_arrays, tolerance
 from amos.network import Network
-from amos.network.candidates import Chooser
 from amos.network.groups import Task
 from amos.network.kernels import TaskKernel
 from amos.network.lowerings import winograd

@@ -6,15 +6,16 @@ import contextlib
 
 from amos.chains import ChainCandidate, Tiling
 from amos.chains.candidate import slots_of
-from amos.chains.products import ProductRanker
+from amos.chains.search import rank_products
 from amos.errors import MappingError
+from amos.explore.choosing import Chooser
 
 
-def best_candidate(ranker: ProductRanker, tiling: Tiling, *, packs: bool) -> ChainCandidate:
+def best_candidate(chooser: Chooser, tiling: Tiling, *, packs: bool) -> ChainCandidate:
     """Return the kernel of a tiling that the model ranks first; loops where no instruction fits.
 
     Args:
-        ranker: ranks kernels of products.
+        chooser: ranks kernels of products, for one core.
         tiling: of a chain.
         packs: whether sources that tiles share are packed once for all of these.
     """
@@ -23,5 +24,5 @@ def best_candidate(ranker: ProductRanker, tiling: Tiling, *, packs: bool) -> Cha
     products = {}
     for slot in slots_of(tiling, packed):
         with contextlib.suppress(MappingError):
-            products[slot.tensor] = ranker.rank(slot.operator, 1)[0].candidate
+            products[slot.tensor] = rank_products(slot.operator, chooser)[0].candidate
     return ChainCandidate(tiling, products, packed)

@@ -286,7 +286,11 @@ def damage_drill(folder: Path, trials: int = 60) -> dict[str, Any]:
         except RecordError:
             result["damaged_refused"] += 1
         unchanged = path.read_bytes() == content
-        found = salvage(path, folder / f"{name}-salvaged.db")
+        try:
+            found = salvage(path, folder / f"{name}-salvaged.db")
+        except RecordError as error:
+            result["salvage"][name] = {"said": str(error)}
+            continue
         genuine = {row.digest for row in found.records.values()} <= expected
         result["salvage"][name] = {
             "of": len(expected),

@@ -6,9 +6,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from amos.explore.choosing import Chooser
 from amos.intrinsics import Intrinsic
 from amos.machine import Machine
-from amos.network.candidates import Chooser
 from amos.network.report import EngineRow, Report, TaskRow
 from amos.plan.target import target_of
 

@@ -13,10 +13,10 @@ import numpy as np
 from amos.codegen.amx.tiles import ask_for_tiles
 from amos.codegen.scheduled import scheduled
 from amos.codegen.tir.program import Argument, Program
+from amos.explore.choosing import Product
 from amos.ir import Operator
 from amos.machine.limits import CpuLimits
 from amos.measure.reference import References
-from amos.network.candidates import Product
 from amos.network.engine import code_of
 from amos.network.graph import Constant
 from amos.network.groups import Computation

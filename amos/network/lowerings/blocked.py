@@ -10,12 +10,13 @@ from typing import Any
 import numpy as np
 
 from amos.codegen.tir.program import MOST_ELEMENTS, Argument
+from amos.explore.choosing import Chooser
 from amos.explore.contenders import executes
 from amos.intrinsics import get
 from amos.ir import Operator
 from amos.measure.reference import References, tolerance
 from amos.network.blocked import WORD_BITS, BlockedWeight, BlockFormat
-from amos.network.candidates import Chooser, predict_transfer
+from amos.network.candidates import predict_transfer
 from amos.network.graph import Constant
 from amos.network.groups import Task
 from amos.network.kernels import TaskKernel

@@ -10,10 +10,11 @@ import numpy as np
 
 from amos.codegen.tir.program import MOST_ELEMENTS, Argument
 from amos.errors import AmosError
+from amos.explore.choosing import Chooser
 from amos.ir import Affine, Operator
 from amos.machine import Machine
 from amos.measure.reference import References, tolerance
-from amos.network.candidates import Chooser, predict_transfer
+from amos.network.candidates import predict_transfer
 from amos.network.graph import Graph, Node
 from amos.network.groups import CallSite, Group, Job, Task
 from amos.network.lowerings.base import SAFETY_FACTOR, Example, Lowering, ScheduledProduct

@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from itertools import islice
 
 from amos.errors import AmosError
+from amos.explore.choosing import Chooser, Product
 from amos.ir import Operator
 from amos.network.blocked import BlockFormat
-from amos.network.candidates import Chooser, Product, operator_key, rebuild_product
+from amos.network.candidates import operator_key, rebuild_product
 from amos.network.groups import Task
 from amos.network.lowerings.base import Lowering
 from amos.network.lowerings.blocked import format_of, lower_blocks

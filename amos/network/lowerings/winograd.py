@@ -11,10 +11,11 @@ import numpy as np
 
 from amos.codegen.tir.program import MOST_ELEMENTS, Argument
 from amos.errors import AmosError
+from amos.explore.choosing import Chooser, Product
 from amos.ir import Operator, dtype
 from amos.machine import Machine
 from amos.measure.reference import References, tolerance
-from amos.network.candidates import Chooser, Product, predict_transfer
+from amos.network.candidates import predict_transfer
 from amos.network.graph import Constant, Node
 from amos.network.groups import Task
 from amos.network.lowerings.base import SAFETY_FACTOR, Example, Lowering, ScheduledProduct

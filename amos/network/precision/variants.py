@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 
 from amos.errors import MappingError, NetworkError
+from amos.explore.choosing import Chooser
 from amos.ir import Operator, dtype
 from amos.machine.cpu import cpu
-from amos.network.candidates import Chooser
 from amos.network.external.partition import PartitionedNetwork
 from amos.network.external.passes import model_of_graphs
 from amos.network.external.sessions import run_session

@@ -1,10 +1,11 @@
-"""Genetic algorithms with other ways to handle constraints (Heron, section 7.4).
+"""Search methods that Heron compares with its own (section 7.4).
 
 ``ga_sr`` (GA-1) and ``ga_mo`` (GA-3) breed concrete values without looking at the
 constraints. A child that breaks one is never handed out, but it costs a score, as
 it would cost a failed measurement: it is counted in ``wasted``. ``ga_sat`` (GA-2)
 decodes every child into a feasible one with the help of a solver. ``ga_plain`` is
-what the paper compares all of them with: infeasible children are thrown away.
+what the paper compares all of them with: infeasible children are thrown away. ``cga1``
+(CGA-1) is ``cga`` with key variables by chance.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 from deap import base, tools
 
+from amos.explore.cga import KEY_COUNT, Cga
 from amos.explore.individual import Individual
 from amos.explore.method import Search, goes_elsewhere
 from amos.explore.objective import Problem
@@ -33,11 +35,25 @@ class _Both(base.Fitness):  # type: ignore[misc]
     weights = (-1.0, -1.0)
 
 
-class _Breeding(Search):
-    """Crossover and mutation of values that ignore every constraint but the domains."""
+class Cga1(Cga):
+    """The search method ``cga1``: key variables by chance."""
+
+    def keys(self) -> list[str]:
+        """As many variables as ``cga`` takes, whichever they are."""
+        names = sorted(self.model.tunables)
+        return [names[n] for n in self.rng.permutation(len(names))[:KEY_COUNT]]
+
+
+class Breeding(Search):
+    """Crossover and mutation of values that ignore every constraint but the domains.
+
+    Attributes:
+        wasted: proposals so far that were infeasible, and so never handed out.
+    """
 
     def __init__(self, problem: Problem, rng: np.random.Generator) -> None:
         super().__init__(problem, rng)
+        self.wasted = 0
         self._population: list[Individual] = []
         self._failed: list[Individual] = []
 
@@ -98,7 +114,7 @@ class _Breeding(Search):
         return domain[int(self.rng.integers(len(domain)))]
 
 
-class StochasticRanking(_Breeding):
+class StochasticRanking(Breeding):
     """The search method ``ga_sr``."""
 
     def survive(self, members: list[Individual]) -> list[Individual]:
@@ -120,7 +136,7 @@ class StochasticRanking(_Breeding):
         return ranked[:_POPULATION]
 
 
-class Plain(_Breeding):
+class Plain(Breeding):
     """The search method ``ga_plain``: a child that breaks a constraint dies.
 
     The rival of Heron's Figures 2 and 12: a genetic algorithm that knows nothing of
@@ -133,7 +149,7 @@ class Plain(_Breeding):
         return sorted(alive, key=lambda member: member.seconds)[:_POPULATION]
 
 
-class MultiObjective(_Breeding):
+class MultiObjective(Breeding):
     """The search method ``ga_mo``: broken constraints are a second objective (NSGA-II)."""
 
     def survive(self, members: list[Individual]) -> list[Individual]:
@@ -142,7 +158,7 @@ class MultiObjective(_Breeding):
         return survivors
 
 
-class SatDecoder(_Breeding):
+class SatDecoder(Breeding):
     """The search method ``ga_sat``: each child is the feasible one nearest to a wish."""
 
     def survive(self, members: list[Individual]) -> list[Individual]:
