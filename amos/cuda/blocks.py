@@ -13,6 +13,7 @@ from amos.machine.gpu_costs import (
     ASYNC,
     ASYNC_BYTES,
     HELD_COPIES,
+    LOOPED_COPIES,
     OTHER_REGISTERS,
     ROW_ALIGNMENT,
     THREAD_REGISTERS,
@@ -154,6 +155,19 @@ class Blocks:
         for quick, buffered in zip(self.asynchronous, self.in_registers, strict=True):
             ahead = np.minimum(ahead, np.where(quick, self.depth - 1, 1.0 * buffered))
         return np.asarray(ahead)
+
+    @cached_property
+    def waits(self) -> np.ndarray:
+        """Latencies of memory, one after another, until a thread has filled a stage.
+
+        All copies by ``cp.async`` are on their way at once, and so are those of an unrolled
+        loop. A longer loop stores what a few of them brought before it asks for more.
+        """
+        total = np.zeros(len(self.threads))
+        for copies, quick, rolled in zip(self.copies, self.asynchronous, self.rolled, strict=True):
+            turns = np.where(rolled, np.ceil(copies / LOOPED_COPIES), 1.0)
+            total += np.where(quick, 0.0, turns)
+        return np.maximum(total, 1.0)
 
     @property
     def rolled(self) -> list[np.ndarray]:

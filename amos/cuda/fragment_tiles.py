@@ -279,11 +279,10 @@ class Tile:
 
     @cached_property
     def divisions(self) -> int:
-        """Divisions that a copy takes to find its place along the reduction."""
+        """Divisions that a copy takes to find its place among the loops fused into each side."""
         names = self.staged.load.names
-        sides = [self.nest.groups[t] for t in self.staged.fragment]
-        members = [m for g in sides if g.kind == "reduce" for m in g.members if m in names]
-        return max(0, len(members) - 1)
+        sides = [self.nest.groups[target] for target in self.staged.fragment]
+        return sum(max(0, len(names.intersection(side.members)) - 1) for side in sides)
 
     @cached_property
     def loops(self) -> tuple[str, ...]:

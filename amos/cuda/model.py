@@ -137,9 +137,8 @@ class _Kernels:
         Tip: Increase Performance with Vectorized Memory Access).
         """
         blocks, costs, total = self.blocks, self.costs, np.zeros(len(self.batch))
-        for tile, copies, rolled in zip(self.sources, blocks.copies, blocks.rolled, strict=True):
-            per_copy = np.where(rolled, costs.rolled, costs.copy) + costs.digits * tile.divisions
-            total += copies * blocks.warps * per_copy
+        for tile, copies in zip(self.sources, blocks.copies, strict=True):
+            total += copies * blocks.warps * (costs.copy + costs.digits * tile.divisions)
         return total
 
     def _shared(self) -> np.ndarray:
@@ -266,7 +265,9 @@ class _Kernels:
         name = self.machine.levels[1].name
         stages = np.maximum(self.result.trips[name], 1.0)
         data = self.result.bytes_in[name] / stages / costs.sm_bandwidth
-        load = self._latency() + np.maximum.reduce([issue, data, np.sum(self.fills, axis=0)])
+        load = self._latency() * blocks.waits + np.maximum.reduce(
+            [issue, data, np.sum(self.fills, axis=0)]
+        )
         ahead = blocks.outstanding
         both = load + multiply + costs.barrier
         pipelined = np.maximum(issue + multiply, load / np.maximum(ahead, 1.0))

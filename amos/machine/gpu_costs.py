@@ -22,6 +22,8 @@ ROW_ALIGNMENT = 16
 #: Copies of a thread that kernels unroll, and hold in registers while the stage before is
 #: multiplied. More of them would crowd out the accumulators.
 HELD_COPIES = 8
+#: Copies that a longer loop of them makes side by side: it is unrolled by as many.
+LOOPED_COPIES = 4
 #: Architectures beyond this one are not known to exist.
 _NEWEST = 121
 
@@ -35,18 +37,17 @@ class GpuCosts:
 
     Attributes:
         l2_latency: a load that the L2 cache answers.
-        memory_latency: a load that memory answers. These two and the next are
-            those of V100, A100 and H100 in doi:10.1016/j.ultsonch.2023.106546, Table 3.
+        memory_latency: a load that memory answers. These two and the next are means of
+            A100 and H100 in arXiv 2402.13499.
         shared_latency: a load from shared memory.
         sm_bandwidth: bytes a cycle that one multiprocessor draws from the L2 cache at
             most (estimate: two sectors of 32 bytes).
         barrier: one ``__syncthreads`` of a block (estimate).
         start: starting a block, and its first addresses (estimate).
-        copy: instructions of one copy into shared memory whose loop is unrolled (8 to
-            16 in the machine code of GEMM and convolutions for sm_80).
-        rolled: the same in a loop that is too long to be unrolled (40 in that of GEMM).
-        digits: instructions for each division that a copy takes to find its place in
-            the reduction (9 in convolutions whose window is fused).
+        copy: instructions of one copy into shared memory (7 to 16 in the machine code of
+            GEMM for sm_80, in loops that are unrolled and in loops that are not).
+        digits: instructions for each division that a copy takes to find its place (9 in
+            convolutions whose window is fused).
         store: instructions of one store of a result (estimate).
         atomic: bytes of an atomic addition count so often at the L2 cache, which reads
             and writes them (estimate).
@@ -54,14 +55,13 @@ class GpuCosts:
         overlap: as :attr:`amos.machine.Costs.overlap` (estimate).
     """
 
-    l2_latency: float = 200.0
-    memory_latency: float = 400.0
-    shared_latency: float = 20.0
+    l2_latency: float = 262.0
+    memory_latency: float = 472.0
+    shared_latency: float = 29.0
     sm_bandwidth: float = 64.0
     barrier: float = 30.0
     start: float = 500.0
     copy: float = 12.0
-    rolled: float = 40.0
     digits: float = 9.0
     store: float = 10.0
     atomic: float = 2.0

@@ -185,6 +185,17 @@ def test_the_last_wave_counts() -> None:
     assert any("blocks fill 100% of their waves" in text for _, text in one.reasons)
 
 
+def test_long_loops_of_copies_wait_for_memory() -> None:
+    """A thread holds a few copies in registers; ``cp.async`` has them all on their way."""
+    values = TILED | {"warps.i1.tile": 1, "warps.i2.tile": 1, "copy_bytes": 4, "unroll": 1}
+    structure = Structure(LARGE)
+    for stages, machine, waits in ((1, A100, 16 / 4 + 1), (3, A100, 1), (2, V100, 16 / 4 + 1)):
+        batch = batch_of(structure, [Schedule.of(values | {"pipeline": stages})])
+        blocks = Blocks(structure, machine.multiprocessor, GpuBatch.of(batch))
+        assert [int(count[0]) for count in blocks.copies] == [16, 8]
+        assert blocks.waits[0] == waits
+
+
 def test_bank_conflicts_are_said() -> None:
     said = _said(LARGE, align__Src1=16, align__Src2=16)
     assert ("shared read", "bank conflicts of `a` reads: 4x") in said.reasons

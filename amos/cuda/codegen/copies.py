@@ -14,7 +14,7 @@ from amos.ir import dtype
 from amos.ir.floats import pack
 from amos.ir.index_text import Expr, Value, at_most, text, variable
 from amos.ir.tasks import decode
-from amos.machine.gpu_costs import HELD_COPIES, ROW_ALIGNMENT
+from amos.machine.gpu_costs import HELD_COPIES, LOOPED_COPIES, ROW_ALIGNMENT
 from amos.plan.nest import Group
 
 _MOVED = {1: "unsigned char", 2: "unsigned short", 4: "unsigned", 8: "uint2", 16: "uint4"}
@@ -251,7 +251,7 @@ def _function(
     few = source.turns <= HELD_COPIES
     lines = [
         *head,
-        "#pragma unroll" if few else f"#pragma unroll {HELD_COPIES // 2}",
+        "#pragma unroll" if few else f"#pragma unroll {LOOPED_COPIES}",
         f"for (int i = 0; i < {source.turns}; ++i) {{",
         f"  const int e = thread + i * {plan.threads};",
         *([] if whole else [f"  if (e >= {source.copies}) break;"]),
