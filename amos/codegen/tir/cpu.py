@@ -190,7 +190,9 @@ def copy_output(sch: Any, width: int) -> None:
 
 def vectorize_tail(sch: Any, block: Any, tail: int, width: int) -> None:
     """Vectorize the last ``tail`` loops of a copy, ``width`` elements at a step."""
-    fused = _fused(sch, sch.get_loops(block)[-tail:])
+    if not (loops := sch.get_loops(block)[-tail:]):
+        return  # an output without dimensions
+    fused = _fused(sch, loops)
     if width > 1:
         whole = int(sch.get(fused).extent) == width
         sch.vectorize(fused if whole else sch.split(fused, [None, width])[1])
