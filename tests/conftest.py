@@ -111,8 +111,8 @@ def one_guard(monkeypatch: pytest.MonkeyPatch, _idle_guards: list[Any]) -> None:
         if process is None or process.poll() is not None or runner in asking:
             close(runner)
             return
-        held = runner._resources, runner._errors, runner._folder
-        _idle_guards.append((environment(), process, *held))
+        resources = runner._resources, runner._errors, runner._folder
+        _idle_guards.append((environment(), process, *resources))
         runner._process, runner._resources = None, ExitStack()
 
     for name, function in dict(_start=take_over, request=ask, close=leave).items():
@@ -128,13 +128,13 @@ def contrast() -> Contrast:
             digits = text[1:] if len(text) == 7 else "".join(2 * digit for digit in text[1:])
             parts = [int(digits[n : n + 2], 16) for n in (0, 2, 4)]
         else:
-            parts = [int(part) for part in re.findall(r"\d+", text)]
-        shares = [part / 255 for part in parts]
+            parts = [int(component) for component in re.findall(r"\d+", text)]
+        shares = [component / 255 for component in parts]
         linear = [c / 12.92 if c <= 0.03928 else ((c + 0.055) / 1.055) ** 2.4 for c in shares]
         return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
 
-    def compare(one: str, other: str) -> float:
-        low, high = sorted((light(one), light(other)))
+    def compare(color: str, background: str) -> float:
+        low, high = sorted((light(color), light(background)))
         return (high + 0.05) / (low + 0.05)
 
     return compare

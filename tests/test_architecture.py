@@ -127,10 +127,10 @@ def _forbidden(path: Path) -> Iterator[str]:
         allowed = allowed | {"_toolchain"}
     typed = _type_lines(path) if _name(path) == CONTRACT else set()
     for line, module in _imports(path):
-        package, _, rest = module.partition(".")
+        package, _, inner = module.partition(".")
         if line in typed:
             continue
-        if package == "amos" and rest.partition(".")[0] not in allowed:
+        if package == "amos" and inner.partition(".")[0] not in allowed:
             yield f"{_name(path)}:{line}: {module}"
 
 
@@ -147,9 +147,9 @@ def test_pictures_have_one_door() -> None:
 
 def test_arrows_point_one_way() -> None:
     placed: set[str] = set()
-    while rest := ARROWS.keys() - placed:
-        free = {room for room in rest if ARROWS[room] <= placed}
-        assert free, f"a circle among {sorted(rest)}"
+    while remaining := ARROWS.keys() - placed:
+        free = {room for room in remaining if ARROWS[room] <= placed}
+        assert free, f"a circle among {sorted(remaining)}"
         placed |= free
 
 
@@ -158,8 +158,10 @@ def _is_tvm(module: str) -> bool:
 
 
 def test_tvm_has_one_door() -> None:
-    others = [p for p in FILES if _room(p) not in TVM_ROOMS and _name(p) not in TVM_FILES]
-    assert not [_name(path) for path in others if any(_is_tvm(name) for _, name in _imports(path))]
+    untouched = [p for p in FILES if _room(p) not in TVM_ROOMS and _name(p) not in TVM_FILES]
+    assert not [
+        _name(path) for path in untouched if any(_is_tvm(name) for _, name in _imports(path))
+    ]
 
 
 def test_tvm_is_imported_only_when_used() -> None:
@@ -219,11 +221,11 @@ def _code_lines(node: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
 def _texts() -> list[Path]:
     kinds = {".py", ".md", ".toml", ".lock", ".yaml", ".txt", ".ipynb", ".json"}
     folders = [ROOT / name for name in ("amos", "tests", "benchmarks", "notebooks", ".ci")]
-    inside = [path for folder in folders for path in folder.rglob("*")]
+    paths = [path for folder in folders for path in folder.rglob("*")]
     top = [path for path in ROOT.iterdir() if path.suffix in kinds]
     named = [ROOT / "Makefile", ROOT / ".ci" / "run", ROOT / ".gitignore"]
-    found = {path for path in inside if path.suffix in kinds} | set(top) | set(named)
-    return sorted(path for path in found if path.is_file() and path != Path(__file__).resolve())
+    files = {path for path in paths if path.suffix in kinds} | set(top) | set(named)
+    return sorted(path for path in files if path.is_file() and path != Path(__file__).resolve())
 
 
 def test_files_name_no_machine() -> None:

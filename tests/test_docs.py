@@ -52,8 +52,8 @@ def test_examples(page: Path) -> None:
     blocks = _BLOCK.findall(page.read_text(encoding="utf-8"))
     assert blocks
     names: dict[str, Any] = {}
-    for code, wanted in blocks:
-        assert _shown(code, names).split() == wanted.split(), code
+    for code, expected in blocks:
+        assert _shown(code, names).split() == expected.split(), code
 
 
 @pytest.mark.parametrize("page", COPIED, ids=lambda page: page.name)

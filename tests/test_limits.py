@@ -170,7 +170,7 @@ def test_twenty_loops_in_one_index() -> None:
 def test_too_many_kinds_of_windows_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("amos.mapping.spaces._LOOKED_AT", 1000)
     p, k, r = ([f"{kind}{n}" for n in range(10)] for kind in "pkr")
-    a, b = (",".join(f"{x}+{y}" for x, y in zip(one, r, strict=True)) for one in (p, k))
+    a, b = (",".join(f"{x}+{y}" for x, y in zip(indices, r, strict=True)) for indices in (p, k))
     text = f"out[{','.join(p)},{','.join(k)}] += a[{a}] * b[{b}]"
     op = amos.Operator.parse(text, dict.fromkeys([*p, *k, *r], 2))
     unit = amos.intrinsics.get("wmma_m16n16k16_f16_f32")

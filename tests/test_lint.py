@@ -52,5 +52,5 @@ def test_rule_is_alive(rule: str) -> None:
         cwd=ROOT,
         check=False,
     )
-    codes = [found["code"] for found in json.loads(done.stdout)]
+    codes = [problem["code"] for problem in json.loads(done.stdout)]
     assert any(code.startswith(rule) for code in codes), codes

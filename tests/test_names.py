@@ -1,4 +1,4 @@
-"""Identifiers of the package say what a thing is: none is a bare participle or a filler."""
+"""Names in the package and its tests say what a thing is: no bare participles, no fillers."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-PACKAGE = Path(__file__).resolve().parent.parent / "amos"
-FILES = sorted(PACKAGE.rglob("*.py"))
+ROOT = Path(__file__).resolve().parent.parent
+FILES = sorted(path for folder in ("amos", "tests") for path in (ROOT / folder).rglob("*.py"))
 
 #: Words that are no name by themselves, with or without underscores around them.
 FILLERS = re.compile(
@@ -20,8 +20,8 @@ FILLERS = re.compile(
 )
 #: Fields whose names are keys of printed or exported JSON, by file.
 JSON_KEYS = {
-    "streams/codegen/calls.py": {"apart"},  # an instruction in stream.json
-    "records/exchange.py": {"known"},  # what `amos records import --json` prints
+    "amos/streams/codegen/calls.py": {"apart"},  # an instruction in stream.json
+    "amos/records/exchange.py": {"known"},  # what `amos records import --json` prints
 }
 
 
@@ -77,14 +77,14 @@ def test_comprehensions_may_say_each() -> None:
 def test_names_say_what_things_are() -> None:
     problems = []
     for path in FILES:
-        inner = path.relative_to(PACKAGE).as_posix()
+        inner = path.relative_to(ROOT).as_posix()
         for line, name in filler_names(path.read_text(encoding="utf-8")):
             if name not in JSON_KEYS.get(inner, ()):
-                problems.append(f"amos/{inner}:{line}: {name}")
+                problems.append(f"{inner}:{line}: {name}")
     assert not problems, "\n".join(["rename, as CONTRIBUTING.md says:", *problems])
 
 
 @pytest.mark.parametrize("inner", sorted(JSON_KEYS))
 def test_keys_of_json_are_used(inner: str) -> None:
-    text = (PACKAGE / inner).read_text(encoding="utf-8")
+    text = (ROOT / inner).read_text(encoding="utf-8")
     assert {name for _, name in filler_names(text)} == JSON_KEYS[inner]

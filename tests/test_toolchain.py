@@ -57,8 +57,8 @@ def test_refuses_the_rest_with_the_repair(
     with pytest.raises(ToolchainError, match=message) as caught:
         _toolchain.load_tvm()
     problem, repair = str(caught.value).splitlines()
-    for name, wanted in _toolchain.REQUIRED.items():
-        assert f"'{name}{wanted}'" in repair
+    for name, requirement in _toolchain.REQUIRED.items():
+        assert f"'{name}{requirement}'" in repair
     assert "pip install" in repair
 
 

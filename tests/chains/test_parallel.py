@@ -46,15 +46,15 @@ def nests() -> st.SearchStrategy[LoopNest]:
 def test_the_solver_accepts_what_predicates_accept(nest: LoopNest, dimensions: int) -> None:
     space = ParallelSpace(nest, 1 if len(nest.loops) > 3 else dimensions)
     names = [loop.name for loop in nest.loops]
-    every = [dict(zip(names, c, strict=True)) for c in product(space.choices, repeat=len(names))]
-    valid = [each for each in every if accepts(nest, each)]
+    choices = [dict(zip(names, c, strict=True)) for c in product(space.choices, repeat=len(names))]
+    valid = [each for each in choices if accepts(nest, each)]
     assert space.count == len(valid)
     drawn = space.draw(len(valid) + 1, np.random.default_rng(0))
     assert {tuple(each.values()) for each in drawn} == {tuple(each.values()) for each in valid}
-    for each in every[:: 1 + len(every) // 200]:
-        assert bool(space.violations(each)) == (each not in valid)
-    for each in every[:: 1 + len(every) // 4]:
-        assert bool(space.explain(each)) == (each not in valid)
+    for choice in choices[:: 1 + len(choices) // 200]:
+        assert bool(space.violations(choice)) == (choice not in valid)
+    for choice in choices[:: 1 + len(choices) // 4]:
+        assert bool(space.explain(choice)) == (choice not in valid)
 
 
 def test_listing_1_and_the_layers_of_vgg16(capsys: pytest.CaptureFixture[str]) -> None:

@@ -34,10 +34,10 @@ def test_all_problems_at_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]
     file = tmp_path / "bad.toml"
     file.write_text(BAD)
     assert main(["machines", "check", str(file), "--json"]) == 2
-    said = json.loads(capsys.readouterr().out)["problems"]
+    report = json.loads(capsys.readouterr().out)["problems"]
     begins = [":3: clok", ": source", ": clock", ":6: level[0].capcity", ":4: level[0].capacity"]
     begins += [":11: level[1].read_bandwidth", ":14: stream.latency"]
-    assert [text.removeprefix(str(file)).split(": expected")[0] for text in said] == begins
+    assert [text.removeprefix(str(file)).split(": expected")[0] for text in report] == begins
 
 
 @pytest.mark.parametrize(

@@ -56,18 +56,18 @@ def test_searches_with_and_without_an_epilogue(
     text = "u8(relu((acc + bias[j]) * scale[j]))"
     command = [*GEMM, *SIZES, "--trials", "1", "--records", path, "--json"]
     assert main([*command, "--epilogue", text, "--dtype", "bias=s32"]) == 0
-    found = json.loads(capsys.readouterr().out)
-    assert (found["verified_elements"], found["max_difference"]) == (6 * 32, 0)
+    report = json.loads(capsys.readouterr().out)
+    assert (report["verified_elements"], report["max_difference"]) == (6 * 32, 0)
     assert main(command) == 0
     printed = capsys.readouterr()
     assert "its 2 records are of another operator, kept and not used" in printed.err
-    found = json.loads(printed.out)
-    assert set(CONTRACT) <= set(found)
-    assert (found["verified_elements"], found["max_difference"]) == (6 * 32, 0)
-    assert found["intrinsic"] == VNNI
-    assert (found["trials"], found["replayed"]) == (1, 0)
-    assert found["measured_seconds"] > 0
-    assert found["implementation"] in ("native", "generic")
+    report = json.loads(printed.out)
+    assert set(CONTRACT) <= set(report)
+    assert (report["verified_elements"], report["max_difference"]) == (6 * 32, 0)
+    assert report["intrinsic"] == VNNI
+    assert (report["trials"], report["replayed"]) == (1, 0)
+    assert report["measured_seconds"] > 0
+    assert report["implementation"] in ("native", "generic")
     with Records(path) as records:
         rows = records.all()
     assert {row.canonical.get("epilogue", {}).get("text") for row in rows} == {text, None}
@@ -82,14 +82,14 @@ def test_stores_results_elsewhere(capsys: pytest.CaptureFixture[str], tmp_path: 
     path = str(tmp_path / "tuning.db")
     command = [*GEMM, *SIZES, "--trials", "1", "--records", path, "--json"]
     assert main([*command, "--output", "y[j//16, i, j%16 + 4]", "--shape", "y=2,6,20"]) == 0
-    found = json.loads(capsys.readouterr().out)
-    assert (found["verified_elements"], found["max_difference"]) == (2 * 6 * 20, 0)
+    report = json.loads(capsys.readouterr().out)
+    assert (report["verified_elements"], report["max_difference"]) == (2 * 6 * 20, 0)
     assert main(["records", "replay", path, "1"]) == 0
     capsys.readouterr()
     more = ["--result", "f[j,i] = acc * s[j]", "--result", "top[i] max= acc", "--shape", "s=40"]
     assert main([*command, *more]) == 0
-    found = json.loads(capsys.readouterr().out)
-    assert (found["verified_elements"], found["max_difference"]) == (6 * 32 * 2 + 6, 0)
+    report = json.loads(capsys.readouterr().out)
+    assert (report["verified_elements"], report["max_difference"]) == (6 * 32 * 2 + 6, 0)
     assert main([*command, "--result", "top[i, j] max= acc"]) == 2
     assert "there is nothing to reduce" in capsys.readouterr().err
     for output, says in (("y[i]", "'j' does not index it"), ("y[i, j", "is never closed")):
@@ -103,8 +103,8 @@ def test_searches_with_prologues(capsys: pytest.CaptureFixture[str], tmp_path: P
     first, second = "a[i,k] = u8(relu(x[k,i] * 2) - zero[])", "weight = s8(w[j,k] + zero[])"
     both = ["--prologue", first, "--prologue", second, "--dtype", "zero=s8", "--dtype", "w=s8"]
     assert main([*command, *both]) == 0
-    found = json.loads(capsys.readouterr().out)
-    assert (found["verified_elements"], found["max_difference"]) == (6 * 32, 0)
+    report = json.loads(capsys.readouterr().out)
+    assert (report["verified_elements"], report["max_difference"]) == (6 * 32, 0)
     with Records(path) as records:
         for row in records.all():
             assert [x["source"] for x in row.canonical["prologues"]] == ["a[i, k]", "weight[j, k]"]

@@ -33,9 +33,9 @@ def test_by_number(records: Path, tmp_path: Path, capsys: pytest.CaptureFixture[
     assert main(again) == 2
     assert "exists" in capsys.readouterr().err
     assert main([*again, "--force", "--name", "other", "--json"]) == 0
-    found = json.loads(capsys.readouterr().out)
-    assert found["format"] == "c"
-    assert str(tmp_path / "other.c") in found["files"]
+    report = json.loads(capsys.readouterr().out)
+    assert report["format"] == "c"
+    assert str(tmp_path / "other.c") in report["files"]
 
 
 def test_from_a_json_file(

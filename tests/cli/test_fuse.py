@@ -18,9 +18,9 @@ def test_fusable_as_an_epilogue(capsys: pytest.CaptureFixture[str]) -> None:
     text = capsys.readouterr().out
     assert "behind: as the epilogue relu(acc + t[j]) and the output z[j, i]" in text
     assert main([*arguments, "--json", "--dtype", "y=s32"]) == 0
-    said = json.loads(capsys.readouterr().out)
-    assert (said["fusable"], said["place"], said["reasons"]) == (True, "behind", [])
-    assert "then relu(acc + t[j])" in said["fused"]
+    report = json.loads(capsys.readouterr().out)
+    assert (report["fusable"], report["place"], report["reasons"]) == (True, "behind", [])
+    assert "then relu(acc + t[j])" in report["fused"]
 
 
 def test_fusable_as_a_further_result(capsys: pytest.CaptureFixture[str]) -> None:
@@ -38,8 +38,8 @@ def test_not_fusable_has_status_1_and_reasons(capsys: pytest.CaptureFixture[str]
     text = capsys.readouterr().out
     assert "not fusable\n  - behind: the consumer sums over `j`" in text
     assert main([*arguments, "--json"]) == 1
-    said = json.loads(capsys.readouterr().out)
-    assert (said["fusable"], len(said["reasons"]), said["fused"]) == (False, 3, "")
+    report = json.loads(capsys.readouterr().out)
+    assert (report["fusable"], len(report["reasons"]), report["fused"]) == (False, 3, "")
 
 
 def test_an_operator_of_the_library(capsys: pytest.CaptureFixture[str]) -> None:

@@ -66,9 +66,9 @@ def test_explore_says_what_a_constant_would_save(capsys: pytest.CaptureFixture[s
         assert main([*command, *words]) == 0
         return " ".join(capsys.readouterr().out.split())
 
-    said = printed()
-    assert said.count("with --constant b, for values that stay the same between calls: ") == 1
-    assert " ms predicted instead of " in said
+    hints = printed()
+    assert hints.count("with --constant b, for values that stay the same between calls: ") == 1
+    assert " ms predicted instead of " in hints
     assert "--constant b" not in printed("--constant", "b")
 
 

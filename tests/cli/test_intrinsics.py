@@ -173,8 +173,8 @@ def test_a_command_without_any_intrinsic_says_what_it_needs(
 
 def test_instructions_of_a_machine_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
     command = ["map", "gemm", "--dtype", "u8s8", "--machine", "xeon_6240"]
-    told = _json(command, capsys)
-    rows = {row["intrinsic"]: row for row in told["rows"]}
+    listing = _json(command, capsys)
+    rows = {row["intrinsic"]: row for row in listing["rows"]}
     first = rows["vnni_dpbusd_m16k4_u8_s8_s32"]
     assert first["mappings"] > 0 and 0 < first["predicted_seconds"] < 1
     assert rows["avx512_fmadd_m16_f32_f32"]["mappings"] == 0
@@ -193,12 +193,12 @@ def test_instructions_are_listed_in_all_dtypes_where_they_are_open(
 
 def test_targets_are_tabulated(capsys: pytest.CaptureFixture[str]) -> None:
     rows = _json(["map", "conv2d", "--target", "cuda:sm_75", "--dtype", "f16"], capsys)["rows"]
-    found = {row["intrinsic"]: row for row in rows}
-    wmma = found["wmma_m16n16k16_f16_f32"]
+    by_name = {row["intrinsic"]: row for row in rows}
+    wmma = by_name["wmma_m16n16k16_f16_f32"]
     assert wmma["counts"] == {"paper": 35, "access": 49, "gather": 49}
     assert wmma["utilization"] == 1.0
-    assert "is float16, its operand `Src1` is int8" in found["wmma_m16n16k16_s8_s32"]["why"]
-    assert "wmma_m16n16k16_bf16_f32" not in found  # sm_80
+    assert "is float16, its operand `Src1` is int8" in by_name["wmma_m16n16k16_s8_s32"]["why"]
+    assert "wmma_m16n16k16_bf16_f32" not in by_name  # sm_80
     rows = _json(["map", "gemm", "--target", "x86:avx512_vnni"], capsys)["rows"]
     assert {row["intrinsic"].split("_")[0] for row in rows} == {"vnni"}
 
@@ -215,9 +215,9 @@ def test_a_target_says_what_another_order_would_do(capsys: pytest.CaptureFixture
 def test_a_target_says_what_saturates(capsys: pytest.CaptureFixture[str]) -> None:
     text = ["c[i,j] += a[i,k] * b[k,j]", "--extent", "i=4", "--extent", "j=4"]
     command = ["map", *text, "--extent", "k=70000", "--target", "x86:avx512_vnni"]
-    found = {row["intrinsic"]: row for row in _json(command, capsys)["rows"]}
-    assert found[VNNI]["counts"]["paper"] == 1
-    assert "up to 65793 products cannot" in found[VNNI.replace("dpbusd", "dpbusds")]["why"]
+    by_name = {row["intrinsic"]: row for row in _json(command, capsys)["rows"]}
+    assert by_name[VNNI]["counts"]["paper"] == 1
+    assert "up to 65793 products cannot" in by_name[VNNI.replace("dpbusd", "dpbusds")]["why"]
 
 
 @pytest.mark.parametrize("target", ["cuda:80", "cuda", "arm:sve3"])

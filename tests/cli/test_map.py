@@ -24,12 +24,12 @@ def _json(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> Any:
 
 @pytest.mark.parametrize(("rule", "count"), [("paper", 35), ("access", 49)])
 def test_conv2d_on_a_matrix_unit(rule: str, count: int, capsys: pytest.CaptureFixture[str]) -> None:
-    found = _json([*CONV, "--rule", rule], capsys)
-    assert found["operator"] == "conv2d"
-    assert found["intrinsic"] == WMMA
-    assert found["rule"] == rule
-    assert found["count"] == count == len(found["mappings"])
-    assert len({row["name"] for row in found["mappings"]}) == count
+    report = _json([*CONV, "--rule", rule], capsys)
+    assert report["operator"] == "conv2d"
+    assert report["intrinsic"] == WMMA
+    assert report["rule"] == rule
+    assert report["count"] == count == len(report["mappings"])
+    assert len({row["name"] for row in report["mappings"]}) == count
 
 
 def test_a_row_says_what_a_mapping_is(capsys: pytest.CaptureFixture[str]) -> None:
@@ -41,8 +41,8 @@ def test_a_row_says_what_a_mapping_is(capsys: pytest.CaptureFixture[str]) -> Non
 
 
 def test_limit_lists_fewer_and_counts_all(capsys: pytest.CaptureFixture[str]) -> None:
-    found = _json([*CONV, "--limit", "2"], capsys)
-    assert (found["count"], len(found["mappings"])) == (49, 2)
+    report = _json([*CONV, "--limit", "2"], capsys)
+    assert (report["count"], len(report["mappings"])) == (49, 2)
     assert main([*CONV, "--limit", "2"]) == 0
     text = capsys.readouterr().out
     assert "49 mappings under rule 'access'" in text
@@ -72,21 +72,21 @@ def test_table_shows_operator_intrinsic_and_mappings(capsys: pytest.CaptureFixtu
     ],
 )
 def test_explain_a_valid_matching(matrix: str, capsys: pytest.CaptureFixture[str]) -> None:
-    found = _json([*GEMM, *SIZES, "--explain", matrix], capsys)
-    assert found["valid"] is True
-    assert found["reasons"] == []
-    assert found["matrix"] == [[1, 0, 0], [0, 1, 0], [0, 0, 1]]
+    report = _json([*GEMM, *SIZES, "--explain", matrix], capsys)
+    assert report["valid"] is True
+    assert report["reasons"] == []
+    assert report["matrix"] == [[1, 0, 0], [0, 1, 0], [0, 0, 1]]
 
 
 def test_explain_an_invalid_matching(capsys: pytest.CaptureFixture[str]) -> None:
     arguments = [*GEMM, *SIZES, "--explain", "010;100;001"]
-    found = _json(arguments, capsys)
-    assert found["valid"] is False
-    assert found["reasons"]
+    report = _json(arguments, capsys)
+    assert report["valid"] is False
+    assert report["reasons"]
     assert main(arguments) == 0
     text = capsys.readouterr().out
     assert "not valid under rule 'access'" in text
-    assert all(f"  - {reason}" in text for reason in found["reasons"])
+    assert all(f"  - {reason}" in text for reason in report["reasons"])
 
 
 @pytest.mark.parametrize(
@@ -135,9 +135,9 @@ def test_explain_says_what_kind_of_refusal_it_is(
 
 
 def test_explain_keeps_wrong_and_idle_apart(capsys: pytest.CaptureFixture[str]) -> None:
-    found = _json([*CONV, "--explain", "q-_-cs"], capsys)
-    assert found["wrong"] + found["idle"] == found["reasons"]
-    assert len(found["idle"]) == 1
+    report = _json([*CONV, "--explain", "q-_-cs"], capsys)
+    assert report["wrong"] + report["idle"] == report["reasons"]
+    assert len(report["idle"]) == 1
     assert (
         _json([*CONV, "--rule", "paper", "--explain", "q-k-cs"], capsys)["accepted_by"] == "access"
     )
@@ -151,6 +151,6 @@ def test_an_empty_space_says_why(capsys: pytest.CaptureFixture[str]) -> None:
     text = capsys.readouterr().out
     assert "0 mappings under rule 'access'" in text
     assert reason in text
-    found = _json(arguments, capsys)
-    assert (found["count"], found["mappings"]) == (0, [])
-    assert found["reason"].startswith(reason)
+    report = _json(arguments, capsys)
+    assert (report["count"], report["mappings"]) == (0, [])
+    assert report["reason"].startswith(reason)

@@ -102,16 +102,16 @@ def recorded(file: Path) -> Path:
     return path
 
 
-@pytest.mark.parametrize("given", [False, True])
+@pytest.mark.parametrize("options_given", [False, True])
 def test_replay_and_export(
     recorded: Path,
     file: Path,
-    given: bool,
+    options_given: bool,
     fresh: Fresh,
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    own = ["--intrinsic", str(file)] if given else []
+    own = ["--intrinsic", str(file)] if options_given else []
     assert main(["records", "replay", str(recorded), "1", "--repeat", "2", *own, "--json"]) == 0
     replayed = json.loads(capsys.readouterr().out)
     assert (replayed["intrinsic"], replayed["notes"]) == (NAME, [])
@@ -141,9 +141,9 @@ def test_without_the_file_records_are_still_ours(
         rows, lines = records.all(), list(export_lines(records))
     copies: dict[str, list[Record]] = {"salvaged": list(salvage(recorded).records.values())}
     for name in ("imported", "merged"):
-        with Records(tmp_path / f"{name}.db") as other:
-            _ = import_lines(other, lines) if name == "imported" else merge(other, recorded)
-            copies[name] = other.all()
+        with Records(tmp_path / f"{name}.db") as target:
+            _ = import_lines(target, lines) if name == "imported" else merge(target, recorded)
+            copies[name] = target.all()
     for row in (*rows, *(row for copy in copies.values() for row in copy)):
         assert row.standing == "model"
         fresh()

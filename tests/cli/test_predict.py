@@ -28,12 +28,12 @@ def _json(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> Any:
 
 def test_predictions_are_sorted_and_repeat(capsys: pytest.CaptureFixture[str]) -> None:
     arguments = ["predict", "conv2d", WMMA, "--machine", "a100", "--samples", "2", "--seed", "7"]
-    found = _json(arguments, capsys)
-    seconds = [row["predicted_seconds"] for row in found["predictions"]]
+    report = _json(arguments, capsys)
+    seconds = [row["predicted_seconds"] for row in report["predictions"]]
     assert len(seconds) == 49
     assert seconds == sorted(seconds)
     assert all(second > 0 for second in seconds)
-    assert _json(arguments, capsys) == found
+    assert _json(arguments, capsys) == report
 
 
 def test_predictions_as_a_table(capsys: pytest.CaptureFixture[str]) -> None:
@@ -73,9 +73,9 @@ def test_an_operator_of_a_single_call(capsys: pytest.CaptureFixture[str]) -> Non
     sizes = ["--extent", "i=4", "--extent", "j=4", "--extent", "k=4"]
     argv = ["predict", "o[i,j] += a[i,k] * b[k,j]", "wmma_m16n16k16_f16_f32", "--machine", "a100"]
     assert main([*argv, *sizes, "--json"]) == 0
-    found = json.loads(capsys.readouterr().out)
-    assert found["levels"][0]["trips"] == 1
-    assert 0 < found["seconds"] < 1
+    report = json.loads(capsys.readouterr().out)
+    assert report["levels"][0]["trips"] == 1
+    assert 0 < report["seconds"] < 1
 
 
 @pytest.mark.parametrize(("machine", "native"), [("", False), ("host", False), ("", True)])
@@ -83,10 +83,10 @@ def test_the_rate_of_a_description_counts_where_the_host_has_none(
     machine: str, native: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock = catalogue.get("xeon_6240").clock
-    asked: list[str] = []
+    requests: list[str] = []
 
     def measured(units: Sequence[Intrinsic]) -> Machine:
-        asked.extend(unit.name for unit in units)
+        requests.extend(unit.name for unit in units)
         peaks = {unit.name: Peak(1e-9, 1e-9, "measured") for unit in [own]}
         return replace(catalogue.get("xeon_6240"), name="host", peaks=peaks)
 
@@ -95,7 +95,7 @@ def test_the_rate_of_a_description_counts_where_the_host_has_none(
     monkeypatch.setattr("amos.measure.host_machine", measured)
     monkeypatch.setattr(machines, "_runs", lambda _: native)
     peak = machines.get("host", [own]).peak("own")
-    assert asked == (["own"] if native else [])
+    assert requests == (["own"] if native else [])
     assert (peak.source == "measured") == native
     assert peak.interval == (1e-9 if native else 3.0 / clock)
     elsewhere = replace(own, timing=(Timing(3.0, "a manual", machine="Zen 9"),))

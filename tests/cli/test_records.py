@@ -61,19 +61,19 @@ def test_the_same_command_goes_on(file: str, capsys: pytest.CaptureFixture[str])
 
 
 def test_exchange(file: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    lines, other = tmp_path / "records.jsonl", str(tmp_path / "other.db")
+    lines, target = tmp_path / "records.jsonl", str(tmp_path / "other.db")
     count = len(_json(capsys, "list", file))
     assert main(["records", "export", file, "--output", str(lines)]) == 0
     assert main(["records", "export", file]) == 0
     assert capsys.readouterr().out == lines.read_text()
     assert main(["records", "export", file, "--output", str(lines)]) == 2
     assert "exists; name a new file" in capsys.readouterr().err
-    assert _json(capsys, "import", other, str(lines)) == dict(new=count, known=0, differing=0)
-    assert _json(capsys, "merge", other, file) == dict(new=0, known=count, differing=0)
-    pruned = _json(capsys, "prune", other, "--keep", "1", "--dry-run")
+    assert _json(capsys, "import", target, str(lines)) == dict(new=count, known=0, differing=0)
+    assert _json(capsys, "merge", target, file) == dict(new=0, known=count, differing=0)
+    pruned = _json(capsys, "prune", target, "--keep", "1", "--dry-run")
     assert len(pruned["removed"]) == count - 1
-    assert _json(capsys, "prune", other, "--keep", "1")["left"] == 1
-    assert len(_json(capsys, "list", other)) == 1
+    assert _json(capsys, "prune", target, "--keep", "1")["left"] == 1
+    assert len(_json(capsys, "list", target)) == 1
     salvaged = _json(capsys, "salvage", file, str(tmp_path / "salvaged.db"))
     assert len(salvaged["salvaged"]) == count
 

@@ -25,9 +25,9 @@ def test_tables(
     table: str, rows: int, keys: set[str], last: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["reproduce", table, "--json"]) == 0
-    found = json.loads(capsys.readouterr().out)
-    assert len(found) == rows
-    assert all(keys <= row.keys() for row in found)
+    report = json.loads(capsys.readouterr().out)
+    assert len(report) == rows
+    assert all(keys <= row.keys() for row in report)
     assert main(["reproduce", table]) == 0
     printed = capsys.readouterr()
     assert last in printed.out.splitlines()[-1]

@@ -15,16 +15,16 @@ C5 = ["resnet18:C5", "wmma_m16n16k16_f16_f32", "--machine", "a100"]
 
 def test_a_space_as_json(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["space", *C5, "--divisors", "--json"]) == 0
-    found = json.loads(capsys.readouterr().out)
-    assert {"variables", "constraints", "by_type", "by_rule", "size"} <= found.keys()
-    assert set(found["by_type"]) == {"PROD", "SUM", "EQ", "LE", "IN", "SELECT"}
-    assert all(found["by_type"].values())
-    assert {"C1", "C2", "C3", "C4", "C5", "C6"} == set(found["by_rule"])
-    assert sum(found["by_type"].values()) == len(found["constraints"])
-    assert sum(found["by_rule"].values()) == len(found["constraints"])
-    assert 0 < found["size"] < found["size_of_all_mappings"]
-    assert found["feasible"] is None, "too many to count"
-    names = {variable["name"] for variable in found["variables"]}
+    report = json.loads(capsys.readouterr().out)
+    assert {"variables", "constraints", "by_type", "by_rule", "size"} <= report.keys()
+    assert set(report["by_type"]) == {"PROD", "SUM", "EQ", "LE", "IN", "SELECT"}
+    assert all(report["by_type"].values())
+    assert {"C1", "C2", "C3", "C4", "C5", "C6"} == set(report["by_rule"])
+    assert sum(report["by_type"].values()) == len(report["constraints"])
+    assert sum(report["by_rule"].values()) == len(report["constraints"])
+    assert 0 < report["size"] < report["size_of_all_mappings"]
+    assert report["feasible"] is None, "too many to count"
+    names = {variable["name"] for variable in report["variables"]}
     assert {"order", "parallel", "unroll", "shared.used", "shared.capacity"} <= names
     assert {"bind", "warps", "threads", "align.Src1", "pipeline", "split", "copy_bytes"} <= names
 
@@ -38,8 +38,8 @@ def test_a_small_space_is_counted(capsys: pytest.CaptureFixture[str]) -> None:
     ]
     arguments = [*gemm, "vnni_dpbusd_m16k4_u8_s8_s32", "--machine", "xeon_6240", "--json"]
     assert main(["space", *arguments]) == 0
-    found = json.loads(capsys.readouterr().out)
-    assert 0 < found["feasible"] < found["size"] <= found["size_of_all_mappings"]
+    report = json.loads(capsys.readouterr().out)
+    assert 0 < report["feasible"] < report["size"] <= report["size_of_all_mappings"]
 
 
 def test_a_space_as_text(capsys: pytest.CaptureFixture[str]) -> None:
@@ -87,9 +87,9 @@ def test_what_is_fixed_is_kept(capsys: pytest.CaptureFixture[str]) -> None:
     sizes = []
     for options in ([], fixed):
         assert main(["space", *C5, "--mapping", "npq-k-c", *options, "--json"]) == 0
-        found = json.loads(capsys.readouterr().out)
-        sizes.append(found["size"])
-    domains = {each["name"]: len(each["domain"]) for each in found["variables"]}
+        report = json.loads(capsys.readouterr().out)
+        sizes.append(report["size"])
+    domains = {each["name"]: len(each["domain"]) for each in report["variables"]}
     assert sizes[0] == sizes[1] * domains["split"] * domains["unroll"]
 
 

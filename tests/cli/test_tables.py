@@ -71,11 +71,11 @@ def test_every_layout_keeps_all_words(
 ) -> None:
     lines = table_lines(("one", "two", "three four"), rows, right, columns)
     printed = [word for line in lines if not _RULE.fullmatch(line) for word in line.split()]
-    wanted = [word for row in rows for text in row for word in text.split()]
+    expected_words = [word for row in rows for text in row for word in text.split()]
     labels = ["one", "two", "three", "four"]
-    kept = sorted(word for word in printed if word not in labels)
-    assert kept == sorted(wanted)
-    longest = max(map(len, wanted), default=0)
+    printed_words = sorted(word for word in printed if word not in labels)
+    assert printed_words == sorted(expected_words)
+    longest = max(map(len, expected_words), default=0)
     if columns >= 3 * longest + len("three") * 3 + 4:
         assert max(map(len, lines)) <= columns
 
@@ -101,7 +101,7 @@ def test_the_width_is_what_columns_says_and_120_in_a_pipe() -> None:
     """Not the 200 of a pipe that nobody asked for."""
     code = "from amos.cli.tables import wide; print(wide())"
 
-    def said(columns: str) -> str:
+    def print_columns(columns: str) -> str:
         run = subprocess.run(
             [sys.executable, "-c", code],
             env={"COLUMNS": columns, "PYTHONPATH": str(Path(__file__).parents[2])},
@@ -112,7 +112,12 @@ def test_the_width_is_what_columns_says_and_120_in_a_pipe() -> None:
         )
         return run.stdout.strip()
 
-    assert [said(columns) for columns in ("80", "", "0", "wide")] == ["80", "120", "120", "120"]
+    assert [print_columns(columns) for columns in ("80", "", "0", "wide")] == [
+        "80",
+        "120",
+        "120",
+        "120",
+    ]
 
 
 @pytest.mark.parametrize(

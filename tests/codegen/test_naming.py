@@ -62,19 +62,19 @@ def convolution(names: tuple[str, ...], split: int) -> Operator:
 
 def candidates(names: tuple[str, ...], split: int) -> Iterator[Candidate]:
     """The same mappings under the same schedules, whatever the loops are called."""
-    given = amos.enumerate_mappings(convolution(LOOPS, split), UNIT, rule="gather")
+    matched = amos.enumerate_mappings(convolution(LOOPS, split), UNIT, rule="gather")
     space = amos.enumerate_mappings(convolution(names, split), UNIT, rule="gather")
     renamed = Names({}, dict(zip(LOOPS, names, strict=True)))
     rng = np.random.default_rng(0)
     for number in rng.integers(0, len(space), 2):
-        values = ScheduleSpace(given[int(number)]).sample(rng).as_dict() | {"split": split}
-        made: dict[str, int | str] = {}
+        values = ScheduleSpace(matched[int(number)]).sample(rng).as_dict() | {"split": split}
+        tiles: dict[str, int | str] = {}
         for key, value in values.items():
             head, _, loop = key.partition(".")
             if head in ("order", "reduce"):
                 value = " ".join(map(renamed.loop, str(value).split()))
-            made[f"{head}.{renamed.loop(loop)}" if head in ("tile", "block") else key] = value
-        yield Candidate(space[int(number)], Schedule.of(made))
+            tiles[f"{head}.{renamed.loop(loop)}" if head in ("tile", "block") else key] = value
+        yield Candidate(space[int(number)], Schedule.of(tiles))
 
 
 @pytest.mark.parametrize("split", [1, 2])
@@ -83,10 +83,10 @@ def test_tensor_ir_does_not_depend_on_names(names: tuple[str, ...], split: int) 
     from tvm_ffi import structural_equal
 
     for nasty, plain in zip(candidates(names, split), candidates(LOOPS, split), strict=True):
-        made, expected = (
+        generated, expected = (
             scheduled(each, "generic", CpuLimits.here())[1] for each in (nasty, plain)
         )
-        assert structural_equal(made, expected), nasty.schedule
+        assert structural_equal(generated, expected), nasty.schedule
 
 
 @pytest.mark.parametrize(("names", "split"), [(NASTY[0], 2), (NASTY[3], 1)])
@@ -178,7 +178,7 @@ def test_names_are_different_whatever_they_were() -> None:
         op = Operator.parse("o[x] += t[x,y] * u[y,z]", extents=dict(x=2, y=3, z=4)).renamed(
             lambda name: name, dict(zip("xyz", names, strict=True)).__getitem__
         )
-        made = list(Names.of(op, own).iterations.values())
-        assert len(set(made)) == 3
-        assert all(re.fullmatch(r"[A-Za-z_]\w*", n, re.ASCII) for n in made)
-        assert not any(map(own.fullmatch, made))
+        spelled = list(Names.of(op, own).iterations.values())
+        assert len(set(spelled)) == 3
+        assert all(re.fullmatch(r"[A-Za-z_]\w*", n, re.ASCII) for n in spelled)
+        assert not any(map(own.fullmatch, spelled))

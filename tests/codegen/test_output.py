@@ -136,8 +136,8 @@ def test_drawn_outputs(number: int) -> None:
         for candidate in _candidates(op, unit, rng):
             np.testing.assert_array_equal(amos.simulate(candidate.mapping, inputs), result)
             kernel = build(candidate, implementation="generic")
-            said = f"{op}, {candidate}, {mapped}"
-            np.testing.assert_array_equal(kernel(**inputs), result, said)
+            message = f"{op}, {candidate}, {mapped}"
+            np.testing.assert_array_equal(kernel(**inputs), result, message)
             # What the operator does not reach is left alone.
             out = np.full(result.shape, 77, result.dtype)
             kernel(**inputs, out=out)

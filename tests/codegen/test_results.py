@@ -64,10 +64,10 @@ def _operator(number: int) -> Operator:
 
 def _compare(op: Operator, got: tuple[np.ndarray, ...], expected: tuple[np.ndarray, ...]) -> None:
     assert len(got) == len(expected) == len(op.results)
-    for number, (one, other) in enumerate(zip(got, expected, strict=True)):
-        assert (one.shape, one.dtype) == (other.shape, other.dtype)
-        allowed = tolerance(op, other, number)
-        difference = np.abs(one.astype(np.float64) - other.astype(np.float64))
+    for number, (actual, reference) in enumerate(zip(got, expected, strict=True)):
+        assert (actual.shape, actual.dtype) == (reference.shape, reference.dtype)
+        allowed = tolerance(op, reference, number)
+        difference = np.abs(actual.astype(np.float64) - reference.astype(np.float64))
         assert difference.max(initial=0) <= allowed, op.results[number].name
 
 
@@ -114,8 +114,8 @@ def test_arrays_of_the_caller() -> None:
     plain = build(amos.enumerate_mappings(fewer, VNNI)[0], implementation="generic")
     out = tuple(np.full(x.shape, 9, x.dtype) for x in expected[:4])
     assert plain(**inputs, out=out) is out
-    for one, other in zip(out, expected, strict=False):
-        np.testing.assert_array_equal(one, other)
+    for actual, reference in zip(out, expected, strict=False):
+        np.testing.assert_array_equal(actual, reference)
     for wrong in (out[0], out[:2]):
         with pytest.raises(BuildError, match="expected a tuple of 4 arrays"):
             plain(**inputs, out=wrong)

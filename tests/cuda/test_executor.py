@@ -53,13 +53,13 @@ class Fakes:
 def _fakes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fakes]:
     """The fake compiler is first on the path, and the driver keeps a log."""
     folder = tmp_path_factory.mktemp("fakes")
-    made = Fakes(fake_driver(folder), fake_nvcc(folder), folder / "log", folder / "fails")
+    fakes = Fakes(fake_driver(folder), fake_nvcc(folder), folder / "log", folder / "fails")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PATH", f"{made.tools}{os.pathsep}{os.environ['PATH']}")
-        patch.setenv("FAKE_CUDA_LOG", str(made.log))
-        patch.setenv("FAKE_CUDA_FAIL", f"@{made.fails}")
+        patch.setenv("PATH", f"{fakes.tools}{os.pathsep}{os.environ['PATH']}")
+        patch.setenv("FAKE_CUDA_LOG", str(fakes.log))
+        patch.setenv("FAKE_CUDA_FAIL", f"@{fakes.fails}")
         compilers.cache_clear()
-        yield made
+        yield fakes
     compilers.cache_clear()
 
 
@@ -74,8 +74,8 @@ def fakes(_fakes: Fakes) -> Fakes:
 @pytest.fixture(scope="module")
 def executor(_fakes: Fakes) -> Iterator[GpuExecutor]:
     """One for all tests: its workers may be lost, and it stays."""
-    with GpuExecutor(machines.get("a100"), find_gpu(_fakes.library), 60.0) as found:
-        yield found
+    with GpuExecutor(machines.get("a100"), find_gpu(_fakes.library), 60.0) as executor:
+        yield executor
 
 
 @cache
@@ -91,25 +91,25 @@ def candidate(large: bool = False, unit: str = UNIT, dtype: str = "f16") -> Cand
     raise AssertionError("no such schedule")
 
 
-def measured(executor: GpuExecutor, found: Candidate, flush: int = 0) -> Measurement:
-    ((number, measurement),) = executor.measure(iter([(7, Task(found, repeat=3, flush=flush))]))
+def measured(executor: GpuExecutor, candidate: Candidate, flush: int = 0) -> Measurement:
+    ((number, measurement),) = executor.measure(iter([(7, Task(candidate, repeat=3, flush=flush))]))
     assert number == 7
     return measurement
 
 
 def test_what_gpu_is_there(fakes: Fakes) -> None:
-    found = find_gpu(fakes.library)
-    assert found == Gpu("Fake GPU", 80, 1 << 20, "12.9", fakes.library)
-    assert str(found) == "Fake GPU, sm_80"
+    gpu = find_gpu(fakes.library)
+    assert gpu == Gpu("Fake GPU", 80, 1 << 20, "12.9", fakes.library)
+    assert str(gpu) == "Fake GPU, sm_80"
 
 
 def test_measured_and_right(fakes: Fakes, executor: GpuExecutor) -> None:
-    found = candidate()
-    result = measured(executor, found)
+    sample = candidate()
+    result = measured(executor, sample)
     assert result.ok, result.message
     assert result.verified_elements == 40 * 24 and result.max_difference == 0
     assert len(result.times) >= 3 and min(result.times) > 0
-    program = GpuPlan.of(found.mapping, found.schedule, "sm_80")
+    program = GpuPlan.of(sample.mapping, sample.schedule, "sm_80")
     launches = fakes.calls("cuLaunchKernel")
     grid = [str(n) for n in (*program.grid[:2], program.threads, 0)]
     assert launches and all(launch == grid for launch in launches)
@@ -147,9 +147,9 @@ def test_further_results_are_measured(fakes: Fakes, executor: GpuExecutor) -> No
 
 def test_more_than_48_kib_is_asked_for(fakes: Fakes, executor: GpuExecutor) -> None:
     """Dynamic shared memory, and an output that is added to."""
-    found = candidate(large=True)
-    program = GpuPlan.of(found.mapping, found.schedule, "sm_80")
-    result = measured(executor, found)
+    sample = candidate(large=True)
+    program = GpuPlan.of(sample.mapping, sample.schedule, "sm_80")
+    result = measured(executor, sample)
     assert result.ok, result.message
     assert fakes.calls("cuFuncSetAttribute") == [[str(program.shared_bytes)]]
     assert fakes.calls("cuLaunchKernel")[0][3] == str(program.shared_bytes)
@@ -227,13 +227,13 @@ def test_without_being_asked(fakes: Fakes, monkeypatch: pytest.MonkeyPatch) -> N
     """The GPU that is here measures if it is the machine's; else the model decides alone."""
     a100, h200 = machines.get("a100"), machines.get("h200")
     gpu = find_gpu(fakes.library)
-    said: list[str] = []
-    assert gpu_executor("model", a100, notify=said.append) is None and not said
+    messages: list[str] = []
+    assert gpu_executor("model", a100, notify=messages.append) is None and not messages
     monkeypatch.setattr("amos.cuda.executor.find_gpu", lambda: gpu)
-    assert isinstance(gpu_executor(None, a100, notify=said.append), GpuExecutor)
-    assert said.pop() == "measured on the GPU here (Fake GPU, sm_80)"
-    assert gpu_executor(None, h200, notify=said.append) is None
-    assert "is no h200 (sm_90)" in said.pop()
+    assert isinstance(gpu_executor(None, a100, notify=messages.append), GpuExecutor)
+    assert messages.pop() == "measured on the GPU here (Fake GPU, sm_80)"
+    assert gpu_executor(None, h200, notify=messages.append) is None
+    assert "is no h200 (sm_90)" in messages.pop()
 
 
 def test_explore(fakes: Fakes, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

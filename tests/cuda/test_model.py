@@ -62,13 +62,13 @@ TILED: dict[str, Value] = {
 }
 
 
-def _said(mapping: Mapping, machine: Machine = A100, /, **values: Value) -> Prediction:
+def _predict(mapping: Mapping, machine: Machine = A100, /, **values: Value) -> Prediction:
     names = {name.replace("__", "."): value for name, value in values.items()}
     return predict(mapping, machine, Schedule.of(TILED | names))
 
 
 def _seconds(mapping: Mapping, machine: Machine = A100, /, **values: Value) -> float:
-    return _said(mapping, machine, **values).seconds
+    return _predict(mapping, machine, **values).seconds
 
 
 @settings(max_examples=25)
@@ -103,39 +103,39 @@ def test_a_batch_is_its_rows(mapping: Mapping, seed: int) -> None:
     with pytest.MonkeyPatch.context() as patch:
         for chunk in (3, 100):
             patch.setattr(batch, "_CHUNK", chunk)
-            found = evaluate(structure, machine, batch_of(structure, drawn))
-            expected = [said.seconds for said in alone]
-            assert found.seconds.tolist() == pytest.approx(expected, rel=1e-12)
-    for said in alone:
-        level, kind, seconds = said.binding
-        assert said.bound
-        row = next(row for row in said.rows if row.level == level)
+            predicted = evaluate(structure, machine, batch_of(structure, drawn))
+            expected = [prediction.seconds for prediction in alone]
+            assert predicted.seconds.tolist() == pytest.approx(expected, rel=1e-12)
+    for prediction in alone:
+        level, kind, seconds = prediction.binding
+        assert prediction.bound
+        row = next(row for row in prediction.rows if row.level == level)
         assert getattr(row, kind) == seconds
-        assert said.seconds >= max(seconds, said.staging, said.launch)
-        assert list(said.levels.index) == ["intrinsic", "shared", "L2", "HBM"]
+        assert prediction.seconds >= max(seconds, prediction.staging, prediction.launch)
+        assert list(prediction.levels.index) == ["intrinsic", "shared", "L2", "HBM"]
 
 
 @pytest.mark.parametrize("machine", [A100, V100])
 def test_rows_in_different_banks_are_never_slower(machine: Machine) -> None:
     stages = 3 if machine is A100 else 1
     for tile in (1, 2, 4):
-        one, free, four = (
+        single, free, four = (
             _seconds(
                 LARGE, machine, align__Src1=n, align__Src2=n, tile__i1__tile=tile, pipeline=stages
             )
             for n in (0, 8, 16)
         )
-        assert free <= one <= four
+        assert free <= single <= four
         assert free < four
 
 
 def test_two_stages_hide_latency() -> None:
     """One warp a block, and few blocks: all that is left is waiting for copies."""
     few: dict[str, Value] = {"warps__i1__tile": 1, "warps__i2__tile": 1, "tile__i1__tile": 2}
-    one, two, three = (_said(LONG, pipeline=n, **few) for n in (1, 2, 3))
-    assert two.seconds < 0.8 * one.seconds
+    single, two, three = (_predict(LONG, pipeline=n, **few) for n in (1, 2, 3))
+    assert two.seconds < 0.8 * single.seconds
     assert three.seconds < two.seconds
-    assert "latency of copies, not hidden by another stage" in one.bound
+    assert "latency of copies, not hidden by another stage" in single.bound
     assert "latency of copies, one stage ahead" in two.bound
     for vector in (16, 8, 4):
         for unroll in (1, 2, 4):
@@ -168,9 +168,9 @@ def test_a_wider_copy_is_never_slower() -> None:
 def test_splitting_helps_where_blocks_are_few() -> None:
     assert _seconds(LONG, split=8) < 0.5 * _seconds(LONG, split=1)
     assert _seconds(LARGE, split=8) > 1.1 * _seconds(LARGE, split=1)
-    said = _said(LONG, split=8)
-    assert ("L2 write", "8 parts of the reduction added by atomics") in said.reasons
-    assert said.launch > A100.launch + A100.gpu.clear
+    prediction = _predict(LONG, split=8)
+    assert ("L2 write", "8 parts of the reduction added by atomics") in prediction.reasons
+    assert prediction.launch > A100.launch + A100.gpu.clear
 
 
 def test_the_last_wave_counts() -> None:
@@ -178,11 +178,12 @@ def test_the_last_wave_counts() -> None:
     shape: dict[str, Value] = {"warps__i1__tile": 2, "warps__i2__tile": 2, "tile__i1__tile": 5}
     units = A100.levels[0].units
     fit, over = (_gemm(160 * n, 64, 4096) for n in (units, units + 1))
-    one, two = (
-        _said(mapping, tile__i2__tile=2, pipeline=4, unroll=2, **shape) for mapping in (fit, over)
+    single, two = (
+        _predict(mapping, tile__i2__tile=2, pipeline=4, unroll=2, **shape)
+        for mapping in (fit, over)
     )
-    assert two.rows[0].compute == pytest.approx(2 * one.rows[0].compute)
-    assert any("blocks fill 100% of their waves" in text for _, text in one.reasons)
+    assert two.rows[0].compute == pytest.approx(2 * single.rows[0].compute)
+    assert any("blocks fill 100% of their waves" in text for _, text in single.reasons)
 
 
 def test_long_loops_of_copies_wait_for_memory() -> None:
@@ -197,10 +198,10 @@ def test_long_loops_of_copies_wait_for_memory() -> None:
 
 
 def test_bank_conflicts_are_said() -> None:
-    said = _said(LARGE, align__Src1=16, align__Src2=16)
-    assert ("shared read", "bank conflicts of `a` reads: 4x") in said.reasons
-    assert "bank conflicts of `b` reads: 4x" in said.bound
-    none = _said(LARGE)
+    prediction = _predict(LARGE, align__Src1=16, align__Src2=16)
+    assert ("shared read", "bank conflicts of `a` reads: 4x") in prediction.reasons
+    assert "bank conflicts of `b` reads: 4x" in prediction.bound
+    none = _predict(LARGE)
     assert not any("conflicts" in text for _, text in none.reasons)
 
 
@@ -221,8 +222,8 @@ def test_nothing_beats_the_peak_and_slower_is_slower(mapping: Mapping, seed: int
         replace(machine, levels=levels),
         replace(machine, gpu=replace(machine.gpu, l2_latency=300, memory_latency=900)),
     ]
-    for other in slower:
-        assert predict(mapping, other, schedule).seconds >= before * (1 - 1e-12)
+    for slow in slower:
+        assert predict(mapping, slow, schedule).seconds >= before * (1 - 1e-12)
 
 
 @pytest.mark.parametrize(("machine", "least"), [(A100, 0.5), (V100, 0.5)])
@@ -251,7 +252,7 @@ def test_a_cpu_has_no_use_for_any_of_it() -> None:
     """What only a GPU has does not change one bit, and neither do a GPU's constants for a CPU."""
     unit = amos.intrinsics.get("vnni_dpbusd_m16k4_u8_s8_s32")
     op = amos.operators.resolve("resnet18:C5")
-    other = replace(XEON, gpu=GpuCosts(l2_latency=9000, copy=500))
+    costly = replace(XEON, gpu=GpuCosts(l2_latency=9000, copy=500))
     rng, count = np.random.default_rng(0), 0
     for mapping in amos.enumerate_mappings(op, unit, rule="access"):
         structure, space = Structure(mapping), ScheduleSpace(mapping, XEON)
@@ -265,14 +266,14 @@ def test_a_cpu_has_no_use_for_any_of_it() -> None:
         )
         for model in ("amos", "amos+"):
             same = evaluate(structure, XEON, drawn, model).seconds
-            assert same.tobytes() == evaluate(structure, other, more, model).seconds.tobytes()
+            assert same.tobytes() == evaluate(structure, costly, more, model).seconds.tobytes()
         count += len(drawn)
     assert count >= 200
 
 
 def test_a_gpu_has_no_use_for_the_costs_of_a_cpu() -> None:
-    other = replace(A100, costs=Costs(overlap=1.0, reload=3.0, window=1.0))
-    assert _seconds(LARGE, A100) == _seconds(LARGE, other)
+    costly = replace(A100, costs=Costs(overlap=1.0, reload=3.0, window=1.0))
+    assert _seconds(LARGE, A100) == _seconds(LARGE, costly)
 
 
 def test_costs_of_a_gpu_are_read_and_checked() -> None:

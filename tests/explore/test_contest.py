@@ -39,17 +39,17 @@ def test_all_that_a_machine_has_compete() -> None:
     result = amos.explore(gemm("u8s8"), machine=XEON, trials=16, progress=False)
     assert len(result.trials) == 16
     assert [trial.number for trial in result.trials] == list(range(16))
-    first, *others = result.intrinsics
+    first, *further = result.intrinsics
     assert result.intrinsic is first.intrinsic is result.best.mapping.intrinsic
     assert first.reason == "" and first.trials >= 8
     assert sum(each.trials for each in result.intrinsics) == 16
-    assert all(each.reason for each in others)
+    assert all(each.reason for each in further)
     assert {each.intrinsic.name for each in result.intrinsics} == {
         unit.name for unit in select_intrinsics(None, XEON)
     }
-    told = result.to_dict()
-    assert told["intrinsic"] == first.intrinsic.name
-    assert told["intrinsics"][0]["seconds"] == pytest.approx(result.best.seconds)
+    report = result.to_dict()
+    assert report["intrinsic"] == first.intrinsic.name
+    assert report["intrinsics"][0]["seconds"] == pytest.approx(result.best.seconds)
     assert set(result.to_frame()["intrinsic"]) == {
         each.intrinsic.name for each in result.intrinsics if each.trials
     }
@@ -59,10 +59,10 @@ def test_the_best_of_each_is_in_the_trials() -> None:
     """Nothing is lost or told twice on the way from the sessions to the result."""
     units = ["vnni_dpbusd_m16k4_u8_s8_s32", "vnni_dpbusd_lhs_m16k4_u8_s8_s32"]
     result = amos.explore(gemm("u8s8"), units, machine=XEON, trials=12, progress=False)
-    for each in result.intrinsics:
-        own = [t.seconds for t in result.trials if t.mapping.intrinsic is each.intrinsic]
-        assert len(own) == each.trials
-        assert min(own, default=math.inf) == each.seconds
+    for entry in result.intrinsics:
+        own = [t.seconds for t in result.trials if t.mapping.intrinsic is entry.intrinsic]
+        assert len(own) == entry.trials
+        assert min(own, default=math.inf) == entry.seconds
 
 
 def test_trials_one_by_one_are_shared_as_all_at_once() -> None:
@@ -123,25 +123,29 @@ def test_shapes_of_a_gpu_compete() -> None:
 
 def test_what_cannot_win_is_not_measured() -> None:
     family = [*select_intrinsics("vnni", XEON), amos.intrinsics.get("avx2_pmaddwd_m8k2_u8_s8_s32")]
-    every = contenders(gemm("u8s8"), family, "access")
-    taking = [each for each in every if not each.reason]
-    narrow = next(each for each in every if each.intrinsic.name == "avx2_pmaddwd_m8k2_u8_s8_s32")
+    all_contenders = contenders(gemm("u8s8"), family, "access")
+    taking = [each for each in all_contenders if not each.reason]
+    narrow = next(
+        each for each in all_contenders if each.intrinsic.name == "avx2_pmaddwd_m8k2_u8_s8_s32"
+    )
     assert taking and narrow.reason.startswith("its calls alone take 4.0 times")
-    same = next(each for each in every if each.intrinsic.name == "vnni_dpbusds_m16k4_u8_s8_s32")
+    same = next(
+        each for each in all_contenders if each.intrinsic.name == "vnni_dpbusds_m16k4_u8_s8_s32"
+    )
     assert same.reason == "computes what vnni_dpbusd_m16k4_u8_s8_s32 does"
 
 
 def test_who_is_near() -> None:
     unit = amos.intrinsics.get("vnni_dpbusd_m16k4_u8_s8_s32")
-    each = [Contender(unit, predicted=seconds) for seconds in (3.0, 1.0, 1.5, 1.9, 1.2)]
-    inside, outside = Contest.near(each, 16)
-    assert [c.predicted for c in inside] == [1.0, 1.2]
-    assert [c.reason.split(",")[0] for c in outside] == [
+    entries = [Contender(unit, predicted=seconds) for seconds in (3.0, 1.0, 1.5, 1.9, 1.2)]
+    near, far = Contest.near(entries, 16)
+    assert [c.predicted for c in near] == [1.0, 1.2]
+    assert [c.reason.split(",")[0] for c in far] == [
         "16 trials are enough for 2",
         "16 trials are enough for 2",
         "predicted 3.0 times the fastest",
     ]
-    assert len(Contest.near(each, 1)[0]) == 1
+    assert len(Contest.near(entries, 1)[0]) == 1
 
 
 def test_refusals() -> None:
@@ -163,8 +167,8 @@ def test_refusals() -> None:
 
 def test_reasons_are_grouped() -> None:
     units = [amos.intrinsics.get(name) for name in amos.intrinsics.names()[:3]]
-    given = [Contender(unit, reason=why) for unit, why in zip(units, "aba", strict=True)]
-    assert reasons(given) == [f"{units[0].name} and 1 more: a", f"{units[1].name}: b"]
+    refused = [Contender(unit, reason=why) for unit, why in zip(units, "aba", strict=True)]
+    assert reasons(refused) == [f"{units[0].name} and 1 more: a", f"{units[1].name}: b"]
 
 
 def _by_name(result: Exploration) -> dict[str, Contender]:
@@ -172,9 +176,9 @@ def _by_name(result: Exploration) -> dict[str, Contender]:
 
 
 def test_one_trial_and_no_time() -> None:
-    one = amos.explore(gemm("u8s8"), machine=XEON, trials=1, progress=False)
-    assert [each.trials for each in one.intrinsics if each.trials] == [1]
-    assert _by_name(one)[ROWS].reason.startswith("1 trial is enough for 1")
+    single = amos.explore(gemm("u8s8"), machine=XEON, trials=1, progress=False)
+    assert [each.trials for each in single.intrinsics if each.trials] == [1]
+    assert _by_name(single)[ROWS].reason.startswith("1 trial is enough for 1")
     brief = amos.explore(
         gemm("u8s8"), machine=XEON, trials=64, progress=False, search=SearchOptions(time_limit=1e-9)
     )

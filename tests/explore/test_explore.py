@@ -227,15 +227,15 @@ def test_only_the_named_mappings_are_searched() -> None:
 @pytest.mark.parametrize(("seconds", "measurements"), [(1e-9, 8), (2.0, 4)])
 def test_slow_candidates_are_measured_once(seconds: float, measurements: int) -> None:
     """Confirming would time them no more often; and nobody waits longer than the best needs."""
-    asked: list[float] = []
+    scores: list[float] = []
 
     def answer(task: Task) -> Measurement:
-        asked.append(task.predicted)
+        scores.append(task.predicted)
         return Measurement((seconds,) * 9, 1, 0.0, "generic")
 
     _host(executor=Answering(answer), trials=4)
-    assert len(asked) == measurements
-    assert max(asked[1:]) <= seconds
+    assert len(scores) == measurements
+    assert max(scores[1:]) <= seconds
 
 
 CONTRACT = [
@@ -253,10 +253,10 @@ CONTRACT = [
 
 
 def test_the_contract_of_the_dictionary() -> None:
-    found = json.loads(json.dumps(_model(trials=2).to_dict(), allow_nan=False))
-    assert set(CONTRACT) <= set(found)
-    assert found["measured_seconds"] is None
-    assert found["predicted_seconds"] > 0
+    report = json.loads(json.dumps(_model(trials=2).to_dict(), allow_nan=False))
+    assert set(CONTRACT) <= set(report)
+    assert report["measured_seconds"] is None
+    assert report["predicted_seconds"] > 0
 
 
 @pytest.mark.usefixtures("short_search", "one_guard")
@@ -270,18 +270,18 @@ def test_on_this_machine(tmp_path: Path) -> None:
     for row in rows:
         assert (row.verified_elements, row.max_difference) == (6 * 32, 0.0)
         assert row.times and min(row.times) > 0
-    found = json.loads(json.dumps(result.to_dict(), allow_nan=False))
-    assert set(CONTRACT) <= set(found)
-    assert (found["verified_elements"], found["max_difference"]) == (6 * 32, 0.0)
-    assert found["intrinsic"] == VNNI
-    assert found["measured_seconds"] == result.best.seconds > 0
-    assert found["tops"] == pytest.approx(2 * 6 * 32 * 8 / result.best.seconds / 1e12)
-    if found["implementation"] == "native":
-        assert 0 < found["peak_fraction"] < 1.2
+    report = json.loads(json.dumps(result.to_dict(), allow_nan=False))
+    assert set(CONTRACT) <= set(report)
+    assert (report["verified_elements"], report["max_difference"]) == (6 * 32, 0.0)
+    assert report["intrinsic"] == VNNI
+    assert report["measured_seconds"] == result.best.seconds > 0
+    assert report["tops"] == pytest.approx(2 * 6 * 32 * 8 / result.best.seconds / 1e12)
+    if report["implementation"] == "native":
+        assert 0 < report["peak_fraction"] < 1.2
         assert result.emulated == ""
     assert result.machine.name == "host"
     # Of loops that stand for an instruction no time is told.
-    assert (result.prediction is not None) == (found["implementation"] == "native")
+    assert (result.prediction is not None) == (report["implementation"] == "native")
     assert result.best.mapping.name in str(result) or str(result.best.mapping) in str(result)
     kernel = amos.build(result.best)
     assert kernel.candidate == result.best.candidate

@@ -83,29 +83,29 @@ def test_repair_takes_what_is_nearest_and_leaves_what_fits() -> None:
 
 def test_a_move_keeps_the_values_that_both_mappings_have() -> None:
     (individual,) = _drawn(1)
-    values, other = individual.values, PROBLEM.space(PROBLEM.mappings[1])
-    individual.move(other)
-    for at, (name, domain) in zip(individual, other.variables.items(), strict=True):
+    values, space = individual.values, PROBLEM.space(PROBLEM.mappings[1])
+    individual.move(space)
+    for at, (name, domain) in zip(individual, space.variables.items(), strict=True):
         if at is not None:
             assert domain[int(at)] == values[name]
     individual.repair(np.random.default_rng(0))
     assert individual.candidate.mapping == PROBLEM.mappings[1]
-    assert other.feasible(individual.candidate.schedule)
+    assert space.feasible(individual.candidate.schedule)
 
 
 def test_survivors_are_the_best_with_few_of_each_niche() -> None:
     """As if all were sorted at once: among equals the one that was told first."""
     rng = np.random.default_rng(0)
-    told = [x for n in range(len(PROBLEM.mappings)) for x in _drawn(40, n)]
-    rng.shuffle(told)
-    for individual in told:
+    samples = [x for n in range(len(PROBLEM.mappings)) for x in _drawn(40, n)]
+    rng.shuffle(samples)
+    for individual in samples:
         individual.fitness = Seconds((float(rng.integers(1, 20)),))
-    told[0].fitness = Seconds((float("inf"),))
+    samples[0].fitness = Seconds((float("inf"),))
     survivors = Survivors(12, 2)
-    for start in range(0, len(told), 7):
-        survivors.update(told[start : start + 7])
+    for start in range(0, len(samples), 7):
+        survivors.update(samples[start : start + 7])
     expected: list[Individual] = []
-    for individual in sorted(told[1:], key=lambda x: x.seconds):
+    for individual in sorted(samples[1:], key=lambda x: x.seconds):
         if sum(x.niche == individual.niche for x in expected) < 2:
             expected.append(individual)
     assert [x.candidate.key for x in survivors] == [x.candidate.key for x in expected[:12]]

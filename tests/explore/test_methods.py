@@ -107,16 +107,16 @@ def test_exhausting_a_large_space_is_refused() -> None:
 
 def test_every_mapping_is_in_the_first_population() -> None:
     search = GeneticSearch(Problem(MAPPINGS, XEON), np.random.default_rng(0))
-    found = {candidate.mapping.name for candidate in search.ask(max(32, len(MAPPINGS)))}
-    assert found == {mapping.name for mapping in MAPPINGS}
+    names = {candidate.mapping.name for candidate in search.ask(max(32, len(MAPPINGS)))}
+    assert names == {mapping.name for mapping in MAPPINGS}
 
 
 def test_more_mappings_than_the_population_holds() -> None:
     mappings = list(amos.enumerate_mappings(amos.operators.resolve("conv3d"), WMMA))
     search = GeneticSearch(Problem(mappings, A100), np.random.default_rng(0))
     assert len(mappings) > 64
-    found = {candidate.mapping.name for candidate in search.ask(len(mappings))}
-    assert found == {mapping.name for mapping in mappings}
+    names = {candidate.mapping.name for candidate in search.ask(len(mappings))}
+    assert names == {mapping.name for mapping in mappings}
 
 
 def _best(kind: type[Search], seed: int, evaluations: int) -> float:
@@ -175,8 +175,8 @@ def test_children_of_the_constraint_based_search_take_after_their_parents() -> N
         a, b = batch[n], batch[n + 20]
         child = search._child([a, b, a, b])
         assert space.violations(child.schedule) == ()
-        values, left, right = (space.values(c.schedule) for c in (child, a, b))
-        strange = [k for k in keys if values[k] not in (left[k], right[k])]
+        values, first, second = (space.values(c.schedule) for c in (child, a, b))
+        strange = [k for k in keys if values[k] not in (first[k], second[k])]
         assert len(strange) <= 1
 
 

@@ -37,8 +37,8 @@ def test_the_best_is_that_of_the_objective(objective: str) -> None:
         "edp": [a * b for a, b in zip(seconds, joules, strict=True)],
     }[objective]
     assert result.trials.index(result.best) == values.index(min(values))
-    said = result.to_dict()
-    assert said["energy_joules"] == pytest.approx(sum(row["joules"] for row in said["energy"]))
+    report = result.to_dict()
+    assert report["energy_joules"] == pytest.approx(sum(row["joules"] for row in report["energy"]))
 
 
 def test_energies_that_nobody_says() -> None:
@@ -55,9 +55,9 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     command = ["explore", "gemm", "--extent", "m=32", "--extent", "n=64", "--extent", "k=16"]
     command += ["--dtype", "s8", "--intrinsic", unit, "--machine", board, "--trials", "2"]
     assert main([*command, "--objective", "energy", "--json"]) == 0
-    said = json.loads(capsys.readouterr().out)
-    assert (said["objective"], said["simulated"]) == ("energy", True)
-    assert said["energy_joules"] > 32 * 64 * 16 * 0.5e-12
+    report = json.loads(capsys.readouterr().out)
+    assert (report["objective"], report["simulated"]) == ("energy", True)
+    assert report["energy_joules"] > 32 * 64 * 16 * 0.5e-12
     assert main(command) == 0
     printed = capsys.readouterr().out
     assert "energy " in printed

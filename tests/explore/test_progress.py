@@ -57,8 +57,8 @@ def terminal(monkeypatch: pytest.MonkeyPatch) -> _Terminal:
 
 def _run(most: int = 1 << 30, **options: Any) -> Exploration:
     executor = Answering(_slower, most=most)
-    wanted: dict[str, Any] = {"trials": 12, "rule": "gather", "executor": executor}
-    return amos.explore(OPERATOR, INTRINSIC, **grouped(wanted | options))
+    pinned: dict[str, Any] = {"trials": 12, "rule": "gather", "executor": executor}
+    return amos.explore(OPERATOR, INTRINSIC, **grouped(pinned | options))
 
 
 def test_the_figure_at_the_end_is_the_confirmed_one(terminal: _Terminal) -> None:
@@ -108,9 +108,9 @@ def test_a_notebook_has_it_below_the_cell(monkeypatch: pytest.MonkeyPatch) -> No
         return Handle()
 
     def module(name: str, **names: object) -> None:
-        made = types.ModuleType(name)
-        vars(made).update(names)
-        monkeypatch.setitem(sys.modules, name, made)
+        stub = types.ModuleType(name)
+        vars(stub).update(names)
+        monkeypatch.setitem(sys.modules, name, stub)
 
     shell = types.SimpleNamespace(kernel=object())
     module("IPython", get_ipython=lambda: shell)

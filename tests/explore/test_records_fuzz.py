@@ -61,8 +61,8 @@ def _read(path: Path) -> None:
         rows[0].rebuild()
     _print(best_records(rows), as_json=False)
     prunable(rows, failed=True, foreign=True, older_days=1, keep=1)
-    with Records(path.with_name("other.db")) as other:
-        import_lines(other, lines)
+    with Records(path.with_name("other.db")) as target:
+        import_lines(target, lines)
 
 
 def _attempts(path: Path) -> tuple[Callable[[], object], ...]:
@@ -169,8 +169,11 @@ def test_a_huge_number(recorded: Path, tmp_path: Path) -> None:
     path = tmp_path / "huge.db"
     path.write_bytes(recorded.read_bytes())
     assert _store(path, {"id": 2**63 - 1})
-    found = salvage(path)
-    assert found.missing == ((1, 1), (max(n for n in found.records if n < 2**60) + 1, 2**63 - 2))
+    salvaged = salvage(path)
+    assert salvaged.missing == (
+        (1, 1),
+        (max(n for n in salvaged.records if n < 2**60) + 1, 2**63 - 2),
+    )
 
 
 @pytest.mark.slow

@@ -106,9 +106,9 @@ def test_a_result_says_that_loops_stand_for_the_instruction(
     assert html.escape(note) in viz.html(result)
     assert (result.peak_tops, result.peak_fraction) == (None, None)
     assert json.loads(json.dumps(result.to_dict(), allow_nan=False))["peak_fraction"] is None
-    for said in (result.speed, viz.text(result), viz.html(result)):
-        assert "Top/s" in said
-        assert " peak" not in said
+    for rendered in (result.speed, viz.text(result), viz.html(result)):
+        assert "Top/s" in rendered
+        assert " peak" not in rendered
 
 
 def test_a_result_with_the_instruction_has_no_note() -> None:

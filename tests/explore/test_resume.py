@@ -28,9 +28,9 @@ def _noisy(task: Task) -> Measurement:
 
 
 def _run(path: Path | None, executor: Any, **options: Any) -> Exploration:
-    wanted: dict[str, Any] = {"trials": 12, "method": "ga", "rule": "gather"} | options
+    pinned: dict[str, Any] = {"trials": 12, "method": "ga", "rule": "gather"} | options
     return amos.explore(
-        OPERATOR, INTRINSIC, records=path, **grouped(wanted | {"executor": executor})
+        OPERATOR, INTRINSIC, records=path, **grouped(pinned | {"executor": executor})
     )
 
 
@@ -47,9 +47,9 @@ def test_a_run_that_was_stopped_anywhere_ends_the_same(tmp_path: Path, method: s
         path = tmp_path / f"{stop}.db"
         with pytest.raises(_Stop):
             _run(path, Answering(most=stop, stop=_Stop), method=method)
-        rest = Answering()
-        result = _run(path, rest, method=method)
-        assert rest.count == whole.count - stop
+        remaining_answers = Answering()
+        result = _run(path, remaining_answers, method=method)
+        assert remaining_answers.count == whole.count - stop
         assert result.replayed == min(stop, 12)
         assert _plain(result) == _plain(expected)
         assert result.best.candidate == expected.best.candidate
@@ -78,35 +78,35 @@ def test_another_run_takes_nothing(tmp_path: Path, change: dict[str, Any]) -> No
 
 
 def test_another_machine_takes_nothing_and_says_so(tmp_path: Path) -> None:
-    path, said = tmp_path / "tuning.db", list[str]()
+    path, messages = tmp_path / "tuning.db", list[str]()
     _run(path, Answering(model="one"), trials=4)
-    result = _run(path, Answering(model="two"), trials=4, notify=said.append)
+    result = _run(path, Answering(model="two"), trials=4, notify=messages.append)
     assert result.replayed == 0
-    assert len(said) == 1
-    assert "records were made on another machine, not used" in said[0]
+    assert len(messages) == 1
+    assert "records were made on another machine, not used" in messages[0]
     with Records(path) as records:
         assert len({row.machine_key for row in records.all()}) == 2
 
 
 def test_an_older_intrinsic_is_not_taken(tmp_path: Path) -> None:
-    path, said = tmp_path / "tuning.db", list[str]()
+    path, messages = tmp_path / "tuning.db", list[str]()
     _run(path, Answering(), trials=4)
     with Records(path) as records:
         rows = records.all()
-    other = tmp_path / "other.db"
+    target = tmp_path / "other.db"
     older = [replace(row, fingerprint="0" * 16) for row in rows]
-    with Records(other) as records:
+    with Records(target) as records:
         records.add_all(older)
-    assert _run(other, Answering(), trials=4, notify=said.append).replayed == 0
-    assert "another version of vnni" in said[0]
+    assert _run(target, Answering(), trials=4, notify=messages.append).replayed == 0
+    assert "another version of vnni" in messages[0]
 
 
 def test_other_operators_are_kept_and_said(tmp_path: Path) -> None:
-    path, said = tmp_path / "tuning.db", list[str]()
+    path, messages = tmp_path / "tuning.db", list[str]()
     gemm = amos.Operator.parse("out[i,j] += a[i,k] * weight[j,k]", extents=dict(i=6, j=32, k=8))
     amos.explore(gemm, INTRINSIC, machine="xeon_6240", trials=3, records=path)
-    _run(path, Answering(), trials=4, notify=said.append)
-    assert said == [
+    _run(path, Answering(), trials=4, notify=messages.append)
+    assert messages == [
         f"record file {str(path)!r}: its 3 records are of another operator, kept and not used"
     ]
     with Records(path) as records:
@@ -115,16 +115,16 @@ def test_other_operators_are_kept_and_said(tmp_path: Path) -> None:
 
 def test_a_file_of_several_operators_is_no_news(tmp_path: Path) -> None:
     """Nor are records of the operator on another instruction those of another operator."""
-    path, said = tmp_path / "tuning.db", list[str]()
+    path, messages = tmp_path / "tuning.db", list[str]()
     for rows in (6, 7, 8):
         extents = dict(i=rows, j=32, k=8)
         gemm = amos.Operator.parse("out[i,j] += a[i,k] * weight[j,k]", extents=extents)
         for intrinsic in (INTRINSIC, "vnni_dpbusd_m8k4_u8_s8_s32"):
             amos.explore(
-                gemm, intrinsic, machine="xeon_6240", trials=2, records=path, notify=said.append
+                gemm, intrinsic, machine="xeon_6240", trials=2, records=path, notify=messages.append
             )
-    assert len(said) == 1
-    assert "its 4 records are of another operator" in said[0]
+    assert len(messages) == 1
+    assert "its 4 records are of another operator" in messages[0]
 
 
 def test_the_model_alone_is_not_recorded_twice(tmp_path: Path) -> None:

@@ -30,9 +30,9 @@ def test_probabilities_are_the_papers() -> None:
     assert probabilities({"a": math.inf, "b": math.inf}, {}) == {"a": 0.5, "b": 0.5}
 
 
-@pytest.mark.parametrize(("share", "kept"), [(0.01, "ab"), (0.34, "ab"), (0.7, "abc"), (1, "abc")])
-def test_the_largest_are_retained(share: float, kept: str) -> None:
-    assert retained({"c": 4.0, "a": 1.0, "b": 2.0}, {}, share) == set(kept)
+@pytest.mark.parametrize(("share", "names"), [(0.01, "ab"), (0.34, "ab"), (0.7, "abc"), (1, "abc")])
+def test_the_largest_are_retained(share: float, names: str) -> None:
+    assert retained({"c": 4.0, "a": 1.0, "b": 2.0}, {}, share) == set(names)
 
 
 @pytest.mark.parametrize("share", [0, -1, 1.5, math.nan, "all", True])
@@ -58,7 +58,7 @@ def _tell(problem: Problem, rng: np.random.Generator, seconds: dict[str, float])
         problem.tell(Trial(n, candidate, float(problem.seconds([candidate])[0]), measured))
 
 
-def _asked(guide: Guided) -> set[str]:
+def _ask_for_names(guide: Guided) -> set[str]:
     return {candidate.mapping.name for candidate in guide.ask(200)}
 
 
@@ -67,8 +67,11 @@ def test_a_search_keeps_to_them_but_for_chance() -> None:
     problem, rng = _problem(), np.random.default_rng(0)
     fast, next_, share = problem.mappings[-1].name, problem.mappings[3].name, 0.1
     _tell(problem, rng, {fast: 1e-6, next_: 2e-6})
-    assert _asked(Guided(problem, rng, GeneticSearch, epsilon=0.0, retain=share)) == {fast, next_}
-    assert len(_asked(Guided(problem, rng, GeneticSearch, epsilon=1.0, retain=share))) > 2
+    assert _ask_for_names(Guided(problem, rng, GeneticSearch, epsilon=0.0, retain=share)) == {
+        fast,
+        next_,
+    }
+    assert len(_ask_for_names(Guided(problem, rng, GeneticSearch, epsilon=1.0, retain=share))) > 2
 
 
 @pytest.mark.parametrize(("epsilon", "expected"), [(0.1, 2), (0.5, 10)])
@@ -109,7 +112,7 @@ def test_mappings_of_several_instructions_are_ranked_together() -> None:
         for problem in (first, second)
     ]
     both = [{names[2], names[5]}, {names[3], names[4]}]
-    assert [_asked(guide) for guide in guides] == both
+    assert [_ask_for_names(guide) for guide in guides] == both
     for guide in guides:
         guide.rivals = guides
-    assert [_asked(guide) for guide in guides] == [{names[2], names[5]}, {names[3]}]
+    assert [_ask_for_names(guide) for guide in guides] == [{names[2], names[5]}, {names[3]}]

@@ -114,11 +114,11 @@ def test_the_rate_of_the_instruction() -> None:
     gemm = [amos.operators.resolve("gemm", extents=extents, dtype="u8s8")]
     unit = replace(amos.intrinsics.get("vnni_dpbusd_m16k4_u8_s8_s32"), timing=())
     xeon = replace(xeon, peaks={**xeon.peaks, unit.name: Peak(4e-9, 1e-9, "a book")})
-    for each in (unit, replace(unit, timing=(Timing(1.0, "a book", machine="xeon_4110"),))):
-        sized, there = resized(each, xeon, {"timing.interval": 8})
+    for variant in (unit, replace(unit, timing=(Timing(1.0, "a book", machine="xeon_4110"),))):
+        sized, there = resized(variant, xeon, {"timing.interval": 8})
         assert there.peak(sized.name).interval == pytest.approx(8 / xeon.clock)
         assert sized.timing[0].interval == 8
-        fast, slow = sweep(each, xeon, {"timing.interval": [4, 400]}, gemm, trials=2)
+        fast, slow = sweep(variant, xeon, {"timing.interval": [4, 400]}, gemm, trials=2)
         assert fast.predicted is not None
         assert slow.predicted is not None
         assert slow.predicted > 10 * fast.predicted
@@ -201,9 +201,9 @@ def test_the_command(capsys: pytest.CaptureFixture[str]) -> None:
     command += [x for n in ("i=8", "j=32", "k=32") for x in ("--extent", n)]
     command += ["--trials", "1", "--set", "memory.acc.capacity=64k,128k"]
     assert main([*command, "--json"]) == 0
-    said = json.loads(capsys.readouterr().out)
-    assert [p["settings"]["memory.acc.capacity"] for p in said] == [65536, 131072]
-    assert all(p["simulated"] > 0 and p["mappings"] == 1 for p in said)
+    report = json.loads(capsys.readouterr().out)
+    assert [p["settings"]["memory.acc.capacity"] for p in report] == [65536, 131072]
+    assert all(p["simulated"] > 0 and p["mappings"] == 1 for p in report)
     assert main([*command[:-2], "--set", "machine.sram=4k", "--machine", "vta_pynq"]) == 0
     assert f"{VTA.name} on vta_pynq" in capsys.readouterr().out
     assert main([*command[:-2], "--set", "extents.i2"]) == 2
@@ -212,8 +212,8 @@ def test_the_command(capsys: pytest.CaptureFixture[str]) -> None:
     assert main([*command, *twice]) == 2
     assert "memory.inp.double: expected all values in one" in capsys.readouterr().err
     assert main([*command[:-2], "--set", "memory.inp.double=true,false", "--json"]) == 0
-    said = json.loads(capsys.readouterr().out)
-    assert [p["settings"]["memory.inp.double"] for p in said] == [True, False]
+    report = json.loads(capsys.readouterr().out)
+    assert [p["settings"]["memory.inp.double"] for p in report] == [True, False]
     assert main([*command[:-2], "--set", "memory.acc.capacity=8,16"]) == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert "none of 2 points can be had" in line

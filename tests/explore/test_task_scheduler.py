@@ -64,10 +64,10 @@ def test_the_gradient_is_ansors() -> None:
     early = replace(task, best=task.best[:3])
     assert gradient([early], early) == pytest.approx(2.0 * 0.8 * 7 / 3)
     # Another convolution does 400 a second, so that 0.5 s are hoped for.
-    other = TaskState(1.0, 400, "conv", 0.1, 1.0, best=(1.0,))
-    assert gradient([task, other], task) == pytest.approx(2.0 * (0.2 * 4 / 3 + 0.8 * 3.5))
+    neighbour = TaskState(1.0, 400, "conv", 0.1, 1.0, best=(1.0,))
+    assert gradient([task, neighbour], task) == pytest.approx(2.0 * (0.2 * 4 / 3 + 0.8 * 3.5))
     # One of another kind says nothing of it, nor does one of which no kernel ran.
-    for silent in (replace(other, kind="matmul"), replace(other, best=(math.inf,))):
+    for silent in (replace(neighbour, kind="matmul"), replace(neighbour, best=(math.inf,))):
         assert gradient([task, silent], task) == gradient([task], task)
 
 
@@ -76,10 +76,10 @@ def test_the_gap_is_to_the_bound() -> None:
     task = TaskState(2.0, 100, "conv", 1.0, 4.0, best=(10.0, 4.0))
     assert gap([task], task) == pytest.approx(2.0 * (4 - 1) / (2 * 3))
     # The model is slow by a factor of 4, as another task shows: a quarter of each bound counts.
-    other = TaskState(1.0, 400, "matmul", 2.0, 0.5, best=(0.5,))
-    assert gap([task, other], task) == pytest.approx(2.0 * (4 - 0.25) / (2 * 3))
+    neighbour = TaskState(1.0, 400, "matmul", 2.0, 0.5, best=(0.5,))
+    assert gap([task, neighbour], task) == pytest.approx(2.0 * (4 - 0.25) / (2 * 3))
     # What is at its bound may still lose a tenth, or nothing would try it before all others end.
-    assert gap([task, other], other) == pytest.approx(1.0 * 0.1 * 0.5 / 2)
+    assert gap([task, neighbour], neighbour) == pytest.approx(1.0 * 0.1 * 0.5 / 2)
 
 
 def test_what_was_not_measured_may_lose_what_the_model_is_wrong_by() -> None:
@@ -116,6 +116,6 @@ def test_what_is_no_scheduler_is_refused() -> None:
         scheduler("equal", 0)
     task = TaskState(1.0, 1, "conv", 1.0, 1.0)
     wrong = dict(weight=-1.0), dict(operations=0), dict(bound=0.0), dict(predicted=0.0)
-    for each in (*wrong, dict(weight=math.nan)):
+    for options in (*wrong, dict(weight=math.nan)):
         with pytest.raises(ExploreError, match="expected a weight from 0 on"):
-            replace(task, **each)
+            replace(task, **options)

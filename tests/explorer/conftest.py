@@ -20,8 +20,8 @@ def server() -> Iterator[Server]:
     """A server in this process, on a port of its own."""
     engine = Engine()
     engine.check()
-    with served(engine) as made:
-        yield made
+    with served(engine) as server:
+        yield server
 
 
 @pytest.fixture(scope="session")
@@ -31,9 +31,9 @@ def serve() -> Iterator[str]:
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     try:
         assert process.stdout is not None
-        found = re.search(r"http://127\.0\.0\.1:\d+/", process.stdout.readline())
-        assert found is not None
-        yield found[0]
+        match = re.search(r"http://127\.0\.0\.1:\d+/", process.stdout.readline())
+        assert match is not None
+        yield match[0]
     finally:
         process.terminate()
         process.wait()
@@ -51,7 +51,8 @@ def page(browser: Any, serve: str) -> Iterator[Any]:
     complaints: list[str] = []
     opened.on("pageerror", lambda error: complaints.append(str(error)))
     opened.on(
-        "console", lambda said: complaints.append(said.text) if said.type == "error" else None
+        "console",
+        lambda message: complaints.append(message.text) if message.type == "error" else None,
     )
     opened.goto(serve)
     opened.wait_for_selector(".rows .row")

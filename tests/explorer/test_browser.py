@@ -166,28 +166,28 @@ def test_nonsense_in_the_address_is_told_beside_its_field(page: Any, serve: str)
 
 def test_nonsense_is_told_beside_its_field_and_changes_nothing(page: Any) -> None:
     before = page.inner_text(".physical")
-    for field, text, said in (
+    for field, text, message in (
         ("operator", "conv2", "did you mean 'conv2d'?"),
         ("extents", "k=many", "'many' is not a whole number"),
         ("layout", "<b>x</b>", "unknown layout '<b>x</b>'"),
     ):
-        kept = page.input_value(f"[data-field={field}]")
+        field_value = page.input_value(f"[data-field={field}]")
         _fill(page, field, text)
         error = page.locator(f".field.{field} .error")
         page.wait_for_function("(node) => node.innerText", arg=error.element_handle())
-        assert said in error.inner_text()
+        assert message in error.inner_text()
         assert page.inner_text(".physical") == before
         # The matrix is that of the last good state, and still works.
         page.click(CELL.format(2, 6))
         page.wait_for_function(
             "() => document.querySelector('.physical h4')?.innerText === 'npq-k-cr'"
         )
-        assert said in error.inner_text()
+        assert message in error.inner_text()
         page.click(CELL.format(2, 6))
         page.wait_for_function(
             "() => document.querySelector('.physical h4')?.innerText === 'npq-k-crs'"
         )
-        _fill(page, field, kept)
+        _fill(page, field, field_value)
         page.wait_for_function("(node) => !node.innerText", arg=error.element_handle())
 
 
@@ -212,10 +212,10 @@ def test_ten_thousand_mappings_scroll(page: Any) -> None:
     page.wait_for_function("() => document.querySelector('.count')?.innerText.startsWith('14,415')")
     # The smoothest says what the page takes; the others, what else this machine does.
     seen = [page.evaluate(SCROLL)]
-    while min(one["p95"] for one in seen) >= 100 and len(seen) < 10:
+    while min(timing["p95"] for timing in seen) >= 100 and len(seen) < 10:
         seen.append(page.evaluate(SCROLL))
-    assert max(one["rows"] for one in seen) < 60
-    assert min(one["p95"] for one in seen) < 100
+    assert max(timing["rows"] for timing in seen) < 60
+    assert min(timing["p95"] for timing in seen) < 100
     page.wait_for_function(
         "() => [...document.querySelectorAll('.rows .row')].at(-1).innerText.includes('e-j-n')"
     )

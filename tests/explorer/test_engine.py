@@ -40,9 +40,9 @@ def _run(code: str, folder: Path) -> str:
     """What a program prints."""
     path = folder / "shown.py"
     path.write_text(code, encoding="utf-8")
-    with contextlib.redirect_stdout(io.StringIO()) as said:
+    with contextlib.redirect_stdout(io.StringIO()) as output:
         runpy.run_path(str(path))
-    return said.getvalue()
+    return output.getvalue()
 
 
 def test_the_first_mapping_is_shown_first() -> None:
@@ -62,11 +62,11 @@ def test_verdicts_are_those_of_the_package(rule: str) -> None:
     rng = np.random.default_rng(0)
     for _ in range(40):
         assignment = rng.integers(-1, 3, 7)
-        said = amos.check_matching(op, unit, np.equal.outer(np.arange(3), assignment), rule)
+        verdict = amos.check_matching(op, unit, np.equal.outer(np.arange(3), assignment), rule)
         answer = _judge(rule=rule, assignment=assignment.tolist())
-        assert answer["verdict"]["reasons"] == list(said.reasons)
-        assert (answer["mapping"] is not None) == bool(said)
-        assert (rule in answer["verdict"]["accepted_by"]) == bool(said)
+        assert answer["verdict"]["reasons"] == list(verdict.reasons)
+        assert (answer["mapping"] is not None) == bool(verdict)
+        assert (rule in answer["verdict"]["accepted_by"]) == bool(verdict)
 
 
 @pytest.mark.parametrize(
@@ -155,9 +155,9 @@ def test_the_code_says_the_same(tmp_path: Path) -> None:
 
 def test_the_code_of_a_refused_matching_says_why(tmp_path: Path) -> None:
     answer = _judge(operator="gemm", assignment=[0, 0, 2])
-    said = _run(answer["code"], tmp_path)
-    assert said.startswith("wrong (access)")
-    assert all(reason in said for reason in answer["verdict"]["reasons"])
+    output = _run(answer["code"], tmp_path)
+    assert output.startswith("wrong (access)")
+    assert all(reason in output for reason in answer["verdict"]["reasons"])
 
 
 def test_what_a_wider_rule_makes_of_a_refused_matching_is_shown_as_refused(tmp_path: Path) -> None:
@@ -166,9 +166,9 @@ def test_what_a_wider_rule_makes_of_a_refused_matching_is_shown_as_refused(tmp_p
     assert answer["verdict"]["accepted_by"] == ["access", "gather"]
     shown = answer["mapping"]
     assert (shown["name"], shown["rule"], shown["refused"]) == ("q-k-cs", "access", True)
-    said = _run(answer["code"], tmp_path)
-    assert said.startswith("wrong (paper)")
-    assert shown["expression"] in said
+    output = _run(answer["code"], tmp_path)
+    assert output.startswith("wrong (paper)")
+    assert shown["expression"] in output
     # To Python it is no mapping.
     verdict, mapping = ENGINE.judged(answer["state"])
     assert not verdict
@@ -194,9 +194,9 @@ def test_sources_can_be_fed_in_another_order(tmp_path: Path) -> None:
     assert answer["mapping"]["name"].endswith("~10")
     assert answer["x"]["rows"] == ["weight", "image", "out"]
     assert answer["z"]["rows"] == ["Src1 = weight", "Src2 = image", "Dst = out"]
-    said = _run(answer["code"], tmp_path)
-    assert said.startswith("valid (access)")
-    assert answer["mapping"]["expression"] in said
+    output = _run(answer["code"], tmp_path)
+    assert output.startswith("valid (access)")
+    assert answer["mapping"]["expression"] in output
     # The same matching in the given order: refused, and it is said where it would do.
     answer = _judge(commute=True, assignment=last["assignment"], order=[0, 1])
     assert answer["verdict"]["kind"] == "wrong"
@@ -213,11 +213,11 @@ def test_an_order_that_is_not_looked_at_is_refused(capsys: pytest.CaptureFixture
         operator=text, extents="i=16, j=16, k=16", intrinsic="vnni_dpbusd_m16k4_u8_s8_s32",
         dtype="s8,u8,s32",
     )  # fmt: skip
-    said = _judge(**state)["errors"]["intrinsic"]
-    assert "--commute" in said
+    error = _judge(**state)["errors"]["intrinsic"]
+    assert "--commute" in error
     argv = ["map", text, state["intrinsic"], "--dtype", "s8,u8,s32"]
     assert main([*argv, *(f"--extent={name}=16" for name in "ijk")]) == 2
-    assert said in capsys.readouterr().err
+    assert error in capsys.readouterr().err
     assert _judge(**state, commute=True)["mapping"]["name"].endswith("~10")
 
 
@@ -267,9 +267,9 @@ def test_instructions_of_a_machine_are_those_of_amos_map(
     listed = {row["intrinsic"]: row for row in json.loads(capsys.readouterr().out)["rows"]}
     assert answer["rows"][0]["name"] == next(iter(listed))
     for row in answer["rows"]:
-        known = listed[row["name"]]
-        assert row["seconds"] == known["predicted_seconds"]
-        assert row["mappings"] == known["mappings"]
+        expected_row = listed[row["name"]]
+        assert row["seconds"] == expected_row["predicted_seconds"]
+        assert row["mappings"] == expected_row["mappings"]
     assert answer["others"]
     picked = _judge(**state | {"intrinsic": answer["rows"][0]["name"]})
     assert picked["ok"] and picked["prediction"]
@@ -298,8 +298,8 @@ def test_every_intrinsic_can_be_looked_at() -> None:
         if not answer["ok"]:
             assert list(answer["errors"]) == ["intrinsic"]
         elif answer["mapping"] is not None:
-            said = answer["prediction"]
-            assert said is None or said["seconds"] > 0
+            prediction = answer["prediction"]
+            assert prediction is None or prediction["seconds"] > 0
     predicted = _judge(operator="gemm", intrinsic="vnni_dpbusd_m16k4_u8_s8_s32")["prediction"]
     assert predicted["machine"] == "xeon_4110"
 
@@ -311,15 +311,15 @@ def test_a_refused_matching_names_the_nearest() -> None:
 
 
 def test_this_computer_is_offered_where_it_can_be_measured() -> None:
-    asked: list[str] = []
+    requests: list[str] = []
 
     def measured(unit: amos.intrinsics.Intrinsic) -> amos.machine.Machine:
-        asked.append(unit.name)
+        requests.append(unit.name)
         return amos.machines.get("a100", [unit])
 
     assert "host" not in ENGINE.answer({"kind": "choices"})["machines"]
     engine = Engine(host=measured)
     assert "host" in engine.answer({"kind": "choices"})["machines"]
-    assert not asked
+    assert not requests
     assert engine.answer({"kind": "judge", "state": {"machine": "host"}})["ok"]
-    assert set(asked) == {"wmma_m16n16k16_f16_f32"}
+    assert set(requests) == {"wmma_m16n16k16_f16_f32"}

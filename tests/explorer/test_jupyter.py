@@ -45,9 +45,9 @@ def _notebook() -> dict[str, Any]:
 
 
 def _port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return int(found.getsockname()[1])
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return int(listener.getsockname()[1])
 
 
 @pytest.fixture(params=sorted(FRONTS))
@@ -97,7 +97,10 @@ def test_the_widget_works_in_a_notebook(browser: Any, address: str) -> None:
     page = context.new_page()
     complaints: list[str] = []
     page.on("pageerror", lambda error: complaints.append(str(error)))
-    page.on("console", lambda said: complaints.append(said.text) if said.type == "error" else None)
+    page.on(
+        "console",
+        lambda message: complaints.append(message.text) if message.type == "error" else None,
+    )
     page.goto(address)
     _run_cell(page, 0)
     page.wait_for_selector(".amos-explorer .rows .row")
@@ -107,7 +110,7 @@ def test_the_widget_works_in_a_notebook(browser: Any, address: str) -> None:
     page.click(CELL.format(1, 1))
     _wait_text(page, ".verdict", "`i2` stays empty though `k` could go there")
     # What the browser shows, Python has.
-    assert _said(page) == "SAID False None"
+    assert _read_status(page) == "SAID False None"
     page.click(CELL.format(1, 1))
     _wait_text(page, ".verdict", "Valid")
     page.focus(CELL.format(2, 6))
@@ -115,7 +118,7 @@ def test_the_widget_works_in_a_notebook(browser: Any, address: str) -> None:
     page.wait_for_function(  # and not npq-k-crs, which was there before
         r"/npq-k-cr\b/.test(document.querySelector('.amos-explorer .physical h4')?.innerText)"
     )
-    assert _said(page) == "SAID True npq-k-cr"
+    assert _read_status(page) == "SAID True npq-k-cr"
     page.click("text=Copy Python")
     page.wait_for_selector("text=Copied")
     code = page.evaluate("navigator.clipboard.readText()")
@@ -147,11 +150,11 @@ def _run_cell(page: Any, number: int) -> Any:
 
 def _number(prompt: Any) -> int:
     """How often cells had run when this one did last; 0 if it never did, or does now."""
-    found = re.search(r"\d+", prompt.inner_text())
-    return int(found[0]) if found else 0
+    match = re.search(r"\d+", prompt.inner_text())
+    return int(match[0]) if match else 0
 
 
-def _said(page: Any) -> str:
+def _read_status(page: Any) -> str:
     cell = _run_cell(page, 1)
     return str(cell.locator(".jp-OutputArea-output").last.inner_text()).strip()
 

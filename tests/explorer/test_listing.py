@@ -24,7 +24,7 @@ def test_rows_are_filtered_and_sorted() -> None:
     calls = [row["calls"] for row in _rows({}, order="calls", down=True)["rows"]]
     counts = sorted((m.physical().calls for m in space), reverse=True)
     assert calls == [f"{count:,}" for count in counts]
-    found = _rows({}, words="i1:pq r1:c", least=0.9, order="utilization", down=True)["rows"]
+    rows = _rows({}, words="i1:pq r1:c", least=0.9, order="utilization", down=True)["rows"]
     expected = [
         mapping.name
         for mapping in space
@@ -32,8 +32,8 @@ def test_rows_are_filtered_and_sorted() -> None:
         and "c" in mapping.groups["r1"]
         and mapping.physical().utilization >= 0.9
     ]
-    assert sorted(row["name"] for row in found) == sorted(expected)
-    shares = [row["utilization"] for row in found]
+    assert sorted(row["name"] for row in rows) == sorted(expected)
+    shares = [row["utilization"] for row in rows]
     assert shares == sorted(shares, reverse=True)
     assert [row["name"] for row in _rows({}, words="npq-k-cs")["rows"]] == ["npq-k-cs"]
 

@@ -136,9 +136,9 @@ def test_a_fault_in_one_answer_ends_nothing(capfd: pytest.CaptureFixture[str]) -
                 raise RuntimeError("broken on purpose")
             return super().answer(message)
 
-    with served(Faulty()) as made:
-        assert _ask(made, b'{"fault": 1}') == 500
-        assert _ask(made) == 200
+    with served(Faulty()) as server:
+        assert _ask(server, b'{"fault": 1}') == 500
+        assert _ask(server) == 200
     assert "broken on purpose" in capfd.readouterr().err
 
 
@@ -176,9 +176,9 @@ def test_serve_says_where_once_it_listens_and_ends_by_an_interrupt() -> None:
     command = [sys.executable, "-m", "amos", "serve", "gemm", "--port", "0", "--machine", "v100"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
-        found = re.search(r"http://127\.0\.0\.1:(\d+)/", process.stdout.readline())
-        assert found is not None
-        connection = http.client.HTTPConnection("127.0.0.1", int(found[1]), timeout=20)
+        match = re.search(r"http://127\.0\.0\.1:(\d+)/", process.stdout.readline())
+        assert match is not None
+        connection = http.client.HTTPConnection("127.0.0.1", int(match[1]), timeout=20)
         connection.request(
             "POST", "/ask", json.dumps({"kind": "choices"}), {"Content-Type": "application/json"}
         )

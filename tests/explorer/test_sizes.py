@@ -33,8 +33,8 @@ def test_sizes_change_mappings_utilization_and_time(tmp_path: Path) -> None:
     assert none["prediction"]["error"] == "no schedule that was drawn fits vta_pynq"
     ranked = _rows(VTA | {"sizes": "extents.i2=20"}, order="seconds")["rows"]
     assert wide["prediction"]["seconds"] >= ranked[0]["seconds"]
-    said = _run(slow["code"], tmp_path)
-    assert f"{slow['prediction']['seconds'] * 1e6:.4g} us" in said
+    output = _run(slow["code"], tmp_path)
+    assert f"{slow['prediction']['seconds'] * 1e6:.4g} us" in output
 
 
 @pytest.mark.parametrize(

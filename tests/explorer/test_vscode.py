@@ -67,28 +67,31 @@ def webview(
 ) -> Iterator[tuple[Any, str]]:
     """The widget, drawn, and the ground that it should have."""
     pytest.importorskip("anywidget", reason="anywidget is not installed")
-    made = widget("conv2d", engine=engine)
+    shown = widget("conv2d", engine=engine)
     ground = THEMES[request.param]
     # What the system prefers is not what the editor shows.
     context = browser.new_context(color_scheme="dark" if ground == LIGHT else "light")
     page = context.new_page()
     complaints: list[str] = []
-    asked: list[str] = []
+    requests: list[str] = []
     page.on("pageerror", lambda error: complaints.append(str(error)))
-    page.on("console", lambda said: complaints.append(said.text) if said.type == "error" else None)
-    page.on("request", lambda sent: asked.append(sent.url))
+    page.on(
+        "console",
+        lambda message: complaints.append(message.text) if message.type == "error" else None,
+    )
+    page.on("request", lambda sent: requests.append(sent.url))
     content = PAGE.format(
         theme=request.param, ground=ground, ink="#222" if ground == LIGHT else "#ccc"
     )
     page.route(ADDRESS, lambda route: route.fulfill(body=content, content_type="text/html"))
     page.expose_function("kernel", engine.answer)
     page.goto(ADDRESS)
-    page.evaluate(RENDER, [made._esm, made._css, made.state])
+    page.evaluate(RENDER, [shown._esm, shown._css, shown.state])
     page.wait_for_selector(".rows .row")
     yield page, ground
     context.close()
     assert not complaints
-    assert [url for url in asked if not url.startswith("blob:")] == [ADDRESS]
+    assert [url for url in requests if not url.startswith("blob:")] == [ADDRESS]
 
 
 def test_it_works_where_vscode_shows_it(webview: tuple[Any, str]) -> None:

@@ -71,8 +71,8 @@ def driver(tmp_path_factory: pytest.TempPathFactory) -> str:
 def nvcc(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """That compiler in the place of nvcc."""
     (tmp_path / "tools").mkdir()
-    found = fake_nvcc(tmp_path / "tools")
-    monkeypatch.setenv("PATH", f"{found}{os.pathsep}{os.environ['PATH']}")
+    nvcc = fake_nvcc(tmp_path / "tools")
+    monkeypatch.setenv("PATH", f"{nvcc}{os.pathsep}{os.environ['PATH']}")
     compilers.cache_clear()
     yield
     compilers.cache_clear()

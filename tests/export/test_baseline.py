@@ -54,10 +54,10 @@ def test_calls(name: str) -> None:
     calls = library_calls(torch, launch, tensors)
     assert calls.keys() == WAYS[name]
     expected = torch.from_numpy(evaluate(op, inputs))
-    found = Convolution.of(launch["operator"])  # type: ignore[arg-type]
+    convolution = Convolution.of(launch["operator"])  # type: ignore[arg-type]
     for call in calls.values():
-        wanted = expected if found is None else found.output(expected)
-        assert torch.allclose(call(), wanted, atol=1e-3)
+        reference = expected if convolution is None else convolution.output(expected)
+        assert torch.allclose(call(), reference, atol=1e-3)
 
 
 @pytest.mark.parametrize("name", ["mean", "variance", "scan"])

@@ -157,7 +157,7 @@ class Array:
 
 
 @pytest.mark.parametrize(
-    ("dtype", "known"),
+    ("dtype", "c_type"),
     [
         ("float16", "torch.float16"),
         ("bfloat16", "torch.bfloat16"),
@@ -169,23 +169,23 @@ class Array:
         ("int8", "int8"),
     ],
 )
-def test_arrays_that_fit(dtype: str, known: str) -> None:
+def test_arrays_that_fit(dtype: str, c_type: str) -> None:
     argument = {"dtype": dtype, "shape": [4, 8]}
-    assert misfit(argument, Array(known, [4, 8])) == ""
+    assert misfit(argument, Array(c_type, [4, 8])) == ""
     assert "expected" in misfit(argument, Array("torch.complex64", [4, 8]))
-    assert "[4, 8], got" in misfit(argument, Array(known, [8, 4]))
-    assert "one of the host" in misfit(argument, Array(known, [4, 8], cuda=False))
-    assert "multiple of 16" in misfit(argument, Array(known, [4, 8], at=8))
+    assert "[4, 8], got" in misfit(argument, Array(c_type, [8, 4]))
+    assert "one of the host" in misfit(argument, Array(c_type, [4, 8], cuda=False))
+    assert "multiple of 16" in misfit(argument, Array(c_type, [4, 8], at=8))
 
 
 @pytest.mark.parametrize("kind", ["e4m3", "e5m2"])
 def test_eight_bit_floats_are_those_of_ml_dtypes(kind: str) -> None:
     types = pytest.importorskip("ml_dtypes", reason="ml_dtypes is not installed")
     number = types.float8_e4m3fn if kind == "e4m3" else types.float8_e5m2
-    every = np.arange(256, dtype=np.uint8).view(number).astype(np.float32)
-    finite = every[np.isfinite(every)]
+    all_values = np.arange(256, dtype=np.uint8).view(number).astype(np.float32)
+    finite = all_values[np.isfinite(all_values)]
     codes = encode(finite.astype(np.float64), f"float8_{kind}")
-    assert np.array_equal(codes, np.arange(256)[np.isfinite(every)])
+    assert np.array_equal(codes, np.arange(256)[np.isfinite(all_values)])
 
 
 def test_reference_is_the_operator() -> None:
@@ -199,13 +199,13 @@ def test_reference_is_the_operator() -> None:
         "operands": [described_operand(load) for load in op.operands],
     }
     extents = op.extents
-    every = np.indices([extents[it.name] for it in op.spatial]).reshape(len(op.spatial), -1)
-    at = {it.name: index for it, index in zip(op.spatial, every, strict=True)}
-    where, found, scale = reference(described, values, at)
+    all_values = np.indices([extents[it.name] for it in op.spatial]).reshape(len(op.spatial), -1)
+    at = {it.name: index for it, index in zip(op.spatial, all_values, strict=True)}
+    where, indices, scale = reference(described, values, at)
     assert len(where) == op.output.tensor.elements
     inputs = {name: array.astype(np.float32) for name, array in values.items()}
-    assert np.array_equal(evaluate(op, inputs).reshape(-1)[where], found)
-    assert (scale >= np.abs(found)).all()
+    assert np.array_equal(evaluate(op, inputs).reshape(-1)[where], indices)
+    assert (scale >= np.abs(indices)).all()
 
 
 def test_refusals(exported: Exporter, tmp_path: Path, driver: str) -> None:
@@ -253,7 +253,7 @@ def test_loading_and_closing(
     device = Device(driver)
     with Kernel(tmp_path / "one", device) as kernel:
         assert kernel.check()["correct"]
-        given = kernel.launch
+        launch = kernel.launch
         (machine_code,) = tmp_path.glob("one/*.cubin")
         both = iter([b"no machine code of this GPU", machine_code.read_bytes()])
     assert (tmp_path / "log").read_text().count("cuModuleUnload") == 1
@@ -264,8 +264,8 @@ def test_loading_and_closing(
     with Kernel(tmp_path / "one", device) as kernel:
         assert kernel.check()["correct"]
     with pytest.raises(KernelError, match="cuModuleLoadData: device kernel image is invalid"):
-        Kernel("nowhere", device, launch=given, image=b"no machine code at all")
-    large = given | {"dynamic_shared_bytes": 240 << 10}
+        Kernel("nowhere", device, launch=launch, image=b"no machine code at all")
+    large = launch | {"dynamic_shared_bytes": 240 << 10}
     with pytest.raises(KernelError, match=r"245760 bytes of shared memory.* has 232448"):
         Kernel("nowhere", device, launch=large, image=b"-")
 

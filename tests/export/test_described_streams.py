@@ -78,13 +78,13 @@ def test_from_a_file_to_an_export_that_computes(unit: str, files: Path, capsys: 
     command = ["explore", CONV, *SIZES, "--intrinsic", f"{unit}.toml", "--machine", "board.toml"]
     command += ["--trials", "3", "--records", "own.db", "--json"]
     assert main(command) == 0
-    said = json.loads(capsys.readouterr().out)
-    assert said["simulated"] is True
-    assert (said["max_difference"], said["verified_elements"]) == (0, 5 * 17)
+    report = json.loads(capsys.readouterr().out)
+    assert report["simulated"] is True
+    assert (report["max_difference"], report["verified_elements"]) == (0, 5 * 17)
     assert main(["records", "replay", "own.db", "1"]) == 0
     assert main(["export", "own.db", "--format", "stream", "--out", "own"]) == 0
     stream = json.loads((files / "own/stream.json").read_text())
-    assert stream["simulated_cycles"] == round(said["measured_seconds"] * 5e8)
+    assert stream["simulated_cycles"] == round(report["measured_seconds"] * 5e8)
     before, expected = _tensors(stream, files / "own")
     assert np.array_equal(_run(stream, before), expected)
     capsys.readouterr()
@@ -139,9 +139,9 @@ def test_a_file_that_describes_no_machine(files: Path, capsys: Any) -> None:
 def _tensors(stream: Any, folder: Path) -> tuple[dict[str, np.ndarray], np.ndarray]:
     """What is in DRAM before, as one flat array of fragments each, and the result behind it."""
     read = {}
-    for each in stream["tensors"]:
-        values = np.frombuffer((folder / each["file"]).read_bytes(), each["dtype"])
-        read[each["name"]] = values.reshape(each["shape"])
+    for entry in stream["tensors"]:
+        values = np.frombuffer((folder / entry["file"]).read_bytes(), entry["dtype"])
+        read[entry["name"]] = values.reshape(entry["shape"])
     (output,) = [x["name"] for x in stream["tensors"] if x["file"].startswith("expected")]
     return read, read.pop(output)
 
@@ -151,24 +151,24 @@ def _run(stream: Any, dram: dict[str, np.ndarray]) -> np.ndarray:
     kinds = {b["name"]: b for b in stream["buffers"]}
     chip = {n: np.full((b["depth"], *b["shape"]), 77, np.int64) for n, b in kinds.items()}
     regions = {}
-    for each in stream["tensors"]:
-        shape = tuple(each["shape"][1:])
-        (size,) = {np.dtype(each["dtype"]).itemsize * int(np.prod(shape, dtype=int))}
-        regions[each["name"]] = each["address"] // size, each["shape"][0]
+    for entry in stream["tensors"]:
+        shape = tuple(entry["shape"][1:])
+        (size,) = {np.dtype(entry["dtype"]).itemsize * int(np.prod(shape, dtype=int))}
+        regions[entry["name"]] = entry["address"] // size, entry["shape"][0]
     (output,) = [x for x in stream["tensors"] if x["file"].startswith("expected")]
     result = np.zeros(output["shape"], output["dtype"])
-    for each in stream["instructions"]:
-        if each["opcode"] == "calls":
-            _call(stream["call"], each, chip)
+    for entry in stream["instructions"]:
+        if entry["opcode"] == "calls":
+            _call(stream["call"], entry, chip)
             continue
-        own = kinds[each["buffer"]]
-        store, at = each["opcode"] == "store", each["sram"]
-        (rows, columns), (top, left) = (each["rows"], each["columns"]), each["before"]
-        for y in range(-top, rows + each["after"][0]):
-            for x in range(-left, columns + each["after"][1]):
-                where = each["dram"] + y * each["stride"] + x
+        own = kinds[entry["buffer"]]
+        store, at = entry["opcode"] == "store", entry["sram"]
+        (rows, columns), (top, first_column) = (entry["rows"], entry["columns"]), entry["before"]
+        for y in range(-top, rows + entry["after"][0]):
+            for x in range(-first_column, columns + entry["after"][1]):
+                where = entry["dram"] + y * entry["stride"] + x
                 if store:
-                    result[where - regions[output["name"]][0]] = _left(
+                    result[where - regions[output["name"]][0]] = _scale(
                         chip[own["of"] or own["name"]][at], own
                     )
                 elif 0 <= y < rows and 0 <= x < columns:
@@ -188,26 +188,26 @@ def _read(stream: Any, dram: Any, regions: Any, own: Any, where: int) -> np.ndar
     raise LookupError(f"nothing of {own['name']} at {where}")
 
 
-def _left(sums: np.ndarray, own: Any) -> np.ndarray:
+def _scale(sums: np.ndarray, own: Any) -> np.ndarray:
     if own["scaling"] is None:
         return sums
-    kept = np.maximum(sums, 0) if own["scaling"]["relu"] else sums
-    return np.clip(np.rint(kept.astype("f4") * np.float32(own["scaling"]["factor"])), -128, 127)
+    clipped = np.maximum(sums, 0) if own["scaling"]["relu"] else sums
+    return np.clip(np.rint(clipped.astype("f4") * np.float32(own["scaling"]["factor"])), -128, 127)
 
 
-def _call(call: Any, each: Any, chip: Any) -> None:
+def _call(call: Any, entry: Any, chip: Any) -> None:
     """Loops around calls; fragments are indexed by the letters of the statement."""
-    dst, *sources = (chip[name] for name in each["buffers"])
+    dst, *sources = (chip[name] for name in entry["buffers"])
     indices = [x.split("[")[1].split("]")[0] for x in call["compute"].replace("+=", "*").split("*")]
     letters = [x.replace(", ", "").replace("i1", "i").replace("i2", "j") for x in indices]
     letters = [x.replace("r1", "r") for x in letters]
-    steps = sorted(each["loops"], key=lambda loop: loop["moves"][0] != 0)
+    steps = sorted(entry["loops"], key=lambda loop: loop["moves"][0] != 0)
     for number in np.ndindex(*(loop["length"] for loop in steps)):
         at = [
             base + sum(n * loop["moves"][op] for n, loop in zip(number, steps, strict=True))
-            for op, base in enumerate(each["bases"])
+            for op, base in enumerate(entry["bases"])
         ]
-        if each["first"] and not any(
+        if entry["first"] and not any(
             n for n, loop in zip(number, steps, strict=True) if not loop["moves"][0]
         ):
             dst[at[0]] = 0

@@ -6,6 +6,7 @@ import ctypes
 import re
 import shutil
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -17,16 +18,17 @@ from amos.codegen.c.types import c_type, helpers
 from amos.export import export
 from amos.export.c import OPTIONS
 from amos.export.reference import Example
-from amos.ir import dtype
+from amos.ir import Operator, dtype
 from amos.ir.floats import pack
 from amos.machine.cpu import cpu
 from amos.plan import Candidate
 from amos.schedule import ScheduleSpace
 from amos.validate import evaluate, random_inputs
-from tests.fuzz.functions import FUNCTIONS
+from tests.support.oracle.functions import FUNCTIONS
 
 pytestmark = pytest.mark.features
 
+Array = np.ndarray
 VNNI = "vnni_dpbusd_m16k4_u8_s8_s32"
 FMA = "avx512_fmadd_m16_f32_f32"
 #: Text, and dtypes of its tensors: every function, result and dtype, per channel and for all.
@@ -53,14 +55,21 @@ def built(candidate: Candidate, folder: Path, compiler: str, *options: str) -> c
     files = export(candidate, "c", folder, name="kernel")
     # What clang warns of, also where there is none.
     assert not re.search(r"if \(\([^()]* == [^()]*\)\)", files[1].read_text())
-    found = shutil.which(compiler)
-    if found is None:
+    compiler_path = shutil.which(compiler)
+    if compiler_path is None:
         pytest.skip(f"no {compiler} here")
     line = next(x for x in files[1].read_text().splitlines() if "Build: " in x)
-    asked = line.partition("Build: cc ")[2].split()[:-2]
-    if compiler == "clang" and not _has_openmp(found, folder):
-        asked.remove("-fopenmp")
-    command = [found, *(options or asked), "-Wall", "-Wno-unknown-pragmas", "-fPIC", "-shared"]
+    flags = line.partition("Build: cc ")[2].split()[:-2]
+    if compiler == "clang" and not _has_openmp(compiler_path, folder):
+        flags.remove("-fopenmp")
+    command = [
+        compiler_path,
+        *(options or flags),
+        "-Wall",
+        "-Wno-unknown-pragmas",
+        "-fPIC",
+        "-shared",
+    ]
     command += ["-Wno-unused-function", "-Wno-psabi", "-o", "kernel.so", "kernel.c"]
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True)
     if "_Float16 is not supported" in done.stderr:
@@ -85,19 +94,19 @@ def called(
         pytest.skip("this CPU lacks an instruction of the kernel")
     header = (folder / "kernel.h").read_text()
     size = int(header.partition("KERNEL_WORKSPACE ")[2].split()[0])
-    given = []
+    arguments = []
     for tensor in op.inputs:
         array = _bits(inputs[tensor.name], str(tensor.dtype))
         if f"packed_{tensor.name}" in header:
             packed = np.zeros(1 << 20, array.dtype)
             getattr(library, f"kernel_pack_{tensor.name}")(_at(array), _at(packed))
             array = packed
-        given.append(array)
+        arguments.append(array)
     workspace = np.zeros(size + 64, np.uint8)
     kind = str(op.result_dtype)
     out = _bits(np.zeros(op.result.shape, dtype(kind).numpy), kind)
     aligned = workspace[-workspace.ctypes.data % 64 :]
-    library.kernel(*map(_at, (*given, out, aligned)))
+    library.kernel(*map(_at, (*arguments, out, aligned)))
     return out
 
 
@@ -127,23 +136,23 @@ def sampled(text: str, dtypes: dict[str, str], seed: int) -> Candidate:
 @pytest.mark.parametrize("number", range(len(TEXTS)))
 def test_kernels_are_exact(number: int, compiler: str, later: int, tmp_path: Path) -> None:
     seed = number + later
-    found = sampled(*TEXTS[number], seed)
-    library = built(found, tmp_path, compiler)
-    inputs = random_inputs(found.mapping.operator, np.random.default_rng(seed))
-    expected = evaluate(found.mapping.operator, inputs)
+    candidate = sampled(*TEXTS[number], seed)
+    library = built(candidate, tmp_path, compiler)
+    inputs = random_inputs(candidate.mapping.operator, np.random.default_rng(seed))
+    expected = evaluate(candidate.mapping.operator, inputs)
     assert len(np.unique(expected)) > 1
-    got = called(library, found, inputs, tmp_path)
-    kind = str(found.mapping.operator.result_dtype)
+    got = called(library, candidate, inputs, tmp_path)
+    kind = str(candidate.mapping.operator.result_dtype)
     np.testing.assert_array_equal(got.view(np.uint8), _bits(expected, kind).view(np.uint8))
 
 
 @pytest.mark.parametrize("seed", range(0, len(TEXTS), 2))
 def test_the_test_program_agrees(seed: int, tmp_path: Path) -> None:
-    found = sampled(*TEXTS[seed], seed)
-    export(found, "c", tmp_path, name="kernel", implementation="generic")
+    candidate = sampled(*TEXTS[seed], seed)
+    export(candidate, "c", tmp_path, name="kernel", implementation="generic")
     done = made_and_run(tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert f"{found.mapping.operator.output.tensor.elements} elements are right" in done.stdout
+    assert f"{candidate.mapping.operator.output.tensor.elements} elements are right" in done.stdout
 
 
 def made_and_run(folder: Path) -> subprocess.CompletedProcess[str]:
@@ -154,19 +163,19 @@ def made_and_run(folder: Path) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.parametrize(
-    ("given", "made"),
+    ("old", "new"),
     [("nearest_f32(", "(int32_t)("), ("* scale[", "* -scale["), ("255.0f", "254.0f")],
 )
-def test_the_test_program_finds_a_wrong_epilogue(given: str, made: str, tmp_path: Path) -> None:
+def test_the_test_program_finds_a_wrong_epilogue(old: str, new: str, tmp_path: Path) -> None:
     op = amos.operators.get("gemm", m=7, n=37, k=9, dtype="u8s8")
     op = op.with_epilogue("u8(relu((acc + bias[n]) * scale[n]))", {"bias": "int32"})
     mapping = amos.enumerate_mappings(op, amos.intrinsics.get(VNNI))[0]
-    found = Candidate(mapping, ScheduleSpace(mapping).smallest())
-    export(found, "c", tmp_path, name="kernel", implementation="generic")
+    candidate = Candidate(mapping, ScheduleSpace(mapping).smallest())
+    export(candidate, "c", tmp_path, name="kernel", implementation="generic")
     source = tmp_path / "kernel.c"
     before, start, body = source.read_text().partition("\nvoid kernel(")
-    assert given in body
-    source.write_text(before + start + body.replace(given, made))
+    assert old in body
+    source.write_text(before + start + body.replace(old, new))
     done = made_and_run(tmp_path)
     assert done.returncode != 0
     assert "out differs from NumPy's" in done.stdout
@@ -175,8 +184,8 @@ def test_the_test_program_finds_a_wrong_epilogue(given: str, made: str, tmp_path
 def test_inputs_do_not_all_saturate() -> None:
     op = amos.operators.get("gemm", m=16, n=16, k=512, dtype="u8s8")
     for text in ("u8(relu(acc * scale[n]))", "s8(acc * scale[])"):
-        made = op.with_epilogue(text)
-        assert len(np.unique(evaluate(made, Example.of(made).inputs))) > 16
+        new = op.with_epilogue(text)
+        assert len(np.unique(evaluate(new, Example.of(new).inputs))) > 16
 
 
 def test_products_are_rounded_whatever_the_options(tmp_path: Path) -> None:
@@ -184,39 +193,93 @@ def test_products_are_rounded_whatever_the_options(tmp_path: Path) -> None:
     op = amos.operators.get("gemm", m=5, n=64, k=8, dtype="u8s8")
     op = op.with_epilogue("acc * scale[n] + bias[n]")
     mapping = amos.enumerate_mappings(op, amos.intrinsics.get(VNNI))[0]
-    found = Candidate(mapping, ScheduleSpace(mapping).smallest())
+    candidate = Candidate(mapping, ScheduleSpace(mapping).smallest())
     options = ("-O3", "-fwrapv", "-fopenmp", "-mavx512f", "-mavx512vnni", "-mfma")
-    library = built(found, tmp_path, "cc", *options)
+    library = built(candidate, tmp_path, "cc", *options)
     inputs = random_inputs(op, np.random.default_rng(0))
     expected = evaluate(mapping.operator, inputs)
-    np.testing.assert_array_equal(called(library, found, inputs, tmp_path), expected)
+    np.testing.assert_array_equal(called(library, candidate, inputs, tmp_path), expected)
     fast = ["cc", *options, "-Ofast", "-fPIC", "-shared", "kernel.c", "-o", "fast.so"]
     done = subprocess.run(fast, cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode != 0 and "build without -ffast-math" in done.stderr
 
 
-def test_nan_is_kept(tmp_path: Path) -> None:
-    op = amos.operators.get("gemm", m=5, n=37, k=9, dtype="u8s8")
-    op = op.with_epilogue("clip(max(acc * scale[n], low[n]), -500, 500)")
-    mapping = amos.enumerate_mappings(op, amos.intrinsics.get(VNNI))[0]
-    found = Candidate(mapping, ScheduleSpace(mapping).smallest())
-    library = built(found, tmp_path, "cc")
-    inputs = random_inputs(op, np.random.default_rng(0))
-    inputs["scale"][3] = inputs["low"][30] = np.nan
-    expected = evaluate(mapping.operator, inputs)
-    assert [*np.flatnonzero(np.isnan(expected).all(0))] == [3, 30]
-    np.testing.assert_array_equal(called(library, found, inputs, tmp_path), expected)
+def _check(op: Operator, unit: str, inputs: dict[str, Array], want: Array, folder: Path) -> None:
+    """NumPy's reference, the kernel and the C function store the same bits."""
+    mapping = amos.enumerate_mappings(op, unit, rule="gather")[0]
+    candidate = Candidate(mapping, ScheduleSpace(mapping).sample(np.random.default_rng(0)))
+    expected = _bits(want, str(op.result_dtype)).view(np.uint8)
+    for got in (evaluate(op, inputs), amos.build(candidate)(**inputs)):
+        np.testing.assert_array_equal(np.ascontiguousarray(got).view(np.uint8), expected)
+    got = called(built(candidate, folder, "cc"), candidate, inputs, folder)
+    np.testing.assert_array_equal(got.view(np.uint8), expected)
+
+
+def _whole(acc: Array) -> Array:
+    return np.asarray((acc + 2**31) % 2**32 - 2**31).astype(np.int32)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("relu(acc * 65536)", lambda acc: np.maximum(_whole(acc * 65536), 0)),
+        ("u8(acc * acc)", lambda acc: np.clip(_whole(acc * acc), 0, 255).astype(np.uint8)),
+        (
+            "s8(acc * 65536 * 9 - 5 >> 18)",
+            lambda acc: np.clip(_whole(acc * 589824 - 5) >> 18, -128, 127).astype(np.int8),
+        ),
+        ("-2147483648 + acc", lambda acc: _whole(acc - 2**31)),
+        ("acc * 0 + (acc - acc)", lambda acc: _whole(acc * 0)),
+        ("s32(acc * 1e9)", lambda acc: np.clip(acc * 10**9, -(2**31), 2**31 - 1).astype(np.int32)),
+        ("acc * 0.0", lambda acc: acc.astype(np.float32) * np.float32(0)),
+        ("(0.5 + acc) * f32(acc - acc)", lambda acc: acc.astype(np.float32) * np.float32(0)),
+        (
+            "(acc + 1e8) - 1e8",
+            lambda acc: acc.astype(np.float32) + np.float32(1e8) - np.float32(1e8),
+        ),
+        (
+            "acc * (0.1 + 0.7)",
+            lambda acc: acc.astype(np.float32) * (np.float32(0.1) + np.float32(0.7)),
+        ),
+    ],
+)
+def test_what_a_simplifier_gets_wrong(
+    text: str, expected: Callable[[Array], Array], tmp_path: Path
+) -> None:
+    """Overflow, clamping at ends that are no floats, signs of zeros, and products by zero."""
+    rng = np.random.default_rng(0)
+    a, b = np.full((2, 8), 255, np.uint8), rng.integers(-128, 128, (8, 16), np.int8)
+    acc = (a.astype(np.int64) @ b.astype(np.int64)).astype(object)
+    assert (acc < 0).any() and (acc > 0).any()
+    op = amos.operators.get("gemm", m=2, n=16, k=8, dtype="u8s8").with_epilogue(text)
+    _check(op, VNNI, {"a": a, "b": b}, expected(acc), tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("relu(acc + 1)", [np.nan, 0]),
+        ("clip(max(acc, 3.0), -500, 500)", [np.nan, 3]),
+        ("s8(acc + acc)", [-128, -3]),
+    ],
+)
+def test_nan_is_kept(text: str, expected: list[float], tmp_path: Path) -> None:
+    """A cast to an integer stores its least."""
+    inputs = {"a": np.array([[np.nan], [-1.5]], np.float32), "b": np.ones((1, 16), np.float32)}
+    op = amos.operators.get("gemm", m=2, n=16, k=1, dtype="f32").with_epilogue(text)
+    want = np.broadcast_to(np.reshape(expected, (-1, 1)), (2, 16)).astype(op.result.dtype)
+    _check(op, FMA, inputs, want, tmp_path)
 
 
 def test_floats_are_what_the_built_kernel_makes(tmp_path: Path) -> None:
     op = amos.operators.get("gemm", m=5, n=37, k=9, dtype="f32")
     op = op.with_epilogue("bf16(relu(acc + bias[n]))")
     mapping = amos.enumerate_mappings(op, amos.intrinsics.get(FMA))[0]
-    found = Candidate(mapping, ScheduleSpace(mapping).smallest())
-    library = built(found, tmp_path, "cc")
+    candidate = Candidate(mapping, ScheduleSpace(mapping).smallest())
+    library = built(candidate, tmp_path, "cc")
     inputs = random_inputs(mapping.operator, np.random.default_rng(2))
-    got = called(library, found, inputs, tmp_path)
-    kernel = amos.build(found, implementation="native" if "avx512f" in cpu().features else None)
+    got = called(library, candidate, inputs, tmp_path)
+    kernel = amos.build(candidate, implementation="native" if "avx512f" in cpu().features else None)
     np.testing.assert_array_equal(got, _bits(kernel(**inputs), "bfloat16"))
     done = made_and_run(tmp_path)
     assert "185 elements are right" in done.stdout, done.stdout
@@ -225,15 +288,15 @@ def test_floats_are_what_the_built_kernel_makes(tmp_path: Path) -> None:
 def test_a_library_holds_it(tmp_path: Path) -> None:
     if shutil.which("cc") is None:
         pytest.skip("no C compiler here")
-    found = sampled(*TEXTS[0], 0)
-    export(found, "so", tmp_path, name="kernel")
+    candidate = sampled(*TEXTS[0], 0)
+    export(candidate, "so", tmp_path, name="kernel")
     header = (tmp_path / "kernel.h").read_text()
     assert "bias: bias, int32, 32" in header and "zero: zero, float32, scalar" in header
     assert "out: out, uint8, 1x5x3x32" in header
     library = ctypes.CDLL(str(tmp_path / "libkernel.so"))
-    inputs = random_inputs(found.mapping.operator, np.random.default_rng(0))
-    expected = evaluate(found.mapping.operator, inputs)
-    np.testing.assert_array_equal(called(library, found, inputs, tmp_path), expected)
+    inputs = random_inputs(candidate.mapping.operator, np.random.default_rng(0))
+    expected = evaluate(candidate.mapping.operator, inputs)
+    np.testing.assert_array_equal(called(library, candidate, inputs, tmp_path), expected)
 
 
 def _rounding_loop(lanes: int, kind: str) -> str:
@@ -281,13 +344,13 @@ def test_roundings_agree_on_every_cpu(flags: tuple[str, ...], tmp_path: Path) ->
         wide = rng.uniform(-1, 1, 4079) * 2.0 ** rng.integers(-5, 31, 4079)
         x = np.concatenate([np.array(edges, np.float32), wide.astype(np.float32)])
         y = rng.permutation(x)
-        made = [np.empty_like(x) for _ in range(5)]
+        outputs = [np.empty_like(x) for _ in range(5)]
         near = np.empty(x.size, np.int32)
-        library[f"it{lanes}"](*map(_at, (x, y, *made, near)), x.size)
-        np.testing.assert_array_equal(made[0], np.where(x > y, x, y))
-        np.testing.assert_array_equal(made[1], np.where(x < y, x, y))
-        np.testing.assert_array_equal(made[2].view(np.uint32), np.rint(x).view(np.uint32))
+        library[f"it{lanes}"](*map(_at, (x, y, *outputs, near)), x.size)
+        np.testing.assert_array_equal(outputs[0], np.where(x > y, x, y))
+        np.testing.assert_array_equal(outputs[1], np.where(x < y, x, y))
+        np.testing.assert_array_equal(outputs[2].view(np.uint32), np.rint(x).view(np.uint32))
         np.testing.assert_array_equal(near, np.rint(x).astype(np.int32))
         with np.errstate(invalid="ignore"):
-            np.testing.assert_array_equal(made[3], np.sqrt(x))
-        np.testing.assert_array_equal(made[4], FUNCTIONS["fma"](x, y, -y))
+            np.testing.assert_array_equal(outputs[3], np.sqrt(x))
+        np.testing.assert_array_equal(outputs[4], FUNCTIONS["fma"](x, y, -y))

@@ -93,13 +93,13 @@ def run(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
 def test_the_test_program_agrees(
     intrinsic: str, case: tuple[str, dict[str, int]], kind: str | None, tmp_path: Path
 ) -> None:
-    found = candidate(intrinsic, case)
-    export(found, "c", tmp_path, implementation=kind)
+    sample = candidate(intrinsic, case)
+    export(sample, "c", tmp_path, implementation=kind)
     done = run(tmp_path, "3")
     if done.returncode == 77:
         pytest.skip(f"this CPU lacks {', '.join(amos.intrinsics.get(intrinsic).requires)}")
     assert done.returncode == 0, done.stdout
-    elements = found.mapping.operator.output.tensor.elements
+    elements = sample.mapping.operator.output.tensor.elements
     assert f"{elements} elements are right" in done.stdout
     assert "median of 3 runs" in done.stdout
 
@@ -146,24 +146,24 @@ def test_the_test_program_finds_a_wrong_element(tmp_path: Path) -> None:
 def test_a_library_is_called_through_plain_pointers(tmp_path: Path) -> None:
     if shutil.which("cc") is None:
         pytest.skip("no C compiler here")
-    found = candidate("vnni_dpbusd_m16k4_u8_s8_s32", CONV)
+    sample = candidate("vnni_dpbusd_m16k4_u8_s8_s32", CONV)
     if "avx512_vnni" not in cpu().features:
         pytest.skip("this CPU lacks avx512_vnni")
-    files = export(found, "so", tmp_path / "new", name="conv")
+    files = export(sample, "so", tmp_path / "new", name="conv")
     names = ["libconv.so", "conv.h", "conv.c", "conv_test.c", "conv.mk"]
     assert [path.name for path in files] == names
     library = ctypes.CDLL(str(files[0]))
     needed = subprocess.run(["ldd", str(files[0])], capture_output=True, text=True).stdout
     assert "tvm" not in needed
-    inputs = Example.of(found.mapping.operator).inputs
+    inputs = Example.of(sample.mapping.operator).inputs
     text = (tmp_path / "new" / "conv.h").read_text()
     workspace = np.zeros(int(text.partition("CONV_WORKSPACE ")[2].split()[0]) + 64, np.uint8)
-    out = np.full(found.mapping.operator.output.tensor.shape, -1, np.int32)
+    out = np.full(sample.mapping.operator.output.tensor.shape, -1, np.int32)
     packed = np.zeros(1 << 16, np.int8)
     library.conv_pack_weight(*map(pointer, (inputs["weight"], packed)))
     aligned = workspace[-workspace.ctypes.data % 64 :]
     library.conv(*map(pointer, (inputs["image"], packed, out, aligned)))
-    np.testing.assert_array_equal(out, evaluate(found.mapping.operator, inputs))
+    np.testing.assert_array_equal(out, evaluate(sample.mapping.operator, inputs))
     assert library.conv_supported() == 1
 
 
@@ -172,23 +172,23 @@ def pointer(array: np.ndarray) -> ctypes.c_void_p:
 
 
 def test_names(tmp_path: Path) -> None:
-    found = candidate("vnni_dpbusd_m16k4_u8_s8_s32", GEMM)
+    sample = candidate("vnni_dpbusd_m16k4_u8_s8_s32", GEMM)
     for name in ("out", "weight", "int", "9lives", "a b", "é"):
         with pytest.raises(ExportError, match="name "):
-            export(found, "c", tmp_path, name=name)
+            export(sample, "c", tmp_path, name=name)
     assert not list(tmp_path.iterdir())
 
 
 def test_files_are_not_replaced_unasked(tmp_path: Path) -> None:
-    found = candidate("vnni_dpbusd_m16k4_u8_s8_s32", GEMM)
+    sample = candidate("vnni_dpbusd_m16k4_u8_s8_s32", GEMM)
     (tmp_path / "sample.c").write_text("mine")
     with pytest.raises(ExportError, match=r"sample\.c exists; choose another folder or replace it"):
-        export(found, "c", tmp_path)
+        export(sample, "c", tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["sample.c"]
-    export(found, "c", tmp_path, force=True)
+    export(sample, "c", tmp_path, force=True)
     assert (tmp_path / "sample.c").read_text() != "mine"
     with pytest.raises(ExportError, match="Not a directory"):
-        export(found, "c", tmp_path / "sample.c" / "folder")
+        export(sample, "c", tmp_path / "sample.c" / "folder")
 
 
 def test_formats_have_names(tmp_path: Path) -> None:
@@ -256,9 +256,9 @@ def test_what_has_no_native_form(tmp_path: Path) -> None:
     op = Operator.parse("out[i,j] += a[i,k] * b[k,j]", extents=dict(i=16, j=16, k=16))
     unit = amos.intrinsics.get("wmma_m16n16k16_f16_f32")
     mapping = amos.enumerate_mappings(op, unit)[0]
-    found = Candidate(mapping, ScheduleSpace(mapping).smallest())
+    candidate = Candidate(mapping, ScheduleSpace(mapping).smallest())
     with pytest.raises(ExportError, match="wmma_m16n16k16_f16_f32: no native implementation"):
-        export(found, "c", tmp_path, implementation="native")
+        export(candidate, "c", tmp_path, implementation="native")
 
 
 def test_the_digest_tells_places_apart() -> None:

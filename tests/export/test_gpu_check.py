@@ -65,34 +65,39 @@ def test_suite_for_another_machine(
     plain = operators.get
 
     def get(name: str, dtype: str, **sizes: int) -> Operator:
-        known = operators.builder(name).defaults
-        return plain(name, dtype=dtype, **({k: v for k, v in small.items() if k in known} | sizes))
+        defaults = operators.builder(name).defaults
+        return plain(
+            name, dtype=dtype, **({k: v for k, v in small.items() if k in defaults} | sizes)
+        )
 
     monkeypatch.setattr("amos.operators.get", get)
     suite = tmp_path / "suite"
     command = ["gpu-check", str(suite), "--write", "--shapes", "1", "--trials", "2", "--top", "1"]
     assert main(command) == 0
     assert "python" in capsys.readouterr().out
-    made = sorted(str(p.parent.relative_to(suite)) for p in suite.rglob("launch.json"))
+    folders = sorted(str(p.parent.relative_to(suite)) for p in suite.rglob("launch.json"))
     random = [f"random/gemm_{kind}" for kind in ("f16_f16_0", "f16_f32_0", "f16_f32_epilogue")]
     best = [f"{group}/wmma/1" for group in ("batch1/gemm", "gemm/gemm_48")]
     best += [name.replace("wmma", "mma") for name in best]
-    assert made == sorted(random + best)
-    outside = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
+    assert folders == sorted(random + best)
+    environment = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
     script = [sys.executable, "-P", "-c", _WITHOUT, str(suite)]
     hasten(suite)
     none = subprocess.run(
-        [*script, "--driver", "libno.so.1"], capture_output=True, text=True, env=outside
+        [*script, "--driver", "libno.so.1"], capture_output=True, text=True, env=environment
     )
     assert none.returncode == 2 and none.stderr.count("\n") == 1
     assert "there is no NVIDIA driver here (libno.so.1)" in none.stderr
     done = subprocess.run(
-        [*script, "--driver", driver, "--no-pytorch"], capture_output=True, text=True, env=outside
+        [*script, "--driver", driver, "--no-pytorch"],
+        capture_output=True,
+        text=True,
+        env=environment,
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    assert f"{len(made)} of {len(made)} kernels are right" in done.stdout
-    found = json.loads((suite / "results.json").read_text())
-    assert len(found["rows"]) == len(made) and all(row["correct"] for row in found["rows"])
+    assert f"{len(folders)} of {len(folders)} kernels are right" in done.stdout
+    report = json.loads((suite / "results.json").read_text())
+    assert len(report["rows"]) == len(folders) and all(row["correct"] for row in report["rows"])
     store = tmp_path / "store.db"
     assert main(["records", "import", str(store), str(suite / "records.jsonl")]) == 0
     assert "4 added" in capsys.readouterr().out
@@ -160,12 +165,12 @@ def checked(
     folder: Path, driver: str, *options: str, **more: str
 ) -> tuple[int, str, list[dict[str, Any]]]:
     """check.py in a process of its own: its status, what it printed, the rows that it left."""
-    outside = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"} | more
+    environment = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"} | more
     (folder / "results.json").unlink(missing_ok=True)
     script = [sys.executable, "-P", "-c", _WITHOUT, str(folder), "--driver", driver, *options]
-    done = subprocess.run(script, capture_output=True, text=True, env=outside)
-    found = folder / "results.json"
-    rows = json.loads(found.read_text())["rows"] if found.exists() else []
+    done = subprocess.run(script, capture_output=True, text=True, env=environment)
+    results_path = folder / "results.json"
+    rows = json.loads(results_path.read_text())["rows"] if results_path.exists() else []
     return done.returncode, done.stdout + done.stderr, rows
 
 
@@ -178,12 +183,12 @@ def checked(
 )
 def test_a_kernel_that_faults(three: Path, driver: str, nvcc: None, fails: str, words: str) -> None:
     """Every later call of its process fails; what is said is the first, and the others go on."""
-    others = [] if "Graph" in fails else ["first", "third"]
-    options = ["--no-pytorch", *(["--no-time"] if others else [])]
+    passing = [] if "Graph" in fails else ["first", "third"]
+    options = ["--no-pytorch", *(["--no-time"] if passing else [])]
     status, printed, rows = checked(three, driver, *options, FAKE_CUDA_FAIL=fails)
     assert status == 1 and [row["kernel"] for row in rows] == ["first", "second", "third"]
     assert rows[1]["problem"] == words and f"second: {words}" in printed
-    assert [row["kernel"] for row in rows if row["correct"] and not row["problem"]] == others
+    assert [row["kernel"] for row in rows if row["correct"] and not row["problem"]] == passing
 
 
 def test_pytorch_that_fails(three: Path, driver: str, nvcc: None, tmp_path: Path) -> None:
@@ -219,16 +224,20 @@ def test_damaged_folders(three: Path, driver: str, nvcc: None, tmp_path: Path) -
 
 
 def test_what_rows_come_to() -> None:
-    def row(name: str, seconds: float, beside: float | None) -> GpuRow:
-        ways = None if beside is None else {"eager": 4 * beside, "eager, graph": beside}
+    def row(name: str, seconds: float, library_seconds: float | None) -> GpuRow:
+        ways = (
+            None
+            if library_seconds is None
+            else {"eager": 4 * library_seconds, "eager, graph": library_seconds}
+        )
         return GpuRow(name, "G", correct=True, seconds=seconds, baseline=ways)
 
     rows = [row("batch1/a/wmma/1", 1.0, 2.0), row("batch1/a/mma/1", 0.5, 2.0)]
     rows += [row("batch1/b/wmma/1", 1.0, 1.0), row("random/x", 1.0, 9.0)]
     rows += [row("gemm/g/wmma/1", 2.0, 1.0), row("batch1/c/wmma/1", 1.0, None)]
-    found = summary(rows)
-    assert found["kernels"] == found["right"] == 6
-    assert found["batch1"]["of"] == {"a": 4.0, "b": 1.0}
-    assert found["batch1"]["speed"] == pytest.approx(2.0)
-    assert found["batch1"]["calls"] == pytest.approx(8.0)
-    assert found["gemm"]["speed"] == pytest.approx(0.5)
+    totals = summary(rows)
+    assert totals["kernels"] == totals["right"] == 6
+    assert totals["batch1"]["of"] == {"a": 4.0, "b": 1.0}
+    assert totals["batch1"]["speed"] == pytest.approx(2.0)
+    assert totals["batch1"]["calls"] == pytest.approx(8.0)
+    assert totals["gemm"]["speed"] == pytest.approx(0.5)

@@ -59,14 +59,14 @@ def test_every_result_is_right(op: amos.Operator, unit: str, count: int, tmp_pat
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("top[i] max= acc", "top differs from NumPy's"),
         ("sums[j] += acc then acc * 0.1", "1 of 19 elements of sums are not what NumPy had"),
         ("more[i,j] = acc * 3", "more differs from NumPy's"),
     ],
 )
-def test_a_wrong_result_is_told(text: str, said: str, tmp_path: Path) -> None:
+def test_a_wrong_result_is_told(text: str, message: str, tmp_path: Path) -> None:
     mapping = amos.enumerate_mappings(FLOATS.with_result(text), "avx2_fmadd_m8_f32_f32")[0]
     export(mapping, "c", tmp_path, name="kernel", implementation="generic")
     assert run_test_program(tmp_path, NATIVE).returncode == 0
@@ -75,7 +75,7 @@ def test_a_wrong_result_is_told(text: str, said: str, tmp_path: Path) -> None:
     source.write_text(spoiled)
     ran = run_test_program(tmp_path, NATIVE)
     assert ran.returncode == 1
-    assert said in ran.stdout
+    assert message in ran.stdout
 
 
 def test_some_of_many_rounded_elements_are_compared(tmp_path: Path) -> None:

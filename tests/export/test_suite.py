@@ -29,14 +29,14 @@ def _pieces(count: int, written: list[str], stop: str = "") -> Pieces:
 
 
 def test_it_goes_on_where_it_stopped(tmp_path: Path) -> None:
-    folder, written, told = tmp_path / "suite", list[str](), list[tuple[int, int, str]]()
+    folder, written, progress = tmp_path / "suite", list[str](), list[tuple[int, int, str]]()
     with pytest.raises(KeyboardInterrupt):
         write_pieces(folder, _pieces(4, written, stop="random/k2"), REQUEST)
     assert written == ["random/k0", "random/k1"]
-    made = write_pieces(folder, _pieces(4, written), REQUEST, lambda *now: told.append(now))
+    pieces = write_pieces(folder, _pieces(4, written), REQUEST, lambda *now: progress.append(now))
     assert written == [f"random/k{n}" for n in range(4)]
-    assert made == [folder / name for name in written]
-    assert told == [*((n, 4, f"random/k{n}") for n in range(4)), (4, 4, "")]
+    assert pieces == [folder / name for name in written]
+    assert progress == [*((n, 4, f"random/k{n}") for n in range(4)), (4, 4, "")]
     assert not list(folder.rglob("*.partial"))
 
 

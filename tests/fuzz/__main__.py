@@ -7,7 +7,7 @@ import sys
 import time
 from collections import Counter
 
-from tests.fuzz.runner import DEFECTS, Attack
+from tests.fuzz.runner import Attack
 
 __all__: list[str] = []
 
@@ -50,7 +50,7 @@ def _arguments() -> argparse.Namespace:
     )
     parser.add_argument("--kinds", default=",".join(_ROUND), help="some of the kinds, with commas")
     parser.add_argument("--rounds", type=int, default=0, help="a number of rounds, not minutes")
-    parser.add_argument("--case", default="", help="run one case again: KIND:SEED")
+    parser.add_argument("--case", default="", help="run the cases of KIND:SEED again")
     return parser.parse_args()
 
 
@@ -61,34 +61,33 @@ def _say(line: object) -> None:
 
 def main() -> int:
     """Run, print counts, and return 1 if there are findings."""
-    asked = _arguments()
-    if asked.case:
-        kind, _, seed = asked.case.partition(":")
+    options = _arguments()
+    if options.case:
+        kind, _, seed = options.case.partition(":")
         with Attack() as attack:
-            result = attack.case(kind, int(seed))
-        _say(result)
-        return int(result.outcome in DEFECTS)
-    first = int(time.time()) % 10**7 * 1000 if asked.seed is None else asked.seed
+            search = attack.search(kind, _ROUND[kind], int(seed))
+        _say(search.finding or dict(search.counts))
+        return int(search.finding is not None)
+    first = int(time.time()) % 10**7 * 1000 if options.seed is None else options.seed
     _say(f"first seed {first}")
     counts: Counter[tuple[str, str]] = Counter()
-    end, number = time.monotonic() + 60 * asked.minutes, 0
-    next_seed = dict.fromkeys(asked.kinds.split(","), first)
+    end, number, findings = time.monotonic() + 60 * options.minutes, 0, 0
+    kinds = options.kinds.split(",")
     with Attack() as attack:
-        while number < asked.rounds if asked.rounds else time.monotonic() < end:
+        while number < options.rounds if options.rounds else time.monotonic() < end:
+            for kind in kinds:
+                search = attack.search(kind, _ROUND[kind], first + number)
+                counts.update({(kind, what): n for what, n in search.counts.items()})
+                if search.finding is not None:
+                    findings += 1
+                    again = f"python -m tests.fuzz --case {kind}:{first + number}"
+                    _say(f"\n{search.finding}\nagain: {again}\n")
             number += 1
-            for kind in next_seed:
-                for _ in range(_ROUND[kind]):
-                    result = attack.case(kind, next_seed[kind])
-                    next_seed[kind] += 1
-                    counts[kind, result.outcome] += 1
-                    if result.outcome in DEFECTS:
-                        _say(f"\n{result}\n")
-    for kind in next_seed:
-        told = ", ".join(f"{n} {what}" for (k, what), n in sorted(counts.items()) if k == kind)
-        _say(f"{kind:12}{told}")
-    defects = sum(n for (_, what), n in counts.items() if what in DEFECTS)
-    _say(f"{defects} findings in {sum(counts.values())} cases")
-    return int(defects > 0)
+    for kind in kinds:
+        outcomes = ", ".join(f"{n} {what}" for (k, what), n in sorted(counts.items()) if k == kind)
+        _say(f"{kind:12}{outcomes}")
+    _say(f"{findings} findings in {sum(counts.values())} cases")
+    return int(findings > 0)
 
 
 if __name__ == "__main__":

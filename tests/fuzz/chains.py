@@ -117,8 +117,8 @@ class Drawn:
         grid = dict(zip(loops, np.indices(shape, sparse=True), strict=True))
         values = np.broadcast_to(value(*(r.at(self.arrays, grid) for r in reads)), shape)
         axes = tuple(range(len(dims), len(loops)))
-        together = {"+": np.add, "max": np.maximum, "min": np.minimum}
-        self.arrays[name] = together[sign].reduce(values, axis=axes) if sign else np.array(values)
+        functions = {"+": np.add, "max": np.maximum, "min": np.minimum}
+        self.arrays[name] = functions[sign].reduce(values, axis=axes) if sign else np.array(values)
         self.dims[name] = tuple(dims)
         self.texts.append(f"{name}[{','.join(dims)}] {sign}= {text}")
         return name
@@ -147,8 +147,8 @@ class Drawn:
         text = str(self.rng.choice([*FUNCTIONS]))
         reads = [self.plain(source, self.dims[source])]
         if text.count("{}") == 2:
-            other = [loop for loop in dims if self.rng.random() < 0.6]
-            reads.append(self.plain(self.input_over(other), other))
+            shared = [loop for loop in dims if self.rng.random() < 0.6]
+            reads.append(self.plain(self.input_over(shared), shared))
         order = [*dims]
         if self.rng.random() < 0.3:
             self.rng.shuffle(order)
@@ -180,8 +180,8 @@ class Drawn:
         loops = [*shared, *([summed, fresh] if self.rng.random() < 0.5 else [fresh, summed])]
         whole = self.dtypes.get(source) == "uint8"
         kind = "int8" if whole else self.dtypes.get(source, "float32")
-        other = self.input_over(loops, kind)
-        reads = [self.plain(source, self.dims[source]), self.plain(other, loops)]
+        second = self.input_over(loops, kind)
+        reads = [self.plain(source, self.dims[source]), self.plain(second, loops)]
         text = " * ".join(map(str, reads))
         return self.write([*dims, fresh], "+", text, np.multiply, reads)
 
@@ -233,15 +233,15 @@ def _case(rng: np.random.Generator, about: Callable[[str], None]) -> tuple[Drawn
     drawn = _drawn(rng)
     text = "; ".join(drawn.texts)
     used = {n: s for n, s in drawn.extents.items() if n in text}
-    said = f"Chain.parse({text!r}, {used}, {drawn.dtypes})"
-    about(said)
+    source = f"Chain.parse({text!r}, {used}, {drawn.dtypes})"
+    about(source)
     shapes = {name: array.shape for name, array in drawn.inputs.items() if array.shape}
     chain = Chain.parse(text, used, drawn.dtypes, shapes=shapes)
     try:
         tiling = _tiling(rng, drawn, chain)
     except ScheduleError as error:
         raise Refused(str(error)) from None
-    about(f"{said}; tiles {tiling.tiles}")
+    about(f"{source}; tiles {tiling.tiles}")
     return drawn, tiling
 
 

@@ -17,18 +17,10 @@ import numpy as np
 import amos
 from amos.export import export
 from amos.plan import Candidate
-from tests.fuzz.case import (
-    Case,
-    Refused,
-    Wrong,
-    case,
-    catalogue_unit,
-    compare,
-    executable,
-    small_unit,
-)
+from tests.fuzz.case import Case, Refused, Wrong, case, compare
 from tests.fuzz.guarded import guarded, guarded_copy
 from tests.fuzz.kernels import encoded, finished_output, schedule_of, unwritten
+from tests.support.drawing.intrinsics import catalogue_unit, executable, small_unit
 
 __all__ = ["exported"]
 
@@ -92,27 +84,27 @@ def _called(compiler: str, folder: str, options: list[str], drawn: Case) -> None
     _run(built, folder, "the compiler")
     library = ctypes.CDLL(str(Path(folder, "libfuzzed.so")))
     header = Path(folder, "fuzzed.h").read_text()
-    found = re.search(r"#define FUZZED_WORKSPACE (\d+)", header)
-    assert found is not None
+    match = re.search(r"#define FUZZED_WORKSPACE (\d+)", header)
+    assert match is not None
     inputs = _PARAMETER.findall(header)[: -len(drawn.results)]
     for last in (True, False):
-        given, packs = [], iter(re.findall(r"(fuzzed_pack_\w+)\([^)]*, (\w+) \*\w+\);", header))
+        arguments, packs = [], iter(re.findall(r"(fuzzed_pack_\w+)\([^)]*, (\w+) \*\w+\);", header))
         for _, tensors, packed in inputs:
             plain = [
                 guarded_copy(encoded(drawn.inputs[tensor], kind), last)
                 for tensor, kind in re.findall(r"(?:^|; )(\w+), (\w+)", tensors)
             ]
-            given.append(plain[0])
+            arguments.append(plain[0])
             if packed:
                 # What is packed may be wider than the tensor, or computed of several.
                 function, kind = next(packs)
                 wide = guarded((int(packed),), np.dtype(_NUMPY[kind]), last)
                 getattr(library, function)(*map(_at, plain), _at(wide))
-                given[-1] = wide
+                arguments[-1] = wide
         outs = [unwritten(each, last) for each in drawn.results]
-        size = -(-int(found.group(1)) // 64) * 64
+        size = -(-int(match.group(1)) // 64) * 64
         space = guarded((size,), np.dtype(np.uint8), last)
-        library.fuzzed(*map(_at, given), *map(_at, outs), _at(space))
+        library.fuzzed(*map(_at, arguments), *map(_at, outs), _at(space))
         compare(drawn, tuple(map(finished_output, outs, drawn.results)), "the exported kernel")
 
 

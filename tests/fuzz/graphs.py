@@ -104,10 +104,10 @@ class _Drawn:
     def _residual(self) -> str:
         kind, before = str(self.rng.choice(["Add", "Mul", "Sub"])), self.value
         shape = self.shape
-        other = self._convolution()
+        second = self._convolution()
         if self.shape == shape:
-            return self.b.node(kind, other, before)
-        return self.b.node(kind, other, self.b.random(self.shape[1], 1, 1))
+            return self.b.node(kind, second, before)
+        return self.b.node(kind, second, self.b.random(self.shape[1], 1, 1))
 
     def _quantized(self) -> str:
         """Levels, behind an average of 1/16 or of a number that has no ties.

@@ -18,8 +18,9 @@ import numpy as np
 import amos
 from amos.explore.sampled import best_sampled
 from amos.intrinsics import from_toml
-from tests.fuzz import draw, groups
 from tests.fuzz.case import RULES, Refused, Wrong
+from tests.support.drawing import groups, operators
+from tests.support.drawing.operators import chance
 
 __all__ = ["command", "loops", "record", "request", "text", "toml"]
 
@@ -116,14 +117,14 @@ def _tried(run: Callable[[], object]) -> str:
 
 def text(rng: np.random.Generator, about: About) -> str:
     """Operators and epilogues."""
-    start = groups.epilogue(rng, draw.problem(rng, ("uint8", "int8", "int32"), odd=0.3))
+    start = groups.epilogue(rng, operators.problem(rng, ("uint8", "int8", "int32"), odd=0.3))
     statement, finish, extents = start.text, start.epilogue, dict(start.extents)
     which = rng.random()
-    if which < 0.4:
+    if which < 0.3:
         statement = mutated(rng, statement)
-    elif which < 0.7:
+    elif which < 0.6:
         finish = mutated(rng, finish)
-    if which > 0.6:
+    if 0.5 < which < 0.8:
         extents[str(rng.choice([*extents]))] = int(_number(rng)[:4000])
     name, rule = str(rng.choice(_UNITS)), str(rng.choice(RULES))
     dtypes = start.dtypes if rng.random() < 0.4 else {}
@@ -231,7 +232,8 @@ def command(rng: np.random.Generator, about: About) -> str:
     """Command lines."""
     line = str(rng.choice(_COMMANDS)).split()
     at = int(rng.integers(len(line)))
-    line[at] = mutated(rng, line[at], [t for t in _TOKENS if t.isprintable()])
+    if chance(rng, 0.8):
+        line[at] = mutated(rng, line[at], [t for t in _TOKENS if t.isprintable()])
     about(repr(line))
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "tuning.db")
@@ -329,8 +331,8 @@ def _lines(rng: np.random.Generator, about: About, folder: Path) -> str:
     outcome = _main(["records", "import", str(target), str(source)])
     if target.exists():
         for line in (["list"], ["best"], ["replay"], ["export"]):
-            rest = ["1"] if line == ["replay"] else []
-            _main(["records", *line, str(target), *rest])
+            arguments = ["1"] if line == ["replay"] else []
+            _main(["records", *line, str(target), *arguments])
     return outcome
 
 

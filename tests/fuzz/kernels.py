@@ -12,20 +12,12 @@ import amos
 from amos import machines
 from amos.plan import Schedule
 from amos.schedule import ScheduleSpace
-from tests.fuzz import draw
-from tests.fuzz.case import (
-    Case,
-    Refused,
-    Wrong,
-    case,
-    catalogue_unit,
-    compare,
-    executable,
-    joining_unit,
-    small_unit,
-)
-from tests.fuzz.expressions import Finished
+from amos.validate import evaluate
+from tests.fuzz.case import Case, Refused, Wrong, case, compare
 from tests.fuzz.guarded import guarded, guarded_copy
+from tests.support.drawing import operators
+from tests.support.drawing.intrinsics import catalogue_unit, executable, joining_unit, small_unit
+from tests.support.oracle.expressions import Finished
 
 __all__ = ["cuda", "group", "kernel", "simulation", "tail"]
 
@@ -65,6 +57,7 @@ def simulation(rng: np.random.Generator, about: About, *, grouped: bool = False)
     finished = not grouped and bool(rng.random() < 0.25)
     pick = _group_unit if grouped and rng.random() < 0.5 else _any_unit
     drawn = case(rng, about, pick, finished=finished, grouped=grouped, several=True)
+    compare(drawn, evaluate(drawn.mapping.operator, drawn.inputs), "evaluate")
     compare(drawn, amos.simulate(drawn.mapping, drawn.inputs), "simulate")
     return "right"
 
@@ -115,22 +108,18 @@ def _lanes(unit: Any) -> list[int]:
     return [each.extent for each in unit.compute.spatial]
 
 
-def _rows(rng: np.random.Generator, unit: Any) -> draw.Problem:
-    """A matrix product with rows of one element to two vectors of the unit's lanes.
-
-    Seeds one after the other go through every length of a row, and every width of a result.
-    """
+def _rows(rng: np.random.Generator, unit: Any) -> operators.Problem:
+    """A matrix product with rows of one element to two vectors of the unit's lanes."""
     rows, depth, lanes = int(rng.integers(1, 20)), int(rng.integers(1, 40)), max(_lanes(unit))
     widths = ["s8({})", "u8({})", "s16({})", "{}", "f32({})"]
-    place = rng.bit_generator.seed_seq.entropy[-1]  # type: ignore[attr-defined]
-    columns, width = 1 + place % (2 * lanes), widths[place // (2 * lanes) % len(widths)]
+    columns, width = int(rng.integers(1, 2 * lanes + 1)), str(rng.choice(widths))
     wide = int(rng.integers(0, 2)) * 2 * lanes
     text = str(rng.choice(["out[i,j] += a[i,k] * b[j,k]", "out[j,i] += a[i,k] * b[j,k]"]))
     extents = {"i": rows, "j": columns + wide, "k": depth}
     kinds = dict(zip(("a", "b", "out"), unit.dtypes, strict=True))
     value = str(rng.choice(["acc", "acc * 0.5", "f32(min(acc, t[i,j]))", "relu(acc + bias[j])"]))
     extra = {"t": "int8"} if "t[" in value else {"bias": "int32"} if "bias" in value else {}
-    return draw.Problem(text, extents, kinds, "out", epilogue=width.format(value), extra=extra)
+    return operators.Problem(text, extents, kinds, "out", epilogue=width.format(value), extra=extra)
 
 
 def group(rng: np.random.Generator, about: About) -> str:
@@ -149,26 +138,33 @@ def _built(rng: np.random.Generator, about: About, drawn: Case) -> str:
         raise Wrong(f"a schedule of the space cannot be built: {error}") from error
     for last in (True, False):
         compare(drawn, call(built, drawn, last), f"kernel ({built.implementation})")
+    if drawn.mapping.operator.constants:
+        compare(drawn, call(built, drawn, True, packed=True), "kernel with packed constants")
     return "right"
 
 
-def call(built: Any, drawn: Case, last: bool) -> tuple[np.ndarray, ...]:
-    """Run a kernel on arrays between closed pages.
+def call(built: Any, drawn: Case, last: bool, *, packed: bool = False) -> tuple[np.ndarray, ...]:
+    """Run a kernel on arrays between closed pages, perhaps with constants that are packed before.
 
     Raises:
         Wrong: it has written to an input.
     """
     op = drawn.mapping.operator
-    given = [
-        guarded_copy(encoded(drawn.inputs[tensor.name], str(tensor.dtype)), last)
+    arguments = {
+        tensor.name: guarded_copy(encoded(drawn.inputs[tensor.name], str(tensor.dtype)), last)
         for tensor in op.inputs
-    ]
-    before = [array.copy() for array in given]
+    }
+    before = {name: array.copy() for name, array in arguments.items()}
     outs = tuple(unwritten(each, last) for each in drawn.results)
-    built(*given, out=outs if len(outs) > 1 else outs[0])
-    for tensor, array, old in zip(op.inputs, given, before, strict=True):
-        if array.tobytes() != old.tobytes():
-            raise Wrong(f"the kernel wrote to its input {tensor.name!r}")
+    passed = arguments
+    if packed:
+        constants = {tensor.name for name in op.constants for tensor in op.feeding(name)}
+        built.pack(**{name: arguments[name] for name in constants})
+        passed = {name: arguments[name] for name in built._open}
+    built(*passed.values(), out=outs if len(outs) > 1 else outs[0])
+    for name, array in arguments.items():
+        if array.tobytes() != before[name].tobytes():
+            raise Wrong(f"the kernel wrote to its input {name!r}")
     return tuple(map(finished_output, outs, drawn.results))
 
 
@@ -184,9 +180,9 @@ def finished_output(out: np.ndarray, stored: Finished) -> np.ndarray:
     Raises:
         Wrong: the kernel wrote to elements that it does not store.
     """
-    if (np.ascontiguousarray(out[stored.left]).view(np.uint8) != 0x55).any():
+    if (np.ascontiguousarray(out[stored.unreached]).view(np.uint8) != 0x55).any():
         raise Wrong("the kernel wrote to elements that it does not store")
-    out[stored.left] = 0
+    out[stored.unreached] = 0
     return decoded(out, stored.kind)
 
 

@@ -1,7 +1,8 @@
-"""Runs cases in a process that may crash or hang, and says what became of each."""
+"""Runs cases that Hypothesis draws and shrinks, in a process that may crash or hang."""
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import select
@@ -10,11 +11,19 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from random import Random
 from typing import Any
 
-__all__ = ["DEFECTS", "LACKS", "Attack", "Finding"]
+import hypothesis
+from hypothesis import HealthCheck, Phase, Verbosity
+from hypothesis import strategies as st
+from hypothesis.errors import Flaky
+
+__all__ = ["LACKS", "Attack", "Finding", "Search"]
 
 ROOT = Path(__file__).resolve().parents[2]
 DEFECTS = ("wrong", "traceback", "crash", "hang")
@@ -25,7 +34,7 @@ LACKS = {
     "tail-avx2": "amx avx_vnni avx512",
 }
 #: Seconds that a case may take; a compiler takes longer than a parser.
-_COMPILED = ("kernel", "epilogue", "group", "tail", "tail-amx", "module", "graph")
+_COMPILED = ("kernel", "epilogue", "chain", "group", "tail", "tail-amx", "module", "graph")
 _LIMITS = dict.fromkeys((*_COMPILED, *LACKS), 120.0)
 _LIMITS |= {"record": 60.0}
 _LIMITS |= dict.fromkeys(("cuda", "export", "group-cuda", "group-export"), 300.0)
@@ -37,21 +46,36 @@ class Finding:
     """What became of a case.
 
     Attributes:
-        kind, seed: what it was.
+        kind: what it was.
         outcome: ``right``, ``refused``, or one of the defects.
         detail: why.
         about: what makes it again.
     """
 
     kind: str
-    seed: int
     outcome: str
     detail: str
     about: str
 
     def __str__(self) -> str:
-        head = f"{self.kind}:{self.seed}: {self.outcome}: {self.detail}"
-        return f"{head}\n{self.about}\nagain: python -m tests.fuzz --case {self.kind}:{self.seed}"
+        return f"{self.kind}: {self.outcome}: {self.detail}\n{self.about}"
+
+
+@dataclass(frozen=True)
+class Search:
+    """What became of the cases of one kind.
+
+    Attributes:
+        counts: how many had each outcome.
+        finding: the smallest case with a defect, if there is one.
+    """
+
+    counts: Counter[str]
+    finding: Finding | None
+
+
+class _DefectError(Exception):
+    """A case has a defect."""
 
 
 class Attack:
@@ -71,21 +95,63 @@ class Attack:
         self._end()
         self._errors.close()
 
-    def case(self, kind: str, seed: int) -> Finding:
-        """Run one case."""
+    def search(self, kind: str, examples: int, seed: int = 0) -> Search:
+        """Run cases of a kind until one has a defect, and shrink that.
+
+        Args:
+            kind: what to run.
+            examples: how many cases.
+            seed: the same one draws the same cases.
+        """
+        counts, finding = Counter[str](), list[Finding]()
+
+        @hypothesis.seed(seed)
+        @hypothesis.settings(
+            max_examples=examples, database=None, deadline=None, verbosity=Verbosity.quiet,
+            phases=[Phase.generate, Phase.shrink], report_multiple_bugs=False,
+            suppress_health_check=list(HealthCheck),
+        )  # fmt: skip
+        @hypothesis.given(st.randoms(use_true_random=False))
+        def attack(source: Random) -> None:
+            result = self.case(kind, source.randint)
+            if not finding:
+                counts[result.outcome] += 1
+            if result.outcome in DEFECTS:
+                finding[:] = [result]
+                raise _DefectError
+
+        with contextlib.suppress(_DefectError, Flaky):  # a hang may not come again
+            attack()
+        return Search(counts, finding[0] if finding else None)
+
+    def case(self, kind: str, draw: Callable[[int, int], int]) -> Finding:
+        """Run one case.
+
+        Args:
+            kind: what to run.
+            draw: draws an integer between two.
+        """
         if self._lacks != LACKS.get(kind, ""):
             self._end()
             self._lacks = LACKS.get(kind, "")
         process = self._process or self._start()
-        assert process.stdin is not None
-        process.stdin.write(f"{kind} {seed}\n")
-        process.stdin.flush()
+        self._tell(kind)
+        interrupted: BaseException | None = None
         about, end = "", time.monotonic() + _LIMITS.get(kind, _LIMIT)
         while (line := self._line(end)) is not None:
             message: dict[str, Any] = json.loads(line)
-            if "about" not in message:
-                return Finding(kind, seed, message["outcome"], message["detail"], about)
-            about = message["about"]
+            if "draw" in message:
+                try:
+                    number = str(draw(*message["draw"]))
+                except BaseException as error:  # Hypothesis ends the case
+                    interrupted, number = error, ""
+                self._tell(number)
+            elif "outcome" in message:
+                if interrupted is not None:
+                    raise interrupted
+                return Finding(kind, message["outcome"], message["detail"], about)
+            else:
+                about = message["about"]
         if process.poll() is None and time.monotonic() >= end:
             outcome, detail = "hang", f"longer than {_LIMITS.get(kind, _LIMIT):.0f} s"
         else:
@@ -93,7 +159,13 @@ class Attack:
             name = signal.Signals(-status).name if status < 0 else f"status {status}"
             outcome, detail = "crash", f"{name}: {self._last_words()}"
         self._end()
-        return Finding(kind, seed, outcome, detail, about)
+        return Finding(kind, outcome, detail, about)
+
+    def _tell(self, line: str) -> None:
+        assert self._process is not None and self._process.stdin is not None
+        with contextlib.suppress(BrokenPipeError):  # it has crashed
+            self._process.stdin.write(f"{line}\n")
+            self._process.stdin.flush()
 
     def _start(self) -> subprocess.Popen[str]:
         read, write = os.pipe()

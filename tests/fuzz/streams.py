@@ -17,8 +17,8 @@ from amos.plan import Candidate
 from amos.schedule import ScheduleSpace
 from amos.streams.runtime import StreamKernel
 from tests.fuzz.case import Refused, Wrong, case, compare
-from tests.fuzz.draw import Problem, chance
 from tests.fuzz.kernels import schedule_of
+from tests.support.drawing.operators import Problem, chance
 
 __all__ = ["stream"]
 
@@ -32,9 +32,9 @@ def stream(rng: np.random.Generator, about: Callable[[str], None]) -> str:
     unit, machine = _unit(rng)
     assert machine.stream is not None
     sizes = [m.capacity for m in unit.memory]
-    told = f"unit of {unit.shape} with buffers of {sizes}, {machine.stream.micro_ops} micro_ops"
+    text = f"unit of {unit.shape} with buffers of {sizes}, {machine.stream.micro_ops} micro_ops"
     drawn = case(
-        rng, about, lambda _: (unit, told), finished=chance(rng, 0.4), epilogue=_alu, most=6000
+        rng, about, lambda _: (unit, text), finished=chance(rng, 0.4), epilogue=_alu, most=6000
     )
     schedule = schedule_of(rng, drawn, about, machine)
     try:

@@ -6,43 +6,42 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
 import numpy as np
 import pytest
 
 from amos.machine.cpu import cpu
-from tests.fuzz import expressions, oracle
 from tests.fuzz.guarded import guarded
-from tests.fuzz.runner import DEFECTS, LACKS, Attack
-from tests.fuzz.worker import run
+from tests.fuzz.runner import LACKS, Attack
+from tests.support.oracle import expressions, statements
 
-#: Seeds of each kind; all together take some seconds.
-SEEDS: dict[str, Iterable[int]] = {
-    "simulation": (*range(30),),
-    "kernel": (0, 2, 3, 4, 6),
-    "epilogue": (0, 1, 3, 4),
-    "chain": range(4),
-    "chain-simulation": range(30),
-    "cuda": (0,),
-    "export": (0,),
-    "tail": range(2),
-    "tail-amx": range(2),
-    "tail-avx512": range(2),
-    "tail-avx2": range(2),
-    "group": range(4),
-    "group-simulation": range(25),
-    "group-export": (0,),
-    "group-cuda": (0,),
-    "stream": range(12),
-    "module": (0, 1),
-    "graph": (0, 1),
-    "text": range(60),
-    "toml": range(40),
-    "loops": range(12),
-    "command": range(4),
-    "record": range(3),
-    "request": range(12),
+#: Cases of each kind; all together take some seconds.
+EXAMPLES = {
+    "simulation": 30,
+    "kernel": 5,
+    "epilogue": 4,
+    "chain": 4,
+    "chain-simulation": 30,
+    "cuda": 2,
+    "export": 2,
+    "tail": 2,
+    "tail-amx": 2,
+    "tail-avx512": 2,
+    "tail-avx2": 2,
+    "group": 4,
+    "group-simulation": 25,
+    "group-export": 2,
+    "group-cuda": 2,
+    "stream": 12,
+    "module": 2,
+    "graph": 2,
+    "text": 60,
+    "toml": 40,
+    "loops": 12,
+    "command": 4,
+    "record": 3,
+    "request": 12,
 }
 #: Groups that the slow tests draw.
 MANY = {"group": 1000, "group-cuda": 120, "group-export": 50}
@@ -74,14 +73,14 @@ def attack() -> Iterator[Attack]:
 
 @pytest.mark.parametrize(
     "kind",
-    [pytest.param(kind, marks=pytest.mark.features if kind in NATIVE else ()) for kind in SEEDS],
+    [pytest.param(kind, marks=pytest.mark.features if kind in NATIVE else ()) for kind in EXAMPLES],
 )
 def test_nothing_breaks(kind: str, attack: Attack) -> None:
     _skip_what_is_missing(kind)
-    cases = [attack.case(kind, seed) for seed in SEEDS[kind]]
-    assert not [str(each) for each in cases if each.outcome in DEFECTS]
+    search = attack.search(kind, EXAMPLES[kind])
+    assert search.finding is None, str(search.finding)
     # An attack that is refused at the door attacks nothing.
-    assert [each for each in cases if each.outcome == "right"] or kind in BROKEN
+    assert search.counts["right"] or kind in BROKEN
 
 
 @pytest.mark.slow
@@ -89,9 +88,9 @@ def test_nothing_breaks(kind: str, attack: Attack) -> None:
 def test_many_kernels(kind: str, attack: Attack) -> None:
     """Groups with all that stands before and behind them, and rows that end anywhere."""
     _skip_what_is_missing(kind)
-    cases = [attack.case(kind, seed) for seed in range(10_000, 10_000 + MANY[kind])]
-    assert not [str(each) for each in cases if each.outcome in DEFECTS]
-    assert sum(each.outcome == "right" for each in cases) > 0.9 * MANY[kind]
+    search = attack.search(kind, MANY[kind], seed=1)
+    assert search.finding is None, str(search.finding)
+    assert search.counts["right"] > 0.9 * search.counts.total()
 
 
 def test_a_touched_page_is_a_crash() -> None:
@@ -111,10 +110,10 @@ def test_a_touched_page_is_a_crash() -> None:
 
 def test_the_oracle_computes_what_is_written() -> None:
     text, extents = "out[2*i + 1] += pad(a[i + r - 1]) * b[r]", {"i": 3, "r": 3}
-    shapes = oracle.shapes_of(text, extents)
+    shapes = statements.shapes_of(text, extents)
     assert shapes == {"a": (3,), "b": (3,), "out": (6,)}
     arrays = {"a": np.array([1, 2, 3], np.int16), "b": np.array([100, 10, 1], np.int16)}
-    state = oracle.evaluate(text, extents, arrays, (7,), "int32")
+    state = statements.evaluate(text, extents, arrays, (7,), "int32")
     assert state.output.tolist() == [0, 12, 0, 123, 0, 230, 0]
     arrays = {"scale": np.array([0.5, -1, 4], np.float32)}
     stored = expressions.finish("u8(acc * scale[i] - 1)", state, arrays, "int32")
@@ -122,15 +121,18 @@ def test_the_oracle_computes_what_is_written() -> None:
     assert (stored.kind, bool(stored.defined.all())) == ("uint8", True)
     wrapped = expressions.finish("acc * 65536 * 100", state, {}, "int32").output
     assert wrapped.tolist()[1] == (12 * 6553600 + 2**31) % 2**32 - 2**31
-    every = expressions.combined("acc * scale[i]", state, arrays, "int32", "top[1]", (3,), "max=")
-    assert (every.output.tolist(), every.left.tolist()) == ([0, 920, 0], [True, False, True])
+    largest = expressions.combined("acc * scale[i]", state, arrays, "int32", "top[1]", (3,), "max=")
+    assert (largest.output.tolist(), largest.unreached.tolist()) == (
+        [0, 920, 0],
+        [True, False, True],
+    )
     total = expressions.combined("u8(acc)", state, {}, "int32", "sum[]", (), "+=")
     assert (int(total.output), total.kind) == (12 + 123 + 230, "int32")
 
 
 @pytest.mark.slow
-def test_drawn_streams_of_layers_are_sound() -> None:
-    """By seed, in this process; ``--kinds layer-stream --rounds 1000`` draws 10,000."""
-    results = [run("layer-stream", seed, lambda _: None) for seed in range(300)]
-    assert not [result for result in results if result["outcome"] not in ("right", "refused")]
-    assert sum(result["outcome"] == "right" for result in results) > 280
+def test_drawn_streams_of_layers_are_sound(attack: Attack) -> None:
+    """``python -m tests.fuzz --kinds layer-stream --rounds 1000`` draws 10,000."""
+    search = attack.search("layer-stream", 300)
+    assert search.finding is None, str(search.finding)
+    assert search.counts["right"] > 0.9 * search.counts.total()

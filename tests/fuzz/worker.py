@@ -7,7 +7,6 @@ import os
 import sys
 import traceback
 import warnings
-import zlib
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -16,6 +15,7 @@ import numpy as np
 
 from tests.fuzz import chains, exports, graphs, inputs, kernels, modules, streams
 from tests.fuzz.case import Refused, Wrong
+from tests.support.drawing.generators import DrawnGenerator
 
 __all__ = ["KINDS", "run"]
 
@@ -49,11 +49,12 @@ KINDS: dict[str, Callable[[np.random.Generator, Callable[[str], None]], str]] = 
 }
 
 
-def run(kind: str, seed: int, about: Callable[[str], None]) -> dict[str, Any]:
-    """One case, by its kind and seed alone; what came of it in a word, and details."""
-    rng = np.random.default_rng([zlib.crc32(kind.encode()), seed])
+def run(
+    kind: str, make: Callable[[], np.random.Generator], about: Callable[[str], None]
+) -> dict[str, Any]:
+    """Run one case; the outcome in a word, and details."""
     try:
-        return {"outcome": KINDS[kind](rng, about), "detail": ""}
+        return {"outcome": KINDS[kind](make(), about), "detail": ""}
     except Refused as error:
         return {"outcome": "refused", "detail": str(error)}
     except Wrong as error:
@@ -63,7 +64,7 @@ def run(kind: str, seed: int, about: Callable[[str], None]) -> dict[str, Any]:
 
 
 def main() -> None:
-    """Answer each line ``kind seed``."""
+    """Run the kind of each line; numbers are drawn by the process that wrote it."""
     answers = os.fdopen(int(sys.argv[1]), "w", encoding="utf-8")
     warnings.simplefilter("ignore")
 
@@ -71,9 +72,12 @@ def main() -> None:
         answers.write(json.dumps(message) + "\n")
         answers.flush()
 
-    for line in sys.stdin:
-        kind, seed = line.split()
-        say(run(kind, int(seed), lambda text: say({"about": text})))
+    def draw(low: int, high: int) -> int:
+        say({"draw": [low, high]})
+        return int(sys.stdin.readline())  # an empty line ends the case
+
+    while kind := sys.stdin.readline().strip():
+        say(run(kind, lambda: DrawnGenerator(draw), lambda text: say({"about": text})))
 
 
 if __name__ == "__main__":

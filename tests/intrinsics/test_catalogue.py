@@ -144,8 +144,8 @@ def test_mma_layouts_are_those_of_cute(name: str) -> None:
     ):
         layout = statement.layout
         assert layout is not None
-        held = layout.table(row) + rows * layout.table(column)
-        np.testing.assert_array_equal(held, _offsets(modes), err_msg=str(statement))
+        elements = layout.table(row) + rows * layout.table(column)
+        np.testing.assert_array_equal(elements, _offsets(modes), err_msg=str(statement))
 
 
 def test_mma_layouts_are_those_of_the_manual() -> None:

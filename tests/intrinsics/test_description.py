@@ -45,8 +45,8 @@ def test_the_ranges_of_wmma_are_equation_1() -> None:
 def test_the_affine_system_holds_exactly_in_the_ranges() -> None:
     unit = define()
     for i1, i2, r1 in product(range(-1, 6), range(-1, 6), range(-1, 4)):
-        inside = 0 <= i1 < 4 and 0 <= i2 < 4 and 0 <= r1 < 2
-        assert unit.affine_system.holds((i1, i2), ((i1, r1), (r1, i2))) == inside
+        in_bounds = 0 <= i1 < 4 and 0 <= i2 < 4 and 0 <= r1 < 2
+        assert unit.affine_system.holds((i1, i2), ((i1, r1), (r1, i2))) == in_bounds
 
 
 @pytest.mark.parametrize(

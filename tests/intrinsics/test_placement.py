@@ -18,15 +18,15 @@ LOAD, OTHER = "Src1[i1, r1]", "reg.Src2[r1, i2] = memory.Src2[addr_b + r1 * stri
 STORE = "memory.Dst[addr_c + i1 * stride_c + i2] = reg.Dst[i1, i2]"
 
 
-def unit(address: str = "addr_a + i1 * stride_a + r1", **said: object) -> Intrinsic:
+def unit(address: str = "addr_a + i1 * stride_a + r1", **fields: object) -> Intrinsic:
     """A product of 4 x 2 and 2 x 8 elements whose first source lies as an address says."""
-    scope = said.pop("scope", "reg")
+    scope = fields.pop("scope", "reg")
     return Intrinsic.define(
         "acme_dot_m4n8k2_s8_s32",
         "Dst[i1, i2] += Src1[i1, r1] * Src2[r1, i2]",
         {"i1": 4, "i2": 8, "r1": 2},
         {"Src1": "s8", "Src2": "s8", "Dst": "s32"},
-        [Memory.parse(f"{scope}.{LOAD} = memory.Src1[{address}]", **said), OTHER, STORE],
+        [Memory.parse(f"{scope}.{LOAD} = memory.Src1[{address}]", **fields), OTHER, STORE],
         family="acme",
         source="test",
     )
@@ -66,18 +66,26 @@ def test_a_statement_is_the_node_of_table_4() -> None:
 
 def test_every_statement_is_read_back_from_what_it_prints() -> None:
     for name in amos.intrinsics.names():
-        known = amos.intrinsics.get(name)
-        again = [Memory.parse(m.statement) for m in known.memory]
-        said = ("operand", "direction", "scope", "register_scope", "indices", "address", "strides")
-        for old, new in zip(known.memory, again, strict=True):
-            assert [getattr(old, x) for x in said] == [getattr(new, x) for x in said]
+        unit = amos.intrinsics.get(name)
+        again = [Memory.parse(m.statement) for m in unit.memory]
+        fields = (
+            "operand",
+            "direction",
+            "scope",
+            "register_scope",
+            "indices",
+            "address",
+            "strides",
+        )
+        for old, new in zip(unit.memory, again, strict=True):
+            assert [getattr(old, x) for x in fields] == [getattr(new, x) for x in fields]
         literal = [
-            replace(m, strides=Memory.parse(f"{m.store} = {m.load}").strides) for m in known.memory
+            replace(m, strides=Memory.parse(f"{m.store} = {m.load}").strides) for m in unit.memory
         ]
-        numbers = replace(known, memory=tuple(literal))
-        assert numbers.placements == known.placements
+        numbers = replace(unit, memory=tuple(literal))
+        assert numbers.placements == unit.placements
         assert [(m.store, m.load) for m in numbers.memory] == [
-            (m.store, m.load) for m in known.memory
+            (m.store, m.load) for m in unit.memory
         ]
 
 
@@ -92,9 +100,9 @@ def test_every_choice_of_strides_is_judged_as_by_counting() -> None:
     for shape, strides in itertools.product(shapes, steps):
         grid = itertools.product(range(shape[0]), range(shape[1]))
         addresses = {i * strides[0] + j * strides[1] for i, j in grid}
-        apart = len(addresses) == shape[0] * shape[1]
+        distinct = len(addresses) == shape[0] * shape[1]
         texts = tuple(map(str, strides))
-        if apart:
+        if distinct:
             assert placement(shape, texts, 1, 8).strides == strides
             continue
         with pytest.raises(IntrinsicError, match="two elements one address"):
@@ -110,13 +118,13 @@ def test_the_order_of_memory_changes_indices_and_not_the_meaning() -> None:
 
 def test_no_built_in_statement_changes_what_is_staged() -> None:
     for name in amos.intrinsics.names():
-        known = amos.intrinsics.get(name)
-        assert known.ordered is known
-        assert all(own.dense for own in known.placements.values())
+        unit = amos.intrinsics.get(name)
+        assert unit.ordered is unit
+        assert all(own.dense for own in unit.placements.values())
 
 
 @pytest.mark.parametrize(
-    ("said", "message"),
+    ("fields", "message"),
     [
         (dict(address="addr_a + i1 + r1 * 2"),
          "'Src1': strides 1 and 2 of a fragment of 4 x 2 give two elements one address"),
@@ -132,10 +140,10 @@ def test_no_built_in_statement_changes_what_is_staged() -> None:
     ],
 )  # fmt: skip
 def test_statements_that_cannot_be_are_refused_in_a_line(
-    said: dict[str, object], message: str
+    fields: dict[str, object], message: str
 ) -> None:
     with pytest.raises(IntrinsicError, match=message) as caught:
-        unit(**said)  # type: ignore[arg-type]
+        unit(**fields)  # type: ignore[arg-type]
     assert "\n" not in str(caught.value)
 
 

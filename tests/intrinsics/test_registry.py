@@ -81,12 +81,12 @@ def test_another_process_adopts_what_was_added() -> None:
 
 
 def test_plug_ins_are_callables_or_iterables(monkeypatch: pytest.MonkeyPatch, fresh: None) -> None:
-    one, two, three = (_renamed(f"acme_{n}") for n in range(3))
+    first, two, three = (_renamed(f"acme_{n}") for n in range(3))
     monkeypatch.setattr(registry, "_loaded", False)
     monkeypatch.setattr(registry, "_registered", {})
     _plug_in(
         monkeypatch,
-        EntryPoint("call", lambda: lambda: iter([one])),
+        EntryPoint("call", lambda: lambda: iter([first])),
         EntryPoint("list", lambda: [two]),
         EntryPoint("single", lambda: three),
     )

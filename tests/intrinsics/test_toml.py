@@ -68,9 +68,9 @@ def test_everything_can_be_written() -> None:
 @pytest.mark.usefixtures("own_registry")
 def test_a_file_can_be_loaded_again(tmp_path: Path) -> None:
     """As it is, or edited; another file may not take its name."""
-    path, other = tmp_path / "acme.toml", tmp_path / "other.toml"
+    path, copy_path = tmp_path / "acme.toml", tmp_path / "other.toml"
     path.write_text(GOOD)
-    other.write_text(GOOD)
+    copy_path.write_text(GOOD)
     unit = intrinsics.load(path)
     assert intrinsics.get(unit.name) is unit
     assert set(intrinsics.implementations(unit.name)) == {"c", "cuda"}
@@ -81,7 +81,7 @@ def test_a_file_can_be_loaded_again(tmp_path: Path) -> None:
     assert intrinsics.get(unit.name) is edited
     assert not intrinsics.implementations(unit.name)
     with pytest.raises(IntrinsicError, match="other.toml: name: .*'acme_m8n8k4_s8_s32' is registe"):
-        intrinsics.load(other)
+        intrinsics.load(copy_path)
 
 
 @pytest.mark.parametrize(

@@ -9,14 +9,14 @@ from amos.ir import aligned, aligned_copy
 @pytest.mark.parametrize("shape", [(), (0,), (7, 13), (3, 0, 5), (1024, 1024)])
 def test_begins_at_a_line(shape: tuple[int, ...]) -> None:
     for kind in (np.uint8, np.float64):
-        made = aligned(shape, kind)
-        assert made.shape == shape and made.dtype == kind
-        assert made.ctypes.data % 64 == 0 or not made.size
-        assert made.flags.c_contiguous and made.flags.writeable
+        array = aligned(shape, kind)
+        assert array.shape == shape and array.dtype == kind
+        assert array.ctypes.data % 64 == 0 or not array.size
+        assert array.flags.c_contiguous and array.flags.writeable
 
 
 def test_copies_are_equal_and_own_memory() -> None:
-    given = np.arange(35, dtype=np.int16).reshape(5, 7).T
-    made = aligned_copy(given)
-    assert np.array_equal(made, given) and made.flags.c_contiguous
-    assert not np.shares_memory(made, given) and made.ctypes.data % 64 == 0
+    transposed = np.arange(35, dtype=np.int16).reshape(5, 7).T
+    array = aligned_copy(transposed)
+    assert np.array_equal(array, transposed) and array.flags.c_contiguous
+    assert not np.shares_memory(array, transposed) and array.ctypes.data % 64 == 0

@@ -58,9 +58,9 @@ def test_empty_lanes_count_for_nothing_where_that_is_claimed(
         if lane_filling(combiner, join, 2, kind):
             np.testing.assert_array_equal(combine(some, join_(start, start)), some)
         if lane_filling(combiner, join, 2, kind, arbitrary_source=True):
-            other = rng.integers(0, 99, 64).astype(into)
-            np.testing.assert_array_equal(combine(some, join_(start, other)), some)
-            np.testing.assert_array_equal(combine(some, join_(other, start)), some)
+            second = rng.integers(0, 99, 64).astype(into)
+            np.testing.assert_array_equal(combine(some, join_(start, second)), some)
+            np.testing.assert_array_equal(combine(some, join_(second, start)), some)
 
 
 def test_what_is_claimed_of_well_known_pairs() -> None:

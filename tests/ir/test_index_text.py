@@ -53,8 +53,8 @@ def test_digits_of_a_sum(threads: int, extents: list[int]) -> None:
         code = compile(text(digit).replace("/", "//"), "digit", "eval")
         for e in {*range(min(total, 700)), total - 1}:
             places = {"e": e, "t": e % threads, "i": e // threads}
-            found = eval(code, places)  # noqa: S307 - our own arithmetic
-            assert found == e // weight % extent <= at_most(digit)
+            result = eval(code, places)  # noqa: S307 - our own arithmetic
+            assert result == e // weight % extent <= at_most(digit)
         weight *= extent
 
 
@@ -74,5 +74,5 @@ def test_negative_offsets_are_never_divided() -> None:
 
 def test_groups_decode_to_c() -> None:
     group = Group("i1", "spatial", 16, ("n", "p", "q"), (2, 3, 5))
-    found = {name: text(value) for name, value in group.decode(variable("f", 30)).items()}
-    assert found == {"n": "f / 15", "p": "(f % 15) / 5", "q": "f % 5"}
+    decoded = {name: text(value) for name, value in group.decode(variable("f", 30)).items()}
+    assert decoded == {"n": "f / 15", "p": "(f % 15) / 5", "q": "f % 5"}

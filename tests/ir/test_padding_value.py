@@ -52,8 +52,8 @@ def point_by_point(op: Operator, inputs: dict[str, np.ndarray]) -> np.ndarray:
         read = []
         for load in op.sources:
             where = tuple(int(index.evaluate(at)) for index in load.indices)
-            inside = all(0 <= n < size for n, size in zip(where, load.tensor.shape, strict=True))
-            read.append(float(inputs[load.tensor.name][where]) if inside else load.padding)
+            in_bounds = all(0 <= n < size for n, size in zip(where, load.tensor.shape, strict=True))
+            read.append(float(inputs[load.tensor.name][where]) if in_bounds else load.padding)
         out[tuple(int(index.evaluate(at)) for index in op.output.indices)] += prod(read)
     return out
 

@@ -151,12 +151,12 @@ PARSE_ERRORS = [
 def test_parse_errors_mark_their_column(text: str, column: int, message: str) -> None:
     with pytest.raises(ParseError) as caught:
         Operator.parse(text, {"i": 4, "j": 4}, {})
-    first, *rest = str(caught.value).split("\n")
+    first, *lines = str(caught.value).split("\n")
     assert message in first
     assert caught.value.column == column
-    assert len(rest) == (2 if text else 0)
-    if rest and len(text) <= 160:
-        assert rest == [re.sub(r"\s", " ", text), " " * column + "^"]
+    assert len(lines) == (2 if text else 0)
+    if lines and len(text) <= 160:
+        assert lines == [re.sub(r"\s", " ", text), " " * column + "^"]
 
 
 def test_of_a_long_text_what_is_around_the_caret_is_shown() -> None:

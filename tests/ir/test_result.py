@@ -40,9 +40,9 @@ def test_text(text: str, printed: str, shape: tuple[int, ...], kind: str) -> Non
     assert str(op).endswith(f"  to y[k, n, p]  and {printed}")
     assert [tensor.name for tensor in op.results] == ["y", result.name]
     assert operator_from(operator_values(op)) == op
-    other = op.renamed(lambda name: f"{name}.1", lambda name: f"{name}!")
-    assert operator_from(operator_values(other)) == other
-    assert other.renamed(lambda name: name[:-2], lambda name: name[:-1]) == op
+    renamed = op.renamed(lambda name: f"{name}.1", lambda name: f"{name}!")
+    assert operator_from(operator_values(renamed)) == renamed
+    assert renamed.renamed(lambda name: name[:-2], lambda name: name[:-1]) == op
 
 
 def test_tensors_of_one_name_are_one() -> None:
@@ -59,7 +59,7 @@ def test_what_it_means() -> None:
     op = op.with_result("end[k] += acc then s8(acc * s[k] + acc)")
     op = op.with_result("least[] min= acc").with_result("all[p + 1] += acc", shapes={"all": (9,)})
     inputs = random_inputs(op, np.random.default_rng(0))
-    first, f, mean, top, end, least, every = evaluate(op, inputs)
+    first, f, mean, top, end, least, product = evaluate(op, inputs)
     sums = inputs["a"].astype(np.int64) @ inputs["weight"].astype(np.int64).T
     np.testing.assert_array_equal(first, evaluate(OP.with_epilogue("u8(acc * s[k])"), inputs))
     np.testing.assert_array_equal(f, np.clip(sums, -128, 127).transpose(2, 1, 0))
@@ -69,8 +69,8 @@ def test_what_it_means() -> None:
     ends = np.clip(np.rint(total * inputs["s"] + total), -128, 127)
     np.testing.assert_array_equal(end, ends.astype(np.int8))
     assert least == sums.min() and least.shape == ()
-    np.testing.assert_array_equal(every, [0, *sums.sum((0, 2)), 0, 0])
-    assert (top.dtype, mean.dtype, every.dtype) == (np.int32, np.float32, np.int32)
+    np.testing.assert_array_equal(product, [0, *sums.sum((0, 2)), 0, 0])
+    assert (top.dtype, mean.dtype, product.dtype) == (np.int32, np.float32, np.int32)
 
 
 @pytest.mark.parametrize(

@@ -124,9 +124,9 @@ def test_a_mistake_is_named(old: str, new: str, words: list[str]) -> None:
 def test_a_table_must_be_a_table(text: str) -> None:
     key = text.split()[0]
     head = 'name = "m"\nsource = "s"\ncores = 1\nclock = 1.0\n'
-    other = "peak = {}" if key == "level" else "level = []"
+    empty_entry = "peak = {}" if key == "level" else "level = []"
     with pytest.raises(MachineError, match=key):
-        catalogue.from_toml(f"{head}{text}\n{other}\n", "m.toml")
+        catalogue.from_toml(f"{head}{text}\n{empty_entry}\n", "m.toml")
 
 
 def test_an_unknown_machine_is_suggested() -> None:

@@ -40,8 +40,8 @@ def test_a_machine_of_ones_own() -> None:
 
 
 def test_it_is_shown() -> None:
-    said = "streams of vta instructions, at most 262,144; room for 8,192 micro-operations"
-    assert said in str(PYNQ)
+    message = "streams of vta instructions, at most 262,144; room for 8,192 micro-operations"
+    assert message in str(PYNQ)
 
 
 @pytest.mark.parametrize(

@@ -67,9 +67,9 @@ def test_indexing_is_iterating(rule: str) -> None:
     assert space[-1] == listed[-1]
     assert all(m in space for m in listed)
     assert isinstance(space, Sequence)
-    for outside in (len(listed), -len(listed) - 1):
+    for position in (len(listed), -len(listed) - 1):
         with pytest.raises(IndexError):
-            space[outside]
+            space[position]
 
 
 def test_other_order_of_the_sources() -> None:
@@ -207,7 +207,7 @@ def test_orders_are_permutations_of_the_sources() -> None:
     orders = sorted({m.order for m in space})
     assert (0, 1, 2) in orders
     assert (2, 1, 0) in orders
-    for one, two in combinations(space, 2):
-        assert one != two
+    for first, second in combinations(space, 2):
+        assert first != second
     for mapping in space:
         assert check_matching(op, three, mapping.matching, "gather", order=mapping.order)

@@ -122,8 +122,8 @@ def test_expressions_are_the_layouts(index: int) -> None:
             place = int(at(**values))
             assert 0 <= place < physical.staging[name]
             # A staged element holds one element of the tensor, whoever asks.
-            wanted = [int(i.evaluate(values)) for i in load.indices]
-            assert places.setdefault((place,), hash(tuple(wanted))) == hash(tuple(wanted))
+            expected = [int(i.evaluate(values)) for i in load.indices]
+            assert places.setdefault((place,), hash(tuple(expected))) == hash(tuple(expected))
 
 
 def test_utilization_is_of_useful_points() -> None:

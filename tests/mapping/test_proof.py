@@ -135,7 +135,7 @@ def counterexample(op: Operator, intrinsic: Intrinsic, judge: Judge) -> str:
         equal = np.array_equal(got, expected)
         if equal == bool(verdict.wrong):
             says = "the same" if equal else "something else"
-            return f"{_told(op, intrinsic, matrix)} computes {says}, but is {verdict}"
+            return f"{_describe(op, intrinsic, matrix)} computes {says}, but is {verdict}"
         if equal:
             right.append((matrix, verdict))
     # A right matching is idle exactly if another right one fills more of the unit.
@@ -143,11 +143,11 @@ def counterexample(op: Operator, intrinsic: Intrinsic, judge: Judge) -> str:
     for matrix, verdict in right:
         filled = int(matrix.any(axis=1).sum())
         if bool(verdict.idle) != (filled < most or filled == 0):
-            return f"{_told(op, intrinsic, matrix)} fills {filled} of {most}, but is {verdict}"
+            return f"{_describe(op, intrinsic, matrix)} fills {filled} of {most}, but is {verdict}"
     return ""
 
 
-def _told(op: Operator, intrinsic: Intrinsic, matrix: np.ndarray) -> str:
+def _describe(op: Operator, intrinsic: Intrinsic, matrix: np.ndarray) -> str:
     groups = {
         step.name: [op.iterations[s].name for s in np.flatnonzero(row)]
         for step, row in zip(intrinsic.iterations, matrix, strict=True)
@@ -161,8 +161,8 @@ def gather(op: Operator, intrinsic: Intrinsic, matrix: np.ndarray) -> Verdict:
 
 def prove(op: Operator, intrinsic: Intrinsic) -> int:
     """Gather is right about every assignment; the number of wrong ones."""
-    found = counterexample(op, intrinsic, gather)
-    assert not found, found
+    example = counterexample(op, intrinsic, gather)
+    assert not example, example
     return sum(bool(gather(op, intrinsic, matrix).wrong) for matrix in matchings(op, intrinsic))
 
 
@@ -189,7 +189,7 @@ def test_operators_drawn_are_of_every_kind() -> None:
 
     @given(pairs())
     @settings(max_examples=300, derandomize=True, database=None)
-    def look(pair: tuple[Operator, Intrinsic]) -> None:
+    def check(pair: tuple[Operator, Intrinsic]) -> None:
         op = pair[0]
         names = [load.tensor.name for load in op.sources]
         kinds = {
@@ -209,7 +209,7 @@ def test_operators_drawn_are_of_every_kind() -> None:
         seen.update(kind for kind, there in kinds.items() if there)
         seen.add(f"{len(names)} sources")
 
-    look()
+    check()
     assert seen == {
         *("padded", "read twice", "copy", "no output dimension"),
         *("reversed", "strided", "shared", "repeated"),
@@ -252,9 +252,9 @@ def test_a_faulty_rule_is_found_and_shrunk(judge: Judge, loops: int, words: str)
     assert len(op.iterations) <= loops + 1
     assert len(intrinsic.iterations) <= 2
     assert set(op.extents.values()) == {2}
-    told = counterexample(op, intrinsic, judge)
-    assert words in told
-    assert len(told) < 400
+    example = counterexample(op, intrinsic, judge)
+    assert words in example
+    assert len(example) < 400
 
 
 MATMUL = define("Dst[i1,i2] += Src1[i1,r1] * Src2[r1,i2]", dict(i1=2, i2=2, r1=2))
@@ -275,7 +275,9 @@ VECTOR = define("Dst[i1] += Src1[r1] * Src2[i1,r1]", dict(i1=2, r1=2))
     ],
 )
 def test_every_assignment_of_known_operators(text: str, intrinsic: Intrinsic) -> None:
-    names = sorted({c for part in text.split("[")[1:] for c in part.split("]")[0] if c.isalpha()})
+    names = sorted(
+        {c for access in text.split("[")[1:] for c in access.split("]")[0] if c.isalpha()}
+    )
     assert prove(Operator.parse(text, dict.fromkeys(names, 2)), intrinsic)
 
 
@@ -350,17 +352,19 @@ def test_simulation_is_the_operator(pair: tuple[Operator, Intrinsic], random: ob
 
 def _unions(op: Operator, intrinsic: Intrinsic) -> set[bytes]:
     """The paper's rule from its definition: set all others to zero and compare indices."""
-    every = list(matchings(op, intrinsic))
-    base = [m for m in every if m.sum() and (m.sum(axis=1) <= 1).all() and _turns(op, intrinsic, m)]
+    candidates = list(matchings(op, intrinsic))
+    base = [
+        m for m in candidates if m.sum() and (m.sum(axis=1) <= 1).all() and _turns(op, intrinsic, m)
+    ]
     most = max(
-        (int(m.any(axis=1).sum()) for m in every
+        (int(m.any(axis=1).sum()) for m in candidates
          if m.sum() and not check_matching(op, intrinsic, m, "gather").wrong), default=0,
     )  # fmt: skip
     base = [m for m in base if m.sum() == most]
     unions = {m.tobytes(): m for m in base}
     for match in base:
-        for other in list(unions.values()):
-            union = other | match
+        for mask in list(unions.values()):
+            union = mask | match
             if (union.sum(axis=0) <= 1).all():
                 unions[union.tobytes()] = union
     return set(unions)
@@ -370,14 +374,14 @@ def _turns(op: Operator, intrinsic: Intrinsic, matrix: np.ndarray) -> bool:
     """A base match makes each index list the intrinsic's, in some order of dimensions."""
     rename = {op.iterations[s].name: intrinsic.iterations[t].name for t, s in np.argwhere(matrix)}
     for load, operand in zip(op.operands, intrinsic.operands, strict=True):
-        left = []
+        renamed: list[str] = []
         for index in load.indices:
             terms = index.restrict(rename).terms
             if len(terms) > 1 or any(c < 0 for _, c in terms):
                 return False
-            left += [rename[n] for n, _ in terms]
+            renamed += [rename[n] for n, _ in terms]
         right = [i.names[0] for i in operand.indices if i.names[0] in rename.values()]
-        if sorted(left) != sorted(right):
+        if sorted(renamed) != sorted(right):
             return False
     return True
 

@@ -103,8 +103,8 @@ def test_simulate_equals_evaluate(name: str) -> None:
 ])  # fmt: skip
 def test_operators_of_table_6_with_prime_extents(text: str) -> None:
     extents = dict(n=2, k=5, d=2, p=3, q=5, g=3, j=3, m=17, c=3, t=2, r=3, s=2)
-    inside = ",".join(part.split("]")[0] for part in text.split("[")[1:])
-    op = Operator.parse(text, {n: e for n, e in extents.items() if n in inside})
+    indices = ",".join(access.split("]")[0] for access in text.split("[")[1:])
+    op = Operator.parse(text, {n: e for n, e in extents.items() if n in indices})
     matrix = unit("Dst[i1,i2] += Src1[i1,r1] * Src2[r1,i2]", i1=4, i2=4, r1=4)
     space = enumerate_mappings(op, matrix)
     inputs = random_inputs(space[0].operator, np.random.default_rng(0))

@@ -74,9 +74,9 @@ def sets(draw: st.DrawFn) -> Drawn:
     between = [[draw(st.integers(0, 2)) == 0 for _ in range(a + 1)] for a in range(kinds)]
     kind = draw(st.lists(st.integers(0, kinds - 1), min_size=1, max_size=6))
     conflicts = tuple(
-        sum(1 << b for b, other in enumerate(kind)
-            if a == b or between[max(one, other)][min(one, other)])
-        for a, one in enumerate(kind)
+        sum(1 << b for b, neighbour in enumerate(kind)
+            if a == b or between[max(name, neighbour)][min(name, neighbour)])
+        for a, name in enumerate(kind)
     )  # fmt: skip
     return Drawn(tuple(options[k] for k in kind), draw(st.integers(1, steps)), conflicts)
 
@@ -85,24 +85,24 @@ def sets(draw: st.DrawFn) -> Drawn:
 @settings(max_examples=150, derandomize=True)
 def test_sets_are_those_of_brute_force(drawn: Drawn) -> None:
     expected = drawn.brute_force()
-    for kept in (KEPT, 0):
+    for limit in (KEPT, 0):
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(spaces, "KEPT", kept)
+            patch.setattr(spaces, "KEPT", limit)
             listed = AssignmentSet(drawn.options, drawn.rank, drawn.conflicts)
             assert list(listed) == expected
             assert listed.count == len(expected)
             assert [listed.at(i) for i in range(listed.count)] == expected
-            assert [one for one in drawn.everything() if one in listed] == expected
+            assert [name for name in drawn.everything() if name in listed] == expected
 
 
 def test_a_large_space_is_indexed_without_being_stored() -> None:
     op = Operator.parse(CONV_4D, dict.fromkeys("nkbdpqcetrsm", 3))
     space = enumerate_mappings(op, FIVE)
     assert space.count > KEPT
-    every = 997
+    all_of = 997
     place = -1
     for place, mapping in enumerate(space):
-        if place % every == 0:
+        if place % all_of == 0:
             assert space[place] == mapping
     assert place + 1 == space.count
     assert space[-1] == mapping

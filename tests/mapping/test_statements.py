@@ -30,7 +30,9 @@ COLUMNS = {"Src1": "i1 + r1 * stride_a", "Src2": "r1 + i2 * stride_b", "Dst": "i
 GAPS = {"Src1": "i1 * 7 + r1 * 3", "Src2": "r1 * 40 + i2 * 2", "Dst": "i1 + i2 * 5"}
 
 
-def unit(lies: dict[str, str], name: str = "acme_dot_m4n8k2_s8_s32", **said: object) -> Intrinsic:
+def unit(
+    lies: dict[str, str], name: str = "acme_dot_m4n8k2_s8_s32", **changes: object
+) -> Intrinsic:
     """A product of 4 x 2 and 2 x 8 elements; operands that are not named lie by rows."""
     lies = {**ROWS, **lies}
     return Intrinsic.define(
@@ -39,7 +41,7 @@ def unit(lies: dict[str, str], name: str = "acme_dot_m4n8k2_s8_s32", **said: obj
         {"i1": 4, "i2": 8, "r1": 2},
         {"Src1": "s8", "Src2": "s8", "Dst": "s32"},
         [
-            Memory.parse(f"reg.Src1[i1, r1] = memory.Src1[addr_a + {lies['Src1']}]", **said),
+            Memory.parse(f"reg.Src1[i1, r1] = memory.Src1[addr_a + {lies['Src1']}]", **changes),
             f"reg.Src2[r1, i2] = memory.Src2[addr_b + {lies['Src2']}]",
             f"memory.Dst[addr_c + {lies['Dst']}] = reg.Dst[i1, i2]",
         ],
@@ -55,7 +57,7 @@ def _data() -> tuple[dict[str, np.ndarray], np.ndarray]:
 
 
 @pytest.mark.parametrize(
-    "lies", [ROWS, COLUMNS, GAPS, *({k: way[k]} for way in (COLUMNS, GAPS) for k in ROWS)]
+    "lies", [ROWS, COLUMNS, GAPS, *({k: source[k]} for source in (COLUMNS, GAPS) for k in ROWS)]
 )
 def test_simulated_calls_use_the_addresses_of_the_statement(lies: dict[str, str]) -> None:
     (mapping,) = amos.enumerate_mappings(OP, unit(lies, alignment=16))
@@ -74,19 +76,19 @@ def _literally(mapping: Mapping, inputs: dict[str, np.ndarray]) -> np.ndarray:
     """The product, call by call: every element moves by the nodes of the memory abstraction."""
     unit, physical = mapping.intrinsic, mapping.physical()
     loops, ranges = zip(*OP.extents.items(), strict=True)
-    inside = {t: sympy.lambdify(loops, e, "math") for t, e in physical.compute.items()}
+    functions = {t: sympy.lambdify(loops, e, "math") for t, e in physical.compute.items()}
     bases = {x: sympy.lambdify(loops, e, "math") for x, (e, _) in physical.memory.items()}
     memory = {name: np.zeros(size, np.int64) for name, size in physical.staging.items()}
 
     def moved(node: Memory, base: int, at: dict[str, int]) -> tuple[int, tuple[int, ...]]:
         """Address of an element in memory, and where it is in the fragment."""
         load = node.direction == "load"
-        fragment, outside = (node.store, node.load) if load else (node.load, node.store)
-        (address,) = (i.evaluate({node.address: base, **at}) for i in outside.indices)
+        fragment, memory_access = (node.store, node.load) if load else (node.load, node.store)
+        (address,) = (i.evaluate({node.address: base, **at}) for i in memory_access.indices)
         return address, tuple(i.evaluate(at) for i in fragment.indices)
 
     points = list(itertools.product(*map(range, ranges)))
-    at = {point: {t: e(*point) for t, e in inside.items()} for point in points}
+    at = {point: {t: e(*point) for t, e in functions.items()} for point in points}
     for node, x in zip(unit.memory, OP.sources, strict=False):
         for point in points:
             address, _ = moved(node, bases[node.operand](*point), at[point])
@@ -158,9 +160,9 @@ def test_kernels_refuse_layouts_that_they_cannot_stage() -> None:
     (gaps,) = amos.enumerate_mappings(OP, unit({"Src1": GAPS["Src1"]}))
     with pytest.raises(BuildError, match=r"without gaps; those of 'Src1' have strides \(7, 3\)"):
         amos.build(gaps)
-    (apart,) = amos.enumerate_mappings(OP, unit({}, alignment=16))
+    (mapping,) = amos.enumerate_mappings(OP, unit({}, alignment=16))
     with pytest.raises(BuildError, match="begin every 16 elements"):
-        amos.build(apart)
+        amos.build(mapping)
 
 
 def test_a_scope_that_no_machine_has_is_refused() -> None:
@@ -182,7 +184,7 @@ def test_a_scope_that_no_machine_has_is_refused() -> None:
 
 def test_a_warp_loads_rows_along_the_side_that_the_statement_has() -> None:
     """Where the image is contiguous does not matter to an instruction that loads rows only."""
-    known = amos.intrinsics.get("mma_sync_m16n8k8_f16_f32")
+    intrinsic = amos.intrinsics.get("mma_sync_m16n8k8_f16_f32")
     op = amos.operators.get("gemm", dtype="f16", m=20, n=12, k=20)
     machine = amos.machines.get("a100")
 
@@ -191,9 +193,11 @@ def test_a_warp_loads_rows_along_the_side_that_the_statement_has() -> None:
         schedule = ScheduleSpace(mapping, machine).sample(np.random.default_rng(1))
         return GpuPlan.of(mapping, schedule, "sm_80")
 
-    free = kernels(known)
+    free = kernels(intrinsic)
     sides = [tile.columns.target for tile in tiles_of(free.structure)[:-1]]
-    strict = replace(known, memory=tuple(replace(m, transposes=False) for m in known.memory))
+    strict = replace(
+        intrinsic, memory=tuple(replace(m, transposes=False) for m in intrinsic.memory)
+    )
     assert [t.columns.target for t in tiles_of(kernels(strict).structure)[:-1]] == ["r1", "i2"]
     columns = replace(
         strict,
@@ -211,6 +215,6 @@ def test_a_warp_loads_rows_along_the_side_that_the_statement_has() -> None:
         ({"strides": ("8", "1")}, "choose how far rows of Src1 are apart; expected a symbol"),
         ({"alignment": 64}, "fragments of Src1 begin at multiples of 32 bytes, not of 64"),
     ):
-        first, *others = known.memory
+        first, *further = intrinsic.memory
         with pytest.raises(BuildError, match=message):
-            kernels(replace(known, memory=(replace(first, **changes), *others)))
+            kernels(replace(intrinsic, memory=(replace(first, **changes), *further)))

@@ -15,7 +15,7 @@ WMMA = intrinsics.get("wmma_m16n16k16_f16_f32")
 
 
 def read(text: str) -> Operator:
-    indices = [part.split("]")[0] for part in text.split("[")[1:]]
+    indices = [access.split("]")[0] for access in text.split("[")[1:]]
     names = sorted({c for index in indices for c in index if c.isalpha()})
     return Operator.parse(text, dict.fromkeys(names, 3), name="op")
 

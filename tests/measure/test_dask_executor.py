@@ -34,7 +34,7 @@ def cluster() -> Iterator[Any]:
     with warnings.catch_warnings():
         # Of Dask's own clean-up.
         warnings.simplefilter("ignore")
-        made = distributed.LocalCluster(
+        cluster = distributed.LocalCluster(
             n_workers=2,
             threads_per_worker=1,
             processes=True,
@@ -42,8 +42,8 @@ def cluster() -> Iterator[Any]:
             host="127.0.0.1",
             silence_logs=50,
         )
-        with made:
-            yield made
+        with cluster:
+            yield cluster
 
 
 @pytest.mark.filterwarnings("ignore")

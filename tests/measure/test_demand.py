@@ -77,32 +77,32 @@ def test_what_the_guard_computes_is_within_the_limit() -> None:
 
 def test_references_know_their_size() -> None:
     op = product(8, 4)
-    kept = References()
-    kept.get(op)
-    assert kept.bytes == 4 * (2 * 8 * 4 + 8 * 8)
-    assert kept.operators == {op}
+    references = References()
+    references.get(op)
+    assert references.bytes == 4 * (2 * 8 * 4 + 8 * 8)
+    assert references.operators == {op}
 
 
 class _Slow:
     """A kernel whose runs are told, not made."""
 
     def __init__(self) -> None:
-        self.asked: list[int] = []
+        self.counts: list[int] = []
 
     def times(self, inputs: Any, repeat: int, flush: int) -> tuple[float, ...]:
-        self.asked.append(repeat)
+        self.counts.append(repeat)
         return tuple(1.0 + 0.5 * (n % 2) for n in range(repeat))
 
 
 @pytest.mark.parametrize(
-    ("once", "asked"), [(1e-6, [10, 10, 10]), (0.7, [10]), (2.0, [3]), (9.0, [1])]
+    ("once", "counts"), [(1e-6, [10, 10, 10]), (0.7, [10]), (2.0, [3]), (9.0, [1])]
 )
-def test_a_slow_kernel_is_timed_less_often(once: float, asked: list[int]) -> None:
+def test_a_slow_kernel_is_timed_less_often(once: float, counts: list[int]) -> None:
     kernel = _Slow()
     mapping = amos.enumerate_mappings(OPERATOR, amos.intrinsics.get(INTRINSIC))[0]
     candidate = Candidate(mapping, ScheduleSpace(mapping).smallest())
     Task(candidate)._times(kernel, {}, once, 30.0)
-    assert kernel.asked == asked
+    assert kernel.counts == counts
 
 
 def test_the_limit_allows_for_what_the_model_predicts() -> None:
@@ -113,18 +113,18 @@ def test_the_limit_allows_for_what_the_model_predicts() -> None:
 
 
 def test_what_takes_long_is_said_before(monkeypatch: pytest.MonkeyPatch) -> None:
-    said: list[str] = []
-    how: dict[str, Any] = dict(trials=2, rule="gather", notify=said.append)
+    messages: list[str] = []
+    how: dict[str, Any] = dict(trials=2, rule="gather", notify=messages.append)
     large = Operator.parse(
         CONV, dict(p=3000, q=3000, k=128, r=3, s=3, c=64),
         dtypes=dict(x="uint8", w="int8", out="int32"),
     )  # fmt: skip
     amos.explore(large, INTRINSIC, measure=amos.MeasureOptions(executor=FakeExecutor()), **how)
-    assert len(said) == 1
-    assert "is large: a run takes about" in said[0]
-    assert "2 trials take about" in said[0]
+    assert len(messages) == 1
+    assert "is large: a run takes about" in messages[0]
+    assert "2 trials take about" in messages[0]
     amos.explore(OPERATOR, INTRINSIC, measure=amos.MeasureOptions(executor=FakeExecutor()), **how)
-    assert len(said) == 1
+    assert len(messages) == 1
 
 
 def test_infinities_are_equal_to_themselves() -> None:

@@ -55,10 +55,10 @@ def test_damaged_files(tmp_path: Path) -> None:
     headless = figures["salvage"].pop("headless")
     assert "sqlite3" in headless["said"]
     assert ".recover" in headless["said"]
-    for found in figures["salvage"].values():
-        assert found["genuine"]
-        assert found["left_alone"]
-        assert found["salvaged"] > found["of"] / 4
+    for salvaged in figures["salvage"].values():
+        assert salvaged["genuine"]
+        assert salvaged["left_alone"]
+        assert salvaged["salvaged"] > salvaged["of"] / 4
 
 
 @pytest.mark.slow

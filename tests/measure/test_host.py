@@ -32,17 +32,17 @@ class _Probe:
     memory = 0
 
     def __init__(self) -> None:
-        self.asked: list[tuple[list[str], list[str]]] = []
+        self.requests: list[tuple[list[str], list[str]]] = []
         self.interval = 2e-9
 
     def probe(self, job: Probe) -> Figures:
-        self.asked.append(([x.name for x in job.intrinsics], list(job.levels)))
+        self.requests.append(([x.name for x in job.intrinsics], list(job.levels)))
         figures = {"latency": 4e-9, "interval": self.interval}
-        found = Figures({x.name: figures for x in job.intrinsics})
+        answer = Figures({x.name: figures for x in job.intrinsics})
         for name, who in job.levels.items():
-            found.read[name] = dict.fromkeys(who, 1e9)
-            found.write[name] = dict.fromkeys(who, 5e8)
-        return replace(found, launch=1e-6, clock=2e9) if job.levels else found
+            answer.read[name] = dict.fromkeys(who, 1e9)
+            answer.write[name] = dict.fromkeys(who, 5e8)
+        return replace(answer, launch=1e-6, clock=2e9) if job.levels else answer
 
 
 @pytest.fixture
@@ -60,9 +60,9 @@ def test_it_is_measured_once(probe: _Probe, tmp_path: Path) -> None:
     assert cache_file().is_relative_to(tmp_path)
     assert cache_file().exists()
     assert _machine(probe, VNNI) == first
-    assert len(probe.asked) == 1
+    assert len(probe.requests) == 1
     _machine(probe, VNNI, WMMA)
-    assert probe.asked[1] == ([WMMA.name], [])
+    assert probe.requests[1] == ([WMMA.name], [])
     assert [p.name for p in cache_file().parent.iterdir()] == [cache_file().name]
 
 
@@ -85,7 +85,7 @@ def test_again_keeps_the_better_rate(probe: _Probe) -> None:
     for interval, best in ((3e-9, 2e-9), (1e-9, 1e-9)):
         probe.interval = interval
         assert _machine(probe, VNNI, again=True).peak(VNNI.name).interval == best
-    assert len(probe.asked) == 3
+    assert len(probe.requests) == 3
 
 
 def test_fresh_forgets(probe: _Probe) -> None:
@@ -105,14 +105,14 @@ def test_rates_belong_to_an_implementation(probe: _Probe) -> None:
         assert "(generic implementation)" in str(generic)
     if "generic" not in first.source:
         assert peak.interval == 3e-8
-        assert len(probe.asked) == 2
+        assert len(probe.requests) == 2
     assert _machine(probe, VNNI).peak(VNNI.name) == first
 
 
 def test_another_description_of_the_same_name_is_measured(probe: _Probe) -> None:
     _machine(probe, VNNI)
     extents = {"i1": 8, "r1": 4}
-    other = Intrinsic.define(
+    unlisted = Intrinsic.define(
         VNNI.name,
         str(VNNI.compute),
         extents,
@@ -122,37 +122,37 @@ def test_another_description_of_the_same_name_is_measured(probe: _Probe) -> None
         source=VNNI.source,
     )
     probe.interval = 5e-9
-    assert _machine(probe, other).peak(VNNI.name).interval == 5e-9
+    assert _machine(probe, unlisted).peak(VNNI.name).interval == 5e-9
     assert _machine(probe, VNNI).peak(VNNI.name).interval == 2e-9
-    assert len(probe.asked) == 2
+    assert len(probe.requests) == 2
 
 
-def _damage(known: dict[str, Any], **changes: Any) -> str:
-    return json.dumps(known | changes)
+def _damage(stored: dict[str, Any], **changes: Any) -> str:
+    return json.dumps(stored | changes)
 
 
 @pytest.mark.parametrize(
     "damage",
     [
-        lambda known: "",
-        lambda known: "{",
-        lambda known: "[]",
-        lambda known: "3",
-        lambda known: "null",
-        lambda known: "\ud800".encode("utf-8", "surrogatepass"),
-        lambda known: _damage(known, read={}),
-        lambda known: _damage(known, read=dict.fromkeys(known["read"], -1.0)),
-        lambda known: _damage(known, write=dict.fromkeys(known["write"], "x")),
-        lambda known: _damage(known, peaks=3),
-        lambda known: _damage(known, peaks={VNNI.name: {"latency": 1.0, "interval": 1.0}}),
-        lambda known: _damage(known, peaks={version(VNNI, "generic"): {"latency": 1.0}}),
-        lambda known: _damage(
-            known, peaks={version(VNNI, "generic"): {"latency": 1.0, "interval": 0.0}}
+        lambda stored: "",
+        lambda stored: "{",
+        lambda stored: "[]",
+        lambda stored: "3",
+        lambda stored: "null",
+        lambda stored: "\ud800".encode("utf-8", "surrogatepass"),
+        lambda stored: _damage(stored, read={}),
+        lambda stored: _damage(stored, read=dict.fromkeys(stored["read"], -1.0)),
+        lambda stored: _damage(stored, write=dict.fromkeys(stored["write"], "x")),
+        lambda stored: _damage(stored, peaks=3),
+        lambda stored: _damage(stored, peaks={VNNI.name: {"latency": 1.0, "interval": 1.0}}),
+        lambda stored: _damage(stored, peaks={version(VNNI, "generic"): {"latency": 1.0}}),
+        lambda stored: _damage(
+            stored, peaks={version(VNNI, "generic"): {"latency": 1.0, "interval": 0.0}}
         ),
-        lambda known: _damage(known, launch=None),
-        lambda known: _damage(known, launch=-1.0),
-        lambda known: _damage(known, clock="fast"),
-        lambda known: json.dumps({k: v for k, v in known.items() if k != "launch"}),
+        lambda stored: _damage(stored, launch=None),
+        lambda stored: _damage(stored, launch=-1.0),
+        lambda stored: _damage(stored, clock="fast"),
+        lambda stored: json.dumps({k: v for k, v in stored.items() if k != "launch"}),
     ],
 )
 def test_a_damaged_file_is_measured_again(probe: _Probe, damage: Any) -> None:
@@ -160,9 +160,9 @@ def test_a_damaged_file_is_measured_again(probe: _Probe, damage: Any) -> None:
     text = damage(json.loads(cache_file().read_text()))
     cache_file().write_bytes(text if isinstance(text, bytes) else text.encode())
     assert _machine(probe, VNNI) == good
-    assert len(probe.asked) == 2
+    assert len(probe.requests) == 2
     assert _machine(probe, VNNI) == good
-    assert len(probe.asked) == 2
+    assert len(probe.requests) == 2
 
 
 def test_a_cache_that_cannot_be_written_only_costs_time(
@@ -171,7 +171,7 @@ def test_a_cache_that_cannot_be_written_only_costs_time(
     (tmp_path / "file").touch()
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
     assert _machine(probe, VNNI) == _machine(probe, VNNI)
-    assert len(probe.asked) == 2
+    assert len(probe.requests) == 2
 
 
 def test_a_failed_probe_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -182,8 +182,8 @@ def test_a_failed_probe_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def _cpu(cores: int, *caches: tuple[int, int]) -> Cpu:
     """A CPU with caches of so many KiB, and so many of each."""
-    found = (Cache(n + 1, size << 10, units) for n, (size, units) in enumerate(caches))
-    return Cpu("none", cores, frozenset(), tuple(found))
+    answer = (Cache(n + 1, size << 10, units) for n, (size, units) in enumerate(caches))
+    return Cpu("none", cores, frozenset(), tuple(answer))
 
 
 _CPUS = {
@@ -242,22 +242,22 @@ def test_no_more_is_streamed_than_a_worker_may_hold(monkeypatch: pytest.MonkeyPa
 def test_a_long_round_is_not_made_twice(
     seconds: float, rounds: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    clock, asked = [0.0], [0]
+    clock, requests = [0.0], [0]
 
     def bandwidth(size: int, cores: int, *, write: bool) -> float:
         clock[0] += seconds
-        asked[0] += 1
-        return 1e9 * asked[0]
+        requests[0] += 1
+        return 1e9 * requests[0]
 
     monkeypatch.setattr("amos.measure.probe.time.perf_counter", lambda: clock[0])
     monkeypatch.setattr(probing, "probe_bandwidth", bandwidth)
     monkeypatch.setattr(probing, "probe_launch", lambda cores: 1e-6)
     monkeypatch.setattr(probing, "probe_clock", lambda: 2e9)
     probe = Probe((), {"L1": {"one": Stream(1 << 14, 1)}}, 1)
-    found = probe.run(Context(References(), lambda: None))
-    assert isinstance(found, Figures)
-    assert asked[0] == 2 * rounds
-    assert found.write["L1"]["one"] == 1e9 * asked[0]
+    answer = probe.run(Context(References(), lambda: None))
+    assert isinstance(answer, Figures)
+    assert requests[0] == 2 * rounds
+    assert answer.write["L1"]["one"] == 1e9 * requests[0]
 
 
 def test_a_clock_that_neighbours_slowed_is_measured_again(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -266,8 +266,8 @@ def test_a_clock_that_neighbours_slowed_is_measured_again(monkeypatch: pytest.Mo
     rates = {"latency": 1e-9, "interval": 0.13e-9}
     monkeypatch.setattr(probing, "probe_clock", lambda: next(clocks))
     monkeypatch.setattr(probing, "probe_rates", lambda *_: dict(rates))
-    found = Probe((VNNI,), {}, 1).run(Context(References(), lambda: None))
-    assert isinstance(found, Figures) and found.peaks[VNNI.name] == rates
+    answer = Probe((VNNI,), {}, 1).run(Context(References(), lambda: None))
+    assert isinstance(answer, Figures) and answer.peaks[VNNI.name] == rates
     rates["interval"] = 0.01e-9
     refused = Probe((VNNI,), {}, 1).run(Context(References(), lambda: None))
     assert isinstance(refused, Failure) and "expected at least" in refused.message
@@ -292,8 +292,8 @@ def test_cores_that_neighbours_disturbed_are_measured_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Two cores that together get less than one alone, then undisturbed; writing at once."""
-    said = iter([100.0, 30.0, 90.0, 80.0, 50.0, 40.0])
-    monkeypatch.setattr(probing, "probe_bandwidth", lambda size, cores, *, write: next(said))
+    readings = iter([100.0, 30.0, 90.0, 80.0, 50.0, 40.0])
+    monkeypatch.setattr(probing, "probe_bandwidth", lambda size, cores, *, write: next(readings))
     monkeypatch.setattr(probing, "probe_launch", lambda cores: 1e-6)
     monkeypatch.setattr(probing, "probe_clock", lambda: 2e9)
     monkeypatch.setattr("amos.measure.probe._ROUNDS", 1)
@@ -302,4 +302,4 @@ def test_cores_that_neighbours_disturbed_are_measured_again(
     assert isinstance(figures, Figures)
     assert figures.read["L3"] == {"one": 100.0, "all": 80.0}
     assert figures.write["L3"] == {"one": 50.0, "all": 40.0}
-    assert next(said, None) is None
+    assert next(readings, None) is None

@@ -43,8 +43,8 @@ needs_proc = pytest.mark.skipif(
 
 @pytest.fixture(scope="module")
 def runner() -> Iterator[Runner]:
-    with Runner() as made:
-        yield made
+    with Runner() as started:
+        yield started
 
 
 def _drill(runner: Runner, how: str, timeout: float | None = None) -> Measurement:
@@ -134,9 +134,9 @@ def test_a_busy_neighbour_is_not_on_the_account_of_a_candidate() -> None:
             assert reply.work_seconds > 0.25
     finally:
         os.sched_setaffinity(0, before)
-        for each in neighbours:
-            each.kill()
-            each.wait()
+        for neighbour in neighbours:
+            neighbour.kill()
+            neighbour.wait()
 
 
 def test_memory_is_limited() -> None:
@@ -159,30 +159,30 @@ def test_what_a_candidate_leaves_behind_is_removed() -> None:
 
 
 def _descendants(root: int, command: str) -> list[int]:
-    found = []
+    measurement = []
     for path in Path("/proc").glob("[0-9]*/cmdline"):
         with contextlib.suppress(OSError):
             if command in path.read_bytes().decode(errors="replace"):
-                found.append(int(path.parent.name))
-    return [pid for pid in found if _alive(pid)]
+                measurement.append(int(path.parent.name))
+    return [pid for pid in measurement if _alive(pid)]
 
 
 def test_cores_are_not_shared() -> None:
     """Two candidates never run at once, whichever processes ask for them."""
-    taken = CoreLock()
+    lock = CoreLock()
     with Runner() as runner:
         _drill(runner, "work")
-        assert taken.acquire()
+        assert lock.acquire()
         done: list[Measurement] = []
         thread = threading.Thread(target=lambda: done.append(_drill(runner, "work", 0.2)))
         thread.start()
         thread.join(0.6)
         # Waiting for the cores is not on the candidate's account.
         assert not done
-        taken.release()
+        lock.release()
         thread.join(10)
         assert done[0].ok
-    taken.close()
+    lock.close()
 
 
 def test_a_worker_outlives_the_thread_that_started_it() -> None:
@@ -270,26 +270,26 @@ def test_the_worker_ends_with_its_parent(end: signal.Signals) -> None:
 
 
 def test_a_right_candidate_is_verified_and_timed(runner: Runner) -> None:
-    found = runner.measure(Task(CANDIDATE, 3))
-    assert found.ok
-    assert (found.failure, found.message) == ("", "")
-    assert (found.verified_elements, found.max_difference) == (6 * 16, 0.0)
-    assert len(found.times) in (3, 6, 9)
-    assert found.work_seconds > 0
-    assert found.implementation in ("native", "generic")
-    assert 0 < found.seconds < 1
+    measurement = runner.measure(Task(CANDIDATE, 3))
+    assert measurement.ok
+    assert (measurement.failure, measurement.message) == ("", "")
+    assert (measurement.verified_elements, measurement.max_difference) == (6 * 16, 0.0)
+    assert len(measurement.times) in (3, 6, 9)
+    assert measurement.work_seconds > 0
+    assert measurement.implementation in ("native", "generic")
+    assert 0 < measurement.seconds < 1
 
 
 def test_an_infeasible_candidate_is_a_build_failure(runner: Runner) -> None:
-    found = runner.measure(Task(Candidate(MAPPING, Schedule.of({"tile.i": 4}))))
-    assert (found.failure, found.seconds) == ("build", float("inf"))
-    assert "tile.i" in found.message
-    assert not found.ok
+    measurement = runner.measure(Task(Candidate(MAPPING, Schedule.of({"tile.i": 4}))))
+    assert (measurement.failure, measurement.seconds) == ("build", float("inf"))
+    assert "tile.i" in measurement.message
+    assert not measurement.ok
 
 
 def test_an_unknown_implementation_is_a_build_failure(runner: Runner) -> None:
-    found = runner.measure(Task(CANDIDATE, implementation="fast"))
-    assert found.failure == "build"
+    measurement = runner.measure(Task(CANDIDATE, implementation="fast"))
+    assert measurement.failure == "build"
 
 
 def test_a_wrong_result_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -304,27 +304,27 @@ def test_a_wrong_result_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
         return result
 
     monkeypatch.setattr(amos.validate, "evaluate", off_by_one)
-    found = Task(CANDIDATE, implementation="generic").run(Context(References(), lambda: None))
-    assert isinstance(found, Measurement)
-    assert found.failure == "wrong"
-    assert found.message == "largest difference 1"
-    assert found.max_difference == 1.0
-    assert not found.times
+    measurement = Task(CANDIDATE, implementation="generic").run(Context(References(), lambda: None))
+    assert isinstance(measurement, Measurement)
+    assert measurement.failure == "wrong"
+    assert measurement.message == "largest difference 1"
+    assert measurement.max_difference == 1.0
+    assert not measurement.times
 
 
 def test_references_are_computed_once_for_an_operator(monkeypatch: pytest.MonkeyPatch) -> None:
-    kept = References()
-    first = kept.get(MAPPING.operator)
-    assert kept.get(MAPPING.operator) is first
+    references = References()
+    first = references.get(MAPPING.operator)
+    assert references.get(MAPPING.operator) is first
     for name in "xyz":
-        kept.get(replace(MAPPING.operator, name=name))
-    assert kept.get(MAPPING.operator) is not first
+        references.get(replace(MAPPING.operator, name=name))
+    assert references.get(MAPPING.operator) is not first
 
 
 def test_differences() -> None:
-    one = np.array([1.0, 2.0], np.float32)
-    assert _difference(one, one) == 0
-    assert _difference(np.array([1.0, np.nan], np.float32), one) == np.inf
+    array = np.array([1.0, 2.0], np.float32)
+    assert _difference(array, array) == 0
+    assert _difference(np.array([1.0, np.nan], np.float32), array) == np.inf
     assert _difference(np.zeros(0), np.zeros(0)) == 0
     assert _difference(np.array([250], np.uint8), np.array([3], np.uint8)) == 247
 

@@ -51,23 +51,27 @@ def _back(x: np.ndarray, channels_last: bool) -> np.ndarray:
     return np.moveaxis(x, 1, -1) if channels_last else x
 
 
-def _windows(x: np.ndarray, kernel: Sequence[int], told: dict[str, Any], fill: float) -> np.ndarray:
+def _windows(
+    x: np.ndarray, kernel: Sequence[int], attributes: dict[str, Any], fill: float
+) -> np.ndarray:
     """Axes: batch, channels, extents of the result, the window."""
     count = len(kernel)
-    pads = told["pads"]
+    pads = attributes["pads"]
     widths = [(0, 0), (0, 0), *zip(pads[:count], pads[count:], strict=True)]
     x = np.pad(x, widths, constant_values=fill)
-    spans = [(k - 1) * d + 1 for k, d in zip(kernel, told["dilations"], strict=True)]
+    spans = [(k - 1) * d + 1 for k, d in zip(kernel, attributes["dilations"], strict=True)]
     windows = sliding_window_view(x, spans, tuple(range(2, 2 + count)))
     steps = [slice(None), slice(None)]
-    steps += [slice(None, None, s) for s in told["strides"]]
-    steps += [slice(None, None, d) for d in told["dilations"]]
+    steps += [slice(None, None, s) for s in attributes["strides"]]
+    steps += [slice(None, None, d) for d in attributes["dilations"]]
     return windows[tuple(steps)]
 
 
-def _conv(x: np.ndarray, w: np.ndarray, *, group: int, channels_last: bool, **told: Any) -> Any:
+def _conv(
+    x: np.ndarray, w: np.ndarray, *, group: int, channels_last: bool, **attributes: Any
+) -> Any:
     x, w = _wide(_first(x, channels_last)), _wide(w)
-    windows = _windows(x, w.shape[2:], told, 0)
+    windows = _windows(x, w.shape[2:], attributes, 0)
     per = x.shape[1] // group
     features = w.shape[0] // group
     parts = []
@@ -75,13 +79,13 @@ def _conv(x: np.ndarray, w: np.ndarray, *, group: int, channels_last: bool, **to
     for g in range(group):
         own = windows[:, g * per : (g + 1) * per]
         axes = ([1, *range(2 + count, 2 + 2 * count)], [1, *range(2, 2 + count)])
-        part = np.tensordot(own, w[g * features : (g + 1) * features], axes)
-        parts.append(np.moveaxis(part, -1, 1))
+        product = np.tensordot(own, w[g * features : (g + 1) * features], axes)
+        parts.append(np.moveaxis(product, -1, 1))
     return _back(np.concatenate(parts, 1), channels_last)
 
 
 def _conv_transpose(
-    x: np.ndarray, w: np.ndarray, *, group: int, channels_last: bool, **told: Any
+    x: np.ndarray, w: np.ndarray, *, group: int, channels_last: bool, **attributes: Any
 ) -> Any:
     x, w = _wide(_first(x, channels_last)), _wide(w)
     count = w.ndim - 2
@@ -90,10 +94,10 @@ def _conv_transpose(
         (n - 1) * s + (k - 1) * d + 1 + more
         for n, s, k, d, more in zip(
             x.shape[2:],
-            told["strides"],
+            attributes["strides"],
             w.shape[2:],
-            told["dilations"],
-            told["output_padding"],
+            attributes["dilations"],
+            attributes["output_padding"],
             strict=True,
         )
     ]
@@ -103,31 +107,36 @@ def _conv_transpose(
             at = tuple(
                 slice(t * d, t * d + (n - 1) * s + 1, s)
                 for t, d, n, s in zip(
-                    tap, told["dilations"], x.shape[2:], told["strides"], strict=True
+                    tap, attributes["dilations"], x.shape[2:], attributes["strides"], strict=True
                 )
             )
             weights = w[(slice(g * per, (g + 1) * per), slice(None), *tap)]
-            part = np.tensordot(x[:, g * per : (g + 1) * per], weights, ([1], [0]))
+            product = np.tensordot(x[:, g * per : (g + 1) * per], weights, ([1], [0]))
             own = slice(g * features, (g + 1) * features)
-            out[(slice(None), own, *at)] += np.moveaxis(part, -1, 1)
-    pads = told["pads"]
+            out[(slice(None), own, *at)] += np.moveaxis(product, -1, 1)
+    pads = attributes["pads"]
     cut = tuple(slice(b, n - a) for b, a, n in zip(pads[:count], pads[count:], sizes, strict=True))
     return _back(out[(slice(None), slice(None), *cut)], channels_last)
 
 
-def _max_pool(x: np.ndarray, *, kernel_shape: Any, channels_last: bool, **told: Any) -> Any:
+def _max_pool(x: np.ndarray, *, kernel_shape: Any, channels_last: bool, **attributes: Any) -> Any:
     low = -np.inf if x.dtype.kind == "f" else np.iinfo(x.dtype).min
-    windows = _windows(_first(x, channels_last), kernel_shape, told, low)
+    windows = _windows(_first(x, channels_last), kernel_shape, attributes, low)
     axes = tuple(range(x.ndim, windows.ndim))
     return _back(windows.max(axes), channels_last)
 
 
 def _average_pool(
-    x: np.ndarray, *, kernel_shape: Any, channels_last: bool, count_include_pad: bool, **told: Any
+    x: np.ndarray,
+    *,
+    kernel_shape: Any,
+    channels_last: bool,
+    count_include_pad: bool,
+    **attributes: Any,
 ) -> Any:
     x = _first(x, channels_last).astype(np.float64)
-    windows = _windows(x, kernel_shape, told, 0)
-    ones = _windows(np.ones_like(x), kernel_shape, told, float(count_include_pad))
+    windows = _windows(x, kernel_shape, attributes, 0)
+    ones = _windows(np.ones_like(x), kernel_shape, attributes, float(count_include_pad))
     axes = tuple(range(x.ndim, windows.ndim))
     return _back(windows.sum(axes) / ones.sum(axes), channels_last)
 

@@ -34,8 +34,8 @@ class Writer(GraphBuilder):
         rank = len(x.shape) - 2
         weight = self.random(features, x.shape[1] // group, *[window] * rank)
         ones, pads = (1,) * rank, (window // 2,) * 2 * rank
-        told = {"strides": ones, "dilations": ones, "pads": pads, "group": group} | more
-        return self.emit("Conv", x, weight, channels_last=False, **told)
+        attributes = {"strides": ones, "dilations": ones, "pads": pads, "group": group} | more
+        return self.emit("Conv", x, weight, channels_last=False, **attributes)
 
     def transposed(self, x: Operand, weight: Operand, stride: int, group: int = 1) -> Operand:
         ones = (1,) * (len(x.shape) - 2)
@@ -57,8 +57,10 @@ class Writer(GraphBuilder):
     def pooled(self, x: Operand, kind: str = "MaxPool") -> Operand:
         twos = (2,) * (len(x.shape) - 2)
         more = {"count_include_pad": False} if kind == "AveragePool" else {}
-        told = {"dilations": (1,) * len(twos), "pads": (0,) * 2 * len(twos)} | more
-        return self.emit(kind, x, kernel_shape=twos, strides=twos, channels_last=False, **told)
+        attributes = {"dilations": (1,) * len(twos), "pads": (0,) * 2 * len(twos)} | more
+        return self.emit(
+            kind, x, kernel_shape=twos, strides=twos, channels_last=False, **attributes
+        )
 
     def mean(self, x: Operand, *, keepdims: bool = True) -> Operand:
         return self.emit("ReduceMean", x, axes=tuple(range(2, len(x.shape))), keepdims=keepdims)

@@ -21,8 +21,8 @@ def graph_of(make: Callable[..., Any], *ports: tuple[Sequence[int], str]) -> Gra
     """A graph of what a function emits, of a builder and inputs of these shapes and dtypes."""
     builder = GraphBuilder()
     inputs = [builder.add_input(f"x{n}", *port) for n, port in enumerate(ports)]
-    made: Operand | list[Operand] = make(builder, *inputs)
-    return builder.finish(made if isinstance(made, list) else [made])
+    results: Operand | list[Operand] = make(builder, *inputs)
+    return builder.finish(results if isinstance(results, list) else [results])
 
 
 def line_of(graph: Graph) -> tuple[StraightLine, dict[str, Any]]:

@@ -117,8 +117,8 @@ def _result(name: str) -> Any:
 def test_a_value_has_one_definition() -> None:
     b, y = _product()
     b.weights.append(b.weights[0])
-    said = "value 'constant0' is defined more than once"
-    with pytest.raises(NetworkError, match=said):
+    message = "value 'constant0' is defined more than once"
+    with pytest.raises(NetworkError, match=message):
         load_whole(_unchecked(b, _result(y)))
     b, y = _product()
     b.nodes[0].output[0] = "x"
@@ -207,7 +207,7 @@ def compiled() -> CompiledNetwork:
 
 
 @pytest.mark.parametrize(
-    ("function", "options", "said"),
+    ("function", "options", "message"),
     [
         ("compile", {"records": 7}, "records: expected a path, got 7"),
         ("compile", {"records": "a\0b"}, "records: expected a path, got 'a"),
@@ -218,13 +218,13 @@ def compiled() -> CompiledNetwork:
     ],
 )
 def test_arguments_of_a_wrong_kind(
-    compiled: CompiledNetwork, tmp_path: Path, function: str, options: dict[str, Any], said: str
+    compiled: CompiledNetwork, tmp_path: Path, function: str, options: dict[str, Any], message: str
 ) -> None:
     if function == "tune":
         options = {"records": tmp_path / "r.db", **options}
     b, y = _product()
     what = _unchecked(b, _result(y)) if function == "load_network" else compiled.network
-    with pytest.raises(AmosError, match=said):
+    with pytest.raises(AmosError, match=message):
         getattr(amos, function)(what, **options)
 
 
@@ -238,8 +238,8 @@ def test_objects_of_a_wrong_kind(compiled: CompiledNetwork) -> None:
             "expected the path of an ONNX file, a torch.nn.Module or an Exp.*, got",
         ),
     ]
-    for call, said in calls:
-        with pytest.raises(AmosError, match=said):
+    for call, message in calls:
+        with pytest.raises(AmosError, match=message):
             call(compiled)
     with pytest.raises(NetworkError, match="expected the path of .*, got <class 'int'>"):
         load_whole(int)
@@ -250,10 +250,10 @@ def test_objects_of_a_wrong_kind(compiled: CompiledNetwork) -> None:
 
 
 def test_only_networks_are_compiled_and_tuned(tmp_path: Path) -> None:
-    said = "expected what amos.load_network returns, got 'model.onnx'"
-    with pytest.raises(NetworkError, match=said):
+    message = "expected what amos.load_network returns, got 'model.onnx'"
+    with pytest.raises(NetworkError, match=message):
         amos.compile("model.onnx")  # type: ignore[call-overload]
-    with pytest.raises(NetworkError, match=said):
+    with pytest.raises(NetworkError, match=message):
         amos.tune("model.onnx", trials=1, records=tmp_path / "r.db")  # type: ignore[arg-type]
     assert not (tmp_path / "r.db").exists()
 
@@ -276,8 +276,8 @@ def test_sizes_go_by_name() -> None:
 
 def test_each_result_is_judged_by_its_own_size() -> None:
     """A small one beside a large one, a precise one beside a narrow one."""
-    one = np.ones((4, 8), np.float32)
-    right: list[np.ndarray] = [one * 1000, one / 10, one.astype(np.float16)]
+    ones = np.ones((4, 8), np.float32)
+    right: list[np.ndarray] = [ones * 1000, ones / 10, ones.astype(np.float16)]
     assert check_results("", "", right, right, rounded=False).passed
     for place, factor, passed in ((0, 1.01, False), (1, 1.01, False), (2, 1.01, True)):
         got = list(right)
@@ -285,4 +285,4 @@ def test_each_result_is_judged_by_its_own_size() -> None:
         assert check_results("", "", got, right, rounded=False).passed == passed
     infinite: list[np.ndarray] = [np.full((4, 8), np.inf, np.float32), *right[1:]]
     assert not check_results("", "", right, infinite, rounded=False).passed
-    assert not check_results("", "", right, [one[:2], *right[1:]], rounded=False).passed
+    assert not check_results("", "", right, [ones[:2], *right[1:]], rounded=False).passed

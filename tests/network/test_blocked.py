@@ -158,10 +158,10 @@ def rounded(x: np.ndarray, block: int) -> np.ndarray:
     """Rows rounded to bytes, block by block."""
     result = x.astype(np.float64)
     for begin in range(0, x.shape[-1], block):
-        part = x[..., begin : begin + block]
-        most = np.abs(part).max(-1, keepdims=True)
+        block_values = x[..., begin : begin + block]
+        most = np.abs(block_values).max(-1, keepdims=True)
         inverse = np.where(most > 0, np.float32(127) / np.where(most > 0, most, 1), 0)
-        levels = np.rint(part * inverse.astype(np.float32))
+        levels = np.rint(block_values * inverse.astype(np.float32))
         result[..., begin : begin + block] = levels * (most / np.float32(127))
     return result
 

@@ -109,8 +109,8 @@ def test_rows_that_depend_on_others_are_not_padded(
         (expected,) = _expected(model, x=x)
         np.testing.assert_allclose(compiled(x), expected, rtol=1e-5, atol=1e-5)
     if why:
-        said = "'length' is 5, its buckets are 4, 6 and nothing between: "
-        with pytest.raises(NetworkError, match=said):
+        message = "'length' is 5, its buckets are 4, 6 and nothing between: "
+        with pytest.raises(NetworkError, match=message):
             compiled(np.zeros((5, 16), np.float32))
 
 
@@ -227,8 +227,8 @@ def test_equal_weights_are_there_once(tmp_path: Path) -> None:
     model, sizes = b.model(x), (8, 16, 32)
     network = amos.load_network(model, buckets={"n": list(sizes)})
     compiled = amos.compile(network, progress=False)
-    library, *others = (each.library for each in compiled.models.values())
-    assert library is not None and all(each is library for each in others)
+    library, *further = (each.library for each in compiled.models.values())
+    assert library is not None and all(each is library for each in further)
     compiled.export(tmp_path)
     (weights,) = tmp_path.glob("constants-*.bin")
     assert 1 << 20 < weights.stat().st_size < 2 << 20
@@ -253,8 +253,8 @@ def test_buckets_that_are_wrong() -> None:
     y = b.node("MatMul", b.input("x", ("batch", "length", 16)), b.random(16, 8))
     with pytest.raises(NetworkError, match="dimension 'length' of input 'x' is dynamic too"):
         amos.load_network(b.model(y), buckets={"batch": [1]})
-    one = amos.load_network(model, buckets={"batch": [2]})
-    compiled = amos.compile(one, verify=False, progress=False)
+    network = amos.load_network(model, buckets={"batch": [2]})
+    compiled = amos.compile(network, verify=False, progress=False)
     with pytest.raises(NetworkError, match="nothing between: padding was not verified"):
         compiled(np.zeros((1, 4, 16), np.float32), np.zeros((1, 1, 8), np.float32))
 

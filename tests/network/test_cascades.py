@@ -123,20 +123,20 @@ def _inverted(b: Builder, x: str, channels: int, stride: int = 1) -> tuple[str, 
     return first, second, b.convolution(second, (channels, wide, 1, 1))
 
 
-def _network(*, residual: bool = False, kept: str = "") -> tuple[Network, Any]:
+def _network(*, residual: bool = False, observed: str = "") -> tuple[Network, Any]:
     b = Builder()
     x = b.node("Relu", b.convolution(b.input("x", (2, 3, 16, 16)), (16, 3, 3, 3), 2))
     first, second, y = _inverted(b, x, 16)
     if residual:
         y = b.node("Add", y, x)
-    more = {"first": [first], "second": [second]}.get(kept, [])
+    more = {"first": [first], "second": [second]}.get(observed, [])
     model = b.model(b.node("Relu", y), *more)
     return load_whole(model), model
 
 
-def _found(network: Network) -> list[Cascade]:
-    found = choose_cascades(network.tasks, network.graph, _CHOOSER)
-    return [strips.operator for strips in found.values()]
+def _choose(network: Network) -> list[Cascade]:
+    cascades = choose_cascades(network.tasks, network.graph, _CHOOSER)
+    return [strips.operator for strips in cascades.values()]
 
 
 def _used(compiled: CompiledNetwork) -> list[Cascade]:
@@ -145,11 +145,11 @@ def _used(compiled: CompiledNetwork) -> list[Cascade]:
 
 
 @pytest.mark.usefixtures("paying")
-@pytest.mark.parametrize(("kept", "layers"), [("", 3), ("second", 2), ("first", 0)])
-def test_what_is_read_elsewhere_too_is_not_between(kept: str, layers: int) -> None:
-    network, _ = _network(kept=kept)
-    found = _found(network)
-    assert [len(each.layers) for each in found] == [layers] * bool(layers)
+@pytest.mark.parametrize(("observed", "layers"), [("", 3), ("second", 2), ("first", 0)])
+def test_what_is_read_elsewhere_too_is_not_between(observed: str, layers: int) -> None:
+    network, _ = _network(observed=observed)
+    cascades = _choose(network)
+    assert [len(each.layers) for each in cascades] == [layers] * bool(layers)
 
 
 @pytest.mark.usefixtures("paying")
@@ -158,7 +158,7 @@ def test_a_residual_of_the_first_result_is_read_of_memory() -> None:
     x = b.input("x", (1, 16, 8, 8))
     first = b.node("Relu", b.convolution(x, (16, 16, 1, 1)))
     second = b.node("Add", b.convolution(first, (16, 1, 3, 3), group=16), first)
-    assert not _found(load_whole(b.model(second)))
+    assert not _choose(load_whole(b.model(second)))
 
 
 @pytest.mark.usefixtures("paying")
@@ -173,8 +173,8 @@ def test_a_network_with_a_cascade_computes_the_same(residual: bool) -> None:
         row = next(row for row in report.tasks if "+" in row.kind)
         assert row.kind == "conv2d + depthwise_conv2d + conv2d"
         assert row.count == 1 and row.seconds and row.mappings > 1
-    told = next(each for each in compiled.to_dict()["kernels"] if "layers" in each)
-    assert len(told["layers"]) == 3 and told["rows"] > 0
+    kernel = next(each for each in compiled.to_dict()["kernels"] if "layers" in each)
+    assert len(kernel["layers"]) == 3 and kernel["rows"] > 0
     profile = compiled.profile(repeat=1)
     assert {row.name for row in profile.rows} >= {"conv2d + depthwise_conv2d + conv2d"}
 
@@ -243,7 +243,7 @@ def test_quantized_cascades_are_exact() -> None:
 
 @pytest.mark.usefixtures("paying")
 @pytest.mark.parametrize(
-    ("shape", "images", "found"),
+    ("shape", "images", "expected_count"),
     [
         ((2, 24, 1, 1), 2, 0),  # differs from image to image
         ((1, 24, 8, 8), 2, 0),  # the same rows for all images
@@ -253,17 +253,17 @@ def test_quantized_cascades_are_exact() -> None:
     ],
 )
 def test_what_an_epilogue_reads_has_to_come_in_rows_of_all_images(
-    shape: tuple[int, ...], images: int, found: int
+    shape: tuple[int, ...], images: int, expected_count: int
 ) -> None:
     b = Builder()
     x, factor = b.input("x", (images, 16, 8, 8)), b.input("factor", shape)
     first = b.node("Relu", b.convolution(x, (24, 16, 1, 1)))
     y = b.node("Mul", b.convolution(first, (24, 1, 3, 3), group=24), factor)
     network = load_whole(b.model(y))
-    assert len(_found(network)) == found
+    assert len(_choose(network)) == expected_count
     compiled = compile_whole(network, progress=False)
     assert all(check.passed for check in compiled.checks)
-    assert bool(_used(compiled)) == bool(found)
+    assert bool(_used(compiled)) == bool(expected_count)
 
 
 @pytest.mark.usefixtures("paying")
@@ -299,11 +299,11 @@ def test_a_pointwise_convolution_of_padding_is_no_stage() -> None:
     b = Builder()
     first = b.convolution(b.input("x", (1, 16, 8, 8)), (16, 16, 1, 1), pads=[0, 0, 1, 1])
     network = load_whole(b.model(b.convolution(first, (16, 1, 3, 3), group=16)))
-    assert not _found(network)
+    assert not _choose(network)
 
 
 def test_what_stays_near_the_cores_is_no_cascade() -> None:
-    assert not _found(_network()[0])
+    assert not _choose(_network()[0])
 
 
 def test_channel_blocks_store_whole_lines_and_keep_all_cores_busy() -> None:
@@ -320,15 +320,15 @@ def test_channel_blocks_store_whole_lines_and_keep_all_cores_busy() -> None:
 def test_a_convolution_by_tiles_is_no_part_of_a_cascade(monkeypatch: pytest.MonkeyPatch) -> None:
     network = _network()[0]
     monkeypatch.setattr(cuts, "_predict_separate", _PREDICT_SEPARATE)
-    for seconds, found in ((1.0, True), (0.0, False)):  # as it is, and by tiles
+    for seconds, is_fused in ((1.0, True), (0.0, False)):  # as it is, and by tiles
         choice = SimpleNamespace(predicted=seconds)
         monkeypatch.setattr(cuts, "predict_lowering", lambda task, chooser, choice=choice: choice)
-        assert bool(_found(network)) == found
+        assert bool(_choose(network)) == is_fused
 
 
 @pytest.mark.usefixtures("cut")
-@pytest.mark.parametrize(("constant", "found"), [(False, 1), (True, 0)])
-def test_a_constant_image_is_no_part_of_a_cascade(constant: bool, found: int) -> None:
+@pytest.mark.parametrize(("constant", "expected_count"), [(False, 1), (True, 0)])
+def test_a_constant_image_is_no_part_of_a_cascade(constant: bool, expected_count: int) -> None:
     b = Builder()
     x = b.input("x", (1, 16, 8, 8))
     image = b.random(1, 16, 8, 8) if constant else x
@@ -336,7 +336,7 @@ def test_a_constant_image_is_no_part_of_a_cascade(constant: bool, found: int) ->
     y = b.convolution(y, (32, 1, 3, 3), group=32)
     if constant:
         y = b.node("Add", y, b.convolution(x, (32, 16, 1, 1)))
-    assert len(_found(load_whole(b.model(y)))) == found
+    assert len(_choose(load_whole(b.model(y)))) == expected_count
 
 
 @pytest.mark.usefixtures("paying_by_channels")
@@ -350,17 +350,17 @@ def test_channels_of_any_convolution_are_filtered_at_once() -> None:
     (cascade,) = _used(compiled)
     assert cascade.name == "conv2d + depthwise_conv2d"
     assert all(check.passed for check in compiled.checks)
-    told = next(each for each in compiled.to_dict()["kernels"] if "layers" in each)
-    assert 16 % told["channels"] == 0
+    kernel = next(each for each in compiled.to_dict()["kernels"] if "layers" in each)
+    assert 16 % kernel["channels"] == 0
 
 
 @pytest.mark.usefixtures("paying_by_channels")
-@pytest.mark.parametrize(("before", "found"), [(32, 1), (16, 0)])
-def test_channels_of_several_filters_are_not_cut(before: int, found: int) -> None:
+@pytest.mark.parametrize(("before", "expected_count"), [(32, 1), (16, 0)])
+def test_channels_of_several_filters_are_not_cut(before: int, expected_count: int) -> None:
     b = Builder()
     x = b.node("Relu", b.convolution(b.input("x", (1, 16, 8, 8)), (before, 16, 1, 1)))
     y = b.convolution(x, (32, 1, 3, 3), group=before)
-    assert len(_found(load_whole(b.model(y)))) == found
+    assert len(_choose(load_whole(b.model(y)))) == expected_count
 
 
 @pytest.mark.usefixtures("paying")

@@ -46,8 +46,8 @@ def test_a_residual_network_computes_what_onnx_says(compiled: CompiledNetwork) -
 
 
 def test_a_model_that_was_misread_is_told(compiled: CompiledNetwork) -> None:
-    other = Reference("onnxruntime", lambda arrays: [np.ones((1, 10), np.float32)])
-    misread = replace(compiled, reference=other)
+    rival = Reference("onnxruntime", lambda arrays: [np.ones((1, 10), np.float32)])
+    misread = replace(compiled, reference=rival)
     with pytest.raises(NetworkError, match="differs from onnxruntime by"):
         misread.check()
     silent = Reference("onnxruntime", lambda arrays: None)
@@ -59,8 +59,8 @@ def test_results_are_the_callers() -> None:
     """Also where the engine hands out a constant, or an input as it came."""
     b = Builder()
     x = b.input("x", (2, 3))
-    kept = b.node("Identity", b.constant([1.0, 2.0])), b.node("Identity", x)
-    model = b.model(b.node("Add", x, x), *kept)
+    identities = b.node("Identity", b.constant([1.0, 2.0])), b.node("Identity", x)
+    model = b.model(b.node("Add", x, x), *identities)
     values = np.ones((2, 3), np.float32)
     compiled = compile_whole(load_whole(model), progress=False)
     for result in compiled(values):
@@ -198,8 +198,8 @@ def test_the_kernel_that_is_fastest_inside_the_network_stays(
     def rigged(
         models: Sequence[CompiledNetwork], kernels: Mapping[Job, Sequence[TaskKernel]]
     ) -> dict[Job, Comparison]:
-        for each in models:
-            np.testing.assert_allclose(each(values), expected, rtol=1e-5, atol=1e-6)
+        for loaded in models:
+            np.testing.assert_allclose(loaded(values), expected, rtol=1e-5, atol=1e-6)
         ((task, comparison),) = compare_in_network(models, kernels).items()
         assert [each.kernels[task] for each in models] == alone[:2] == kernels[task]
         assert len(comparison.seconds) == 2
@@ -213,10 +213,10 @@ def test_the_kernel_that_is_fastest_inside_the_network_stays(
     monkeypatch.setattr("amos.network.compilation.compare_in_network", rigged)
     compiled = compile_whole(load_whole(model), measure=True, progress=False)
     assert list(compiled.kernels.values()) == [alone[1]]
-    keys = {part.key for each in alone for part in each.lowering.products}
+    keys = {piece.key for each in alone for piece in each.lowering.products}
     assert len(keys) == 3
-    (told,) = compiled.to_dict()["comparisons"]
-    assert (told["chosen"], told["count"], told["seconds"]) == (1, 1, (2.0, 1.0))
+    (summary,) = compiled.to_dict()["comparisons"]
+    assert (summary["chosen"], summary["count"], summary["seconds"]) == (1, 1, (2.0, 1.0))
     assert "2000000.0, 1000000.0 us in the network, of 1 x out[m, n]" in str(compiled)
     np.testing.assert_allclose(compiled(values), expected, rtol=1e-5, atol=1e-6)
 
@@ -234,8 +234,8 @@ def test_parts_of_a_split_are_copied_where_kernels_read_them(
     b.node("Split", y, *([b.constant(sizes, "int64")] if sizes else []), axis=axis)
     parts = b.nodes[-1].output[:] = [f"part{n}" for n in range(3)]
     results = [
-        b.node("Tanh", part) if n >= products else b.node("MatMul", part, weight)
-        for n, (part, weight) in enumerate(zip(parts, weights, strict=True))
+        b.node("Tanh", product) if n >= products else b.node("MatMul", product, weight)
+        for n, (product, weight) in enumerate(zip(parts, weights, strict=True))
     ]
     model = b.model(*results, parts[2])
     values = np.random.default_rng(2).standard_normal((4, 6)).astype(np.float32)
@@ -364,7 +364,7 @@ def test_a_wrong_kernel_gives_way(wrong: int, monkeypatch: pytest.MonkeyPatch) -
     compiled = compile_whole(load_whole(model), progress=False)
     values = np.random.default_rng(0).standard_normal((4, 16)).astype(np.float32)
     np.testing.assert_allclose(compiled(values), _reference(model, x=values), 1e-4, 1e-4)
-    keys = {part.key for kernel in built for part in kernel.lowering.products}
+    keys = {piece.key for kernel in built for piece in kernel.lowering.products}
     assert len(keys) == len(built) > 1
     assert len(compiled.failures) == min(wrong, len(built))
     assert "not used: the kernel of" in str(compiled)

@@ -39,15 +39,15 @@ def _bound(model: Any, arrays: list[Any]) -> tuple[Any, list[np.ndarray]]:
 
     bound = onnx.ModelProto()
     bound.CopyFrom(model)
-    inputs, left = list[Any](), list[np.ndarray]()
+    inputs, unbound = list[Any](), list[np.ndarray]()
     for port, array in zip(model.graph.input, arrays, strict=True):
         parameter = isinstance(array, np.ndarray) and array.ndim <= 1 and array.size <= 8
         if parameter and (len(inputs) or port.name in ("shape", "start")):
             bound.graph.initializer.append(onnx.numpy_helper.from_array(array, port.name))
         else:
-            left.append(array)
+            unbound.append(array)
             inputs.append(port)
-    return bound, left
+    return bound, unbound
 
 
 def check_case(case: Any, compute: Callable[..., list[np.ndarray]]) -> bool:
@@ -60,7 +60,7 @@ def check_case(case: Any, compute: Callable[..., list[np.ndarray]]) -> bool:
     ((arrays, expected),) = case.data_sets
     if not all(isinstance(each, np.ndarray) for each in (*arrays, *expected)):
         return False
-    model, left = _bound(case.model, list(arrays))
+    model, unbound = _bound(case.model, list(arrays))
     shapes = {
         port.name: array.shape for port, array in zip(case.model.graph.input, arrays, strict=True)
     }
@@ -68,7 +68,7 @@ def check_case(case: Any, compute: Callable[..., list[np.ndarray]]) -> bool:
         graph = read_whole(inline_functions(model, case.name), shapes)
     except NetworkError:
         return False
-    for result, right in zip(compute(graph, left), expected, strict=True):
+    for result, right in zip(compute(graph, unbound), expected, strict=True):
         assert result.dtype == right.dtype, case.name
         np.testing.assert_allclose(
             result.astype(np.float64),

@@ -16,8 +16,8 @@ def _graph(large: float) -> Graph:
     w = Writer()
     filters = np.full((4, 3, 1, 1), large, np.float32)
     filters[1:, 0] = _TINY
-    told = {"strides": (1, 1), "dilations": (1, 1), "pads": (0,) * 4, "group": 1}
-    x = w.emit("Conv", w.image(1, 3, 5, 5), Constant(filters), channels_last=False, **told)
+    attributes = {"strides": (1, 1), "dilations": (1, 1), "pads": (0,) * 4, "group": 1}
+    x = w.emit("Conv", w.image(1, 3, 5, 5), Constant(filters), channels_last=False, **attributes)
     matrix = np.full((100, 8), large, np.float32)
     matrix[:, ::2] = -_TINY
     x = w.emit("Reshape", x, shape=(1, 100))

@@ -82,9 +82,9 @@ def test_the_command(
     slow.write_text(energetic().replace("acme_board", "slow").replace("5e8", "1e8"))
     command = ["compare", board, str(slow), str(path)]
     assert main([*command, "--intrinsic", unit, "--json"]) == 0
-    fast, other = json.loads(capsys.readouterr().out)
-    assert (fast["machine"], other["machine"]) == ("acme_board", "slow")
-    assert fast["seconds"] < other["seconds"]
+    fast, generic = json.loads(capsys.readouterr().out)
+    assert (fast["machine"], generic["machine"]) == ("acme_board", "slow")
+    assert fast["seconds"] < generic["seconds"]
     assert (fast["modelled_share"], fast["pareto"]) == (1.0, True)
     picture = tmp_path / "front.html"
     board, unit = files(tmp_path, ENERGIES)

@@ -29,38 +29,38 @@ from tests.network.quantized_models import SHAPE, Model
 Emit = Callable[..., Operand | tuple[Operand, ...]]
 
 
-def _graph(emit: Emit, *given: np.ndarray | Constant | None) -> Graph:
+def _graph(emit: Emit, *values: np.ndarray | Constant | None) -> Graph:
     """The graph of what a function emits of inputs, constants and nothing."""
     builder = GraphBuilder()
     operands: list[Operand | None] = []
-    for position, each in enumerate(given):
-        if isinstance(each, np.ndarray):
+    for position, value in enumerate(values):
+        if isinstance(value, np.ndarray):
             name = f"input{position}"
-            operands.append(builder.add_input(name, each.shape, str(each.dtype)))
+            operands.append(builder.add_input(name, value.shape, str(value.dtype)))
         else:
-            operands.append(each)
+            operands.append(value)
     results = emit(builder, *operands)
     results = results if isinstance(results, tuple) else (results,)
     return builder.finish(results)
 
 
-def _ours(emit: Emit, *given: np.ndarray | Constant | None) -> list[np.ndarray]:
-    inputs = [each for each in given if isinstance(each, np.ndarray)]
-    return evaluate_graph(_graph(emit, *given), inputs)
+def _ours(emit: Emit, *values: np.ndarray | Constant | None) -> list[np.ndarray]:
+    inputs = [each for each in values if isinstance(each, np.ndarray)]
+    return evaluate_graph(_graph(emit, *values), inputs)
 
 
 def _theirs(
-    operation: str, *given: np.ndarray | Constant | None, results: int = 1, **attributes: Any
+    operation: str, *values: np.ndarray | Constant | None, results: int = 1, **attributes: Any
 ) -> list[np.ndarray]:
     """Results of a single node in onnxruntime."""
     helper, arrays = onnx.helper, {}
-    for position, each in enumerate(given):
-        if each is not None:
-            arrays[f"x{position}"] = each.array if isinstance(each, Constant) else each
-    names = [f"x{n}" if each is not None else "" for n, each in enumerate(given)]
+    for position, value in enumerate(values):
+        if value is not None:
+            arrays[f"x{position}"] = value.array if isinstance(value, Constant) else value
+    names = [f"x{n}" if value is not None else "" for n, value in enumerate(values)]
     outputs = [f"y{n}" for n in range(results)]
     node = helper.make_node(operation, names, outputs, **attributes)
-    constants = [n for n, each in enumerate(given) if isinstance(each, Constant)]
+    constants = [n for n, value in enumerate(values) if isinstance(value, Constant)]
     tensors = [onnx.numpy_helper.from_array(arrays.pop(f"x{n}"), f"x{n}") for n in constants]
     ports = [
         helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(a.dtype), a.shape)
@@ -108,11 +108,11 @@ def test_a_product_less_zero_points(kind: str, a_zero: int | None, zeros: str) -
     last = None if b_zero is None else Constant(np.array(b_zero, kind))
     for first in (Constant, np.asarray):
         zero = None if a_zero is None else first(np.array(a_zero, np.uint8))
-        given = a, b, zero, last
-        ours = _ours(emit_matmul_integer, *given)
-        np.testing.assert_array_equal(ours[0], _theirs("MatMulInteger", *given)[0])
+        operands = a, b, zero, last
+        ours = _ours(emit_matmul_integer, *operands)
+        np.testing.assert_array_equal(ours[0], _theirs("MatMulInteger", *operands)[0])
         ours = _ours(emit_matmul_integer, a, b.array, zero, last)
-        np.testing.assert_array_equal(ours[0], _theirs("MatMulInteger", *given)[0])
+        np.testing.assert_array_equal(ours[0], _theirs("MatMulInteger", *operands)[0])
 
 
 def test_a_product_with_constant_weights_is_one_of_bytes() -> None:
@@ -140,27 +140,29 @@ def test_a_convolution_less_zero_points(
     rng = np.random.default_rng(0)
     x, w = _bytes(rng, "uint8", 2, 4, 7, 6), Constant(_bytes(rng, "uint8", 6, 4 // group, 3, 2))
     zeros = _bytes(rng, "uint8", 6) if w_zero == "features" else np.array(w_zero or 0, np.uint8)
-    told = _window(2, pads, group)
+    window = _window(2, pads, group)
     wide = x.astype(np.int64) - (x_zero or 0)
     sides = (0, 0), (0, 0), (pads[0], pads[2]), (pads[1], pads[3])
     windows = np.lib.stride_tricks.sliding_window_view(np.pad(wide, sides), (3, 2), axis=(2, 3))
     weight = w.array.astype(np.int64) - zeros.reshape(-1, 1, 1, 1).astype(np.int64)
     parts = zip(np.split(windows, group, 1), np.split(weight, group), strict=True)
-    sums = [np.einsum("nchwrs,fcrs->nfhw", *part) for part in parts]
+    sums = [np.einsum("nchwrs,fcrs->nfhw", *pair) for pair in parts]
     expected = np.concatenate(sums, 1)[:, :, ::2, ::2]
     last = None if w_zero is None else Constant(zeros)
-    emit = partial(_emit_convolution, {**told, "channels_last": False})
+    emit = partial(_emit_convolution, {**window, "channels_last": False})
     for first in (Constant, np.asarray):
         zero = None if x_zero is None else first(np.array(x_zero, np.uint8))
         np.testing.assert_array_equal(_ours(emit, x, w, zero, last)[0], expected)
     if w_zero != "features":  # onnxruntime has one for all
-        np.testing.assert_array_equal(_theirs("ConvInteger", x, w, zero, last, **told)[0], expected)
+        np.testing.assert_array_equal(
+            _theirs("ConvInteger", x, w, zero, last, **window)[0], expected
+        )
 
 
 def _emit_convolution(
-    told: dict[str, Any], builder: GraphBuilder, x: Any, w: Any, x_zero: Any, w_zero: Any
+    window: dict[str, Any], builder: GraphBuilder, x: Any, w: Any, x_zero: Any, w_zero: Any
 ) -> Operand:
-    return emit_conv_integer(builder, x, w, x_zero, w_zero, told)
+    return emit_conv_integer(builder, x, w, x_zero, w_zero, window)
 
 
 def test_what_a_convolution_lacks_is_named() -> None:
@@ -193,8 +195,10 @@ def _emit_with_axis(emit: Any, axis: int, builder: GraphBuilder, *operands: Any)
 
 
 @pytest.mark.parametrize("weights", ["QInt8", "QUInt8"])
-@pytest.mark.parametrize("each", [False, True])
-def test_a_model_that_onnxruntime_quantized(tmp_path: Path, weights: str, each: bool) -> None:
+@pytest.mark.parametrize("per_channel", [False, True])
+def test_a_model_that_onnxruntime_quantized(
+    tmp_path: Path, weights: str, per_channel: bool
+) -> None:
     """Nothing is rounded otherwise: not a bit differs."""
     from onnxruntime.quantization import QuantType, quantize_dynamic
 
@@ -205,7 +209,7 @@ def test_a_model_that_onnxruntime_quantized(tmp_path: Path, weights: str, each: 
     weight = g.constant(g.rng.standard_normal((5 * 36, 6)).astype(np.float32))
     paths = tmp_path / "floats.onnx", tmp_path / "bytes.onnx"
     onnx.save(g.model(g.add("MatMul", y, weight)), paths[0])
-    quantize_dynamic(*paths, weight_type=QuantType[weights], per_channel=each)
+    quantize_dynamic(*paths, weight_type=QuantType[weights], per_channel=per_channel)
     graph = integer_arithmetic(read_whole(onnx.load(paths[1]), {"x": SHAPE}))
     x = np.random.default_rng(0).standard_normal(SHAPE, np.float32)
     (expected,) = onnxruntime.InferenceSession(paths[1]).run(None, {"x": x})

@@ -91,8 +91,8 @@ def test_what_it_does_not_take_runs_eagerly_and_says_why(torch: Any) -> None:
         result = compiled(x)
     assert torch.equal(result, Odd()(x))
     layer, nothing = torch.nn.Linear(4, 2), torch.zeros(0, 4)
-    said = r"input 'l_args_0_' is empty, of shape \(0, 4\)"
-    with torch.no_grad(), pytest.warns(UserWarning, match=said):
+    message = r"input 'l_args_0_' is empty, of shape \(0, 4\)"
+    with torch.no_grad(), pytest.warns(UserWarning, match=message):
         assert torch.compile(layer, backend=amos_backend)(nothing).shape == (0, 2)
 
 
@@ -183,12 +183,12 @@ def _cases(torch: Any) -> dict[str, tuple[Any, tuple[Any, ...]]]:
 def test_zeros_at_first_do_not_hide_what_is_wrong(torch: Any, name: str) -> None:
     function, inputs = _cases(torch)[name]
     zeros = [torch.zeros_like(each) for each in inputs]
-    got, said = _compiled_after(torch, function, zeros, *inputs)
+    got, message = _compiled_after(torch, function, zeros, *inputs)
     expected = function(*inputs)
-    assert not said
-    for one, other in zip(got, expected, strict=True):
-        assert one.dtype == other.dtype
-        assert torch.allclose(one, other, rtol=1e-5 if one.is_floating_point() else 0)
+    assert not message
+    for actual, reference in zip(got, expected, strict=True):
+        assert actual.dtype == reference.dtype
+        assert torch.allclose(actual, reference, rtol=1e-5 if actual.is_floating_point() else 0)
 
 
 def test_what_is_random_runs_eagerly_after_zeros_too(torch: Any) -> None:
@@ -196,9 +196,9 @@ def test_what_is_random_runs_eagerly_after_zeros_too(torch: Any) -> None:
         return torch.nn.functional.dropout(x, 0.5, True)
 
     zeros, ones = torch.zeros(64, 64), torch.ones(64, 64)
-    result, said = _compiled_after(torch, dropped, (zeros,), ones)
+    result, message = _compiled_after(torch, dropped, (zeros,), ones)
     assert set(result.flatten().tolist()) == {0.0, 2.0}
-    assert "draws random numbers" in said[0]
+    assert "draws random numbers" in message[0]
 
 
 def test_layers_made_under_inference_mode_are_compiled(torch: Any) -> None:
@@ -334,12 +334,12 @@ def test_what_is_slower_runs_eagerly(torch: Any, monkeypatch: pytest.MonkeyPatch
 def precisions(torch: Any) -> Any:
     """PyTorch, whose precisions of products are put back afterwards."""
     mkldnn = torch.backends.mkldnn
-    settings = {each: each.fp32_precision for each in (mkldnn.matmul, mkldnn.conv)}
+    settings = {setting: setting.fp32_precision for setting in (mkldnn.matmul, mkldnn.conv)}
     before = torch.get_float32_matmul_precision()
     yield torch
     torch.set_float32_matmul_precision(before)
-    for each, value in settings.items():
-        each.fp32_precision = value
+    for setting, value in settings.items():
+        setting.fp32_precision = value
 
 
 @pytest.mark.parametrize("name", ["highest", "high", "medium"])

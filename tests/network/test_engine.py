@@ -76,8 +76,8 @@ def _padded_transpose(b: GraphBuilder, x: Node) -> Any:
 def _transposed_round(
     b: GraphBuilder, x: Node, padding: tuple[int, ...], perm: tuple[int, ...]
 ) -> Any:
-    told = {"before": padding, "after": padding, "mode": "constant", "value": 0.0}
-    return b.emit("Transpose", b.emit("Pad", b.emit("Round", x), **told), perm=perm)
+    attributes = {"before": padding, "after": padding, "mode": "constant", "value": 0.0}
+    return b.emit("Transpose", b.emit("Pad", b.emit("Round", x), **attributes), perm=perm)
 
 
 @pytest.mark.parametrize(
@@ -177,8 +177,8 @@ def test_parts_of_a_concatenation_are_copied_one_after_another(axis: int) -> Non
     def joined(b: GraphBuilder, x: Node) -> Any:
         starts, sizes = [0, 0, 0], [*x.shape]
         starts[axis], sizes[axis] = 3, 17
-        told = {"starts": tuple(starts), "steps": (1, 1, 1), "sizes": tuple(sizes)}
-        narrow = b.emit("Slice", x, **told)
+        attributes = {"starts": tuple(starts), "steps": (1, 1, 1), "sizes": tuple(sizes)}
+        narrow = b.emit("Slice", x, **attributes)
         inner = b.emit("Concat", b.emit("Relu", x), narrow, axis=axis)
         return b.emit("Round", b.emit("Concat", narrow, inner, x, axis=axis))
 
@@ -238,9 +238,9 @@ def test_narrow_floats_stay_with_the_engine(kind: str, atol: float) -> None:
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
     compiled = compile_whole(load_whole(model), progress=False)
     values = rng.standard_normal((1, 3, 8, 16)).astype("f2" if kind == "float16" else "f4")
-    each = (v.reshape(-1, 1, 1) for v in (scale, shift, mean, variance))
+    parameters = (v.reshape(-1, 1, 1) for v in (scale, shift, mean, variance))
     product = np.einsum("kc,nchw->nkhw", weight[..., 0, 0], values.astype("f8"))
-    scale, shift, mean, variance = each
+    scale, shift, mean, variance = parameters
     right = np.clip((product - mean) / np.sqrt(variance + 1e-5) * scale + shift, 0, 6)
     np.testing.assert_allclose(compiled(values).astype("f8"), right, atol=atol)
 

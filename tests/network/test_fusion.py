@@ -70,8 +70,8 @@ def test_views_are_the_memory_of_what_they_view() -> None:
 
 def test_views_of_what_is_computed_beside_them_are_no_tensors() -> None:
     def make(b: GraphBuilder, x: Node) -> Any:
-        part = b.emit("Slice", x, starts=(0, 8), steps=(1, 1), sizes=(5, 8))
-        heads = b.emit("Reshape", part, shape=(5, 2, 4))
+        piece = b.emit("Slice", x, starts=(0, 8), steps=(1, 1), sizes=(5, 8))
+        heads = b.emit("Reshape", piece, shape=(5, 2, 4))
         return b.emit("Transpose", heads, perm=(1, 0, 2))
 
     graph = graph_of(make, ((5, 24), "float32"))
@@ -80,8 +80,8 @@ def test_views_of_what_is_computed_beside_them_are_no_tensors() -> None:
 
 def test_slices_are_computed_in_each_of_their_readers() -> None:
     def make(b: GraphBuilder, x: Node) -> Any:
-        part = b.emit("Slice", x, starts=(0, 8), steps=(1, 1), sizes=(5, 8))
-        return [b.emit("Relu", part), b.emit("Tanh", part)]
+        piece = b.emit("Slice", x, starts=(0, 8), steps=(1, 1), sizes=(5, 8))
+        return [b.emit("Relu", piece), b.emit("Tanh", piece)]
 
     assert _functions(graph_of(make, ((5, 24), "float32"))) == [
         ["Slice", "Relu"],
@@ -99,8 +99,8 @@ def test_results_that_are_equal_inputs_or_constants_are_copied() -> None:
     results = run_graph(graph_of(make, ((2, 3), "float32")), values)
     right = np.maximum(values, 0)
     expected = [right, right.reshape(6), right, values, [7] * 3, values]
-    for result, each in zip(results, expected, strict=True):
-        np.testing.assert_array_equal(result, each)
+    for result, wanted_result in zip(results, expected, strict=True):
+        np.testing.assert_array_equal(result, wanted_result)
 
 
 def test_equal_functions_are_one() -> None:
@@ -162,8 +162,8 @@ def _graphs(draw: st.DrawFn) -> Graph:
         "indices": lambda: b.emit("Gather", value(), Constant(np.array([3, 0, 0, 2])), axis=0),
     }
     for kind in draw(st.lists(st.sampled_from(sorted(makers)), min_size=1, max_size=14)):
-        made = makers[kind]()
-        values.append(made if made.shape == (4, 6) else b.emit("Reshape", made, shape=(4, 6)))
+        graph = makers[kind]()
+        values.append(graph if graph.shape == (4, 6) else b.emit("Reshape", graph, shape=(4, 6)))
     return b.finish([values[-1], value(), b.emit("Reshape", value(), shape=(24,))])
 
 

@@ -28,8 +28,8 @@ def test_a_residual_network_is_divided() -> None:
         "acc + bias[k]": 1,
         "acc + bias[n]": 1,
     }
-    left = Counter(node.operation for node in network.grouping.ungrouped)
-    assert left == {"Transpose": 1, "MaxPool": 1, "ReduceMean": 1, "Reshape": 1}
+    ungrouped = Counter(node.operation for node in network.grouping.ungrouped)
+    assert ungrouped == {"Transpose": 1, "MaxPool": 1, "ReduceMean": 1, "Reshape": 1}
     assert [str(port) for port in network.inputs] == ["image: float32[1, 3, 16, 16]"]
 
 

@@ -178,29 +178,31 @@ def _run(program: str, folder: Path, moments: int) -> dict[str, Any]:
     )
     assert done.returncode == 0, done.stderr[-2000:]
     assert [*temporary.iterdir()] == []
-    said: dict[str, Any] = json.loads(done.stdout)
-    assert [kill["signal"] for kill in said["kills"]] == [9] * moments
-    return said
+    report: dict[str, Any] = json.loads(done.stdout)
+    assert [kill["signal"] for kill in report["kills"]] == [9] * moments
+    return report
 
 
 @pytest.mark.skipif(not shutil.which("g++"), reason="needs g++")
 def test_compiling_and_exporting_are_killed_at_every_stage(tmp_path: Path) -> None:
-    said = _run(_PROGRAM, tmp_path / "out", 5)
-    for kill in said["kills"]:
+    report = _run(_PROGRAM, tmp_path / "out", 5)
+    for kill in report["kills"]:
         assert not kill["torn"]
         # The library comes last: until then the old one is there, with all it needs.
         assert kill["new model"] or not kill["missing"]
-        assert not kill["new model"] or kill["newest"] == said["files"]
-    assert any(kill["leftovers"] for kill in said["kills"])
-    assert not said["kills"][0]["leftovers"]  # it came to no export
-    assert said["leftovers"] == 0
+        assert not kill["new model"] or kill["newest"] == report["files"]
+    assert any(kill["leftovers"] for kill in report["kills"])
+    assert not report["kills"][0]["leftovers"]  # it came to no export
+    assert report["leftovers"] == 0
 
 
 def test_tuning_is_killed_at_every_stage(tmp_path: Path) -> None:
     (tmp_path / "records").mkdir()
-    said = _run(_TUNING, tmp_path / "records", 6)
-    kept = [kill["had"] for kill in said["kills"]]
-    assert kept == sorted(kept) and kept[0] == 0 and kept[-1] >= said["measured"] - 1
-    for kill in said["kills"]:
+    report = _run(_TUNING, tmp_path / "records", 6)
+    finished = [kill["had"] for kill in report["kills"]]
+    assert (
+        finished == sorted(finished) and finished[0] == 0 and finished[-1] >= report["measured"] - 1
+    )
+    for kill in report["kills"]:
         assert kill["same"]
-        assert kill["had"] + kill["measured"] == said["measured"]
+        assert kill["had"] + kill["measured"] == report["measured"]

@@ -82,8 +82,8 @@ def _shuffled(w: Writer) -> Graph:
 
 def _shuffle(w: Writer, x: Operand) -> Operand:
     n, c, *image = x.shape
-    left, right = (w.sliced(x, 1, begin, c // 2) for begin in (0, c // 2))
-    x = w.emit("Concat", left, w.emit("Relu", w.convolution(right, c // 2)), axis=1)
+    lower, right = (w.sliced(x, 1, begin, c // 2) for begin in (0, c // 2))
+    x = w.emit("Concat", lower, w.emit("Relu", w.convolution(right, c // 2)), axis=1)
     x = w.emit("Reshape", x, shape=(n, 2, c // 2, *image))
     x = w.emit("Transpose", x, perm=(0, 2, 1, *range(3, 3 + len(image))))
     return w.emit("Reshape", x, shape=(n, c, *image))
@@ -282,14 +282,14 @@ class _Random:
     def _moved(self) -> Operand:
         x, w = self.choose(), self.writer
         axis, rank = self.axis(x), len(x.shape)
-        each = tuple(self.draw(st.integers(0, 1)) for _ in range(rank))
+        pads = tuple(self.draw(st.integers(0, 1)) for _ in range(rank))
         kind = self.draw(st.sampled_from(["Slice", "Pad", "Tile", "Expand", "Relu", "Cast"]))
         if kind == "Slice":
             return w.sliced(x, axis, x.shape[axis] // 2, x.shape[axis] - x.shape[axis] // 2)
         if kind == "Pad":
-            return w.emit("Pad", x, before=each, after=(0,) * rank, mode="constant", value=1.0)
+            return w.emit("Pad", x, before=pads, after=(0,) * rank, mode="constant", value=1.0)
         if kind == "Tile":
-            return w.emit("Tile", x, repeats=tuple(n + 1 for n in each))
+            return w.emit("Tile", x, repeats=tuple(n + 1 for n in pads))
         if kind == "Expand":
             shape = (2, *(2 if extent == 1 else extent for extent in x.shape))
             return w.emit("Expand", x, shape=shape[self.draw(st.integers(0, 1)) :])
@@ -302,8 +302,8 @@ class _Random:
             axes = self.draw(st.sets(st.integers(0, len(x.shape) - 1), min_size=1))
             kind = self.draw(st.sampled_from(["ReduceMean", "ReduceMax"]))
             return self.writer.emit(kind, x, axes=tuple(sorted(axes)), keepdims=keepdims)
-        told = {"axis": self.axis(x), "keepdims": keepdims, "select_last_index": False}
-        return self.writer.emit("Cast", self.writer.emit("ArgMax", x, **told), to="float32")
+        attributes = {"axis": self.axis(x), "keepdims": keepdims, "select_last_index": False}
+        return self.writer.emit("Cast", self.writer.emit("ArgMax", x, **attributes), to="float32")
 
     def _reshaped(self) -> Operand:
         x = self.choose()
@@ -341,14 +341,14 @@ class _Random:
         if len(x.shape) < 3:
             return None
         scale, bias = w.random(x.shape[1]), w.random(x.shape[1])
-        told = {"num_groups": 1, "epsilon": 1e-3, "axis": 1}
-        return w.emit("GroupNormalization", x, scale, bias, **told)
+        attributes = {"num_groups": 1, "epsilon": 1e-3, "axis": 1}
+        return w.emit("GroupNormalization", x, scale, bias, **attributes)
 
     def _joined(self) -> Operand:
         x = self.choose()
         same = [each for each in self.values if each.shape == x.shape]
-        other = self.draw(st.sampled_from([*same, self.writer.random(*x.shape)]))
-        return self.writer.emit("Concat", x, other, axis=self.axis(x))
+        operand = self.draw(st.sampled_from([*same, self.writer.random(*x.shape)]))
+        return self.writer.emit("Concat", x, operand, axis=self.axis(x))
 
 
 @st.composite

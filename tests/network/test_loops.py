@@ -51,8 +51,8 @@ def test_functions(kind: str) -> None:
         ("Gelu", [values_of((3, 37), kind)], {"approximate": form}) for form in ("none", "tanh")
     ]
     special = SPECIAL.astype(numpy_dtype(kind))
-    kept = ("Abs", "Ceil", "Erf", "Floor", "Relu", "Round", "Sigmoid", "Sign", "Tanh")
-    cases += [(name, [special], {}) for name in (*kept, "IsNaN")]
+    unary = ("Abs", "Ceil", "Erf", "Floor", "Relu", "Round", "Sigmoid", "Sign", "Tanh")
+    cases += [(name, [special], {}) for name in (*unary, "IsNaN")]
     check_cases(cases)
 
 
@@ -85,8 +85,8 @@ def test_what_tvm_would_fold_is_computed() -> None:
         names = ("Div", "Max", "Min", "Mul")
         pairs: list[tuple[str, Any]] = [*product(names, (zero, nan))]
         pairs += [(name, x) for name in ("Div", "Max", *_COMPARISONS)]
-        results = [b.emit(name, x, other) for name, other in pairs]
-        results += [b.emit(name, other, x) for name, other in pairs]
+        results = [b.emit(name, x, second) for name, second in pairs]
+        results += [b.emit(name, second, x) for name, second in pairs]
         return [*results, b.emit("Not", b.emit("Equal", x, x)), b.emit("Cast", x, to="bool")]
 
     for kind in FLOATS:
@@ -167,8 +167,8 @@ def _moves(kind: str) -> Iterator[Case]:
     yield "GatherElements", [rows, indices], {"axis": 0}
     if kind != "bool":
         for mode in ("constant", "edge", "reflect", "wrap"):
-            told = {"before": (0, 1, 3), "after": (0, 2, 1), "mode": mode, "value": 2.0}
-            yield "Pad", [values_of((3, 4, 20), kind)], told
+            attributes = {"before": (0, 1, 3), "after": (0, 2, 1), "mode": mode, "value": 2.0}
+            yield "Pad", [values_of((3, 4, 20), kind)], attributes
 
 
 @pytest.mark.parametrize("kind", ["float32", "bfloat16", "int64", "bool"])

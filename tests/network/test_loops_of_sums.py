@@ -34,16 +34,16 @@ def test_reductions(kind: str) -> None:
     shapes += [((2, 5, 7, 40), (2, 3)), ((2, 7, 5, 64), (1, 2)), ((2, 7, 5, 6), (1, 3))]
     cases: list[Case] = []
     for n, (shape, axes) in enumerate(shapes):
-        told = {"axes": axes, "keepdims": bool(n % 2)}
+        attributes = {"axes": axes, "keepdims": bool(n % 2)}
         turn = n + len(kind)
         for name in (("Max", "Mean"), ("Min", "Sum"))[turn % 2]:
-            cases.append((f"Reduce{name}", [values_of(shape, kind)], told))
+            cases.append((f"Reduce{name}", [values_of(shape, kind)], attributes))
         near = values_of(shape, kind, 0.9, 1.1) if "float" in kind else np.ones(shape, kind)
-        cases += [("ReduceProd", [near], told)] * (turn % 3 == 0)
+        cases += [("ReduceProd", [near], attributes)] * (turn % 3 == 0)
     if "float" in kind:
         rows = np.stack([np.tile(SPECIAL, 5), np.full(50, -np.inf), np.full(50, np.inf)])
-        for part, name in ((50, "ReduceMax"), (48, "ReduceMin"), (7, "ReduceMax")):
-            values = rows[:, :part].astype(numpy_dtype(kind))
+        for size, name in ((50, "ReduceMax"), (48, "ReduceMin"), (7, "ReduceMax")):
+            values = rows[:, :size].astype(numpy_dtype(kind))
             cases.append((name, [values], {"axes": (1,), "keepdims": False}))
     check_cases(cases)
 
@@ -55,8 +55,8 @@ def test_positions(kind: str) -> None:
     for shape, axis in (((3, 50), 1), ((3, 64), 1), ((5, 64), 0), ((2, 7, 6), 1)):
         for name, last in (("ArgMax", axis == 1), ("ArgMin", axis == 0)):
             array = np.rint(values_of(shape, kind).astype(float)).astype(numpy_dtype(kind))
-            told = {"axis": axis, "keepdims": last, "select_last_index": last}
-            cases.append((name, [array], told))
+            attributes = {"axis": axis, "keepdims": last, "select_last_index": last}
+            cases.append((name, [array], attributes))
     check_cases(cases)
 
 
@@ -64,14 +64,14 @@ def _windows() -> Iterator[tuple[tuple[int, ...], tuple[int, ...], dict[str, Any
     """Extents of images, windows, and their attributes."""
     for extents, window in (((20,), (3,)), ((9, 13), (3, 2)), ((5, 6, 7), (2, 3, 2))):
         n = len(extents)
-        for stride, dilation, ahead, behind in ((1, 1, 0, 0), (2, 1, 1, 0), (1, 2, 1, 1)):
+        for stride, dilation, ahead, after in ((1, 1, 0, 0), (2, 1, 1, 0), (1, 2, 1, 1)):
             yield (
                 extents,
                 window,
                 {
                     "strides": (stride,) * n,
                     "dilations": (dilation,) * n,
-                    "pads": (ahead,) * n + (behind,) * n,
+                    "pads": (ahead,) * n + (after,) * n,
                 },
             )
 
@@ -83,21 +83,21 @@ def _image(channels: int, extents: Sequence[int], kind: str, last: bool) -> np.n
 @pytest.mark.parametrize("last", [False, True])
 def test_pools(last: bool) -> None:
     cases: list[Case] = []
-    for n, (extents, window, told) in enumerate(_windows()):
-        told |= {"kernel_shape": window, "channels_last": last}
+    for n, (extents, window, attributes) in enumerate(_windows()):
+        attributes |= {"kernel_shape": window, "channels_last": last}
         image = _image(16, extents, _KINDS[(n + last) % 4], last)
-        cases.append(("MaxPool", [image], told))
+        cases.append(("MaxPool", [image], attributes))
         image = _image(16, extents, FLOATS[(n + last) % 4], last)
-        told = told | {"count_include_pad": bool(n // 2 % 2)}
-        cases.append(("AveragePool", [image], told))
+        attributes = attributes | {"count_include_pad": bool(n // 2 % 2)}
+        cases.append(("AveragePool", [image], attributes))
     check_cases(cases)
 
 
 def test_maxima_of_windows_are_nan_of_nan() -> None:
-    told = {"strides": (1,), "dilations": (1,), "channels_last": False}
-    told |= {"kernel_shape": (2,), "pads": (1, 1)}
+    attributes = {"strides": (1,), "dilations": (1,), "channels_last": False}
+    attributes |= {"kernel_shape": (2,), "pads": (1, 1)}
     array = np.tile(SPECIAL, 3).reshape(1, 1, 30)
-    check_cases([("MaxPool", [array.astype(numpy_dtype(kind))], told) for kind in FLOATS])
+    check_cases([("MaxPool", [array.astype(numpy_dtype(kind))], attributes) for kind in FLOATS])
 
 
 #: Groups, channels and features of convolutions.
@@ -107,16 +107,16 @@ _GROUPS = (1, 4, 16), (2, 4, 6), (4, 4, 4)
 @pytest.mark.parametrize("last", [False, True])
 def test_convolutions(last: bool) -> None:
     cases: list[Case] = []
-    for n, (extents, window, told) in enumerate(_windows()):
+    for n, (extents, window, attributes) in enumerate(_windows()):
         groups, channels, features = _GROUPS[(n + n // 3) % 3]
-        told = told | {"group": groups, "channels_last": last}
+        attributes = attributes | {"group": groups, "channels_last": last}
         kind = (*_KINDS, "float64")[(n + last) % 5]
         image = _image(channels, extents, kind, last)
         weight = values_of((features, channels // groups, *window), kind)
-        cases.append(("Conv", [image, weight], told))
+        cases.append(("Conv", [image, weight], attributes))
         weight = values_of((channels, features // groups, *window), kind)
-        more = tuple(stride - 1 for stride in told["strides"])
-        cases.append(("ConvTranspose", [image, weight], told | {"output_padding": more}))
+        more = tuple(stride - 1 for stride in attributes["strides"])
+        cases.append(("ConvTranspose", [image, weight], attributes | {"output_padding": more}))
     check_cases(cases)
 
 
@@ -129,7 +129,10 @@ def test_matrix_products(kind: str) -> None:
         ((4, 9), (5, 9, 7)),
     ]
     check_cases(
-        [("MatMul", [values_of(one, kind), values_of(two, kind)], {}) for one, two in shapes]
+        [
+            ("MatMul", [values_of(first, kind), values_of(second, kind)], {})
+            for first, second in shapes
+        ]
     )
 
 
@@ -150,8 +153,8 @@ def test_softmax_and_norms(kind: str) -> None:
             values_of(shape[axis : axis + 1], kind),
             [values_of(shape[axis : axis + 1], kind)],
         ]
-        told = {"axis": axis, "num_groups": groups, "epsilon": 1e-5}
-        cases.append(("GroupNormalization", [values_of(shape, kind), *weights], told))
+        attributes = {"axis": axis, "num_groups": groups, "epsilon": 1e-5}
+        cases.append(("GroupNormalization", [values_of(shape, kind), *weights], attributes))
     check_cases(cases)
 
 
@@ -188,9 +191,9 @@ def test_norms_of_a_large_mean(axis: int) -> None:
     rng = np.random.default_rng(1)
     values = rng.standard_normal(shape).astype(np.float32) + 500
     scale, shift = [np.ones(6, np.float32)], [np.arange(6, dtype=np.float32)]
-    told = {"axis": axis, "epsilon": 1e-5}
+    attributes = {"axis": axis, "epsilon": 1e-5}
     cases: list[Case] = [
-        ("GroupNormalization", [values, scale, shift], told | {"num_groups": groups})
+        ("GroupNormalization", [values, scale, shift], attributes | {"num_groups": groups})
         for groups in (2, 6)
     ]
     arrays = [values] * len(cases)

@@ -28,13 +28,13 @@ def _result(b: Builder, name: str) -> np.ndarray:
 def test_elements_that_are_nan_stay_nan() -> None:
     """Alone, which the engine computes, all in one model."""
     b, image = Builder(), _image()
-    x, other = b.input("x", _SHAPE), np.ones((4, 1, 1), np.float32)
-    other[3] = np.nan
+    x, ones = b.input("x", _SHAPE), np.ones((4, 1, 1), np.float32)
+    ones[3] = np.nan
     results = {
         b.node("Relu", x): np.maximum(image, 0),
         b.node("Clip", x, b.constant(0), b.constant(6)): np.clip(image, 0, 6),
-        b.node("Max", x, b.constant(other)): np.maximum(image, other),
-        b.node("Min", b.constant(other), x): np.minimum(image, other),
+        b.node("Max", x, b.constant(ones)): np.maximum(image, ones),
+        b.node("Min", b.constant(ones), x): np.minimum(image, ones),
         b.node("HardSigmoid", x): np.clip(image * np.float32(0.2) + np.float32(0.5), 0, 1),
         b.node("Sign", x): np.sign(image),
         b.node("ThresholdedRelu", x): np.where(image > 1, image, 0),

@@ -114,20 +114,20 @@ def test_a_report_sums_energy_and_traffic(
     board, unit = files(tmp_path, ENERGIES)
     command = ["report", str(tmp_path / "model.onnx"), "--machine", board, "--intrinsic", unit]
     assert main([*command, "--json"]) == 0
-    said = json.loads(capsys.readouterr().out)
-    (task,) = said["tasks"]
-    assert (said["modelled_share"], said["unmapped"]) == (1.0, [])
-    assert said["energy_joules"] == pytest.approx(sum(row["joules"] for row in task["energy"]))
+    report = json.loads(capsys.readouterr().out)
+    (task,) = report["tasks"]
+    assert (report["modelled_share"], report["unmapped"]) == (1.0, [])
+    assert report["energy_joules"] == pytest.approx(sum(row["joules"] for row in task["energy"]))
     moved = [row for row in task["energy"] if row["level"] == "DRAM"]
-    assert said["traffic_bytes"] == sum(row["read_bytes"] + row["written_bytes"] for row in moved)
-    assert said["utilization"] == pytest.approx(task["utilization"])
+    assert report["traffic_bytes"] == sum(row["read_bytes"] + row["written_bytes"] for row in moved)
+    assert report["utilization"] == pytest.approx(task["utilization"])
     assert 0 < task["utilization"] <= 1
-    assert (said["bound_seconds"], task["bound_seconds"]) == (None, None)
+    assert (report["bound_seconds"], task["bound_seconds"]) == (None, None)
     board, unit = files(tmp_path, ENERGIES)
     bounded = ["report", str(tmp_path / "model.onnx"), "--machine", board, "--intrinsic", unit]
     assert main([*bounded, "--bounds", "--json"]) == 0
     least = json.loads(capsys.readouterr().out)["bound_seconds"]
-    assert 0 < least <= said["kernel_seconds"]
+    assert 0 < least <= report["kernel_seconds"]
     board, unit = files(tmp_path, ENERGIES)
     command = ["report", str(tmp_path / "model.onnx"), "--machine", board, "--intrinsic", unit]
     command.append("--bounds")

@@ -68,8 +68,10 @@ def test_factors_are_rounded_and_sums_are_not() -> None:
     assert {str(each.dtype) for each in (*first.inputs, first.result)} == {"bfloat16"}
     assert str(second.result.dtype) == "float32"
     (x,) = random_arrays(network)
-    one, other = network.graph.initializers.values()
-    weights = [np.frombuffer(w.raw_data, np.float32).reshape(w.dims) for w in (one, other)]
+    first_weight, second_weight = network.graph.initializers.values()
+    weights = [
+        np.frombuffer(w.raw_data, np.float32).reshape(w.dims) for w in (first_weight, second_weight)
+    ]
     hidden = _rounded(np.maximum(_rounded(x) @ _rounded(weights[0]), 0))
     expected = hidden @ _rounded(weights[1]) + hidden
     # A sum that lies between two numbers of bfloat16 may be rounded to either.
@@ -228,7 +230,7 @@ def test_accuracy_instead_of_a_norm() -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "message"),
     [
         ({"precision": "f17"}, "precision: expected f32, bf16, f16, int8, auto, got 'f17'"),
         ({"precision": "auto", "budget": -1}, "budget: expected a number from 0 on, got -1"),
@@ -249,9 +251,9 @@ def test_accuracy_instead_of_a_norm() -> None:
         ),
     ],
 )
-def test_bad_input(options: dict[str, Any], said: str) -> None:
+def test_bad_input(options: dict[str, Any], message: str) -> None:
     network = amos.load_network(_perceptron())
-    with pytest.raises(NetworkError, match=said):
+    with pytest.raises(NetworkError, match=message):
         amos.compile(network, progress=False, **options)
 
 
@@ -286,9 +288,9 @@ def test_the_frontier_is_reported(tmp_path: Path) -> None:
     assert {"precision", "error", "predicted_seconds", "groups"} <= values["frontier"][0].keys()
     assert values["chosen"] in [row["precision"] for row in values["frontier"]]
     page = tmp_path / "page.html"
-    said = CliRunner().invoke(app, [*command, "--plot", str(page)]).stdout
+    output = CliRunner().invoke(app, [*command, "--plot", str(page)]).stdout
     assert "error against predicted time" in page.read_text(encoding="utf-8")
-    assert f"precision {values['chosen']}" in said
+    assert f"precision {values['chosen']}" in output
 
 
 @multiplies_bfloat16

@@ -24,9 +24,9 @@ def _another_process(monkeypatch: pytest.MonkeyPatch) -> None:
     (helper,) = helpers._some_helpers(1, start=True)
     helper.serve(deque([helpers._Job(load_builders, ())]))
 
-    def build_later(*given: Any) -> BuiltKernels:
+    def build_later(*arguments: Any) -> BuiltKernels:
         time.sleep(0.5)  # or this process might build all of them
-        return build_kernels(*given)
+        return build_kernels(*arguments)
 
     monkeypatch.setattr(compilation, "build_kernels", build_later)
 

@@ -130,8 +130,8 @@ def test_comparisons_are_looked_up_with_what_they_choose() -> None:
     g = Model(seed=3)
     y = g.pair(g.add("Elu", g.pair("x", IN, 100), alpha=0.7), OUT, 30)
     integers = integer_arithmetic(_read(g.model(y)))
-    (taken,) = (node for node in integers.nodes if node.operation == "Gather")
-    assert taken.operands[0].shape == (256,)
+    (gather,) = (node for node in integers.nodes if node.operation == "Gather")
+    assert gather.operands[0].shape == (256,)
     assert "Where" not in {node.operation for node in integers.nodes}
     x = _input(4)
     assert np.array_equal(_run(integers, x)[0], _in_floats(g.model(y), x)[0])
@@ -236,15 +236,17 @@ def test_weights_declare_the_range_that_an_instruction_asks_for(
     ):
         among = partial(contenders, units=units, rule="access")
         assert with_useful_ranges(narrow, among) == useful
-    asked: Counter[Operator] = Counter()
+    requests: Counter[Operator] = Counter()
     monkeypatch.setattr(
         "amos.network.candidates.contenders",
-        lambda operator, *rest: asked.update([operator]) or contenders(operator, *rest),
+        lambda operator, *arguments: (
+            requests.update([operator]) or contenders(operator, *arguments)
+        ),
     )
     chooser = Chooser("host")
     for _ in range(2):
         chooser.choose(narrow)
-    assert asked[narrow] == 1 == max(asked.values())
+    assert requests[narrow] == 1 == max(requests.values())
 
 
 @pytest.mark.parametrize(("zero", "kind"), [(-128, "uint8"), (0, "int8")])
@@ -291,7 +293,7 @@ def test_a_product_of_bytes_is_scaled_with_its_bias() -> None:
     np.testing.assert_allclose(ours, expected, rtol=1e-4, atol=1e-4)
 
 
-def _one(g: Builder) -> list[str]:
+def _build(g: Builder) -> list[str]:
     """A weight of 1, its scale and its zero point."""
     return [g.constant(np.ones((1, 1, 1, 1)), "int8"), g.constant(0.5), g.constant(0, "int8")]
 
@@ -302,7 +304,7 @@ def test_ties_are_those_of_each_node() -> None:
     a, b = (g.input(name, (1, 1, 64, 64), onnx.TensorProto.UINT8) for name in "ab")
     zero = g.constant(0, "uint8")
     x, y = (g.node("DequantizeLinear", each, g.constant(0.1), zero) for each in (a, b))
-    weight = g.node("DequantizeLinear", *_one(g))
+    weight = g.node("DequantizeLinear", *_build(g))
     results = []
     for value, scale in ((g.node("Add", x, y), 0.2), (g.node("Conv", x, weight), 0.1)):
         results.append(g.node("QuantizeLinear", value, g.constant(scale), zero))

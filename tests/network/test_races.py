@@ -18,7 +18,7 @@ def test_the_winner_is_faster_by_its_median_and_at_its_best() -> None:
 
 
 @pytest.mark.parametrize(
-    ("amos", "other", "rounds"),
+    ("amos", "rival", "rounds"),
     [
         ([1.0], [2.0], 31),
         ([2.0], [1.0], 31),
@@ -27,11 +27,11 @@ def test_the_winner_is_faster_by_its_median_and_at_its_best() -> None:
     ],
 )
 def test_a_race_in_doubt_takes_more_rounds(
-    monkeypatch: pytest.MonkeyPatch, amos: list[float], other: list[float], rounds: int
+    monkeypatch: pytest.MonkeyPatch, amos: list[float], rival: list[float], rounds: int
 ) -> None:
-    rows = {"amos": cycle(amos), "other": cycle(other)}
+    rows = {"amos": cycle(amos), "other": cycle(rival)}
     monkeypatch.setattr(races, "_time_call", lambda name: next(rows[name]))
     names: Any = ("amos", "other")
     result = race(*names)
     assert len(result.amos) == len(result.reference) == rounds
-    assert result.wins == (amos[0] < other[0]) and not result.in_doubt
+    assert result.wins == (amos[0] < rival[0]) and not result.in_doubt

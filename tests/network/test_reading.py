@@ -17,9 +17,9 @@ from tests.network.models import Builder, load_whole
 def _equal(model: Any, reference: Any = None, **inputs: np.ndarray) -> None:
     results = amos.compile(amos.load_network(model), progress=False)(**inputs)
     expected = ReferenceEvaluator(reference or model).run(None, inputs)
-    for one, other in zip(results, expected, strict=True):
-        np.testing.assert_allclose(one, other, atol=1e-5)
-        assert one.dtype == other.dtype
+    for actual, desired in zip(results, expected, strict=True):
+        np.testing.assert_allclose(actual, desired, atol=1e-5)
+        assert actual.dtype == desired.dtype
 
 
 def _random(**shapes: tuple[int, ...]) -> dict[str, np.ndarray]:
@@ -147,15 +147,15 @@ def test_images_are_repeated_as_before_resizing(opset: int) -> None:
 
 
 def test_what_is_not_read_is_refused() -> None:
-    def refused(said: str, kind: str, *others: str, **attributes: Any) -> None:
+    def refused(message: str, kind: str, *further: str, **attributes: Any) -> None:
         b = Builder()
-        b.node(kind, b.input("x", (1, 2, 4, 5)), *others, **attributes)
+        b.node(kind, b.input("x", (1, 2, 4, 5)), *further, **attributes)
         domain = attributes.get("domain")
         values = [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)]
         b.nodes[-1].output[:] = ["y"] if domain else ["first", "y"]
         graph = helper.make_graph(b.nodes, "g", b.inputs, values, b.weights)
         opsets = [helper.make_opsetid("", 18), helper.make_opsetid("own", 1)]
-        with pytest.raises(NetworkError, match=said):
+        with pytest.raises(NetworkError, match=message):
             load_whole(helper.make_model(graph, opset_imports=opsets, ir_version=8))
 
     refused("Relu of domain 'own' is not supported", "Relu", domain="own")

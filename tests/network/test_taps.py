@@ -18,7 +18,7 @@ def _taps(graph: Graph) -> list[int]:
 
 
 @pytest.mark.parametrize(
-    ("image", "window", "attributes", "left"),
+    ("image", "window", "attributes", "before"),
     [
         ((2, 1), (3, 3), {"pads": (1, 1, 1, 1)}, [3, 1]),
         ((1, 1), (5, 3), {"pads": (2, 1, 2, 1), "strides": (2, 1)}, [1, 1]),
@@ -37,14 +37,14 @@ def test_the_result_is_the_same(
     image: tuple[int, ...],
     window: tuple[int, ...],
     attributes: dict[str, tuple[int, ...]],
-    left: list[int],
+    before: list[int],
 ) -> None:
     w, ones = Writer(), (1,) * len(image)
-    told = {"strides": ones, "dilations": ones, "group": 2, "channels_last": False} | attributes
+    settings = {"strides": ones, "dilations": ones, "group": 2, "channels_last": False} | attributes
     weight = w.random(4, 2, *window)
-    graph = w.graph(w.emit("Conv", w.image(1, 4, *image), weight, **told))
+    graph = w.graph(w.emit("Conv", w.image(1, 4, *image), weight, **settings))
     fewer = without_idle_taps(graph)
-    assert _taps(fewer) == left
+    assert _taps(fewer) == before
     value = w.random(1, 4, *image).array
     (mine,), (right,) = evaluate_graph(fewer, [value]), evaluate_graph(graph, [value])
     np.testing.assert_allclose(mine, right, rtol=1e-5, atol=1e-6)
@@ -56,8 +56,8 @@ def test_dequantized_weights_lose_taps_where_nothing_else_reads_them(readers: in
     stored = Constant(w.rng.integers(-127, 128, (16, 8, 3, 3)).astype(np.int8))
     scales = Constant(w.rng.uniform(0.001, 0.004, 16).astype(np.float32))
     weight = w.emit("DequantizeLinear", stored, scales, Constant(np.zeros(16, np.int8)), axis=0)
-    told = {"strides": (1, 1), "dilations": (1, 1), "pads": (1,) * 4, "group": 1}
-    y = w.emit("Conv", w.image(1, 8, 1, 2), weight, channels_last=False, **told)
+    attributes = {"strides": (1, 1), "dilations": (1, 1), "pads": (1,) * 4, "group": 1}
+    y = w.emit("Conv", w.image(1, 8, 1, 2), weight, channels_last=False, **attributes)
     graph = w.graph(y, *[weight] * (readers - 1))
     fewer = without_idle_taps(graph)
     assert _taps(fewer) == ([1, 3] if readers == 1 else [3, 3])

@@ -109,8 +109,8 @@ def test_negative_indices_count_from_the_end() -> None:
     network = amos.load_network(_Indexed(), inputs=(x, upwards, upwards))
     i, j = torch.tensor([0, -1, -3]), torch.tensor([-6, 5, -2])
     results = amos.compile(network, progress=False)(x, i, j)
-    for one, other in zip(results, _Indexed()(x, i, j), strict=True):
-        np.testing.assert_allclose(one, other.numpy(), rtol=1e-5, atol=1e-5)
+    for actual, reference in zip(results, _Indexed()(x, i, j), strict=True):
+        np.testing.assert_allclose(actual, reference.numpy(), rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize(

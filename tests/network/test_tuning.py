@@ -73,7 +73,7 @@ def test_records_are_shared_resumed_and_compiled(tmp_path: Path) -> None:
     chooser = Chooser("host")
     for task in network.tasks:
         several = [*list_lowerings(task, chooser, _rank_records(records)).rank(6, chooser)]
-        keys = [part.key for each in several for part in each.products]
+        keys = [product.key for each in several for product in each.products]
         assert several[0].measured is not None
         assert chooser.choose(task.operator, thorough=True).key in keys
         assert len({*keys}) == len(keys) <= 6
@@ -106,13 +106,13 @@ def test_a_run_that_was_stopped_divides_its_trials_as_it_would_have(tmp_path: Pa
     records = tmp_path / "records.db"
     with pytest.raises(KeyboardInterrupt) as stopped:
         _tuned(records, Answering(most=21))
-    (told,) = stopped.value.__notes__
-    assert re.match("interrupted after 21 of 40 trials; '.*records.db' keeps them: the same", told)
-    rest = Answering()
-    again = _tuned(records, rest)
+    (note,) = stopped.value.__notes__
+    assert re.match("interrupted after 21 of 40 trials; '.*records.db' keeps them: the same", note)
+    remaining = Answering()
+    again = _tuned(records, remaining)
     assert again.slices == expected.slices
     assert [task.seconds for task in again.order] == [task.seconds for task in expected.order]
-    assert rest.count == whole.count - 21
+    assert remaining.count == whole.count - 21
     rows = amos.viz.text(again).splitlines()[2:4]
     assert [row.count("█") for row in rows] == [
         sum(each.task == number for each in again.slices) for number in (0, 1)
@@ -133,8 +133,8 @@ def test_a_machine_that_is_described_anew_changes_no_division(tmp_path: Path) ->
     again = _tuned(records, Slower())
     assert again.slices == expected.slices
     assert [task.predicted for task in again.order] == [task.predicted for task in expected.order]
-    other = _tuned(tmp_path / "other.db", Slower(model="slower"))
-    assert [task.predicted for task in other.order] != [task.predicted for task in expected.order]
+    second = _tuned(tmp_path / "other.db", Slower(model="slower"))
+    assert [task.predicted for task in second.order] != [task.predicted for task in expected.order]
 
 
 def test_records_that_do_not_count_here_are_named(tmp_path: Path) -> None:
@@ -155,7 +155,7 @@ def test_records_that_do_not_count_here_are_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("damage", "said"),
+    ("damage", "message"),
     [
         (lambda path: path.write_bytes(b""), "it is empty"),
         (lambda path: path.write_text("records"), "file is not a database"),
@@ -165,21 +165,21 @@ def test_records_that_do_not_count_here_are_named(tmp_path: Path) -> None:
     ],
 )
 def test_damaged_records_are_refused_and_left_alone(
-    tmp_path: Path, damage: Callable[[Path], object], said: str
+    tmp_path: Path, damage: Callable[[Path], object], message: str
 ) -> None:
     records, out = tmp_path / "records.db", tmp_path / "out"
     _tuned(records, Answering(), trials=4)
     damage(records)
     before = records.read_bytes()
     onnx.save(_two_products(), tmp_path / "model.onnx")
-    with pytest.raises(RecordError, match=said):
+    with pytest.raises(RecordError, match=message):
         compile_whole(load_whole(tmp_path / "model.onnx"), records=records)
     arguments = ["compile", tmp_path / "model.onnx", "--records", records, "--output", out]
     assert main([*map(str, arguments)]) == 2
-    if said != "it is empty":  # which is where a new file begins
-        with pytest.raises(RecordError, match=said):
+    if message != "it is empty":  # which is where a new file begins
+        with pytest.raises(RecordError, match=message):
             _tuned(records, Answering(), trials=4)
-    assert records.read_bytes() == before or said == "it is empty"
+    assert records.read_bytes() == before or message == "it is empty"
     assert not out.exists()
 
 
@@ -219,10 +219,10 @@ def test_a_task_that_fails_does_not_end_the_others(tmp_path: Path) -> None:
 
     tuned = _tuned(tmp_path / "some.db", Answering(answer))
     failed = [task for task in tuned.order if task.seconds is None]
-    said = r"none of \d+ candidates ran \(crash\); the first says: signal 11"
-    assert len(failed) == 1 and re.fullmatch(said, failed[0].reason)
+    message = r"none of \d+ candidates ran \(crash\); the first says: signal 11"
+    assert len(failed) == 1 and re.fullmatch(message, failed[0].reason)
     crash = Measurement((), failure="crash", message="signal 11")
-    with pytest.raises(ExploreError, match=f"no task of small could be tuned: {said}"):
+    with pytest.raises(ExploreError, match=f"no task of small could be tuned: {message}"):
         _tuned(tmp_path / "none.db", Answering(lambda _: crash))
 
 

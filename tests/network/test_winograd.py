@@ -210,8 +210,8 @@ def test_what_cannot_be_built_by_tiles_is_built_as_it_is(monkeypatch: pytest.Mon
     ],
 )
 def test_others_are_computed_as_they_are(options: Mapping[str, Any]) -> None:
-    given: dict[str, Any] = {"image": (1, 32, 9, 9), "features": 32, "pads": [1] * 4, **options}
-    for task in _floats(**given).tasks:
+    settings: dict[str, Any] = {"image": (1, 32, 9, 9), "features": 32, "pads": [1] * 4, **options}
+    for task in _floats(**settings).tasks:
         assert match_winograd(task) is None
         assert select_tuned_task(task, _CHOOSER) is task
 

@@ -26,7 +26,7 @@ _KIB = 288
 pytestmark = pytest.mark.skipif(
     not NOTEBOOKS, reason="an unpacked source distribution has no notebooks/"
 )
-each = pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+each_notebook = pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 
 
 def _cells(path: Path, kind: str) -> list[dict[str, Any]]:
@@ -38,7 +38,7 @@ def test_the_course_is_complete() -> None:
     assert tuple(path.stem for path in NOTEBOOKS) == NAMES
 
 
-@each
+@each_notebook
 def test_outputs_are_there_and_small(path: Path) -> None:
     assert path.stat().st_size < _KIB << 10
     code = _cells(path, "code")
@@ -54,7 +54,7 @@ def test_outputs_are_there_and_small(path: Path) -> None:
         assert base64.b64decode(data["image/png"]).startswith(b"\x89PNG")
 
 
-@each
+@each_notebook
 def test_it_is_a_text_with_code_in_it(path: Path) -> None:
     """Every stretch of code has a few words before it."""
     cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
@@ -63,7 +63,7 @@ def test_it_is_a_text_with_code_in_it(path: Path) -> None:
     assert len(_cells(path, "markdown")) >= 0.6 * len(_cells(path, "code"))
 
 
-@each
+@each_notebook
 def test_only_public_names_are_imported(path: Path) -> None:
     for cell in _cells(path, "code"):
         for node in ast.walk(ast.parse("".join(cell["source"]))):

@@ -95,23 +95,25 @@ def test_channels_put_together_are_the_whole(channels: int) -> None:
     last = depthwise(padding=5).with_epilogue("relu(acc + bias[g] + residual[n,p,q,g])")
     first = pointwise(last, 4, before=True).with_epilogue("acc * factor[k,q]")
     cascade, rng = Cascade((first, last)), np.random.default_rng(0)
-    one, other = (channels_of(x, channels, last=x is last) for x in cascade.layers)
-    inputs, behind = random_inputs(first, rng), random_inputs(last, rng)
-    expected = evaluate(last, behind | {"image": evaluate(first, inputs)})
+    first_channels, last_channels = (
+        channels_of(x, channels, last=x is last) for x in cascade.layers
+    )
+    inputs, last_inputs = random_inputs(first, rng), random_inputs(last, rng)
+    expected = evaluate(last, last_inputs | {"image": evaluate(first, inputs)})
     weights = cascade.parts("0.weight", inputs["weight"], channels)
-    filters = cascade.parts("1.weight", behind["weight"], channels)
+    filters = cascade.parts("1.weight", last_inputs["weight"], channels)
     assert len(weights) == len(filters) == 16 // channels
     for n in range(2):
         image = inputs["image"][n : n + 1]
         for strip, (weight, filter_) in enumerate(zip(weights, filters, strict=True)):
             # A strip reads the first channels of what begins with its own, and stores the first.
             factor = np.roll(inputs["factor"], -strip * channels, axis=0)
-            between = evaluate(one, {"image": image, "weight": weight, "factor": factor})
+            between = evaluate(first_channels, {"image": image, "weight": weight, "factor": factor})
             own = {"image": between, "weight": filter_}
             for name, axis in (("bias", 0), ("residual", 3)):
-                own[name] = np.roll(behind[name], -strip * channels, axis)
+                own[name] = np.roll(last_inputs[name], -strip * channels, axis)
             own["residual"] = own["residual"][n : n + 1]
-            result = np.asarray(evaluate(other, own))
+            result = np.asarray(evaluate(last_channels, own))
             assert result.shape == (1, *expected.shape[1:])
             here = np.s_[strip * channels : (strip + 1) * channels]
             np.testing.assert_array_equal(result[..., :channels], expected[n : n + 1, ..., here])

@@ -23,14 +23,14 @@ def is_match(op: Operator, intrinsic: Compute, chosen: dict[str, str]) -> bool:
     """Each operand's indices, with all other iterations zero, are the intrinsic's."""
     software = {name: intrinsic_name for intrinsic_name, name in chosen.items()}
     for ours, theirs in zip(op.operands, intrinsic.operands, strict=True):
-        wanted = [index.names[0] for index in theirs.indices if index.names[0] in chosen]
-        found = []
+        names = [index.names[0] for index in theirs.indices if index.names[0] in chosen]
+        loops = []
         for index in ours.indices:
-            rest = index.restrict(software)
-            if len(rest.terms) > 1 or any(c < 0 for _, c in rest.terms):
+            restricted = index.restrict(software)
+            if len(restricted.terms) > 1 or any(c < 0 for _, c in restricted.terms):
                 return False
-            found += [software[name] for name in rest.names]
-        if sorted(found) != sorted(wanted):
+            loops += [software[name] for name in restricted.names]
+        if sorted(loops) != sorted(names):
             return False
     return True
 
@@ -45,7 +45,7 @@ def count_unions(op: Operator, intrinsic: Compute = MATMUL) -> int:
         ]
         for hard in intrinsic.iterations
     }
-    fillable = [name for name, found in candidates.items() if found]
+    fillable = [name for name, loops in candidates.items() if loops]
     base = [
         frozenset(zip(fillable, choice, strict=True))
         for choice in product(*(candidates[name] for name in fillable))

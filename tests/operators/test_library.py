@@ -26,8 +26,8 @@ def execute(op: Operator, arrays: dict[str, np.ndarray]) -> np.ndarray:
         term = 1.0
         for load in op.sources:
             at = tuple(index.evaluate(values) for index in load.indices)
-            inside = all(0 <= i < n for i, n in zip(at, load.tensor.shape, strict=True))
-            term *= arrays[load.tensor.name][at] if inside else 0.0
+            in_bounds = all(0 <= i < n for i, n in zip(at, load.tensor.shape, strict=True))
+            term *= arrays[load.tensor.name][at] if in_bounds else 0.0
         out[tuple(index.evaluate(values) for index in op.output.indices)] += term
     return out
 
@@ -67,13 +67,13 @@ def test_pooling_is_that_of_numpy(layout: str) -> None:
     sizes = dict(n=2, c=3, r=3, s=2, stride=2, padding=1, h=7, w=6)
     image = rng.integers(-99, -1, (2, 3, 7, 6)).astype(np.int8)
     axes = ["NCHW".index(letter) for letter in layout]
-    given = {"image": np.ascontiguousarray(image.transpose(axes))}
-    for name, outside, reduced in (("max_pool2d", -128, np.max), ("avg_pool2d", 0, np.sum)):
+    inputs = {"image": np.ascontiguousarray(image.transpose(axes))}
+    for name, fill, reduced in (("max_pool2d", -128, np.max), ("avg_pool2d", 0, np.sum)):
         op = operators.get(name, **sizes, layout=layout, dtype="s8")
-        around = np.pad(image, [(0, 0), (0, 0), (1, 1), (1, 1)], constant_values=outside)
-        windows = np.lib.stride_tricks.sliding_window_view(around, (3, 2), (2, 3))[:, :, ::2, ::2]
+        padded = np.pad(image, [(0, 0), (0, 0), (1, 1), (1, 1)], constant_values=fill)
+        windows = np.lib.stride_tricks.sliding_window_view(padded, (3, 2), (2, 3))[:, :, ::2, ::2]
         want = reduced(windows.astype(np.int64), axis=(-2, -1)).transpose(axes)
-        got = evaluate(op, given)
+        got = evaluate(op, inputs)
         assert got.dtype == (np.int8 if name == "max_pool2d" else np.int32)
         np.testing.assert_array_equal(got, want)
 
@@ -103,8 +103,14 @@ def test_an_unknown_attribute_is_none() -> None:
 def test_layouts_hold_the_same_operator_in_the_order_of_their_letters(
     name: str, layouts: str
 ) -> None:
-    given: dict[str, object] = {"stride": 2, "dilation": 3, "padding": 1, "h": 65, "dtype": "u8s8"}
-    ops = [operators.get(name, **given, layout=layout) for layout in layouts.split()]
+    arguments: dict[str, object] = {
+        "stride": 2,
+        "dilation": 3,
+        "padding": 1,
+        "h": 65,
+        "dtype": "u8s8",
+    }
+    ops = [operators.get(name, **arguments, layout=layout) for layout in layouts.split()]
     for op, layout in zip(ops, layouts.split(), strict=True):
         assert op.extents["p"] == 31
         image = {"C": "c", "D": "d*2 + t*3 - 1", "H": "p*2 + r*3 - 1", "W": "q*2 + s*3 - 1"}
@@ -229,8 +235,8 @@ def test_convolution_is_the_textbooks(stride: int, dilation: int, padding: int) 
         n=2, c=2, k=3, p=3, q=3, r=3, s=2, stride=stride, dilation=dilation, padding=padding
     )
     arrays = random(op)
-    around = [(0, 0), (0, 0), (padding, padding), (padding, padding)]
-    expected = convolve(np.pad(arrays["image"], around), arrays["weight"], stride, dilation)
+    pads = [(0, 0), (0, 0), (padding, padding), (padding, padding)]
+    expected = convolve(np.pad(arrays["image"], pads), arrays["weight"], stride, dilation)
     np.testing.assert_array_equal(execute(op, arrays), expected)
 
 
@@ -275,9 +281,11 @@ def test_phases_of_a_transposed_convolution_are_the_same_operator(
     """Also where some phases have fewer taps than others, or none at all."""
     h = 3
     p, q = ((h - 1) * stride - 2 * padding + size + extra for size in (r, s))
-    given = dict(n=1, c=2, k=2, p=p, q=q, r=r, s=s, stride=stride, padding=padding, layout=layout)
+    arguments = dict(
+        n=1, c=2, k=2, p=p, q=q, r=r, s=s, stride=stride, padding=padding, layout=layout
+    )
     whole, phases = (
-        operators.get("transposed_conv2d", **given, form=f) for f in ("upsampled", "phases")
+        operators.get("transposed_conv2d", **arguments, form=f) for f in ("upsampled", "phases")
     )
     arrays = random(phases)
     upsampled = np.zeros(whole.inputs[0].shape)
@@ -325,9 +333,9 @@ def test_a_scan_by_blocks_is_the_scan(k: int, block: int) -> None:
     x = np.random.default_rng(0).integers(-9, 10, (3, k)).astype(float)
     before = (np.arange(k)[:, None] < np.arange(k // block) * block).astype(float)
     sums = execute(carry, {"data": x, "before": before})
-    inside = execute(within, {"data": x, "triangle": np.triu(np.ones((block, block)))})
+    summed = execute(within, {"data": x, "triangle": np.triu(np.ones((block, block)))})
     # What the epilogue says: acc + carry[n,u].
-    got = inside + np.repeat(sums, block, axis=1)
+    got = summed + np.repeat(sums, block, axis=1)
     np.testing.assert_array_equal(got, np.cumsum(x, axis=1))
     assert carry.points + within.points == 3 * k * (k // block + block)
 
@@ -367,6 +375,6 @@ def test_image_sizes_of_every_convolution(name: str) -> None:
     shape |= {"stride": 2, "padding": 1, "dilation": 1}
     sizes = {key: 3 for key in ("h", "w", "depth") if key in entry.defaults}
     # Two outputs of a window of 2 at stride 2 read 4 elements, 2 of them padding.
-    for given, size in (({}, 2), (sizes, 3)):
-        image = operators.get(name, **shape, **given).inputs[0]
+    for arguments, size in (({}, 2), (sizes, 3)):
+        image = operators.get(name, **shape, **arguments).inputs[0]
         assert sorted(image.shape)[: len(sizes)] == [size] * len(sizes)

@@ -27,8 +27,8 @@ def _by_tiles(form: Winograd, image: np.ndarray, weight: np.ndarray) -> np.ndarr
     """The same by matrices, tile by tile, in the dtypes of kernels."""
     rows, columns = form.grid
     (_, _, height, width, _), (factor, _) = image.shape, form.kinds
-    behind = rows * 4 + 2 - height, columns * 4 + 2 - width
-    padded = np.pad(image, ((0, 0), (0, 0), (0, behind[0]), (0, behind[1]), (0, 0)))
+    pads = rows * 4 + 2 - height, columns * 4 + 2 - width
+    padded = np.pad(image, ((0, 0), (0, 0), (0, pads[0]), (0, pads[1]), (0, 0)))
     cut = np.lib.stride_tricks.sliding_window_view(padded, (6, 6), (2, 3))[:, :, ::4, ::4]
     into = _INTO[form.integer]
     tiles = np.einsum("ir,ndpqcrs,js->ijndpqc", into, cut, into)
@@ -79,9 +79,9 @@ def test_tiles_of_bytes_fit_16_bits(kind: str) -> None:
     """Also what is computed on the way, for the worst bytes."""
     low, high = _BYTES[kind]
     (first, _), whole = INTO_TILES[True], _INTO[True]
-    for left in (np.eye(6), first, whole):
+    for matrix in (np.eye(6), first, whole):
         for right in (first, whole):
-            terms = np.kron(left, right)
+            terms = np.kron(matrix, right)
             above = np.where(terms > 0, high, low) * terms
             below = np.where(terms > 0, low, high) * terms
             assert above.sum(1).max() < 2**15
@@ -123,5 +123,5 @@ def test_products_in_depth_read_padding() -> None:
         "out[b, n, d, t, k] += pad(x[b, n, d + s - 1, t, c]) * weight[b, s, c, k]"
     )
     assert form.factor == (36, 32, 16) and form.sums == (36, 32, 32)
-    behind = Winograd((1, 4, 8, 8, 16), (1, 3, 8, 8, 32), (0, 1, 1), 3)
-    assert str(behind.operator.sources[0]).startswith("pad(")
+    layer = Winograd((1, 4, 8, 8, 16), (1, 3, 8, 8, 32), (0, 1, 1), 3)
+    assert str(layer.operator.sources[0]).startswith("pad(")

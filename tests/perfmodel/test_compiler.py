@@ -18,7 +18,7 @@ from amos.plan import LoopBatch, Schedule, Structure, batch_of
 from tests.support.models import LEVELS, VNNI, convolution, machine_of, nest_of
 
 
-def _made(
+def _estimate(
     values: dict[str, int | str], p: int = 60, k: int = 64, c: int = 64
 ) -> tuple[Structure, LoopBatch, CoreNest]:
     op = Operator.parse(
@@ -36,10 +36,10 @@ def _made(
 )
 def test_short_loops_become_one_stretch_of_code(tile: int, unroll: int, steps: int) -> None:
     """Sixteen steps of two times the tile and one: 240 loads and calls at the most."""
-    structure, batch, part = _made({"tile.p": tile, "unroll": unroll})
+    structure, batch, core = _estimate({"tile.p": tile, "unroll": unroll})
     costs = replace(fitted("GenuineIntel"), unrolled=240.0)
     machine = replace(amos.machines.get("xeon_6240"), costs=costs)
-    assert block_steps(machine, part).tolist() == [steps]
+    assert block_steps(machine, core).tolist() == [steps]
 
 
 def test_a_nest_without_positions_is_no_more_crowded() -> None:
@@ -49,13 +49,13 @@ def test_a_nest_without_positions_is_no_more_crowded() -> None:
 
 
 def test_lines_are_shared_by_what_lies_side_by_side() -> None:
-    structure, _, part = _made({"order": "q p i1.tile", "parallel": 1}, p=60, c=8)
+    structure, _, core = _estimate({"order": "q p i1.tile", "parallel": 1}, p=60, c=8)
     image = structure.sources[0]
     # Half of the columns of every row, eight bytes each.
-    assert part.footprint(image)[0, 0] == 60 * 32 * 8
+    assert core.footprint(image)[0, 0] == 60 * 32 * 8
     # A column is eight bytes of a line, and so is its next one.
-    assert part.footprint(image)[1, 0] == 60 * 64
-    assert part.footprint(image)[-1, 0] == 64
+    assert core.footprint(image)[1, 0] == 60 * 64
+    assert core.footprint(image)[-1, 0] == 64
 
 
 @pytest.mark.parametrize(
@@ -72,21 +72,21 @@ def test_tiles_beyond_the_end_are_not_run(
 ) -> None:
     """Tiles of so many rows, so many of them in a block; the last one is cut."""
     values: dict[str, int | str] = {"tile.p": tile, "block.p": block, "tile.q": 2}
-    structure, _, part = _made(values | {"order": "q p i1.tile"}, p)
-    edges = part.steps.edges
+    structure, _, core = _estimate(values | {"order": "q p i1.tile"}, p)
+    edges = core.steps.edges
     assert edges is not None
     assert edges.tiles[:, 0].tolist() == [pytest.approx(tiles), 1.0, 1.0]
     assert edges.steps[:, 0].tolist() == [pytest.approx(steps), 1.0, 1.0]
     # Rows are asked for one by one, weights by every tile.
     image, weight = structure.sources
     assert (edges.fragments(image)[0], edges.fragments(weight)[0]) == (pytest.approx(steps), 1.0)
-    assert part.trips[part.steps.begin, 0] == pytest.approx(-(-p // tile) * 16 * 4)
+    assert core.trips[core.steps.begin, 0] == pytest.approx(-(-p // tile) * 16 * 4)
 
 
 def test_the_busiest_core_has_no_end_of_what_is_shared_out() -> None:
     values: dict[str, int | str] = {"tile.p": 4, "block.p": 5, "tile.q": 3, "parallel": 1}
-    _, _, part = _made(values, 62)
-    edges = part.steps.edges
+    _, _, core = _estimate(values, 62)
+    edges = core.steps.edges
     assert edges is not None
     assert edges.tiles[:, 0].tolist() == [1.0, 1.0, 1.0]
     # 64 columns in tiles of three.
@@ -99,8 +99,8 @@ def test_cores_that_write_side_by_side_take_lines_from_each_other() -> None:
 
     def seconds(order: str, k: int = 64) -> float:
         values: dict[str, int | str] = {"order": order, "parallel": 1, "tile.i1.tile": 2}
-        structure, _, part = _made(values, 60, k)
-        return float(exchanges(structure.destination, machine, part, np.array([2]))[0])
+        structure, _, core = _estimate(values, 60, k)
+        return float(exchanges(structure.destination, machine, core, np.array([2]))[0])
 
     # Half of 960 KiB each, in pieces of 128 bytes: every line of it.
     assert seconds("i1.tile p q") == 60 * 64 * 128 / 64 * 2.0
@@ -117,11 +117,11 @@ def test_lines_that_two_cores_write_go_back_and_forth() -> None:
 
     def seconds(k: int) -> float:
         values: dict[str, int | str] = {"parallel": 1, "tile.i1.tile": 2, "order": "i1.tile p q"}
-        structure, _, part = _made(values, 60, k)
+        structure, _, core = _estimate(values, 60, k)
         bytes_ = replace(structure.mapping.operator, epilogue=None).with_epilogue("u8(acc)")
         stored = Structure(replace(structure.mapping, operator=bytes_)).destination
         assert (structure.destination.size, stored.size) == (4, 1)
-        return float(exchanges(stored, machine, part, np.array([2]))[0])
+        return float(exchanges(stored, machine, core, np.array([2]))[0])
 
     # Pieces of 32 bytes: half of 240 KiB.
     assert seconds(64) == 60 * 64 * 32 / 64 * 2.0
@@ -130,11 +130,11 @@ def test_lines_that_two_cores_write_go_back_and_forth() -> None:
 
 def test_fused_steps_are_dealt_out_as_ranges() -> None:
     """Three times four steps are six for each of two cores, not two times four."""
-    _, _, part = _made(
+    _, _, core = _estimate(
         {"tile.p": 20, "tile.q": 16, "order": "p q i1.tile", "parallel": 2, "unroll": 4}
     )
-    assert part.outer[:2, 0].tolist() == [1.5, 4.0]
-    _, _, odd = _made({"tile.p": 20, "order": "p q i1.tile", "parallel": 1})
+    assert core.outer[:2, 0].tolist() == [1.5, 4.0]
+    _, _, odd = _estimate({"tile.p": 20, "order": "p q i1.tile", "parallel": 1})
     assert odd.outer[0, 0] == 2.0
 
 

@@ -17,24 +17,24 @@ from tests.support.models import LEVELS, VNNI, gemm, machine_of
 @pytest.mark.parametrize("model", MODELS)
 def test_the_level_equation_by_hand(model: str) -> None:
     """Two rows of 16 lanes, two steps of four bytes: four calls."""
-    found = predict(gemm(), machine_of(*LEVELS), Schedule.of({}), model=model)
-    zero, one, two = found.rows
+    prediction = predict(gemm(), machine_of(*LEVELS), Schedule.of({}), model=model)
+    zero, first, two = prediction.rows
     # No register tile, so each call waits for the one before it.
     assert (zero.level, zero.trips, zero.compute) == ("intrinsic", 4, 4 * 5.0)
     # Out of L1 a call reads 4 bytes into each of 16 lanes, and 64 bytes of weights.
-    assert (one.bytes_in, one.bytes_out) == (4 * (4 * 16 + 64), 2 * 64)
-    assert (one.compute, one.read, one.write) == (20.0, 512 / 64, 128 / 32)
+    assert (first.bytes_in, first.bytes_out) == (4 * (4 * 16 + 64), 2 * 64)
+    assert (first.compute, first.read, first.write) == (20.0, 512 / 64, 128 / 32)
     # One row of each operand fits the 200 bytes of L1; the weights stay there.
     assert (two.trips, two.bytes_in, two.bytes_out) == (2, 2 * 8 + 128, 2 * 64)
     assert (two.compute, two.read, two.write) == (20.0, 144 / 16, 128 / 8)
     if model == "amos":
-        assert found.seconds == max(20.0, 9.0, 16.0)
+        assert prediction.seconds == max(20.0, 9.0, 16.0)
     else:
         # Reads and writes of a level share its buffers.
         # A single core has no region to start.
-        assert (found.staging, found.launch) == (0.0, 0.0)
-        assert found.seconds == max(20.0, 9.0 + 16.0)
-    assert found.bound == "issue of the intrinsic"
+        assert (prediction.staging, prediction.launch) == (0.0, 0.0)
+        assert prediction.seconds == max(20.0, 9.0 + 16.0)
+    assert prediction.bound == "issue of the intrinsic"
 
 
 def test_padding_costs_calls() -> None:
@@ -42,8 +42,8 @@ def test_padding_costs_calls() -> None:
     op = Operator.parse("out[i,j] += a[i,k] * weight[j,k]", extents=dict(i=5, j=16, k=8))
     mapping = amos.enumerate_mappings(op, VNNI)[0]
     machine = machine_of(Level("DRAM", 0, 1e9, 1e9))
-    one, two = (predict(mapping, machine, Schedule.of({"tile.i": t})) for t in (1, 2))
-    assert one.rows[0].compute == 5 * 2 * 5.0
+    first, two = (predict(mapping, machine, Schedule.of({"tile.i": t})) for t in (1, 2))
+    assert first.rows[0].compute == 5 * 2 * 5.0
     assert two.rows[0].compute == 6 * 2 * 2.5
 
 
@@ -60,9 +60,9 @@ def test_a_cut_tile_makes_fewer_calls_and_waits_as_long() -> None:
 def test_calls_in_close_order_take_longer_than_a_probe_says() -> None:
     machine = machine_of(Level("DRAM", 0, 1e9, 1e9))
     dense = replace(machine, costs=replace(machine.costs, dense=4.0))
-    one, two = (predict(gemm(), dense, Schedule.of({"tile.i": tile})) for tile in (1, 2))
+    first, two = (predict(gemm(), dense, Schedule.of({"tile.i": tile})) for tile in (1, 2))
     # Calls that wait for each other are in no such order.
-    assert (one.rows[0].compute, two.rows[0].compute) == (20.0, 16.0)
+    assert (first.rows[0].compute, two.rows[0].compute) == (20.0, 16.0)
 
 
 def test_near_levels_hinder_each_other_and_far_ones_do_not() -> None:
@@ -102,11 +102,11 @@ def test_what_comes_from_far_is_hidden_less() -> None:
 
 def test_slow_memory_binds_and_is_named() -> None:
     machine = machine_of(Level("DRAM", 0, 1.0, 1e9))
-    found = predict(gemm(), machine, Schedule.of({}), model="amos")
-    assert found.seconds == 512
-    assert found.bound == "DRAM reads of `a`: 26x the compute time"
+    prediction = predict(gemm(), machine, Schedule.of({}), model="amos")
+    assert prediction.seconds == 512
+    assert prediction.bound == "DRAM reads of `a`: 26x the compute time"
     machine = machine_of(Level("DRAM", 0, 1e9, 1.0))
     found_out = predict(gemm(), machine, Schedule.of({}))
     assert found_out.bound == "DRAM writes of `out`: 6.4x the compute time"
-    assert list(found.levels.index) == ["intrinsic", "DRAM"]
-    assert found.levels["binding"].tolist() == [False, True]
+    assert list(prediction.levels.index) == ["intrinsic", "DRAM"]
+    assert prediction.levels["binding"].tolist() == [False, True]

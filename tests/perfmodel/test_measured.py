@@ -50,18 +50,18 @@ def _off(name: str, kind: str, layer: str) -> float | None:
         machine = host_machine([unit], runner=runner, implementation=kind)
         numbers = range(0, space.count, max(1, space.count // MAPPINGS))
         drawn = (best_sampled(space[n], machine, SCHEDULES, rng) for n in numbers)
-        fitting = [each for each in drawn if each is not None]
+        fitting = [pair for pair in drawn if pair is not None]
         if not fitting:
             return None
-        said, candidate = min(fitting, key=lambda each: each[0].seconds)
+        prediction, candidate = min(fitting, key=lambda pair: pair[0].seconds)
         best = float("inf")
         for _ in range(ROUNDS):
             measured = runner.measure(Task(candidate, implementation=kind))
             assert measured.ok, measured.message
             best = min(best, *measured.times)
-            if best <= MOST * said.seconds:
+            if best <= MOST * prediction.seconds:
                 break
-        return best / said.seconds
+        return best / prediction.seconds
 
 
 @pytest.mark.slow

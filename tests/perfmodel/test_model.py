@@ -41,8 +41,8 @@ def test_a_batch_is_its_rows(mapping: Mapping, seed: int, model: str) -> None:
     with pytest.MonkeyPatch.context() as patch:
         for chunk in (3, 100):
             patch.setattr(batch, "_CHUNK", chunk)
-            found = evaluate(structure, XEON, batch_of(structure, drawn), model)
-            assert found.seconds.tolist() == pytest.approx(alone, rel=1e-12)
+            predicted = evaluate(structure, XEON, batch_of(structure, drawn), model)
+            assert predicted.seconds.tolist() == pytest.approx(alone, rel=1e-12)
 
 
 @settings(max_examples=40)
@@ -76,12 +76,14 @@ def test_a_slower_machine_is_never_faster(mapping: Mapping, seed: int, factor: f
 @given(st.sampled_from(MAPPINGS), seeds)
 def test_nothing_beats_the_peak(mapping: Mapping, seed: int) -> None:
     schedule = ScheduleSpace(mapping).sample(np.random.default_rng(seed))
-    found = predict(mapping, XEON, schedule)
+    prediction = predict(mapping, XEON, schedule)
     interval = XEON.peak(VNNI.name).interval
-    assert found.seconds >= Nest(mapping).calls * interval / XEON.cores
-    inside = [row.compute for row in found.rows]
-    assert inside == sorted(inside)
-    assert all(min(row.read, row.write, row.bytes_in, row.bytes_out) >= 0 for row in found.rows)
+    assert prediction.seconds >= Nest(mapping).calls * interval / XEON.cores
+    compute_seconds = [row.compute for row in prediction.rows]
+    assert compute_seconds == sorted(compute_seconds)
+    assert all(
+        min(row.read, row.write, row.bytes_in, row.bytes_out) >= 0 for row in prediction.rows
+    )
 
 
 def test_of_loops_no_time_is_told() -> None:

@@ -25,8 +25,8 @@ def convolution(batch: int) -> Structure:
     """Rows of the image are 14 KiB: 112 columns of 128 bytes."""
     op = operators.conv2d(n=batch, c=128, k=16, p=112, q=112, r=1, s=1, layout="NHWC", dtype="u8s8")
     unit = amos.intrinsics.get(fig5.INTRINSIC)
-    found = amos.enumerate_mappings(op, unit, rule="access")
-    return Structure(next(m for m in found if m.groups == {"i1": ("k",), "r1": ("c",)}))
+    space = amos.enumerate_mappings(op, unit, rule="access")
+    return Structure(next(m for m in space if m.groups == {"i1": ("k",), "r1": ("c",)}))
 
 
 def schedule(structure: Structure, *order: str, **tiles: int) -> LoopBatch:
@@ -84,8 +84,8 @@ def test_what_was_packed_ahead_is_read_in_its_order() -> None:
         op = amos.Operator.parse(
             "out[m,n] += x[m,k] * weight[k,n]", extents, dtypes, constants=constants
         )
-        found = amos.enumerate_mappings(op, unit, rule="access")
-        structure = Structure(next(m for m in found if m.groups == {"i1": ("n",)}))
+        space = amos.enumerate_mappings(op, unit, rule="access")
+        structure = Structure(next(m for m in space if m.groups == {"i1": ("n",)}))
         names = [loop.name for loop in structure.spatial]
         batch = schedule(structure, *names, m=4)
         nest = CoreNest(nest_of(structure, batch), np.array([1.0]), line=64)

@@ -24,8 +24,8 @@ def _structure(columns: int) -> Structure:
         extents=dict(p=16, q=columns - 2, k=16, c=64, r=3, s=3),
         shapes={"image": (18, columns, 64)},
     )
-    found = amos.enumerate_mappings(op, VNNI)
-    return Structure(next(m for m in found if m.groups == {"i1": ("k",), "r1": ("c",)}))
+    space = amos.enumerate_mappings(op, VNNI)
+    return Structure(next(m for m in space if m.groups == {"i1": ("k",), "r1": ("c",)}))
 
 
 def _crowding(columns: int, **values: int | str) -> float:
@@ -34,8 +34,8 @@ def _crowding(columns: int, **values: int | str) -> float:
     batch = batch_of(structure, [Schedule.of({"order": "p q", "reduce": "r s r1.tile", **values})])
     nest = CoreNest(nest_of(structure, batch), None, 64)
     image = next(op for op in structure.sources if not op.packed)
-    beside = crowding(image, nest)
-    return 0.0 if beside is None else float(beside[-1, 0])
+    shares = crowding(image, nest)
+    return 0.0 if shares is None else float(shares[-1, 0])
 
 
 @pytest.mark.parametrize(
@@ -71,5 +71,5 @@ def test_what_lies_in_order_takes_all_sets() -> None:
     weight = next(op for op in structure.sources if op.packed)
     batch = batch_of(structure, [Schedule.of({"order": "p q", "reduce": "r s r1.tile"})])
     nest = CoreNest(nest_of(structure, batch), None, 64)
-    beside = crowding(weight, nest)
-    assert beside is None or np.max(beside[0]) <= 0
+    shares = crowding(weight, nest)
+    assert shares is None or np.max(shares[0]) <= 0

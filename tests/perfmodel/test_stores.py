@@ -27,8 +27,8 @@ def convolution(size: int = 112) -> Structure:
     """Rows of the output begin 28 KiB apart: a multiple of a page."""
     op = operators.conv2d(n=1, c=32, k=64, p=size, q=size, r=1, s=1, layout="NHWC", dtype="u8s8")
     unit = amos.intrinsics.get(fig5.INTRINSIC)
-    found = amos.enumerate_mappings(op, unit, rule="access")
-    return Structure(next(m for m in found if m.groups == {"i1": ("k",), "r1": ("c",)}))
+    host = amos.enumerate_mappings(op, unit, rule="access")
+    return Structure(next(m for m in host if m.groups == {"i1": ("k",), "r1": ("c",)}))
 
 
 def schedule(structure: Structure, rows: int, order: tuple[str, ...]) -> LoopBatch:
@@ -47,8 +47,8 @@ def schedule(structure: Structure, rows: int, order: tuple[str, ...]) -> LoopBat
 
 def share(structure: Structure, batch: LoopBatch) -> float:
     steps = nest_of(structure, batch)
-    part = CoreNest(steps, np.minimum(2, steps.parallel), 64)
-    return float(unforeseen(structure.destination, machine(), part)[0])
+    nest = CoreNest(steps, np.minimum(2, steps.parallel), 64)
+    return float(unforeseen(structure.destination, machine(), nest)[0])
 
 
 def test_rows_that_the_cache_holds_together_are_fetched_ahead() -> None:
@@ -75,9 +75,9 @@ def test_rows_at_other_places_of_a_page_share_no_set() -> None:
 def test_small_outputs_wait_for_nothing() -> None:
     structure = convolution(28)
     batch = schedule(structure, 14, ("q", "i1.tile", "p"))
-    found = machine()
-    off = replace(found, costs=replace(found.costs, late=0.0))
-    assert evaluate(structure, found, batch).seconds == evaluate(structure, off, batch).seconds
+    host = machine()
+    off = replace(host, costs=replace(host.costs, late=0.0))
+    assert evaluate(structure, host, batch).seconds == evaluate(structure, off, batch).seconds
 
 
 def test_lines_that_are_written_one_by_one_are_fetched_in_pairs() -> None:

@@ -35,11 +35,11 @@ def _touched(op: StagedOperand, covered: dict[str, int]) -> int:
     lanes = {g.lane: g.lanes for g in op.nest.groups.values()}
     used = {name for dim in op.dims for name in dim.index.names}
     ranges = {n: extent for n, extent in (covered | lanes).items() if n in used}
-    found = set()
+    levels = set()
     for values in product(*map(range, ranges.values())):
         at = dict.fromkeys(used, 0) | dict(zip(ranges, values, strict=True))
-        found.add(tuple(dim.index.evaluate(at) for dim in op.dims))
-    return len(found)
+        levels.add(tuple(dim.index.evaluate(at) for dim in op.dims))
+    return len(levels)
 
 
 @settings(max_examples=12)
@@ -50,7 +50,7 @@ def test_footprints_are_exact_without_gaps(mapping: Mapping, seed: int) -> None:
     space = ScheduleSpace(mapping, tiling="divisors")
     single = [In(name, (1,)) for name in space.variables if name.startswith("block.")]
     row = space.fix(single).sample(np.random.default_rng(seed)).batch(structure)
-    part = CoreNest(nest_of(structure, row), None, line=1)
+    core = CoreNest(nest_of(structure, row), None, line=1)
     order = [loops[n] for n in (*row.order[0], *row.reduce[0])]
     tiles = dict(zip([x.name for x in structure.spatial], row.tile[0].tolist(), strict=True))
     staged = (*staged_sources(nest), staged_destination(nest))
@@ -58,7 +58,7 @@ def test_footprints_are_exact_without_gaps(mapping: Mapping, seed: int) -> None:
         for depth in range(len(order) + 1):
             covered = tiles | {loop.name: loop.extent for loop in order[depth:]}
             counted = _touched(op, covered) * operand.size
-            assert part.footprint(operand)[depth, 0] == counted, (op.name, depth)
+            assert core.footprint(operand)[depth, 0] == counted, (op.name, depth)
 
 
 @settings(max_examples=20)
@@ -67,29 +67,29 @@ def test_blocks_and_tiles_cover_their_loops(mapping: Mapping, seed: int) -> None
     """What is inside the outermost depth is at least the loop, and less than one span more."""
     structure = Structure(mapping)
     row = ScheduleSpace(mapping).sample(np.random.default_rng(seed)).batch(structure)
-    part = CoreNest(nest_of(structure, row), None, line=1)
+    nest = CoreNest(nest_of(structure, row), None, line=1)
     for number, loop in enumerate(structure.spatial):
-        covered, span = part.cover(number)[0, 0], row.span[0, number]
+        covered, span = nest.cover(number)[0, 0], row.span[0, number]
         assert loop.extent <= covered < loop.extent + span
-        assert part.cover(number)[-1, 0] == row.tile[0, number]
-    calls = part.trips[-1, 0] * part.steps.tile[:, 0].prod()
+        assert nest.cover(number)[-1, 0] == row.tile[0, number]
+    calls = nest.trips[-1, 0] * nest.steps.tile[:, 0].prod()
     assert calls >= structure.nest.calls
 
 
 def test_what_fits_a_cache_is_not_loaded_again() -> None:
     levels = (Level("L1", 4096, 64.0, 32.0), LEVELS[1])
-    found = predict(gemm(), machine_of(*levels), Schedule.of({}))
-    assert (found.rows[2].bytes_in, found.rows[2].bytes_out) == (0, 0)
-    assert found.rows[1].bytes_in == 512
+    prediction = predict(gemm(), machine_of(*levels), Schedule.of({}))
+    assert (prediction.rows[2].bytes_in, prediction.rows[2].bytes_out) == (0, 0)
+    assert prediction.rows[1].bytes_in == 512
 
 
 def test_cores_share_the_work() -> None:
     level = Level("DRAM", 0, 1e9, 1e9)
-    one, two, many = (
+    single, two, many = (
         predict(gemm(), machine_of(level, cores=n), Schedule.of({"parallel": 1}))
         for n in (1, 2, 64)
     )
-    assert one.rows[0].compute == 2 * two.rows[0].compute == 2 * many.rows[0].compute
+    assert single.rows[0].compute == 2 * two.rows[0].compute == 2 * many.rows[0].compute
 
 
 def test_a_loop_of_one_step_is_not_shared_out() -> None:
@@ -104,5 +104,7 @@ def test_a_loop_of_one_step_is_not_shared_out() -> None:
     row = Schedule.of(whole | {"parallel": 1}).batch(structure)
     assert nest_of(structure, row).parallel.tolist() == [4.0]
     assert nest_of(structure, row).region.tolist() == [2]
-    one = predict(mapping, replace(machine, cores=1), Schedule.of(whole))
-    assert predict(mapping, machine, Schedule.of(whole)).rows[0].compute == one.rows[0].compute / 2
+    single = predict(mapping, replace(machine, cores=1), Schedule.of(whole))
+    assert (
+        predict(mapping, machine, Schedule.of(whole)).rows[0].compute == single.rows[0].compute / 2
+    )

@@ -29,14 +29,14 @@ def test_every_loop_is_kept_once(extents: dict[str, int], data: st.DataObject) -
     space = amos.enumerate_mappings(_conv(extents), VNNI, rule="gather")
     mapping = space[data.draw(st.integers(0, space.count - 1))]
     nest = Nest(mapping)
-    inside = [name for group in nest.groups.values() for name in group.members]
-    around = [loop.name for loop in nest.outer]
-    assert sorted(inside + around) == sorted(extents)
+    members = [name for group in nest.groups.values() for name in group.members]
+    outer = [loop.name for loop in nest.outer]
+    assert sorted(members + outer) == sorted(extents)
     assert [loop.name for loop in nest.tiles] == ["i1.tile", "r1.tile"]
     assert nest.loops == nest.outer + nest.tiles
     assert set(nest.spatial) | set(nest.reduce) == set(nest.loops)
     assert [loop.name for loop in nest.spatial if loop.name in extents] == [
-        it.name for it in mapping.operator.spatial if it.name in around
+        it.name for it in mapping.operator.spatial if it.name in outer
     ]
 
 

@@ -34,10 +34,10 @@ def test_round_trip() -> None:
 
 
 def test_the_order_of_the_variables_does_not_matter() -> None:
-    one, other = Schedule.of({"unroll": 2, "tile.i": 3}), Schedule.of({"tile.i": 3, "unroll": 2})
-    assert one == other
-    assert hash(one) == hash(other)
-    assert str(one) == "tile.i=3, unroll=2"
+    first, second = Schedule.of({"unroll": 2, "tile.i": 3}), Schedule.of({"tile.i": 3, "unroll": 2})
+    assert first == second
+    assert hash(first) == hash(second)
+    assert str(first) == "tile.i=3, unroll=2"
 
 
 def test_what_is_left_out_has_a_default() -> None:
@@ -126,8 +126,8 @@ def test_loops_can_be_renamed() -> None:
 def test_the_model_takes_it_as_a_batch_of_one() -> None:
     space, rng = ScheduleSpace(MAPPING), np.random.default_rng(1)
     drawn = [space.sample(rng) for _ in range(20)]
-    together = batch_of(STRUCTURE, drawn)
-    assert len(together) == 20
+    batch = batch_of(STRUCTURE, drawn)
+    assert len(batch) == 20
     for number, schedule in enumerate(drawn):
         row = schedule.batch(STRUCTURE)
         assert len(row) == 1
@@ -136,8 +136,8 @@ def test_the_model_takes_it_as_a_batch_of_one() -> None:
         names = [STRUCTURE.spatial[n].name for n in row.order[0]]
         assert tuple(names) == schedule.order
         for field in ("tile", "order", "reduce", "parallel", "unroll", "ahead"):
-            assert getattr(row, field)[0].tolist() == getattr(together, field)[number].tolist()
-        assert row.span[0].tolist() == together.span[number].tolist()
+            assert getattr(row, field)[0].tolist() == getattr(batch, field)[number].tolist()
+        assert row.span[0].tolist() == batch.span[number].tolist()
 
 
 @pytest.mark.parametrize(

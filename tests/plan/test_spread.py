@@ -35,8 +35,8 @@ def _candidates(operator: Operator, intrinsic: str, place: str) -> list[Candidat
     (mapping,) = (each for each in space if each.name == "k-c" or each.name == "k")
     schedules, rng = ScheduleSpace(mapping), np.random.default_rng(0)
     drawn = (schedules.sample(rng) for _ in range(60))
-    found = [Candidate(mapping, each) for each in drawn if _copied(each.as_dict(), place)]
-    return found[:3]
+    candidates = [Candidate(mapping, each) for each in drawn if _copied(each.as_dict(), place)]
+    return candidates[:3]
 
 
 def _copied(schedule: Mapping[str, object], place: str) -> bool:
@@ -71,7 +71,7 @@ def test_kernels_are_right(place: str) -> None:
     operator = _operator(128)
     inputs = random_inputs(operator, np.random.default_rng(1))
     expected = evaluate(operator, inputs)
-    found = _candidates(operator, "avx2_fmadd_m8_f32_f32", place)
-    assert found
-    for candidate in found:
+    candidates = _candidates(operator, "avx2_fmadd_m8_f32_f32", place)
+    assert candidates
+    for candidate in candidates:
         np.testing.assert_allclose(amos.build(candidate)(**inputs), expected, rtol=1e-4, atol=1e-3)

@@ -52,8 +52,8 @@ def mappings(draw: st.DrawFn) -> Mapping:
 def _points(nest: Nest) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
     """Every loop point and slot: loops and lanes, software iterations, and which slots are live."""
     groups = nest.groups.values()
-    around = {loop.name: loop.extent for loop in nest.loops} | {g.lane: g.lanes for g in groups}
-    at = dict(zip(around, np.ogrid[tuple(map(slice, around.values()))], strict=True))
+    extents = {loop.name: loop.extent for loop in nest.loops} | {g.lane: g.lanes for g in groups}
+    at = dict(zip(extents, np.ogrid[tuple(map(slice, extents.values()))], strict=True))
     software = {name: at[name] for name in nest.mapping.operator.extents if name in at}
     live = {}
     for group in groups:
@@ -66,18 +66,18 @@ def _points(nest: Nest) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]
 
 def _called(op: StagedOperand, array: np.ndarray, at: dict[str, Any]) -> np.ndarray:
     """What calls find at each point."""
-    found: np.ndarray = array[tuple(dim.index.evaluate(at) for dim in op.dims)]
-    return found
+    values: np.ndarray = array[tuple(dim.index.evaluate(at) for dim in op.dims)]
+    return values
 
 
 def _read(op: StagedOperand, array: np.ndarray, software: dict[str, Any]) -> np.ndarray:
     """What the operator reads at each point, zero outside of the tensor."""
     indices = [np.asarray(index.evaluate(software)) for index in op.load.indices]
-    inside: Any = True
+    in_bounds: Any = True
     for index, size in zip(indices, array.shape, strict=True):
-        inside = inside & (index >= 0) & (index < size)
+        in_bounds = in_bounds & (index >= 0) & (index < size)
     clipped = (np.clip(i, 0, n - 1) for i, n in zip(indices, array.shape, strict=True))
-    read: np.ndarray = np.where(inside, array[tuple(clipped)], array.dtype.type(0))
+    read: np.ndarray = np.where(in_bounds, array[tuple(clipped)], array.dtype.type(0))
     return read
 
 
@@ -134,8 +134,8 @@ def test_in_place_moves_nothing(mapping: Mapping) -> None:
 
 def _source(text: str, name: str, matching: list[list[int]], **extents: int) -> StagedOperand:
     mapping = Mapping.of(Operator.parse(text, extents=extents), VNNI, matching, rule="gather")
-    found = {op.load.tensor.name: op for op in staged_sources(Nest(mapping))}
-    return found[name]
+    staged = {op.load.tensor.name: op for op in staged_sources(Nest(mapping))}
+    return staged[name]
 
 
 GEMM = "out[i,j] += a[i,k] * weight[j,k]"

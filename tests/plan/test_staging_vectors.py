@@ -28,7 +28,7 @@ def _mapping(op: Operator, unit: str, **groups: tuple[str, ...]) -> Mapping:
 def _carried_out(copy: VectorCopy, array: np.ndarray) -> np.ndarray:
     """What the plans say where no run leaves the tensor, and elements elsewhere."""
     op, flat = copy.op, array.ravel()
-    made = stage_array(op, array).copy()
+    staged = stage_array(op, array).copy()
     outer = [d for d in range(len(op.dims) - copy.unit) if d not in copy.written_out]
     vectors = 0
     for at in product(*(range(op.dims[d].extent) for d in outer)):
@@ -56,10 +56,10 @@ def _carried_out(copy: VectorCopy, array: np.ndarray) -> np.ndarray:
                 0 if pick is None else flat[first + plan.runs[pick[0]][0] + pick[1]]
                 for pick in plan.picks
             ]
-            made[tuple(lead)] = np.reshape(values, made[tuple(lead)].shape)
+            staged[tuple(lead)] = np.reshape(values, staged[tuple(lead)].shape)
             vectors += 1
     assert vectors
-    return made
+    return staged
 
 
 def _picks(copy: VectorCopy, place: tuple[int, ...]) -> tuple[tuple[int, int] | None, ...]:

@@ -53,11 +53,11 @@ def test_reading_leaves_no_files_behind(recorded: Path, rows: list[Record]) -> N
 
 
 def test_json_lines_and_back(recorded: Path, tmp_path: Path, rows: list[Record]) -> None:
-    with Records(recorded, readonly=True) as records, Records(tmp_path / "b.db") as other:
+    with Records(recorded, readonly=True) as records, Records(tmp_path / "b.db") as target:
         lines = list(export_lines(records))
-        assert str(import_lines(other, lines)) == f"{len(rows)} added, 0 there already"
-        assert str(import_lines(other, lines)) == f"0 added, {len(rows)} there already"
-        assert list(export_lines(other)) == lines
+        assert str(import_lines(target, lines)) == f"{len(rows)} added, 0 there already"
+        assert str(import_lines(target, lines)) == f"0 added, {len(rows)} there already"
+        assert list(export_lines(target)) == lines
 
 
 @pytest.mark.parametrize(
@@ -70,11 +70,11 @@ def test_json_lines_and_back(recorded: Path, tmp_path: Path, rows: list[Record])
     ],
 )
 def test_a_bad_line_adds_nothing(recorded: Path, tmp_path: Path, line: str, words: str) -> None:
-    with Records(recorded, readonly=True) as records, Records(tmp_path / "b.db") as other:
+    with Records(recorded, readonly=True) as records, Records(tmp_path / "b.db") as target:
         good = next(export_lines(records))
         with pytest.raises(RecordError, match=words):
-            import_lines(other, [good, line])
-        assert other.all() == []
+            import_lines(target, [good, line])
+        assert target.all() == []
 
 
 def test_a_line_that_was_tampered_with(rows: list[Record], tmp_path: Path) -> None:
@@ -85,20 +85,20 @@ def test_a_line_that_was_tampered_with(rows: list[Record], tmp_path: Path) -> No
         {"phase": "later"},
         {"extra": 1},
     ]
-    with Records(tmp_path / "b.db") as other:
+    with Records(tmp_path / "b.db") as target:
         for change in changes:
             with pytest.raises(RecordError, match="line 1 is no record"):
-                import_lines(other, [json.dumps(row | change)])
+                import_lines(target, [json.dumps(row | change)])
 
 
 def test_merging(recorded: Path, tmp_path: Path, rows: list[Record]) -> None:
-    other = tmp_path / "other.db"
-    with Records(other) as records:
+    other_path = tmp_path / "other.db"
+    with Records(other_path) as records:
         # The same measurement with other times: what is there stands.
         records.add(replace(rows[0], times=(1.0,)))
         records.add(rows[1])
-        found = merge(records, recorded)
-        assert (found.new, found.known, found.differing) == (len(rows) - 2, 1, 1)
+        counts = merge(records, recorded)
+        assert (counts.new, counts.known, counts.differing) == (len(rows) - 2, 1, 1)
         assert records.get(1).times == (1.0,)
     with Records(tmp_path / "b.db") as target, pytest.raises(RecordError, match="no such file"):
         merge(target, tmp_path / "nothing.db")
@@ -142,11 +142,11 @@ def test_whose_a_record_is(tmp_path: Path) -> None:
     assert replace(row, machine_key="0").standing == "other machine"
     assert replace(row, fingerprint="0").standing == "other version of the intrinsic"
     assert replace(row, intrinsic="nothing").standing == "unknown intrinsic"
-    found = replay(row, repeat=3)
-    assert found.measurement.verified_elements == 6 * 32
-    assert found.notes == ()
-    assert found.candidate == row.rebuild()
-    assert found.recorded_seconds == 1e-6
+    replayed = replay(row, repeat=3)
+    assert replayed.measurement.verified_elements == 6 * 32
+    assert replayed.notes == ()
+    assert replayed.candidate == row.rebuild()
+    assert replayed.recorded_seconds == 1e-6
     elsewhere = replay(replace(row, machine_key="0"), repeat=3)
     assert "another machine" in elsewhere.notes[0]
     with pytest.raises(RecordError, match="made with another version of vnni_dpbusd"):
@@ -177,10 +177,10 @@ def test_salvage_reads_the_log_and_long_records(rows: list[Record], tmp_path: Pa
         records.add_all([long, *rows[1:]])
         # Nothing has been written back from the log yet.
         assert Path(f"{path}-wal").stat().st_size > 30_000
-        found = salvage(path)
-    assert len(found.records) == len(rows)
-    assert found.records[1].message == "x" * 30_000
-    assert str(found) == f"salvaged {len(rows)} records"
+        salvaged = salvage(path)
+    assert len(salvaged.records) == len(rows)
+    assert salvaged.records[1].message == "x" * 30_000
+    assert str(salvaged) == f"salvaged {len(rows)} records"
 
 
 def test_salvage_refuses(recorded: Path, tmp_path: Path) -> None:
@@ -206,7 +206,7 @@ def test_rubbish_never_breaks_the_salvage(recorded: Path, tmp_path: Path) -> Non
             changed[place] = int(rng.integers(256))
         path.write_bytes(bytes(changed))
         try:
-            found = salvage(path)
+            salvaged = salvage(path)
         except RecordError:
             continue
-        assert all(record_of(row_of(each), each.id) == each for each in found.records.values())
+        assert all(record_of(row_of(each), each.id) == each for each in salvaged.records.values())

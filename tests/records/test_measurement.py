@@ -33,10 +33,10 @@ def test_noise() -> None:
 
 
 def test_too_close_to_call() -> None:
-    one = Measurement(QUIET)
-    assert one.too_close(Measurement(tuple(t * 1.005 for t in QUIET)))
-    assert not one.too_close(Measurement(tuple(t * 1.1 for t in QUIET)))
-    assert not one.too_close(Measurement(failure="crash"))
+    measurement = Measurement(QUIET)
+    assert measurement.too_close(Measurement(tuple(t * 1.005 for t in QUIET)))
+    assert not measurement.too_close(Measurement(tuple(t * 1.1 for t in QUIET)))
+    assert not measurement.too_close(Measurement(failure="crash"))
 
 
 def test_identities() -> None:
@@ -51,9 +51,9 @@ def test_identities() -> None:
 def test_executors_by_address() -> None:
     assert default_memory() > 1 << 28
     for address in (None, "local"):
-        with open_executor(address) as made:
-            assert isinstance(made, LocalExecutor)
-            assert made.identity == here()
-            assert open_executor(made) is made
+        with open_executor(address) as executor:
+            assert isinstance(executor, LocalExecutor)
+            assert executor.identity == here()
+            assert open_executor(executor) is executor
     with pytest.raises(MeasureError, match="executor 'somewhere': expected 'local', 'tcp://"):
         open_executor("somewhere")

@@ -105,10 +105,10 @@ def test_a_refused_file_stays_open_nowhere(
     assert not recwarn.list
 
 
-@pytest.mark.parametrize("left", ["", "of somebody else"])
+@pytest.mark.parametrize("content", ["", "of somebody else"])
 @pytest.mark.parametrize("executor", ["fake", "model"])
 def test_a_file_that_is_deleted_meanwhile_is_put_back(
-    tmp_path: Path, left: str, executor: str
+    tmp_path: Path, content: str, executor: str
 ) -> None:
     path = tmp_path / "tuning.db"
     seen: list[int] = []
@@ -117,8 +117,8 @@ def test_a_file_that_is_deleted_meanwhile_is_put_back(
         seen.append(trial.number)
         if trial.number == 1:
             path.unlink()
-            if left:
-                path.write_text(left)
+            if content:
+                path.write_text(content)
 
     how = (
         {"machine": "xeon_6240"}
@@ -128,13 +128,13 @@ def test_a_file_that_is_deleted_meanwhile_is_put_back(
     with pytest.raises(RecordError, match="deleted or replaced while .* are in '.*'") as caught:
         amos.explore(GEMM, VNNI, trials=4, records=path, progress=tell, **how)
     where = Path(str(caught.value).rpartition(" in '")[2].partition("'")[0])
-    assert (where == path) == (not left)
+    assert (where == path) == (not content)
     with Records(where) as records:
         rows = records.all()
         assert len(rows) > 2
         records.add_all(rows)
-    if left:
-        assert path.read_text() == left
+    if content:
+        assert path.read_text() == content
     # With its folder gone too, nothing can be put back, and nothing is silent about it.
     with Records(tmp_path / "new.db") as records:
         shutil.rmtree(tmp_path)

@@ -11,8 +11,8 @@ from amos.reproduce.cuda import ARCHITECTURES, SPILL_LIMIT, cuda, cuda_jobs
 
 
 def needs(*architectures: str) -> None:
-    known = {a for found in compilers() for a in found.architectures}
-    if missing := set(architectures) - known:
+    targets = {a for compiler in compilers() for a in compiler.architectures}
+    if missing := set(architectures) - targets:
         pytest.skip(f"no CUDA compiler for {', '.join(sorted(missing))} here")
     if compiler() is None:
         pytest.skip("no C++ compiler to run kernels on the host")

@@ -23,35 +23,35 @@ LAYERS = ("resnet18:C4", "resnet18:C10")
 
 
 @pytest.fixture(scope="module")
-def made() -> Dataset:
+def dataset() -> Dataset:
     """Samples whose measured times are the model's own, with other constants."""
     machine = replace(machines.get("xeon_6240"), costs=COSTS)
     rows = []
     for layer in LAYERS:
-        for found in candidates(layer, fig5.INTRINSIC, 12, seed=1):
-            structure = Structure(found.mapping)
-            batch = found.schedule.batch(structure)
+        for candidate in candidates(layer, fig5.INTRINSIC, 12, seed=1):
+            structure = Structure(candidate.mapping)
+            batch = candidate.schedule.batch(structure)
             seconds = float(evaluate(structure, machine, batch).seconds[0])
-            rows.append(Sample.of(layer, found, (seconds, 1.01 * seconds)))
+            rows.append(Sample.of(layer, candidate, (seconds, 1.01 * seconds)))
     return Dataset(machine, fig5.INTRINSIC, tuple(rows))
 
 
-def test_the_right_constants_rank_perfectly(made: Dataset) -> None:
-    right = fig5.judge(made, LAYERS, costs=COSTS)
+def test_the_right_constants_rank_perfectly(dataset: Dataset) -> None:
+    right = fig5.judge(dataset, LAYERS, costs=COSTS)
     assert right.overall.pairwise == 1.0
     assert right.overall.recall[40] == 1.0
     assert right.within_5pct == len(LAYERS)
-    wrong = fig5.judge(made, LAYERS, costs=replace(COSTS, read=0.01, find=0.01))
+    wrong = fig5.judge(dataset, LAYERS, costs=replace(COSTS, read=0.01, find=0.01))
     assert wrong.overall.pairwise < 1.0
 
 
-def test_the_whole_comparison(made: Dataset) -> None:
-    found = fig5.fig5(made, COSTS)["fitted_on"]
-    assert found["layers"] == list(LAYERS)
+def test_the_whole_comparison(dataset: Dataset) -> None:
+    accuracy = fig5.fig5(dataset, COSTS)["fitted_on"]
+    assert accuracy["layers"] == list(LAYERS)
     # The second round is the first one, slower by a hundredth.
-    assert found["repeatability"]["pairwise"] == 1.0
-    assert found["repeatability"]["recall"]["40"] == 1.0
-    assert found["pooled"] == {"pairwise": 1.0, "recall40": 1.0}
+    assert accuracy["repeatability"]["pairwise"] == 1.0
+    assert accuracy["repeatability"]["recall"]["40"] == 1.0
+    assert accuracy["pooled"] == {"pairwise": 1.0, "recall40": 1.0}
 
 
 def test_leaving_a_term_out_changes_a_prediction() -> None:
@@ -75,30 +75,31 @@ def test_leaving_a_term_out_changes_a_prediction() -> None:
         )
 
 
-def test_fitting_moves_towards_the_right_constants(made: Dataset) -> None:
-    found = fig5.fit(made, LAYERS, rounds=2)
+def test_fitting_moves_towards_the_right_constants(dataset: Dataset) -> None:
+    constants = fig5.fit(dataset, LAYERS, rounds=2)
     before, after = (
-        fig5.judge(made, LAYERS, costs=c).overall for c in (fitted(made.machine.maker), found)
+        fig5.judge(dataset, LAYERS, costs=c).overall
+        for c in (fitted(dataset.machine.maker), constants)
     )
     assert after.pairwise >= before.pairwise
 
 
-def test_what_does_not_fit_leaves_the_rest_to_be_fitted(made: Dataset) -> None:
-    measured = made.of(LAYERS)[0].measured
+def test_what_does_not_fit_leaves_the_rest_to_be_fitted(dataset: Dataset) -> None:
+    measured = dataset.of(LAYERS)[0].measured
     predicted = 2 * measured
     assert fig5.error(predicted, measured) == 0.0
     predicted[0] = np.inf
     assert fig5.error(predicted, measured) == 0.0
 
 
-def test_a_dataset_survives_its_file(made: Dataset, tmp_path: Path) -> None:
-    save(made, tmp_path / "samples.gz")
+def test_a_dataset_survives_its_file(dataset: Dataset, tmp_path: Path) -> None:
+    save(dataset, tmp_path / "samples.gz")
     # The constants are the model's, so the file does not hold them.
     assert load(tmp_path / "samples.gz") == replace(
-        made, machine=replace(made.machine, costs=Costs())
+        dataset, machine=replace(dataset.machine, costs=Costs())
     )
     first = (tmp_path / "samples.gz").read_bytes()
-    save(made, tmp_path / "samples.gz")
+    save(dataset, tmp_path / "samples.gz")
     assert (tmp_path / "samples.gz").read_bytes() == first
 
 
@@ -120,8 +121,8 @@ def test_a_sample_without_times_is_refused() -> None:
 
 
 def test_sampling_is_reproducible() -> None:
-    one, two = (candidates("mobilenet:M1", fig5.INTRINSIC, 5, seed=3) for _ in range(2))
-    assert [c.key for c in one] == [c.key for c in two]
+    first, second = (candidates("mobilenet:M1", fig5.INTRINSIC, 5, seed=3) for _ in range(2))
+    assert [c.key for c in first] == [c.key for c in second]
 
 
 def test_the_stored_samples_are_ranked_better_than_by_the_equation_alone() -> None:
@@ -139,13 +140,13 @@ def test_the_stored_samples_are_ranked_better_than_by_the_equation_alone() -> No
 
 def test_a_cpu_of_another_maker_has_constants_of_its_own() -> None:
     """Thirty-one candidates a layer, so that one is 3 % of a layer's recall."""
-    other = fig5.second_cpu()
-    assert other["machine"] != fig5.stored().machine.source
-    assert set(other["layers"]) == set(fig5.HELD_BACK)
-    assert set(other["fitted_on"]["layers"]) == set(fig5.FITTED_ON)
-    assert other["pairwise"] > 0.88
-    assert other["recall"]["40"] > 0.87
-    assert other["top10_within_5pct"] >= 16
+    second = fig5.second_cpu()
+    assert second["machine"] != fig5.stored().machine.source
+    assert set(second["layers"]) == set(fig5.HELD_BACK)
+    assert set(second["fitted_on"]["layers"]) == set(fig5.FITTED_ON)
+    assert second["pairwise"] > 0.88
+    assert second["recall"]["40"] > 0.87
+    assert second["top10_within_5pct"] >= 16
     # Those of the first CPU carry some way.
-    assert other["pairwise"] > other["first_constants"]["pairwise"] > 0.86
-    assert other["first_constants"]["pairwise"] > other["paper_equation"]["pairwise"] + 0.1
+    assert second["pairwise"] > second["first_constants"]["pairwise"] > 0.86
+    assert second["first_constants"]["pairwise"] > second["paper_equation"]["pairwise"] + 0.1

@@ -16,9 +16,9 @@ from amos.reproduce.fig7 import default_results, fig7, means
 RESULTS = Path(__file__).parents[2] / "benchmarks" / "results" / "networks_zen5.json"
 
 
-def _row(network: str, contender: str, seconds: float, **other: Any) -> dict[str, Any]:
+def _row(network: str, contender: str, seconds: float, **fields: Any) -> dict[str, Any]:
     same = dict(dtype="f32", batch=1, correct=True)
-    return dict(network=network, contender=contender, median_seconds=seconds) | same | other
+    return dict(network=network, contender=contender, median_seconds=seconds) | same | fields
 
 
 @pytest.fixture

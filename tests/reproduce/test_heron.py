@@ -33,13 +33,13 @@ def test_figure_12_in_small(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
     arguments = ["--evaluations", "40", "--seeds", "2", "--method", "ga", "--method", "ga_sr"]
     picture = tmp_path / "curves.svg"
     assert main(["reproduce", "heron-fig12", *arguments, "--picture", str(picture), "--json"]) == 0
-    found = json.loads(capsys.readouterr().out)
-    assert len(found["runs"]) == 2 * 2 * 2
-    for run in found["runs"]:
+    report = json.loads(capsys.readouterr().out)
+    assert len(report["runs"]) == 2 * 2 * 2
+    for run in report["runs"]:
         assert {"best", "valid_share", "evaluations_to_95pct", "method", "seed"} <= run.keys()
         assert len(run["best"]) == 40
         assert run["best"] == sorted(run["best"], reverse=True)
-        goal = found["best_known"][run["operator"]] / 0.95
+        goal = report["best_known"][run["operator"]] / 0.95
         reached = run["evaluations_to_95pct"]
         if reached is None:
             assert run["best"][-1] > goal

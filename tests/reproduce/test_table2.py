@@ -58,8 +58,8 @@ def test_sizes_of_the_networks(name: str) -> None:
     from amos.reproduce.table2 import operators_of
 
     authors = {"ResNet-50": 3800, "MobileNet": 569, "ShuffleNet": 137}
-    found = [op for _, op in operators_of(network(name)) if op is not None and op.name != "mean"]
-    total = sum(op.points for op in found) / 1e6
+    listed = [op for _, op in operators_of(network(name)) if op is not None and op.name != "mean"]
+    total = sum(op.points for op in listed) / 1e6
     assert total == pytest.approx(authors[name], rel=0.1)
 
 

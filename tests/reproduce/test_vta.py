@@ -20,6 +20,6 @@ def test_a_layer_beside_its_bounds_and_a_plain_schedule() -> None:
 
 def test_what_is_drawn_and_wrong_has_failed(monkeypatch: pytest.MonkeyPatch) -> None:
     wrong = StreamKernel.result
-    monkeypatch.setattr(StreamKernel, "result", lambda *given: wrong(*given) + 1)
+    monkeypatch.setattr(StreamKernel, "result", lambda *arguments: wrong(*arguments) + 1)
     (row,) = vta(["C10"], trials=1, drawn=1)
     assert (row.failed, row.ranked) == (1, None)

@@ -129,8 +129,8 @@ def test_bfloat16_as_values_and_as_bits() -> None:
     built = amos.build(mapping)
     expected = evaluate(mapping.operator, inputs)
     bits = {name: pack(v, "bf16").view(np.uint16).reshape(v.shape) for name, v in inputs.items()}
-    for given in (inputs, bits):
-        np.testing.assert_allclose(built(**given), expected, rtol=1e-5, atol=1e-5)
+    for arrays in (inputs, bits):
+        np.testing.assert_allclose(built(**arrays), expected, rtol=1e-5, atol=1e-5)
     assert built.prepare(bits)[0].data_ptr() == bits["a"].ctypes.data
 
 
@@ -178,8 +178,8 @@ def test_a_batch_of_nothing_is_refused() -> None:
 
 
 def test_a_cpu_without_the_instruction_of_a_trial(monkeypatch: pytest.MonkeyPatch) -> None:
-    found = cpu()
-    monkeypatch.setattr("amos.runtime.kernel.cpu", lambda: replace(found, features=frozenset()))
+    features = cpu()
+    monkeypatch.setattr("amos.runtime.kernel.cpu", lambda: replace(features, features=frozenset()))
     candidate = Candidate(MAPPING, ScheduleSpace(MAPPING).smallest())
     trial = SimpleNamespace(candidate=candidate, measurement=Measurement(implementation="native"))
     with pytest.raises(BuildError, match="no native implementation here; it needs avx512_vnni"):

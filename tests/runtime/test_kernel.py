@@ -58,9 +58,9 @@ def test_packed_constants_are_left_out(kernel: Kernel) -> None:
 
 def test_a_constant_given_again_is_used(kernel: Kernel) -> None:
     kernel.pack(weight=INPUTS["weight"])
-    other = np.roll(INPUTS["weight"], 1, axis=0)
-    expected = evaluate(MAPPING.operator, INPUTS | {"weight": other})
-    np.testing.assert_array_equal(kernel(a=INPUTS["a"], weight=other), expected)
+    weight = np.roll(INPUTS["weight"], 1, axis=0)
+    expected = evaluate(MAPPING.operator, INPUTS | {"weight": weight})
+    np.testing.assert_array_equal(kernel(a=INPUTS["a"], weight=weight), expected)
     np.testing.assert_array_equal(kernel(INPUTS["a"]), EXPECTED)
 
 
@@ -167,8 +167,8 @@ def _window(p: int) -> Any:
         extents=dict(n=1, p=p, q=4, k=16, c=8, r=3, s=3),
         shapes=dict(image=(1, p, 4, 8)),
     )
-    found = amos.enumerate_mappings(op, VNNI, rule="access")
-    return next(m for m in found if m.groups["r1"] == ("c",))
+    space = amos.enumerate_mappings(op, VNNI, rule="access")
+    return next(m for m in space if m.groups["r1"] == ("c",))
 
 
 @pytest.mark.parametrize("tile", [2, 5])
@@ -195,12 +195,14 @@ def test_what_is_skipped_is_what_the_model_leaves_out(tile: int) -> None:
     for order in space.variables["reduce"]:
         values = space.smallest().as_dict() | {"reduce": order, "tile.p": tile}
         schedule = Schedule.of(values)
-        _, made = module.scheduled(Candidate(mapping, schedule), "generic", CpuLimits.here())
-        conditions = len(re.findall(r"^ *if .*:$", made.script(), re.MULTILINE))
+        _, schedule_text = module.scheduled(
+            Candidate(mapping, schedule), "generic", CpuLimits.here()
+        )
+        conditions = len(re.findall(r"^ *if .*:$", schedule_text.script(), re.MULTILINE))
         share = share_of_steps(nest_of(structure, schedule.batch(structure)))
         rows, columns = (border.live for border in structure.borders)
-        found = {1.0: 0, rows: 1, columns: 1, rows * columns: 2}
-        assert found[float(share[0])] == conditions
+        counts = {1.0: 0, rows: 1, columns: 1, rows * columns: 2}
+        assert counts[float(share[0])] == conditions
 
 
 @pytest.mark.parametrize("unit", ["vnni_dpbusd_m16k4_u8_s8_s32", "avx2_fmadd_m8_f32_f32"])

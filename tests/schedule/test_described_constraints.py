@@ -60,13 +60,13 @@ def test_the_write_cycle() -> None:
     drawn = space.draw(200, np.random.default_rng(0))
     assert len(drawn) == 200
     assert min(prod(s.tile[x] for x in ("i1.tile", "i2.tile")) for s in drawn) == 3
-    one = Schedule.of(space.smallest().as_dict() | {"tile.i1.tile": 1, "tile.i2.tile": 2})
+    schedule = Schedule.of(space.smallest().as_dict() | {"tile.i1.tile": 1, "tile.i2.tile": 2})
     with pytest.raises(ScheduleError, match="written again after 2 calls, but 3 must pass"):
-        space.check(one)
+        space.check(schedule)
     free = _changed(VTA, write_interval=0)
-    assert free.feasible(one)
+    assert free.feasible(schedule)
     assert not _changed(VTA, write_interval=4).feasible(
-        Schedule.of(one.as_dict() | {"tile.i2.tile": 3})
+        Schedule.of(schedule.as_dict() | {"tile.i2.tile": 3})
     )
 
 

@@ -31,9 +31,9 @@ def _many_loops(limit: int, largest: int = 2**12) -> CSP:
 
 def test_the_solver_counts_as_propagation_does() -> None:
     csp = _many_loops(10)
-    every = solver.sample(csp, 1_000, np.random.default_rng(0))
+    all_values = solver.sample(csp, 1_000, np.random.default_rng(0))
     # All are 1, or one is 2 or 3.
-    assert len(every) == 1 + 2 * len(_LOOPS)
+    assert len(all_values) == 1 + 2 * len(_LOOPS)
     for values in ({"x0": 2}, {"x0": 3}, {"x8": 3}):
         solved = solver.solve(csp, values)
         assert solved is not None

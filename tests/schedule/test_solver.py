@@ -72,12 +72,12 @@ def _toy(*extra: Prod | Sum | Eq | Le | In | Select) -> CSP:
 def _brute(csp: CSP) -> list[dict[str, int]]:
     domains = [range(len(v.domain)) for v in csp.tunables]
     names = [v.name for v in csp.tunables]
-    found = []
+    solutions = []
     for point in itertools.product(*domains):
         at = dict(zip(names, point, strict=True))
         if not csp.broken({name: (position,) for name, position in at.items()}):
-            found.append(at)
-    return found
+            solutions.append(at)
+    return solutions
 
 
 TOYS = [
@@ -121,8 +121,8 @@ def test_propagation_and_the_solver_agree(space: ScheduleSpace, seed: int) -> No
         assert space.feasible(schedule) == (solver.solve(space.csp, values) is not None)
     drawn = descend(space.csp, rng)
     assert drawn is not None
-    found = {name: domain[drawn[name]] for name, domain in space.variables.items()}
-    assert solver.solve(space.csp, found) == drawn
+    assignment = {name: domain[drawn[name]] for name, domain in space.variables.items()}
+    assert solver.solve(space.csp, assignment) == drawn
     assert space.csp.positions(space.schedule(drawn).as_dict()) == drawn
     solved = solver.solve(space.csp, rng=rng)
     assert solved is not None
@@ -137,24 +137,24 @@ def test_bounds_hold_for_every_completion(space: ScheduleSpace, seed: int) -> No
     whole = descend(space.csp, rng)
     assert whole is not None
     for name in space.variables:
-        left = {
+        domains = {
             n: (at,) if rng.integers(2) or n == name else space.csp.allowed[n]
             for n, at in whole.items()
         }
-        low, high = space.csp.bounds(left)
+        low, high = space.csp.bounds(domains)
         exact, _ = space.csp.bounds({n: (at,) for n, at in whole.items()})
         numbered = zip(space.csp.names, low, exact, high, strict=False)
         assert all(a <= b <= c for n, a, b, c in numbered if n not in ("kept", "held", "fragments"))
-        assert space.csp.possible(left)
+        assert space.csp.possible(domains)
 
 
 def _smallest(csp: CSP) -> int:
     """Size of the smallest conflict, by trying every set of limits and candidates."""
     loose = [c for c in csp.constraints if isinstance(c, Le | In)]
-    rest = tuple(c for c in csp.constraints if not isinstance(c, Le | In))
+    constraints = tuple(c for c in csp.constraints if not isinstance(c, Le | In))
     for size in range(1, len(loose) + 1):
         for some in itertools.combinations(loose, size):
-            if not _brute(CSP(csp.variables, rest + some)):
+            if not _brute(CSP(csp.variables, constraints + some)):
                 return size
     return 0
 
@@ -162,11 +162,11 @@ def _smallest(csp: CSP) -> int:
 def _pairs(count: int) -> CSP:
     """Each of the limits leaves out one value, so that all of them are in conflict."""
     variables = [Variable("x", "tunable", tuple(range(1, count + 1)), None, "toy")]
-    left = [
+    limits = [
         In("x", tuple(n for n in range(1, count + 1) if n != out), "given")
         for out in range(1, count + 1)
     ]
-    return CSP({v.name: v for v in variables}, tuple(left))
+    return CSP({v.name: v for v in variables}, tuple(limits))
 
 
 CONFLICTS = [
@@ -186,11 +186,11 @@ def test_a_conflict_of_any_size_is_the_smallest(
     core = solver.explain(csp)
     assert core
     assert len(core) == _smallest(csp)
-    rest = tuple(c for c in csp.constraints if not isinstance(c, Le | In))
-    assert not _brute(CSP(csp.variables, rest + core))
+    constraints = tuple(c for c in csp.constraints if not isinstance(c, Le | In))
+    assert not _brute(CSP(csp.variables, constraints + core))
     for spare in core:
-        kept = tuple(c for c in core if c is not spare)
-        assert _brute(CSP(csp.variables, rest + kept))
+        reduced = tuple(c for c in core if c is not spare)
+        assert _brute(CSP(csp.variables, constraints + reduced))
 
 
 @settings(max_examples=30)
@@ -225,10 +225,10 @@ def test_registers_by_hand() -> None:
         for schedule in space.draw(20, np.random.default_rng(1)):
             counts = []
             for used in loops:
-                held = 1
+                elements = 1
                 for loop in space.context.spatial:
-                    held *= schedule.tile[loop.name] if loop.name in used else 1
-                counts.append(held)
+                    elements *= schedule.tile[loop.name] if loop.name in used else 1
+                counts.append(elements)
             assert counts[-1] + min(counts[:-1]) + 1 <= 32
 
 
@@ -262,9 +262,9 @@ def test_sampling_is_fast() -> None:
 
 def test_a_partial_assignment_is_completed() -> None:
     space, rng = SPACES[0], np.random.default_rng(0)
-    for found in space.draw(5, rng, solver.fixed({"parallel": 2, "tile.p": 7})):
-        assert (found.as_dict().get("parallel"), found.tile["p"]) == (2, 7)
-        assert space.violations(found) == ()
+    for schedule in space.draw(5, rng, solver.fixed({"parallel": 2, "tile.p": 7})):
+        assert (schedule.as_dict().get("parallel"), schedule.tile["p"]) == (2, 7)
+        assert space.violations(schedule) == ()
     with pytest.raises(UnknownNameError, match=r"unknown schedule variable 'tile\.zz'"):
         space.draw(1, rng, solver.fixed({"tile.zz": 1}))
     with pytest.raises(ScheduleError, match=r"infeasible: .*tile\.p in \[14\].*tile\.q in \[12\]"):
@@ -273,8 +273,8 @@ def test_a_partial_assignment_is_completed() -> None:
 
 def test_a_conflict_is_as_small_as_it_gets() -> None:
     space = SPACES[0]
-    given = solver.fixed({"tile.p": 14, "tile.q": 12, "parallel": 1, "unroll": 2})
-    core = solver.explain(space.csp, given)
+    fixed = solver.fixed({"tile.p": 14, "tile.q": 12, "parallel": 1, "unroll": 2})
+    core = solver.explain(space.csp, fixed)
     assert {str(c) for c in core} == {
         "tile.p in [14]",
         "tile.q in [12]",

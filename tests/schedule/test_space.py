@@ -148,9 +148,9 @@ def _changed(space: ScheduleSpace, **changes: int | str) -> Schedule:
 def test_violations_say_what_is_broken(changes: dict[str, int | str], words: list[str]) -> None:
     space = ScheduleSpace(MAPPINGS[0])
     schedule = _changed(space, **changes)
-    found = space.violations(schedule)
-    assert len(found) == len(words)
-    assert all(word in text for word, text in zip(words, found, strict=True))
+    violations = space.violations(schedule)
+    assert len(violations) == len(words)
+    assert all(word in text for word, text in zip(words, violations, strict=True))
     with pytest.raises(ScheduleError, match=f"schedule of {MAPPINGS[0].name}: "):
         space.check(schedule)
 

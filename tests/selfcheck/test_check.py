@@ -162,9 +162,9 @@ def test_a_kernel_that_does_not_compile_is_told_from_the_others() -> None:
         wrong, Implementation(wrong.name, "cuda", "wrong();", architectures=("sm_90",))
     )
     good = intrinsics.get("mma_sync_m16n8k32_e4m3_f32")
-    found = check_cuda([wrong, good], np.random.default_rng(0))
-    assert re.match(r"cuda: sm_90: nvcc \S+ does not compile", found[wrong.name].problems[0])
-    assert not found[good.name].problems
+    checks = check_cuda([wrong, good], np.random.default_rng(0))
+    assert re.match(r"cuda: sm_90: nvcc \S+ does not compile", checks[wrong.name].problems[0])
+    assert not checks[good.name].problems
 
 
 def test_nvrtc_compiles_what_nvcc_does_not_know(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -177,10 +177,10 @@ def test_nvrtc_compiles_what_nvcc_does_not_know(monkeypatch: pytest.MonkeyPatch)
     intrinsics.register(
         wrong, Implementation(wrong.name, "cuda", "wrong();", architectures=("sm_90",))
     )
-    found = check_cuda([unit, wrong], np.random.default_rng(0))
-    assert f"cuda by {library[0].name}: sm_90" in found[unit.name].compiled_for
-    assert not found[unit.name].problems
-    assert f"sm_90: {library[0].name} does not compile" in found[wrong.name].problems[0]
+    checks = check_cuda([unit, wrong], np.random.default_rng(0))
+    assert f"cuda by {library[0].name}: sm_90" in checks[unit.name].compiled_for
+    assert not checks[unit.name].problems
+    assert f"sm_90: {library[0].name} does not compile" in checks[wrong.name].problems[0]
 
 
 _DOT = """
@@ -197,15 +197,15 @@ def test_kernels_run_through_the_driver(tmp_path: Path, monkeypatch: pytest.Monk
     monkeypatch.setattr(cuda, "_DRIVER", fake_driver(tmp_path))
     monkeypatch.setenv("PATH", f"{fake_nvcc(tmp_path)}{os.pathsep}{os.environ['PATH']}")
     compilers.cache_clear()
-    said = {}
+    messages = {}
     for name, body in (("right", _DOT), ("wrong", _DOT.replace("k = 0", "k = 1"))):
         unit = replace(intrinsics.get(SDOT), name=f"acme_{name}_m4k4_s8_s32", requires=())
         source = Implementation(unit.name, "cuda", body, architectures=("sm_80",))
         intrinsics.register(unit, source)
-        said[name] = check_cuda([unit], np.random.default_rng(0))[unit.name]
-        assert said[name].ran_on == ["cuda: GPU sm_80"]
-    assert said["right"].equal and not said["right"].problems
-    assert "the meaning gives" in said["wrong"].problems[0]
+        messages[name] = check_cuda([unit], np.random.default_rng(0))[unit.name]
+        assert messages[name].ran_on == ["cuda: GPU sm_80"]
+    assert messages["right"].equal and not messages["right"].problems
+    assert "the meaning gives" in messages["wrong"].problems[0]
     monkeypatch.setenv("FAKE_CUDA_FAIL", "cuLaunchKernel")
     (fault,) = check_cuda([unit], np.random.default_rng(0))[unit.name].problems
     assert fault.endswith("cuLaunchKernel: an illegal memory access was encountered")
@@ -236,20 +236,20 @@ def test_programs_are_generated_for_what_is_not_here() -> None:
 @pytest.mark.parametrize("name", intrinsics.names())
 def test_data_reaches_the_edges(name: str) -> None:
     unit = intrinsics.get(name)
-    given = fragments(unit, np.random.default_rng(0))
-    calls = len(given["Dst"])
-    assert all(array.shape[0] == calls for array in given.values())
-    result = execute(unit, given)
-    assert compare(unit, given, result, exact=True) == ""
+    inputs = fragments(unit, np.random.default_rng(0))
+    calls = len(inputs["Dst"])
+    assert all(array.shape[0] == calls for array in inputs.values())
+    result = execute(unit, inputs)
+    assert compare(unit, inputs, result, exact=True) == ""
     if result.dtype.kind in "iu":
         wrong = result.copy()
         wrong.reshape(-1)[-1] ^= 1
-        assert "1 of" in compare(unit, given, wrong, exact=True)
+        assert "1 of" in compare(unit, inputs, wrong, exact=True)
     if unit.arithmetic.saturate:
         info = np.iinfo(result.dtype)
         assert (result == info.max).any() and (result == info.min).any()
     if unit.arithmetic.flush:
-        assert ((given["Dst"] != 0) & (np.abs(given["Dst"]) < 1e-38)).any()
+        assert ((inputs["Dst"] != 0) & (np.abs(inputs["Dst"]) < 1e-38)).any()
 
 
 @pytest.mark.slow

@@ -126,10 +126,10 @@ def test_explore_says_how_far_it_is(tmp_path: Path, capsys: pytest.CaptureFixtur
     command = ["explore", "gemm", "--extent", "m=32", "--extent", "n=64", "--extent", "k=16"]
     command += ["--dtype", "s8", "--machine", board, "--trials", "4", "--objective", "energy"]
     assert main([*command, "--intrinsic", unit, "--json"]) == 0
-    said = json.loads(capsys.readouterr().out)
-    assert 0 < said["bound"] <= said["energy_joules"]
-    assert said["bound_ratio"] == pytest.approx(said["energy_joules"] / said["bound"])
-    assert said["bound"] == said["bounds"]["energy_joules"]
+    report = json.loads(capsys.readouterr().out)
+    assert 0 < report["bound"] <= report["energy_joules"]
+    assert report["bound_ratio"] == pytest.approx(report["energy_joules"] / report["bound"])
+    assert report["bound"] == report["bounds"]["energy_joules"]
     board, unit = files(tmp_path, ENERGIES)
     assert main([*command, "--intrinsic", unit]) == 0
     assert "of the bound" in capsys.readouterr().out

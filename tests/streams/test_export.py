@@ -23,11 +23,11 @@ def record(tmp_path_factory: pytest.TempPathFactory) -> Path:
     result = amos.explore(
         OPERATORS["gemm"], VTA, machine="vta_pynq", trials=4, records=file, progress=False
     )
-    said = result.to_dict()
-    assert said["simulated"] is True
-    assert said["measured_seconds"] == result.best.seconds
-    assert said["max_difference"] == 0
-    assert said["verified_elements"] == 21 * 40
+    report = result.to_dict()
+    assert report["simulated"] is True
+    assert report["measured_seconds"] == result.best.seconds
+    assert report["max_difference"] == 0
+    assert report["verified_elements"] == 21 * 40
     assert {t.measurement.failure for t in result.trials if t.measurement} == {""}
     cycles = result.best.seconds * 1e8
     assert cycles == pytest.approx(round(cycles))
@@ -63,27 +63,27 @@ def test_an_export_holds_what_runs(
     monkeypatch.chdir(tmp_path)
     assert main(["export", str(record), "--format", "vta"]) == 0
     tmp_path /= "gemm"
-    said = json.loads((tmp_path / "stream.json").read_text())
-    encoding = Encoding(**said["index_bits"])
+    report = json.loads((tmp_path / "stream.json").read_text())
+    encoding = Encoding(**report["index_bits"])
     data = (tmp_path / "stream.bin").read_bytes()
     decoded = [encoding.decode(data[n : n + 16]) for n in range(0, len(data), 16)]
-    assert len(decoded) == len(said["instructions"])
-    assert [getattr(each, "sram", None) for each in decoded] == [
-        fields.get("sram") for fields in said["instructions"]
+    assert len(decoded) == len(report["instructions"])
+    assert [getattr(trial, "sram", None) for trial in decoded] == [
+        fields.get("sram") for fields in report["instructions"]
     ]
     lines = (tmp_path / "stream.txt").read_text().splitlines()
     assert len(lines) == len(decoded)
     assert lines[-1].split()[1:3] == ["compute", "finish"]
-    held = {}
-    for tensor in said["tensors"]:
+    buffers = {}
+    for tensor in report["tensors"]:
         values = np.frombuffer((tmp_path / tensor["file"]).read_bytes(), tensor["dtype"])
-        held[tensor["name"]] = values.reshape(tensor["shape"])
+        buffers[tensor["name"]] = values.reshape(tensor["shape"])
         assert tensor["address"] % 4096 == 0
-    assert held["uops"].dtype == np.uint32
+    assert buffers["uops"].dtype == np.uint32
     with Records(record, readonly=True) as records:
-        best = min(records.all(), key=lambda each: each.seconds)
-    assert said["simulated_cycles"] == round(best.seconds * 1e8)
-    assert best.schedule == said["schedule"]
+        best = min(records.all(), key=lambda trial: trial.seconds)
+    assert report["simulated_cycles"] == round(best.seconds * 1e8)
+    assert best.schedule == report["schedule"]
 
 
 def test_other_kernels_are_no_streams(record: Path, tmp_path: Path) -> None:

@@ -64,8 +64,8 @@ def test_what_does_not_fit_is_named() -> None:
     with pytest.raises(BuildError, match="1 tiles of 3364 fragments of Src1 in buffer inp"):
         amos.plan(Candidate(mapping, Schedule.of(values)), "vta_pynq")
     few = StreamSchedule(tile={"q": 4}, order=("p", "q", "i2.tile"), reduce=("r", "s", "r1.tile"))
-    said = "112896 tiles, but a stream has instructions for 2048"
-    assert any(said in each for each in space.violations(Schedule.of(few.as_dict() | {
+    message = "112896 tiles, but a stream has instructions for 2048"
+    assert any(message in each for each in space.violations(Schedule.of(few.as_dict() | {
         **{f"step.{n}": 1 for n in ("r", "s", "r1.tile")}, "tile.p": 1, "tile.i2.tile": 1,
         **{f"buffers.{n}": 1 for n in ("Src1", "Src2", "Dst")}})))  # fmt: skip
 

@@ -64,8 +64,8 @@ write_pj_per_byte = 120.0
 
 def energetic(text: str = BOARD_TEXT) -> str:
     """The board's file with energies."""
-    before, _, behind = text.partition("[[level]]")
-    return f"{before}{ENERGIES}[stream]{behind.partition('[stream]')[2]}"
+    before, _, after = text.partition("[[level]]")
+    return f"{before}{ENERGIES}[stream]{after.partition('[stream]')[2]}"
 
 
 def files(folder: Path, energies: str = "") -> tuple[str, str]:

@@ -79,14 +79,14 @@ def kill_drill(kills: int, folder: Path, trials: int = 40, seed: int = 0) -> dic
     # Timed the second time, when everything is loaded as it is in a forked process.
     start = time.monotonic()
     _run(folder / "again.db", trials)
-    each = (time.monotonic() - start) / trials
+    seconds_per_trial = (time.monotonic() - start) / trials
     counts = Counter(kills=kills, lost_records=0, duplicate_records=0, corrupt_files=0)
     counts["completed_resumes"] = counts["interrupted"] = 0
     for number in range(kills):
         path = folder / f"killed-{number}.db"
         # So many trials later, and a little: a busy machine is slower at one time than another.
-        whole_trials, rest = divmod(float(rng.uniform(0, trials)), 1)
-        reported = _killed_run(path, trials, int(whole_trials), rest * each)
+        whole_trials, fraction = divmod(float(rng.uniform(0, trials)), 1)
+        reported = _killed_run(path, trials, int(whole_trials), fraction * seconds_per_trial)
         counts["interrupted"] += len(reported) < trials
         try:
             with Records(path) as records:
@@ -180,7 +180,7 @@ def hostile_drill(
             records=path,
             measure=MeasureOptions(executor=executor),
         )
-        left = leftovers(mark)
+        remaining = leftovers(mark)
     with Records(path, readonly=True) as records:
         rows = [row for row in records.all() if row.phase == "search"]
     expected = {n: HOSTILE[how] for n, how in what.items()}
@@ -190,7 +190,7 @@ def hostile_drill(
         "hostile_candidates": hostile,
         "failures": dict(Counter(row.failure for row in rows if row.failure)),
         "unclassified": len(wrong) + candidates - len(rows),
-        "leftover_processes": len(left),
+        "leftover_processes": len(remaining),
         "overhead_ms": 1e3 * statistics.median(executor.overheads),
     }
 
@@ -212,8 +212,8 @@ def overhead_drill(candidates: int) -> dict[str, float]:
         # The first one waits for TVM to be loaded, as without isolation.
         runner.measure(Task(drawn[0], 3))
         for candidate in drawn[1:]:
-            found, seconds = overhead_of(partial(runner.measure, Task(candidate, 3)))
-            work.append(found.work_seconds)
+            measurement, seconds = overhead_of(partial(runner.measure, Task(candidate, 3)))
+            work.append(measurement.work_seconds)
             beyond.append(seconds)
     return {
         "overhead_ms_real": 1e3 * statistics.median(beyond),
@@ -254,8 +254,8 @@ def writers_drill(folder: Path, trials: int = 30) -> dict[str, int]:
     status = [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children]
     with Records(path, readonly=True) as records:
         rows = records.all()
-    found = Counter(row.seed for row in rows if row.phase == "search")
-    missing = sum(trials - found[seed] for seed in set(seeds))
+    counts = Counter(row.seed for row in rows if row.phase == "search")
+    missing = sum(trials - counts[seed] for seed in set(seeds))
     return {
         "writers_failed": sum(code != 0 for code in status),
         "writers_missing": missing,
@@ -287,15 +287,15 @@ def damage_drill(folder: Path, trials: int = 60) -> dict[str, Any]:
             result["damaged_refused"] += 1
         unchanged = path.read_bytes() == content
         try:
-            found = salvage(path, folder / f"{name}-salvaged.db")
+            salvaged = salvage(path, folder / f"{name}-salvaged.db")
         except RecordError as error:
             result["salvage"][name] = {"said": str(error)}
             continue
-        genuine = {row.digest for row in found.records.values()} <= expected
+        genuine = {row.digest for row in salvaged.records.values()} <= expected
         result["salvage"][name] = {
             "of": len(expected),
-            "salvaged": len(found.records),
-            "said": str(found),
+            "salvaged": len(salvaged.records),
+            "said": str(salvaged),
             "genuine": genuine,
             "left_alone": unchanged,
         }
@@ -316,22 +316,22 @@ def _marked() -> Iterator[str]:
 def leftovers(mark: str, seconds: float = 30.0) -> list[int]:
     """Living processes with that mark after at most ``seconds``, without this one."""
     end = time.monotonic() + seconds
-    while (found := living(mark)) and time.monotonic() < end:
+    while (processes := living(mark)) and time.monotonic() < end:
         time.sleep(0.05)
-    return found
+    return processes
 
 
 def living(mark: str) -> list[int]:
     """Living processes with that mark, without this one."""
-    found = []
+    lines = []
     for path in Path("/proc").glob("[0-9]*/environ"):
         pid = int(path.parent.name)
         with contextlib.suppress(OSError):
             state = (path.parent / "stat").read_text().rpartition(")")[2].split()[0]
             named = f"{_MARK}={mark}".encode() in path.read_bytes()
             if pid != os.getpid() and named and state not in "ZX":
-                found.append(pid)
-    return found
+                lines.append(pid)
+    return lines
 
 
 def run_all(kills: int, candidates: int, hostile: int) -> dict[str, Any]:

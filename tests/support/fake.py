@@ -44,9 +44,9 @@ def overhead_of(ask: Callable[[], Measurement]) -> tuple[Measurement, float]:
     the machine. The guard's does, as it also waits while the worker works.
     """
     before, start = waited(os.getpid()), time.perf_counter()
-    found = ask()
+    answer = ask()
     lost = waited(os.getpid()) - before
-    return found, time.perf_counter() - start - found.work_seconds - lost
+    return answer, time.perf_counter() - start - answer.work_seconds - lost
 
 
 class _Fake(Executor):
@@ -127,7 +127,7 @@ class FakeExecutor(_Fake):
         self, hostile: Mapping[int, str] | None = None, timeout: float = 30.0, memory: int = 1 << 28
     ) -> None:
         self.runner, self._hostile = Runner(timeout, memory), dict(hostile or {})
-        self._asked = 0
+        self._requests = 0
         self.overheads: list[float] = []
 
     def close(self) -> None:
@@ -137,14 +137,16 @@ class FakeExecutor(_Fake):
     def measure(self, tasks: Iterable[tuple[int, Task]]) -> Iterator[tuple[int, Measurement]]:
         """One task after the other, each in the worker."""
         for number, task in tasks:
-            how = self._hostile.get(self._asked, "work")
-            self._asked += 1
-            found, beyond = overhead_of(partial(self._drill, how))
-            if found.ok:
+            how = self._hostile.get(self._requests, "work")
+            self._requests += 1
+            measurement, beyond = overhead_of(partial(self._drill, how))
+            if measurement.ok:
                 self.overheads.append(beyond)
                 times = (fake_seconds(task.candidate),) * 3
-                found = Measurement(times, 1, 0.0, "generic", work_seconds=found.work_seconds)
-            yield number, found
+                measurement = Measurement(
+                    times, 1, 0.0, "generic", work_seconds=measurement.work_seconds
+                )
+            yield number, measurement
 
     def _drill(self, how: str) -> Measurement:
         return measurement_of(self.runner.request(Drill(how)))

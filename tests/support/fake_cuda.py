@@ -42,8 +42,8 @@ def fake_nvcc(folder: Path, architectures: Sequence[str] = ("sm_80", "sm_90")) -
     bin_folder = folder / "bin"
     bin_folder.mkdir(exist_ok=True)
     command = bin_folder / "nvcc"
-    known = ",".join(architectures)
-    script = f"#!/bin/sh\nexec '{sys.executable}' -I '{_HERE / 'fake_nvcc.py'}' '{HEADERS}' {known}"
+    names = ",".join(architectures)
+    script = f"#!/bin/sh\nexec '{sys.executable}' -I '{_HERE / 'fake_nvcc.py'}' '{HEADERS}' {names}"
     command.write_text(f'{script} "$@"\n', encoding="utf-8")
     command.chmod(0o755)
     return bin_folder

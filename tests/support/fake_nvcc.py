@@ -62,18 +62,18 @@ def main(headers: str, architectures: str, *arguments: str) -> int:
 
 def _library(text: str, headers: str, output: str) -> int:
     """Compile a text for the host, or take what became of the same text before."""
-    known = Path(os.environ["XDG_CACHE_HOME"], "fake-nvcc")
-    library = known / f"{hashlib.sha256(text.encode()).hexdigest()}.so"
+    cache = Path(os.environ["XDG_CACHE_HOME"], "fake-nvcc")
+    library = cache / f"{hashlib.sha256(text.encode()).hexdigest()}.so"
     if not library.exists():
-        known.mkdir(parents=True, exist_ok=True)
-        made = Path(output + ".cpp")
-        made.write_text(text, encoding="utf-8")
+        cache.mkdir(parents=True, exist_ok=True)
+        source_path = Path(output + ".cpp")
+        source_path.write_text(text, encoding="utf-8")
         tool = shutil.which("g++") or shutil.which("clang++") or "g++"
-        done = subprocess.run([tool, *_FLAGS, f"-I{headers}", str(made), "-o", output])
+        done = subprocess.run([tool, *_FLAGS, f"-I{headers}", str(source_path), "-o", output])
         if done.returncode:
             return done.returncode
         # Others may compile the same text at this time.
-        partial = known / f"{library.name}.{os.getpid()}"
+        partial = cache / f"{library.name}.{os.getpid()}"
         shutil.copyfile(output, partial)
         partial.replace(library)
     shutil.copyfile(library, output)
@@ -82,7 +82,7 @@ def _library(text: str, headers: str, output: str) -> int:
 
 def _launch(name: str, parameters: str, dynamic: bool) -> str:
     types = [re.sub(r"\w+$", "", p).replace("__restrict__", "").strip() for p in _split(parameters)]
-    given = ", ".join(f"*static_cast<{t}*>(arguments[{n}])" for n, t in enumerate(types))
+    arguments = ", ".join(f"*static_cast<{t}*>(arguments[{n}])" for n, t in enumerate(types))
     size = "dynamic" if dynamic else "sizeof shared_memory"
     wrong = "" if dynamic else "if (dynamic) return 1;"
     return f"""
@@ -91,7 +91,7 @@ extern "C" __attribute__((visibility("default"))) int launch_{name}(
     unsigned gx, unsigned gy, unsigned threads, unsigned dynamic, void **arguments) {{
   {wrong}
   amos_emulation::launch({{gx, gy, 1}}, threads, shared_memory, {size}, false, true,
-                         [&] {{ {name}({given}); }});
+                         [&] {{ {name}({arguments}); }});
   return 0;
 }}
 """

@@ -48,10 +48,10 @@ class Statement:
         return unit(self.meaning, self.sizes, dtype)
 
 
-def _windows(image: np.ndarray, outside: float) -> np.ndarray:
+def _windows(image: np.ndarray, fill: float) -> np.ndarray:
     """3×3 windows at every other place of images padded by one: n, c, p, q, window."""
-    around = np.pad(image, [(0, 0), (0, 0), (1, 1), (1, 1)], constant_values=outside)
-    windows = np.lib.stride_tricks.sliding_window_view(around, (3, 3), (2, 3))[:, :, ::2, ::2]
+    padded = np.pad(image, [(0, 0), (0, 0), (1, 1), (1, 1)], constant_values=fill)
+    windows = np.lib.stride_tricks.sliding_window_view(padded, (3, 3), (2, 3))[:, :, ::2, ::2]
     return windows.reshape(*windows.shape[:4], 9)
 
 

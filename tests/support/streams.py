@@ -105,22 +105,22 @@ def interpret(
     for name, values in {**dram, **stream.constants}.items():
         tensors[name][:] = values.reshape(tensors[name].shape)
     queues: dict[str, list[Any]] = {"load": [], "compute": [], "store": []}
-    for each in stream.instructions:
-        queues[each.queue(kinds)].append(each)
+    for instruction in stream.instructions:
+        queues[instruction.queue(kinds)].append(instruction)
     names, tokens = list(queues), dict[Any, int]()
     while any(queues.values()):
         ready = [n for n in names if queues[n] and not _lacking(queues[n][0], n, names, tokens)]
         if not ready:
             raise Stuck
         name = ready[int(rng.integers(len(ready)))]
-        each = queues[name].pop(0)
-        for side, other in _sides(name, names):
-            if getattr(each, f"pop_{side}"):
-                tokens[other, name] -= 1
-        _do(each, chip, tensors, stream, kinds)
-        for side, other in _sides(name, names):
-            if getattr(each, f"push_{side}"):
-                tokens[name, other] = tokens.get((name, other), 0) + 1
+        instruction = queues[name].pop(0)
+        for side, queue in _sides(name, names):
+            if getattr(instruction, f"pop_{side}"):
+                tokens[queue, name] -= 1
+        _do(instruction, chip, tensors, stream, kinds)
+        for side, queue in _sides(name, names):
+            if getattr(instruction, f"push_{side}"):
+                tokens[name, queue] = tokens.get((name, queue), 0) + 1
     if any(tokens.values()):
         raise Stuck
     return tensors
@@ -133,53 +133,58 @@ def _sides(name: str, names: list[str]) -> list[tuple[str, str]]:
     ]
 
 
-def _lacking(each: Any, name: str, names: list[str], tokens: dict[Any, int]) -> bool:
+def _lacking(instruction: Any, name: str, names: list[str], tokens: dict[Any, int]) -> bool:
     return any(
-        getattr(each, f"pop_{side}") and not tokens.get((other, name), 0)
-        for side, other in _sides(name, names)
+        getattr(instruction, f"pop_{side}") and not tokens.get((queue, name), 0)
+        for side, queue in _sides(name, names)
     )
 
 
-def _do(each: Any, chip: Any, tensors: Any, stream: Stream, kinds: Any) -> None:
-    kind = type(each).__name__
+def _do(instruction: Any, chip: Any, tensors: Any, stream: Stream, kinds: Any) -> None:
+    kind = type(instruction).__name__
     if kind in ("Load", "Store"):
         (region,) = [
             r
             for r in stream.regions
-            if r.buffer == each.buffer and r.base <= each.dram < r.base + max(r.rows, 1)
+            if r.buffer == instruction.buffer
+            and r.base <= instruction.dram < r.base + max(r.rows, 1)
         ]
-        flat, at = tensors[region.name], each.sram
-        width = each.before[1] + each.columns + each.after[1]
-        for y in range(-each.before[0], each.rows + each.after[0]):
-            for x in range(-each.before[1], each.columns + each.after[1]):
-                inside = 0 <= y < each.rows and 0 <= x < each.columns
-                where = each.dram - region.base + y * each.stride + x
+        flat, at = tensors[region.name], instruction.sram
+        width = instruction.before[1] + instruction.columns + instruction.after[1]
+        for y in range(-instruction.before[0], instruction.rows + instruction.after[0]):
+            for x in range(-instruction.before[1], instruction.columns + instruction.after[1]):
+                in_bounds = 0 <= y < instruction.rows and 0 <= x < instruction.columns
+                where = instruction.dram - region.base + y * instruction.stride + x
                 if kind == "Load":
-                    chip[each.buffer][at] = flat[where] if inside else 0
+                    chip[instruction.buffer][at] = flat[where] if in_bounds else 0
                 else:
                     bits = 8 * kinds["out"].bytes // 16
                     value = chip["acc"][at] & ((1 << bits) - 1)
                     flat[where] = value - ((value >> (bits - 1)) << bits)
                 at += 1
-        assert width >= each.columns
+        assert width >= instruction.columns
     elif kind in ("Gemm", "Alu"):
-        for i in range(each.outer):
-            for j in range(each.inner):
-                for uop in chip["uop"][each.begin : each.end]:
-                    dst = uop[0] + i * each.dst[0] + j * each.dst[1]
-                    src = uop[1] + i * each.src[0] + j * each.src[1]
+        for i in range(instruction.outer):
+            for j in range(instruction.inner):
+                for uop in chip["uop"][instruction.begin : instruction.end]:
+                    dst = uop[0] + i * instruction.dst[0] + j * instruction.dst[1]
+                    src = uop[1] + i * instruction.src[0] + j * instruction.src[1]
                     if kind == "Alu":
-                        right = chip["acc"][src] if each.immediate is None else each.immediate
-                        chip["acc"][dst] = _alu(each.opcode, chip["acc"][dst], right)
-                    elif each.reset:
+                        right = (
+                            chip["acc"][src]
+                            if instruction.immediate is None
+                            else instruction.immediate
+                        )
+                        chip["acc"][dst] = _alu(instruction.opcode, chip["acc"][dst], right)
+                    elif instruction.reset:
                         chip["acc"][dst] = 0
                     else:
-                        wgt = uop[2] + i * each.wgt[0] + j * each.wgt[1]
+                        wgt = uop[2] + i * instruction.wgt[0] + j * instruction.wgt[1]
                         chip["acc"][dst] += chip["inp"][src] @ chip["wgt"][wgt].T
 
 
-def _alu(opcode: str, left: Any, right: Any) -> Any:
+def _alu(opcode: str, lhs: Any, right: Any) -> Any:
     if opcode == "shr":
-        return left >> right if np.all(np.asarray(right) >= 0) else left << -right
+        return lhs >> right if np.all(np.asarray(right) >= 0) else lhs << -right
     named = {"min": np.minimum, "max": np.maximum, "add": np.add, "mul": np.multiply}
-    return named[opcode](left, right)
+    return named[opcode](lhs, right)

@@ -66,8 +66,8 @@ def test_matrices_agree_with_elements(software: int) -> None:
     y[::2] &= np.all(z.T[:, :, None] == x[None], axis=1)
     for matched, one_by_one in ((False, algorithm_1), (True, holds_on_matched)):
         batch = list(algorithm_1_batch(x, y, z, matched=matched))
-        assert batch == [literal(x, one, z, matched) for one in y]
-        assert batch == [one_by_one(x, one, z) for one in y]
+        assert batch == [literal(x, matching, z, matched) for matching in y]
+        assert batch == [one_by_one(x, matching, z) for matching in y]
     assert any(batch)
 
 

@@ -105,15 +105,15 @@ def test_visits_and_substitutions_are_those_of_all_points() -> None:
             write, writing = regrouped(rng, write, writing)
         else:
             read, reading = affine_map(rng, "pqr", rank)
-        one, other = Visits.of(write, writing), Visits.of(read, reading)
+        stores, loads = Visits.of(write, writing), Visits.of(read, reading)
         written, visited = visited_points(write, writing), visited_points(read, reading)
         often = ({e: len(p) for e, p in written.items()}, {e: len(p) for e, p in visited.items()})
-        assert one.same(other) == (often[0] == often[1]), (write, writing, read, reading)
-        counts[f"same {one.same(other)}"] += 1
+        assert stores.same(loads) == (often[0] == often[1]), (write, writing, read, reading)
+        counts[f"same {stores.same(loads)}"] += 1
         if max(often[0].values()) > 1:
             continue
-        got = substitution(one, other)
-        bijective = one.same(other)
+        got = substitution(stores, loads)
+        bijective = stores.same(loads)
         pairs = {points[0]: visited[e][0] for e, points in written.items()} if bijective else {}
         assert (got is not None) == (bijective and is_separable(pairs)), (
             write,

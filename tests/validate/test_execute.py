@@ -64,8 +64,8 @@ def test_sources_in_another_order() -> None:
 
 def test_a_wrong_matching_computes_something_else() -> None:
     inputs = random_inputs(OP, np.random.default_rng(0))
-    together = [[1, 1, 0, 0], [0, 0, 0, 0], [0, 0, 0, 1]]
-    assert not np.array_equal(execute_matching(OP, WMMA, together, inputs), evaluate(OP, inputs))
+    joined = [[1, 1, 0, 0], [0, 0, 0, 0], [0, 0, 0, 1]]
+    assert not np.array_equal(execute_matching(OP, WMMA, joined, inputs), evaluate(OP, inputs))
 
 
 def test_bad_inputs() -> None:

@@ -47,8 +47,8 @@ def computed(text: str, *values: Floats) -> Floats:
         extents=dict(i=values[0].size),
         dtypes=dict(a="float32", b="float32", out="float32"),
     ).with_epilogue(text)
-    others = {f"x{n}": each for n, each in enumerate(values) if n}
-    return np.asarray(evaluate(op, {"a": values[0], "b": np.array(1, np.float32), **others}))
+    inputs = {f"x{n}": each for n, each in enumerate(values) if n}
+    return np.asarray(evaluate(op, {"a": values[0], "b": np.array(1, np.float32), **inputs}))
 
 
 def off(name: str, x: Floats) -> float:
@@ -64,11 +64,11 @@ def off(name: str, x: Floats) -> float:
         normal = np.abs(rounded) >= (2.0**-119 if name == "silu" else 2.0**-126)
         size = np.abs(x if of_argument else rounded)
         ulp = np.spacing(np.maximum(size, np.float32(2.0**-126)))
-        apart = np.abs(got - want) / ulp
+        ulps = np.abs(got - want) / ulp
     finite = np.isfinite(rounded)
     np.testing.assert_array_equal(got[~finite], rounded[~finite])
     assert np.all(np.abs(got[~normal]) <= 2.0**-118) or of_argument
-    return float(apart[finite & (normal | of_argument)].max())
+    return float(ulps[finite & (normal | of_argument)].max())
 
 
 def every_short() -> Floats:
@@ -119,8 +119,8 @@ def test_what_is_far_out() -> None:
             computed(f"{name}(acc)", ends), np.array(want, np.float32), name
         )
     for name in ("tanh", "erf"):
-        every = computed(f"{name}(acc)", every_short())
-        assert every.max() == 1 and every.min() == -1
+        results = computed(f"{name}(acc)", every_short())
+        assert results.max() == 1 and results.min() == -1
 
 
 def test_small_results_of_exp_are_rounded_once_more() -> None:
@@ -141,14 +141,14 @@ def test_fma_rounds_once() -> None:
     b[:1500] = (rng.integers(2**11, 2**12, 1500) * 2 + 1).astype(np.float32)
     c[:1500] = rng.choice([-1, 1], 1500) * 2.0 ** -rng.integers(20, 60, 1500)
     got = computed("fma(acc, x1[i], x2[i])", a, b, c)
-    for one, *three in zip(got, a, b, c, strict=True):
+    for value, *three in zip(got, a, b, c, strict=True):
         x, y, z = (Fraction(float(each)) for each in three)
-        error = abs(x * y + z - Fraction(float(one)))
-        for other in (
-            np.nextafter(one, np.float32(-np.inf)),
-            np.nextafter(one, np.float32(np.inf)),
+        error = abs(x * y + z - Fraction(float(value)))
+        for variant in (
+            np.nextafter(value, np.float32(-np.inf)),
+            np.nextafter(value, np.float32(np.inf)),
         ):
-            assert error <= abs(x * y + z - Fraction(float(other)))
+            assert error <= abs(x * y + z - Fraction(float(variant)))
 
 
 def test_quantize_and_dequantize() -> None:

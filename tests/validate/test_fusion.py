@@ -25,7 +25,7 @@ SIZES = {"i": 4, "j": 8, "k": 16, "p": 2, "q": 2, "r": 3}
 GEMM = "y[i,j] += a[i,k] * b[k,j]"
 
 
-def _inside(indices: list[Affine], extents: dict[str, int]) -> list[Affine]:
+def _shift(indices: list[Affine], extents: dict[str, int]) -> list[Affine]:
     return [index + max(0, -index.bounds(extents)[0]) for index in indices]
 
 
@@ -44,7 +44,7 @@ def _drawn(rng: np.random.Generator, related: bool) -> tuple[Operator, Operator]
     read, reading = (
         regrouped(rng, write, dict(writing)) if related else affine_map(rng, "pqs", rank)
     )
-    write, read = _inside(write, writing), _inside(read, reading)
+    write, read = _shift(write, writing), _shift(read, reading)
     sizes = zip(_shape(write, writing), _shape(read, reading), strict=True)
     shape = tuple(max(each) + int(rng.integers(0, 4) == 0) for each in sizes)
     order = [str(name) for name in rng.permutation([*reading])]
@@ -78,8 +78,8 @@ def _one_after_the_other(
     producer: Operator, consumer: Operator, inputs: dict[str, np.ndarray]
 ) -> np.ndarray:
     first = evaluate(producer, {t.name: inputs[t.name] for t in producer.inputs})
-    every = inputs | {producer.result.name: first}
-    return np.asarray(evaluate(consumer, {t.name: every[t.name] for t in consumer.inputs}))
+    all_inputs = inputs | {producer.result.name: first}
+    return np.asarray(evaluate(consumer, {t.name: all_inputs[t.name] for t in consumer.inputs}))
 
 
 def _fused(op: Operator, inputs: dict[str, np.ndarray]) -> np.ndarray:
@@ -100,10 +100,10 @@ def test_behind_exactly_where_every_element_is_read_once() -> None:
         pairs = {written[e][0]: read[e][0] for e in written} if once else {}
         # Digits may tell where a result is stored, not what else is read.
         factor = [n for n, name in enumerate(consumer.extents) if name in consumer.sources[1].names]
-        others = {point: tuple(image[n] for n in factor) for point, image in pairs.items()}
+        images = {point: tuple(image[n] for n in factor) for point, image in pairs.items()}
         verdict = fusable(producer, consumer)
-        told = once and is_separable(pairs) and is_affine(others)
-        assert bool(verdict) == told, f"{producer}\n{consumer}\n{verdict}"
+        fits = once and is_separable(pairs) and is_affine(images)
+        assert bool(verdict) == fits, f"{producer}\n{consumer}\n{verdict}"
         counts[bool(verdict)] += 1
         if verdict.fused is not None:
             inputs = _inputs(rng, producer, consumer)
@@ -145,10 +145,10 @@ def test_beside_what_every_element_is_read_for() -> None:
         if (pair := _drawn(rng, related=True)) is None:
             continue
         producer, consumer = pair
-        kept = [it.name for it in consumer.iterations if rng.random() < 0.5]
+        loops = [it.name for it in consumer.iterations if rng.random() < 0.5]
         sign = str(rng.choice(["+=", "max=", "min="]))
         sources = " * ".join(map(str, consumer.sources))
-        text = f"z[{', '.join(kept)}] {sign} {sources}"
+        text = f"z[{', '.join(loops)}] {sign} {sources}"
         consumer = Operator.parse(
             text,
             {name: n for name, n in consumer.extents.items() if re.search(rf"\b{name}\b", text)},
@@ -156,7 +156,7 @@ def test_beside_what_every_element_is_read_for() -> None:
             shapes={"y": producer.result.shape},
         )
         if rng.random() < 0.5:
-            read = {name: n for name, n in consumer.extents.items() if name in kept}
+            read = {name: n for name, n in consumer.extents.items() if name in loops}
             text = f"s16(acc * 3 - e[{', '.join(read)}]) >> 1"
             consumer = consumer.with_epilogue(text, {"e": "int32"})
         verdict = fusable(producer, consumer)
@@ -228,7 +228,7 @@ def _elementwise_first(rng: np.random.Generator, whole: bool) -> tuple[Operator,
         signs = rng.choice([1, 1, -1], rank)
         write = [Affine.of({n: int(c)}) for n, c in zip(writing, signs, strict=True)]
         write = [write[n] for n in rng.permutation(rank)]
-    write = _inside(write, writing)
+    write = _shift(write, writing)
     extra = int(rng.integers(0, 4) == 0)
     shape = tuple(size + extra for size in _shape(write, writing))
     read, reading = affine_map(rng, "pqr", rank)
@@ -309,9 +309,9 @@ def test_a_row_of_operators_becomes_one() -> None:
         "v[j,i] = z[i,j] then relu(acc + t[j])",
         "u[a,i,b] = v[a*3 + b,i]",
     ]
-    first, *others = texts
+    first, *later = texts
     fused: Operator | None = None
-    for text in others:
+    for text in later:
         verdict = fusable(fused or first, text, sizes, kinds)
         assert verdict.fused is not None, verdict
         fused = verdict.fused

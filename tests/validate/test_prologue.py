@@ -22,8 +22,8 @@ def _loops(image: np.ndarray, weight: np.ndarray) -> np.ndarray:
     out = np.zeros((4, 5, 4), np.int64)
     for k, p, q, c, r, s in product(*map(range, (4, 5, 4, 4, 3, 2))):
         h, w = p + r - 1, q + s - 1
-        inside = 0 <= h < image.shape[1] and 0 <= w < image.shape[2]
-        out[k, p, q] += (int(image[c, h, w]) if inside else 3) * int(weight[k, c, r, s])
+        in_bounds = 0 <= h < image.shape[1] and 0 <= w < image.shape[2]
+        out[k, p, q] += (int(image[c, h, w]) if in_bounds else 3) * int(weight[k, c, r, s])
     return out
 
 

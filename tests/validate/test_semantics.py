@@ -32,8 +32,8 @@ EXTENTS = dict(n=2, k=3, p=4, q=2, c=3, r=3, s=2)
 
 
 def make(text: str, dtypes: dict[str, str] | None = None) -> Operator:
-    inside = [part.split("]")[0] for part in text.split("[")[1:]]
-    used = {n: e for n, e in EXTENTS.items() if any(n in part for part in inside)}
+    accesses = [access.split("]")[0] for access in text.split("[")[1:]]
+    used = {n: e for n, e in EXTENTS.items() if any(n in access for access in accesses)}
     shapes = {"image": (3, 5, 4)} if "pad" in text else {}
     return Operator.parse(text, used, dtypes or {}, "op", shapes)
 
@@ -47,8 +47,8 @@ def plain(op: Operator, inputs: dict[str, np.ndarray]) -> np.ndarray:
         term = 1
         for load in op.sources:
             at = [index.evaluate(values) for index in load.indices]
-            inside = all(0 <= i < n for i, n in zip(at, load.tensor.shape, strict=True))
-            term *= inputs[load.tensor.name][tuple(at)].item() if inside else 0
+            in_bounds = all(0 <= i < n for i, n in zip(at, load.tensor.shape, strict=True))
+            term *= inputs[load.tensor.name][tuple(at)].item() if in_bounds else 0
         out[tuple(index.evaluate(values) for index in op.output.indices)] += term
     return out
 
@@ -102,11 +102,11 @@ def test_a_resnet_layer_takes_less_than_a_second() -> None:
 
 def test_random_inputs_span_the_dtype_and_repeat() -> None:
     op = Operator.parse("out[i] += a[i,k] * b[k]", dict(i=200, k=200), dict(a="u8", b="int4"))
-    one, two = (random_inputs(op, np.random.default_rng(5)) for _ in range(2))
-    assert all(np.array_equal(one[name], two[name]) for name in one)
-    assert (one["a"].min(), one["a"].max()) == (0, 255)
-    assert (one["b"].min(), one["b"].max()) == (-8, 7)
-    assert one["b"].dtype == np.int8
+    first, second = (random_inputs(op, np.random.default_rng(5)) for _ in range(2))
+    assert all(np.array_equal(first[name], second[name]) for name in first)
+    assert (first["a"].min(), first["a"].max()) == (0, 255)
+    assert (first["b"].min(), first["b"].max()) == (-8, 7)
+    assert first["b"].dtype == np.int8
 
 
 @pytest.mark.parametrize(

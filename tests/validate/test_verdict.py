@@ -233,7 +233,7 @@ def test_every_flipped_bit_has_a_verdict(rule: str) -> None:
                 continue
             targets = np.where(flipped.any(axis=0), flipped.argmax(axis=0), -1)
             targets[flipped.sum(axis=0) > 1] = -2  # whatever it becomes, it changes
-            least = min(int((targets != one).sum()) for one in columns)
+            least = min(int((targets != column).sum()) for column in columns)
             for name in verdict.nearest:
                 assert int((targets != np.array(space.find(name).assignment)).sum()) == least
             assert 1 <= len(verdict.nearest) <= 3

@@ -38,17 +38,17 @@ def test_convolution(zero: int) -> None:
         h, w = p + r - 1, q + s - 1
         if 0 <= h < x.shape[2] and 0 <= w < x.shape[3]:
             expected[0, p, q, k] += x[0, c, h, w] * weight[k, c, r, s]
-    given = fold.inputs(inputs)
-    assert (given["weight_sums"] == weight.sum((1, 2, 3))).all()
+    folded = fold.inputs(inputs)
+    assert (folded["weight_sums"] == weight.sum((1, 2, 3))).all()
     assert (evaluate(op, inputs) == expected).all()
-    assert (evaluate(fold.operator, given) == expected).all()
+    assert (evaluate(fold.operator, folded) == expected).all()
     # Differences of bytes are no bytes; what they are made of is.
     with pytest.raises(MappingError, match="operand `Src1` is uint8; amos.fold_zero_point takes"):
         amos.enumerate_mappings(op, VNNI)
     mapping = amos.enumerate_mappings(fold.operator, VNNI)[-1]
-    assert (amos.simulate(mapping, given) == expected).all()
+    assert (amos.simulate(mapping, folded) == expected).all()
     kernel = amos.build(mapping, implementation="generic").pack(weight=inputs["weight"])
-    assert (kernel(x=inputs["x"], weight_sums=given["weight_sums"]) == expected).all()
+    assert (kernel(x=inputs["x"], weight_sums=folded["weight_sums"]) == expected).all()
     assert operator_from(operator_values(fold.operator)) == fold.operator
 
 
@@ -128,8 +128,8 @@ def test_further_results_are_corrected_too() -> None:
     fold = fold_zero_point(op, "a")
     inputs = random_inputs(op, np.random.default_rng(0))
     total = (inputs["x"].astype(int) - 128) @ inputs["weight"].astype(int)
-    given = fold.inputs(inputs)
-    for results in (evaluate(fold.operator, given), _built(fold.operator)(**given)):
+    folded = fold.inputs(inputs)
+    for results in (evaluate(fold.operator, folded), _built(fold.operator)(**folded)):
         for got, expected in zip(results, (total, total.max(axis=1), total * 0.5), strict=True):
             np.testing.assert_array_equal(got, expected)
 

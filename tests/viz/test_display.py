@@ -27,7 +27,7 @@ SPACE = amos.enumerate_mappings(CONV, WMMA)
 
 
 @pytest.fixture(scope="module")
-def found() -> Exploration:
+def exploration() -> Exploration:
     return amos.explore(CONV, WMMA, machine="a100", trials=8, seed=0)
 
 
@@ -39,7 +39,7 @@ def _wrong() -> Verdict:
 
 
 @pytest.fixture(scope="module")
-def objects(found: Exploration) -> dict[str, Any]:
+def objects(exploration: Exploration) -> dict[str, Any]:
     return {
         "Operator": CONV,
         "Intrinsic": WMMA,
@@ -49,12 +49,12 @@ def objects(found: Exploration) -> dict[str, Any]:
         "Verdict": _wrong(),
         "FusionVerdict": amos.fusable("y[i] += a[i,k]", "z[i] = y[i]", {"i": 4, "k": 2}),
         "MappingSpace": SPACE,
-        "Prediction": found.prediction,
-        "Exploration": found,
-        "Trial": found.best,
-        "Candidate": found.best.candidate,
+        "Prediction": exploration.prediction,
+        "Exploration": exploration,
+        "Trial": exploration.best,
+        "Candidate": exploration.best.candidate,
         "ScheduleSpace": ScheduleSpace(SPACE[0]),
-        "Machine": found.machine,
+        "Machine": exploration.machine,
     }
 
 
@@ -76,23 +76,23 @@ class _Checked(HTMLParser):
 
 
 def test_every_object_is_shown_in_both_ways(objects: dict[str, Any]) -> None:
-    for name, thing in objects.items():
-        assert type(thing).__name__ == name
-        drawn = thing._repr_html_()
-        assert drawn == html(thing)
+    for name, shown in objects.items():
+        assert type(shown).__name__ == name
+        drawn = shown._repr_html_()
+        assert drawn == html(shown)
         checked = _Checked()
         checked.feed(drawn)
         assert checked.open == [], name
-        assert len(text(thing).splitlines()) >= 2
+        assert len(text(shown).splitlines()) >= 2
         # Nothing is fetched from elsewhere, and the same object looks the same again.
         assert "http" not in drawn.replace(html.__doc__ or "", "")
-        assert drawn == html(thing)
+        assert drawn == html(shown)
 
 
 def test_ipython_prints_the_text(objects: dict[str, Any]) -> None:
     pretty = pytest.importorskip("IPython.lib.pretty", reason="IPython is not installed").pretty
-    for thing in objects.values():
-        assert pretty(thing) == text(thing)
+    for shown in objects.values():
+        assert pretty(shown) == text(shown)
 
 
 def test_a_kernel_shows_its_source() -> None:
@@ -105,10 +105,10 @@ def test_a_kernel_shows_its_source() -> None:
 
 
 def test_an_operator_is_complete() -> None:
-    said = text(CONV)
-    for part in (str(CONV), "k     spatial      64", "r     reduce        3", "1 × 64 × 58 × 58"):
-        assert part in said
-    assert re.search(r"weight +\. +1 +\. +\. +1 +1 +1", said)
+    rendered = text(CONV)
+    for words in (str(CONV), "k     spatial      64", "r     reduce        3", "1 × 64 × 58 × 58"):
+        assert words in rendered
+    assert re.search(r"weight +\. +1 +\. +\. +1 +1 +1", rendered)
 
 
 def test_a_mapping_shows_the_three_matrices() -> None:
@@ -124,14 +124,14 @@ def test_a_mapping_shows_the_three_matrices() -> None:
 
 
 def test_a_verdict_marks_the_cells_at_fault() -> None:
-    said = _wrong()
-    assert said.cells == (("i1", "r"),)
-    assert said.rows == ("i2",)
-    drawn = said._repr_html_()
+    verdict = _wrong()
+    assert verdict.cells == (("i1", "r"),)
+    assert verdict.rows == ("i2",)
+    drawn = verdict._repr_html_()
     assert drawn.count('class="o x"') == 1
     assert drawn.count('<tr class="idle">') == 1
-    assert "1!" in text(said) and "<- idle" in text(said)
-    assert all(reason in text(said) for reason in said.reasons)
+    assert "1!" in text(verdict) and "<- idle" in text(verdict)
+    assert all(reason in text(verdict) for reason in verdict.reasons)
 
 
 def test_cells_at_fault_are_those_that_reasons_name() -> None:
@@ -141,47 +141,49 @@ def test_cells_at_fault_are_those_that_reasons_name() -> None:
         for _ in range(60):
             assignment = rng.integers(-1, 3, 7)
             matrix = np.equal.outer(np.arange(3), assignment)
-            said = amos.check_matching(CONV, WMMA, matrix, rule)
-            assert bool(said.cells) == bool(said.wrong)
+            verdict = amos.check_matching(CONV, WMMA, matrix, rule)
+            assert bool(verdict.cells) == bool(verdict.wrong)
             names = [it.name for it in CONV.iterations]
-            for step, name in said.cells:
+            for step, name in verdict.cells:
                 assert matrix[["i1", "i2", "r1"].index(step), names.index(name)]
-                assert any(f"`{name}`" in reason for reason in said.wrong)
-            assert all(any(f"`{step}`" in reason for reason in said.idle) for step in said.rows)
+                assert any(f"`{name}`" in reason for reason in verdict.wrong)
+            assert all(
+                any(f"`{step}`" in reason for reason in verdict.idle) for step in verdict.rows
+            )
 
 
 def test_verdicts_are_equal_whatever_they_are_drawn_from() -> None:
-    said = _wrong()
-    assert said == Verdict(said.rule, said.wrong, said.idle)
+    verdict = _wrong()
+    assert verdict == Verdict(verdict.rule, verdict.wrong, verdict.idle)
     assert "Not valid" in text(Verdict("paper", ("made by hand",)))
 
 
 def test_why_two_operators_are_not_one() -> None:
-    said = amos.fusable("y[i] += a[i,k]", "z[k] += y[i] * b[i,k]", {"i": 4, "k": 2})
-    assert "Not fusable" in text(said)
-    assert "the consumer sums over `i`" in text(said)
+    verdict = amos.fusable("y[i] += a[i,k]", "z[k] += y[i] * b[i,k]", {"i": 4, "k": 2})
+    assert "Not fusable" in text(verdict)
+    assert "the consumer sums over `i`" in text(verdict)
 
 
 def test_a_large_space_is_cut_and_says_so() -> None:
     op = amos.Operator.parse(
         "o[a,b,c,d,e,f] += x[a,b,c,g,h,i] * y[d,e,f,g,h,i]", dict.fromkeys("abcdefghi", 4)
     )
-    said = amos.enumerate_mappings(op, WMMA)
-    assert "the first 200 are shown" in text(said)
-    assert html(said).count("<tr>") == 201
+    space = amos.enumerate_mappings(op, WMMA)
+    assert "the first 200 are shown" in text(space)
+    assert html(space).count("<tr>") == 201
 
 
-def test_an_exploration_in_which_nothing_ran(found: Exploration) -> None:
+def test_an_exploration_in_which_nothing_ran(exploration: Exploration) -> None:
     from dataclasses import replace
 
     from amos.records import Measurement
 
     failed = Measurement(failure="crash", message="signal 11")
-    trials = tuple(Trial(t.number, t.candidate, t.predicted, failed) for t in found.trials)
-    said = text(replace(found, trials=trials, prediction=None))
-    assert "8 crash" in said
-    assert "nothing ran" in said
-    assert "nothing ran" in html(replace(found, trials=trials))
+    trials = tuple(Trial(t.number, t.candidate, t.predicted, failed) for t in exploration.trials)
+    rendered = text(replace(exploration, trials=trials, prediction=None))
+    assert "8 crash" in rendered
+    assert "nothing ran" in rendered
+    assert "nothing ran" in html(replace(exploration, trials=trials))
 
 
 def test_names_are_escaped() -> None:

@@ -32,7 +32,7 @@ A100 = amos.machines.get("a100")
 
 
 @pytest.fixture(scope="module")
-def found() -> dict[str, Exploration]:
+def explorations() -> dict[str, Exploration]:
     return {
         name: amos.explore(CONV, WMMA, machine="a100", trials=12, seed=0, method=name)
         for name in ("ga", "random")
@@ -53,8 +53,8 @@ def test_matching_shows_the_matrices() -> None:
 def test_matching_of_a_verdict_marks_cells() -> None:
     matrix = SPACE[0].matching.copy()
     matrix[:, 5], matrix[0, 5] = False, True
-    said = amos.check_matching(CONV, WMMA, matrix)
-    (mark,) = viz.matching(said).layout.shapes
+    verdict = amos.check_matching(CONV, WMMA, matrix)
+    (mark,) = viz.matching(verdict).layout.shapes
     assert (mark.x0, mark.y0) == (4.5, -0.5)
     with pytest.raises(MappingError, match="made by hand"):
         viz.matching(Verdict("paper"))
@@ -73,17 +73,17 @@ def test_slots_hold_what_the_simulation_stages(name: str) -> None:
     loops = [*mapping.outer, *physical.tiles]
     for call in {0, 1, physical.calls // 2, physical.calls - 1}:
         place = dict(zip(loops, np.unravel_index(call, counts), strict=True))
-        for held, layout in zip(slots(mapping, call), physical.layouts.values(), strict=True):
+        for slot, layout in zip(slots(mapping, call), physical.layouts.values(), strict=True):
             load = layout.load
             # The position of each element in its tensor, and 0 in the padding around it.
             numbered = np.arange(1, load.tensor.elements + 1).reshape(load.tensor.shape)
             flat = FlatAccess.of(load, numbered, op.extents)
-            addresses, inside = _elements(layout, flat, physical)
+            addresses, in_bounds = _elements(layout, flat, physical)
             at = tuple(int(place[n]) for n, _, _ in layout.outer)
             at += tuple(int(place[t]) for t, _, _ in layout.tiles)
-            staged = np.where(inside[at], flat.buffer[np.where(inside, addresses, 0)[at]], 0)
-            index = np.moveaxis(np.where(held.used[..., None], held.elements, 0), -1, 0)
-            shown = np.where(held.used, numbered[tuple(index)], 0)
+            staged = np.where(in_bounds[at], flat.buffer[np.where(in_bounds, addresses, 0)[at]], 0)
+            index = np.moveaxis(np.where(slot.used[..., None], slot.elements, 0), -1, 0)
+            shown = np.where(slot.used, numbered[tuple(index)], 0)
             assert shown.tolist() == staged.tolist()
 
 
@@ -159,30 +159,32 @@ def test_accuracy_of_the_stored_samples_is_that_of_the_table() -> None:
     from amos.reproduce import fig5
 
     data = fig5.stored()
-    every = fig5.predictions(data)
-    figure = viz.accuracy({"resnet18:C5": every["resnet18:C5"]})
+    predictions = fig5.predictions(data)
+    figure = viz.accuracy({"resnet18:C5": predictions["resnet18:C5"]})
     (judged,) = fig5.judge(data, ["resnet18:C5"]).layers
     assert figure.data[0].name == f"resnet18:C5  {judged.pairwise:.1%}"
     assert len(figure.data[0].x) == judged.samples
 
 
-def test_accuracy_needs_measurements(found: dict[str, Exploration]) -> None:
+def test_accuracy_needs_measurements(explorations: dict[str, Exploration]) -> None:
     with pytest.raises(ExploreError, match="was measured"):
-        viz.accuracy(found["ga"])
+        viz.accuracy(explorations["ga"])
 
 
-def test_progress_is_the_history(found: dict[str, Exploration]) -> None:
-    figure = viz.progress(found)
-    for trace, (name, one) in zip(figure.data, found.items(), strict=True):
+def test_progress_is_the_history(explorations: dict[str, Exploration]) -> None:
+    figure = viz.progress(explorations)
+    for trace, (name, exploration) in zip(figure.data, explorations.items(), strict=True):
         assert trace.name == name
         drawn = [float("inf") if y is None else y for y in trace.y]
-        assert drawn == one.history
-    assert viz.progress(found["ga"]).data[0].name == "ga"
+        assert drawn == exploration.history
+    assert viz.progress(explorations["ga"]).data[0].name == "ga"
 
 
-def test_distribution_counts_every_candidate(found: dict[str, Exploration]) -> None:
-    for trace, one in zip(viz.distribution(found).data, found.values(), strict=True):
-        finite = [t.seconds * 1e6 for t in one.trials if t.seconds < float("inf")]
+def test_distribution_counts_every_candidate(explorations: dict[str, Exploration]) -> None:
+    for trace, exploration in zip(
+        viz.distribution(explorations).data, explorations.values(), strict=True
+    ):
+        finite = [t.seconds * 1e6 for t in exploration.trials if t.seconds < float("inf")]
         assert sum(trace.y) == len(finite)
         full = [n for n, count in enumerate(trace.y) if count]
         assert trace.x[full[0]] == pytest.approx(min(finite), rel=0.2)

@@ -90,7 +90,7 @@ OPERATORS = [
 
 def _operator(text: str, kinds: tuple[str, str, str]) -> Operator:
     math, _, extents = text.partition(" with ")
-    pairs = (part.split("=") for part in extents.split(","))
+    pairs = (pair.split("=") for pair in extents.split(","))
     dtypes = dict(zip("ABO", kinds, strict=True))
     return Operator.parse(math, {name: int(size) for name, size in pairs}, dtypes)
 
@@ -185,8 +185,8 @@ def test_an_epilogue_and_constants_that_are_packed_ahead() -> None:
     for _ in range(3):
         kernel = build(Candidate(mapping, ScheduleSpace(mapping).sample(rng)))
         kernel.pack(B=inputs["B"])
-        rest = {name: array for name, array in inputs.items() if name != "B"}
-        np.testing.assert_array_equal(kernel(**rest), expected, str(kernel.candidate))
+        without_b = {name: array for name, array in inputs.items() if name != "B"}
+        np.testing.assert_array_equal(kernel(**without_b), expected, str(kernel.candidate))
 
 
 def test_what_is_read_and_written_in_place() -> None:
@@ -299,8 +299,8 @@ def _right(mapping: Mapping) -> None:
     inputs = random_inputs(mapping.operator, np.random.default_rng(1))
     got, expected = build(mapping)(**inputs), evaluate(mapping.operator, inputs)
     pairs = zip(got, expected, strict=True) if isinstance(got, tuple) else [(got, expected)]
-    for one, other in pairs:
-        np.testing.assert_array_equal(one, other, mapping.name)
+    for first_pair, second_pair in pairs:
+        np.testing.assert_array_equal(first_pair, second_pair, mapping.name)
 
 
 PADDED = [
@@ -315,7 +315,7 @@ def test_padding_where_a_dimension_of_the_unit_stays_empty(
     text: str, shape: tuple[int, ...]
 ) -> None:
     math, _, extents = text.partition(" with ")
-    pairs = (part.split("=") for part in extents.split(","))
+    pairs = (pair.split("=") for pair in extents.split(","))
     op = Operator.parse(math, {name: int(n) for name, n in pairs}, shapes={"A": shape})
     for mapping in _space(op, BYTES, "gather"):
         assert "tdpbusd" in _scheduled(mapping)

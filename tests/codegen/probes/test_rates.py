@@ -55,8 +55,8 @@ def test_what_is_fed_is_summed(
     program = fed_program(unit, implementation(unit, cpu().features), tile, 2)
     first, second, out = _run(program)
     steps = len(first)
-    again, rest = divmod(program.calls, tile[0] * tile[1] * steps)
-    assert again >= 1 and rest == 0
+    again, remainder = divmod(program.calls, tile[0] * tile[1] * steps)
+    assert again >= 1 and remainder == 0
     for i, j in np.ndindex(*tile):
         expected = np.zeros_like(out[0, 0, 0])
         for _ in range(again):

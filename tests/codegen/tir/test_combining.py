@@ -50,8 +50,8 @@ def test_parts_of_a_reduction_are_combined_by_its_own_function() -> None:
     op = Operator.parse("o[j] min= a[k,j]", {"j": 3, "k": 1031}, {"a": "s32", "o": "s32"})
     mapping = amos.enumerate_mappings(op, STATEMENTS["column minima"].unit_of("s32"))[0]
     space, rng = ScheduleSpace(mapping), np.random.default_rng(0)
-    wanted = {"split": space.variables["split"][1]}
-    schedule = space.repair(space.sample(rng).as_dict() | wanted, rng)
+    pinned = {"split": space.variables["split"][1]}
+    schedule = space.repair(space.sample(rng).as_dict() | pinned, rng)
     assert schedule.as_dict()["split"] != 1
     a = np.abs(random_inputs(op, rng)["a"] // 2)
     np.testing.assert_array_equal(amos.build(mapping, schedule)(a), a.min(0))

@@ -73,14 +73,14 @@ def drawn(op: Operator, rng: np.random.Generator) -> Candidate | None:
         return None
     mapping = space[int(rng.integers(len(space)))]
     schedules = ScheduleSpace(mapping)
-    wanted: list[Constraint] = []
+    constraints: list[Constraint] = []
     if "copy" in schedules.variables and rng.random() < 0.6:
-        wanted.append(In("copy", ("vectors",)))
+        constraints.append(In("copy", ("vectors",)))
     split = tuple(n for n in schedules.variables.get("split", ()) if n != 1)
     if split and rng.random() < 0.7:
-        wanted.append(In("split", split))
+        constraints.append(In("split", split))
     try:
-        return Candidate(mapping, schedules.fix(wanted).sample(rng))
+        return Candidate(mapping, schedules.fix(constraints).sample(rng))
     except amos.AmosError:
         return Candidate(mapping, schedules.sample(rng))
 
@@ -187,9 +187,9 @@ def test_what_fuzzing_found() -> None:
         (Operator.parse("out[j,l] += left[j]", dict(l=5, j=5)), single, edges),
     ]
     rng = np.random.default_rng(0)
-    for op, chosen, wanted in cases:
+    for op, chosen, violated in cases:
         mapping = amos.enumerate_mappings(op, chosen, rule="access")[0]
-        kernel = amos.build(mapping, ScheduleSpace(mapping).repair(wanted, rng))
+        kernel = amos.build(mapping, ScheduleSpace(mapping).repair(violated, rng))
         inputs = random_inputs(mapping.operator, rng)
         out = np.full(mapping.operator.output.tensor.shape, 77, np.dtype(chosen.dtypes[-1]))
         expected = evaluate(mapping.operator, inputs)

@@ -38,8 +38,8 @@ def _mapping(op: Operator = CONV) -> Mapping:
 
 
 def _schedule(mapping: Mapping, **values: Value) -> Schedule:
-    given = {name.replace("__", "."): value for name, value in values.items()}
-    return Schedule.of(ScheduleSpace(mapping).smallest().as_dict() | given)
+    settings = {name.replace("__", "."): value for name, value in values.items()}
+    return Schedule.of(ScheduleSpace(mapping).smallest().as_dict() | settings)
 
 
 def _source(mapping: Mapping, schedule: Schedule, kind: str) -> str:

@@ -88,12 +88,12 @@ def test_ties_go_to_even_and_ends_are_clamped() -> None:
     a = np.arange(16, dtype=np.uint8).reshape(16, 1)
     weight = np.ones(1, np.int8)
     for text, low, high in (("u8(acc * 0.5 - 2)", 0, 255), ("s8(acc * 40.5 - 300)", -128, 127)):
-        made = op.with_epilogue(text)
+        fused = op.with_epilogue(text)
         factor, shift = (0.5, -2) if low == 0 else (40.5, -300)
         expected = [min(max(round(x * factor + shift), low), high) for x in range(16)]
-        np.testing.assert_array_equal(evaluate(made, {"a": a, "weight": weight}), expected)
+        np.testing.assert_array_equal(evaluate(fused, {"a": a, "weight": weight}), expected)
         unit = amos.intrinsics.get("vnni_dpbusd_lhs_m16k4_u8_s8_s32")
-        kernel = amos.build(amos.enumerate_mappings(made, unit)[0])
+        kernel = amos.build(amos.enumerate_mappings(fused, unit)[0])
         np.testing.assert_array_equal(kernel(a, weight), expected)
 
 

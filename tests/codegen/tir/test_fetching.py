@@ -65,8 +65,8 @@ def _run(stmt: Any, values: dict[str, int]) -> Iterator[tuple[str, int]]:
         for step in range(int(stmt.extent)):
             yield from _run(stmt.body, {**values, stmt.loop_var.name: step})
     elif kind == "SeqStmt":
-        for each in stmt.seq:
-            yield from _run(each, values)
+        for statement in stmt.seq:
+            yield from _run(statement, values)
     elif kind == "Evaluate":
         load = stmt.value.args[0].args[0]
         weight = load.source.name.startswith("weight")
@@ -78,10 +78,13 @@ def _run(stmt: Any, values: dict[str, int]) -> Iterator[tuple[str, int]]:
             yield from _run(block.body, values)
         name, what = BLOCKS.get(block.name_hint, ("", ""))
         variables = (x.var.name for x in block.iter_vars)
-        inside = {n: _value(v, values) for n, v in zip(variables, stmt.iter_values, strict=True)}
+        bound = {n: _value(v, values) for n, v in zip(variables, stmt.iter_values, strict=True)}
         for region in block.reads if name else ():
             if region.source.name.startswith(name):
-                yield what, _place(region.source, [each.min for each in region.region], inside)
+                yield (
+                    what,
+                    _place(region.source, [statement.min for statement in region.region], bound),
+                )
 
 
 def _place(buffer: Any, indices: Any, values: dict[str, int]) -> int:

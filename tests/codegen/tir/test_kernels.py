@@ -259,8 +259,8 @@ def test_steps_that_read_only_padding_are_skipped() -> None:
     base = ScheduleSpace(mapping).smallest().as_dict()
     guards = {}
     for tile, reduce in ((1, "r s r1.tile"), (2, "r s r1.tile"), (1, "s r1.tile r")):
-        wanted = base | {"tile.p": tile, "tile.q": 5, "reduce": reduce}
-        kernel = amos.build(mapping, Schedule.of(wanted), implementation="generic")
+        requested = base | {"tile.p": tile, "tile.q": 5, "reduce": reduce}
+        kernel = amos.build(mapping, Schedule.of(requested), implementation="generic")
         np.testing.assert_array_equal(kernel(**inputs), expected)
         guards[tile, reduce] = "if " in kernel.source
     # A tile of rows is partly inside, and the innermost loop takes no branch.

@@ -57,10 +57,10 @@ def expected(
 ) -> np.ndarray:
     """What the operator says, element by element."""
     _, rows, columns, place = case
-    made = np.zeros(shape)
+    mirrored = np.zeros(shape)
     for i, j in np.ndindex(rows, columns):
-        made[place(i, j)] += inputs["a"][i].astype(float) @ inputs["b"][j].astype(float)
-    return made
+        mirrored[place(i, j)] += inputs["a"][i].astype(float) @ inputs["b"][j].astype(float)
+    return mirrored
 
 
 @pytest.mark.parametrize("case", CASES, ids=NAMES)
@@ -85,8 +85,8 @@ def test_cuda(case: tuple[str, int, int, Callable[[int, int], tuple[int, ...]]])
     unit = amos.intrinsics.get("mma_sync_m16n8k16_f16_f32")
     op = product(case, depth=20, a="f16", b="f16", out="f32")
     mapping = amos.enumerate_mappings(op, unit, rule="gather")[0]
-    made = GpuPlan(mapping, GpuSchedule(steps=2, stages=2), "sm_80")
-    assert emulate(made, draw_inputs(made, np.random.default_rng(0))).problem == ""
+    plan = GpuPlan(mapping, GpuSchedule(steps=2, stages=2), "sm_80")
+    assert emulate(plan, draw_inputs(plan, np.random.default_rng(0))).problem == ""
 
 
 @pytest.mark.skipif(platform.machine() != "x86_64", reason="instructions of x86-64")

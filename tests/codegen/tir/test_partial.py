@@ -49,7 +49,7 @@ def _operator(name: str) -> Operator:
         # Half as many lanes are a matter of what is left over.
         *((name, DOTS[1]) for name in ("prime", "window", "digits")),
     ],
-    ids=lambda each: each if isinstance(each, str) else each.name,
+    ids=lambda case: case if isinstance(case, str) else case.name,
 )
 def test_parts_add_up_to_the_sum(name: str, unit: Intrinsic) -> None:
     rng = np.random.default_rng(len(name))

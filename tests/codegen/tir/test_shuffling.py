@@ -67,12 +67,12 @@ def test_a_permutation_where_elements_were_gathered() -> None:
     space = amos.enumerate_mappings(op, amos.intrinsics.get(UNITS[2]))
     mapping = next(m for m in space if m.groups == {"i1": ("c",), "r1": ("s",)})
     schedules, rng = ScheduleSpace(mapping), np.random.default_rng(0)
-    found = {}
+    shuffles = {}
     for copy in ("elements", "vectors"):
         schedule = schedules.fix([In("copy", (copy,))]).sample(rng)
-        found[copy] = amos.build(Candidate(mapping, schedule), implementation="generic").source
-    assert "T.Shuffle" in found["vectors"]
-    assert "T.Shuffle" not in found["elements"]
+        shuffles[copy] = amos.build(Candidate(mapping, schedule), implementation="generic").source
+    assert "T.Shuffle" in shuffles["vectors"]
+    assert "T.Shuffle" not in shuffles["elements"]
 
 
 def test_the_output_of_channels_last_is_written_in_place() -> None:

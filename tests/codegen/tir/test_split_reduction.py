@@ -64,9 +64,9 @@ def test_parts_add_up_to_the_whole(
     rng = np.random.default_rng(sum(extents.values()))
     mapping = _mapping(unit, text, extents, rng)
     space = ScheduleSpace(mapping)
-    wanted = {"split": _splits(mapping)[1]}
-    schedule = space.repair(space.sample(rng).as_dict() | wanted, rng)
-    assert schedule.split == wanted["split"]
+    pinned = {"split": _splits(mapping)[1]}
+    schedule = space.repair(space.sample(rng).as_dict() | pinned, rng)
+    assert schedule.split == pinned["split"]
     inputs = random_inputs(mapping.operator, rng)
     expected = evaluate(mapping.operator, inputs)
     got = amos.build(mapping, schedule, implementation=kind)(**inputs)
@@ -89,8 +89,8 @@ def test_an_epilogue_sees_the_whole_sum() -> None:
     expected = evaluate(mapping.operator, inputs)
     assert len(np.unique(expected)) > 1
     for tile in (1, 2):
-        wanted = {"split": 2, "tile.q": tile}
-        schedule = ScheduleSpace(mapping).repair(wanted, rng)
+        pinned = {"split": 2, "tile.q": tile}
+        schedule = ScheduleSpace(mapping).repair(pinned, rng)
         np.testing.assert_array_equal(amos.build(mapping, schedule)(**inputs), expected)
 
 
@@ -102,12 +102,14 @@ def test_the_model_knows_parts_and_leaves_the_rest_alone() -> None:
     start = space.smallest().as_dict()
     rows = [Schedule.of(start | {"split": n}) for n in space.variables["split"]]
     for model in MODELS:
-        found = evaluate_batch(structure, machine, batch_of(structure, rows), model)
+        predictions = evaluate_batch(structure, machine, batch_of(structure, rows), model)
         alone = evaluate_batch(structure, machine, batch_of(structure, rows[:1]), model)
-        assert found.seconds[0] == alone.seconds[0]
-        assert (np.diff(found.compute) < 0).all()
-        np.testing.assert_allclose(found.compute * [1, 2, 4, 8, 16], found.compute[0], rtol=0.1)
-    assert found.launch[1] > found.launch[0]
+        assert predictions.seconds[0] == alone.seconds[0]
+        assert (np.diff(predictions.compute) < 0).all()
+        np.testing.assert_allclose(
+            predictions.compute * [1, 2, 4, 8, 16], predictions.compute[0], rtol=0.1
+        )
+    assert predictions.launch[1] > predictions.launch[0]
 
 
 @pytest.mark.parametrize(

@@ -56,15 +56,15 @@ def operator(text: str, unit: amos.Intrinsic) -> Operator:
 
 def candidates(op: Operator, unit: amos.Intrinsic, count: int) -> list[Candidate]:
     rng = np.random.default_rng(7)
-    found: list[Candidate] = []
+    candidates: list[Candidate] = []
     space = amos.enumerate_mappings(op, unit, rule="gather", commute=True)
-    while len(found) < count:
+    while len(candidates) < count:
         mapping = space[int(rng.integers(len(space)))]
         schedules = ScheduleSpace(mapping)
-        if "copy" in schedules.variables and len(found) % 2:
+        if "copy" in schedules.variables and len(candidates) % 2:
             schedules = schedules.fix([In("copy", ("vectors",))])
-        found.append(Candidate(mapping, schedules.sample(rng)))
-    return found
+        candidates.append(Candidate(mapping, schedules.sample(rng)))
+    return candidates
 
 
 @pytest.mark.parametrize("implementation", ["native", "generic"])

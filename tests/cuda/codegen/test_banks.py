@@ -63,8 +63,8 @@ def bank_conflicts(source: SharedOperand) -> int:
     memory = tile.nest.mapping.intrinsic.memory
     layout = next(m.layout for m in memory if m.operand == source.name)
     if size == 2 or layout is None:
-        found = matrix_cycles(rows, width, stride, swizzle=swizzle)
-        return found - matrix_cycles(rows, width, 16)
+        cycles = matrix_cycles(rows, width, stride, swizzle=swizzle)
+        return cycles - matrix_cycles(rows, width, 16)
     along = tile.columns.target == "r1"
     wide = max(size, WORD) if along else size
     total = 0
@@ -85,9 +85,9 @@ def test_ldmatrix_reads_without_conflict(unit: str) -> None:
     """However the sources lie."""
     for text in TEXTS:
         mapping = mapped(unit, text)
-        found = [[bank_conflicts(s) for s in sources] for sources in offered(mapping)]
-        assert [min(each) for each in zip(*found, strict=True)] == [0, 0], text
-        assert any(max(each) > 0 for each in zip(*found, strict=True))
+        conflicts = [[bank_conflicts(s) for s in sources] for sources in offered(mapping)]
+        assert [min(each) for each in zip(*conflicts, strict=True)] == [0, 0], text
+        assert any(max(each) > 0 for each in zip(*conflicts, strict=True))
 
 
 @pytest.mark.parametrize("unit", [n for n in NAMES if n.startswith("mma_sync")])
@@ -105,11 +105,12 @@ def test_swizzled_rows_read_without_conflict(unit: str) -> None:
         padded = GpuPlan(mapping, GpuSchedule(padding=longer), "sm_90").sources
         schedule = GpuSchedule(padding=dict.fromkeys(able, -1))
         swizzled = GpuPlan(mapping, schedule, "sm_90").sources
-        for one, other in zip(swizzled, padded, strict=True):
-            assert bank_conflicts(one) <= bank_conflicts(other)
-            assert one.bytes <= other.bytes
-            if one.period:
-                assert one.bytes < other.bytes and bank_conflicts(one) == 0
+        for swizzled_copy, padded_copy in zip(swizzled, padded, strict=True):
+            assert bank_conflicts(swizzled_copy) <= bank_conflicts(padded_copy)
+            assert swizzled_copy.bytes <= padded_copy.bytes
+            if swizzled_copy.period:
+                assert swizzled_copy.bytes < padded_copy.bytes
+                assert bank_conflicts(swizzled_copy) == 0
 
 
 def test_what_a_swizzle_spares() -> None:
@@ -122,8 +123,8 @@ def test_what_a_swizzle_spares() -> None:
 def test_words_along_the_reduction_without_conflict(unit: str) -> None:
     """Types of other sizes, by the lanes of their layout."""
     mapping = mapped(unit, "out[m,n] += a[m,k] * b[n,k]")
-    found = [[bank_conflicts(s) for s in sources] for sources in offered(mapping)]
-    assert [min(each) for each in zip(*found, strict=True)] == [0, 0]
+    conflicts = [[bank_conflicts(s) for s in sources] for sources in offered(mapping)]
+    assert [min(each) for each in zip(*conflicts, strict=True)] == [0, 0]
 
 
 def test_what_padding_costs_the_copies() -> None:

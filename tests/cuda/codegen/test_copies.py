@@ -20,8 +20,8 @@ def test_unrolled_copies_share_an_address() -> None:
     unit = amos.intrinsics.get("wmma_m16n16k16_f16_f32")
     (mapping,) = amos.enumerate_mappings(op, unit)
     loops = ("i1.tile", "i2.tile")
-    each = dict.fromkeys(loops, 2)
-    schedule = GpuSchedule(tile=each, warps=each, steps=4, stages=3)
+    extents = dict.fromkeys(loops, 2)
+    schedule = GpuSchedule(tile=extents, warps=extents, steps=4, stages=3)
     source = KernelText(GpuPlan(mapping, schedule, "sm_80")).source
     assert "const int at_row = (thread / 2) % 16;" in source
     assert not re.search(r"= \(?e\b", source)
@@ -32,7 +32,7 @@ def test_unrolled_copies_share_an_address() -> None:
 )
 def test_fragments_come_from_shared_memory(unit: str) -> None:
     """Not by generic loads, which the functions of the headers become for these types."""
-    if not any("sm_80" in found.architectures for found in compilers()):
+    if not any("sm_80" in compiler.architectures for compiler in compilers()):
         pytest.skip("no CUDA compiler for sm_80 here")
     intrinsic = amos.intrinsics.get(unit)
     op = operators.get("gemm", m=64, n=64, k=64, dtype=tuple(intrinsic.dtypes))

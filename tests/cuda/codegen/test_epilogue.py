@@ -59,9 +59,9 @@ def program(text: str, dtypes: dict[str, str], unit: str, seed: int) -> GpuPlan:
     return GpuPlan.of(mapping, schedules.sample(rng), "sm_80")
 
 
-def inputs(made: GpuPlan, seed: int) -> dict[str, np.ndarray]:
+def inputs(plan: GpuPlan, seed: int) -> dict[str, np.ndarray]:
     """A scale for all that leaves more of the sums than their sign."""
-    drawn = draw_inputs(made, np.random.default_rng(seed))
+    drawn = draw_inputs(plan, np.random.default_rng(seed))
     scalars = {n: np.full_like(x, 0.25) for n, x in drawn.items() if x.shape == () and n == "scale"}
     return drawn | scalars
 
@@ -69,21 +69,21 @@ def inputs(made: GpuPlan, seed: int) -> dict[str, np.ndarray]:
 @needs_compiler
 @pytest.mark.parametrize(("number", "text"), list(enumerate(TEXTS)))
 def test_every_bit_is_that_of_numpy(number: int, text: tuple[str, dict[str, str]]) -> None:
-    made = program(*text, list(UNITS)[number % len(UNITS)], number)
-    found = emulate(made, inputs(made, number))
-    assert found.problem == ""
-    assert len(np.unique(found.expected[0])) > 1
+    plan = program(*text, list(UNITS)[number % len(UNITS)], number)
+    emulation = emulate(plan, inputs(plan, number))
+    assert emulation.problem == ""
+    assert len(np.unique(emulation.expected[0])) > 1
 
 
 @needs_compiler
 def test_nan_is_kept() -> None:
-    made = program("clip(max(acc * scale[k], low[q]), -9, 9)", {}, "wmma_m16n16k16_s8_s32", 0)
-    drawn = inputs(made, 0)
+    plan = program("clip(max(acc * scale[k], low[q]), -9, 9)", {}, "wmma_m16n16k16_s8_s32", 0)
+    drawn = inputs(plan, 0)
     drawn["scale"][3] = drawn["low"][2] = np.nan
-    found = emulate(made, drawn)
-    nan = np.isnan(found.expected[0])
+    emulation = emulate(plan, drawn)
+    nan = np.isnan(emulation.expected[0])
     assert nan[:, 3].all() and nan[..., 2].all() and not nan.all()
-    assert found.problem == ""
+    assert emulation.problem == ""
 
 
 @needs_compiler
@@ -92,8 +92,8 @@ def test_nan_is_kept() -> None:
 @pytest.mark.parametrize("text", TEXTS, ids=lambda text: text[0])
 def test_every_epilogue_and_type(unit: str, text: tuple[str, dict[str, str]]) -> None:
     for seed in range(3):
-        made = program(*text, unit, seed)
-        assert emulate(made, inputs(made, seed)).problem == ""
+        plan = program(*text, unit, seed)
+        assert emulate(plan, inputs(plan, seed)).problem == ""
 
 
 @needs_compiler
@@ -101,12 +101,12 @@ def test_every_epilogue_and_type(unit: str, text: tuple[str, dict[str, str]]) ->
     ("before", "after"), [("f_greater(", "f_less("), ("__float2int_rn", "static_cast<int>")]
 )
 def test_another_arithmetic_is_found_out(before: str, after: str) -> None:
-    made = program(*TEXTS[0], "wmma_m16n16k16_s8_s32", 0)
-    source = KernelText(made).source
+    plan = program(*TEXTS[0], "wmma_m16n16k16_s8_s32", 0)
+    source = KernelText(plan).source
     *helpers, body = source.partition('extern "C"')
     assert before in body
     wrong = "".join([*helpers, body.replace(before, after)])
-    assert not emulate(made, draw_inputs(made, np.random.default_rng(0)), wrong).equal
+    assert not emulate(plan, draw_inputs(plan, np.random.default_rng(0)), wrong).equal
 
 
 @pytest.mark.parametrize(
@@ -126,8 +126,8 @@ def test_compiles(number: int, architecture: str) -> None:
         compiler_for(architecture)
     except ToolchainError as error:
         pytest.skip(str(error))
-    made = program(*TEXTS[number], list(UNITS)[number % len(UNITS)], number)
-    source = KernelText(made).source
+    plan = program(*TEXTS[number], list(UNITS)[number % len(UNITS)], number)
+    source = KernelText(plan).source
     done = compiler_for(architecture).compile(source, architecture)
     assert done.instructions.total() > 0 and done.spills == 0
     ptx = portable_code(source, architecture)
@@ -136,9 +136,9 @@ def test_compiles(number: int, architecture: str) -> None:
 
 def test_arguments() -> None:
     """The epilogue's tensors follow the sources; the output has the result's type."""
-    made = program(*TEXTS[1], "wmma_m16n16k16_s8_s32", 0)
-    kinds: dict[str, Any] = made.arguments
+    plan = program(*TEXTS[1], "wmma_m16n16k16_s8_s32", 0)
+    kinds: dict[str, Any] = plan.arguments
     assert kinds == {
         "image": "int8", "weight": "int8", "scale": "float32", "skip": "uint8", "out": "int8"
     }  # fmt: skip
-    assert (made.stored_dtype, made.accumulator) == ("int8", "int32")
+    assert (plan.stored_dtype, plan.accumulator) == ("int8", "int32")

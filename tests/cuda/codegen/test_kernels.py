@@ -85,8 +85,8 @@ def program(mapping: Mapping, architecture: str, rng: np.random.Generator) -> Gp
     return GpuPlan(mapping, schedule, architecture)
 
 
-def run(made: GpuPlan, source: str | None = None) -> Emulation:
-    return emulate(made, draw_inputs(made, np.random.default_rng(0)), source)
+def run(plan: GpuPlan, source: str | None = None) -> Emulation:
+    return emulate(plan, draw_inputs(plan, np.random.default_rng(0)), source)
 
 
 def check(number: int, name: str, unit: str, rule: str) -> None:
@@ -95,8 +95,8 @@ def check(number: int, name: str, unit: str, rule: str) -> None:
     mapping = drawn(op, unit, rule, rng)
     needed = max(capability(x) for x in mapping.intrinsic.requires)
     architecture = str(rng.choice([f"sm_{n}" for n in (70, 75, 80, 90) if n >= needed]))
-    found = run(program(mapping, architecture, rng))
-    assert found.problem == ""
+    emulation = run(program(mapping, architecture, rng))
+    assert emulation.problem == ""
 
 
 @needs_compiler
@@ -128,11 +128,11 @@ def test_swizzled_rows(unit: str, text: str) -> None:
         tile={"i1.tile": 2}, warps={"i2.tile": 2}, steps=2, stages=3,
         padding={"Src1": -1, "Src2": -1},
     )  # fmt: skip
-    made = GpuPlan(mapping, schedule, "sm_80")
-    source = KernelText(made).source
+    plan = GpuPlan(mapping, schedule, "sm_80")
+    source = KernelText(plan).source
     assert source.count(" ^ ") >= 2  # where copies write, and where fragments are read
-    assert run(made).problem == ""
-    found_out(made, "copy_async<16>(to + at_row", "copy_async<16>(to + 0 * at_row")
+    assert run(plan).problem == ""
+    found_out(plan, "copy_async<16>(to + at_row", "copy_async<16>(to + 0 * at_row")
 
 
 @needs_compiler
@@ -195,9 +195,9 @@ def test_holes_are_found(hole: str) -> None:
 @pytest.mark.parametrize("hole", FEWER_HOLES)
 def test_holes_with_fewer_stages_are_found(hole: str) -> None:
     stages, before, after = FEWER_HOLES[hole]
-    made = pipelined(stages)
-    assert run(made).equal
-    found_out(made, before, after)
+    plan = pipelined(stages)
+    assert run(plan).equal
+    found_out(plan, before, after)
 
 
 @needs_compiler
@@ -210,16 +210,16 @@ def test_places_beyond_32_bits(monkeypatch: pytest.MonkeyPatch) -> None:
     assert stored.count("static_cast<long long>") == 4  # 2 * 4096 * 600 * 600 elements
     assert "image + (live ? static_cast" not in source
     monkeypatch.setattr("amos.cuda.codegen.text._INT", 100)
-    made = pipelined()
-    assert "static_cast<long long>" in KernelText(made).source
-    assert run(made).equal
+    plan = pipelined()
+    assert "static_cast<long long>" in KernelText(plan).source
+    assert run(plan).equal
 
 
-def found_out(made: GpuPlan, before: str, after: str) -> None:
-    source = KernelText(made).source
+def found_out(plan: GpuPlan, before: str, after: str) -> None:
+    source = KernelText(plan).source
     assert before in source
     try:
-        assert not run(made, source.replace(before, after)).equal
+        assert not run(plan, source.replace(before, after)).equal
     except BuildError as error:
         assert "on the host" in str(error)
 
@@ -274,5 +274,5 @@ def test_wide_copies_where_the_tensor_allows() -> None:
             for m in space
             if set(m.groups["i1"]) == {"n", "p", "q"} and set(m.groups["r1"]) == {"c", "r", "s"}
         )
-        made = GpuPlan(mapping, GpuSchedule(), "sm_80")
-        assert tuple(s.vector for s in made.sources) == wide
+        plan = GpuPlan(mapping, GpuSchedule(), "sm_80")
+        assert tuple(s.vector for s in plan.sources) == wide

@@ -72,8 +72,8 @@ def spread(mapping: Mapping) -> list[Mapping]:
 def test_loops() -> None:
     op = product(("step", "row", "column", "reduction"))
     mapping = spread(amos.enumerate_mappings(op, WMMA, rule="gather")[0])[0]
-    made = cut(mapping)
-    assert emulate(made, draw_inputs(made, np.random.default_rng(0))).problem == ""
+    plan = cut(mapping)
+    assert emulate(plan, draw_inputs(plan, np.random.default_rng(0))).problem == ""
 
 
 @pytest.mark.parametrize("unit", [WMMA, MMA], ids=lambda unit: unit.family)
@@ -82,17 +82,19 @@ def test_text_does_not_depend_on_names(loops: tuple[str, ...], unit: Intrinsic) 
     """Whatever loops are called, the text is the same up to what they are called in it."""
     plain = spread(amos.enumerate_mappings(product(LOOPS), unit, rule="gather")[0])
     nasty = spread(amos.enumerate_mappings(product(loops), unit, rule="gather")[0])
-    for one, other in zip(plain, nasty, strict=True):
-        made = [_with_numbered_loops(KernelText(cut(each), "kernel")) for each in (one, other)]
-        assert made[0] == made[1]
+    for actual, reference in zip(plain, nasty, strict=True):
+        plan = [
+            _with_numbered_loops(KernelText(cut(each), "kernel")) for each in (actual, reference)
+        ]
+        assert plan[0] == plan[1]
 
 
 def _with_numbered_loops(text: KernelText) -> list[str]:
     """Lines of a kernel, sorted, as those of a copy follow the names of loops."""
     numbers = {name: f"loop{n}" for n, name in enumerate(text.names.iterations.values())}
-    found = "|".join(sorted(numbers, key=len, reverse=True))
+    alternatives = "|".join(sorted(numbers, key=len, reverse=True))
     code = text.source[text.source.index('extern "C"') :]
-    pattern = rf"\b((?:first|warp|t|at)_|)({found})\b"
+    pattern = rf"\b((?:first|warp|t|at)_|)({alternatives})\b"
     return sorted(re.sub(pattern, lambda m: m[1] + numbers[m[2]], code).splitlines())
 
 
@@ -103,8 +105,8 @@ def test_tensors() -> None:
     total = "acc" + "".join(f" + {name}[e]" for name in TENSORS)
     op = op.with_epilogue(total, dtypes=dict.fromkeys(TENSORS, "float32"))
     mapping = spread(amos.enumerate_mappings(op, MMA, rule="gather")[0])[1]
-    made = cut(mapping)
-    assert emulate(made, draw_inputs(made, np.random.default_rng(0))).problem == ""
+    plan = cut(mapping)
+    assert emulate(plan, draw_inputs(plan, np.random.default_rng(0))).problem == ""
 
 
 @pytest.mark.parametrize("unit", [WMMA, MMA], ids=lambda unit: unit.family)

@@ -47,9 +47,9 @@ def drawn(
         arch = str(rng.choice([a for a in MACHINES if capability(a) >= least]))
         op = operators.get(str(rng.choice(names)), dtype=tuple(intrinsic.dtypes))
         rule = str(rng.choice(["paper", "access", "gather"]))
-        found = amos.enumerate_mappings(op, intrinsic, rule=rule)
-        if found:
-            mapping = found[int(rng.integers(len(found)))]
+        mappings = amos.enumerate_mappings(op, intrinsic, rule=rule)
+        if mappings:
+            mapping = mappings[int(rng.integers(len(mappings)))]
             space = ScheduleSpace(mapping, amos.machines.get(MACHINES[arch]))
             return mapping, space.draw(1, rng)[0], arch
 
@@ -83,16 +83,16 @@ def test_a_warp_holds_the_cheaper_source() -> None:
     op = operators.resolve("gemm", extents=dict(m=256, n=256, k=64))
     unit = amos.intrinsics.get("mma_sync_m16n8k16_f16_f32")
     (mapping,) = amos.enumerate_mappings(op, unit)
-    for tile, held, tiles in (
+    for tile, resident, tiles in (
         # Accumulators of 4; either all of A by 4 and one of B by 2, or the other way.
         ({"i1.tile": 2, "i2.tile": 8}, 0, 2 * 8 * 4 + 2 * 4 + 2),
         ({"i1.tile": 4, "i2.tile": 2}, 1, 4 * 2 * 4 + 2 * 2 + 4),
     ):
         program = GpuPlan(mapping, GpuSchedule(tile=tile), "sm_80")
-        assert program.whole_source == held
+        assert program.whole_source == resident
         assert program.registers == tiles + 56
-        other = "ba"[held]
-        assert f"Fragment{other.upper()} {other}[1];" in KernelText(program).source
+        streamed = "ba"[resident]
+        assert f"Fragment{streamed.upper()} {streamed}[1];" in KernelText(program).source
 
 
 @pytest.mark.parametrize(
@@ -132,8 +132,8 @@ def compiled(mapping: Mapping, schedule: Schedule, arch: str) -> tuple[int, int]
 
 
 def needs(*architectures: str) -> None:
-    known = {a for found in compilers() for a in found.architectures}
-    if missing := set(architectures) - known:
+    targets = {a for compiler in compilers() for a in compiler.architectures}
+    if missing := set(architectures) - targets:
         pytest.skip(f"no CUDA compiler for {', '.join(sorted(missing))} here")
 
 

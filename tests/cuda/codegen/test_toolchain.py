@@ -35,8 +35,8 @@ def chosen(machine: str, seed: int = 0) -> tuple[ScheduleSpace, Candidate]:
     op = operators.get("conv2d", dtype="f16", c=32, k=32, p=14, q=14)
     unit = amos.intrinsics.get("wmma_m16n16k16_f16_f32")
     rng = np.random.default_rng(seed)
-    found = amos.enumerate_mappings(op, unit)
-    mapping = found[int(rng.integers(len(found)))]
+    mappings = amos.enumerate_mappings(op, unit)
+    mapping = mappings[int(rng.integers(len(mappings)))]
     space = ScheduleSpace(mapping, machines.get(machine))
     return space, Candidate(mapping, space.sample(rng))
 
@@ -67,8 +67,8 @@ def test_instructions(name: str, unit: str, dtype: str, instruction: str) -> Non
     op = operators.get(name, dtype=dtype)
     mapping = amos.enumerate_mappings(op, amos.intrinsics.get(unit))[0]
     program = GpuPlan(mapping, GpuSchedule(steps=2, stages=2), "sm_80")
-    found = compiler_for("sm_80").compile(KernelText(program).source, "sm_80").instructions
-    assert set(found) == {instruction}
+    instructions = compiler_for("sm_80").compile(KernelText(program).source, "sm_80").instructions
+    assert set(instructions) == {instruction}
 
 
 def test_counts_are_the_disassembler_s(tmp_path: Path) -> None:
@@ -205,8 +205,8 @@ def disassembler() -> list[str]:
         return [tool]
     spec = importlib.util.find_spec("triton")
     root = Path(spec.origin).parent if spec and spec.origin else Path()
-    found = root / "backends" / "nvidia" / "bin" / "cuobjdump"
-    return [str(found)] if found.exists() else []
+    program_path = root / "backends" / "nvidia" / "bin" / "cuobjdump"
+    return [str(program_path)] if program_path.exists() else []
 
 
 @pytest.mark.parametrize("kernel", FEATURES)

@@ -24,10 +24,10 @@ def test_tensors_that_are_there_at_once_lie_apart(spans: list[Span]) -> None:
     for n, (offset, span) in enumerate(zip(offsets, spans, strict=True)):
         assert offset % ALIGNMENT_BYTES == 0
         assert offset + span.size <= total
-        for other_offset, other in zip(offsets[:n], spans[:n], strict=True):
-            meet = span.first <= other.last and other.first <= span.last
-            apart = offset + span.size <= other_offset or other_offset + other.size <= offset
-            assert apart or not meet or not span.size or not other.size
+        for other_offset, neighbour in zip(offsets[:n], spans[:n], strict=True):
+            meet = span.first <= neighbour.last and neighbour.first <= span.last
+            disjoint = offset + span.size <= other_offset or other_offset + neighbour.size <= offset
+            assert disjoint or not meet or not span.size or not neighbour.size
 
 
 def test_a_chain_takes_as_much_as_two_of_its_tensors() -> None:

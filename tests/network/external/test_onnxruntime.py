@@ -115,8 +115,8 @@ def _session(*folders: Path) -> onnxruntime.InferenceSession:
 
 @needs_compiler
 def test_two_models_live_in_one_process(exported: Path, tmp_path: Path) -> None:
-    other = amos.compile(amos.load_network(_model(4, seed=1)), progress=False, verify=False)
-    other.export(tmp_path)
+    second = amos.compile(amos.load_network(_model(4, seed=1)), progress=False, verify=False)
+    second.export(tmp_path)
     image = np.ones((1, 3, 12, 12), "float32")
     for model, folders in (
         (_model(), (exported, tmp_path)),
@@ -138,7 +138,7 @@ def test_a_library_refuses_constants_that_are_not_its_own(exported: Path, tmp_pa
     _refuses(tmp_path, "are not beside it", constants.unlink)
 
 
-def _refuses(folder: Path, said: str, damage: Any) -> None:
+def _refuses(folder: Path, message: str, damage: Any) -> None:
     """A process of its own, as a library that is loaded has its constants already."""
     damage()
     code = (
@@ -149,7 +149,7 @@ def _refuses(folder: Path, said: str, damage: Any) -> None:
         [sys.executable, "-c", code, str(folder / "libamos.so")], capture_output=True, text=True
     )
     assert done.returncode
-    assert said in done.stderr
+    assert message in done.stderr
 
 
 @needs_compiler

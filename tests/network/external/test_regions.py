@@ -54,10 +54,10 @@ def _reachable(graph: OnnxGraph) -> list[set[int]]:
 def test_no_path_leaves_a_region_and_comes_back(drawn: tuple[OnnxGraph, list[int]]) -> None:
     graph, accepted = drawn
     sets, reached = find_convex_sets(graph, accepted), _reachable(graph)
-    assert sorted(number for each in sets for number in each) == accepted
-    for each in sets:
-        outside = set(range(len(graph.nodes))) - {*each}
-        between = {o for a in each for o in reached[a] & outside if reached[o] & {*each}}
+    assert sorted(number for region in sets for number in region) == accepted
+    for region in sets:
+        remaining = set(range(len(graph.nodes))) - {*region}
+        between = {o for a in region for o in reached[a] & remaining if reached[o] & {*region}}
         assert not between
 
 
@@ -72,11 +72,11 @@ def test_regions_in_one_node_each_can_be_ordered(drawn: tuple[OnnxGraph, list[in
         inputs, outputs = find_boundary(graph, nodes)
         regions[f"R{number}"] = Region(tuple(nodes), tuple(inputs), tuple(outputs), graph, unread)
     model = contract_regions(graph, regions, "own")
-    known = {"x"}
+    computed = {"x"}
     for node in model.graph.node:
-        assert known >= set(node.input)
-        known |= set(node.output)
-    assert graph.model.graph.output[0].name in known
+        assert computed >= set(node.input)
+        computed |= set(node.output)
+    assert graph.model.graph.output[0].name in computed
 
 
 def test_what_is_known_ahead_is_a_weight_of_each_region_that_reads_it() -> None:

@@ -71,16 +71,16 @@ LARGEST = unit(
 )
 
 
-def machine(known: Intrinsic, interval: int = 1) -> Machine:
+def machine(unit: Intrinsic, interval: int = 1) -> Machine:
     """Gemmini's queues around another unit."""
     cycle = 1 / GEMMINI.clock
-    return replace(GEMMINI, peaks={known.name: Peak(latency=cycle, interval=interval * cycle)})
+    return replace(GEMMINI, peaks={unit.name: Peak(latency=cycle, interval=interval * cycle)})
 
 
-def kernels(op: Operator, known: Intrinsic, on: Machine, count: int) -> Iterator[StreamKernel]:
+def kernels(op: Operator, unit: Intrinsic, on: Machine, count: int) -> Iterator[StreamKernel]:
     """Drawn candidates of all mappings."""
     rng = np.random.default_rng(0)
-    mappings = list(amos.enumerate_mappings(op, known))
+    mappings = list(amos.enumerate_mappings(op, unit))
     for number in range(count):
         mapping = mappings[number % len(mappings)]
         yield StreamKernel(Candidate(mapping, ScheduleSpace(mapping, on).sample(rng)), on)
@@ -94,11 +94,11 @@ def agrees(kernel: StreamKernel, inputs: dict[str, np.ndarray]) -> bool:
 
 
 @pytest.mark.parametrize("name", OPERATORS)
-@pytest.mark.parametrize("known", [MATMUL, ODD], ids=["gemmini", "odd"])
-def test_drawn_streams_compute_what_numpy_does(name: str, known: Intrinsic) -> None:
-    op, on = OPERATORS[name], GEMMINI if known is MATMUL else machine(known, 2)
+@pytest.mark.parametrize("unit", [MATMUL, ODD], ids=["gemmini", "odd"])
+def test_drawn_streams_compute_what_numpy_does(name: str, unit: Intrinsic) -> None:
+    op, on = OPERATORS[name], GEMMINI if unit is MATMUL else machine(unit, 2)
     inputs = validate.random_inputs(op, np.random.default_rng(1))
-    assert all(agrees(kernel, inputs) for kernel in kernels(op, known, on, 6))
+    assert all(agrees(kernel, inputs) for kernel in kernels(op, unit, on, 6))
 
 
 def test_a_unit_of_another_reduction_streams() -> None:
@@ -149,10 +149,10 @@ def test_every_token_is_needed() -> None:
     kernel = StreamKernel(Candidate(mapping, schedule), GEMMINI)
     arguments = kernel.prepare(validate.random_inputs(GEMM, np.random.default_rng(0)))
     stream, dropped = kernel.stream, 0
-    for number, each in enumerate(stream.instructions):
-        for name in each.tokens.split():
+    for number, instruction in enumerate(stream.instructions):
+        for name in instruction.tokens.split():
             changed = list(stream.instructions)
-            changed[number] = replace(each, **{name: False})
+            changed[number] = replace(instruction, **{name: False})
             with pytest.raises(StreamError):
                 simulate(
                     replace(stream, instructions=tuple(changed)), arguments, kernel.plan.unit, 16
@@ -245,9 +245,9 @@ def test_stores_scale_sums(epilogue: str, factor: float, relu: bool) -> None:
 
 
 def test_gaps_are_no_fragments_of_a_stream() -> None:
-    first, *others = MATMUL.memory
-    apart = replace(MATMUL, memory=(replace(first, strides=("32", "1")), *others))
-    (mapping,) = amos.enumerate_mappings(GEMM, apart)
+    first, *further = MATMUL.memory
+    strided = replace(MATMUL, memory=(replace(first, strides=("32", "1")), *further))
+    (mapping,) = amos.enumerate_mappings(GEMM, strided)
     with pytest.raises(BuildError, match=r"without gaps; those of Src1 have strides \(32, 1\)"):
         StreamPlan.of(mapping, StreamSchedule(), GEMMINI)
 

@@ -20,12 +20,12 @@ def _loaded(op: StreamOperand, packed: np.ndarray, spans: dict[str, Span]) -> np
     flat = packed.reshape(-1, *op.fragment)
     chip = np.full((tile.fragments, *op.fragment), 99, flat.dtype)
     touched = np.zeros(tile.fragments, int)
-    for part in tile.rectangles():
-        at = part.sram
-        for y in range(-part.before[0], part.rows + part.after[0]):
-            for x in range(-part.before[1], part.columns + part.after[1]):
-                inside = 0 <= y < part.rows and 0 <= x < part.columns
-                chip[at] = flat[part.dram + y * part.stride + x] if inside else 0
+    for rectangle in tile.rectangles():
+        at = rectangle.sram
+        for y in range(-rectangle.before[0], rectangle.rows + rectangle.after[0]):
+            for x in range(-rectangle.before[1], rectangle.columns + rectangle.after[1]):
+                in_bounds = 0 <= y < rectangle.rows and 0 <= x < rectangle.columns
+                chip[at] = flat[rectangle.dram + y * rectangle.stride + x] if in_bounds else 0
                 touched[at] += 1
                 at += 1
     assert (touched == 1).all()
@@ -67,8 +67,15 @@ def test_padded_rows_of_an_image_are_one_load() -> None:
     assert image.shape == (8, 28, 28, 1, 16)
     assert weight.shape == (8, 8, 3, 3, 16, 16)
     spans = {"p": Span(0, 7), "q": Span(0, 28), "r": Span(0, 3), "s": Span(0, 3)}
-    (part,) = tile_of(image, {**spans, "r1.tile": Span(2, 1)}).rectangles()
-    assert (part.dram, part.rows, part.columns, part.stride) == (2 * 784, 8, 28, 28)
-    assert (part.before, part.after) == ((1, 1), (0, 1))
-    (part,) = tile_of(weight, {**spans, "i2.tile": Span(1, 2), "r1.tile": Span(0, 8)}).rectangles()
-    assert (part.dram, part.rows, part.columns) == (72, 1, 144)
+    (rectangle,) = tile_of(image, {**spans, "r1.tile": Span(2, 1)}).rectangles()
+    assert (rectangle.dram, rectangle.rows, rectangle.columns, rectangle.stride) == (
+        2 * 784,
+        8,
+        28,
+        28,
+    )
+    assert (rectangle.before, rectangle.after) == ((1, 1), (0, 1))
+    (rectangle,) = tile_of(
+        weight, {**spans, "i2.tile": Span(1, 2), "r1.tile": Span(0, 8)}
+    ).rectangles()
+    assert (rectangle.dram, rectangle.rows, rectangle.columns) == (72, 1, 144)

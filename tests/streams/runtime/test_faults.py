@@ -27,25 +27,25 @@ def _fault(stream: Stream, rng: np.random.Generator) -> tuple[str, Stream]:
         uops[row, column] = max(0, uops[row, column] + int(rng.choice([-1, 1, 7])))
         return kind, replace(stream, constants={"uops": uops})
     number = int(rng.integers(len(stream.instructions)))
-    each: Any = stream.instructions[number]
+    instruction: Any = stream.instructions[number]
     step = int(rng.choice([-1, 1, 3]))
-    if kind == "token" or isinstance(each, Finish):
+    if kind == "token" or isinstance(instruction, Finish):
         kind, name = "token", TOKENS[int(rng.integers(4))]
-        changed: dict[str, Any] = {name: not getattr(each, name)}
-    elif isinstance(each, Load | Store):
+        changed: dict[str, Any] = {name: not getattr(instruction, name)}
+    elif isinstance(instruction, Load | Store):
         names = ["sram", "dram", "stride"] if kind == "address" else ["rows", "columns"]
         name = names[int(rng.integers(len(names)))]
-        changed = {name: max(0, getattr(each, name) + step)}
+        changed = {name: max(0, getattr(instruction, name) + step)}
     elif kind == "address":
-        names = ["dst", "src"] + ["wgt"] * isinstance(each, Gemm)
+        names = ["dst", "src"] + ["wgt"] * isinstance(instruction, Gemm)
         name = names[int(rng.integers(len(names)))]
-        outer, inner = getattr(each, name)
+        outer, inner = getattr(instruction, name)
         changed = {name: (max(0, outer + step), inner)}
     else:
         name = ("outer", "inner", "begin", "end")[int(rng.integers(4))]
-        changed = {name: max(0, getattr(each, name) + step)}
+        changed = {name: max(0, getattr(instruction, name) + step)}
     instructions = list(stream.instructions)
-    instructions[number] = replace(each, **changed)
+    instructions[number] = replace(instruction, **changed)
     return kind, replace(stream, instructions=tuple(instructions))
 
 

@@ -201,9 +201,9 @@ def test_results_wrap_as_32_bits_do() -> None:
 def test_a_sound_program_is_accepted() -> None:
     inp, wgt = DRAM["image"].astype(int), DRAM["weight"].astype(int)
     expected = (inp[0] + inp[1]) @ wgt[0].T
-    run, told = _run(PROGRAM), _run(PROGRAM, values=False)
+    run, timed = _run(PROGRAM), _run(PROGRAM, values=False)
     np.testing.assert_array_equal(run.dram["out"], np.broadcast_to(expected, (4, 1, 16)))
-    assert (told.cycles, told.busy, told.moved) == (run.cycles, run.busy, run.moved)
+    assert (timed.cycles, timed.busy, timed.moved) == (run.cycles, run.busy, run.moved)
 
 
 def _changed(number: int, **fields: Any) -> list[Instruction]:

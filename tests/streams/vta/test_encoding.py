@@ -53,8 +53,8 @@ def test_streams_come_back_from_their_bytes() -> None:
         assert len(data) == 16 * len(kernel.stream.instructions)
         parts = (data[n : n + 16] for n in range(0, len(data), 16))
         assert tuple(map(encoding.decode, parts)) == kernel.stream.instructions
-    for each in (LOAD, GEMM, ALU, replace(ALU, immediate=None), Finish(push_prev=True)):
-        assert PYNQ.decode(PYNQ.encode(each)) == each
+    for instruction in (LOAD, GEMM, ALU, replace(ALU, immediate=None), Finish(push_prev=True)):
+        assert PYNQ.decode(PYNQ.encode(instruction)) == instruction
 
 
 @pytest.mark.parametrize(

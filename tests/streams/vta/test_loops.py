@@ -35,21 +35,21 @@ def test_an_instruction_walks_the_nest() -> None:
             length, sums = int(rng.integers(1, 6)), bool(rng.integers(2))
             loops.append(Step(length, (0 if sums else base, int(rng.integers(4)), int(sums))))
             base *= 1 if sums else length
-        way = arrange_loops(tuple(loops), 8192, 3)
-        assert way is not None or np.prod([x.length for x in loops if not x.sums]) < 3
-        if way is None:
+        arranged = arrange_loops(tuple(loops), 8192, 3)
+        assert arranged is not None or np.prod([x.length for x in loops if not x.sums]) < 3
+        if arranged is None:
             continue
-        walked = _walked(way.outer, way.inner, way.uops)
+        walked = _walked(arranged.outer, arranged.inner, arranged.uops)
         assert sorted(walked) == sorted(_nest(tuple(loops)))
         written = [place[0] for place in walked]
         assert not any(a in b for a, *b in zip(written, written[1:], written[2:], strict=False))
 
 
 def test_loops_that_go_on_are_one() -> None:
-    way = arrange_loops((Step(4, (28, 30, 0)), Step(7, (4, 1, 0)), Step(3, (12, 9, 0)),
+    arranged = arrange_loops((Step(4, (28, 30, 0)), Step(7, (4, 1, 0)), Step(3, (12, 9, 0)),
                     Step(4, (1, 0, 9))), 8192, 3)  # fmt: skip
-    assert way is not None
-    assert len(way.uops) == 12
+    assert arranged is not None
+    assert len(arranged.uops) == 12
 
 
 def test_no_more_micro_operations_than_there_is_room_for() -> None:
@@ -61,7 +61,7 @@ def test_no_more_micro_operations_than_there_is_room_for() -> None:
 def test_loops_that_go_down_are_micro_operations() -> None:
     """Factors have no sign."""
     down = Step(3, (4, -2, 0))
-    way = arrange_loops((down, Step(4, (1, 2, 0)), Step(5, (0, 7, -1))), 64, 3)
-    assert way is not None
-    assert min(*way.outer.moves, *way.inner.moves) >= 0
-    assert len(way.uops) == 15
+    arranged = arrange_loops((down, Step(4, (1, 2, 0)), Step(5, (0, 7, -1))), 64, 3)
+    assert arranged is not None
+    assert min(*arranged.outer.moves, *arranged.inner.moves) >= 0
+    assert len(arranged.uops) == 15

@@ -1,4 +1,4 @@
-"""What stands before and behind an operator, by chance: prologues, and where results go."""
+"""Prologues, epilogues and further results of an operator, and where its results go."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from tests.fuzz.draw import (
+from tests.support.drawing.operators import (
     ODD_LOOPS,
     ODD_TENSORS,
     Computed,
@@ -18,11 +18,12 @@ from tests.fuzz.draw import (
     chance,
     groups,
 )
-from tests.fuzz.oracle import LIMITS
+from tests.support.oracle.statements import LIMITS
 
 __all__ = ["epilogue", "joined", "prologues", "results", "store"]
 
-_NUMBERS = "0 1 3 -7 100 65536 -2147483647 0.5 0.1 -2.5 1e-3 16777217 1.5e6 3e9 -0.0"
+_NUMBERS = """0 1 3 -7 100 65536 46341 -2147483647 2147483647 0.5 0.1 -2.5 254.5 1e-3 16777217 1.5e6
+    2147483520.0 3e9 -3e9 1e-40 1e30 3e38 -0.0"""
 _FUNCTIONS = """max max min relu relu clip clamp round abs fma sqrt rsqrt exp sigmoid silu tanh erf
     gelu gelu_tanh hardsigmoid hardswish u8 s8 s16 s32 f32 f16 bf16"""
 #: Types of sources that are computed.
@@ -92,7 +93,7 @@ class Expressions:
         count = {"max": 2, "min": 2, "clip": 3, "clamp": 3, "fma": 3}.get(name, 1)
         return f"{name}({', '.join(below[:count])})"
 
-    def behind(self, share: float) -> str:
+    def read_behind(self, share: float) -> str:
         """An expression of the value, that many times out of one."""
         text = self.node(int(self.rng.integers(1, 4)))
         if chance(self.rng, share) and self.value not in text:
@@ -109,7 +110,7 @@ class Expressions:
 def epilogue(rng: np.random.Generator, start: Problem) -> Problem:
     """The operator with an epilogue."""
     drawn = Expressions(rng, {*start.tensors, *start.extents}, start.spatial)
-    text = drawn.behind(0.9)
+    text = drawn.read_behind(0.9)
     return replace(start, epilogue=text, extra=drawn.read(text))
 
 
@@ -123,7 +124,7 @@ def results(rng: np.random.Generator, start: Problem) -> Problem:
     problem = start
     for _ in range(int(rng.choice([1, 2, 3], p=[0.6, 0.3, 0.1]))):
         again = start.epilogue if chance(rng, 0.3) and "acc" in start.epilogue else ""
-        text = again or drawn.behind(1)
+        text = again or drawn.read_behind(1)
         sign, loops = "=", start.spatial
         if loops and chance(rng, 0.6):
             sign = str(rng.choice(["+=", "max=", "min="]))
@@ -136,7 +137,7 @@ def results(rng: np.random.Generator, start: Problem) -> Problem:
         # Floats are added up in any order, and what becomes of that may be anything.
         if sign != "=" and chance(rng, 0.4) and (sign != "+=" or text.startswith(_WHOLE)):
             after = Expressions(rng, used | drawn.names.used, loops)
-            last = after.behind(1)
+            last = after.read_behind(1)
             read |= after.read(last)
             drawn.names.used |= after.names.used
         further = Further(place, sign, text, read, shape, shapes, last)
@@ -165,16 +166,17 @@ def prologues(
         shapes: shape of each of its tensors.
         top: floats are whole numbers up to it, so that their sums are exact.
     """
-    made = start
+    problem = start
     for name, kind in start.dtypes.items():
         # An index of several dimensions makes a source of which only a diagonal is read.
         large = int(np.prod(shapes[name], dtype=np.int64)) > 1 << 20
         if name == start.output or kind not in _COMPUTED or chance(rng, 0.3) or large:
             continue
-        made = replace(
-            made, prologues=(*made.prologues, _prologue(rng, made, name, len(shapes[name]), top))
+        problem = replace(
+            problem,
+            prologues=(*problem.prologues, _prologue(rng, problem, name, len(shapes[name]), top)),
         )
-    return made
+    return problem
 
 
 def _prologue(

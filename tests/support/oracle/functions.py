@@ -24,18 +24,20 @@ def _fused(x: np.ndarray, y: np.ndarray, z: np.ndarray) -> np.ndarray:
     back = total - product
     cut = (product - (total - back)) + (z - back)
     near: np.ndarray = total.astype(F)
-    other = np.nextafter(near, np.where(total > near, F(np.inf), F(-np.inf)))
-    half = (total != near) & (total - near == other - total)
+    next_float = np.nextafter(near, np.where(total > near, F(np.inf), F(-np.inf)))
+    half = (total != near) & (total - near == next_float - total)
     return np.where(
-        half & (((cut > 0) & (other > near)) | ((cut < 0) & (other < near))), other, near
+        half & (((cut > 0) & (next_float > near)) | ((cut < 0) & (next_float < near))),
+        next_float,
+        near,
     )
 
 
 def _horner(x: np.ndarray, *coefficients: float) -> np.ndarray:
     """A polynomial, its highest coefficient first."""
     value = np.full_like(x, F(coefficients[0]))
-    for each in coefficients[1:]:
-        value = _fused(value, x, np.full_like(x, F(each)))
+    for coefficient in coefficients[1:]:
+        value = _fused(value, x, np.full_like(x, F(coefficient)))
     return value
 
 

@@ -54,23 +54,23 @@ class Tokens:
     """The tokens of a text, one after another."""
 
     def __init__(self, text: str) -> None:
-        self.rest: list[str] = [*_TOKEN.findall(text), ""]
+        self.remaining: list[str] = [*_TOKEN.findall(text), ""]
 
     @property
     def next(self) -> str:
-        return self.rest[0]
+        return self.remaining[0]
 
-    def take(self, *wanted: str) -> str:
-        token = self.rest[0]
-        if wanted and token not in wanted:
-            raise ValueError(f"the oracle expected one of {wanted}, got {token!r}")
-        del self.rest[0]
+    def take(self, *tokens: str) -> str:
+        token = self.remaining[0]
+        if tokens and token not in tokens:
+            raise ValueError(f"the oracle expected one of {tokens}, got {token!r}")
+        del self.remaining[0]
         return token
 
     def accept(self, token: str) -> bool:
-        if self.rest[0] != token:
+        if self.remaining[0] != token:
             return False
-        del self.rest[0]
+        del self.remaining[0]
         return True
 
 
@@ -79,7 +79,7 @@ class Access:
     name: str
     indices: tuple[np.ndarray, ...]
     padded: bool
-    outside: float = 0
+    padding: float = 0
 
 
 @dataclass(frozen=True)
@@ -145,18 +145,18 @@ def access_of(tokens: Tokens, grid: Values) -> Access:
 
 
 def _source(tokens: Tokens, grid: Values) -> Access:
-    if tokens.rest[:2] != ["pad", "("]:
+    if tokens.remaining[:2] != ["pad", "("]:
         return access_of(tokens, grid)
     tokens.take("pad")
     tokens.take("(")
     inner = access_of(tokens, grid)
-    outside: float = 0
+    padding: float = 0
     if tokens.accept(","):
         sign = -1 if tokens.accept("-") else 1
         text = tokens.take()
-        outside = sign * (int(text) if text.isdigit() else float(text))
+        padding = sign * (int(text) if text.isdigit() else float(text))
     tokens.take(")")
-    return Access(inner.name, inner.indices, True, outside)
+    return Access(inner.name, inner.indices, True, padding)
 
 
 @dataclass(frozen=True)
@@ -173,7 +173,7 @@ def _statement(text: str, grid: Values) -> _Statement:
     combiner = tokens.take("=", "+=", "max", "min").removesuffix("=")
     if combiner in ("max", "min"):
         tokens.take("=")
-    if tokens.next in ("max", "min") and tokens.rest[1] == "(":
+    if tokens.next in ("max", "min") and tokens.remaining[1] == "(":
         join = tokens.take()
         tokens.take("(")
         sources = [_source(tokens, grid)]
@@ -194,24 +194,24 @@ def shapes_of(text: str, extents: Mapping[str, int]) -> dict[str, tuple[int, ...
     statement = _statement(text, grid_of(extents))
     output, sources = statement.output, statement.sources
     shapes: dict[str, tuple[int, ...]] = {}
-    for each in (*sources, output):
+    for access in (*sources, output):
         sizes = tuple(
-            max(1, int(i.max()) + 1 + (min(int(i.min()), 0) if each.padded else 0))
-            for i in each.indices
+            max(1, int(i.max()) + 1 + (min(int(i.min()), 0) if access.padded else 0))
+            for i in access.indices
         )
-        before = shapes.get(each.name, (0,) * len(sizes))
-        shapes[each.name] = tuple(map(max, before, sizes))
+        before = shapes.get(access.name, (0,) * len(sizes))
+        shapes[access.name] = tuple(map(max, before, sizes))
     return shapes
 
 
 def read(access: Access, array: np.ndarray, kind: type) -> np.ndarray:
-    inside = np.array(True)
+    in_bounds = np.array(True)
     for index, size in zip(access.indices, array.shape, strict=True):
-        inside = inside & (index >= 0) & (index < size)
-    if not access.padded and not inside.all():
+        in_bounds = in_bounds & (index >= 0) & (index < size)
+    if not access.padded and not in_bounds.all():
         raise ValueError(f"the oracle reads outside {access.name}")
     clipped = tuple(np.clip(i, 0, n - 1) for i, n in zip(access.indices, array.shape, strict=True))
-    return np.asarray(np.where(inside, array[clipped].astype(kind), kind(access.outside)))
+    return np.asarray(np.where(in_bounds, array[clipped].astype(kind), kind(access.padding)))
 
 
 def evaluate(
@@ -238,9 +238,9 @@ def evaluate(
     join, combine = _UFUNCS[statement.join], _UFUNCS[statement.combiner or "+"]
     start = _START.get(statement.combiner, 0)
     with np.errstate(over="ignore"):
-        first, *others = (read(each, arrays[each.name], wide) for each in statement.sources)
+        first, *further = (read(each, arrays[each.name], wide) for each in statement.sources)
         # Integers have wrapped around in the output's type before they are compared.
-        joined = np.broadcast_to(reduce(join, others, first).astype(kind).astype(wide), points)
+        joined = np.broadcast_to(reduce(join, further, first).astype(kind).astype(wide), points)
         result = np.full(tuple(shape), start, wide)
         if output.indices:
             stored = np.zeros(result.shape, bool)

@@ -1,15 +1,16 @@
-"""Operators and epilogues by chance, as text, with names that generated code must survive."""
+"""Operators as text, with names that generated code must survive."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import count
 from typing import Any
 
 import numpy as np
 
-from tests.fuzz.oracle import LIMITS, round_bfloat16, shapes_of
+from tests.support.oracle.statements import LIMITS, round_bfloat16, shapes_of
 
 __all__ = [
     "Computed",
@@ -39,6 +40,8 @@ _TENSOR_WORDS = """
 ODD_LOOPS, ODD_TENSORS = _LOOP_WORDS.split(), _TENSOR_WORDS.split()
 _LOOPS = [*"ijknpqcrsmlhw"]
 _TENSORS = ["a", "b", "image", "weight", "data", "kernel_", "left", "right"]
+#: Floats that rounding, casts and overflow treat in their own manner.
+_FLOATS = (0.0, -0.0, 0.5, 1.5, -2.5, 127.5, 32767.5, 1e-40, 2147483648.0, -3e9, 3e38)
 #: Which of (first source, second source, output) a loop indexes, and how often it is drawn.
 _ROLES = {
     (1, 0, 1): 3.0,
@@ -59,6 +62,7 @@ class Problem:
         text: the statement.
         extents, dtypes, shapes: as ``Operator.parse`` takes them; every dtype is named.
         output: name of the output.
+        constants: sources that stay the same from call to call.
         epilogue: its text, or nothing.
         extra: dtypes of the epilogue's tensors.
         prologues: how sources are computed of other tensors.
@@ -73,6 +77,7 @@ class Problem:
     dtypes: dict[str, str]
     output: str
     shapes: dict[str, tuple[int, ...]] = field(default_factory=dict)
+    constants: tuple[str, ...] = ()
     epilogue: str = ""
     extra: dict[str, str] = field(default_factory=dict)
     prologues: tuple[Computed, ...] = ()
@@ -84,16 +89,16 @@ class Problem:
     @property
     def tensors(self) -> set[str]:
         """Names of all tensors."""
-        own = {*self.dtypes, *self.behind}
+        own = {*self.dtypes, *self.read_after}
         read = own.union(*(each.dtypes for each in self.prologues))
         return read | {each.store.partition("[")[0] for each in self.further}
 
     @property
-    def behind(self) -> dict[str, str]:
+    def read_after(self) -> dict[str, str]:
         """Dtypes of the tensors that are read behind the sums."""
         kinds = dict(self.extra)
-        for each in self.further:
-            kinds |= each.dtypes
+        for result in self.further:
+            kinds |= result.dtypes
         return kinds
 
     @property
@@ -154,12 +159,14 @@ class Names:
         self.rng, self.odd, self.used = rng, odd, set[str]()
 
     def draw(self, plain: Sequence[str], odd: Sequence[str]) -> str:
-        while True:
-            pool = odd if self.rng.random() < self.odd else plain
-            name = str(self.rng.choice(pool))
-            if name not in self.used:
-                self.used.add(name)
-                return name
+        pool = odd if self.rng.random() < self.odd else plain
+        name = str(self.rng.choice([n for n in pool if n not in self.used] or self._numbered()))
+        self.used.add(name)
+        return name
+
+    def _numbered(self) -> list[str]:
+        """A name for when all are used."""
+        return [next(name for n in count() if (name := f"n{n}") not in self.used)]
 
 
 def chance(rng: np.random.Generator, share: float) -> bool:
@@ -169,11 +176,11 @@ def chance(rng: np.random.Generator, share: float) -> bool:
 def _extents(rng: np.random.Generator, count: int, most: int) -> list[int]:
     ranges = [(1, 1), (2, 5), (6, 20), (21, 40)]
     picked = rng.choice(4, count, p=[0.14, 0.5, 0.28, 0.08])
-    made = [int(rng.integers(ranges[n][0], ranges[n][1] + 1)) for n in picked]
-    while np.prod(made) > most:
-        at = int(np.argmax(made))
-        made[at] = -(-made[at] // 2)
-    return made
+    extents = [int(rng.integers(ranges[n][0], ranges[n][1] + 1)) for n in picked]
+    while np.prod(extents) > most:
+        at = int(np.argmax(extents))
+        extents[at] = -(-extents[at] // 2)
+    return extents
 
 
 def _lengthen(
@@ -185,8 +192,8 @@ def _lengthen(
     longest = str(rng.choice(summed))
     for name in extents:
         extents[name] = min(extents[name], 3)
-    rest = np.prod([*extents.values()]) // extents[longest]
-    extents[longest] = max(1, int(rng.integers(most // 8, most) // rest))
+    other_points = np.prod([*extents.values()]) // extents[longest]
+    extents[longest] = max(1, int(rng.integers(most // 8, most) // other_points))
 
 
 def groups(rng: np.random.Generator, names: list[str]) -> list[list[str]]:
@@ -319,22 +326,23 @@ def problem(
     sign = "+=" if len(spatial) < len(loops) or chance(rng, 0.8) else "="
     text = f"{_output(rng, out, spatial, extents)} {sign} {' * '.join(sources)}"
     dtypes = dict(zip((*tensors, out), kinds, strict=True))
-    return Problem(text, extents, dtypes, out, _shapes(rng, text, extents))
+    constants = tuple(dict.fromkeys(name for name in tensors if chance(rng, 0.15)))
+    return Problem(text, extents, dtypes, out, _shapes(rng, text, extents), constants)
 
 
 def _shapes(
     rng: np.random.Generator, text: str, extents: dict[str, int]
 ) -> dict[str, tuple[int, ...]]:
     """Shapes that are larger than what is read, or for a padded source any."""
-    made: dict[str, tuple[int, ...]] = {}
+    larger: dict[str, tuple[int, ...]] = {}
     for name, shape in shapes_of(text, extents).items():
         if not chance(rng, 0.15) or not shape:
             continue
         if f"pad({name}[" in text:
-            made[name] = tuple(int(rng.integers(1, size + 3)) for size in shape)
+            larger[name] = tuple(int(rng.integers(1, size + 3)) for size in shape)
         else:
-            made[name] = tuple(size + int(rng.integers(0, 3)) for size in shape)
-    return made
+            larger[name] = tuple(size + int(rng.integers(0, 3)) for size in shape)
+    return larger
 
 
 def arrays(
@@ -344,7 +352,7 @@ def arrays(
     top: int = 3,
 ) -> dict[str, np.ndarray]:
     """Data of the sources: integers over their range, floats that any sum keeps exact."""
-    made: dict[str, np.ndarray] = {}
+    drawn: dict[str, np.ndarray] = {}
     for name, shape in shapes.items():
         kind, draw = kinds[name], rng.random()
         if kind in LIMITS:
@@ -353,8 +361,8 @@ def arrays(
             values = np.full(shape, rng.choice([low, high])) if draw < 0.05 else values
         else:
             values = rng.integers(-top, top, shape, endpoint=True)
-        made[name] = np.asarray(values).astype(container(kind))
-    return made
+        drawn[name] = np.asarray(values).astype(container(kind))
+    return drawn
 
 
 def container(kind: str) -> np.dtype:
@@ -369,17 +377,17 @@ def extras(
     rng: np.random.Generator, shapes: dict[str, tuple[int, ...]], kinds: dict[str, str]
 ) -> dict[str, np.ndarray]:
     """Data of an epilogue's tensors: integers of all sizes, floats of many magnitudes."""
-    made = {}
+    drawn = {}
     for name, shape in shapes.items():
         kind = kinds[name]
         if kind in LIMITS:
             low, high = LIMITS[kind]
             values = rng.integers(low, high, shape, np.int64, endpoint=True)
             shrunk = values >> rng.integers(0, 24, shape)
-            made[name] = (shrunk if rng.random() < 0.6 else values).astype(kind)
+            drawn[name] = (shrunk if rng.random() < 0.6 else values).astype(kind)
             continue
         floats = rng.uniform(-2, 2, shape) * 2.0 ** rng.integers(-20, 12, shape)
-        floats = np.where(rng.random(shape) < 0.1, rng.choice([0.0, -0.0, 0.5, 1.5]), floats)
+        floats = np.where(rng.random(shape) < 0.1, rng.choice(_FLOATS, shape), floats)
         single = np.asarray(floats, np.float32)
-        made[name] = round_bfloat16(single) if kind == "bfloat16" else single.astype(kind)
-    return made
+        drawn[name] = round_bfloat16(single) if kind == "bfloat16" else single.astype(kind)
+    return drawn

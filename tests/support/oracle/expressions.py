@@ -9,8 +9,8 @@ from math import prod
 
 import numpy as np
 
-from tests.fuzz.functions import FUNCTIONS
-from tests.fuzz.oracle import (
+from tests.support.oracle.functions import FUNCTIONS
+from tests.support.oracle.statements import (
     LIMITS,
     Evaluated,
     Tokens,
@@ -38,9 +38,9 @@ class Finished:
 
     Attributes:
         output: the tensor.
-        defined: where the oracle says anything, which of infinities it does not.
+        defined: where the oracle states a value: not where NaN occurs.
         kind: dtype of the tensor.
-        left: where nothing is stored, so that what was there is left.
+        unreached: where nothing is stored, so that memory keeps what it had.
         off: by how much an element may be another; a sum of floats is made in any order.
         signed: whether a zero has the sign that is stated.
     """
@@ -48,7 +48,7 @@ class Finished:
     output: np.ndarray
     defined: np.ndarray
     kind: str
-    left: np.ndarray
+    unreached: np.ndarray
     off: np.ndarray | float = 0
     signed: bool = False
 
@@ -58,19 +58,20 @@ class _Expression:
 
     def __init__(self, text: str, grid: Values, arrays: Values, acc: np.ndarray) -> None:
         self.tokens, self.grid, self.arrays, self.acc = Tokens(text), grid, arrays, acc
-        self.finite = np.ones(self.acc.shape, bool)
+        self.defined = np.ones(self.acc.shape, bool)
 
-    def keep(self, value: np.ndarray) -> np.ndarray:
+    def keep(self, value: np.ndarray, *, finite: bool = False) -> np.ndarray:
+        """Wrap integers; nothing is stated of what becomes of NaN, or where infinities go on."""
         if value.dtype == np.int64:
             return _wrapped(value)
-        self.finite = self.finite & np.isfinite(value)
+        self.defined = self.defined & (np.isfinite(value) if finite else ~np.isnan(value))
         return value
 
     @staticmethod
-    def same(left: np.ndarray, right: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        if left.dtype == right.dtype:
-            return left, right
-        return left.astype(np.float32), right.astype(np.float32)
+    def same(lhs: np.ndarray, right: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        if lhs.dtype == right.dtype:
+            return lhs, right
+        return lhs.astype(np.float32), right.astype(np.float32)
 
     def shift(self) -> np.ndarray:
         value = self.sum()
@@ -82,22 +83,22 @@ class _Expression:
         value = self.product()
         while self.tokens.next in ("+", "-"):
             sign = self.tokens.take()
-            left, right = self.same(value, self.product())
-            value = self.keep(left + right if sign == "+" else left - right)
+            lhs, right = self.same(value, self.product())
+            value = self.keep(lhs + right if sign == "+" else lhs - right)
         return value
 
     def product(self) -> np.ndarray:
         value = self.atom()
         while self.tokens.next in ("*", "/"):
             if self.tokens.take() == "*":
-                left, right = self.same(value, self.atom())
-                value = self.keep(left * right)
+                lhs, right = self.same(value, self.atom())
+                value = self.keep(lhs * right)
             else:
                 value = self.quotient(value, self.atom())
         return value
 
-    def quotient(self, left: np.ndarray, right: np.ndarray) -> np.ndarray:
-        return self.keep(left.astype(np.float32) / right.astype(np.float32))
+    def quotient(self, lhs: np.ndarray, right: np.ndarray) -> np.ndarray:
+        return self.keep(lhs.astype(np.float32) / right.astype(np.float32), finite=True)
 
     def atom(self) -> np.ndarray:
         token = self.tokens.take()
@@ -115,7 +116,7 @@ class _Expression:
         if token == "acc" and self.tokens.next != "[":
             return self.acc
         if self.tokens.next == "[":
-            self.tokens.rest.insert(0, token)
+            self.tokens.remaining.insert(0, token)
             access = access_of(self.tokens, self.grid)
             array = self.arrays[access.name]
             return read(access, array, np.int64 if array.dtype.kind in "iu" else np.float32)
@@ -134,7 +135,8 @@ class _Expression:
             return self.cast(values[0], _CASTS[name])
         first, zero = values[0], np.asarray(0)
         if name in FUNCTIONS and (name != "round" or first.dtype != np.int64):
-            return self.keep(FUNCTIONS[name](*(each.astype(np.float32) for each in values)))
+            floats = [self.keep(each.astype(np.float32), finite=True) for each in values]
+            return self.keep(FUNCTIONS[name](*floats), finite=True)
         if name == "relu":
             return self.function("max", [first, zero])
         if name == "abs":
@@ -150,9 +152,9 @@ class _Expression:
             return first
         if _is_number(values[1]) and not _is_number(first):
             values = values[::-1]
-        left, right = self.same(*values)
-        better = _first_if(np.greater if name == "max" else np.less, left, right)
-        return np.where(np.isnan(left), left, better)
+        lhs, right = self.same(*values)
+        better = _first_if(np.greater if name == "max" else np.less, lhs, right)
+        return np.where(np.isnan(lhs), lhs, better)
 
     def cast(self, value: np.ndarray, kind: str) -> np.ndarray:
         """A value of a dtype, as ``int32`` or ``float32``."""
@@ -167,10 +169,10 @@ class _Expression:
 
     def stored(self) -> tuple[np.ndarray, str]:
         """Values, and the dtype of the result."""
-        name, rest = self.tokens.next, list(self.tokens.rest)
+        name, saved = self.tokens.next, list(self.tokens.remaining)
         value = self.shift()
         self.tokens.take("")
-        if name in _CASTS and rest[1] == "(" and _closes(rest):
+        if name in _CASTS and saved[1] == "(" and _closes(saved):
             return value, _CASTS[name]
         return value, "int32" if value.dtype == np.int64 else "float32"
 
@@ -224,15 +226,15 @@ def finish(
         value, final = run.stored() if text else (acc, kind)
         out = np.zeros(sizes, ("float32" if final == "bfloat16" else final) if text else acc.dtype)
         defined = np.ones(out.shape, bool)
-        values = np.broadcast_to(value, run.finite.shape)
+        values = np.broadcast_to(value, run.defined.shape)
         out[at] = values if at else values.flat[0]
-        np.logical_and.at(defined, at, run.finite if at else run.finite.all())
-    left = np.zeros(out.shape, bool)
+        np.logical_and.at(defined, at, run.defined if at else run.defined.all())
+    unreached = np.zeros(out.shape, bool)
     if output:
-        left[...] = True
-        left[at] = False
+        unreached[...] = True
+        unreached[at] = False
     signed = bool(text) and kind in LIMITS and out.dtype.kind == "f"
-    return Finished(out, defined, final, left, signed=signed)
+    return Finished(out, defined, final, unreached, signed=signed)
 
 
 def combined(
@@ -255,29 +257,33 @@ def combined(
     wide = np.int64 if kind in LIMITS else np.float32
     run = _Expression(text, state.grid, arrays, state.output[state.at].astype(wide))
     # Of the points that belong to one element the first one, and where that goes.
-    _, once = np.unique(_flat(state.at, state.output.shape, run.finite.size), return_index=True)
-    to = _flat(access_of(Tokens(output), state.grid).indices, shape, run.finite.size)[once]
+    _, once = np.unique(_flat(state.at, state.output.shape, run.defined.size), return_index=True)
+    to = _flat(access_of(Tokens(output), state.grid).indices, shape, run.defined.size)[once]
     with np.errstate(all="ignore"):
         values, final = run.stored()
-        every = np.broadcast_to(values, run.finite.shape)[once].astype(np.float64)
-        out, sizes, left = np.zeros(prod(shape)), np.zeros(prod(shape)), np.ones(prod(shape), bool)
-        defined = left.copy()
-        left[to] = False
+        spread = np.broadcast_to(values, run.defined.shape)[once].astype(np.float64)
+        out, sizes, unreached = (
+            np.zeros(prod(shape)),
+            np.zeros(prod(shape)),
+            np.ones(prod(shape), bool),
+        )
+        defined = unreached.copy()
+        unreached[to] = False
         out[to] = {"+=": 0, "max=": -np.inf, "min=": np.inf}[sign]
-        {"+=": np.add, "max=": np.maximum, "min=": np.minimum}[sign].at(out, to, every)
-        np.add.at(sizes, to, np.abs(every))
-    np.logical_and.at(defined, to, run.finite[once])
+        {"+=": np.add, "max=": np.maximum, "min=": np.minimum}[sign].at(out, to, spread)
+        np.add.at(sizes, to, np.abs(spread))
+    np.logical_and.at(defined, to, run.defined[once])
     defined &= sizes < 1e38
     if last:
         defined &= sign != "+=" or final in LIMITS
         out = np.where(defined, out, 0)
-        return _ended(last, state.grid, arrays, (out, defined, left), (to, once), final, shape)
+        return _ended(last, state.grid, arrays, (out, defined, unreached), (to, once), final, shape)
     out = np.where(defined, out, 0).reshape(tuple(shape))
-    defined, left = defined.reshape(out.shape), left.reshape(out.shape)
+    defined, unreached = defined.reshape(out.shape), unreached.reshape(out.shape)
     if final in LIMITS:
-        return Finished(_wrapped(out).astype(np.int32), defined, "int32", left)
-    off = sizes.reshape(out.shape) * 2.0**-24 * every.size if sign == "+=" else 0
-    return Finished(out.astype(np.float32), defined, "float32", left, off)
+        return Finished(_wrapped(out).astype(np.int32), defined, "int32", unreached)
+    off = sizes.reshape(out.shape) * 2.0**-24 * spread.size if sign == "+=" else 0
+    return Finished(out.astype(np.float32), defined, "float32", unreached, off)
 
 
 def _ended(
@@ -297,7 +303,7 @@ def _ended(
         points: the element of each point, and the points.
         kind: dtype of what was put together.
     """
-    (out, defined, left), (to, once) = whole, points
+    (out, defined, unreached), (to, once) = whole, points
     elements, first = np.unique(to, return_index=True)
     here = {name: values[once[first]] for name, values in grid.items()}
     acc = out[elements]
@@ -305,11 +311,13 @@ def _ended(
     run = _Expression(text, here, arrays, acc)
     with np.errstate(all="ignore"):
         values, final = run.stored()
-    made: np.ndarray = np.zeros(len(out), "float32" if final == "bfloat16" else final)
-    made[elements] = values
-    defined[elements] &= run.finite
-    made, defined, left = (each.reshape(tuple(shape)) for each in (made, defined, left))
-    return Finished(made, defined, final, left)
+    results: np.ndarray = np.zeros(len(out), "float32" if final == "bfloat16" else final)
+    results[elements] = values
+    defined[elements] &= run.defined
+    results, defined, unreached = (
+        each.reshape(tuple(shape)) for each in (results, defined, unreached)
+    )
+    return Finished(results, defined, final, unreached)
 
 
 def _flat(at: Sequence[np.ndarray], shape: Sequence[int], points: int) -> np.ndarray:
@@ -330,11 +338,11 @@ def source(
         kind: its dtype.
 
     Returns:
-        its elements, and whether every step on the way to them was finite.
+        its elements, and whether all of them are defined.
     """
     names = re.findall(r"\w+", head)[1:]
     grid = grid_of(dict(zip(names, shape, strict=True)))
     run = _Expression(text, grid, arrays, np.zeros(int(np.prod(shape))))
     with np.errstate(all="ignore"):
-        value = np.broadcast_to(run.cast(run.stored()[0], kind), run.finite.shape)
-    return np.array(value).reshape(tuple(shape)), bool(run.finite.all())
+        value = np.broadcast_to(run.cast(run.stored()[0], kind), run.defined.shape)
+    return np.array(value).reshape(tuple(shape)), bool(run.defined.all())
