@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -13,6 +13,7 @@ from amos.cli.options import AsJson, Csv
 from amos.cli.output import counting, print_json, print_line, print_table, write_rows
 
 if TYPE_CHECKING:
+    from amos.machine import Costs
     from amos.reproduce.fig5 import Judged
 
 
@@ -22,19 +23,25 @@ def fig5_command(
     seed: Annotated[int, typer.Option(min=0, help="Seed of the samples, with --measure.")] = 0,
     rounds: Annotated[int, typer.Option(min=1, help="Measurements of each, with --measure.")] = 2,
     dataset: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="Read the samples here; with --measure, keep them."),
+        Path | None, typer.Option(metavar="FILE", help="Samples; with --measure, to keep them.")
     ] = None,
-    fit: Annotated[
-        bool, typer.Option("--fit", help="Fit the constants anew, on ResNet-18 alone.")
-    ] = False,
+    fit: Annotated[bool, typer.Option("--fit", help="Fit the constants on ResNet-18.")] = False,
+    gpu: Annotated[
+        Literal["published"] | None,
+        typer.Option(help="Instead: convolutions that the authors of AMOS measured on an A100."),
+    ] = None,
     plot: Annotated[
-        Path | None, typer.Option(metavar="FILE.html", help="Draw predicted against measured.")
+        Path | None, typer.Option(metavar="FILE.html", help="Draw predicted over measured.")
     ] = None,
     csv: Csv = None,
     as_json: AsJson = False,
 ) -> None:
     """How well the performance model ranks what was measured, per layer and overall."""
+    if gpu is not None:
+        if measure or fit or dataset or plot:
+            raise typer.BadParameter("--gpu published has times of its own; leave out the others")
+        _compare_published(csv, as_json)
+        return
     from amos.reproduce import fig5 as figure
     from amos.reproduce.samples import load, save
 
@@ -51,20 +58,51 @@ def fig5_command(
     result = figure.fig5(data, costs)
     if dataset is None and not measure:
         result["second_cpu"] = figure.second_cpu()
-    judged = {
-        name: figure.judge(data, layers, costs=costs)
-        for name, layers in figure.present(data).items()
-    }
+    sets = figure.present(data).items()
+    judged = {name: figure.judge(data, layers, costs=costs) for name, layers in sets}
     write_rows(({"set": name} | asdict(x) for name, j in judged.items() for x in j.layers), csv)
     if as_json:
         print_json(result)
         return
+    _print_figure(result, judged, costs)
+
+
+def _print_figure(result: dict[str, Any], judged: dict[str, Judged], costs: Costs | None) -> None:
     print_line(f"{result['intrinsic']}, {result['machine']}")
-    if fit:
+    if costs is not None:
         print_line(f"constants fitted on ResNet-18: {costs}")
     for name, judgement in judged.items():
         _print_layers(_words(name), judgement)
     _print_summary(result)
+
+
+def _compare_published(csv: Path | None, as_json: bool) -> None:
+    from amos.reproduce.published import compare_published
+
+    result = compare_published()
+    layers = result["layers"]
+    write_rows(layers, csv)
+    if as_json:
+        print_json(result)
+        return
+    print_table(
+        ["layer", "mappings", "different", "pairwise", "repeatability", "equals differ"]
+        + ["all differ", "chance", "best us", "over our best", "over our median"],
+        [
+            [x["layer"], x["mappings"], x["computations"]]
+            + ["" if x[key] is None else x[key] for key in ("pairwise", "repeatability")]
+            + [f"{x['equals_differ']:.2f}x", f"{x['mappings_differ']:.2f}x", f"{x['chance']:.2f}"]
+            + [x["best_us"], f"{x['best_ratio']:.2f}x", f"{x['median_ratio']:.2f}x"]
+            for x in layers
+        ],
+        title=f"published best times of mappings on {result['machine']}, and our model's",
+    )
+    print_line(
+        f"The model puts {result['pairwise']:.0%} of the pairs of different computations in the "
+        f"published order; times of the same computation under another name put "
+        f"{result['repeatability']:.0%}. All layers in one ranking: "
+        f"{result['pooled_pairwise']:.0%}."
+    )
 
 
 def _print_summary(result: dict[str, Any]) -> None:
