@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from amos.machine import Machine
     from amos.mapping import enumerate_mappings, simulate
     from amos.network import compile, load_network, tune
+    from amos.opencl import OpenClSchedule
     from amos.plan import Candidate, CpuSchedule, Schedule
     from amos.plan.planning import plan
     from amos.records import Record, Records
@@ -39,6 +40,7 @@ __all__ = [
     "Intrinsic",
     "Machine",
     "MeasureOptions",
+    "OpenClSchedule",
     "Operator",
     "Record",
     "Records",
@@ -84,6 +86,7 @@ _HOMES = {
         "amos.network": ["compile", "load_network", "tune"],
         "amos.plan": ["Candidate", "CpuSchedule", "Schedule"],
         "amos.cuda": ["GpuSchedule"],
+        "amos.opencl": ["OpenClSchedule"],
         "amos.streams": ["StreamSchedule"],
         "amos.records": ["Record", "Records"],
         "amos.validate": ["check_matching", "fold_zero_point", "fusable", "fuse"],

@@ -49,7 +49,7 @@ ARROWS["reproduce"] = set(ARROWS)
 ARROWS["chains"] = _TO_RUNTIME | {"perfmodel", "measure", "explore", "machines"}
 ARROWS["network"] = _TO_RUNTIME | {"perfmodel", "measure", "explore", "operators", "machines"}
 # Extensions, behind the door of targets: they import the core, which never imports them.
-EXTENSIONS = {"cuda", "streams"}
+EXTENSIONS = {"cuda", "streams", "opencl"}
 for extension in EXTENSIONS:
     ARROWS[extension] = _TO_RUNTIME | {"perfmodel", "measure", "operators", "export", "selfcheck"}
 ARROWS["reproduce"] |= EXTENSIONS | {"chains"}

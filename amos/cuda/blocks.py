@@ -21,6 +21,7 @@ from amos.machine.gpu_costs import (
     Multiprocessor,
 )
 from amos.machine.machine import Machine
+from amos.plan.groups import Groups
 from amos.plan.structure import LoopBatch, Structure
 
 
@@ -32,7 +33,7 @@ def runs_warps(structure: Structure, machine: Machine | None) -> bool:
     return machine.levels[0].name in scopes and bool(tiles_of(structure))
 
 
-class Blocks:
+class Blocks(Groups):
     """The thread blocks of each schedule; arrays with one column a schedule.
 
     A warp holds ``tile`` steps of each spatial loop in accumulators, a block has warps
@@ -41,15 +42,8 @@ class Blocks:
     the sequence over blocks, whose sums meet in atomic additions.
 
     Attributes:
-        structure, unit: the mapping, and the multiprocessor that blocks run on.
-        tile: spatial loops × schedules: fragments of a warp along each loop.
-        warps: of one block.
-        span: spatial loops × schedules: steps that a block makes along each loop.
-        blocks: spatial loops × schedules: blocks along each loop.
+        unit: the multiprocessor that blocks run on.
         grid: blocks of the launch, the parts of a split reduction included.
-        padded: spatial loops × schedules: factor by which each loop became longer.
-        staged: steps of the reduction that are staged together, no more than there are.
-        sequence: stages of the whole reduction.
         share: stages of one block; the last one may have fewer.
         parts: blocks that add up one result.
         depth: stages of shared memory in flight, no more than a block has.
@@ -58,19 +52,10 @@ class Blocks:
     """
 
     def __init__(self, structure: Structure, unit: Multiprocessor, loops: LoopBatch) -> None:
-        self.structure, self.unit, batch = structure, unit, GpuBatch.of(loops)
-        rows, spatial = len(batch), len(structure.spatial)
+        self.unit, batch = unit, GpuBatch.of(loops)
+        super().__init__(structure, batch, batch.warps, batch.unroll, tiles_of(structure))
+        rows = len(batch)
         ones = np.ones(rows)
-        extents = structure.extents.astype(float)[:, None]
-        self.tile = batch.tile.T.astype(float)
-        warps = np.ones_like(self.tile) if batch.warps is None else batch.warps.T.astype(float)
-        self.span = self.tile * warps
-        self.blocks = np.ceil(extents[:spatial] / self.span)
-        self.warps = warps.prod(axis=0)
-        self.padded = self.blocks * self.span / extents[:spatial]
-        steps = float(extents[spatial:].prod())
-        self.staged = np.minimum(batch.unroll, steps)
-        self.sequence = np.ceil(steps / self.staged)
         split = ones if batch.split is None else batch.split
         self.share = np.ceil(self.sequence / split)
         self.parts = np.ceil(self.sequence / self.share)
@@ -80,24 +65,16 @@ class Blocks:
         self.copy_bytes = widest if batch.copy_bytes is None else batch.copy_bytes
         whole = np.zeros((len(tiles_of(structure)) - 1, rows), dtype=np.int64)
         self.padding = whole if batch.padding is None else batch.padding.T
-        numbers = {loop.name: n for n, loop in enumerate(structure.spatial)}
-        self.loops = [[numbers[name] for name in tile.loops] for tile in tiles_of(structure)]
+
+    @property
+    def warps(self) -> np.ndarray:
+        """Warps of one block."""
+        return np.asarray(self.workers)
 
     @property
     def threads(self) -> np.ndarray:
         """Threads of a block."""
         return np.asarray(self.warps * WARP)
-
-    def own(self, operand: int) -> np.ndarray:
-        """Fragments of an operand that a warp needs in one step."""
-        return np.asarray(self.tile[self.loops[operand]].prod(axis=0))
-
-    def fragments(self, operand: int) -> np.ndarray:
-        """Fragments of a source that a block stages together."""
-        count = self.span[self.loops[operand]].prod(axis=0)
-        return np.asarray(
-            count * self.staged if tiles_of(self.structure)[operand].reduced else count
-        )
 
     def bytes(self, operand: int) -> np.ndarray:
         """Bytes of shared memory of one stage of a source, padding included."""

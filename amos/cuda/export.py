@@ -9,9 +9,6 @@ machines that have none.
 from __future__ import annotations
 
 import json
-import re
-from pathlib import Path
-from types import ModuleType
 
 from amos.cuda.codegen.kernel import KernelText
 from amos.cuda.codegen.launch import launch_of
@@ -19,25 +16,15 @@ from amos.cuda.codegen.reductions import ELEMENT_THREADS, element_blocks
 from amos.cuda.codegen.text import GLOBALS
 from amos.cuda.codegen.toolchain import compilers, portable_code
 from amos.cuda.plan import GpuPlan
-from amos.cuda.runtime import driver, loader, timing, values
+from amos.cuda.runtime import driver, loader, timing
 from amos.errors import ExportError
 from amos.export.request import Request
+from amos.export.standalone import standalone
 from amos.ir import dtype
+from amos.runtime import values
 
 #: Files that an export has beside the kernel, and where their text is.
 LOADER = {"load.py": loader, "driver.py": driver, "timing.py": timing, "values.py": values}
-_IMPORTED = re.compile(r"^from amos\.(?:\w+\.)*(\w+) import", re.MULTILINE)
-#: Modules that have another name there.
-_RENAMED = {"loader": "load"}
-
-
-def standalone(module: ModuleType) -> str:
-    """The text of a module that others take with them: siblings are imported by name."""
-
-    def sibling(match: re.Match[str]) -> str:
-        return f"from {_RENAMED.get(match.group(1), match.group(1))} import"
-
-    return _IMPORTED.sub(sibling, Path(str(module.__file__)).read_text(encoding="utf-8"))
 
 
 def files(request: Request) -> dict[str, str | bytes]:

@@ -8,7 +8,6 @@ asks for (CUDA C++ Programming Guide, Warp Matrix Functions).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -17,63 +16,34 @@ import numpy as np
 
 from amos.cuda.banks import element_cycles, matrix_cycles, store_cycles
 from amos.intrinsics import Memory
-from amos.ir import dtype
 from amos.machine.gpu_costs import ROW_ALIGNMENT, WARP
+from amos.plan.fragment import NOWHERE, Fragment
 from amos.plan.nest import Group, Nest
 from amos.plan.remembered import remembered
-from amos.plan.staging import StagedOperand, staged_destination, staged_sources
+from amos.plan.staging import staged_destination, staged_sources
 from amos.plan.structure import Structure
 
 #: Bytes of a sector, the least that caches exchange (CUDA C++ Best Practices Guide,
 #: Coalesced Access).
 SECTOR = 32
-#: Stride of a side that the tensor does not have.
-NOWHERE = 1 << 62
 #: First architecture with ``ldmatrix``.
 _MATRICES = 75
 
 
 @dataclass(frozen=True)
-class Tile:
+class Tile(Fragment):
     """One fragment of an operand, in shared memory and in the tensor.
 
     Attributes:
-        staged: the operand.
         statement: the intrinsic's memory statement for it.
     """
 
-    staged: StagedOperand
     statement: Memory
 
     @property
     def hidden(self) -> bool:
         """Whether the layout of lanes is known to the compiler alone."""
         return self.statement.layout is None
-
-    @property
-    def dtype(self) -> str:
-        """Canonical type of an element."""
-        return self.staged.tensor_kind
-
-    @property
-    def computed(self) -> bool:
-        """Whether its elements are computed of others, and not moved as they are."""
-        return self.staged.prologue is not None
-
-    @property
-    def bits(self) -> int:
-        """Of one element."""
-        return dtype(self.dtype).bits
-
-    @property
-    def nest(self) -> Nest:
-        """The loops of the mapping."""
-        return self.staged.nest
-
-    @property
-    def size(self) -> float:
-        """Bytes of one element."""
-        return self.bits / 8
 
     @cached_property
     def columns(self) -> Group:
@@ -216,85 +186,9 @@ class Tile:
         best = min(sides, key=lambda t: (-runs[t], strides[t]))
         return best, runs[best]
 
-    def stride(self, group: Group) -> int:
-        """Elements of the tensor between neighbours along a side; NOWHERE for a replica."""
-        live = [m for m in group.members if m in self.staged.load.names]
-        if not live or live[-1] != group.members[-1]:
-            return NOWHERE
-        return abs(self.staged.load.flat.coefficient(live[-1]))
-
-    def length(self, group: Group) -> int:
-        """Elements along a side that lie side by side in the tensor."""
-        return self._contiguous(group)[1]
-
-    def run(self, group: Group, most: int) -> int:
-        """Elements that may be moved as one: contiguous, aligned, all inside or all outside.
-
-        Args:
-            group: the side.
-            most: where the search for the largest power of two begins.
-        """
-        names, length = self._contiguous(group)
-        vector = most
-        while vector > 1 and not self._aligned(group, names, length, vector):
-            vector //= 2
-        return max(1, vector)
-
-    def _contiguous(self, group: Group) -> tuple[list[str], int]:
-        names, length = [], 1
-        for name, radix in zip(reversed(group.members), reversed(group.radices), strict=True):
-            if radix > 1 and self.staged.load.flat.coefficient(name) != length:
-                break
-            names.append(name)
-            length *= radix
-        return names, length
-
-    def _aligned(self, group: Group, run: Sequence[str], length: int, vector: int) -> bool:
-        """Whether every copy of so many elements is aligned, and in one piece."""
-        if length % vector or group.lanes % vector:
-            return False
-        if self.computed and self.staged.load.tensor.shape[-1] % vector:
-            return False  # Its elements differ in the last index alone.
-        load, flat = self.staged.load, self.staged.load.flat
-        outer_steps = [step for name, step in flat.terms if name not in run]
-        if flat.constant % vector or any(step % vector for step in outer_steps):
-            return False
-        extents = self.nest.mapping.operator.extents
-        inner = next((name for name in run if extents[name] > 1), "")
-        whole = extents.get(inner, 1) % vector == 0
-        for index, size in zip(load.indices, load.tensor.shape, strict=True):
-            low, high = index.bounds(extents)
-            if (low >= 0 and high < size) or not set(run) & set(index.names):
-                continue
-            # Reads beyond the tensor: the edge must not fall inside a copy.
-            coefficients = [c for name, c in index.terms if name != inner]
-            even = not any(c % vector for c in (*coefficients, index.constant, size))
-            if not whole or (inner in index.names and not even):
-                return False
-        return True
-
     @property
     def _source(self) -> bool:
         return self.staged.name != self.nest.mapping.intrinsic.destination.tensor.name
-
-    @cached_property
-    def divisions(self) -> int:
-        """Divisions that a copy takes to find its place among the loops fused into each side."""
-        names = self.staged.load.names
-        sides = [self.nest.groups[target] for target in self.staged.fragment]
-        return sum(max(0, len(names.intersection(side.members)) - 1) for side in sides)
-
-    @cached_property
-    def loops(self) -> tuple[str, ...]:
-        """Spatial loops with more than one step that move along the operand, in their order."""
-        return tuple(
-            x.name for x in self.nest.spatial if x.extent > 1 and x.name in self.staged.names
-        )
-
-    @cached_property
-    def reduced(self) -> bool:
-        """Whether a reduction loop with more than one step moves along the operand."""
-        return any(x.extent > 1 and x.name in self.staged.names for x in self.nest.reduce)
 
 
 def tiles(nest: Nest) -> tuple[Tile, ...]:

@@ -16,10 +16,11 @@ import numpy as np
 from amos import intrinsics, operators
 from amos.cuda import baseline, check
 from amos.cuda.check import GpuRow, check_kernels
-from amos.cuda.export import LOADER, standalone
+from amos.cuda.export import LOADER
 from amos.cuda.runtime.driver import KernelError
 from amos.errors import AmosError, ExportError, MeasureError
 from amos.export.formats import export
+from amos.export.standalone import standalone
 from amos.ir import Operator
 from amos.machine import Machine, catalogue
 from amos.machine.gpu_costs import capability

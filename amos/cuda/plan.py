@@ -21,13 +21,11 @@ m-n-k of gemm on wmma_m16n16k16_f16_f32 (sm_80)
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from collections.abc import Mapping as MappingType
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from math import prod
-
-import numpy as np
 
 from amos.cuda.blocks import Blocks
 from amos.cuda.fragment_tiles import tiles_of
@@ -36,7 +34,7 @@ from amos.cuda.schedule import GpuSchedule
 from amos.cuda.shared_operand import SharedOperand
 from amos.errors import BuildError, ScheduleError
 from amos.intrinsics import implementations
-from amos.ir import Tensor, dtype
+from amos.ir import dtype
 from amos.ir.tasks import TaskMapping, repeat, spatial
 from amos.machine.gpu_costs import (
     ASYNC,
@@ -48,8 +46,9 @@ from amos.machine.gpu_costs import (
 )
 from amos.machine.machine import Machine
 from amos.mapping.mapping import Mapping
+from amos.plan.device_plan import DevicePlan
 from amos.plan.nest import Nest
-from amos.plan.schedule import Plan, Schedule, batch_of
+from amos.plan.schedule import Schedule, batch_of
 from amos.plan.staging import StagedOperand
 
 #: Shared memory that a kernel may declare statically.
@@ -88,7 +87,7 @@ def narrow_results(mapping: Mapping) -> Iterator[str]:
 
 
 @dataclass(frozen=True)
-class GpuPlan(Plan):
+class GpuPlan(DevicePlan):
     """A kernel of one mapping under one schedule on GPUs of one architecture.
 
     Attributes:
@@ -111,8 +110,6 @@ class GpuPlan(Plan):
     accumulators: int = field(init=False)
     registers: int = field(init=False)
     whole_source: int = field(init=False)
-    staged: int = field(init=False)
-    sequence: int = field(init=False)
     share: int = field(init=False)
     parts: int = field(init=False)
     depth: int = field(init=False)
@@ -121,10 +118,7 @@ class GpuPlan(Plan):
 
     def __post_init__(self) -> None:
         self._refuse(self._missing())
-        for number in fields(self):
-            if not number.init:
-                value = int(getattr(self.counts, number.name)[0])
-                object.__setattr__(self, number.name, value)
+        self._set_numbers()
         self._refuse(self._excess())
 
     @classmethod
@@ -158,6 +152,11 @@ class GpuPlan(Plan):
                 )
         return cls(mapping, schedule, architecture)
 
+    @property
+    def device(self) -> str:
+        """The architecture."""
+        return self.architecture
+
     @cached_property
     def unit(self) -> Multiprocessor:
         """Limits of the architecture."""
@@ -167,21 +166,6 @@ class GpuPlan(Plan):
     def counts(self) -> Blocks:
         """All numbers of the plan, as a batch of one."""
         return Blocks(self.structure, self.unit, batch_of(self.structure, [self.schedule]))
-
-    @cached_property
-    def spans(self) -> dict[str, int]:
-        """Steps that a block makes along each spatial loop."""
-        return self._along(self.counts.span)
-
-    @cached_property
-    def blocks(self) -> dict[str, int]:
-        """Blocks along each spatial loop."""
-        return self._along(self.counts.blocks)
-
-    @property
-    def grid_tasks(self) -> TaskMapping:
-        """Which block computes which tile, along the spatial loops in order."""
-        return spatial(*self.blocks.values())
 
     @property
     def warp_tasks(self) -> TaskMapping:
@@ -198,20 +182,10 @@ class GpuPlan(Plan):
         extents = (loop.extent for loop in self.spatial)
         return (self.grid_tasks * self.warp_tasks * tile).clip(*extents)
 
-    def _along(self, counts: np.ndarray) -> dict[str, int]:
-        names = [loop.name for loop in self.structure.spatial]
-        count = dict(zip(names, counts[:, 0], strict=True))
-        return {loop.name: int(count[loop.name]) for loop in self.spatial}
-
     @property
     def grid(self) -> tuple[int, int, int]:
         """Blocks of the launch."""
         return prod(self.blocks.values()), self.parts, 1
-
-    @property
-    def reduction(self) -> int:
-        """Steps of the whole reduction."""
-        return prod(x.extent for x in self.reduce_loops)
 
     @property
     def is_async(self) -> bool:
@@ -228,34 +202,6 @@ class GpuPlan(Plan):
     def destination(self) -> StagedOperand:
         """The destination's fragments."""
         return tiles_of(self.structure)[-1].staged
-
-    @property
-    def accumulator(self) -> str:
-        """Canonical type of an element of an accumulator."""
-        return self.mapping.intrinsic.dtypes[-1]
-
-    @property
-    def stored_dtype(self) -> str:
-        """Canonical type of an element of the output."""
-        epilogue = self.mapping.operator.epilogue
-        return self.accumulator if epilogue is None else epilogue.result(self.accumulator)
-
-    @cached_property
-    def arguments(self) -> dict[str, str]:
-        """Canonical type of each argument of the kernel: inputs in order, then the results."""
-        op = self.mapping.operator
-        kinds = {t.staged.load.tensor.name: t.dtype for t in tiles_of(self.structure)[:-1]}
-        for load in (load for each in (*op.prologues, *op.epilogues) for load in each.loads):
-            kinds[load.tensor.name] = str(load.tensor.dtype)
-        inputs = {tensor.name: kinds[tensor.name] for tensor in op.inputs}
-        return inputs | {tensor.name: str(tensor.dtype) for tensor in self.results}
-
-    @cached_property
-    def results(self) -> tuple[Tensor, ...]:
-        """The tensors that are stored, the output first, with the dtypes of their elements."""
-        op = self.mapping.operator
-        first = replace(op.result, dtype=self.stored_dtype)
-        return (first, *(each.tensor(self.accumulator) for each in op.further))
 
     @cached_property
     def by_columns(self) -> bool:
@@ -284,18 +230,7 @@ class GpuPlan(Plan):
     @cached_property
     def zeroed(self) -> bool:
         """Whether the output must be zero before the launch: added to, or not written whole."""
-        operator = self.mapping.operator
-        return self.parts > 1 or not (operator.fills(operator.stored) or self.keeps_elements)
-
-    @cached_property
-    def keeps_elements(self) -> bool:
-        """Whether elements of the output that are not written keep their values."""
-        operator = self.mapping.operator
-        return operator.store is not None and not operator.fills(operator.store)
-
-    def _refuse(self, problems: Iterable[str]) -> None:
-        for problem in problems:
-            raise BuildError(f"{self.mapping.name} on {self.architecture}: {problem}")
+        return self.parts > 1 or super().zeroed
 
     def _missing(self) -> Iterator[str]:
         """Yield capabilities that the architecture or the generator lacks."""

@@ -11,13 +11,11 @@ from dataclasses import dataclass
 from functools import cached_property
 from math import prod
 
+from amos.codegen.device.access import STEP
 from amos.cuda.banks import swizzle_period
 from amos.cuda.blocks import Blocks
 from amos.cuda.fragment_tiles import Tile, tiles_of
 from amos.ir.tasks import TaskMapping, repeat, spatial
-
-#: Name of the axis that runs over the reduction steps of one stage.
-STEP = "step"
 
 
 @dataclass(frozen=True)

@@ -52,6 +52,9 @@ class Implementation:
         instruction: for ``llvm`` LLVM's name of the instruction, where it multiplies tile
             registers (:attr:`~amos.intrinsics.Intrinsic.tile_registers`), which kernels
             load and hold themselves: ``"llvm.x86.tdpbusd"``.
+        function: for ``opencl`` a function of the headers that takes fragments as vectors,
+            sources first, and returns the destination's. Kernels call it, so that fragments
+            stay in registers; without one they call the source, on pointers.
     """
 
     intrinsic: str
@@ -64,6 +67,7 @@ class Implementation:
     architectures: tuple[str, ...] = ()
     partial: int = 1
     instruction: str = ""
+    function: str = ""
 
     @property
     def runs_here(self) -> bool:
@@ -82,6 +86,8 @@ class Implementation:
             )
         if self.partial < 1 or (self.partial > 1 and self.kind != "llvm"):
             raise IntrinsicError(f"{where}: partial: expected 1, or more for llvm")
+        if self.function and self.kind != "opencl":
+            raise IntrinsicError(f"{where}: function: expected none, or kind opencl")
         if self.kind == "cuda" and not self.architectures:
             raise IntrinsicError(f"{where}: architectures: expected at least one, such as 'sm_80'")
 

@@ -24,22 +24,23 @@ _HEADERS = """
 #endif
 """
 #: The last branch is for every other device.
-_KERNEL = """
+_FUNCTION = """
+static RESULT NAME(KIND4 a, KIND4 b, RESULT c) {
 #if defined(cl_arm_integer_dot_product_accumulate_int8)
-*Dst = arm_dot_acc(vload4(0, Src1), vload4(0, Src2), *Dst);
+  return arm_dot_acc(a, b, c);
 #elif defined(cl_arm_integer_dot_product_int8)
-*Dst += arm_dot(vload4(0, Src1), vload4(0, Src2));
+  return c + arm_dot(a, b);
 #else
-const WIDE a = CONVERT(vload4(0, Src1)), b = CONVERT(vload4(0, Src2));
-const WIDE p = a * b;
-*Dst += p.x + p.y + p.z + p.w;
+  const RESULT4 p = convert_RESULT4(a) * convert_RESULT4(b);
+  return c + p.x + p.y + p.z + p.w;
 #endif
+}
 """
 
 
 def intrinsics() -> Iterator[Intrinsic | Implementation]:
     """``arm_dot`` with its accumulator, on signed and on unsigned bytes."""
-    for kind, result, wide in (("s8", "s32", "int4"), ("u8", "u32", "uint4")):
+    for kind, result, types in (("s8", "s32", ("char", "int")), ("u8", "u32", ("uchar", "uint"))):
         name = f"mali_arm_dot_m1k4_{kind}_{result}"
         yield Intrinsic.define(
             name,
@@ -57,5 +58,12 @@ def intrinsics() -> Iterator[Intrinsic | Implementation]:
             requires=("cl_arm_integer_dot_product_int8",),
             timing=[_TIMING],
         )
-        kernel = _KERNEL.replace("WIDE", wide).replace("CONVERT", f"convert_{wide}")
-        yield Implementation(name, "opencl", kernel, headers=_HEADERS)
+        function = f"{name}_vectors"
+        headers = _HEADERS + _FUNCTION.replace("RESULT", types[1]).replace("KIND", types[0])
+        yield Implementation(
+            name,
+            "opencl",
+            f"*Dst = {function}(vload4(0, Src1), vload4(0, Src2), *Dst);",
+            headers=headers.replace("NAME", function),
+            function=function,
+        )

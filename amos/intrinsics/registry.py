@@ -24,8 +24,8 @@ ENTRY_POINTS = "amos.intrinsics"
 
 #: Modules of this package with a provider ``intrinsics``; one family each.
 _BUILT_IN = (
-    "amx", "arm", "avx", "avx512bf16", "elementwise", "mali", "mma", "pmadd", "systolic", "virtual",
-    "vnni", "vta", "wmma",
+    "amx", "arm", "avx", "avx512bf16", "elementwise", "mali", "mma", "opencl", "pmadd", "systolic",
+    "virtual", "vnni", "vta", "wmma",
 )  # fmt: skip
 
 _registered: dict[str, Intrinsic] = {}

@@ -15,6 +15,7 @@ from amos.intrinsics import Intrinsic
 from amos.machine.gpu_costs import GpuCosts
 from amos.machine.machine import Costs, Level, Machine, Peak
 from amos.machine.makers import fitted
+from amos.machine.opencl_unit import OpenClUnit
 from amos.machine.stream_unit import StreamUnit
 
 _DESCRIBED = resources.files("amos.machine") / "described"
@@ -148,6 +149,7 @@ def described_machine(
     line: int = 64,
     gpu: GpuCosts | None = None,
     stream: StreamUnit | None = None,
+    opencl: OpenClUnit | None = None,
     host: str = "",
     operation_pj: float | None = None,
     energy_source: str = "",
@@ -169,6 +171,7 @@ def described_machine(
         line=line,
         gpu=gpu or GpuCosts(),
         stream=stream,
+        opencl=opencl,
         host=host,
         operation_pj=operation_pj,
         energy_source=energy_source,

@@ -12,6 +12,7 @@ from amos._display import Shown
 from amos.errors import MachineError
 from amos.intrinsics.implementation import newest
 from amos.machine.gpu_costs import GpuCosts, Multiprocessor, multiprocessor
+from amos.machine.opencl_unit import OpenClUnit
 from amos.machine.stream_unit import StreamUnit
 
 
@@ -195,6 +196,7 @@ class Machine(Shown):
         line: bytes that memory levels exchange at a time.
         gpu: what CUDA kernels spend; other machines have no use for it.
         stream: its queues, if streams of instructions drive it.
+        opencl: its compute units, if it is a device of OpenCL.
         host: machine, by name or file, that drives it and computes what it cannot.
         operation_pj: picojoules of a product that is added; ``None`` where nobody says.
         energy_source: where the energies of operations and levels come from.
@@ -213,6 +215,7 @@ class Machine(Shown):
     line: int = 64
     gpu: GpuCosts = GpuCosts()
     stream: StreamUnit | None = None
+    opencl: OpenClUnit | None = None
     host: str = ""
     operation_pj: float | None = None
     energy_source: str = ""
@@ -246,6 +249,8 @@ class Machine(Shown):
             lines.append(f"  {self.operation_pj:g} pJ a product  ({self.energy_source})")
         if self.stream is not None:
             lines.append(f"  {self.stream}")
+        if self.opencl is not None:
+            lines.append(f"  {self.opencl}")
         for name, peak in self.peaks.items():
             generic = " (generic implementation)" if peak.generic else ""
             lines.append(

@@ -35,6 +35,7 @@ TARGETS: dict[str, str] = {
     "cpu": "amos.targets.cpu.Cpu",
     "cuda": "amos.cuda.target.Cuda",
     "stream": "amos.streams.target.Streams",
+    "opencl": "amos.opencl.target.OpenCl",
 }
 
 

@@ -161,7 +161,7 @@ def operator_from(values: Mapping[str, Any]) -> Operator:
 
 
 #: Fields of machines that earlier versions had not, left out where they say nothing.
-_LATER = ("stream", "host", "operation_pj", "energy_source")
+_LATER = ("stream", "opencl", "host", "operation_pj", "energy_source")
 _LATER_LEVEL = ("read_pj_per_byte", "write_pj_per_byte")
 #: Energies that earlier versions had among the figures of queues.
 _EARLIER_STREAM = ("mac_energy", "buffer_energy", "dram_energy")
@@ -178,7 +178,7 @@ def machine_values(machine: Machine, *, whole: bool = False) -> dict[str, Any]:
     # As machines were described before any had one.
     for described, names in ((values, _LATER), *((x, _LATER_LEVEL) for x in values["levels"])):
         for name in names:
-            if described[name] in (None, "") and (not whole or name == "stream"):
+            if described[name] in (None, "") and (not whole or name in ("stream", "opencl")):
                 del described[name]
     return values | {"peaks": {name: asdict(peak) for name, peak in machine.peaks.items()}}
 

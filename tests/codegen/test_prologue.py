@@ -17,7 +17,6 @@ from amos.cuda.codegen import emulate
 from amos.cuda.codegen.emulate import compiler, draw_inputs
 from amos.cuda.codegen.launch import launch_of
 from amos.cuda.plan import GpuPlan
-from amos.cuda.runtime.values import draw_values, reference
 from amos.errors import BuildError
 from amos.ir import Operator
 from amos.machine.limits import CpuLimits
@@ -26,6 +25,7 @@ from amos.plan.nest import Nest
 from amos.plan.strided import StridedOperand, source_forms
 from amos.plan.structure import Structure
 from amos.runtime.kernel import Kernel
+from amos.runtime.values import draw_values, reference
 from amos.schedule import ScheduleSpace
 from amos.validate import evaluate, random_inputs
 

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from amos import operators
+from amos.codegen.device.launch import described_operand
 from amos.cuda.baseline import Convolution, baseline, library_calls, own_calls
-from amos.cuda.codegen.launch import described_operand
 from amos.ir import Operator
 from amos.validate import evaluate, random_inputs
 

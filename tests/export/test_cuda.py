@@ -23,10 +23,10 @@ from amos.cli import main
 from amos.cuda import gpu_check
 from amos.cuda.runtime.driver import Device, KernelError, misfit
 from amos.cuda.runtime.loader import Kernel
-from amos.cuda.runtime.values import encode, reference
 from amos.errors import BuildError, ExportError, MeasureError
 from amos.export import export
 from amos.plan import Candidate
+from amos.runtime.values import encode, reference
 from amos.schedule import ScheduleSpace
 from amos.validate import evaluate
 from tests.support.fake_cuda import fake_driver
@@ -190,7 +190,7 @@ def test_eight_bit_floats_are_those_of_ml_dtypes(kind: str) -> None:
 
 def test_reference_is_the_operator() -> None:
     op = operators.get("conv2d", dtype="f32", **CONV)
-    from amos.cuda.codegen.launch import described_operand
+    from amos.codegen.device.launch import described_operand
 
     rng = np.random.default_rng(0)
     values = {t.name: rng.integers(-9, 9, t.shape).astype(float) for t in op.inputs}

@@ -44,6 +44,12 @@ class TestGemmini(TargetContract):
     intrinsic = "gemmini_matmul_m16n16k16_s8_s32"
 
 
+class TestOpenCl(TargetContract):
+    target, machine = "opencl", "pocl"
+    operator = GEMM, dict(i=33, j=40, k=70)
+    intrinsic = "opencl_mad_m8_f32"
+
+
 @pytest.fixture
 def toy(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     for name, place in REGISTRATION.items():

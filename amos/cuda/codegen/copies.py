@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 
+from amos.codegen.device.access import Access
+from amos.codegen.device.text import block, unrolled
 from amos.cuda.codegen.epilogue import computed
-from amos.cuda.codegen.text import block, cuda_type, element_at, identifier, unrolled
+from amos.cuda.codegen.text import cuda_type
 from amos.cuda.plan import GpuPlan
-from amos.cuda.shared_operand import STEP, SharedOperand
+from amos.cuda.shared_operand import SharedOperand
 from amos.ir import dtype
 from amos.ir.floats import pack
-from amos.ir.index_text import Expr, Value, at_most, text, variable
+from amos.ir.index_text import Expr, Value, text, variable
 from amos.ir.tasks import decode
 from amos.machine.gpu_costs import HELD_COPIES, LOOPED_COPIES, ROW_ALIGNMENT
-from amos.plan.nest import Group
 
 _MOVED = {1: "unsigned char", 2: "unsigned short", 4: "unsigned", 8: "uint2", 16: "uint4"}
 
@@ -37,45 +36,16 @@ def may_part(plan: GpuPlan, source: SharedOperand) -> bool:
     return bool(gather.in_bounds) or (not source.is_async and bool(gather.guards))
 
 
-def loop_values(
-    plan: GpuPlan, local: dict[str, Value], loops: Sequence[str]
-) -> tuple[dict[str, Value], list[str]]:
-    """Values of spatial loops from the steps within the block, and when they exist."""
-    values: dict[str, Value] = {}
-    guards = []
-    extents = {x.name: x.extent for x in plan.spatial}
-    for loop in loops:
-        count, span = plan.blocks[loop], plan.spans[loop]
-        value = local.get(loop, 0)
-        if count > 1:
-            value = Expr(f"first_{identifier(loop)}", 0, (count - 1) * span) + value
-        values[loop] = value
-        if at_most(value) >= extents[loop]:
-            guards.append(f"{text(value)} < {extents[loop]}")
-    return values, guards
-
-
-class _Gather:
+class _Gather(Access):
     """One copy of a source: from where, to where, and if there is anything to read.
 
     Attributes:
-        lines: declarations of the values that the others mention.
         shared: element of a stage that the copy goes to.
-        address: element of the tensor that it begins at.
-        guards: conditions under which there is something to read; else zeros are copied.
-        in_bounds: conditions under which it is in the tensor; else its padding is copied.
-            Where that is zero, they are among the guards.
-        indices: where it begins along each dimension of the tensor.
     """
 
     def __init__(self, plan: GpuPlan, source: SharedOperand) -> None:
-        self.plan, self.source = plan, source
-        self.lines: list[str] = []
-        self.guards: list[str] = []
-        self.in_bounds: list[str] = []
-        self.indices: list[Value] = []
-        op = plan.mapping.operator
-        self._used_names = {tensor.name for tensor in (*op.inputs, op.output.tensor)}
+        super().__init__(plan, source.tile)
+        self.source = source
         row, column, local = self._position()
         place = column_text(source, text(row), text(column))
         begin: Value = column if place == text(column) else Expr(place, 0, source.row - 1)
@@ -87,18 +57,8 @@ class _Gather:
         )
         #: Lines that the place in shared memory needs.
         self.placing = list(self.lines)
-        self.address = self._read(row, column, local)
-
-    def _let(self, name: str, value: Value) -> Value:
-        """Give a compound value a name."""
-        if isinstance(value, int) or value.code.isidentifier():
-            return value
-        name = identifier(name)
-        while name in self._used_names:
-            name += "_"
-        self._used_names.add(name)
-        self.lines.append(f"const int {name} = {value.code};")
-        return Expr(name, value.low, value.high)
+        lanes = {source.tile.rows.target: row, source.tile.columns.target: column}
+        self.address = self.locate(lanes, local)
 
     def _position(self) -> tuple[Value, Value, dict[str, Value]]:
         """Row and first column in the fragment, and which fragment, of copy ``e``.
@@ -117,55 +77,8 @@ class _Gather:
         digits: dict[str, Value] = {}
         for name, value in zip(names, reversed(decode(source.pieces, number)), strict=True):
             place = value * source.vector if name == "column" else value
-            digits[name] = self._let(f"at_{name}", place)
+            digits[name] = self.let(f"at_{name}", place)
         return digits.pop("row"), digits.pop("column"), digits
-
-    def _read(self, row: Value, column: Value, local: dict[str, Value]) -> str:
-        source = self.source
-        values, guards = loop_values(self.plan, local, source.tile.loops)
-        self.guards += guards
-        values |= self._reduction(local)
-        lanes = {source.tile.rows.target: row, source.tile.columns.target: column}
-        for target in source.tile.staged.fragment:
-            group = source.tile.nest.groups[target]
-            lane = lanes[target]
-            if not set(group.members) & source.tile.staged.load.names:
-                if group.kind == "reduce" and not group.members:
-                    self.guards.append(f"{text(lane)} < 1")
-                continue
-            fused = self._let(target, values.get(group.tile, 0) * group.lanes + lane)
-            if at_most(fused) >= group.size:
-                self.guards.append(f"{text(fused)} < {group.size}")
-            values |= group.decode(fused)
-        load, extents = source.tile.staged.load, self.plan.mapping.operator.extents
-        where = {name: self._let(name, values.get(name, 0)) for name in sorted(load.names)}
-        indices = []
-        ends = self.in_bounds if load.padding else self.guards
-        for index, size in zip(load.indices, load.tensor.shape, strict=True):
-            at = index.evaluate(where)
-            low, high = index.bounds(extents)
-            if low < 0:
-                ends.append(f"{text(at)} >= 0")
-            if high >= size:
-                ends.append(f"{text(at)} < {size}")
-            indices.append(at)
-        self.indices = indices
-        self.guards, self.in_bounds = (
-            list(dict.fromkeys(x)) for x in (self.guards, self.in_bounds)
-        )
-        return element_at(load.tensor.shape, indices)
-
-    def _reduction(self, local: dict[str, Value]) -> dict[str, Value]:
-        """Values of the reduction loops at this step of this stage."""
-        plan = self.plan
-        if not self.source.tile.reduced:
-            return {}
-        stage = variable("stage", plan.sequence)
-        flat = self._let("at_reduction", stage * plan.staged + local.get(STEP, 0))
-        if at_most(flat) >= plan.reduction:
-            self.guards.append(f"{text(flat)} < {plan.reduction}")
-        names, extents = zip(*((x.name, x.extent) for x in plan.reduce_loops), strict=True)
-        return Group("", "reduce", 1, names, extents).decode(flat)
 
 
 def copy_code(plan: GpuPlan, source: SharedOperand) -> list[str]:

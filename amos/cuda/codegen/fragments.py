@@ -11,8 +11,9 @@ from __future__ import annotations
 import re
 from math import prod
 
+from amos.codegen.device.text import block
 from amos.cuda.codegen.copies import column_text
-from amos.cuda.codegen.text import INLINE, block, cuda_type
+from amos.cuda.codegen.text import INLINE, cuda_type
 from amos.cuda.plan import GpuPlan
 from amos.cuda.shared_operand import SharedOperand
 from amos.intrinsics import FragmentLayout

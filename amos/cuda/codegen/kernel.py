@@ -11,6 +11,8 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from math import prod
 
+from amos.codegen.device.access import STEP
+from amos.codegen.device.text import block, fragment_at, identifier, over_fragments, unrolled
 from amos.codegen.naming import Names, spelled
 from amos.cuda.codegen.copies import copy_code, may_part
 from amos.cuda.codegen.epilogue import epilogue_helpers
@@ -23,17 +25,9 @@ from amos.cuda.codegen.reductions import (
     reduction_helpers,
     start_code,
 )
-from amos.cuda.codegen.text import (
-    OWN,
-    block,
-    cuda_type,
-    fragment_at,
-    identifier,
-    over_fragments,
-    unrolled,
-)
+from amos.cuda.codegen.text import OWN, cuda_type
 from amos.cuda.plan import GpuPlan
-from amos.cuda.shared_operand import STEP, SharedOperand
+from amos.cuda.shared_operand import SharedOperand
 from amos.ir.index_text import Expr, variable
 
 _HEADERS = "#include <cuda_bf16.h>\n#include <cuda_fp16.h>\n#include <mma.h>\n"

@@ -4,24 +4,25 @@ from __future__ import annotations
 
 from math import prod
 
-from amos.cuda.codegen.copies import loop_values
-from amos.cuda.codegen.epilogue import SUM, finished
-from amos.cuda.codegen.fragments import result_layout
-from amos.cuda.codegen.reductions import combine_lanes, combined
-from amos.cuda.codegen.text import (
+from amos.codegen.device.access import locate_result
+from amos.codegen.device.arithmetic import SUM
+from amos.codegen.device.text import (
     block,
-    cuda_type,
     element_at,
     fragment_at,
     identifier,
     over_fragments,
     unrolled,
 )
+from amos.cuda.codegen.epilogue import finished
+from amos.cuda.codegen.fragments import result_layout
+from amos.cuda.codegen.reductions import combine_lanes, combined
+from amos.cuda.codegen.text import cuda_type
 from amos.cuda.fragment_tiles import tiles_of
 from amos.cuda.plan import GpuPlan
 from amos.intrinsics.expression import to_c
 from amos.ir import Result, Store
-from amos.ir.index_text import Expr, Value, at_most, opaque, text, variable
+from amos.ir.index_text import Expr, Value, variable
 from amos.machine.gpu_costs import WARP
 
 
@@ -83,16 +84,8 @@ def _store(plan: GpuPlan, lanes: dict[str, Value], value: str) -> list[str]:
         name, tile = identifier(loop.name), plan.schedule.tile[loop.name]
         warp = variable(f"warp_{name}", plan.schedule.warps[loop.name])
         local[loop.name] = warp * tile + variable(f"t_{name}", tile)
-    values, guards = loop_values(plan, local, [x.name for x in plan.spatial])
-    for target in plan.destination.fragment:
-        group = plan.nest.groups[target]
-        fused = values.get(group.tile, 0) * group.lanes + lanes[target]
-        if at_most(fused) >= group.size:
-            guards.append(f"{text(fused)} < {group.size}")
-        # The compiler divides sums as well as we do, and this text stays what it was.
-        values |= group.decode(opaque(fused))
-    at = {it.name: values.get(it.name, 0) for it in plan.mapping.operator.spatial}
-    condition, kind = " && ".join(dict.fromkeys(guards)), plan.accumulator
+    point = locate_result(plan, plan.destination.fragment, local, lanes)
+    at, condition, kind = point.at, point.condition, plan.accumulator
     named = [f"const {cuda_type(kind)} {SUM} = {value};"]
     reductions = [
         line
@@ -100,7 +93,7 @@ def _store(plan: GpuPlan, lanes: dict[str, Value], value: str) -> list[str]:
         for line in combine_lanes(result, kind, _place(result.store, at), at, condition, bits)
     ]
     lines = _results(plan, at, SUM if reductions else value)
-    when = f"if ({condition}) " if guards else ""
+    when = f"if ({condition}) " if condition else ""
     if when or len(lines) > 1:
         lines = [f"{when}{{", *block(lines), "}"]
     return ["{", *block([*named, *lines, *reductions]), "}"] if reductions else lines

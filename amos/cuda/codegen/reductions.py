@@ -10,8 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from math import prod
 
-from amos.cuda.codegen.epilogue import SUM, finished, widened
-from amos.cuda.codegen.text import INLINE, block, cuda_type, element_at
+from amos.codegen.device.arithmetic import SUM
+from amos.codegen.device.text import block, element_at
+from amos.cuda.codegen.epilogue import finished, widened
+from amos.cuda.codegen.text import INLINE, cuda_type
 from amos.cuda.plan import GpuPlan
 from amos.ir import Result
 from amos.ir.index_text import Value, variable

@@ -1,15 +1,12 @@
-"""Lines of C, and the names and types in it."""
+"""Names and types in CUDA C++."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
-from math import prod
 
 from amos.codegen.c.types import KEYWORDS, MACROS
 from amos.errors import BuildError
 from amos.ir import dtype
-from amos.ir.index_text import Value, at_most, text
 
 #: Names of CUDA's headers, and of the functions around every kernel.
 GLOBALS = re.compile(
@@ -26,8 +23,6 @@ OWN = re.compile(
     r"|to|from|multiply|sum|part|stream|allowed|cleared|\w+_tile"
     r"|(?:first|warp|t|at|from|shared|fetch|put|kept|launch)_\w*"
 )
-#: Largest value of an ``int``; places in larger tensors are computed with 64 bits.
-_INT = 2**31 - 1
 INLINE = "__device__ __forceinline__"
 _TYPES = {
     "float16": "half",
@@ -46,20 +41,6 @@ _TYPES = {
 }
 
 
-def element_at(shape: Sequence[int], indices: Sequence[Value]) -> str:
-    """C text of the place of an element in a row-major tensor."""
-    total: Value = 0
-    steps = [prod(shape[d + 1 :]) for d in range(len(shape))]
-    for at, step in zip(indices, steps, strict=True):
-        total = total + at * step
-    if at_most(total) <= _INT:
-        return text(total)
-    terms = [
-        f"static_cast<long long>({text(i)}) * {s}" for i, s in zip(indices, steps, strict=True)
-    ]
-    return " + ".join(terms)
-
-
 def cuda_type(name: str) -> str:
     """How a canonical type is called in C++, for an element in memory.
 
@@ -73,35 +54,3 @@ def cuda_type(name: str) -> str:
             f"known are {', '.join(dtype(n).short for n in _TYPES)}"
         )
     return _TYPES[name]
-
-
-def block(lines: Iterable[str]) -> list[str]:
-    """Lines, two columns to the right; preprocessor lines stay."""
-    return [line if line.startswith("#if") else f"  {line}" for line in lines]
-
-
-def identifier(loop: str) -> str:
-    """A loop's name as C can have it: tiles have a dot, which keeps them apart."""
-    return loop.replace(".", "_")
-
-
-def unrolled(name: str, count: int, body: Iterable[str]) -> list[str]:
-    """An unrolled loop."""
-    head = f"for (int {name} = 0; {name} < {count}; ++{name}) {{"
-    return ["#pragma unroll", head, *block(body), "}"]
-
-
-def over_fragments(tile: Mapping[str, int], loops: Sequence[str], body: list[str]) -> list[str]:
-    """Unrolled loops over fragments of a warp; ``tile`` is how many there are along each loop."""
-    for name in reversed(loops):
-        body = unrolled(f"t_{identifier(name)}", tile[name], body)
-    return body
-
-
-def fragment_at(tile: Mapping[str, int], loops: Sequence[str]) -> str:
-    """Position of a fragment among those that :func:`over_fragments` visits."""
-    code = ""
-    for name in loops:
-        t = f"t_{identifier(name)}"
-        code = f"({code}) * {tile[name]} + {t}" if code else t
-    return code or "0"

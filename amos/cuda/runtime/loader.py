@@ -28,7 +28,7 @@ import numpy as np
 
 from amos.cuda.runtime.driver import Device, KernelError, address, current_stream, images, misfit
 from amos.cuda.runtime.timing import Timer
-from amos.cuda.runtime.values import compare_results, draw_values, encode, inputs_of, size_of
+from amos.runtime.values import compare_results, draw_values, encode, inputs_of, size_of
 
 #: CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES of the CUDA driver API.
 _DYNAMIC_SHARED = 8

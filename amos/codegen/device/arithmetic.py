@@ -1,0 +1,197 @@
+"""Epilogues of accumulators and prologues of sources, as text in a dialect of C.
+
+The arithmetic is that of :mod:`amos.ir.epilogue`, bit for bit: operations that round
+once and that no compiler fuses, and integers that wrap around.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from amos.codegen.device.text import element_at
+from amos.ir import BufferLoad, Operator, Prologue, dtype
+from amos.ir.epilogue import Epilogue
+from amos.ir.expression import Function, inlined
+from amos.ir.index_text import Value
+
+#: Name of the accumulator where it is stored.
+SUM = "sum"
+
+
+@dataclass(frozen=True)
+class Dialect:
+    """How a language writes arithmetic; ``{}`` stands for a value.
+
+    Attributes:
+        inline: before a function.
+        functions: name → type of its two arguments and of its result, and its body.
+        rare: name → the function behind its name, defined only where it is called.
+        narrowed: dtype → a ``float`` as an element of it.
+        widened: dtype → an element of it as a ``float``.
+        integer: an element as ``int``.
+        real: an element as ``float``.
+        converted: an ``int`` as ``float``, rounded to nearest even.
+        nearest_integer: a ``float`` as ``int``, rounded likewise, clamped above.
+        nearest: a ``float`` rounded to a whole one.
+        wide: an index with 64 bits.
+    """
+
+    inline: str
+    functions: Mapping[str, tuple[str, str]]
+    rare: Mapping[str, str]
+    narrowed: Mapping[str, str]
+    widened: Mapping[str, str]
+    integer: str
+    real: str
+    converted: str
+    nearest_integer: str
+    nearest: str
+    wide: str
+
+
+def arithmetic_helpers(op: Operator, accumulator: str, dialect: Dialect) -> str:
+    """The functions of an operator's epilogues and prologues; nothing if there are none."""
+    if not op.epilogues and not op.prologues:
+        return ""
+    by = _InText(dialect, {})
+    if op.epilogue is not None:
+        by.finished(op.epilogue, accumulator)
+    for result in op.further:
+        by.finished(result.epilogue, accumulator)
+        if result.last is not None:
+            by.finished(result.last, result.combination_dtype(accumulator))
+    for prologue in op.prologues:
+        by.computed(prologue)
+    lines = ["// Integers wrap around; each operation on floats rounds once, and none is fused."]
+    for name, (kind, body) in dialect.functions.items():
+        lines.append(f"{dialect.inline} {kind} {name}({kind} a, {kind} b) {{ return {body}; }}")
+    for name, text in dialect.rare.items():
+        if name in by.operations:
+            lines.append(f"{dialect.inline} {text.partition(' ')[0]} {name}({text}")
+    return "\n".join([*lines, *by.functions.values(), ""])
+
+
+def finished(
+    dialect: Dialect, epilogue: Epilogue, accumulator: str, at: Mapping[str, Value]
+) -> str:
+    """C text of what is stored for the accumulator :data:`SUM`.
+
+    Args:
+        dialect: how it is written.
+        epilogue: what it becomes.
+        accumulator: its dtype.
+        at: the spatial iterations of the element.
+    """
+    return _InText(dialect, at).finished(epilogue, accumulator)
+
+
+def widened(dialect: Dialect, epilogue: Epilogue, accumulator: str, at: Mapping[str, Value]) -> str:
+    """C of an expression as :func:`finished` writes it, as ``int`` or ``float``."""
+    by, final = _InText(dialect, at), epilogue.result(accumulator)
+    value, kind = epilogue.compute(SUM, accumulator, by), epilogue.kind(accumulator)
+    if final == "float32":
+        return value if kind == "float32" else by.convert(value)
+    return by.rounded(value, kind, final)
+
+
+def computed(dialect: Dialect, prologue: Prologue, at: Mapping[str, Value]) -> str:
+    """C text of one element of a source that is computed.
+
+    Args:
+        dialect: how it is written.
+        prologue: what it is computed of.
+        at: where it is along the prologue's dimensions.
+    """
+    return _InText(dialect, at).computed(prologue)
+
+
+class _InText:
+    """Expressions of a dialect of C; see :class:`amos.ir.expression.Arithmetic`.
+
+    ``f_add`` adds floats and ``i_add`` integers. Functions that the language defines are
+    functions here as well.
+
+    Args:
+        dialect: what operations are called.
+        at: the spatial iterations of the element.
+
+    Attributes:
+        operations: names of the operations that are called.
+        functions: definition of each function that is called, after those that it calls.
+    """
+
+    def __init__(self, dialect: Dialect, at: Mapping[str, Value]) -> None:
+        self.dialect, self.at = dialect, at
+        self.operations: set[str] = set()
+        self.functions: dict[str, str] = {}
+
+    def finished(self, epilogue: Epilogue, kind: str) -> str:
+        """C of the value stored for an accumulator of that dtype."""
+        value = epilogue.compute(SUM, kind, self)
+        return self._stored(value, epilogue.kind(kind), epilogue.result(kind))
+
+    def computed(self, prologue: Prologue) -> str:
+        """C of the staged value of a source."""
+        return self._stored(prologue.compute(self), prologue.kind, prologue.dtype)
+
+    def _stored(self, value: str, kind: str, final: str) -> str:
+        if dtype(final).is_integer:
+            return self.rounded(value, kind, final)
+        wide = value if kind == "float32" else self.convert(value)
+        narrowed = self.dialect.narrowed
+        return narrowed[final].format(wide) if final in narrowed else wide
+
+    def read(self, load: BufferLoad, kind: str) -> str:
+        where = {name: self.at.get(name, 0) for name in load.names}
+        indices = [index.evaluate(where) for index in load.indices]
+        place = element_at(load.tensor.shape, indices, self.dialect.wide)
+        element = f"{load.tensor.name}[{place}]"
+        if str(load.tensor.dtype) in self.dialect.widened:
+            return self.dialect.widened[str(load.tensor.dtype)].format(element)
+        return element if kind == "float32" else self.dialect.integer.format(element)
+
+    def widened(self, value: str, dtype: str) -> str:
+        return self.dialect.widened.get(dtype, self.dialect.real).format(value)
+
+    def convert(self, value: str) -> str:
+        return self.dialect.converted.format(value)
+
+    def number(self, value: float, kind: str) -> str:
+        return f"{np.float32(value)!s}f" if kind == "float32" else f"({int(value)})"
+
+    def apply(self, name: str, kind: str, values: list[str]) -> str:
+        if name == "round":
+            return self.dialect.nearest.format(values[0])
+        return self._called(name, kind, values)
+
+    def call(self, function: Function, kind: str, values: list[str]) -> str:
+        if function.once:
+            return str(inlined(function, kind, values, self))
+        text = self._called(function.name, kind, values)
+        name = text.partition("(")[0]
+        if name not in self.functions:
+            body = function.applied([*function.parameters], kind, self)
+            type_name = "int" if kind == "int32" else "float"
+            parameters = ", ".join(f"{type_name} {each}" for each in function.parameters)
+            inline = self.dialect.inline
+            self.functions[name] = f"{inline} {type_name} {name}({parameters}) {{ return {body}; }}"
+        return text
+
+    def _called(self, name: str, kind: str, values: list[str]) -> str:
+        name = f"{'f' if kind == 'float32' else 'i'}_{name.strip('_')}"
+        self.operations.add(name)
+        return f"{name}({', '.join(values)})"
+
+    def rounded(self, value: str, kind: str, final: str) -> str:
+        if final in self.dialect.narrowed:
+            return self.dialect.widened[final].format(self.dialect.narrowed[final].format(value))
+        low, high = dtype(final).limits
+        if kind == "float32":
+            above = f"f_greater({value}, {low}.0f)"
+            # Beyond the ends of an int32 the conversion itself stops at them.
+            clamped = above if final == "int32" else f"f_less({above}, {high}.0f)"
+            return self.dialect.nearest_integer.format(clamped)
+        return value if final == "int32" else f"i_less(i_greater({value}, {low}), {high})"

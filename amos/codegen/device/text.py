@@ -1,0 +1,59 @@
+"""Lines of C for kernels of parallel devices."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from math import prod
+
+from amos.ir.index_text import Value, at_most, text
+
+#: Largest value of an ``int``; places in larger tensors are computed with 64 bits.
+_INT = 2**31 - 1
+
+
+#: How C++ and OpenCL C compute with 64 bits.
+WIDE_CPP, WIDE_OPENCL = "static_cast<long long>({})", "(long)({})"
+
+
+def element_at(shape: Sequence[int], indices: Sequence[Value], wide: str = WIDE_CPP) -> str:
+    """C text of the place of an element in a row-major tensor."""
+    total: Value = 0
+    steps = [prod(shape[d + 1 :]) for d in range(len(shape))]
+    for at, step in zip(indices, steps, strict=True):
+        total = total + at * step
+    if at_most(total) <= _INT:
+        return text(total)
+    terms = [f"{wide.format(text(i))} * {s}" for i, s in zip(indices, steps, strict=True)]
+    return " + ".join(terms)
+
+
+def block(lines: Iterable[str]) -> list[str]:
+    """Lines, two columns to the right; preprocessor lines stay."""
+    return [line if line.startswith("#if") else f"  {line}" for line in lines]
+
+
+def identifier(loop: str) -> str:
+    """A loop's name as C can have it: tiles have a dot, which keeps them apart."""
+    return loop.replace(".", "_")
+
+
+def unrolled(name: str, count: int, body: Iterable[str]) -> list[str]:
+    """An unrolled loop."""
+    head = f"for (int {name} = 0; {name} < {count}; ++{name}) {{"
+    return ["#pragma unroll", head, *block(body), "}"]
+
+
+def over_fragments(tile: Mapping[str, int], loops: Sequence[str], body: list[str]) -> list[str]:
+    """Unrolled loops over fragments of a warp; ``tile`` is how many there are along each loop."""
+    for name in reversed(loops):
+        body = unrolled(f"t_{identifier(name)}", tile[name], body)
+    return body
+
+
+def fragment_at(tile: Mapping[str, int], loops: Sequence[str]) -> str:
+    """Position of a fragment among those that :func:`over_fragments` visits."""
+    code = ""
+    for name in loops:
+        t = f"t_{identifier(name)}"
+        code = f"({code}) * {tile[name]} + {t}" if code else t
+    return code or "0"

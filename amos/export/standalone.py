@@ -1,0 +1,20 @@
+"""Modules that exports take with them."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from types import ModuleType
+
+_IMPORTED = re.compile(r"^from amos\.(?:\w+\.)*(\w+) import", re.MULTILINE)
+#: Modules that have another name there.
+_RENAMED = {"loader": "load"}
+
+
+def standalone(module: ModuleType) -> str:
+    """The text of a module that others take with them: siblings are imported by name."""
+
+    def sibling(match: re.Match[str]) -> str:
+        return f"from {_RENAMED.get(match.group(1), match.group(1))} import"
+
+    return _IMPORTED.sub(sibling, Path(str(module.__file__)).read_text(encoding="utf-8"))

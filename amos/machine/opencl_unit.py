@@ -1,0 +1,58 @@
+"""What work-groups of an OpenCL device may have, and what they spend besides the calls."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from amos.errors import MachineError
+
+
+@dataclass(frozen=True)
+class OpenClUnit:
+    """A compute unit, which runs one work-group after another; costs in cycles of a core.
+
+    The cores of a machine are the lanes of all its units.
+
+    Attributes:
+        platform: word in the name of a platform whose devices are such machines.
+        units: compute units (``CL_DEVICE_MAX_COMPUTE_UNITS``).
+        group_items: work-items of a group at most (``CL_DEVICE_MAX_WORK_GROUP_SIZE``).
+        local_bytes: local memory of a group at most (``CL_DEVICE_LOCAL_MEM_SIZE``).
+        item_bytes: vector registers of a work-item.
+        threads: work-items that a core holds at the same time, to fill its latencies.
+        read: cycles of reading a fragment from local memory or a cache, for each cache line.
+        copy: cycles of copying a piece, an element or a vector.
+        guard: cycles more of a piece for each condition and each division of its address.
+        barrier: cycles of a work-item at a barrier.
+        start: cycles of starting a group.
+    """
+
+    platform: str
+    units: int
+    group_items: int
+    local_bytes: int
+    item_bytes: int
+    threads: int = 1
+    read: float = 0.5
+    copy: float = 1.0
+    guard: float = 0.5
+    barrier: float = 10.0
+    start: float = 200.0
+
+    def __post_init__(self) -> None:
+        for name in ("units", "group_items", "item_bytes", "threads"):
+            if getattr(self, name) < 1:
+                raise MachineError(f"opencl: {name}: expected 1 or more, got {getattr(self, name)}")
+        if self.local_bytes < 0:
+            raise MachineError(f"opencl: local_bytes: expected 0 or more, got {self.local_bytes}")
+        for name in ("read", "copy", "guard", "barrier", "start"):
+            if not 0 <= getattr(self, name) < 1e9:
+                raise MachineError(
+                    f"opencl: {name}: expected 0 or more cycles, got {getattr(self, name)}"
+                )
+
+    def __str__(self) -> str:
+        return (
+            f"OpenCL: {self.units} compute units, groups of {self.group_items} work-items, "
+            f"{self.local_bytes:,} bytes of local memory, {self.item_bytes} bytes of registers"
+        )

@@ -1,0 +1,245 @@
+"""The text of one kernel, from its plan.
+
+Fragments are vectors, which compilers hold in registers: the intrinsic is a function of
+them. Loops that contain a barrier run alike in every work-item, and what lies beyond the
+operator's loops is read as zero and not stored, so that every schedule synchronizes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+from amos.codegen.device.access import STEP, locate_result
+from amos.codegen.device.arithmetic import SUM, arithmetic_helpers, finished
+from amos.codegen.device.text import (
+    WIDE_OPENCL,
+    block,
+    element_at,
+    fragment_at,
+    over_fragments,
+    unrolled,
+)
+from amos.codegen.naming import Names, spelled
+from amos.ir import Store
+from amos.ir.index_text import Value, variable
+from amos.opencl.codegen.copies import (
+    copy_local,
+    declare_local,
+    load_fragment,
+    loop_steps,
+    number_groups,
+)
+from amos.opencl.codegen.text import OPENCL, OWN, vector_type
+from amos.opencl.groups import VectorFragment
+from amos.opencl.plan import TYPES, OpenClPlan
+
+#: Function of a call, and steps of the reduction that are unrolled.
+_CALL, _UNROLLED = "call", 4
+
+
+def kernel_name(plan: OpenClPlan) -> str:
+    """Name of the function: the operator's and the mapping's."""
+    return spelled(f"{plan.mapping.operator.name}_{plan.mapping.name}", OWN)
+
+
+@dataclass(frozen=True)
+class KernelText:
+    """The parts of a ``kernel.cl``.
+
+    Attributes:
+        plan: what the kernel does.
+        name: of the function; by default the operator's and the mapping's.
+    """
+
+    plan: OpenClPlan
+    name: str = ""
+
+    @cached_property
+    def names(self) -> Names:
+        """Names of the operator's tensors and loops in the text."""
+        return Names.of(self.plan.mapping.operator, OWN)
+
+    @cached_property
+    def _spelled_plan(self) -> OpenClPlan:
+        """The plan of the operator under other names."""
+        plan, mapping = self.plan, self.names.mapping(self.plan.mapping)
+        if mapping is plan.mapping:
+            return plan
+        return replace(plan, mapping=mapping, schedule=plan.schedule.renamed(self.names.loop))
+
+    @cached_property
+    def source(self) -> str:
+        """The whole file."""
+        p = self._spelled_plan
+        return "\n".join(
+            [
+                self._comment(),
+                *self._call(),
+                *self._helpers(),
+                f"__kernel __attribute__((reqd_work_group_size({p.items}, 1, 1)))",
+                f"void {self.name or kernel_name(self.plan)}({self.parameters}) {{",
+                *block(self._body()),
+                "}",
+                "",
+            ]
+        )
+
+    @cached_property
+    def parameters(self) -> str:
+        """The function's parameters: each input once, then the results."""
+        results = {tensor.name for tensor in self._spelled_plan.results}
+        return ", ".join(
+            f"__global {'' if name in results else 'const '}{TYPES[kind]} *restrict {name}"
+            for name, kind in self._spelled_plan.arguments.items()
+        )
+
+    def _comment(self) -> str:
+        p = self.plan
+        lines = [
+            str(p.mapping.operator),
+            f"mapping {p.mapping.name}: {p.mapping}",
+            f"{p.mapping.intrinsic.name}, {p.machine.name}",
+            f"{p.groups} groups of {p.items} work-items, {p.local_bytes} bytes of local memory, "
+            f"{p.accumulators} accumulators",
+            "Tensors are row-major." + (" The output must be zero at the start." * p.zeroed),
+        ]
+        return "".join(f"// {line}\n" for line in lines)
+
+    def _call(self) -> list[str]:
+        """The intrinsic as a function of vectors, which returns the new accumulator."""
+        implementation, intrinsic = self.plan.implementation, self.plan.mapping.intrinsic
+        lines = [implementation.headers.strip()] if implementation.headers.strip() else []
+        kinds = [vector_type(f.dtype, f.elements) for f in self.plan.fragments]
+        names = [load.tensor.name for load in intrinsic.operands]
+        parameters = ", ".join(f"{kind} {name}_" for kind, name in zip(kinds, names, strict=True))
+        if implementation.function:
+            arguments = ", ".join(f"{name}_" for name in names)
+            body = [f"return {implementation.function}({arguments});"]
+        else:
+            body = [
+                f"{'const ' * (name != names[-1])}{TYPES[f.dtype]} *{name} = "
+                f"({'const ' * (name != names[-1])}{TYPES[f.dtype]} *)&{name}_;"
+                for f, name in zip(self.plan.fragments, names, strict=True)
+            ]
+            body += [implementation.source.strip(), f"return {names[-1]}_;"]
+        return [*lines, f"static {kinds[-1]} {_CALL}({parameters}) {{", *block(body), "}", ""]
+
+    def _helpers(self) -> list[str]:
+        """Functions of epilogues and prologues, in which no compiler fuses operations."""
+        p = self._spelled_plan
+        helpers = arithmetic_helpers(p.mapping.operator, p.accumulator, OPENCL)
+        contract = "#pragma OPENCL FP_CONTRACT"
+        return [f"{contract} OFF", helpers, f"{contract} ON", ""] if helpers else []
+
+    def _body(self) -> list[str]:
+        p = self._spelled_plan
+        staged = [source for source in p.sources if p.is_local(source)]
+        barrier = ["barrier(CLK_LOCAL_MEM_FENCE);"] if staged else []
+        kind = vector_type(p.accumulator, p.fragments[-1].elements)
+        stages = f"for (int stage = 0; stage < {p.sequence}; ++stage) {{"
+        copies = [line for source in staged for line in copy_local(p, source)]
+        return [
+            "const int group = get_group_id(0), item = get_local_id(0);",
+            *number_groups(p),
+            *(declare_local(p, source) for source in staged),
+            f"{kind} c[{p.accumulators}];",
+            *unrolled("e", p.accumulators, [f"c[e] = ({kind})(0);"]),
+            "",
+            stages,
+            *block([*copies, *barrier, *self._multiply(), *barrier]),
+            "}",
+            "",
+            *self._output(),
+        ]
+
+    def _multiply(self) -> list[str]:
+        """One stage: load the work-item's fragments of each step, multiply all pairs."""
+        p = self._spelled_plan
+        tile, whole = p.schedule.tile, p.sources[p.whole_source]
+        tiled = [x.name for x in p.spatial if tile[x.name] > 1]
+        (single,) = [x for x in p.sources if x is not whole]
+        own = {x.staged.name: [n for n in tiled if n in x.loops] for x in p.sources}
+        local = {**loop_steps(p), STEP: variable(STEP, p.staged)}
+        slots = {
+            whole.staged.name: f"a[{fragment_at(tile, own[whole.staged.name])}]",
+            single.staged.name: "b",
+        }
+        place = f"c[{fragment_at(tile, tiled)}]"
+        arguments = ", ".join([slots[x.staged.name] for x in p.sources] + [place])
+        inner = [n for n in tiled if n not in own[single.staged.name]]
+        count = self._count(whole, own[whole.staged.name])
+        step = [
+            f"{vector_type(whole.dtype, whole.elements)} a[{count}];",
+            *over_fragments(
+                tile,
+                own[whole.staged.name],
+                load_fragment(p, whole, slots[whole.staged.name], local),
+            ),
+            *over_fragments(
+                tile,
+                own[single.staged.name],
+                [
+                    f"{vector_type(single.dtype, single.elements)} b;",
+                    *load_fragment(p, single, "b", local),
+                    *over_fragments(tile, inner, [f"{place} = {_CALL}({arguments});"]),
+                ],
+            ),
+        ]
+        if p.staged == 1:
+            return ["{", *block(step), "}"]
+        head = f"for (int step = 0; step < {p.staged}; ++step) {{"
+        return [f"#pragma unroll {min(p.staged, _UNROLLED)}", head, *block(step), "}"]
+
+    def _count(self, source: VectorFragment, loops: list[str]) -> int:
+        """Fragments of a source that a work-item holds at once."""
+        count = 1
+        for name in loops:
+            count *= self._spelled_plan.schedule.tile[name]
+        return count
+
+    def _output(self) -> list[str]:
+        """Every live element of every accumulator is stored."""
+        p = self._spelled_plan
+        op, last, tile = p.mapping.operator, p.fragments[-1], p.schedule.tile
+        tiled = [x.name for x in p.spatial if tile[x.name] > 1]
+        place = f"c[{fragment_at(tile, tiled)}]"
+        plain = not (op.epilogues or op.further or op.redirected)
+        width = last.width if plain and last.width == last.elements else 1
+        lanes, remaining = dict[str, Value](), variable("e", last.elements // width)
+        for name in reversed(last.staged.fragment):
+            extent = p.nest.groups[name].lanes // (1 if lanes else width)
+            digit: Value = remaining % extent
+            lanes[name] = digit if lanes else digit * width
+            remaining = remaining // extent
+        point = locate_result(p, last.staged.fragment, loop_steps(p), lanes)
+        if width > 1:
+            out = op.stored.tensor.name
+            lines = [f"vstore{width}({place}, 0, {out} + {_place(op.stored, point.at)});"]
+        else:
+            lines = self._elements(point.at)
+        if point.condition:
+            lines = [f"if ({point.condition}) {{", *block(lines), "}"]
+        if width == 1:
+            kind = vector_type(p.accumulator, last.elements)
+            read = f"((const {TYPES[p.accumulator]} *)&leaving)[e]" if lanes else "leaving"
+            named = [f"const {TYPES[p.accumulator]} {SUM} = {read};", *lines]
+            named = unrolled("e", last.elements, named) if lanes else named
+            lines = ["{", *block([f"const {kind} leaving = {place};", *named]), "}"]
+        return over_fragments(tile, tiled, lines)
+
+    def _elements(self, at: dict[str, Value]) -> list[str]:
+        """The statements that store each result of one element of an accumulator."""
+        p = self._spelled_plan
+        op, kind = p.mapping.operator, p.accumulator
+        value = SUM if op.epilogue is None else finished(OPENCL, op.epilogue, kind, at)
+        lines = [f"{op.stored.tensor.name}[{_place(op.stored, at)}] = {value};"]
+        for result in op.further:
+            value = finished(OPENCL, result.epilogue, kind, at)
+            name = result.store.tensor.name
+            lines.append(f"{name}[{_place(result.store, at)}] = {value};")
+        return lines
+
+
+def _place(store: Store, point: dict[str, Value]) -> str:
+    return element_at(store.tensor.shape, store.at(point), WIDE_OPENCL)

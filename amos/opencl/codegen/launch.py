@@ -1,0 +1,30 @@
+"""The launch of a kernel, its arguments, and the operator, as data."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from amos.codegen.device.launch import describe_arguments, describe_operator
+from amos.opencl.plan import OpenClPlan
+
+
+def launch_of(plan: OpenClPlan, name: str) -> dict[str, Any]:
+    """Contents of ``launch.json``.
+
+    Args:
+        name: of its function.
+    """
+    return {
+        "kernel": name,
+        "machine": plan.machine.name,
+        "extensions": list(plan.implementation.requires),
+        "global_size": plan.groups * plan.items,
+        "local_size": plan.items,
+        "local_bytes": plan.local_bytes,
+        "arguments": describe_arguments(plan),
+        "operations": plan.mapping.operator.operations,
+        "intrinsic": plan.mapping.intrinsic.name,
+        "mapping": plan.mapping.name,
+        "schedule": plan.schedule.as_dict(),
+        "operator": describe_operator(plan),
+    }

@@ -1,0 +1,75 @@
+"""Names, types and arithmetic of OpenCL C."""
+
+from __future__ import annotations
+
+import re
+
+from amos.codegen.c.types import KEYWORDS, MACROS
+from amos.codegen.device.arithmetic import Dialect
+from amos.codegen.device.text import WIDE_OPENCL
+from amos.ir import dtype
+from amos.opencl.plan import TYPES
+
+_QUALIFIERS = (
+    r"kernel|global|local|constant|private|generic|read_only|write_only|read_write|uniform|pipe"
+    r"|half|complex|imaginary|size_t|(?:bool|u?char|u?short|u?int|u?long|float|double|half)\d*"
+)
+#: Functions that kernels or implementations of intrinsics call.
+_FUNCTIONS = (
+    r"(?:as|convert|vload|vstore|arm|mad|fma|get|atomic|opencl|khr|mali)\w*|barrier|dot\w*|add_sat"
+    r"|rint|sqrt|min|max|clamp|select|any|all"
+)
+#: Names of every file with a kernel.
+GLOBALS = re.compile(f"{_QUALIFIERS}|{_FUNCTIONS}|main|call|[if]_\\w+")
+#: Names that an operator must not have: those, names that a kernel's text uses itself, and names
+#: that it derives from others.
+OWN = re.compile(
+    f"{KEYWORDS}|{MACROS}|{GLOBALS.pattern}"
+    r"|[abce]|[ir]\d+|group|item|stage|step|sum|leaving|piece|put"
+    r"|(?:first|item|t|at|local|put)_\w*"
+)
+_WRAPPED = "as_int(as_uint(a) {} as_uint(b))"
+OPENCL = Dialect(
+    inline="static",
+    functions={
+        "i_add": ("int", _WRAPPED.format("+")),
+        "i_subtract": ("int", _WRAPPED.format("-")),
+        "i_multiply": ("int", _WRAPPED.format("*")),
+        "i_greater": ("int", "a > b ? a : b"),
+        "i_less": ("int", "a < b ? a : b"),
+        "f_add": ("float", "a + b"),
+        "f_subtract": ("float", "a - b"),
+        "f_multiply": ("float", "a * b"),
+        "f_greater": ("float", "a > b ? a : b"),
+        "f_less": ("float", "a < b ? a : b"),
+        "f_unless_nan": ("float", "a != a ? a : b"),
+    },
+    rare={
+        "i_shift": "int a, int b) { return a >> b; }",
+        "f_divide": "float a, float b) { return a / b; }",
+        "f_sqrt": "float a) { return sqrt(a); }",
+        # Slow where a device has no such instruction, but it has to round once.
+        "f_fma": "float a, float b, float c) { return fma(a, b, c); }",
+        # The lowest bits of such a sum are the exponent of a float.
+        "f_pow2": "float a) { return as_float(as_uint(a + 12583039.0f) << 23); }",
+        "f_exponent": "float a) { return (float)((int)(as_uint(a) >> 23) - 127); }",
+        "f_choose": "float a, float b, float c, float d) { return a > b ? c : d; }",
+    },
+    narrowed={},
+    widened={},
+    integer="(int)({})",
+    real="(float)({})",
+    converted="convert_float_rte({})",
+    nearest_integer="convert_int_sat_rte({})",
+    nearest="rint({})",
+    wide=WIDE_OPENCL,
+)
+
+
+def vector_type(name: str, elements: int) -> str:
+    """OpenCL C of a vector of elements of a canonical type.
+
+    >>> vector_type("float32", 8), vector_type("int8", 1)
+    ('float8', 'char')
+    """
+    return f"{TYPES[dtype(name).name]}{elements if elements > 1 else ''}"

@@ -1,0 +1,199 @@
+"""Measuring on an OpenCL device of this machine, in the worker that may be lost.
+
+The driver is loaded by the worker alone: its threads do not outlive a fork, and a driver that
+crashes is a failure of one candidate.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import subprocess
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import cache
+from typing import Any
+
+from amos._processes import python
+from amos.errors import MeasureError
+from amos.machine import Machine
+from amos.machine.identity import Identity
+from amos.measure.executor import DescribedExecutor, Executor
+from amos.measure.runner import DEFAULT_TIMEOUT, default_memory
+from amos.measure.task import Place, Task
+from amos.opencl.plan import unit_of
+from amos.opencl.runtime.kernel import OpenClKernel
+from amos.opencl.runtime.loader import Device, KernelError
+from amos.plan import Candidate
+
+#: Seconds that asking for a device may take.
+_PATIENCE = 60.0
+
+
+@dataclass(frozen=True)
+class OpenClDevice:
+    """A device of this machine.
+
+    Attributes:
+        name: as its platform and it call themselves.
+        driver: its version.
+        units: compute units.
+        group_items: work-items of a group at most.
+        local_bytes: local memory of a group at most.
+        cache: bytes of the cache of its memory.
+        clock: cycles per second.
+        extensions: names of what it can beyond the standard.
+    """
+
+    name: str
+    driver: str
+    units: int
+    group_items: int
+    local_bytes: int
+    cache: int
+    clock: float
+    extensions: tuple[str, ...]
+
+
+@cache
+def find_device(words: str = "") -> OpenClDevice:
+    """The first device whose name has a word, asked by a process of its own.
+
+    Raises:
+        MeasureError: pyopencl, such a device or an answer is missing.
+    """
+    if importlib.util.find_spec("pyopencl") is None:
+        raise MeasureError("pyopencl is not installed (extra 'opencl')")
+    try:
+        done = subprocess.run(
+            [*python(__name__), words], capture_output=True, timeout=_PATIENCE, text=True
+        )
+    except subprocess.TimeoutExpired:
+        raise MeasureError(f"OpenCL gives no answer within {_PATIENCE:g} s") from None
+    if done.returncode:
+        lines = done.stderr.strip().splitlines() or [f"OpenCL ended with {done.returncode}"]
+        raise MeasureError(lines[-1])
+    figures: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return OpenClDevice(**figures | {"extensions": tuple(figures["extensions"])})
+
+
+@dataclass(frozen=True)
+class OpenClPlace(Place):
+    """A device to measure on.
+
+    Attributes:
+        machine: whose limits kernels keep to.
+        words: part of the name of the device.
+    """
+
+    machine: Machine
+    words: str
+
+    def build(self, candidate: Candidate) -> OpenClKernel:
+        """The candidate, compiled and loaded."""
+        return OpenClKernel(candidate, self.machine, self.words)
+
+
+class OpenClExecutor(DescribedExecutor):
+    """One device, driven by one worker process.
+
+    Args:
+        machine: description that schedules are made for.
+        device: at least as large.
+        words: part of the name of the device.
+
+    Raises:
+        MeasureError: the device lacks something that kernels for the machine may use.
+    """
+
+    def __init__(
+        self,
+        machine: Machine,
+        device: OpenClDevice,
+        words: str = "",
+        timeout: float = DEFAULT_TIMEOUT,
+    ) -> None:
+        unit = unit_of(machine)
+        for what, here, most in (
+            ("work-items in a group", device.group_items, unit.group_items),
+            ("bytes of local memory", device.local_bytes, unit.local_bytes),
+        ):
+            if here < most:
+                raise MeasureError(
+                    f"machine {machine.name!r} has {most} {what}, and {device.name} {here}"
+                )
+        extensions = [name for name in machine.features if name.startswith("cl_")]
+        if missing := [name for name in extensions if name not in device.extensions]:
+            raise MeasureError(f"machine {machine.name!r} has {missing[0]}, not so {device.name}")
+        identity = Identity(
+            machine.name, device.name, machine.cores, f"OpenCL driver {device.driver}", ()
+        )
+        # Drivers reserve more address space than a limit on it would leave.
+        super().__init__(machine, identity, timeout, memory=0)
+        self._device, self._words = device, words
+
+    @property
+    def memory(self) -> int:
+        """Bytes that this process may have: there is no limit of its own on a candidate."""
+        return 2 * default_memory()
+
+    def _placed(self, task: Task) -> Task:
+        """On the device; ``flush`` overwrites at least twice its cache."""
+        flush = max(task.flush, 2 * self._device.cache) if task.flush else 0
+        return replace(task, flush=flush, place=OpenClPlace(self._machine, self._words))
+
+
+def opencl_executor(
+    address: str | Executor | None,
+    machine: Machine,
+    timeout: float = DEFAULT_TIMEOUT,
+    notify: Callable[[str], None] = lambda _: None,
+) -> Executor | None:
+    """The executor of candidates of a described machine.
+
+    Args:
+        address: ``"model"`` for nothing, ``"opencl"`` for the first device here or
+            ``"opencl:WORDS"`` for the first whose name contains these words, an executor
+            itself; None takes a device of the machine's platform, if there is one.
+        notify: receives messages about unexpected choices.
+
+    Returns:
+        the executor; None for the model alone.
+
+    Raises:
+        MeasureError: there is no such device, it lacks something, or the address is another one.
+    """
+    if isinstance(address, str) and address != "model":
+        scheme, _, words = address.partition(":")
+        if scheme != "opencl":
+            raise MeasureError(
+                f"executor {address!r}: machine {machine.name!r} is a description; "
+                "expected 'model' or 'opencl'"
+            )
+        return OpenClExecutor(machine, find_device(words), words, timeout)
+    if address is not None:
+        return address if isinstance(address, OpenClExecutor) else None
+    words = unit_of(machine).platform
+    try:
+        executor = OpenClExecutor(machine, find_device(words), words, timeout)
+    except MeasureError as error:
+        notify(f"searched on the model alone: {error}")
+        return None
+    notify(f"measured on {executor.identity.model}")
+    return executor
+
+
+def main(words: str = "") -> None:
+    """Print what a device says of itself, as JSON."""
+    import sys
+
+    try:
+        sys.stdout.write(json.dumps(Device(words).describe()) + "\n")
+    except KernelError as error:
+        raise SystemExit(str(error)) from None
+
+
+if __name__ == "__main__":
+    import sys
+
+    main(*sys.argv[1:])

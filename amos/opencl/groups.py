@@ -1,0 +1,112 @@
+"""Work-groups: their number, what each stages, and the registers of a work-item."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from math import prod
+
+import numpy as np
+
+from amos.opencl.schedule import OpenClBatch
+from amos.plan.fragment import Fragment
+from amos.plan.groups import Groups
+from amos.plan.nest import Nest
+from amos.plan.staging import staged_destination, staged_sources
+from amos.plan.structure import LoopBatch, Structure
+
+#: Elements that vectors of OpenCL C have; one of three takes the place of four.
+VECTORS = (1, 2, 4, 8, 16)
+
+
+class VectorFragment(Fragment):
+    """A fragment that a work-item holds as one vector."""
+
+    @property
+    def elements(self) -> int:
+        """Elements of the vector."""
+        return prod(self.nest.groups[target].lanes for target in self.staged.fragment)
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of the vector."""
+        return self.elements * self.bits // 8
+
+    @cached_property
+    def width(self) -> int:
+        """Elements that are moved as one between the tensor and the vector."""
+        if not self.staged.fragment or self.computed:
+            return 1
+        group = self.nest.groups[self.staged.fragment[-1]]
+        if not set(group.members) & self.staged.load.names:
+            return 1
+        return self.run(group, min(group.lanes, max(VECTORS)), aligned=False)
+
+    @property
+    def pieces(self) -> int:
+        """Moves of one fragment."""
+        return self.elements // self.width
+
+
+def fragments(nest: Nest) -> tuple[VectorFragment, ...]:
+    """Fragments of the sources in the intrinsic's order, then of the destination."""
+    return tuple(map(VectorFragment, (*staged_sources(nest), staged_destination(nest))))
+
+
+def fragments_of(structure: Structure) -> tuple[VectorFragment, ...]:
+    """Fragments of a mapping, which are derived once."""
+    return structure.derived(fragments)
+
+
+class WorkGroups(Groups):
+    """The work-groups of each schedule; arrays with one column a schedule.
+
+    Attributes:
+        local: sources × schedules: whether each is staged in local memory.
+    """
+
+    def __init__(self, structure: Structure, loops: LoopBatch) -> None:
+        batch, own = OpenClBatch.of(loops), fragments_of(structure)
+        ones = np.ones(len(batch))
+        steps = ones if batch.steps is None else batch.steps
+        super().__init__(structure, batch, batch.items, steps, own)
+        direct = np.zeros((len(own) - 1, len(batch)), dtype=np.bool_)
+        self.local = direct if batch.local is None else batch.local.T
+
+    @property
+    def items(self) -> np.ndarray:
+        """Work-items of a group."""
+        return np.asarray(self.workers)
+
+    @cached_property
+    def grid(self) -> np.ndarray:
+        """Groups of the launch."""
+        return np.asarray(self.blocks.prod(axis=0))
+
+    @cached_property
+    def accumulators(self) -> np.ndarray:
+        """Accumulators of a work-item."""
+        return self.own(-1)
+
+    @cached_property
+    def local_bytes(self) -> np.ndarray:
+        """Local memory of a group."""
+        sizes = [x.bytes for x in fragments_of(self.structure)[:-1]]
+        staged = [self.fragments(n) * size * self.local[n] for n, size in enumerate(sizes)]
+        return np.asarray(np.sum(staged, axis=0))
+
+    @cached_property
+    def register_bytes(self) -> np.ndarray:
+        """Registers of a work-item, where one source is held whole."""
+        size = fragments_of(self.structure)[-1].bytes
+        return np.asarray(self.accumulators * size + self._source_bytes.min(axis=0))
+
+    @cached_property
+    def whole_source(self) -> np.ndarray:
+        """Number of the source whose fragments of a step are held all at once."""
+        return np.asarray(self._source_bytes.argmin(axis=0))
+
+    @cached_property
+    def _source_bytes(self) -> np.ndarray:
+        """Bytes of all sources if one is held whole and one fragment of each other, by it."""
+        sizes = [x.bytes for x in fragments_of(self.structure)[:-1]]
+        return np.stack([self.own(n) * size + sum(sizes) - size for n, size in enumerate(sizes)])

@@ -1,0 +1,126 @@
+"""Rules for the schedule of a work-item, beyond those of a CPU core.
+
+A work-group computes ``items.LOOP`` tiles along each loop, one by each work-item; the outer
+loops become the groups. What a group stages of the sources has to fit its local memory.
+"""
+
+from __future__ import annotations
+
+from amos.errors import ScheduleError
+from amos.machine.opencl_unit import OpenClUnit
+from amos.opencl.groups import fragments_of
+from amos.opencl.plan import list_problems
+from amos.schedule import rules
+from amos.schedule.draft import Draft, Rule
+from amos.schedule.memory_rules import count_fragments
+
+#: Work-items of a group along one loop.
+_ITEMS = (1, 2, 4, 8, 16, 32)
+#: Steps of the reduction that are staged together.
+_STEPS = (1, 2, 4, 8, 16, 32, 64, 128, 256)
+
+
+def _unit(draft: Draft) -> OpenClUnit:
+    machine = draft.context.machine
+    assert machine is not None
+    assert machine.opencl is not None
+    return machine.opencl
+
+
+def tiles(draft: Draft) -> None:
+    """C1: a tile is of one work-item, bounded by its registers; a group is of work-items."""
+    context = draft.context
+    for problem in list_problems(context.mapping):
+        raise ScheduleError(f"{context.mapping.operator.name}: {problem}")
+    most = max(1, _unit(draft).item_bytes // fragments_of(context)[-1].bytes)
+    rules.tiles(draft, "items", _ITEMS, most)
+
+
+def orders(draft: Draft) -> None:
+    """C3: the order of groups and reductions; where sources are read, how much is staged."""
+    context = draft.context
+    for name, loops in (("order", context.spatial), ("reduce", context.reduce)):
+        if loops:
+            draft.tunable(name, rules.permutations(loops))
+    if context.reduce:
+        steps = 1
+        for loop in context.reduce:
+            steps *= loop.extent
+        draft.tunable("steps", tuple(n for n in _STEPS if n <= steps), default=1)
+    if context.spatial:
+        for op in context.sources:
+            draft.tunable(f"place.{op.name}", ("direct", "local"), default="direct")
+
+
+def items(draft: Draft) -> None:
+    """C5 of a group: its work-items."""
+    if not draft.context.spatial:
+        return
+    most = _unit(draft).group_items
+    count = draft.product("items", (f"items.{loop.name}" for loop in draft.context.spatial))
+    limit = draft.constant("items.most", most)
+    draft.limit(count, limit, f"{{left}} work-items in a group, but {most} at most")
+
+
+def registers(draft: Draft) -> None:
+    """C5: accumulators, one source whole and a fragment of the other fit the registers.
+
+    ``kept`` chooses the source that is held whole.
+    """
+    context = draft.context
+    if not context.spatial:
+        return
+    count_fragments(draft)
+    single, whole = {}, {}
+    for op, fragment in zip(context.operands, fragments_of(context), strict=True):
+        single[op.name] = draft.constant(f"registers.one.{op.name}", fragment.bytes)
+        parts = (single[op.name], f"fragments.{op.name}")
+        whole[op.name] = draft.product(f"registers.{op.name}", parts, "other")
+    choices = []
+    for op in context.sources:
+        singles = [single[peer.name] for peer in context.sources if peer is not op]
+        choices.append(draft.sum(f"registers.with.{op.name}", (whole[op.name], *singles)))
+    resident = draft.select("registers.held", draft.free("kept", len(choices)), choices, "other")
+    most = _unit(draft).item_bytes
+    used = draft.sum("registers.item", (whole[context.destination.name], resident))
+    # A tile of one fragment is always there, whatever the registers are.
+    least = sum(fragment.bytes for fragment in fragments_of(context))
+    draft.limit(
+        used,
+        draft.constant("registers", max(most, least)),
+        f"{{left}} bytes of registers for a work-item, but {most} are there for it",
+    )
+
+
+def local_memory(draft: Draft) -> None:
+    """C5: what a group stages fits its local memory."""
+    context = draft.context
+    if not context.spatial:
+        return
+    amounts = []
+    for op, fragment in zip(context.sources, fragments_of(context), strict=False):
+        sizes = [draft.constant(f"bytes.{op.name}", fragment.bytes), *context.along("span", op)]
+        if fragment.reduced:
+            sizes.append("steps")
+        staged = draft.product(f"local.{op.name}", sizes, "other")
+        nothing = draft.constant(f"local.none.{op.name}", 0)
+        choices = (nothing, staged)
+        amounts.append(draft.select(f"local.used.{op.name}", f"place.{op.name}", choices, "other"))
+    most = _unit(draft).local_bytes
+    draft.limit(
+        draft.sum("local.used", amounts),
+        draft.constant("local.most", most),
+        f"{{left}} bytes of local memory in use by one group, but {most} are there",
+    )
+
+
+#: In the order that they are applied in.
+OPENCL_RULES = [
+    Rule("C1", tiles),
+    Rule("C2", rules.fused),
+    Rule("C3", orders),
+    Rule("C5", items),
+    Rule("C5", registers),
+    Rule("C5", local_memory),
+    Rule("C6", rules.limit_by_description),
+]

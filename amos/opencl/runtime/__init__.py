@@ -1,0 +1,3 @@
+"""Kernels of OpenCL devices that are called, by pyopencl."""
+
+__all__ = ()

@@ -1,0 +1,79 @@
+"""A candidate on an OpenCL device, with the calls that measuring makes of a kernel."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import lru_cache
+
+import numpy as np
+
+from amos.errors import BuildError
+from amos.ir.floats import pack, quantize, unpack
+from amos.machine.machine import Machine
+from amos.opencl.codegen import KernelText, kernel_name
+from amos.opencl.codegen.launch import launch_of
+from amos.opencl.plan import OpenClPlan
+from amos.opencl.runtime.loader import Device, Kernel, KernelError, ResourceError
+from amos.plan import Candidate
+
+
+@lru_cache(maxsize=1)
+def _device(words: str) -> Device:
+    return Device(words)
+
+
+class OpenClKernel:
+    """One candidate, compiled and loaded.
+
+    Args:
+        candidate: mapping and schedule of an OpenCL machine.
+        machine: that machine, whose limits the kernel keeps to.
+        words: part of the name of the device.
+
+    Raises:
+        BuildError: it cannot be written, compiled or loaded.
+        MemoryError: the device is out of resources.
+    """
+
+    implementation = "native"
+
+    def __init__(self, candidate: Candidate, machine: Machine, words: str) -> None:
+        plan = OpenClPlan.of(candidate.mapping, candidate.schedule, machine)
+        text, name = KernelText(plan), kernel_name(plan)
+        self._operator, self._results = candidate.mapping.operator, plan.results
+        try:
+            launch, source = launch_of(plan, name), text.source
+            self._kernel = Kernel(name, _device(words), launch=launch, source=source)
+        except ResourceError as error:
+            raise MemoryError(str(error)) from error
+        except KernelError as error:
+            raise BuildError(str(error)) from error
+
+    def prepare(self, inputs: Mapping[str, np.ndarray]) -> list[np.ndarray]:
+        """Bit patterns of the inputs, in the kernel's order, and room for the output."""
+        kinds = {tensor.name: tensor.dtype or "float32" for tensor in self._operator.inputs}
+        return [pack(quantize(inputs[name], kind), kind) for name, kind in kinds.items()]
+
+    def run(self, arguments: list[np.ndarray]) -> None:
+        """Run once; the bytes of each result become the last of the arguments.
+
+        Raises:
+            MemoryError: the device is out of resources.
+        """
+        inputs = len(self._operator.inputs)
+        try:
+            arguments[inputs:] = self._kernel.compute(arguments[:inputs])
+        except ResourceError as error:
+            raise MemoryError(str(error)) from error
+
+    def result(self, arguments: list[np.ndarray]) -> np.ndarray | tuple[np.ndarray, ...]:
+        """The output of :meth:`run`; a tuple of all results if there are several."""
+        written = zip(arguments[-len(self._results) :], self._results, strict=True)
+        results = tuple(unpack(data, str(x.dtype), x.shape) for data, x in written)
+        return results[0] if len(results) == 1 else results
+
+    def times(
+        self, inputs: Mapping[str, np.ndarray], *, repeat: int = 10, flush: int = 0
+    ) -> list[float]:
+        """Seconds of one launch; see :meth:`amos.opencl.runtime.loader.Kernel.times`."""
+        return self._kernel.times(repeat, flush, self.prepare(inputs))

@@ -1,0 +1,305 @@
+"""Load, check and time exported OpenCL kernels: NumPy and pyopencl are enough.
+
+This file is copied beside every exported kernel, with ``values.py``. Used from Python it
+enqueues the kernel on the buffers or arrays of pyopencl::
+
+    kernel = Kernel("folder")
+    event = kernel(image, weight, out)      # pyopencl.Buffer or pyopencl.array.Array
+
+and as a program, ``python load.py [FOLDER] [DEVICE]``, it checks the kernel and times it, on the
+first device whose name or platform contains the word DEVICE.
+"""
+
+from __future__ import annotations
+
+import json
+import statistics
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from amos.runtime.values import compare_results, draw_values, encode, inputs_of, size_of
+
+#: Seconds that one timing spans at least, and launches that it has at most.
+_SPAN, _MOST = 0.005, 200
+
+
+class KernelError(Exception):
+    """A kernel cannot be built, launched or checked."""
+
+
+class ResourceError(KernelError):
+    """The device has not enough memory or other resources."""
+
+
+class Device:
+    """A device, its context, and a queue that notes times.
+
+    Args:
+        words: part of the name of its platform or of its own; the first device by default.
+
+    Raises:
+        KernelError: pyopencl or such a device is missing.
+    """
+
+    def __init__(self, words: str = "") -> None:
+        try:
+            import pyopencl
+        except ImportError as error:
+            raise KernelError(f"OpenCL needs pyopencl, which is not here: {error}") from None
+        self.cl = pyopencl
+        devices = [(f"{d.platform.name}: {d.name.strip()}", d) for d in _list_devices(pyopencl)]
+        fitting = [d for name, d in devices if words.lower() in name.lower()]
+        if not fitting:
+            names = ", ".join(name for name, _ in devices) or "none"
+            raise KernelError(f"no OpenCL device {words!r}; there are: {names}")
+        self.device = fitting[0]
+        self.name = f"{self.device.platform.name}: {self.device.name.strip()}"
+        self.context = pyopencl.Context([self.device])
+        profiling = pyopencl.command_queue_properties.PROFILING_ENABLE
+        self.queue = pyopencl.CommandQueue(self.context, properties=profiling)
+
+    def describe(self) -> dict[str, Any]:
+        """What a machine's description says of the device."""
+        device = self.device
+        return {
+            "name": self.name,
+            "driver": device.driver_version,
+            "units": device.max_compute_units,
+            "group_items": device.max_work_group_size,
+            "local_bytes": device.local_mem_size,
+            "cache": device.global_mem_cache_size,
+            "clock": device.max_clock_frequency * 1e6,
+            "extensions": device.extensions.split(),
+        }
+
+    def check(self, launch: dict[str, Any]) -> None:
+        """Refuse a kernel that the device has no room or extension for.
+
+        Raises:
+            KernelError: it lacks something.
+        """
+        limits = {
+            "work-items in a group": (launch["local_size"], self.device.max_work_group_size),
+            "bytes of local memory": (launch["local_bytes"], self.device.local_mem_size),
+        }
+        for what, (needed, most) in limits.items():
+            if needed > most:
+                raise KernelError(
+                    f"{launch['kernel']} needs {needed} {what}, and {self.name} has {most}"
+                )
+        here = self.device.extensions.split()
+        if missing := [name for name in launch["extensions"] if name not in here]:
+            raise KernelError(f"{launch['kernel']} needs {missing[0]}, which {self.name} lacks")
+
+    def call(self, function: Any, *arguments: Any, **more: Any) -> Any:
+        """Call pyopencl; its errors are told apart.
+
+        Raises:
+            ResourceError: memory or other resources are at an end.
+            KernelError: the driver refuses anything else.
+        """
+        try:
+            return function(*arguments, **more)
+        except self.cl.MemoryError as error:
+            raise ResourceError(f"{self.name}: out of memory: {_shorten(error)}") from None
+        except self.cl.Error as error:
+            kind = ResourceError if "OUT_OF" in str(error) else KernelError
+            raise kind(f"{self.name}: {_shorten(error)}") from None
+
+
+def _list_devices(cl: Any) -> list[Any]:
+    try:
+        return [device for platform in cl.get_platforms() for device in platform.get_devices()]
+    except cl.Error:  # no platform
+        return []
+
+
+def _shorten(error: Exception) -> str:
+    """The line of a driver's message that says what is wrong."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()] or ["no reason"]
+    return next((line for line in lines if "error:" in line), lines[0])
+
+
+class Kernel:
+    """One kernel on a device.
+
+    Args:
+        folder: with ``kernel.cl`` and ``launch.json``; of a kernel that is in no folder
+            name of the kernel in messages.
+        device: where it runs; the first device by default.
+        launch: contents of ``launch.json``, if not from the folder.
+        source: text of such a kernel.
+
+    Raises:
+        KernelError: there is no device, it lacks something, or its compiler refuses the text.
+    """
+
+    def __init__(
+        self,
+        folder: str | Path,
+        device: Device | None = None,
+        *,
+        launch: dict[str, Any] | None = None,
+        source: str = "",
+    ) -> None:
+        self.folder = Path(folder)
+        self.launch = _read_launch(self.folder) if launch is None else launch
+        self.device = device or Device()
+        self.device.check(self.launch)
+        text = source or (self.folder / "kernel.cl").read_text(encoding="utf-8")
+        cl, call = self.device.cl, self.device.call
+        program = call(cl.Program(self.device.context, text).build, cache_dir=False)
+        self._function = call(cl.Kernel, program, self.launch["kernel"])
+
+    def __call__(self, *arrays: Any, queue: Any = None, wait_for: Any = None) -> Any:
+        """Enqueue the kernel: the inputs in order, then the results.
+
+        Args:
+            arrays: of pyopencl, or its buffers.
+            queue: where to enqueue it; by default the device's own.
+            wait_for: events that it waits for.
+
+        Returns:
+            its event.
+
+        Raises:
+            KernelError: an array is missing, or the driver refuses.
+        """
+        expected = self.launch["arguments"]
+        if len(arrays) != len(expected):
+            names = ", ".join(a["name"] for a in expected)
+            raise KernelError(
+                f"{self.launch['kernel']}: expected {names}, got {len(arrays)} arrays"
+            )
+        buffers = [getattr(array, "base_data", array) for array in arrays]
+        for argument, buffer in zip(expected, buffers, strict=True):
+            if buffer.size < size_of(argument):
+                raise KernelError(
+                    f"{self.launch['kernel']}: {argument['name']}: expected "
+                    f"{size_of(argument)} bytes, got {buffer.size}"
+                )
+        queue = queue or self.device.queue
+        events = list(wait_for or ())
+        for argument, buffer in zip(expected, buffers, strict=True):
+            if argument["zeroed"]:
+                events.append(self._fill(queue, buffer, size_of(argument)))
+        sizes = (self.launch["global_size"],), (self.launch["local_size"],)
+        self.device.call(self._function.set_args, *buffers)
+        run = self.device.cl.enqueue_nd_range_kernel
+        return self.device.call(run, queue, self._function, *sizes, wait_for=events or None)
+
+    def _fill(self, queue: Any, buffer: Any, size: int) -> Any:
+        fill = self.device.cl.enqueue_fill_buffer
+        return self.device.call(fill, queue, buffer, np.uint8(0), 0, size)
+
+    def _hold(self, inputs: list[np.ndarray], results: list[np.ndarray]) -> list[Any]:
+        """Buffers of arrays of the host."""
+        flags = self.device.cl.mem_flags
+        mode = flags.READ_WRITE | flags.COPY_HOST_PTR
+        arrays = [np.ascontiguousarray(x) for x in (*inputs, *results)]
+        make, context = self.device.cl.Buffer, self.device.context
+        return [self.device.call(make, context, mode, hostbuf=x) for x in arrays]
+
+    def _results(self) -> list[np.ndarray]:
+        """Bytes of each result before a run, which are not zero unless some are kept."""
+        outputs = self.launch["arguments"][len(inputs_of(self.launch)) :]
+        return [np.full(size_of(x), 0 if x.get("kept") else 0xCD, np.uint8) for x in outputs]
+
+    def compute(self, inputs: list[np.ndarray]) -> list[np.ndarray]:
+        """Run once on arrays of the host.
+
+        Args:
+            inputs: bit patterns of each input as the device reads them, of any shape.
+
+        Returns:
+            the bytes of each result.
+        """
+        results = self._results()
+        buffers = self._hold(inputs, results)
+        self.device.call(self(*buffers).wait)
+        for array, buffer in zip(results, buffers[len(inputs) :], strict=True):
+            self.device.call(self.device.cl.enqueue_copy, self.device.queue, array, buffer)
+        return results
+
+    def check(self, seed: int = 0) -> dict[str, Any]:
+        """Run on random data, and compare some elements of the results with NumPy.
+
+        Returns:
+            ``correct``, ``largest_difference`` and the number of ``elements`` compared.
+        """
+        rng = np.random.default_rng(seed)
+        values = draw_values(self.launch, rng)
+        results = self.compute(self._encode(values))
+        return compare_results(self.launch, values, results, rng)
+
+    def _encode(self, values: dict[str, np.ndarray]) -> list[np.ndarray]:
+        return [encode(values[a["name"]], a["dtype"]) for a in inputs_of(self.launch)]
+
+    def times(
+        self, repeat: int = 20, flush: int = 0, inputs: list[np.ndarray] | None = None
+    ) -> list[float]:
+        """Seconds of one launch, several times, from the start to the end that events note.
+
+        Args:
+            repeat: how many timings. Without ``flush`` each is the median of a span of
+                launches that find in the cache what the one before left.
+            flush: bytes that are overwritten before each timing, which then is that of
+                a single launch.
+            inputs: bit patterns of each input; random ones by default.
+        """
+        if inputs is None:
+            inputs = self._encode(draw_values(self.launch, np.random.default_rng(0)))
+        buffers = self._hold(inputs, self._results())
+        once = max(self._time(buffers), 1e-9)
+        if flush:
+            cl = self.device.cl
+            make, flags = cl.Buffer, cl.mem_flags.READ_WRITE
+            overwritten = self.device.call(make, self.device.context, flags, flush)
+            seconds = []
+            for _ in range(repeat):
+                self._fill(self.device.queue, overwritten, flush).wait()
+                seconds.append(self._time(buffers))
+            return seconds
+        count = max(1, min(_MOST, int(_SPAN / once)))
+        spans = ([self._time(buffers) for _ in range(count)] for _ in range(repeat))
+        return [statistics.median(span) for span in spans]
+
+    def _time(self, buffers: list[Any]) -> float:
+        event = self(*buffers)
+        self.device.call(event.wait)
+        return float(event.profile.end - event.profile.start) * 1e-9
+
+
+def _read_launch(folder: Path) -> dict[str, Any]:
+    try:
+        launch: dict[str, Any] = json.loads((folder / "launch.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise KernelError(f"{folder}: no launch.json that can be read: {error}") from None
+    return launch
+
+
+def main(arguments: list[str]) -> int:
+    """Check and time the kernel of a folder."""
+    folder, words, *_ = [*arguments, *[str(Path(__file__).parent), ""][len(arguments) :]]
+    try:
+        kernel = Kernel(folder, Device(words))
+        verdict = kernel.check()
+        seconds = statistics.median(kernel.times())
+    except KernelError as error:
+        sys.stderr.write(f"{error}\n")
+        return 2
+    rate = kernel.launch["operations"] / seconds / 1e9
+    sys.stdout.write(
+        f"{kernel.launch['kernel']} on {kernel.device.name}: "
+        f"{'right' if verdict['correct'] else 'WRONG'} in {verdict['elements']} elements, "
+        f"largest difference {verdict['largest_difference']:g}, "
+        f"{seconds * 1e6:.2f} us, {rate:.2f} Gop/s\n"
+    )
+    return 0 if verdict["correct"] else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

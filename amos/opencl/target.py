@@ -1,0 +1,95 @@
+"""OpenCL devices: work-groups, with operands in local memory or in place."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, ClassVar
+
+from amos.errors import BuildError
+from amos.intrinsics import Intrinsic
+from amos.ir import Operator
+from amos.machine import Machine
+from amos.mapping.mapping import Mapping as LoopMapping
+from amos.opencl.groups import WorkGroups
+from amos.opencl.model import predict_groups
+from amos.opencl.plan import OpenClPlan, unit_of
+from amos.opencl.rules import OPENCL_RULES
+from amos.opencl.schedule import OpenClSchedule
+from amos.perfmodel.batch import describe_overflows, predict_cores
+from amos.perfmodel.terms import BatchPrediction
+from amos.plan.schedule import Plan, Schedule
+from amos.plan.structure import LoopBatch, Structure
+from amos.plan.target import Target
+from amos.schedule.draft import Rule
+
+if TYPE_CHECKING:
+    from amos.measure.executor import Executor
+
+
+class OpenCl(Target):
+    """Machines that are described as devices of OpenCL."""
+
+    name: ClassVar[str] = "opencl"
+    schedule: ClassVar[type[Schedule]] = OpenClSchedule
+    exports: ClassVar[Mapping[str, str]] = {"opencl": "amos.opencl.export.files"}
+    has_engine: ClassVar[bool] = False
+
+    def claims(self, machine: Machine) -> bool:
+        """Whether its compute units are described."""
+        return machine.opencl is not None
+
+    @property
+    def rules(self) -> Sequence[Rule]:
+        """Those of a work-group."""
+        return OPENCL_RULES
+
+    def plan(self, mapping: LoopMapping, schedule: Schedule, machine: Machine | None) -> OpenClPlan:
+        """The kernel of work-groups."""
+        assert machine is not None
+        return OpenClPlan.of(mapping, schedule, machine)
+
+    def emit(self, plan: Plan) -> str:
+        """The kernel in OpenCL C."""
+        from amos.opencl.codegen import KernelText
+
+        assert isinstance(plan, OpenClPlan)
+        return KernelText(plan).source
+
+    def predict(
+        self, structure: Structure, machine: Machine, batch: LoopBatch, *, refined: bool
+    ) -> BatchPrediction:
+        """Work-groups, or their form in the paper's equation: cores under caches."""
+        if refined:
+            return predict_groups(structure, machine, batch)
+        return predict_cores(structure, machine, batch, refined=False)
+
+    def overflows(self, structure: Structure, machine: Machine, batch: LoopBatch) -> list[str]:
+        """Local memory that a group may have."""
+        groups = WorkGroups(structure, batch)
+        return describe_overflows(
+            machine, {"local memory": (groups.local_bytes, unit_of(machine).local_bytes)}
+        )
+
+    def check_operator(self, operator: Operator, intrinsic: Intrinsic, machine: Machine) -> None:
+        """Refuse results that no kernel leaves."""
+        for result in operator.further:
+            if result.reduces:
+                raise BuildError(
+                    f"{operator.name} on {machine.name}: OpenCL kernels leave no reduction of "
+                    f"their output, got {result}"
+                )
+
+    def open_executor(
+        self,
+        address: str | Executor | None,
+        machine: Machine,
+        intrinsic: Intrinsic | None,
+        *,
+        timeout: float,
+        memory: int | None = None,
+        notify: Callable[[str], None] = lambda _: None,
+    ) -> Executor | None:
+        """A device that pyopencl finds; see :func:`amos.opencl.executor.opencl_executor`."""
+        from amos.opencl.executor import opencl_executor
+
+        return opencl_executor(address, machine, timeout, notify)

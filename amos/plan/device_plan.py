@@ -1,0 +1,114 @@
+"""What plans of parallel devices share: groups along loops, arguments, results."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Iterable
+from dataclasses import dataclass, field, fields, replace
+from functools import cached_property
+from math import prod
+
+import numpy as np
+
+from amos.errors import BuildError
+from amos.ir import Tensor
+from amos.ir.tasks import TaskMapping, spatial
+from amos.plan.groups import Groups
+from amos.plan.schedule import Plan
+from amos.plan.staging import staged_sources
+
+
+@dataclass(frozen=True)
+class DevicePlan(Plan):
+    """A kernel of groups that stage the steps of a reduction together.
+
+    Fields without a value of their own are the numbers of :attr:`counts` under the same names.
+    """
+
+    staged: int = field(init=False)
+    sequence: int = field(init=False)
+
+    @property
+    @abstractmethod
+    def counts(self) -> Groups:
+        """All numbers of the plan, as a batch of one."""
+
+    @property
+    @abstractmethod
+    def device(self) -> str:
+        """Name of what it runs on, for messages."""
+
+    def _set_numbers(self) -> None:
+        for number in fields(self):
+            if not number.init:
+                value = int(getattr(self.counts, number.name)[0])
+                object.__setattr__(self, number.name, value)
+
+    @cached_property
+    def spans(self) -> dict[str, int]:
+        """Steps that a group makes along each spatial loop."""
+        return self._along(self.counts.span)
+
+    @cached_property
+    def blocks(self) -> dict[str, int]:
+        """Groups along each spatial loop."""
+        return self._along(self.counts.blocks)
+
+    @property
+    def grid_tasks(self) -> TaskMapping:
+        """Which group computes which tile, along the spatial loops in order."""
+        return spatial(*self.blocks.values())
+
+    def _along(self, counts: np.ndarray) -> dict[str, int]:
+        names = [loop.name for loop in self.structure.spatial]
+        count = dict(zip(names, counts[:, 0], strict=True))
+        return {loop.name: int(count[loop.name]) for loop in self.spatial}
+
+    @property
+    def reduction(self) -> int:
+        """Steps of the whole reduction."""
+        return prod(x.extent for x in self.reduce_loops)
+
+    @property
+    def accumulator(self) -> str:
+        """Canonical type of an element of an accumulator."""
+        return self.mapping.intrinsic.dtypes[-1]
+
+    @property
+    def stored_dtype(self) -> str:
+        """Canonical type of an element of the output."""
+        epilogue = self.mapping.operator.epilogue
+        return self.accumulator if epilogue is None else epilogue.result(self.accumulator)
+
+    @cached_property
+    def arguments(self) -> dict[str, str]:
+        """Canonical type of each argument of the kernel: inputs in order, then the results."""
+        op = self.mapping.operator
+        kinds = {x.load.tensor.name: x.tensor_kind for x in staged_sources(self.nest)}
+        for load in (load for each in (*op.prologues, *op.epilogues) for load in each.loads):
+            kinds[load.tensor.name] = str(load.tensor.dtype)
+        inputs = {tensor.name: kinds[tensor.name] for tensor in op.inputs}
+        return inputs | {tensor.name: str(tensor.dtype) for tensor in self.results}
+
+    @cached_property
+    def results(self) -> tuple[Tensor, ...]:
+        """The tensors that are stored, the output first, with the dtypes of their elements."""
+        op = self.mapping.operator
+        first = replace(op.result, dtype=self.stored_dtype)
+        return (first, *(each.tensor(self.accumulator) for each in op.further))
+
+    @cached_property
+    def zeroed(self) -> bool:
+        """Whether the output must be zero before the launch, as it is not written whole."""
+        operator = self.mapping.operator
+        return not (operator.fills(operator.stored) or self.keeps_elements)
+
+    @cached_property
+    def keeps_elements(self) -> bool:
+        """Whether elements of the output that are not written keep their values."""
+        operator = self.mapping.operator
+        return operator.store is not None and not operator.fills(operator.store)
+
+    def _refuse(self, problems: Iterable[str]) -> None:
+        for problem in problems:
+            raise BuildError(f"{self.mapping.name} on {self.device}: {problem}")

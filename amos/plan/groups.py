@@ -1,0 +1,72 @@
+"""Groups of threads that compute one block of an output: their number, and what each computes.
+
+Thread blocks of CUDA and work-groups of OpenCL divide the loops alike.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from amos.plan.fragment import Fragment
+from amos.plan.structure import LoopBatch, Structure
+
+
+class Groups:
+    """The groups of each schedule; arrays with one column a schedule.
+
+    A worker, which is a warp or a work-item, holds ``tile`` steps of each spatial loop in
+    accumulators, and a group has ``workers`` along it. The reduction loops are one sequence of
+    steps, some of which are staged together.
+
+    Args:
+        structure: the mapping.
+        batch: its schedules.
+        workers: of a group along each spatial loop: rows × spatial loops; one each by default.
+        steps: rows: steps of the reduction that are staged together.
+        fragments: one of each operand, sources in the intrinsic's order, then the destination.
+
+    Attributes:
+        tile: spatial loops × schedules: fragments of a worker along each loop.
+        workers: of one group.
+        span: spatial loops × schedules: steps that a group makes along each loop.
+        blocks: spatial loops × schedules: groups along each loop.
+        padded: spatial loops × schedules: factor by which each loop became longer.
+        staged: steps of the reduction that are staged together, no more than there are.
+        sequence: stages of the whole reduction.
+        loops: of each operand, numbers of the spatial loops that move along it.
+    """
+
+    def __init__(
+        self,
+        structure: Structure,
+        batch: LoopBatch,
+        workers: np.ndarray | None,
+        steps: np.ndarray,
+        fragments: Sequence[Fragment],
+    ) -> None:
+        self.structure = structure
+        extents = structure.extents.astype(float)[:, None]
+        spatial = len(structure.spatial)
+        self.tile = batch.tile.T.astype(float)
+        along = np.ones_like(self.tile) if workers is None else workers.T.astype(float)
+        self.span = self.tile * along
+        self.blocks = np.ceil(extents[:spatial] / self.span)
+        self.workers = along.prod(axis=0)
+        self.padded = self.blocks * self.span / extents[:spatial]
+        reduction = float(extents[spatial:].prod())
+        self.staged = np.minimum(steps, reduction)
+        self.sequence = np.ceil(reduction / self.staged)
+        self._reduced = [fragment.reduced for fragment in fragments]
+        numbers = {loop.name: n for n, loop in enumerate(structure.spatial)}
+        self.loops = [[numbers[name] for name in fragment.loops] for fragment in fragments]
+
+    def own(self, operand: int) -> np.ndarray:
+        """Fragments of an operand that a worker needs in one step."""
+        return np.asarray(self.tile[self.loops[operand]].prod(axis=0))
+
+    def fragments(self, operand: int) -> np.ndarray:
+        """Fragments of a source that a group stages together."""
+        count = self.span[self.loops[operand]].prod(axis=0)
+        return np.asarray(count * self.staged if self._reduced[operand] else count)

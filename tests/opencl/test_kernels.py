@@ -1,0 +1,120 @@
+"""Kernels compute what operators say: on the host without OpenCL, and on every device here."""
+
+from __future__ import annotations
+
+import importlib.util
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import amos
+from amos.errors import BuildError, ScheduleError
+from amos.ir import Operator
+from amos.machine import Machine
+from amos.measure.reference import tolerance
+from amos.opencl import OpenClPlan, OpenClSchedule
+from amos.opencl.codegen import KernelText
+from amos.schedule import ScheduleSpace
+from amos.validate import evaluate, random_inputs
+from tests.support.opencl_host import run_kernels
+
+POCL = amos.machines.get("pocl")
+MAD, BYTES = "opencl_mad_m8_f32", dict(a="int8", b="int8", out="int32")
+GEMM = "out[i,j] += a[i,k] * b[k,j]"
+CONV = "out[p,q,k] += pad(x[p*2+r-1,q+s-1,c]) * w[k,c,r,s]"
+#: Text, extents, dtypes, intrinsic: odd extents, so that tiles, vectors and stages are cut.
+CASES = {
+    "gemm": (GEMM, dict(i=13, j=21, k=19), {}, MAD),
+    "wide": (GEMM, dict(i=9, j=32, k=7), {}, "opencl_mad_m16_f32"),
+    "convolution": (CONV, dict(p=4, q=7, k=10, r=3, s=3, c=5), {}, "opencl_mad_m4_f32"),
+    "nchw": ("out[k,q] += pad(x[c,q+s-1]) * w[k,c,s]", dict(k=5, q=16, c=3, s=3), {}, MAD),
+    "bytes": (GEMM, dict(i=7, j=9, k=10), BYTES, "mali_arm_dot_m1k4_s8_s32"),
+    "saturated": (GEMM, dict(i=7, j=9, k=10), BYTES, "khr_dot_acc_sat_m1k4_s8_s32"),
+    "fused": (GEMM, dict(i=5, j=11, k=6), {}, MAD),
+    "while": ("while[i,float4] += a[i,c] * barrier[c,float4]", dict(i=5, float4=9, c=6), {}, MAD),
+}
+
+
+def _operator(name: str) -> Operator:
+    text, extents, dtypes, _ = CASES[name]
+    tensors = dict.fromkeys(("a", "b", "x", "w", "out", "while", "barrier"), "float32") | dtypes
+    used = {key: kind for key, kind in tensors.items() if f"{key}[" in text}
+    operator = Operator.parse(text, extents=extents, dtypes=used, name=name)
+    if name == "fused":
+        operator = operator.with_prologue("a", "relu(x[i,k] * scale[k])")
+        operator = operator.with_epilogue("s8(gelu(acc) * factor[j] + acc)")
+    return operator
+
+
+def _plans(name: str, count: int) -> list[OpenClPlan]:
+    rng = np.random.default_rng(len(name))
+    mapping = amos.enumerate_mappings(_operator(name), CASES[name][3])[0]
+    space = ScheduleSpace(mapping, POCL)
+    return [OpenClPlan.of(mapping, each, POCL) for each in space.draw(count, rng)]
+
+
+def test_kernels_on_the_host(tmp_path: Path) -> None:
+    """Of every kind, whatever the schedule, and in whichever order work-items run."""
+    plans = [plan for name in CASES for plan in _plans(name, 3)]
+    inputs = [random_inputs(p.mapping.operator, np.random.default_rng(1)) for p in plans]
+    assert any(p.local_bytes and p.items > 1 for p in plans)
+    assert any(not p.local_bytes for p in plans)
+    for plan, values, runs in zip(plans, inputs, run_kernels(plans, inputs, tmp_path), strict=True):
+        expected = evaluate(plan.mapping.operator, values)
+        allowed = tolerance(plan.mapping.operator, expected)
+        for (result,) in runs:
+            difference = np.abs(result.astype(np.float64) - expected).max()
+            assert difference <= allowed, str(plan)
+
+
+def test_barriers_stand_in_loops_that_all_work_items_run() -> None:
+    """No barrier is under a condition or in the copies of a work-item."""
+    (plan, *_) = [p for p in _plans("gemm", 12) if p.local_bytes and p.items > 1]
+    depth, inside = 0, []
+    for line in KernelText(plan).source.splitlines():
+        inside += [depth] if "barrier(" in line else []
+        depth += line.count("{") - line.count("}")
+    assert inside == [2, 2]
+    assert "fma(" not in KernelText(plan).source
+
+
+def test_local_memory_and_work_items_are_constraints() -> None:
+    """What a group stages fits, and a plan that does not is refused by name."""
+    mapping = amos.enumerate_mappings(_operator("gemm"), MAD)[0]
+    small = amos.machines.get("mali_g72")
+    assert small.opencl is not None
+    space = ScheduleSpace(mapping, small)
+    for schedule in space.draw(40, np.random.default_rng(0)):
+        plan = OpenClPlan.of(mapping, schedule, small)
+        assert plan.local_bytes <= small.opencl.local_bytes
+        assert plan.register_bytes <= small.opencl.item_bytes
+    wide = OpenClSchedule(items={"i": 8, "i1.tile": 2}, place={"Src2": "local"})
+    with pytest.raises(BuildError, match="work-items in a group, but 4 at most"):
+        OpenClPlan.of(mapping, wide, _limited(group_items=4))
+    with pytest.raises(BuildError, match="bytes of local memory in a group, but 32 at most"):
+        OpenClPlan.of(mapping, wide, _limited(local_bytes=32))
+
+
+def _limited(**limits: Any) -> Machine:
+    assert POCL.opencl is not None
+    return replace(POCL, opencl=replace(POCL.opencl, **limits))
+
+
+def test_what_has_no_kernel_is_refused() -> None:
+    """By the space and by the plan, in the same words."""
+    vector = amos.enumerate_mappings(_operator("gemm"), "avx2_fmadd_m8_f32_f32")[0]
+    with pytest.raises(ScheduleError, match="no implementation in OpenCL C"):
+        ScheduleSpace(vector, POCL).draw(1, np.random.default_rng(0))
+    with pytest.raises(BuildError, match="no implementation in OpenCL C"):
+        OpenClPlan.of(vector, OpenClSchedule(), POCL)
+
+
+@pytest.mark.skipif(importlib.util.find_spec("pyopencl") is None, reason="pyopencl is not here")
+def test_kernels_on_a_device() -> None:
+    """Measured by a worker, equal to NumPy's result."""
+    measure = amos.MeasureOptions(executor="opencl")
+    result = amos.explore(_operator("gemm"), MAD, machine="pocl", trials=4, measure=measure)
+    assert [trial.measurement.failure for trial in result.trials if trial.measurement] == [""] * 4
