@@ -73,11 +73,11 @@ def test_kernels_on_the_host(tmp_path: Path) -> None:
 def test_barriers_stand_in_loops_that_all_work_items_run() -> None:
     """No barrier is under a condition or in the copies of a work-item."""
     (plan, *_) = [p for p in _plans("gemm", 12) if p.local_bytes and p.items > 1]
-    depth, inside = 0, []
+    depth, depths = 0, []
     for line in KernelText(plan).source.splitlines():
-        inside += [depth] if "barrier(" in line else []
+        depths += [depth] if "barrier(" in line else []
         depth += line.count("{") - line.count("}")
-    assert inside == [2, 2]
+    assert depths == [2, 2]
     assert "fma(" not in KernelText(plan).source
 
 
