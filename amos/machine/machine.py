@@ -29,44 +29,30 @@ class Costs:
         window: calls that a core can have in flight out of order, across tiles.
         serial: going on to the next element of a copy whose step is not unrolled; nothing for
             padding, of which compilers write several elements at once.
-        read: reading one element that does not move with its neighbours, and an
-            instruction of a copy that moves whole vectors.
         find: finding one element of a copy: for each division that it takes, and for
             each test whether it lies in the tensor's padding.
         reload: calls are slower by this share for each store or load, per call, of a
             fragment that overlapping windows keep beyond what the registers hold.
         sweep: reading beyond the innermost level takes so many times as long where an
             operand was laid out in reading order.
-        late: waiting for a line of the output that nothing fetched ahead, from beyond the
-            caches near a core.
-        scattered: reading from memory takes so many times as long where no line was asked for
-            early.
         exchange: getting a line back that another core fetched because it writes nearby.
         ahead: lines that hardware fetches ahead of a sequence of stores.
         overlap: how well calls and the caches near a core overlap: terms are added as
             powers with this exponent; infinite would be the plain maximum.
         far: the same for what comes from beyond the caches near a core against the rest,
             which hides less of it.
-        unrolled: loads and calls of the longest loop that compilers unroll completely.
-        copied: elements of the longest step of a copy that they unroll; half as many if
-            finding one takes divisions.
     """
 
     dense: float = 1.0
     window: float = 0.0
     serial: float = 0.0
-    read: float = 0.0
     find: float = 0.0
     reload: float = 0.0
     sweep: float = 1.0
-    late: float = 0.0
-    scattered: float = 1.0
     exchange: float = 0.0
     ahead: float = 4.0
     overlap: float = math.inf
     far: float = math.inf
-    unrolled: float = 0.0
-    copied: float = 0.0
 
 
 def check_picojoules(name: str, value: float | None) -> None:

@@ -1,7 +1,6 @@
 """Constants of CPUs by their maker, each fitted on samples of ResNet-18 measured there.
 
-``amos reproduce fig5 --fit`` prints those of a new set of samples. These samples read nothing
-from memory: ``scattered`` is that of a Zen 4, with kernels of MobileNet-V2 in batches of 16.
+``amos reproduce fig5 --fit`` prints those of a new set of samples.
 """
 
 from __future__ import annotations
@@ -17,36 +16,26 @@ FITTED: Mapping[str, Costs] = {
         dense=1.0,
         window=101.0,
         serial=0.807,
-        read=0.159,
         find=5.45,
         reload=1.2,
         sweep=1.6,
-        late=24.0,
-        scattered=4.0,
         exchange=39.0,
         ahead=0.0,
         overlap=5.7,
         far=45.6,
-        unrolled=240.0,
-        copied=16.0,
     ),
     # A server CPU with AVX-512 VNNI and AMX (cpu family 6, model 167).
     "GenuineIntel": Costs(
         dense=1.55,
         window=35.0,
         serial=3.21,
-        read=0.774,
         find=4.16,
         reload=1.13,
         sweep=1.19,
-        late=10.5,
-        scattered=4.0,
         exchange=32.7,
         ahead=2.38,
         overlap=2.8,
         far=1.6,
-        unrolled=202.0,
-        copied=16.0,
     ),
 }
 

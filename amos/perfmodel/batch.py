@@ -16,8 +16,8 @@ from amos.machine.machine import Level, Machine
 from amos.perfmodel.cpu.compiler import register_pressure
 from amos.perfmodel.cpu.copies import copies
 from amos.perfmodel.cpu.reads import scattered
-from amos.perfmodel.cpu.sets import crowding
-from amos.perfmodel.cpu.stores import PAGE, exchanges, unforeseen
+from amos.perfmodel.cpu.sets import PAGE, crowding
+from amos.perfmodel.cpu.stores import exchanges
 from amos.perfmodel.terms import BatchPrediction, joined, overlapped
 from amos.perfmodel.traffic import (
     CoreNest,
@@ -34,13 +34,11 @@ from amos.plan.target import target_of
 
 #: Rows that are evaluated at once.
 _CHUNK = 4096
-#: Lines that hardware brings in together: the one that is missed and the other one of 128
-#: bytes (Intel 64 and IA-32 Architectures Optimization Reference Manual, Data Prefetching).
-_PAIR = 2
 #: Number of the level beyond the caches near a core, from which a line takes long.
 _BEYOND = 2
-#: Share of a cache that stays in it surely enough to look no further.
-_SURE = 0.5
+#: Usable share of a cache that cores share: other processes and virtual machines fill it too
+#: (`docs/evidence.md`, shared caches).
+USABLE_SHARE = 0.5
 #: Terms of calls that start and of calls that wait, ahead of those of the levels.
 _BUSY = 2
 
@@ -82,8 +80,7 @@ def predict_cores(
     steps = LoopNestBatch(CpuBlocks.of(structure, machine, batch), cut_tiles=cpu)
     cores = np.minimum(machine.cores, steps.parallel)
     line = machine.line if refined else 1
-    written = line * _PAIR if cpu else line
-    nest = CoreNest(steps, cores, line, written)
+    nest = CoreNest(steps, cores, line)
     shared: dict[int, CoreNest] = {}
     if refined:
         terms = _busy(machine, nest, cores)
@@ -92,7 +89,7 @@ def predict_cores(
         terms = [nest.trips[-1] * steps.tile.prod(axis=0) * latency]
     result = BatchPrediction.empty(len(batch), machine.levels)
     result.compute[:] = np.max(terms, axis=0)
-    most, room = _most(structure.operands, written), _SURE if cpu else 1.0
+    most, room = _most(structure.operands, line), USABLE_SHARE if cpu else 1.0
     for number, level in enumerate(machine.levels):
         if number and most <= room * machine.levels[number - 1].capacity:
             continue  # Nothing crosses it, as all stays in the one inside under any schedule.
@@ -100,7 +97,7 @@ def predict_cores(
         view = nest if units >= machine.cores else shared.get(units)
         groups = np.minimum(cores, units)
         if view is None:
-            view = CoreNest(steps, groups if units > 1 else None, line, written)
+            view = CoreNest(steps, groups if units > 1 else None, line)
             shared[units] = view
         _level(result, view, machine, number, level, groups, cores, structure.operands, refined)
         read, write = result.read[level.name], result.write[level.name]
@@ -244,15 +241,11 @@ def _level(
         # Calls wait for what was laid out in order: nothing of it was read before.
         ordered = [op.packed and machine.cached for op in operands[:-1]]
         weighed = np.where(ordered, machine.costs.sweep, 1.0) @ reads
-        if machine.cached and not level.capacity:
+        if machine.maker and not level.capacity:
             more = [scattered(op, machine, nest) for op in operands[:-1]]
             weighed = weighed + (np.stack(more) * reads).sum(axis=0)
     result.read[name] = weighed / level.rate(groups, group_cores, write=False)
     result.write[name] = result.bytes_out[name] / level.rate(groups, group_cores, write=True)
-    if refined and machine.cached and number == _BEYOND:
-        late = unforeseen(operands[-1], machine, nest) * machine.costs.late / machine.clock
-        waiting = result.bytes_out[name] / machine.line * late
-        result.write[name] = np.maximum(result.write[name], waiting)
 
 
 def _cache_traffic(
@@ -262,7 +255,7 @@ def _cache_traffic(
     level, used = machine.levels[inner], nest.used(operands)
     cpu = refined and machine.cached
     # Of a cache that others use as well, what is theirs is not known.
-    room = level.capacity * (_SURE if cpu and level.units < machine.cores else 1.0)
+    room = level.capacity * (USABLE_SHARE if cpu and level.units < machine.cores else 1.0)
     depth, moved = first_fitting_depth(used, room), []
     # The sets of the nearest cache are those of a page, several times over.
     sets = cpu and not inner and level.capacity > PAGE

@@ -175,16 +175,12 @@ class CoreNest:
     Attributes:
         steps: the nest of all cores.
         line: bytes that are brought in together at least.
-        written: the same where the destination is written.
         outer: float32, positions × schedules: steps of one group.
         trips: float32, depths × schedules: how often what is at a depth runs.
     """
 
-    def __init__(
-        self, steps: LoopNestBatch, groups: np.ndarray | None, line: int, written: int = 0
-    ) -> None:
+    def __init__(self, steps: LoopNestBatch, groups: np.ndarray | None, line: int) -> None:
         self.steps, self.line, self.count = steps, line, steps.count
-        self.written = written or line
         self.outer = steps.outer.astype(_SINGLE)
         if groups is not None:
             parts = groups.astype(float)
@@ -220,10 +216,9 @@ class CoreNest:
     def footprint(self, operand: Operand) -> np.ndarray:
         """Bytes that one execution of each depth touches: depths × schedules."""
         total: np.ndarray = self.elements(operand) * operand.size
-        line = self.written if operand.written else self.line
-        if operand.leading and 0 < operand.fragment < line:
+        if operand.leading and 0 < operand.fragment < self.line:
             # Less than a line is brought in as a whole line.
-            total *= np.maximum(1.0, line / self._run(operand, line))
+            total *= np.maximum(1.0, self.line / self._run(operand, self.line))
         return total
 
     @remembered

@@ -18,7 +18,7 @@ from amos.errors import AmosError, IntrinsicError, RecordError
 from amos.intrinsics import Intrinsic, implementations, read_values, values_of
 from amos.ir import Operator, Result
 from amos.ir.epilogue import Elementwise
-from amos.machine import Level, Machine, Peak
+from amos.machine import Costs, Level, Machine, Peak
 from amos.machine.identity import Identity
 from amos.machine.stream_unit import StreamUnit
 
@@ -165,6 +165,8 @@ _LATER = ("stream", "opencl", "host", "operation_pj", "energy_source")
 _LATER_LEVEL = ("read_pj_per_byte", "write_pj_per_byte")
 #: Energies that earlier versions had among the figures of queues.
 _EARLIER_STREAM = ("mac_energy", "buffer_energy", "dram_energy")
+#: Constants of the model that earlier versions had for each maker of CPUs.
+_EARLIER_COSTS = ("read", "late", "scattered", "unrolled", "copied")
 
 
 def machine_values(machine: Machine, *, whole: bool = False) -> dict[str, Any]:
@@ -212,7 +214,12 @@ def machine_from(values: Mapping[str, Any]) -> Machine:
         figures = {name: x for name, x in value.items() if name not in _EARLIER_STREAM}
         return reader.call(StreamUnit, figures, key)
 
-    reader.special[Peak] = peak
+    def costs(value: Any, key: str) -> Costs:
+        reader.table(value, key)
+        figures = {name: x for name, x in value.items() if name not in _EARLIER_COSTS}
+        return reader.call(Costs, figures, key)
+
+    reader.special[Peak], reader.special[Costs] = peak, costs
     reader.special[Level], reader.special[StreamUnit] = level, stream
     needed = [field.name for field in fields(Machine) if field.name not in _LATER]
     figures = {name: value for name, value in values.items() if value is not None}

@@ -18,7 +18,7 @@ from amos.reproduce import fig5
 from amos.reproduce.samples import Dataset, Sample, candidates, load, save
 
 #: Constants unlike those of any maker.
-COSTS = replace(fitted("GenuineIntel"), read=3.0, find=20.0)
+COSTS = replace(fitted("GenuineIntel"), serial=12.0, find=20.0)
 LAYERS = ("resnet18:C4", "resnet18:C10")
 
 
@@ -41,7 +41,7 @@ def test_the_right_constants_rank_perfectly(dataset: Dataset) -> None:
     assert right.overall.pairwise == 1.0
     assert right.overall.recall[40] == 1.0
     assert right.within_5pct == len(LAYERS)
-    wrong = fig5.judge(dataset, LAYERS, costs=replace(COSTS, read=0.01, find=0.01))
+    wrong = fig5.judge(dataset, LAYERS, costs=replace(COSTS, serial=0.01, find=0.01))
     assert wrong.overall.pairwise < 1.0
 
 
@@ -55,13 +55,10 @@ def test_the_whole_comparison(dataset: Dataset) -> None:
 
 
 def test_leaving_a_term_out_changes_a_prediction() -> None:
-    """Every constant counts somewhere, and no term is listed that does nothing.
-
-    None of the samples reads from memory.
-    """
+    """Every constant counts somewhere, and no term is listed that does nothing."""
     stored = [fig5.stored(name) for name in ("fig5", "fig5_second_cpu")]
     whole = [fig5.predictions(dataset) for dataset in stored]
-    assert {name for off in fig5.TERMS.values() for name in off} | {"ahead", "scattered"} == {
+    assert {name for off in fig5.TERMS.values() for name in off} | {"ahead"} == {
         field.name for field in fields(Costs)
     }
     for off in fig5.TERMS.values():
@@ -145,7 +142,7 @@ def test_a_cpu_of_another_maker_has_constants_of_its_own() -> None:
     assert set(second["layers"]) == set(fig5.HELD_BACK)
     assert set(second["fitted_on"]["layers"]) == set(fig5.FITTED_ON)
     assert second["pairwise"] > 0.88
-    assert second["recall"]["40"] > 0.87
+    assert second["recall"]["40"] > 0.86
     assert second["top10_within_5pct"] >= 16
     # Those of the first CPU carry some way.
     assert second["pairwise"] > second["first_constants"]["pairwise"] > 0.86

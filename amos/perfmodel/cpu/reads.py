@@ -5,12 +5,15 @@ from __future__ import annotations
 import numpy as np
 
 from amos.machine.machine import Machine
-from amos.perfmodel.cpu.stores import PAGE
+from amos.perfmodel.cpu.sets import PAGE
 from amos.perfmodel.traffic import CoreNest, first_fitting_depth, pick_at, places
 from amos.plan.operand import Operand
 
-#: Rows that hardware follows at a time, and lines of one until it asks for the next ones.
-_ROWS, _LINES = 8, 8
+#: Rows that hardware prefetches at a time, and lines of one that it misses before it does
+#: (`docs/evidence.md`, late reads).
+PREFETCHED_ROWS, LINES_BEFORE_PREFETCH = 8, 8
+#: A read from memory takes so many times as long where no line was prefetched.
+LATE_READ_FACTOR = 4.0
 
 
 def scattered(operand: Operand, machine: Machine, nest: CoreNest) -> np.ndarray:
@@ -22,7 +25,7 @@ def scattered(operand: Operand, machine: Machine, nest: CoreNest) -> np.ndarray:
 
     Args:
         operand: a source, whose dimensions are in the order of memory.
-        machine: its lines, and how much longer those take that nothing asked for.
+        machine: the size of its lines.
         nest: the loops around.
     """
     if operand.packed:
@@ -34,9 +37,9 @@ def scattered(operand: Operand, machine: Machine, nest: CoreNest) -> np.ndarray:
         pitch *= dim.extent
     if rows.ndim < 2:
         return np.zeros(len(nest.steps))
-    depth = first_fitting_depth(rows, _ROWS)
+    depth = first_fitting_depth(rows, PREFETCHED_ROWS)
     here = places(depth)
     lines = pick_at(nest.elements(operand), here) * operand.size / machine.line
-    pieces = pick_at(rows, here) * _LINES / np.maximum(lines, 1.0)
-    longer = machine.costs.scattered - 1.0
-    return np.asarray(np.where(depth == 0, 0.0, longer * np.minimum(pieces, 1.0)))
+    pieces = pick_at(rows, here) * LINES_BEFORE_PREFETCH / np.maximum(lines, 1.0)
+    late = np.minimum(pieces, 1.0)
+    return np.asarray(np.where(depth == 0, 0.0, (LATE_READ_FACTOR - 1.0) * late))
