@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from amos.ir.te import from_te
     from amos.machine import Machine
     from amos.mapping import enumerate_mappings, simulate
-    from amos.network import compile, load_network, tune
+    from amos.network import compile, compile_for_unit, load_network, tune
     from amos.opencl import OpenClSchedule
     from amos.plan import Candidate, CpuSchedule, Schedule
     from amos.plan.planning import plan
@@ -51,6 +51,7 @@ __all__ = [
     "build",
     "check_matching",
     "compile",
+    "compile_for_unit",
     "enumerate_mappings",
     "explore",
     "explorer",
@@ -83,7 +84,7 @@ _HOMES = {
         "amos.ir.te": ["from_te"],
         "amos.machine": ["Machine"],
         "amos.mapping": ["enumerate_mappings"],
-        "amos.network": ["compile", "load_network", "tune"],
+        "amos.network": ["compile", "compile_for_unit", "load_network", "tune"],
         "amos.plan": ["Candidate", "CpuSchedule", "Schedule"],
         "amos.cuda": ["GpuSchedule"],
         "amos.opencl": ["OpenClSchedule"],

@@ -11,6 +11,7 @@ import typer
 import amos
 from amos.cli import options
 from amos.cli.energy import microjoules
+from amos.cli.models import InputShapes, read_input_shapes
 from amos.cli.output import milliseconds, percent, print_json, print_table
 
 if TYPE_CHECKING:
@@ -23,6 +24,7 @@ def compare_command(
         typer.Argument(metavar="MACHINE… MODEL…", help="Names or TOML files, and ONNX files."),
     ],
     files: options.IntrinsicFiles = None,
+    shape: InputShapes = None,
     layers: Annotated[bool, typer.Option("--layers", help="Also print every layer.")] = False,
     plot: Annotated[
         Path | None, typer.Option(metavar="FILE.html", help="Draw energy against time.")
@@ -37,7 +39,8 @@ def compare_command(
 
     units = options.load_intrinsics(files)
     models = [name for name in names if name.endswith(".onnx")]
-    networks = {name: amos.load_network(name) for name in models}
+    shapes = read_input_shapes(shape)
+    networks = {name: amos.load_network(name, shapes=shapes) for name in models}
     rows = compare_designs([name for name in names if name not in models], networks, units)
     if plot is not None:
         amos.viz.write(amos.viz.designs(rows), plot)

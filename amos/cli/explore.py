@@ -197,6 +197,8 @@ def _report(result: Exploration, rule: str, elapsed: float, as_json: bool) -> No
         print_line(
             f"least      {_least(result)}: the best has {result.bound_ratio:.3f} of the bound"
         )
+    if result.certificate is not None:
+        print_line(f"proven     {result.certificate}")
     if measured is not None:
         print_checked(measured)
     if result.note:

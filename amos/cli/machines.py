@@ -87,20 +87,25 @@ def check_command(
 
 def _problems_of_host(machine: Machine) -> list[str]:
     """What is wrong with the machine that drives a unit, if one is named."""
+    from amos.plan.target import target_of
+
     if not machine.host:
         return []
     try:
         host = amos.machines.get(machine.host)
     except AmosError as error:
         return [f"host: {error}"]
-    return [] if host.stream is None else [f"host: expected a CPU, got the unit {host.name!r}"]
+    if target_of(host).has_engine:
+        return []
+    return [f"host: expected a CPU, got the unit {host.name!r}"]
 
 
 def _missing(machine: Machine, units: Sequence[Intrinsic]) -> list[str]:
     """What a machine file does not say, and what therefore has no figure."""
     from amos.perfmodel import missing_energies
+    from amos.plan.target import target_of
 
-    if machine.stream is None:
+    if not target_of(machine).counts_accesses:
         return []
     pads = [pad for unit in units for pad in unit.scratchpads]
     missing = [f"{key}: no energy" for key in missing_energies(machine, pads)]

@@ -11,6 +11,7 @@ import typer
 import amos
 from amos.cli import options
 from amos.cli.energy import microjoules
+from amos.cli.models import InputShapes, read_input_shapes, read_sizes
 from amos.cli.output import milliseconds as ms
 from amos.cli.output import (
     notes_of_an_interrupt,
@@ -20,6 +21,7 @@ from amos.cli.output import (
     print_table,
     write_rows,
 )
+from amos.cli.units import print_unit
 from amos.errors import NetworkError
 
 if TYPE_CHECKING:
@@ -33,12 +35,6 @@ BucketSizes = Annotated[
     list[str] | None,
     typer.Option(
         "--bucket", metavar="DIM=SIZES", help="Sizes of a named dynamic dimension: batch=1,4,16."
-    ),
-]
-InputShapes = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--shape", metavar="INPUT=SIZES", help="Shape of a dynamic input: input=1,3,224,224."
     ),
 ]
 
@@ -60,6 +56,23 @@ Budget = Annotated[
 SampleFile = Annotated[
     Path | None,
     typer.Option(metavar="FILE.npz", help="Inputs by name, with an axis of samples in front."),
+]
+RecordFile = Annotated[
+    Path | None,
+    typer.Option(metavar="FILE", help="Written by amos tune; else the model decides."),
+]
+OutputFolder = Annotated[
+    Path | None,
+    typer.Option(
+        "--output", "-o", metavar="FOLDER", help="Write library and C++, or streams, here."
+    ),
+]
+Measured = Annotated[
+    bool,
+    typer.Option(
+        "--measure",
+        help="Time some kernels of each task, cascades, the engine's code, and all inside.",
+    ),
 ]
 
 
@@ -178,24 +191,14 @@ def tune_command(
 
 def compile_command(
     model: Model,
-    records: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="Written by amos tune; else the model decides."),
-    ] = None,
-    output: Annotated[
-        Path | None,
-        typer.Option("--output", "-o", metavar="FOLDER", help="Write library and C++ here."),
-    ] = None,
+    machine: options.MachineName = "host",
+    files: options.IntrinsicFiles = None,
+    records: RecordFile = None,
+    output: OutputFolder = None,
     verify: Annotated[
         bool, typer.Option("--verify/--no-verify", help="Compare kernels and the whole.")
     ] = True,
-    measure: Annotated[
-        bool,
-        typer.Option(
-            "--measure",
-            help="Time some kernels of each task, cascades, the engine's code, and all inside.",
-        ),
-    ] = False,
+    measure: Measured = False,
     precision: Precision = "auto",
     budget: Budget = 0.01,
     samples: SampleFile = None,
@@ -203,10 +206,23 @@ def compile_command(
     bucket: BucketSizes = None,
     as_json: options.AsJson = False,
 ) -> None:
-    """Compile a network: AMOS's kernels, and the engine for the rest."""
+    """Compile a network: AMOS's kernels, and the engine for the rest.
+
+    With --machine, streams for a unit that a simulator runs, and onnxruntime for the rest.
+    """
     if output is not None and output.exists() and not output.is_dir():
         raise NetworkError(f"--output {str(output)!r}: expected a folder, this is a file")
+    units = options.load_intrinsics(files)
     network = _load(model, shape, bucket)
+    if machine != "host" or units:
+        if records is not None or measure or precision not in ("auto", "int8"):
+            options_of_hosts = f"--records, --measure and --precision {precision}"
+            raise NetworkError(f"{options_of_hosts}: only for this CPU, not for {machine!r}")
+        on_unit = amos.compile_for_unit(
+            network, machine, units, samples=samples, verify=verify, progress=not as_json
+        )
+        print_unit(on_unit, output, as_json=as_json)
+        return
     compiled = amos.compile(
         network,
         records=records,
@@ -217,12 +233,12 @@ def compile_command(
         samples=samples,
         progress=not as_json,
     )
-    files = compiled.export(output) if output is not None else ()
+    written = compiled.export(output) if output is not None else ()
     if as_json:
-        print_json(compiled.to_dict() | {"files": [str(path) for path in files]})
+        print_json(compiled.to_dict() | {"files": [str(path) for path in written]})
         return
     print_line(str(compiled))
-    for path in files:
+    for path in written:
         print_line(f"exported   {path}")
 
 
@@ -302,22 +318,9 @@ def _write_picture(frontier: Frontier, path: Path) -> None:
 def _load(model: Path, shapes: list[str] | None, buckets: list[str] | None) -> Loaded:
     return amos.load_network(
         str(model),
-        shapes=_sizes("--shape", "INPUT=SIZES, as input=1,3,224,224", shapes),
-        buckets=_sizes("--bucket", "DIM=SIZES, as batch=1,4,16", buckets) or None,
+        shapes=read_input_shapes(shapes),
+        buckets=read_sizes("--bucket", "DIM=SIZES, as batch=1,4,16", buckets) or None,
     )
-
-
-def _sizes(option: str, expected: str, texts: list[str] | None) -> dict[str, tuple[int, ...]]:
-    sizes = {}
-    for text in texts or ():
-        name, _, numbers = text.partition("=")
-        if name in sizes:
-            raise NetworkError(f"{option} {text!r}: {name!r} is given twice")
-        try:
-            sizes[name] = tuple(int(size) for size in numbers.split(","))
-        except ValueError:
-            raise NetworkError(f"{option} {text!r}: expected {expected}") from None
-    return sizes
 
 
 def _print_report(report: Report) -> None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 import amos
+from amos.cli.models import InputShapes, read_input_shapes
 from amos.cli.options import AsJson, Dtypes, Extents, Seed
 from amos.cli.output import milliseconds, percent, print_json, print_line, print_table
 
@@ -50,6 +51,7 @@ def sweep_command(
     seed: Seed = 0,
     extent: Extents = None,
     dtype: Dtypes = None,
+    shape: InputShapes = None,
     plot: Annotated[
         Path | None,
         typer.Option(metavar="FILE.html", help="Draw what each size is worth, with sliders."),
@@ -64,8 +66,11 @@ def sweep_command(
 
     file = Path(intrinsic) if intrinsic.endswith(".toml") else None
     unit = amos.intrinsics.load(file) if file else amos.intrinsics.get(intrinsic)
+    shapes = read_input_shapes(shape)
     ops = [
-        amos.load_network(text) if text.endswith(".onnx") else read_operator(text, extent, dtype)
+        amos.load_network(text, shapes=shapes)
+        if text.endswith(".onnx")
+        else read_operator(text, extent, dtype)
         for text in operators
     ]
     axes = _axes(settings or ())

@@ -18,7 +18,7 @@ from amos.intrinsics import Intrinsic, implementations
 from amos.ir import Chain, Operator
 from amos.machine import Machine
 from amos.perfmodel import Prediction
-from amos.perfmodel.bound import Bound
+from amos.perfmodel.bound import Bound, Certificate
 from amos.records import Trial
 
 if TYPE_CHECKING:
@@ -83,6 +83,7 @@ class Exploration(Outcome):
         seed: seed of the random generator.
         objective: what was minimized; one of :data:`amos.explore.objective.OBJECTIVES`.
         least: what no schedule of the searched mappings falls below; of streamed units.
+        certificate: what the method ``optimal`` has proven of the model's best candidate.
         trials: every candidate that was tried, in order.
         prediction: the model's account of the best trial.
         replayed: how many trials were taken from the record of an earlier run.
@@ -107,6 +108,7 @@ class Exploration(Outcome):
     load: float = field(default=0.0, compare=False)
     objective: str = "time"
     least: Bound | None = field(default=None, compare=False)
+    certificate: Certificate | None = field(default=None, compare=False)
 
     @property
     def best(self) -> Trial:
@@ -290,6 +292,7 @@ class Exploration(Outcome):
             "bound": self.bound,
             "bound_ratio": self.bound_ratio,
             "bounds": None if self.least is None else asdict(self.least),
+            "certificate": None if self.certificate is None else self.certificate.to_dict(),
             "objective": self.objective,
             "energy_joules": best.joules,
             "energy": [asdict(row) for row in self.prediction.energy] if self.prediction else [],

@@ -17,6 +17,7 @@ import numpy as np
 
 from amos.explore.objective import Problem
 from amos.mapping import Mapping as LoopMapping
+from amos.perfmodel.bound import Certificate
 from amos.plan import Candidate, Schedule
 from amos.schedule.sampler import enumerate_assignments
 
@@ -41,6 +42,7 @@ class Search:
         results: candidates with their scores, in the order they were told.
         inner: scores of the model that one batch of measurements is worth.
         logbook: results of each generation; empty for a method without generations.
+        certificate: what the method has proven of its best candidate by the model.
     """
 
     inner: ClassVar[int] = 512
@@ -51,6 +53,7 @@ class Search:
         self.problem, self.rng = problem, rng
         self.results: list[tuple[Candidate, float]] = []
         self.logbook: list[dict[str, Any]] = []
+        self.certificate: Certificate | None = None
         self._seen: set[Key] = set()
         self._untried: Iterator[Candidate] | None = None
 

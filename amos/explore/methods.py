@@ -26,6 +26,7 @@ METHODS: dict[str, str] = {
     "ga_sat": "amos.reproduce.rivals.SatDecoder",
     "ga_mo": "amos.reproduce.rivals.MultiObjective",
     "exhaustive": "amos.explore.exhaustive.Exhaustive",
+    "optimal": "amos.explore.optimal.Optimal",
 }
 
 

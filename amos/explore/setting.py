@@ -182,6 +182,7 @@ class Setting:
             seed=self.seed,
             objective=self.search.objective,
             least=least,
+            certificate=contest.winner.session.search.search.certificate,
             trials=tuple(contest.trials),
             replayed=sum(entry.session.replayed for entry in contest.entries),
             intrinsics=contest.contenders,

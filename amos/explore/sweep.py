@@ -21,6 +21,7 @@ from amos.intrinsics import Intrinsic, Memory, toml_file
 from amos.intrinsics.expression import evaluate
 from amos.ir import Operator
 from amos.machine import Machine, catalogue
+from amos.plan.target import target_of
 from amos.records.canonical import machine_from, machine_values
 
 #: Roots of paths into the machine's description.
@@ -129,8 +130,8 @@ def machine_of(unit: Intrinsic) -> Machine:
     timed = {timing.machine for timing in unit.timing}
     able = [m for m in catalogued if m.name in timed or unit.name in catalogue.get(m.name).peaks]
     if not able and unit.scratchpads:
-        streams = (m for m in catalogued if m.stream is not None and not m.stream.clears)
-        able = [m for m in streams if unit.name in m.peaks]
+        taking = (m for m in catalogued if target_of(m).takes_units(m))
+        able = [m for m in taking if unit.name in m.peaks]
     if len(able) != 1:
         names = ", ".join(m.name for m in able) or "no described machine"
         raise ExploreError(f"{unit.name}: expected a machine; it has a rate on {names}")

@@ -11,6 +11,7 @@ from amos.network.network import Network
 from amos.network.report import Report
 from amos.network.tuned import Tuning
 from amos.network.tuning import tune
+from amos.network.units import UnitNetwork, compile_for_unit
 
 __all__ = [
     "BucketedNetwork",
@@ -22,7 +23,9 @@ __all__ = [
     "Report",
     "Task",
     "Tuning",
+    "UnitNetwork",
     "compile",
+    "compile_for_unit",
     "load_network",
     "tune",
 ]

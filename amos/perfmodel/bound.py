@@ -1,8 +1,10 @@
-"""The least that any schedule of some mappings can have."""
+"""The least that any schedule of some mappings can have, and proofs that a candidate has it."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, field
+
+from amos.plan import Candidate
 
 
 @dataclass(frozen=True)
@@ -28,3 +30,66 @@ class Bound:
         if self.energy_joules is None:
             return None
         return self.energy_joules * (self.seconds if objective == "edp" else 1.0)
+
+
+@dataclass(frozen=True)
+class Certificate:
+    """What proves a candidate to be the model's best, or how far it may be from it.
+
+    Attributes:
+        value: of the candidate, in units of the objective.
+        least: what no candidate of the space falls below.
+        mappings: of the space.
+        pruned_mappings: whose floor is not below the value.
+        tilings: of all other mappings.
+        overfull_tilings: that no buffers hold.
+        pruned_tilings: whose floor is not below the value.
+        scored: schedules that the model scored.
+    """
+
+    value: float
+    least: float
+    mappings: int
+    pruned_mappings: int
+    tilings: int
+    overfull_tilings: int
+    pruned_tilings: int
+    scored: int
+
+    @property
+    def is_optimal(self) -> bool:
+        """Whether nothing is better by the model."""
+        return self.value <= self.least
+
+    @property
+    def gap(self) -> float:
+        """How many times the least it has at most."""
+        return 1.0 if self.is_optimal else self.value / self.least
+
+    def to_dict(self) -> dict[str, float | int | bool]:
+        """Return plain values for JSON."""
+        return asdict(self) | {"is_optimal": self.is_optimal, "gap": self.gap}
+
+    def __str__(self) -> str:
+        proven = (
+            "the model's optimum" if self.is_optimal else f"at most {self.gap:.4f} of the optimum"
+        )
+        return (
+            f"{proven}: {self.scored:,} schedules scored; floors exclude "
+            f"{self.pruned_mappings:,} of {self.mappings:,} mappings and "
+            f"{self.pruned_tilings:,} of {self.tilings:,} tilings, buffers "
+            f"{self.overfull_tilings:,} more"
+        )
+
+
+@dataclass(frozen=True)
+class Optimum:
+    """The model's best candidates, with what proves the first one.
+
+    Attributes:
+        candidates: the best first.
+        certificate: of the first one.
+    """
+
+    candidates: tuple[Candidate, ...] = field(repr=False)
+    certificate: Certificate

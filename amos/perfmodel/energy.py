@@ -10,6 +10,7 @@ import numpy as np
 from amos.errors import MachineError
 from amos.intrinsics.scratchpad import Scratchpad
 from amos.machine.machine import Level, Machine
+from amos.plan.target import target_of
 
 #: Level of what is computed, beside those of the machine.
 OPERATIONS = "operations"
@@ -79,7 +80,7 @@ def check_energies(machine: Machine, pads: Sequence[Scratchpad]) -> None:
     Raises:
         MachineError: no streams drive it, or its file lacks energies.
     """
-    if machine.stream is None:
+    if not target_of(machine).counts_accesses:
         raise MachineError(
             f"machine {machine.name!r}: energy: expected a unit that streams drive, got none"
         )

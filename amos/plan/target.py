@@ -26,9 +26,12 @@ from amos.plan.structure import LoopBatch, Structure
 
 if TYPE_CHECKING:
     from amos.measure.executor import Executor
-    from amos.perfmodel.bound import Bound
+    from amos.perfmodel.bound import Bound, Optimum
     from amos.perfmodel.terms import BatchPrediction
+    from amos.plan.schedule import Candidate
+    from amos.runtime.simulated import SimulatedKernel
     from amos.schedule.draft import Rule
+    from amos.schedule.space import ScheduleSpace
 
 #: Name → class, by its module. Machines that no target claims are of the first one.
 TARGETS: dict[str, str] = {
@@ -52,6 +55,7 @@ class Target(ABC):
         checks_spaces: whether a mapping may have no schedule at all, as where buffers are
             small; such mappings are left out of a search.
         has_engine: whether onnxruntime runs there, and computes operators that AMOS lacks.
+        counts_accesses: whether its model counts accesses of each level, of which energy follows.
     """
 
     name: ClassVar[str]
@@ -61,10 +65,15 @@ class Target(ABC):
     needs_machine: ClassVar[bool] = True
     checks_spaces: ClassVar[bool] = False
     has_engine: ClassVar[bool] = True
+    counts_accesses: ClassVar[bool] = False
 
     @abstractmethod
     def claims(self, machine: Machine) -> bool:
         """Whether a machine is of this target."""
+
+    def takes_units(self, machine: Machine) -> bool:
+        """Whether a machine takes any unit whose description states its buffers."""
+        return False
 
     def runs(self, structure: Structure, machine: Machine) -> bool:
         """Whether rules and model of this target hold for a mapping on a machine of it.
@@ -123,6 +132,23 @@ class Target(ABC):
         """What no schedule of any of the mappings falls below; ``None`` if that is not known."""
         return None
 
+    def find_optimum(
+        self,
+        spaces: Sequence[ScheduleSpace],
+        machine: Machine,
+        objective: str,
+        limit_seconds: float,
+    ) -> Optimum | None:
+        """Find the model's best candidate of some mappings; ``None`` if none can be proven.
+
+        Args:
+            spaces: schedules of each mapping.
+            machine: of this target.
+            objective: what is minimized, one of those of a search.
+            limit_seconds: after which the best one so far is returned.
+        """
+        return None
+
     def executes(self, intrinsic: Intrinsic, machine: Machine) -> bool:
         """Whether a described machine that has no rate of an instruction has it all the same."""
         return {*intrinsic.requires} <= {*machine.features}
@@ -144,6 +170,14 @@ class Target(ABC):
         Raises:
             BuildError: one line says why.
         """
+
+    def load_simulated(self, candidate: Candidate, machine: Machine) -> SimulatedKernel | None:
+        """Load a candidate into a simulator of the machine; ``None`` if the target has none.
+
+        Raises:
+            BuildError: the candidate cannot be written.
+        """
+        return None
 
     def open_executor(
         self,

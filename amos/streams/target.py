@@ -9,9 +9,9 @@ from amos.intrinsics import Intrinsic
 from amos.ir import Operator
 from amos.machine import Machine
 from amos.mapping.mapping import Mapping as LoopMapping
-from amos.perfmodel.bound import Bound
+from amos.perfmodel.bound import Bound, Optimum
 from amos.perfmodel.terms import BatchPrediction
-from amos.plan.schedule import Plan, Schedule
+from amos.plan.schedule import Candidate, Plan, Schedule
 from amos.plan.structure import LoopBatch, Structure
 from amos.plan.target import Target
 from amos.schedule.draft import Rule
@@ -23,6 +23,8 @@ from amos.streams.tiles import StreamTiles, runs_streams
 
 if TYPE_CHECKING:
     from amos.measure.executor import Executor
+    from amos.schedule.space import ScheduleSpace
+    from amos.streams.runtime import StreamKernel
 
 
 class Streams(Target):
@@ -36,10 +38,15 @@ class Streams(Target):
     }
     checks_spaces: ClassVar[bool] = True
     has_engine: ClassVar[bool] = False
+    counts_accesses: ClassVar[bool] = True
 
     def claims(self, machine: Machine) -> bool:
         """Whether its description has a table ``stream``."""
         return machine.stream is not None
+
+    def takes_units(self, machine: Machine) -> bool:
+        """Whether its streams are loops around calls."""
+        return machine.stream is not None and machine.stream.encoding == "calls"
 
     def runs(self, structure: Structure, machine: Machine) -> bool:
         """Whether the unit has a rate for the intrinsic."""
@@ -79,6 +86,18 @@ class Streams(Target):
 
         return bound_of(mappings, machine)
 
+    def find_optimum(
+        self,
+        spaces: Sequence[ScheduleSpace],
+        machine: Machine,
+        objective: str,
+        limit_seconds: float,
+    ) -> Optimum | None:
+        """Find it by branch and bound over mappings and tilings."""
+        from amos.streams.optimum import find_optimum
+
+        return find_optimum(spaces, machine, objective, limit_seconds)
+
     def list_missing(self, intrinsic: Intrinsic, machine: Machine) -> list[str]:
         """A rate, and buffers that one fragment of each operand fits."""
         from amos.streams.executor import missing_of_buffers
@@ -91,6 +110,12 @@ class Streams(Target):
 
         assert machine.stream is not None
         encoder_of(machine.stream).check(operator, machine.stream, intrinsic.name)
+
+    def load_simulated(self, candidate: Candidate, machine: Machine) -> StreamKernel:
+        """Write the candidate as a stream."""
+        from amos.streams.runtime import StreamKernel
+
+        return StreamKernel(candidate, machine)
 
     def open_executor(
         self,

@@ -15,6 +15,7 @@ from amos.viz.sizes import sizes
 from amos.viz.sliders import sliders
 from amos.viz.slots import fragments
 from amos.viz.spaces import landscape, space
+from amos.viz.timelines import timeline
 
 __all__ = [
     "designs",
@@ -32,5 +33,6 @@ __all__ = [
     "sliders",
     "space",
     "text",
+    "timeline",
     "write",
 ]

@@ -44,7 +44,7 @@ TINY = {
 ROOMS = [(64, 1024, 256), (64, 512, 128), (256, 512, 64), (16, 256, 64)]
 
 
-def _small(rooms: tuple[int, int, int]) -> Intrinsic:
+def small_unit(rooms: tuple[int, int, int]) -> Intrinsic:
     memory = [
         replace(m, capacity=size, write_interval=0)
         for m, size in zip(VTA.memory, rooms, strict=True)
@@ -59,7 +59,7 @@ def _predictions(problem: Problem) -> Iterator[Prediction]:
 @pytest.mark.parametrize("name", TINY)
 @pytest.mark.parametrize("rooms", ROOMS)
 def test_no_candidate_is_below_and_one_reaches_it(name: str, rooms: tuple[int, int, int]) -> None:
-    mappings = [*amos.enumerate_mappings(TINY[name], _small(rooms))][:4]
+    mappings = [*amos.enumerate_mappings(TINY[name], small_unit(rooms))][:4]
     problem = Problem(mappings, PYNQ)
     predictions = list(_predictions(problem))
     bound = bound_of(problem.mappings, PYNQ)

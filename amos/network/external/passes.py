@@ -10,15 +10,18 @@ from amos.errors import NetworkError, checked_path
 from amos.network.external.partition import PartitionedNetwork
 from amos.network.external.regions import contract_regions
 from amos.network.external.sessions import save_model
-from amos.network.external.writing import DOMAIN, OPSET, write_function, write_group_functions
+from amos.network.external.writing import (
+    DOMAIN,
+    IR_VERSION,
+    OPSET,
+    write_function,
+    write_group_functions,
+)
 from amos.network.graph import Graph
 from amos.network.network import PASSES, with_rounding
 
 if TYPE_CHECKING:
     from amos.network.buckets import Loaded
-
-#: Version of ONNX's format that has functions, and operators of the version that is written.
-_IR_VERSION = 10
 
 
 def write_passes(network: Loaded, folder: str | Path) -> tuple[Path, ...]:
@@ -63,7 +66,7 @@ def _models(network: PartitionedNetwork) -> Iterator[tuple[str, Any]]:
             region.network.graph, region.network.grouping.groups, name, region.outputs
         )
     ]
-    yield "groups", _with_functions(network, functions)
+    yield "groups", with_functions(network, functions)
 
 
 def model_of_graphs(network: PartitionedNetwork, graphs: Mapping[str, Graph]) -> Any:
@@ -71,16 +74,16 @@ def model_of_graphs(network: PartitionedNetwork, graphs: Mapping[str, Graph]) ->
     functions = [
         write_function(graph, name, network.regions[name].outputs) for name, graph in graphs.items()
     ]
-    return _with_functions(network, functions)
+    return with_functions(network, functions)
 
 
-def _with_functions(network: PartitionedNetwork, functions: Sequence[Any]) -> Any:
-    """The model with functions for its regions."""
+def with_functions(network: PartitionedNetwork, functions: Sequence[Any]) -> Any:
+    """Return the model with functions for its regions."""
     from onnx import version_converter
 
     model = contract_regions(network.graph, network.regions, DOMAIN)
     if any(each.version < OPSET for each in model.opset_import if each.domain in ("", "ai.onnx")):
         model = version_converter.convert_version(model, OPSET)
     model.functions.extend(functions)
-    model.ir_version = max(model.ir_version, _IR_VERSION)
+    model.ir_version = max(model.ir_version, IR_VERSION)
     return model

@@ -179,7 +179,7 @@ def contract_regions(graph: OnnxGraph, regions: Mapping[str, Region], domain: st
         else helper.make_node(
             place, regions[place].inputs, regions[place].outputs, domain=domain, name=place
         )
-        for place in _ordered(graph, regions)
+        for place in order_places(graph, regions)
     ]
     live = _live(nodes, {port.name for port in graph.model.graph.output})
     result = onnx.ModelProto()
@@ -208,8 +208,8 @@ def state_shape(port: Any, shape: Sequence[int]) -> None:
         stated.dim.add().dim_value = extent
 
 
-def _ordered(graph: OnnxGraph, regions: Mapping[str, Region]) -> Iterable[int | str]:
-    """Nodes by number and regions by name, in an order in which they can be computed."""
+def order_places(graph: OnnxGraph, regions: Mapping[str, Region]) -> Iterable[int | str]:
+    """List nodes by number and regions by name, in an order in which they can be computed."""
     region_of: dict[int, int | str] = {
         number: name for name, region in regions.items() for number in region.nodes
     }

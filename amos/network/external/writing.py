@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from amos.network.graph import Constant, Graph, Node, Operand
-from amos.network.groups import Group
+from amos.network.groups import CallSite
 from amos.network.operations import numpy_dtype
 from amos.network.shapes import BYTES
 
@@ -16,6 +16,8 @@ from amos.network.shapes import BYTES
 DOMAIN = "amos"
 #: Version of ONNX's operators that are written.
 OPSET = 21
+#: Version of ONNX's format that has functions, and operators of the version that is written.
+IR_VERSION = 10
 #: Attributes that are inputs in ONNX, by operator, in the order of its inputs behind the first.
 _AS_INPUTS = {
     **dict.fromkeys(("Expand", "Reshape"), ("shape",)),
@@ -43,7 +45,7 @@ def write_function(graph: Graph, name: str, outputs: Sequence[str]) -> Any:
 
 
 def write_group_functions(
-    graph: Graph, groups: Sequence[Group], name: str, outputs: Sequence[str]
+    graph: Graph, groups: Sequence[CallSite], name: str, outputs: Sequence[str]
 ) -> list[Any]:
     """Write a graph as a function that calls one for each group; these functions come first."""
     owners = {node.number: group for group in groups for node in group.nodes}
@@ -56,23 +58,60 @@ def write_group_functions(
             writer.write(node)
         elif node is group.result:
             functions.append(_write_group(group, f"{name}_{len(functions)}"))
-            operands = map(writer.name_of, _values_read(group))
+            operands = map(writer.name_of, values_read(group.nodes))
             writer.node(functions[-1].name, [*operands], writer.name_of(node), domain=DOMAIN)
     main = writer.function(name, [n.name for n in graph.inputs], graph.outputs, outputs)
     return [*functions, main]
 
 
-def _values_read(group: Group) -> list[Node]:
-    """Values of others that a group reads, each once."""
-    own = {node.number for node in group.nodes}
-    read = (each for node in group.nodes for each in node.operands)
+def write_nodes(
+    nodes: Sequence[Node], names: Mapping[int, str], results: Mapping[str, Node]
+) -> Any:
+    """Write some nodes as a model.
+
+    Args:
+        nodes: of one graph, in order.
+        names: of their values and of those that they read, by number.
+        results: nodes whose values the model returns, by the names that they get.
+    """
+    from onnx import helper
+
+    writer, own = _Writer(), {node.number for node in nodes}
+    read = {each.number: each for each in (*values_read(nodes), *results.values())}
+    inputs = [node for number, node in read.items() if number not in own]
+    for node in (*inputs, *nodes):
+        writer.names[id(node)] = names[node.number]
+    for node in nodes:
+        writer.write(node)
+    for name, node in results.items():
+        if name != names[node.number]:
+            writer.node("Identity", [names[node.number]], name)
+    declared = [_declare(names[node.number], node) for node in inputs]
+    returned = [_declare(name, node) for name, node in results.items()]
+    graph = helper.make_graph(writer.nodes, "host", declared, returned)
+    opsets = [helper.make_opsetid("", OPSET)]
+    return helper.make_model(graph, opset_imports=opsets, ir_version=IR_VERSION)
+
+
+def _declare(name: str, node: Node) -> Any:
+    """Return the declaration of a value."""
+    from onnx import helper
+
+    kind = helper.np_dtype_to_tensor_dtype(numpy_dtype(node.dtype))
+    return helper.make_tensor_value_info(name, kind, node.shape)
+
+
+def values_read(nodes: Sequence[Node]) -> list[Node]:
+    """List values of other nodes that some nodes read, each once."""
+    own = {node.number for node in nodes}
+    read = (each for node in nodes for each in node.operands)
     values = {each.number: each for each in read if isinstance(each, Node)}
     return [node for number, node in values.items() if number not in own]
 
 
-def _write_group(group: Group, name: str) -> Any:
+def _write_group(group: CallSite, name: str) -> Any:
     writer, inputs = _Writer(), list[str]()
-    for node in _values_read(group):
+    for node in values_read(group.nodes):
         inputs.append(writer.name_of(node))
     for node in sorted(group.nodes, key=lambda node: node.number):
         writer.write(node)

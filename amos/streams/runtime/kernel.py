@@ -8,9 +8,11 @@ import numpy as np
 
 from amos.machine import Machine
 from amos.plan import Candidate
+from amos.runtime.simulated import SimulatedRun
 from amos.streams.codegen.instructions import Stream
-from amos.streams.plan import StreamPlan
+from amos.streams.plan import MICRO_OPS, StreamPlan
 from amos.streams.runtime.encodings import encoder_of
+from amos.streams.runtime.listing import list_files
 from amos.streams.runtime.simulator import Run, simulate
 from amos.streams.vta import Encoding
 
@@ -39,11 +41,24 @@ class StreamKernel:
         self.last: Run | None = None
 
     def prepare(self, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """Inputs as they lie in DRAM, by region."""
+        """Inputs as they lie in DRAM, by region; sources that are not among them are left out."""
+        names = {op.name: op.staged.load.tensor.name for op in self.plan.sources}
         return {
-            self.plan.regions[op.name]: op.pack(inputs[op.staged.load.tensor.name])
+            self.plan.regions[op.name]: op.pack(inputs[names[op.name]])
             for op in self.plan.sources
+            if names[op.name] in inputs
         }
+
+    @property
+    def micro_operations(self) -> dict[str, np.ndarray]:
+        """Micro-operations as they lie in DRAM, by region; empty for an encoding without any."""
+        if self.encoding is None:
+            return {}
+        return {MICRO_OPS: self.encoding.micro_operations(self.stream.constants[MICRO_OPS])}
+
+    def files(self, name: str) -> dict[str, str | bytes]:
+        """Write the stream, which was simulated before, as files by name."""
+        return list_files(self, name)
 
     def run(self, arguments: Mapping[str, np.ndarray] | None = None) -> None:
         """Simulate one run; without arguments what it computes is left out.
@@ -54,6 +69,18 @@ class StreamKernel:
         clock, dram = self.plan.machine.clock, self.plan.machine.levels[-1]
         port = dram.read_bandwidth / clock
         self.last = simulate(self.stream, arguments, self.plan.unit, port)
+
+    def simulate(self, inputs: Mapping[str, np.ndarray] | None) -> SimulatedRun:
+        """Simulate one run on the sources by tensor name; ``None`` leaves out what it computes.
+
+        Raises:
+            StreamError: the stream is not sound.
+        """
+        before = None if inputs is None else self.prepare(inputs)
+        self.run(before)
+        assert self.last is not None
+        result = None if before is None else self.result(before)
+        return SimulatedRun(result, self.last.cycles, self.last.busy, self.last.moved)
 
     def result(self, arguments: Mapping[str, np.ndarray]) -> np.ndarray:
         """The output of :meth:`run`."""

@@ -1,0 +1,200 @@
+"""Compilation for a unit that a simulator runs: a stream for each group that the unit takes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import islice
+
+import numpy as np
+
+from amos._progress import ProgressLine
+from amos.errors import AmosError, BuildError, MappingError, NetworkError
+from amos.intrinsics import Intrinsic
+from amos.ir import BufferLoad, Operator
+from amos.machine import Machine
+from amos.network.buckets import BucketedNetwork, Loaded
+from amos.network.candidates import Chooser, Product
+from amos.network.graph import Constant, Operand
+from amos.network.groups import CallSite, Group, Task
+from amos.network.offload import Offload, predict_offload
+from amos.network.precision.choosing import choose_precision
+from amos.network.precision.samples import Samples
+from amos.network.units.compiled import UnitNetwork
+from amos.network.units.stages import Layer, list_stages
+from amos.plan import Candidate
+from amos.plan.target import target_of
+from amos.runtime.simulated import SimulatedKernel
+from amos.validate import evaluate
+
+#: Streams of a task that are simulated, the ones with the least predicted time.
+_SIMULATED = 4
+_ZERO_POINT = 128
+
+
+def compile_for_unit(
+    network: Loaded,
+    machine: str | Machine,
+    intrinsics: Sequence[Intrinsic] = (),
+    *,
+    samples: Samples | None = None,
+    verify: bool = True,
+    progress: bool = True,
+) -> UnitNetwork:
+    """Write a stream for each group of a network that a unit takes.
+
+    Of each task the streams that the model ranks first are simulated, and the fastest is used.
+    onnxruntime runs all that the unit does not compute.
+
+    Args:
+        network: what :func:`amos.load_network` returned.
+        machine: with a unit that a simulator runs, by name or itself.
+        intrinsics: the only instructions to use; by default all that the machine has.
+        samples: inputs of calls, by whose ranges products of floats are quantized; without them
+            these stay with the host.
+        verify: run the network once, on the first sample or on random inputs, and compare each
+            layer with NumPy and the whole with onnxruntime.
+        progress: show how far it is, on a terminal and in a notebook.
+
+    Raises:
+        MachineError: the machine has no rate of an instruction.
+        NetworkError: it has no simulator, a layer or the whole is wrong, onnxruntime fails, or
+            there are buckets.
+    """
+    if isinstance(network, BucketedNetwork):
+        raise NetworkError("networks with buckets are compiled for this CPU only")
+    chooser = Chooser(machine, intrinsics=intrinsics)
+    with ProgressLine(progress) as line:
+        regions = network.networks.values()
+        if samples is not None and not any(each.quantized for each in regions):
+            line.show("quantizing")
+            network = choose_precision(network, "int8", samples=samples).chosen.network
+        builder = _Builder(chooser, line)
+        layers = {
+            name: [*builder.layers(name, region.network.tasks)]
+            for name, region in network.regions.items()
+        }
+        compiled = UnitNetwork(
+            network=network,
+            machine=chooser.target(intrinsics),
+            layers={name: tuple(each) for name, each in layers.items()},
+            stages=list_stages(network, layers),
+            reasons=builder.reasons,
+        )
+        if not verify:
+            return compiled
+        line.show("simulating the network")
+        return compiled.verified(samples, line)
+
+
+@dataclass
+class _Builder:
+    """Builds layers, with one stream for all groups of a task.
+
+    Attributes:
+        reasons: why tasks stay with the host, by operator.
+    """
+
+    chooser: Chooser
+    line: ProgressLine
+    reasons: dict[str, str] = field(default_factory=dict)
+    _streams: dict[Operator, tuple[Candidate, SimulatedKernel]] = field(default_factory=dict)
+
+    def layers(self, region: str, tasks: Sequence[Task]) -> list[Layer]:
+        """Build the layers of a region, in the order of their results."""
+        built = []
+        for number, task in enumerate(tasks):
+            self.line.show(f"stream {number + 1} of {len(tasks)}: {task.operator.name}")
+            try:
+                offload, product = predict_offload(task.operator, self.chooser)
+                candidate, kernel = self._stream_of(product)
+            except (BuildError, MappingError) as error:
+                self.reasons[str(task.operator)] = " ".join(str(error).split())
+                continue
+            operator = candidate.mapping.operator
+            draft = Layer(region, operator, candidate, kernel, task.groups[0], offload.host_steps)
+            built += [_layer_of(draft, offload, task.operator, group) for group in task.groups]
+        built.sort(key=lambda layer: layer.site.result.number)
+        return [replace(layer, name=f"{region}_{n}") for n, layer in enumerate(built)]
+
+    def _stream_of(self, product: Product) -> tuple[Candidate, SimulatedKernel]:
+        """Return the stream of a product; tasks that differ in the host's steps share one."""
+        operator = product.mapping.operator
+        if operator not in self._streams:
+            self._streams[operator] = self._fastest(product)
+        return self._streams[operator]
+
+    def _fastest(self, product: Product) -> tuple[Candidate, SimulatedKernel]:
+        """Return the stream with the least simulated cycles of those that are ranked first.
+
+        Raises:
+            BuildError: none of them can be written; the message is the first one's.
+        """
+        unit = product.mapping.intrinsic
+        machine = self.chooser.target([unit])
+        target = target_of(machine)
+        ranked = self.chooser.rank(product.mapping.operator, _SIMULATED)
+        streams = list[tuple[int, int, Candidate, SimulatedKernel]]()
+        failure: AmosError | None = None
+        for number, each in enumerate(islice(ranked, _SIMULATED)):
+            try:
+                kernel = target.load_simulated(each.candidate, machine)
+            except BuildError as error:
+                failure = failure or error
+                continue
+            if kernel is None:
+                raise NetworkError(
+                    f"machine {machine.name!r}: expected this CPU, or a unit with a simulator"
+                )
+            streams.append((kernel.simulate(None).cycles, number, each.candidate, kernel))
+        if not streams:
+            raise BuildError(str(failure))
+        _, _, candidate, kernel = min(streams, key=lambda stream: stream[:2])
+        return candidate, kernel
+
+
+def _layer_of(draft: Layer, offload: Offload, operator: Operator, group: Group) -> Layer:
+    """Return a group as a layer: all of it, or its anchor if the host does anything of it."""
+    nodes = group.nodes[:1] if offload.host_steps else group.nodes
+    signed = {x.tensor.name for x in offload.operator.sources if x.tensor.dtype == "int8"}
+    unsigned = {x.tensor.name for x in operator.sources if x.tensor.dtype == "uint8"}
+    shifted = frozenset(signed & unsigned)
+    correction = sum(_correction(operator, name, group.arguments) for name in sorted(shifted))
+    return replace(
+        draft,
+        site=CallSite(group.arguments, nodes),
+        shifted=shifted,
+        correction=_shrunk(np.asarray(correction)) if shifted else None,
+    )
+
+
+def _shrunk(array: np.ndarray) -> np.ndarray:
+    """Return an array with one element along each axis on which it does not change."""
+    for axis in range(array.ndim):
+        first = array.take([0], axis)
+        array = first if (array == first).all() else array
+    return array
+
+
+def _correction(operator: Operator, name: str, arguments: Mapping[str, Operand]) -> np.ndarray:
+    """Return what shifting a source takes from the sums: 128 times those of the other factor.
+
+    Args:
+        operator: whose other factor is a constant.
+        name: of the source.
+        arguments: the network's operands.
+    """
+
+    def fill(load: BufferLoad) -> BufferLoad:
+        return replace(load, padding=1) if load.padded else load
+
+    inputs = {}
+    for load in operator.sources:
+        tensor, operand = load.tensor, arguments[load.tensor.name]
+        if tensor.name == name:
+            inputs[name] = np.ones(tensor.shape, np.uint8)
+        else:
+            assert isinstance(operand, Constant)
+            inputs[tensor.name] = operand.array.reshape(tensor.shape)
+    sums = Operator(operator.compute.with_loads(fill), operator.name, operator.constants)
+    return np.asarray(evaluate(sums, inputs)).astype(np.int32) * _ZERO_POINT

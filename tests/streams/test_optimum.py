@@ -1,0 +1,88 @@
+"""The model's optimum, held against every candidate of tiny spaces and against searches."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+import amos
+from amos.cli.app import main
+from amos.errors import ExploreError
+from amos.explore.method import everything
+from amos.explore.objective import OBJECTIVES, Problem
+from amos.explore.ranking import QuickSearch, rank_candidates
+from amos.perfmodel.bound import Certificate
+from amos.streams.optimum import find_optimum
+from tests.streams.test_bounds import ROOMS, TINY, small_unit
+from tests.support.streams import PYNQ, VTA
+
+
+def _certificate(problem: Problem, limit_seconds: float = 60.0) -> Certificate:
+    spaces = [*problem.spaces.values()]
+    return find_optimum(spaces, problem.machine, problem.objective, limit_seconds).certificate
+
+
+@pytest.mark.parametrize("objective", OBJECTIVES)
+@pytest.mark.parametrize("name", TINY)
+@pytest.mark.parametrize("rooms", ROOMS[:2])
+def test_it_is_the_best_of_all_candidates(
+    name: str, rooms: tuple[int, int, int], objective: str
+) -> None:
+    mappings = [*amos.enumerate_mappings(TINY[name], small_unit(rooms))][:2]
+    problem = Problem(mappings, PYNQ, objective=objective)
+    values = problem.scores([*everything(problem)])
+    optimum = find_optimum([*problem.spaces.values()], PYNQ, objective, 60.0)
+    certificate = optimum.certificate
+    assert certificate.is_optimal
+    assert certificate.value == pytest.approx(values.min(), rel=1e-12)
+    assert problem.scores(optimum.candidates)[0] == pytest.approx(values.min(), rel=1e-12)
+    spaces = problem.spaces
+    assert all(spaces[c.mapping.name].feasible(c.schedule) for c in optimum.candidates)
+
+
+def test_fixed_values_hold() -> None:
+    mappings = [*amos.enumerate_mappings(TINY["gemm"], VTA)]
+    problem = Problem(mappings, PYNQ, fixes=[("tile.i1.tile", 1), ("buffers.Src1", 1)])
+    best = min(problem.scores([*everything(problem)]))
+    assert _certificate(problem).value == pytest.approx(best, rel=1e-12)
+
+
+def test_no_search_is_below_it() -> None:
+    op = amos.operators.resolve("resnet18:C10", dtype="s8")
+    unit = amos.intrinsics.get("gemmini_matmul_m16n16k16_s8_s32")
+    problem = Problem([*amos.enumerate_mappings(op, unit)], amos.machines.get("gemmini"))
+    certificate = _certificate(problem)
+    assert certificate.is_optimal
+    found = problem.seconds(rank_candidates(problem, 4, QuickSearch)).min()
+    assert certificate.value * (1 - 1e-12) <= found <= 1.5 * certificate.value
+
+
+def test_a_search_that_is_stopped_tells_the_gap() -> None:
+    op = amos.operators.resolve("resnet18:C2", dtype="s8")
+    problem = Problem([*amos.enumerate_mappings(op, VTA)][:6], PYNQ)
+    stopped, whole = _certificate(problem, 0.0), _certificate(problem)
+    assert not stopped.is_optimal
+    assert stopped.least <= whole.value <= stopped.value
+    assert stopped.gap == stopped.value / stopped.least > 1
+    assert "of the optimum" in str(stopped)
+
+
+def test_other_machines_prove_nothing() -> None:
+    op = amos.operators.get("gemm", dtype="u8s8", m=32, n=32, k=32)
+    with pytest.raises(ExploreError, match="'optimal': nothing is proven"):
+        amos.explore(
+            op, "vnni_dpbusd_m16k4_u8_s8_s32", machine="xeon_6240", method="optimal", trials=1
+        )
+
+
+def test_the_command(capsys: pytest.CaptureFixture[str]) -> None:
+    text = "out[i,j] += a[i,k] * b[k,j]"
+    command = ["explore", text, VTA.name, "--machine", "vta_pynq", "--extent", "i=8,j=32,k=32"]
+    command += ["--dtype", "s8", "--method", "optimal", "--trials", "2"]
+    assert main([*command, "--json"]) == 0
+    said = json.loads(capsys.readouterr().out)
+    assert said["certificate"]["is_optimal"]
+    assert said["certificate"]["value"] == pytest.approx(said["predicted_seconds"])
+    assert main(command) == 0
+    assert "the model's optimum" in capsys.readouterr().out
