@@ -1,43 +1,95 @@
-"""The model's optimum with a certificate, on targets that can prove one."""
+"""The model's optimum with a certificate, or the best that is found with a proven gap.
+
+A target that can list its schedules finds the optimum itself. Of others a small space is gone
+through as a whole; in a large one the genetic search runs for longer, and floors of the mappings
+say how far from the optimum it can be at most.
+"""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from typing import ClassVar
 
 import numpy as np
 
 from amos.errors import ExploreError
-from amos.explore.method import Search
+from amos.explore.genetic import GeneticSearch
+from amos.explore.method import Search, everything
 from amos.explore.objective import Problem
+from amos.perfmodel.bound import Certificate, Optimum
 from amos.plan import Candidate
 from amos.plan.target import target_of
 
 #: After so many seconds the best candidate so far is proposed, with the gap that is proven.
 _LIMIT_SECONDS = 55.0
+#: Assignments of a space that is gone through as a whole.
+_LISTED = 20_000
+#: Scores of the genetic search, how many at a time, and candidates that are proposed.
+_SCORES, _ROUND, _RETURNED = 4096, 64, 16
 
 
 class Optimal(Search):
     """The search method ``optimal``: the model's best candidates, then others by chance.
 
     Raises:
-        ExploreError: the machine's target proves none.
+        ExploreError: nothing is proven of schedules on the machine.
     """
 
     inner: ClassVar[int] = 64
 
     def __init__(self, problem: Problem, rng: np.random.Generator) -> None:
         super().__init__(problem, rng)
-        machine = problem.machine
-        target, spaces = target_of(machine), [*problem.spaces.values()]
-        optimum = target.find_optimum(spaces, machine, problem.objective, _LIMIT_SECONDS)
-        if optimum is None or not optimum.candidates:
-            raise ExploreError(
-                f"method 'optimal': nothing is proven of schedules on machine {machine.name!r}"
-            )
+        machine, spaces = problem.machine, [*problem.spaces.values()]
+        optimum = target_of(machine).find_optimum(
+            spaces, machine, problem.objective, _LIMIT_SECONDS
+        ) or _search_above_floors(problem, rng)
         self.certificate = optimum.certificate
         self._ranked = optimum.candidates
 
     def propose(self, count: int) -> Iterator[Candidate]:
         """Yield the best ones in order."""
         yield from self._ranked
+
+
+def _search_above_floors(problem: Problem, rng: np.random.Generator) -> Optimum:
+    """Search candidates whose distance from the optimum is bounded by floors of mappings.
+
+    Raises:
+        ExploreError: no floor is known, or no candidate fits.
+    """
+    machine = problem.machine
+    floors = [
+        target_of(machine, space.context).floor_seconds(space.context, machine)
+        for space in problem.spaces.values()
+    ]
+    listed = problem.size <= _LISTED
+    if not (listed or min(floors)):
+        raise ExploreError(
+            f"method 'optimal': no floor is known of schedules on machine {machine.name!r}"
+        )
+    candidates = [*everything(problem)] if listed else _breed(problem, rng)
+    scores = problem.seconds(candidates)
+    order = np.argsort(scores, kind="stable")[:_RETURNED]
+    if not len(order) or not np.isfinite(scores[order[0]]):
+        raise ExploreError("method 'optimal': no schedule fits the machine")
+    value = float(scores[order[0]])
+    certificate = Certificate(
+        value=value,
+        least=value if listed else min(value, *floors),
+        scored=len(candidates),
+        mappings=len(floors),
+        pruned_mappings=0 if listed else sum(floor >= value for floor in floors),
+    )
+    return Optimum(tuple(candidates[n] for n in order), certificate)
+
+
+def _breed(problem: Problem, rng: np.random.Generator) -> list[Candidate]:
+    """Return all candidates of a long genetic search."""
+    search, end = GeneticSearch(problem, rng), time.monotonic() + _LIMIT_SECONDS
+    while len(search.results) < _SCORES and time.monotonic() < end:
+        batch = search.ask(_ROUND)
+        if not batch:
+            break
+        search.tell(list(zip(batch, problem.seconds(batch).tolist(), strict=True)))
+    return [candidate for candidate, _ in search.results]

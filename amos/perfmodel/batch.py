@@ -197,6 +197,19 @@ def _busy(machine: Machine, nest: CoreNest, cores: np.ndarray) -> list[np.ndarra
     return [started * (peak.interval * machine.costs.dense), waiting]
 
 
+def floor_of_calls(structure: Structure, machine: Machine) -> float:
+    """Return the least seconds in which cores start the calls of a mapping.
+
+    A schedule pads its loops, spills registers and deals calls out unevenly, which adds to them;
+    it skips no steps but those of a reduction that read only padding.
+    """
+    peak = machine.peak(structure.mapping.intrinsic.name)
+    calls = float(prod(loop.extent for loop in (*structure.spatial, *structure.reduce)))
+    if machine.cached:
+        calls *= prod(border.live for border in structure.borders)
+    return calls / machine.cores * peak.interval * machine.costs.dense
+
+
 def share_of_steps(steps: LoopNestBatch) -> np.ndarray:
     """Share of the reduction's steps that run: the plan skips some that read only padding."""
     share = np.ones(len(steps))

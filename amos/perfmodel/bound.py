@@ -39,22 +39,22 @@ class Certificate:
     Attributes:
         value: of the candidate, in units of the objective.
         least: what no candidate of the space falls below.
+        scored: schedules that the model scored.
         mappings: of the space.
         pruned_mappings: whose floor is not below the value.
-        tilings: of all other mappings.
+        tilings: of all other mappings; 0 where none were listed.
         overfull_tilings: that no buffers hold.
         pruned_tilings: whose floor is not below the value.
-        scored: schedules that the model scored.
     """
 
     value: float
     least: float
+    scored: int
     mappings: int
     pruned_mappings: int
-    tilings: int
-    overfull_tilings: int
-    pruned_tilings: int
-    scored: int
+    tilings: int = 0
+    overfull_tilings: int = 0
+    pruned_tilings: int = 0
 
     @property
     def is_optimal(self) -> bool:
@@ -74,10 +74,14 @@ class Certificate:
         proven = (
             "the model's optimum" if self.is_optimal else f"at most {self.gap:.4f} of the optimum"
         )
-        return (
+        line = (
             f"{proven}: {self.scored:,} schedules scored; floors exclude "
-            f"{self.pruned_mappings:,} of {self.mappings:,} mappings and "
-            f"{self.pruned_tilings:,} of {self.tilings:,} tilings, buffers "
+            f"{self.pruned_mappings:,} of {self.mappings:,} mappings"
+        )
+        if not self.tilings:
+            return line
+        return (
+            f"{line} and {self.pruned_tilings:,} of {self.tilings:,} tilings, buffers "
             f"{self.overfull_tilings:,} more"
         )
 

@@ -132,6 +132,10 @@ class Target(ABC):
         """What no schedule of any of the mappings falls below; ``None`` if that is not known."""
         return None
 
+    def floor_seconds(self, structure: Structure, machine: Machine) -> float:
+        """Return what no schedule of a mapping falls below by the model; 0 if that is not known."""
+        return 0.0
+
     def find_optimum(
         self,
         spaces: Sequence[ScheduleSpace],

@@ -98,10 +98,9 @@ class _Search:
         self.tilings += len(floors)
         self.overfull_tilings += len(floors) - len(order)
         for which in branch.chunks():
-            left = len(order) - int(which[0])
             floor = float(floors[order[which[0]]])
             if floor >= self.value:
-                self.pruned_tilings += left
+                self.pruned_tilings += len(order) - int(which[0])
                 return
             if time.monotonic() > self.end and self.best:
                 self.unscored = min(self.unscored, floor)
@@ -253,14 +252,14 @@ class _Branch:
         lengths, counts = self.tilings.lengths, self.tilings.tiles.counts
         assert lengths is not None
         columns, orders, reductions = list[int](), list[tuple[int, ...]](), list[tuple[int, ...]]()
-        known: dict[bytes, list[tuple[tuple[int, ...], tuple[int, ...]]]] = {}
+        orders_of: dict[bytes, list[tuple[tuple[int, ...], tuple[int, ...]]]] = {}
         for tiling in tilings:
             moving = counts[:, tiling] > 1
             key = moving.tobytes()
-            if key not in known:
+            if key not in orders_of:
                 first, second = (_distinct(x, moving) for x in self._orders)
-                known[key] = [*itertools.product(first, second)]
-            for order, reduction in known[key]:
+                orders_of[key] = [*itertools.product(first, second)]
+            for order, reduction in orders_of[key]:
                 columns.append(int(tiling))
                 orders.append(order)
                 reductions.append(reduction)

@@ -11,7 +11,7 @@ from amos.machine import Machine
 from amos.machine.cpu import cpu
 from amos.machine.limits import CpuLimits
 from amos.mapping.mapping import Mapping as LoopMapping
-from amos.perfmodel.batch import find_overflows, predict_cores
+from amos.perfmodel.batch import find_overflows, floor_of_calls, predict_cores
 from amos.perfmodel.terms import BatchPrediction
 from amos.plan.cpu_plan import CpuPlan
 from amos.plan.schedule import Candidate, CpuSchedule, Plan, Schedule
@@ -68,6 +68,10 @@ class Cpu(Target):
     ) -> BatchPrediction:
         """The equation of the paper, level by level."""
         return predict_cores(structure, machine, batch, refined=refined)
+
+    def floor_seconds(self, structure: Structure, machine: Machine) -> float:
+        """The calls of a mapping, dealt out evenly."""
+        return floor_of_calls(structure, machine)
 
     def list_missing(self, intrinsic: Intrinsic, machine: Machine) -> list[str]:
         """A rate; and queues that fill the buffers of an intrinsic that has some."""

@@ -12,7 +12,7 @@ from amos.explore.cga import Cga
 from amos.explore.exhaustive import LARGEST
 from amos.explore.genetic import GeneticSearch
 from amos.explore.guided import Guided
-from amos.explore.method import Search, niche
+from amos.explore.method import Search, everything, niche
 from amos.explore.methods import method
 from amos.explore.random_search import RandomSearch
 from amos.ir import Operator
@@ -88,6 +88,11 @@ class TestExhaustive(MethodContract):
     operator = Operator.parse("out[i,j] += a[i,k] * weight[j,k]", extents=dict(i=6, j=32, k=8))
 
 
+class TestOptimal(MethodContract):
+    method = "optimal"
+    operator = TestExhaustive.operator
+
+
 def test_every_method_has_a_contract() -> None:
     joined = {kind.method for kind in MethodContract.__subclasses__() if hasattr(kind, "method")}
     assert set(METHODS) <= joined
@@ -103,6 +108,33 @@ def test_exhausting_a_large_space_is_refused() -> None:
     assert problem.size > LARGEST
     with pytest.raises(ExploreError, match="'exhaustive': [0-9,]+ assignments, at most 5,000,000"):
         method("exhaustive")(problem, np.random.default_rng(0))
+
+
+def test_a_small_space_is_proven_as_a_whole() -> None:
+    operator = Operator.parse("out[i,j] += a[i,k] * weight[j,k]", extents=dict(i=3, j=32, k=8))
+    problem = Problem([*amos.enumerate_mappings(operator, VNNI)], XEON)
+    search = method("optimal")(problem, np.random.default_rng(0))
+    best = problem.seconds([*everything(problem)]).min()
+    assert search.certificate is not None
+    assert search.certificate.is_optimal
+    assert problem.seconds(search.ask(1)).tolist() == [best] == [search.certificate.value]
+
+
+def test_no_candidate_is_below_the_floor_of_its_mapping() -> None:
+    """Of CPUs, where a search in a large space is bounded by it."""
+    rng = np.random.default_rng(0)
+    for mappings in (MAPPINGS, [*amos.enumerate_mappings(LARGE, VNNI)]):
+        problem = Problem(mappings, XEON)
+        for mapping in mappings:
+            space = problem.space(mapping)
+            floor = space.target.floor_seconds(space.context, XEON)
+            drawn = [Candidate(mapping, schedule) for schedule in space.draw(40, rng)]
+            assert 0 < floor <= problem.seconds(drawn).min() * (1 + 1e-12)
+
+
+def test_what_nothing_is_proven_of() -> None:
+    with pytest.raises(ExploreError, match="no floor is known of schedules on machine 'a100'"):
+        method("optimal")(Problem(LAYER, A100), np.random.default_rng(0))
 
 
 def test_every_mapping_is_in_the_first_population() -> None:

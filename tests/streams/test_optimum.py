@@ -8,7 +8,6 @@ import pytest
 
 import amos
 from amos.cli.app import main
-from amos.errors import ExploreError
 from amos.explore.method import everything
 from amos.explore.objective import OBJECTIVES, Problem
 from amos.explore.ranking import QuickSearch, rank_candidates
@@ -66,14 +65,6 @@ def test_a_search_that_is_stopped_tells_the_gap() -> None:
     assert stopped.least <= whole.value <= stopped.value
     assert stopped.gap == stopped.value / stopped.least > 1
     assert "of the optimum" in str(stopped)
-
-
-def test_other_machines_prove_nothing() -> None:
-    op = amos.operators.get("gemm", dtype="u8s8", m=32, n=32, k=32)
-    with pytest.raises(ExploreError, match="'optimal': nothing is proven"):
-        amos.explore(
-            op, "vnni_dpbusd_m16k4_u8_s8_s32", machine="xeon_6240", method="optimal", trials=1
-        )
 
 
 def test_the_command(capsys: pytest.CaptureFixture[str]) -> None:

@@ -10,11 +10,11 @@ import numpy as np
 
 from amos._progress import ProgressLine
 from amos.errors import AmosError, BuildError, MappingError, NetworkError
+from amos.explore.choosing import Chooser, Product
 from amos.intrinsics import Intrinsic
 from amos.ir import BufferLoad, Operator
 from amos.machine import Machine
 from amos.network.buckets import BucketedNetwork, Loaded
-from amos.network.candidates import Chooser, Product
 from amos.network.graph import Constant, Operand
 from amos.network.groups import CallSite, Group, Task
 from amos.network.offload import Offload, predict_offload
@@ -136,9 +136,9 @@ class _Builder:
         ranked = self.chooser.rank(product.mapping.operator, _SIMULATED)
         streams = list[tuple[int, int, Candidate, SimulatedKernel]]()
         failure: AmosError | None = None
-        for number, each in enumerate(islice(ranked, _SIMULATED)):
+        for number, ranked_product in enumerate(islice(ranked, _SIMULATED)):
             try:
-                kernel = target.load_simulated(each.candidate, machine)
+                kernel = target.load_simulated(ranked_product.candidate, machine)
             except BuildError as error:
                 failure = failure or error
                 continue
@@ -146,7 +146,8 @@ class _Builder:
                 raise NetworkError(
                     f"machine {machine.name!r}: expected this CPU, or a unit with a simulator"
                 )
-            streams.append((kernel.simulate(None).cycles, number, each.candidate, kernel))
+            cycles = kernel.simulate(None).cycles
+            streams.append((cycles, number, ranked_product.candidate, kernel))
         if not streams:
             raise BuildError(str(failure))
         _, _, candidate, kernel = min(streams, key=lambda stream: stream[:2])
