@@ -146,9 +146,9 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     board, unit = files(tmp_path)
     command = ["compile", str(tmp_path / "small.onnx"), "--machine", board, "--intrinsic", unit]
     assert main([*command, "-o", str(tmp_path / "out"), "--json"]) == 0
-    said = json.loads(capsys.readouterr().out)
-    assert (said["unit_share"], len(said["layers"])) == (1.0, 1)
-    assert said["layers"][0]["equal"] is True
-    assert str(tmp_path / "out" / "timeline.html") in said["files"]
+    printed = json.loads(capsys.readouterr().out)
+    assert (printed["unit_share"], len(printed["layers"])) == (1.0, 1)
+    assert printed["layers"][0]["equal"] is True
+    assert str(tmp_path / "out" / "timeline.html") in printed["files"]
     assert main(["compile", str(tmp_path / "small.onnx"), "--machine", board, "--measure"]) == 2
     assert "only for this CPU" in capsys.readouterr().err

@@ -53,8 +53,8 @@ def test_no_search_is_below_it() -> None:
     problem = Problem([*amos.enumerate_mappings(op, unit)], amos.machines.get("gemmini"))
     certificate = _certificate(problem)
     assert certificate.is_optimal
-    found = problem.seconds(rank_candidates(problem, 4, QuickSearch)).min()
-    assert certificate.value * (1 - 1e-12) <= found <= 1.5 * certificate.value
+    searched = problem.seconds(rank_candidates(problem, 4, QuickSearch)).min()
+    assert certificate.value * (1 - 1e-12) <= searched <= 1.5 * certificate.value
 
 
 def test_a_search_that_is_stopped_tells_the_gap() -> None:
@@ -72,8 +72,8 @@ def test_the_command(capsys: pytest.CaptureFixture[str]) -> None:
     command = ["explore", text, VTA.name, "--machine", "vta_pynq", "--extent", "i=8,j=32,k=32"]
     command += ["--dtype", "s8", "--method", "optimal", "--trials", "2"]
     assert main([*command, "--json"]) == 0
-    said = json.loads(capsys.readouterr().out)
-    assert said["certificate"]["is_optimal"]
-    assert said["certificate"]["value"] == pytest.approx(said["predicted_seconds"])
+    printed = json.loads(capsys.readouterr().out)
+    assert printed["certificate"]["is_optimal"]
+    assert printed["certificate"]["value"] == pytest.approx(printed["predicted_seconds"])
     assert main(command) == 0
     assert "the model's optimum" in capsys.readouterr().out
