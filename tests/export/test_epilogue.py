@@ -24,6 +24,7 @@ from amos.machine.cpu import cpu
 from amos.plan import Candidate
 from amos.schedule import ScheduleSpace
 from amos.validate import evaluate, random_inputs
+from tests.support.epilogues import EPILOGUES
 from tests.support.oracle.functions import FUNCTIONS
 
 pytestmark = pytest.mark.features
@@ -31,22 +32,7 @@ pytestmark = pytest.mark.features
 Array = np.ndarray
 VNNI = "vnni_dpbusd_m16k4_u8_s8_s32"
 FMA = "avx512_fmadd_m16_f32_f32"
-#: Text, and dtypes of its tensors: every function, result and dtype, per channel and for all.
-TEXTS = [
-    ("u8(relu((acc + bias[k]) * scale[k]) + zero[])", {"bias": "int32"}),
-    ("s8(acc * scale[k] + skip[n,p,q,k] * 0.3)", {"skip": "uint8"}),
-    ("s8((acc - zero[]) * scale[])", {"zero": "uint8"}),
-    ("skip[n,p,q,k] - acc * scale[k]", {"skip": "bfloat16"}),
-    ("max(acc - 7, skip[n,p,q,k] * 3)", {"skip": "int16"}),
-    ("bf16(acc * scale[k] + 0.1)", {}),
-    ("s32(acc * scale[k] * 1000000)", {}),
-    ("s16(clip(acc, -40000, 30000))", {}),
-    ("round(acc * 0.125) + f32(skip[n,p,q,k])", {"skip": "int8"}),
-    ("u8(min(acc + skip[n,p,q,k], 100))", {"skip": "uint16"}),
-    ("gelu(acc * scale[k]) + silu(skip[n,p,q,k] / 3) * tanh(acc * 0.001)", {"skip": "float16"}),
-    ("f16(exp(acc * -1e-4) * row[p] - erf(acc * scale[k]) / rsqrt(abs(acc) + 1))", {}),
-    ("bf16((u8(acc * 0.01 + 9) - 9) * scale[k] + bf16(gelu_tanh(fma(acc, 1e-3, row[q]))))", {}),
-]
+TEXTS = EPILOGUES[:13]
 SHAPES = [dict(n=1, c=5, k=32, p=5, q=3, r=2, s=2), dict(n=2, c=7, k=19, p=3, q=11, r=1, s=3)]
 
 

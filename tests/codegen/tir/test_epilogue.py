@@ -15,34 +15,10 @@ from amos.ir.floats import quantize
 from amos.plan import Schedule
 from amos.schedule import ScheduleSpace
 from amos.validate import evaluate, random_inputs
+from tests.support.epilogues import EPILOGUES, REQUANTIZE
 
 VNNI = amos.intrinsics.get("vnni_dpbusd_m16k4_u8_s8_s32")
 FMA = amos.intrinsics.get("avx512_fmadd_m16_f32_f32")
-REQUANTIZE = "u8(relu((acc + bias[k]) * scale[k]) + zero[])"
-#: Text, dtypes of its tensors; every function and every dtype occurs.
-TEXTS = [
-    (REQUANTIZE, {"bias": "int32"}),
-    ("s8(acc * scale[k] + skip[n,p,q,k] * 0.3)", {"skip": "uint8"}),
-    ("skip[n,p,q,k] - acc * scale[k]", {"skip": "bfloat16"}),
-    ("max(acc - 7, skip[n,p,q,k] * 3)", {"skip": "int16"}),
-    ("bf16(acc * scale[k] + 0.1)", {}),
-    ("s32(acc * scale[k] * 1000000)", {}),
-    ("s16(clip(acc, -40000, 30000))", {}),
-    ("s8((acc + bias[k] + 64 >> 7) - 3)", {"bias": "int32"}),
-    ("round(acc * 0.125) + f32(skip[n,p,q,k])", {"skip": "int8"}),
-    ("u8(min(acc + skip[n,p,q,k], 100))", {"skip": "int16"}),
-    # LLVM sees that neither term is NaN; products of 3e9 and odd numbers lie between two floats.
-    ("acc + skip[n,p,q,k] * 3000000000.0", {"skip": "uint8"}),
-    # Functions of floats; integers and floats that are rounded on the way; other vectors.
-    ("gelu(acc * scale[k]) + silu(skip[n,p,q,k] / 3) * tanh(acc * 0.001)", {"skip": "float16"}),
-    ("f16(exp(acc * -1e-4) * row[p] - erf(acc * scale[k]) / rsqrt(abs(acc) + 1))", {}),
-    ("s8(round(acc / scale[k]) + zero[k])", {"zero": "int8"}),
-    # What no int32 holds, on both sides.
-    ("u8((acc - 9000) * scale[k] * 1e9)", {}),
-    ("s8((acc - 9000) * scale[k] * 1e9)", {}),
-    ("u8(min(max(acc * scale[k], 0), 99.5))", {}),
-    ("bf16((u8(acc * 0.01 + 9) - 9) * scale[k] + bf16(gelu_tanh(fma(acc, 1e-3, row[q]))))", {}),
-]
 KEPT = {"n": 1, "c": 5, "p": 5, "q": 3, "r": 2, "s": 2, "dtype": "u8s8"}
 
 
@@ -51,13 +27,13 @@ def _conv(k: int, layout: str) -> Operator:
 
 
 @pytest.mark.features
-@pytest.mark.parametrize("layout", ["NHWC", "NCHW"])
-@pytest.mark.parametrize(("text", "dtypes"), TEXTS)
-def test_kernels_are_exact(text: str, dtypes: dict[str, str], layout: str) -> None:
+@pytest.mark.parametrize("number", range(len(EPILOGUES)))
+def test_kernels_are_exact(number: int) -> None:
     """In place and moved, whole and padded: every bit is that of NumPy."""
+    text, dtypes = EPILOGUES[number]
     rng = np.random.default_rng(len(text))
     for k in (32, 19):
-        op = _conv(k, layout).with_epilogue(text, dtypes)
+        op = _conv(k, ("NHWC", "NCHW")[(number + k) % 2]).with_epilogue(text, dtypes)
         space = amos.enumerate_mappings(op, VNNI, rule="gather")
         mapping = space[int(rng.integers(len(space)))]
         inputs = random_inputs(mapping.operator, rng)

@@ -16,29 +16,12 @@ from amos.cuda.codegen.toolchain import compiler_for, portable_code
 from amos.cuda.plan import GpuPlan
 from amos.errors import ToolchainError
 from amos.schedule import ScheduleSpace
+from tests.support.epilogues import EPILOGUES
 
 needs_compiler = pytest.mark.skipif(
     compiler() is None, reason="kernels run on the host with g++ or clang++; there is none"
 )
-#: Text, and dtypes of its tensors: every function, result and dtype, per channel and for all.
-TEXTS: list[tuple[str, dict[str, str]]] = [
-    ("u8(relu((acc + bias[k]) * scale[k]) + zero[])", {"bias": "int32"}),
-    ("s8(acc * scale[k] + skip[n,k,p,q] * 0.3)", {"skip": "uint8"}),
-    ("s8((acc - zero[]) * scale[])", {"zero": "uint8"}),
-    ("skip[n,k,p,q] - acc * scale[k]", {"skip": "bfloat16"}),
-    ("max(acc - 7, skip[n,k,p,q] * 3)", {"skip": "int16"}),
-    ("bf16(acc * scale[k] + 0.1)", {}),
-    ("s32(acc * scale[k] * 1000000)", {}),
-    ("s16(clip(acc, -40000, 30000))", {}),
-    ("round(acc * 0.125) + f32(skip[n,k,p,q])", {"skip": "int8"}),
-    ("u8(min(acc + skip[n,k,p,q], 100))", {"skip": "uint16"}),
-    ("s32(acc * acc * 70001 - sum[k])", {"sum": "int32"}),
-    ("gelu(acc * scale[k]) + silu(skip[n,k,p,q] / 3) * tanh(acc * 0.001)", {"skip": "float16"}),
-    ("f16(exp(acc * -1e-4) * row[p] - erf(acc * scale[k]) / rsqrt(abs(acc) + 1))", {}),
-    ("s8(round(acc / scale[k]) + zero[k])", {"zero": "int8"}),
-    ("bf16((u8(acc * 0.01 + 9) - 9) * scale[k] + bf16(gelu_tanh(fma(acc, 1e-3, row[q]))))", {}),
-    ("s8(s32(acc) + 64 >> 3)", {}),
-]
+TEXTS = EPILOGUES[:16]
 UNITS = {
     "wmma_m16n16k16_s8_s32": "s8",
     "mma_sync_m16n8k32_s8_s32": "s8",
