@@ -289,13 +289,10 @@ def _register_traffic(operand: Operand, nest: CoreNest) -> np.ndarray:
     A fragment that is replicated into a whole register takes as long as loading the
     whole register does.
     """
-    steps = np.ones(len(nest.steps))
-    is_reused = np.ones(len(nest.steps), dtype=bool)
-    moves = nest.moves(operand)
-    for position in reversed(range(nest.count)):
-        is_reused &= ~moves[position]
-        steps *= np.where(is_reused, 1.0, nest.outer[position])
+    # A loop inside of which none goes on to another fragment finds the same one.
+    has_moved = np.logical_or.accumulate(nest.moves(operand)[::-1])[::-1]
+    steps = np.where(has_moved, nest.outer, 1.0).prod(axis=0, dtype=float)
     size = operand.fragment * operand.copies
     edges = nest.steps.edges
     cut_share = 1.0 if edges is None else edges.fragments(operand)
-    return nest.steps.fragments(operand) * cut_share * steps * size
+    return np.asarray(nest.steps.fragments(operand) * cut_share * steps * size)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Literal
 
 from amos.ir import dtype
@@ -83,7 +84,7 @@ class Operand:
     written: bool
     vectors: float = 0.0
 
-    @property
+    @cached_property
     def indexed(self) -> frozenset[int]:
         """Loops that move along some dimension."""
         return frozenset(loop for dim in self.dims for loop, _ in dim.terms)
