@@ -14,6 +14,7 @@ from amos.explore.contenders import (
     Contender,
     contenders,
     list_mappings,
+    list_rivals,
     predict_contender,
     reasons,
     select_intrinsics,
@@ -96,6 +97,7 @@ class Chooser:
         units = cache(lambda: tuple(x for x in selected() if not (core and x.tile_registers)))
         self._contenders = cache(lambda operator: contenders(operator, units(), RULE))
         self._ranked: dict[object, list[Product]] = {}
+        self._targets: dict[tuple[Intrinsic, ...], Machine] = {}
         self._bound = cache(self._find_bound)
 
     def choose(self, operator: Operator, *, thorough: bool = False) -> Product:
@@ -150,8 +152,11 @@ class Chooser:
 
     def target(self, units: Sequence[Intrinsic]) -> Machine:
         """Return the machine with the rates of some instructions."""
-        machine = machines.get(self.machine, units)
-        return machine.core if self._core else machine
+        key = tuple(units)
+        if key not in self._targets:
+            machine = machines.get(self.machine, units)
+            self._targets[key] = machine.core if self._core else machine
+        return self._targets[key]
 
     @cached_property
     def core(self) -> Chooser:
@@ -164,7 +169,7 @@ class Chooser:
         products = []
         for entry in self._rank_instructions(operator)[:instructions]:
             space = enumerate_mappings(operator, entry.intrinsic, RULE, commute=True)
-            problem = Problem(list_mappings(space), self.target([entry.intrinsic]))
+            problem = Problem(list_rivals(space), self.target([entry.intrinsic]))
             candidates = rank_candidates(problem, count, search)
             products += [Product(each, space.count, problem.predict(each)) for each in candidates]
         return sorted(products, key=lambda product: product.prediction.seconds)

@@ -228,6 +228,22 @@ def list_mappings(space: MappingSpace, only: Sequence[str] = ()) -> list[Mapping
     return [space[int(n * step)] for n in range(min(space.count, _MOST_MAPPINGS))]
 
 
+def list_rivals(space: MappingSpace) -> list[Mapping]:
+    """List the mappings of a space among which the fastest kernel is looked for.
+
+    Mappings that differ in loops of one step compute the same: the first of them stands for all.
+    Those whose calls alone take much longer than the fewest calls are left out.
+    """
+    distinct: dict[object, Mapping] = {}
+    for mapping in list_mappings(space):
+        extents = mapping.operator.extents
+        loops = (tuple(n for n in group if extents[n] > 1) for group in mapping.groups.values())
+        distinct.setdefault((mapping.order, *loops), mapping)
+    calls = {mapping.name: mapping.physical().calls for mapping in distinct.values()}
+    most = _HOPELESS * min(calls.values(), default=0)
+    return [mapping for mapping in distinct.values() if calls[mapping.name] <= most]
+
+
 def predict_contender(
     operator: Operator,
     contender: Contender,

@@ -186,6 +186,13 @@ class Node:
         """Levels of the expression."""
         return 1 + max((argument.depth for argument in self.arguments), default=0)
 
+    @cached_property
+    def operation_count(self) -> int:
+        """Operations that compute it, those of the functions that it calls among them."""
+        own = int(bool(self.arguments)) if self.function is None else 0
+        called = 0 if self.function is None else self.function.body.operation_count
+        return own + called + sum(argument.operation_count for argument in self.arguments)
+
     def nodes(self) -> Iterator[Node]:
         """This node and all below it, from left to right."""
         yield self

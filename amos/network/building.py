@@ -5,6 +5,7 @@ Requests and results are plain values, so that another process can build the ker
 
 from __future__ import annotations
 
+import math
 import pickle
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -56,11 +57,24 @@ def build_in_helper(
     return build_kernels(_host_with(added), lowerings, symbol, count, verify)
 
 
-@lru_cache(maxsize=1)
-def _host_with(added: bytes) -> Chooser:
+def predict_in_helper(lowerings: TaskLowerings, added: bytes) -> float:
+    """Do the same as :func:`predict_seconds` in another process, by brief searches."""
+    return predict_seconds(_host_with(added, brief=True), lowerings)
+
+
+def predict_seconds(chooser: Chooser, lowerings: TaskLowerings) -> float:
+    """Predict the seconds of one call of a task; infinite where no instruction can be used."""
+    try:
+        return lowerings.predict(chooser).predicted
+    except MappingError:
+        return math.inf
+
+
+@lru_cache(maxsize=2)
+def _host_with(added: bytes, brief: bool = False) -> Chooser:
     """Return the chooser for this machine, the same one while intrinsics stay the same."""
     adopt(pickle.loads(added))
-    return Chooser("host")
+    return Chooser("host", brief=brief)
 
 
 def build_kernels(

@@ -134,6 +134,8 @@ def compile_network(
     with ProgressLine(progress) as build.line:
         frontier = None
         check_choice(precision, budget)
+        build.chooser.target(())  # measured here, if it never was, and by no two processes
+        start_helpers(len(network.tasks), load_builders)
         if precision == "auto" and not has_choice(network, samples):
             precision = "f32"
         if precision != "f32":
@@ -181,8 +183,6 @@ class _Builder:
 
     def region(self, network: Network, name: str) -> CompiledRegion:
         """Build the kernels of a network, which are not linked yet."""
-        self.chooser.target(())  # measured here, if it never was, and by no two processes
-        start_helpers(len(network.tasks), load_builders)
         fused = self.build_cascades(network)
         cascades = {job: kernel for job, built in fused.items() for kernel in built.kernels}
         tasks = network.tasks

@@ -63,6 +63,8 @@ class Operand:
         written: true for the destination.
         vectors: instructions for an element where the copy moves whole vectors; 0 if it
             cannot.
+        scalar_instructions: that finish and store a result where the lanes of a fragment lie
+            apart in the output, and go there one by one; 0 elsewhere.
     """
 
     name: str
@@ -83,6 +85,7 @@ class Operand:
     packed: bool
     written: bool
     vectors: float = 0.0
+    scalar_instructions: int = 0
 
     @cached_property
     def indexed(self) -> frozenset[int]:
@@ -120,6 +123,24 @@ def how_copied(staged: StagedOperand) -> tuple[Copy, int]:
     short = bool(rows) and inner.lanes * dtype(staged.kind).bits < _VECTOR
     moved: Copy = "pieces" if short else "run"
     return (moved if runs and len(last.names) == 1 else "stride"), 0
+
+
+def count_scalar_instructions(staged: StagedOperand) -> int:
+    """Count the instructions that take a result from its lane, finish and store it; 0 of vectors.
+
+    A destination that goes to the output directly is stored in vectors where its lanes follow
+    each other there, at the end of a row in shorter ones.
+    """
+    mapping = staged.nest.mapping
+    groups = [staged.nest.groups[t] for t in staged.fragment if staged.nest.groups[t].lanes > 1]
+    if mapping.intrinsic.tile_registers or not groups:
+        return 0
+    store, extents = mapping.operator.stored, mapping.operator.extents
+    loops = [name for name in groups[-1].members if extents[name] > 1]
+    if loops and store.indices and store.indices[-1].coefficient(loops[-1]) == 1:
+        return 0
+    epilogue = mapping.operator.epilogue
+    return 2 + (0 if epilogue is None else epilogue.expression.operation_count)
 
 
 def _windows(staged: StagedOperand, group: Group) -> int:

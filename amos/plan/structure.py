@@ -17,7 +17,13 @@ import numpy as np
 from amos.ir import Affine, dtype
 from amos.mapping.mapping import Mapping
 from amos.plan.nest import Loop, Nest
-from amos.plan.operand import Dimension, Operand, guarded, how_copied
+from amos.plan.operand import (
+    Dimension,
+    Operand,
+    count_scalar_instructions,
+    guarded,
+    how_copied,
+)
 from amos.plan.staging import StagedOperand
 from amos.plan.staging_vectors import vector_copy
 from amos.plan.strided import destination_form, source_forms
@@ -256,6 +262,7 @@ class Structure:
             packed=staged.constant,
             written=written,
             vectors=vectors.instructions if vectors is not None else 0.0,
+            scalar_instructions=count_scalar_instructions(staged) if written and not moved else 0,
         )
 
     def _copies(self, staged: StagedOperand) -> int:

@@ -1,9 +1,10 @@
-"""Results of 8 and 16 bits at the end of a row, in vectors of its remaining elements.
+"""Results at the end of a row, in vectors of its remaining elements.
 
 A copy of accumulators to a tensor whose rows are no multiple of a vector asks in every
-lane whether the row ends there. TVM makes no vectors of such a copy, and what LLVM makes
-of it are masked ones, which :mod:`amos.codegen.tir.narrow` forbids for results this narrow.
-Where a row ends in its last vector is known, so that vector is written as shorter ones.
+lane whether the row ends there. TVM makes no vectors of such a copy. LLVM spends most of a
+kernel's compilation on it: it masks vectors, which :mod:`amos.codegen.tir.narrow` forbids for
+results of 8 and 16 bits, and takes single elements where an epilogue reads a tensor. Where a row
+ends in its last vector is known, so that vector is written as shorter ones.
 """
 
 from __future__ import annotations
@@ -12,8 +13,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from amos.codegen.tir.arrays import container_dtype
-from amos.codegen.tir.narrow import is_narrow
 from amos.codegen.tir.program import STORED, Program
 from amos.codegen.tir.statements import loop_with, occurs, write_pieces
 
@@ -22,9 +21,7 @@ _LANES = 16
 
 
 def part_tails(function: Any, program: Program) -> Any:
-    """A scheduled function whose narrow results are stored in vectors without conditions."""
-    if not any(is_narrow(container_dtype(argument.dtype)) for argument in program.results):
-        return function
+    """A scheduled function whose results are stored in vectors without conditions."""
     import tvm_ffi
     from tvm import tirx
 

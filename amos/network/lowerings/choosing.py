@@ -68,6 +68,16 @@ class TaskLowerings:
             more, seen = chooser.rank(self.operator, _MORE), {each.key for each in own}
             yield from (Direct(self.operator, (each,)) for each in more if each.key not in seen)
 
+    def predict(self, chooser: Chooser) -> Lowering:
+        """Return the lowering that is predicted fastest by a brief search; ignores records.
+
+        Raises:
+            MappingError: no instruction can be used; the message says why.
+        """
+        if (packed := self.unpack_weights(chooser)) is not None:
+            return packed
+        return self.add_winograd([chooser.choose(self.operator)], chooser, chooser.choose)[0]
+
     def unpack_weights(self, chooser: Chooser) -> Lowering | None:
         """Return the lowering that unpacks weights in its kernel; ``None`` if they are floats."""
         return None if self.blocks is None else lower_blocks(self.operator, self.blocks, chooser)
@@ -132,11 +142,7 @@ def predict_lowering(task: Task, chooser: Chooser) -> Lowering:
     Raises:
         MappingError: no instruction can be used; the message says why.
     """
-    lowerings = list_lowerings(task, chooser, {})
-    if (packed := lowerings.unpack_weights(chooser)) is not None:
-        return packed
-    own = [chooser.choose(task.operator)]
-    return lowerings.add_winograd(own, chooser, chooser.choose)[0]
+    return list_lowerings(task, chooser, {}).predict(chooser)
 
 
 def select_tuned_task(task: Task, chooser: Chooser) -> Task:

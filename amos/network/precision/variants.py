@@ -3,25 +3,30 @@
 from __future__ import annotations
 
 import math
+import pickle
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import replace
 from functools import cached_property, partial
+from itertools import repeat
 from typing import Any
 
 import numpy as np
 
-from amos.errors import MappingError, NetworkError
+from amos.errors import NetworkError
 from amos.explore.choosing import Chooser
+from amos.intrinsics import added
 from amos.ir import Operator, dtype
 from amos.machine.cpu import cpu
+from amos.measure.helpers import map_in_processes
+from amos.network.building import predict_in_helper, predict_seconds
 from amos.network.external.partition import PartitionedNetwork
 from amos.network.external.passes import model_of_graphs
 from amos.network.external.sessions import run_session
 from amos.network.frontend import plain_session
 from amos.network.graph import Graph, Node
 from amos.network.groups import Group, Task, select_heaviest
-from amos.network.lowerings.choosing import predict_lowering
+from amos.network.lowerings.choosing import list_lowerings
 from amos.network.network import Network, before_layouts, network_of
 from amos.network.precision.frontier import Errors, Exclusion, Variant
 from amos.network.precision.quantizing import quantize_network
@@ -67,7 +72,7 @@ class Variants:
     ) -> None:
         self.network, self._accuracy, self.rounded = network, accuracy, rounded
         self.choosing, self.confirming = samples[::2], samples[1::2]
-        self._chooser = Chooser("host", brief=True)
+        self._chooser, self._predicted = Chooser("host", brief=True), dict[Operator, float]()
         self._graphs = {name: before_layouts(x.read()) for name, x in network.regions.items()}
 
     @cached_property
@@ -203,12 +208,17 @@ class Variants:
         everything = self.with_rounding(dict.fromkeys(self.network.regions, frozenset()))
         times: dict[tuple[str, int], tuple[float, float]] = {}
         heavy = {id(x) for task in _that_matter(self.network.tasks) for x in task.groups}
+        pairs: dict[tuple[str, int], tuple[Group, Group | None]] = {}
         for name, region in self.network.regions.items():
             rounded = _groups_by_place(everything.regions[name].network)
             for place, group in _groups_by_place(region.network).items():
                 if id(group) in heavy and place in self._places(name):
-                    after = self._predict(rounded[place]) if place in rounded else math.inf
-                    times[name, place] = self._predict(group), after
+                    pairs[name, place] = group, rounded.get(place)
+        groups = [group for pair in pairs.values() for group in pair if group is not None]
+        seconds = self._predict([Task(group.operator, (group,)) for group in groups])
+        for at, (before, after) in pairs.items():
+            rounded_seconds = math.inf if after is None else seconds[after.operator]
+            times[at] = seconds[before.operator], rounded_seconds
         return times
 
     def _reason(self, before: float, after: float) -> Exclusion:
@@ -220,13 +230,24 @@ class Variants:
         detail = f"{after * 1e3:.4g} ms in {name}, {before * 1e3:.4g} ms in f32"
         return Exclusion("not predicted to be faster", detail)
 
-    def _predict(self, group: Group) -> float:
-        return _predict_task(Task(group.operator, (group,)), self._chooser)
+    def _predict(self, tasks: Sequence[Task]) -> Mapping[Operator, float]:
+        """Predict the seconds of one call of each task, on all cores, by operator."""
+        fresh = {x.operator: x for x in tasks if x.operator not in self._predicted}
+        seconds = map_in_processes(
+            predict_in_helper,
+            [list_lowerings(task, self._chooser, {}) for task in fresh.values()],
+            repeat(pickle.dumps(added())),
+            here=lambda lowerings, _: predict_seconds(self._chooser, lowerings),
+            lost=lambda _: math.inf,
+        )
+        self._predicted.update(zip(fresh, seconds, strict=True))
+        return self._predicted
 
     def _seconds(self, network: PartitionedNetwork) -> float:
         """Predicted seconds of the products that matter."""
         tasks = _that_matter(network.tasks)
-        seconds = (task.weight * _predict_task(task, self._chooser) for task in tasks)
+        predicted = self._predict(tasks)
+        seconds = (task.weight * predicted[task.operator] for task in tasks)
         return sum(each for each in seconds if math.isfinite(each))
 
     @cached_property
@@ -276,14 +297,6 @@ def _groups_by_place(network: Network) -> dict[int, Group]:
         for group in network.grouping.groups
         if group.nodes[0].number in places
     }
-
-
-def _predict_task(task: Task, chooser: Chooser) -> float:
-    """Predict the seconds of one call; infinite where no instruction can be used."""
-    try:
-        return predict_lowering(task, chooser).expected
-    except MappingError:
-        return math.inf
 
 
 def multiplies(factors: str) -> bool:

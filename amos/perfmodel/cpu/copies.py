@@ -21,6 +21,8 @@ READ = 0.2
 #: Elements of the longest step of a copy that LLVM unrolls, half as many if finding one takes
 #: divisions.
 COPIED = 16
+#: Instructions on single elements that a core finishes in a cycle.
+SCALARS_PER_CYCLE = 2.5
 
 
 def copies(machine: Machine, nest: CoreNest, cores: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -56,6 +58,9 @@ def copies(machine: Machine, nest: CoreNest, cores: np.ndarray) -> tuple[np.ndar
         streaming += _streaming(origin * op.size, reach, np.where(first, placed, origin) * op.size)
         seconds += np.maximum(streaming, elements * cycles / machine.clock / workers)
         regions += first & (shared > 1)
+    out = structure.destination
+    if machine.cached and out.scalar_instructions:
+        seconds += out.origin * out.scalar_instructions / SCALARS_PER_CYCLE / machine.clock / cores
     if nest.steps.parts is not None:
         seconds += np.where(loops.parts > 1, _sums(structure.destination, loops.parts, machine), 0)
     return seconds, regions
