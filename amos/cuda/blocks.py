@@ -48,6 +48,7 @@ class Blocks(Groups):
         parts: blocks that add up one result.
         depth: stages of shared memory in flight, no more than a block has.
         vector: bytes that one copy moves at most.
+        realign: whether copies of unaligned rows shift what they read into place.
         padding: sources × schedules: elements behind each row, -1 if rows are swizzled.
     """
 
@@ -63,6 +64,8 @@ class Blocks(Groups):
         self.grid = self.blocks.prod(axis=0) * self.parts
         widest = np.full(rows, ROW_ALIGNMENT)
         self.copy_bytes = widest if batch.copy_bytes is None else batch.copy_bytes
+        none = np.zeros(rows, dtype=bool)
+        self.realign = none if batch.realign is None else batch.realign.astype(bool)
         whole = np.zeros((len(tiles_of(structure)) - 1, rows), dtype=np.int64)
         self.padding = whole if batch.padding is None else batch.padding.T
 
@@ -100,17 +103,25 @@ class Blocks(Groups):
         """Of each source, bytes that one copy moves."""
         widths, where = np.unique(self.copy_bytes, return_inverse=True)
         return [
-            np.array([tile.vector(int(w)) for w in widths])[where]
-            for tile in tiles_of(self.structure)[:-1]
+            np.where(shifted, ROW_ALIGNMENT, np.array([tile.vector(int(w)) for w in widths])[where])
+            for tile, shifted in zip(tiles_of(self.structure), self.realigned, strict=False)
         ]
+
+    @cached_property
+    def realigned(self) -> list[np.ndarray]:
+        """Of each source, whether copies shift what they read into place."""
+        wide = self.realign & (self.copy_bytes == ROW_ALIGNMENT)
+        return [wide & tile.realigned for tile in tiles_of(self.structure)[:-1]]
 
     @cached_property
     def asynchronous(self) -> list[np.ndarray]:
         """Of each source, whether its copies are made by ``cp.async``."""
         able = (self.depth > 1) & (self.unit.architecture >= ASYNC)
         return [
-            able & (piece >= ASYNC_BYTES) & (not tile.computed)
-            for tile, piece in zip(tiles_of(self.structure), self.pieces, strict=False)
+            able & (piece >= ASYNC_BYTES) & ~shifted & (not tile.computed)
+            for tile, piece, shifted in zip(
+                tiles_of(self.structure), self.pieces, self.realigned, strict=False
+            )
         ]
 
     @cached_property

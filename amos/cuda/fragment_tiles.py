@@ -111,6 +111,27 @@ class Tile(Fragment):
         most = max(1, int(min(width, ROW_ALIGNMENT) / self.size))
         return max(1, int(self.contiguous(most)[1] * self.size))
 
+    @cached_property
+    def realigned(self) -> bool:
+        """Whether unaligned rows can be read in aligned pieces that are shifted into place.
+
+        Rows have to be contiguous from end to end, and to lie within the tensor; elements are
+        halves or bytes, since wider ones are copied by ``cp.async`` as they lie.
+        """
+        columns, load = self.columns, self.staged.load
+        names, length = self._contiguous(columns)
+        piece = int(ROW_ALIGNMENT / self.size)
+        if self.computed or self.bits not in (8, 16) or length < piece or columns.lanes % piece:
+            return False
+        if length != columns.size or self.vector(ROW_ALIGNMENT) == ROW_ALIGNMENT:
+            return False
+        bounds = [
+            (*index.bounds(self.nest.mapping.operator.extents), size)
+            for index, size in zip(load.indices, load.tensor.shape, strict=True)
+            if set(names) & set(index.names)
+        ]
+        return all(low >= 0 and high < size for low, high, size in bounds)
+
     def row(self, padding: int | np.ndarray) -> Any:
         """Bytes from one row to the next with so many elements of padding; -1: swizzled."""
         width = -(-int(self.columns.lanes * self.size) // ROW_ALIGNMENT) * ROW_ALIGNMENT
@@ -122,11 +143,10 @@ class Tile(Fragment):
         return self._load(self.row(padding), architecture, swizzle=padding < 0)
 
     @remembered
-    def filling(self, padding: int, width: int) -> int:
-        """Cycles of shared memory to fill the fragment, by copies of at most ``width`` bytes."""
+    def filling(self, padding: int, piece: int) -> int:
+        """Cycles of shared memory to fill the fragment, by copies of ``piece`` bytes."""
         rows, columns, row = self.rows.lanes, self.columns.lanes, self.row(padding)
-        piece, swizzle = self.vector(width), padding < 0
-        return store_cycles(rows, columns, row, self.size, piece, swizzle=swizzle)
+        return store_cycles(rows, columns, row, self.size, piece, swizzle=padding < 0)
 
     @remembered
     def conflicts(self, padding: int, architecture: int) -> float:

@@ -124,7 +124,7 @@ class _Kernels:
             load = _map_rows(
                 tile.loading, paddings, np.full_like(paddings, blocks.unit.architecture)
             )
-            fill = _map_rows(tile.filling, paddings, blocks.copy_bytes)
+            fill = _map_rows(tile.filling, paddings, blocks.pieces[number])
             loads.append(blocks.warps * blocks.staged * blocks.own(number) * load)
             units = blocks.copies[number] * blocks.warps
             fills.append(blocks.fragments(number) * fill + units)
@@ -137,8 +137,11 @@ class _Kernels:
         Tip: Increase Performance with Vectorized Memory Access).
         """
         blocks, costs, total = self.blocks, self.costs, np.zeros(len(self.batch))
-        for tile, copies in zip(self.sources, blocks.copies, strict=True):
-            total += copies * blocks.warps * (costs.copy + costs.digits * tile.divisions)
+        for tile, copies, shifted in zip(
+            self.sources, blocks.copies, blocks.realigned, strict=True
+        ):
+            per_copy = costs.copy + costs.digits * tile.divisions + costs.realign * shifted
+            total += copies * blocks.warps * per_copy
         return total
 
     def _shared(self) -> np.ndarray:

@@ -65,12 +65,14 @@ def split(draft: Draft) -> None:
 
 
 def copies(draft: Draft) -> None:
-    """C3: what a thread moves at once, which must divide the rows that it copies."""
+    """C3: what a thread moves at once, which must divide the rows that it copies, and how."""
     context = draft.context
     if not context.spatial:
         return
     least = max(dtype(kind).bits // 8 for kind in context.mapping.intrinsic.dtypes[:-1])
     rows = [side_bytes(tile)[-1] for tile in tiles_of(context)[:-1]]
+    if any(tile.realigned for tile in tiles_of(context)[:-1]):
+        draft.tunable("realign", ("off", "on"), default="off")
     if widths := tuple(n for n in _WIDTHS if n >= least and not any(row % n for row in rows)):
         draft.tunable("copy_bytes", widths, default=widths[0])
 

@@ -25,12 +25,14 @@ class GpuBatch(LoopBatch):
         padding: int, rows × sources: elements behind each row in shared memory, -1 if
             rows are swizzled; 0 if left out.
         stages: int, rows: stages of shared memory; 1 if left out.
+        realign: bool, rows: whether unaligned rows are copied in wide pieces; no if left out.
     """
 
     warps: np.ndarray | None = None
     copy_bytes: np.ndarray | None = None
     padding: np.ndarray | None = None
     stages: np.ndarray | None = None
+    realign: np.ndarray | None = None
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -47,6 +49,8 @@ class GpuSchedule(Schedule):
         stage: where each gathered source is staged: ``tile``, while copying to shared
             memory, the default, or ``whole``, by a kernel of its own in global memory.
         copy_bytes: bytes that one thread copies at once at most.
+        realign: whether copies of rows that begin anywhere read the aligned pieces in which
+            they lie, and shift them into place; by default ``off``.
         padding: elements behind each row of a source in shared memory, by default 0; -1
             swizzles rows instead, which takes no memory; key ``align``.
     """
@@ -62,6 +66,7 @@ class GpuSchedule(Schedule):
         "stage", "tile", words=("whole", "tile"), per="operand", always=True
     )
     copy_bytes: int = variable("copy_bytes", 16)
+    realign: Literal["off", "on"] = variable("realign", "off", words=("off", "on"))
     padding: MappingType[str, int] = variable("align", 0, lowest=-1, per="operand")
 
     @classmethod
@@ -98,4 +103,5 @@ class GpuSchedule(Schedule):
             "warps": [self.warps[loop.name] for loop in structure.spatial],
             "padding": [self.padding[op.name] for op in structure.sources],
             "stages": self.stages,
+            "realign": self.realign == "on",
         }

@@ -48,6 +48,7 @@ class SharedOperand:
         threads: of the block.
         bytes: of one stage, padding included.
         is_async: whether its copies are made by ``cp.async``.
+        is_realigned: whether its copies shift what they read into place.
         is_kept: whether copies wait in registers until the stage before is multiplied.
     """
 
@@ -61,6 +62,7 @@ class SharedOperand:
     threads: int
     bytes: int
     is_async: bool
+    is_realigned: bool
     is_kept: bool
 
     @classmethod
@@ -92,6 +94,7 @@ class SharedOperand:
             threads=int(counts.threads[0]),
             bytes=int(counts.bytes(number)[0]),
             is_async=bool(counts.asynchronous[number][0]),
+            is_realigned=bool(counts.realigned[number][0]),
             is_kept=bool(counts.in_registers[number][0]),
         )
 
@@ -139,6 +142,8 @@ class SharedOperand:
     def __str__(self) -> str:
         tile, tensor = self.tile, self.tile.staged.load.tensor.name
         path = "by cp.async" if self.is_async else "through registers"
+        if self.is_realigned:
+            path += ", shifted into place"
         if (prologue := tile.staged.prologue) is not None:
             path = f"computed of {', '.join(x.name for x in prologue.tensors)}"
         rows = "swizzled" if self.period else f"rows of {self.row} elements"

@@ -48,6 +48,8 @@ class GpuCosts:
             GEMM for sm_80, in loops that are unrolled and in loops that are not).
         digits: instructions for each division that a copy takes to find its place (9 in
             convolutions whose window is fused).
+        realign: instructions that shift a piece of 16 bytes into place (32 in the machine code
+            of GEMM for sm_80, without those for the ends of rows).
         store: instructions of one store of a result (estimate).
         atomic: bytes of an atomic addition count so often at the L2 cache, which reads
             and writes them (estimate).
@@ -63,6 +65,7 @@ class GpuCosts:
     start: float = 500.0
     copy: float = 12.0
     digits: float = 9.0
+    realign: float = 32.0
     store: float = 10.0
     atomic: float = 2.0
     clear: float = 1.5e-6

@@ -197,6 +197,18 @@ def test_long_loops_of_copies_wait_for_memory() -> None:
         assert blocks.waits[0] == waits
 
 
+def test_unaligned_rows_are_copied_faster_in_pieces() -> None:
+    """A product of 2039 cubed takes 1.4 instead of 2 times as long as one of 2048 cubed."""
+    best = {}
+    for size, realign in ((2048, "off"), (2039, "off"), (2039, "on")):
+        structure = Structure(_gemm(size, size, size))
+        drawn = ScheduleSpace(LARGE, A100).draw(400, np.random.default_rng(0))
+        options = [Schedule.of(x.as_dict() | {"realign": realign}) for x in drawn]
+        best[size, realign] = evaluate(structure, A100, batch_of(structure, options)).seconds.min()
+    aligned, narrow, wide = best.values()
+    assert aligned < wide < 0.85 * narrow
+
+
 def test_bank_conflicts_are_said() -> None:
     prediction = _predict(LARGE, align__Src1=16, align__Src2=16)
     assert ("shared read", "bank conflicts of `a` reads: 4x") in prediction.reasons

@@ -169,7 +169,8 @@ def test_the_optimizations_of_amos_are_all_variables(
     for mapping in amos.enumerate_mappings(amos.operators.resolve("resnet18:C5"), unit):
         space = ScheduleSpace(mapping, machine)
         if space.context.gathered and space.context.reduce:
-            kinds = {name.partition(".")[0] for name in space.variables} - {"copy"}
+            # Copies are realigned only where rows are contiguous, but not aligned.
+            kinds = {name.partition(".")[0] for name in space.variables} - {"copy", "realign"}
             assert kinds == always | own
         parts = [c for c in space.csp.constraints if c.rule == "C2"]
         assert all(c.type == "PROD" for c in parts)

@@ -80,6 +80,7 @@ class Access:
         in_bounds: conditions under which it is in the tensor; else its padding is read.
             Where that is zero, they are among the guards.
         indices: where it begins along each dimension of the tensor.
+        fused: where it begins along each side of the fragment that the tensor has.
     """
 
     def __init__(self, plan: DevicePlan, fragment: Fragment, wide: str = WIDE_CPP) -> None:
@@ -88,6 +89,7 @@ class Access:
         self.guards: list[str] = []
         self.in_bounds: list[str] = []
         self.indices: list[Value] = []
+        self.fused: dict[str, Value] = {}
         op = plan.mapping.operator
         self._used_names = {tensor.name for tensor in (*op.inputs, op.output.tensor)}
 
@@ -121,6 +123,7 @@ class Access:
                     self.guards.append(f"{text(lane)} < 1")
                 continue
             fused = self.let(target, values.get(group.tile, 0) * group.lanes + lane)
+            self.fused[target] = fused
             if at_most(fused) >= group.size:
                 self.guards.append(f"{text(fused)} < {group.size}")
             values |= group.decode(fused)

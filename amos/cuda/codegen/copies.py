@@ -12,7 +12,7 @@ from amos.cuda.plan import GpuPlan
 from amos.cuda.shared_operand import SharedOperand
 from amos.ir import dtype
 from amos.ir.floats import pack
-from amos.ir.index_text import Expr, Value, text, variable
+from amos.ir.index_text import Expr, Value, at_most, text, variable
 from amos.ir.tasks import decode
 from amos.machine.gpu_costs import HELD_COPIES, LOOPED_COPIES, ROW_ALIGNMENT
 
@@ -30,7 +30,7 @@ def column_text(source: SharedOperand, row: str, column: str) -> str:
 
 def may_part(plan: GpuPlan, source: SharedOperand) -> bool:
     """Whether the threads of a warp may go different ways while they copy a source."""
-    if source.copies % plan.threads:
+    if source.copies % plan.threads or source.is_realigned:
         return True
     gather = _Gather(plan, source)
     return bool(gather.in_bounds) or (not source.is_async and bool(gather.guards))
@@ -80,6 +80,14 @@ class _Gather(Access):
             digits[name] = self.let(f"at_{name}", place)
         return digits.pop("row"), digits.pop("column"), digits
 
+    @property
+    def count(self) -> str:
+        """C of how many elements there are up to the end of the row, at least."""
+        source = self.source
+        size, first = source.tile.columns.size, self.fused[source.tile.columns.target]
+        whole = at_most(first) + source.vector <= size
+        return str(source.vector) if whole else f"{size} - ({text(first)})"
+
 
 def copy_code(plan: GpuPlan, source: SharedOperand) -> list[str]:
     """``fetch_NAME`` and, where registers lie between, ``put_NAME``, as local functions."""
@@ -97,6 +105,9 @@ def copy_code(plan: GpuPlan, source: SharedOperand) -> list[str]:
     address = f"{source.tile.staged.load.tensor.name} + {gather.address}"
     stored = f"*reinterpret_cast<{moved} *>(to + {gather.shared})"
     read = f"*reinterpret_cast<const {moved} *>({address})"
+    if source.is_realigned:
+        tensor = source.tile.staged.load.tensor
+        read = f"read_unaligned({address}, {gather.count}, {tensor.name} + {tensor.elements})"
     in_bounds, padding = " && ".join(gather.in_bounds), _padding(source)
     if source.tile.computed:
         read = "put_piece"

@@ -50,14 +50,47 @@ template <int PENDING>
 """
 
 
+_SHIFTS = f"""// Sixteen bytes that begin anywhere in a tensor, `count` elements of them in a row:
+// two aligned pieces, shifted into place, or element by element at an end.
+template <typename T>
+{INLINE} uint4 read_unaligned(const T *from, int count, const T *end) {{
+  constexpr int size = sizeof(T), elements = 16 / size;
+  const unsigned shift = reinterpret_cast<unsigned long long>(from) % 16;
+  const uint4 *piece = reinterpret_cast<const uint4 *>(from - shift / size);
+  unsigned w[8] = {{}};
+  if (count >= elements && reinterpret_cast<const T *>(piece + 2) <= end) {{
+    const uint4 low = piece[0], high = piece[1];
+    w[0] = low.x, w[1] = low.y, w[2] = low.z, w[3] = low.w;
+    w[4] = high.x, w[5] = high.y, w[6] = high.z, w[7] = high.w;
+#pragma unroll
+    for (int i = 0; i < 6; ++i) w[i] = shift & 8 ? w[i + 2] : w[i];
+#pragma unroll
+    for (int i = 0; i < 5; ++i) w[i] = shift & 4 ? w[i + 1] : w[i];
+#pragma unroll
+    for (int i = 0; i < 4; ++i) w[i] = __funnelshift_r(w[i], w[i + 1], shift % 4 * 8);
+  }} else {{
+#pragma unroll
+    for (int e = 0; e < elements; ++e)
+      if (e < count) {{
+        const unsigned bits = size == 1 ? *reinterpret_cast<const unsigned char *>(from + e)
+                                        : *reinterpret_cast<const unsigned short *>(from + e);
+        w[e * size / 4] |= bits << e * size % 4 * 8;
+      }}
+  }}
+  return uint4{{w[0], w[1], w[2], w[3]}};
+}}
+"""
+
+
 def fragment_code(plan: GpuPlan) -> str:
     """Types and functions of the plan's fragments."""
     return "\n".join(_mma(plan) if plan.mapping.intrinsic.open_registers else _wmma(plan))
 
 
 def copy_helpers(plan: GpuPlan) -> str:
-    """``copy_async`` and what belongs to it; nothing if the plan has no such copies."""
-    return _COPIES if plan.is_async else ""
+    """``copy_async`` and what belongs to it, ``read_unaligned``; nothing that no copy needs."""
+    shifts = _SHIFTS if any(source.is_realigned for source in plan.sources) else ""
+    return (_COPIES if plan.is_async else "") + shifts
 
 
 def _wmma(plan: GpuPlan) -> list[str]:

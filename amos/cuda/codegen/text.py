@@ -11,7 +11,8 @@ from amos.ir import dtype
 #: Names of CUDA's headers, and of the functions around every kernel.
 GLOBALS = re.compile(
     r"half|nvcuda|wmma|threadIdx|blockIdx|blockDim|gridDim|warpSize|dim3|uint2|uint4|rintf|main"
-    r"|atomic(?:Add|Max|Min)|shared_memory|clear|element|multiply_add|copy_async|commit_copies|wait_copies"
+    r"|atomic(?:Add|Max|Min)|shared_memory|clear|element|multiply_add|copy_async|commit_copies"
+    r"|wait_copies|read_unaligned"
     r"|amos_emulation|Fragment[ABC]|[if]_\w+|cuda\w*"
     r"|(?:load|store|lane)_\w+"
 )

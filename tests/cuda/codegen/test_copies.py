@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import re
+from typing import Any
 
+import numpy as np
 import pytest
 
 import amos
 from amos import operators
 from amos.cuda import GpuSchedule
 from amos.cuda.codegen import KernelText, compilers
+from amos.cuda.codegen.emulate import compiler, draw_inputs, emulate
 from amos.cuda.codegen.toolchain import portable_code
 from amos.cuda.plan import GpuPlan
+from amos.schedule import ScheduleSpace
 
 
 def test_unrolled_copies_share_an_address() -> None:
@@ -25,6 +29,45 @@ def test_unrolled_copies_share_an_address() -> None:
     source = KernelText(GpuPlan(mapping, schedule, "sm_80")).source
     assert "const int at_row = (thread / 2) % 16;" in source
     assert not re.search(r"= \(?e\b", source)
+
+
+def _product(size: int, unit: str, dtype: str, **values: Any) -> GpuPlan:
+    op = operators.resolve("gemm", extents=dict(m=size, n=size - 2, k=size + 2), dtype=dtype)
+    (mapping,) = amos.enumerate_mappings(op, unit)
+    warps = dict.fromkeys(("i1.tile", "i2.tile"), 2)
+    return GpuPlan(mapping, GpuSchedule(warps=warps, steps=2, **values), "sm_80")
+
+
+@pytest.mark.parametrize(
+    ("unit", "dtype", "stages"),
+    [("mma_sync_m16n8k16_f16_f32", "f16", 2), ("wmma_m16n16k16_s8_s32", "s8", 1)],
+)
+def test_unaligned_rows_are_shifted_into_place(unit: str, dtype: str, stages: int) -> None:
+    """Rows that begin anywhere, and end before a piece does."""
+    plan = _product(43, unit, dtype, stages=stages, realign="on")
+    assert [(x.is_realigned, x.vector * x.size, x.is_async) for x in plan.sources] == [
+        (True, 16, False)
+    ] * 2
+    assert "read_unaligned(" in KernelText(plan).source
+    if compiler() is None:
+        pytest.skip("no C++ compiler here to run a kernel on the host")
+    assert not emulate(plan, draw_inputs(plan, np.random.default_rng(0))).problem
+
+
+def test_aligned_rows_are_copied_as_they_lie() -> None:
+    """The option changes nothing where nothing is gained, and is off by default."""
+    unit = "mma_sync_m16n8k16_f16_f32"
+    plain = _product(43, unit, "f16")
+    assert [x.vector for x in plain.sources] == [1, 1]
+    assert "read_unaligned" not in KernelText(plain).source
+    op = operators.resolve("gemm", extents=dict(m=48, n=48, k=48), dtype="f16")
+    (mapping,) = amos.enumerate_mappings(op, unit)
+    texts = {
+        KernelText(GpuPlan(mapping, GpuSchedule(realign=realign), "sm_80")).source
+        for realign in ("off", "on")
+    }
+    assert len(texts) == 1
+    assert "realign" not in ScheduleSpace(mapping, amos.machines.get("a100")).variables
 
 
 @pytest.mark.parametrize(

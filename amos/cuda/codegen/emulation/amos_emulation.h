@@ -326,6 +326,11 @@ T atomicMin(T *to, T value) {
   return before;
 }
 
+inline unsigned __funnelshift_r(unsigned low, unsigned high, unsigned shift) {
+  const auto both = static_cast<unsigned long long>(high) << 32 | low;
+  return static_cast<unsigned>(both >> (shift & 31));
+}
+
 template <int BYTES>
 void copy_async(void *to, const void *from, bool live) {
   using namespace amos_emulation;
