@@ -10,7 +10,7 @@ import typer
 
 from amos.cli.gpu_records import benchmark_pieces, write_lines
 from amos.cli.options import AsJson, Csv
-from amos.cli.output import counting, print_json, print_line, print_table, write_rows
+from amos.cli.output import counting, print_json, print_line, print_table, write_data
 
 if TYPE_CHECKING:
     from amos.cuda.check import GpuRow
@@ -38,9 +38,7 @@ def cuda_command(
 
     jobs = cuda_jobs(operator or (), (), arch or ())
     rows = cuda(jobs, workers=workers, progress=None if as_json else _tell)
-    write_rows(rows, csv)
-    if as_json:
-        print_json(rows)
+    if write_data(rows, csv, as_json):
         return
     print_table(
         ["operator", "dtype", "arch", "mapping", "registers", "in the plan", "spills"]
@@ -79,9 +77,7 @@ def table2_command(csv: Csv = None, as_json: AsJson = False) -> None:
     from amos.reproduce.table2 import table2
 
     rows = table2()
-    write_rows(rows, csv)
-    if as_json:
-        print_json(rows)
+    if write_data(rows, csv, as_json):
         return
     print_table(
         ["network", "total", "mapped", "paper: total", "XLA", "AMOS", "not mapped"],

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -19,7 +18,7 @@ from amos.cli.output import (
     print_json,
     print_line,
     print_table,
-    write_rows,
+    write_data,
 )
 from amos.cli.units import print_unit
 from amos.errors import NetworkError
@@ -259,9 +258,7 @@ def fig7_command(
     results = default_results() if results is None else results
     rows = fig7(results)
     rows += means(rows)
-    write_rows(rows, csv)
-    if as_json:
-        print_json([asdict(row) for row in rows])
+    if write_data(rows, csv, as_json):
         return
     peers = [name for name in PEERS if any(name in row.times for row in rows)]
     print_table(

@@ -61,6 +61,18 @@ def write_rows(rows: Iterable[object], path: Path | None) -> None:
         raise AmosError(f"--csv {str(path)!r}: {error.strerror or error}") from error
 
 
+def write_data(rows: Sequence[object], path: Path | None, as_json: bool) -> bool:
+    """Write rows as CSV and JSON where these are asked for; whether JSON was printed.
+
+    Raises:
+        AmosError: the file cannot be written.
+    """
+    write_rows(rows, path)
+    if as_json:
+        print_json(rows)
+    return as_json
+
+
 def print_line(text: str = "") -> None:
     """Print text as it is; on a terminal, lines that are too long are broken at blanks."""
     for line in text.split("\n"):

@@ -11,7 +11,15 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from amos.cli.options import AsJson, Csv, Rule
-from amos.cli.output import counting, percent, print_json, print_line, print_table, write_rows
+from amos.cli.output import (
+    counting,
+    percent,
+    print_json,
+    print_line,
+    print_table,
+    write_data,
+    write_rows,
+)
 
 if TYPE_CHECKING:
     from amos.reproduce.heron_fig12 import Fig12
@@ -29,9 +37,7 @@ def table6_command(csv: Csv = None, as_json: AsJson = False) -> None:
 
     rows = reproduce.table6()
     listed = [asdict(row) | {"agrees": row.agrees} for row in rows]
-    write_rows(listed, csv)
-    if as_json:
-        print_json(listed)
+    if write_data(listed, csv, as_json):
         return
     print_table(
         ["operator", "paper", *RULES, "", "form", "statement"],
@@ -60,9 +66,7 @@ def table5_command(rule: Rule = "paper", csv: Csv = None, as_json: AsJson = Fals
 
     rows = reproduce.table5(rule)
     listed = [asdict(row) | {"found": row.is_in_space} for row in rows]
-    write_rows(listed, csv)
-    if as_json:
-        print_json(listed)
+    if write_data(listed, csv, as_json):
         return
     print_table(
         ["layer", "i1", "i2", "r1", "mapping", "index", "of"],
@@ -87,9 +91,7 @@ def accelerators_command(csv: Csv = None, as_json: AsJson = False) -> None:
 
     rows = reproduce.accelerators()
     listed = [asdict(row) | {"agrees": row.agrees} for row in rows]
-    write_rows(listed, csv)
-    if as_json:
-        print_json(listed)
+    if write_data(listed, csv, as_json):
         return
     print_table(
         ["unit", "paper", *RULES, "", "definition", "statement"],
@@ -116,9 +118,7 @@ def heron_table5_command(csv: Csv = None, as_json: AsJson = False) -> None:
     from amos import reproduce
 
     rows = reproduce.heron_table5()
-    write_rows(rows, csv)
-    if as_json:
-        print_json(rows)
+    if write_data(rows, csv, as_json):
         return
     print_table(
         ["operator", "paper: variables", "constraints"]
@@ -151,9 +151,7 @@ def gta_fig8_command(
     from amos import reproduce
 
     rows = reproduce.gta_fig8(seeds)
-    write_rows(rows, csv)
-    if as_json:
-        print_json([asdict(row) for row in rows])
+    if write_data(rows, csv, as_json):
         return
     print_table(
         ["network", "samples", "ranked by", "scheduler", "mappings", "within 5%", "within 1%", ""],
@@ -181,9 +179,7 @@ def vta_command(
     from amos.reproduce.vta import LAYERS, vta
 
     rows = list(vta(layer or LAYERS, trials=trials, drawn=drawn))
-    write_rows(rows, csv)
-    if as_json:
-        print_json([asdict(row) for row in rows])
+    if write_data(rows, csv, as_json):
         return
     print_table(
         ["layer", "best, cycles", "of the peak", "of what bounds it"]
@@ -208,9 +204,7 @@ def gta_fig10_command(
     from amos import reproduce
 
     rows = reproduce.gta_fig10(budget, seeds=seeds)
-    write_rows(rows, csv)
-    if as_json:
-        print_json([asdict(row) for row in rows])
+    if write_data(rows, csv, as_json):
         return
     print_table(
         ["mappings retained", "best found / best", "worst layer", "", "samples measured"],

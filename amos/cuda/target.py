@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, ClassVar
 
 from amos.cuda.blocks import Blocks, runs_warps
@@ -18,7 +18,7 @@ from amos.perfmodel.batch import describe_overflows, predict_cores
 from amos.perfmodel.terms import BatchPrediction
 from amos.plan.schedule import Plan, Schedule
 from amos.plan.structure import LoopBatch, Structure
-from amos.plan.target import Target
+from amos.plan.target import ExecutorRequest, Target
 from amos.schedule.draft import Rule
 
 if TYPE_CHECKING:
@@ -85,22 +85,14 @@ class Cuda(Target):
         """Whether it came with this architecture or an older one."""
         return 0 < intrinsic.architecture <= machine.architecture
 
-    def open_executor(
-        self,
-        address: str | Executor | None,
-        machine: Machine,
-        intrinsic: Intrinsic | None,
-        *,
-        timeout: float,
-        memory: int | None = None,
-        notify: Callable[[str], None] = lambda _: None,
-    ) -> Executor | None:
+    def open_executor(self, request: ExecutorRequest) -> Executor | None:
         """The GPU of this machine, by its driver; see :func:`amos.cuda.executor.gpu_executor`."""
         from amos.cuda.executor import gpu_executor
 
+        machine, intrinsic = request.machine, request.intrinsic
         if intrinsic is not None and 0 < machine.architecture < intrinsic.architecture:
             raise ExploreError(
                 f"{intrinsic.name} needs sm_{intrinsic.architecture}, and machine "
                 f"{machine.name!r} is sm_{machine.architecture}"
             )
-        return gpu_executor(address, machine, timeout, notify)
+        return gpu_executor(request.address, machine, request.timeout, request.notify)

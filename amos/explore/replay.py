@@ -10,7 +10,7 @@ from amos.machine.identity import here
 from amos.measure import Task
 from amos.measure.executor import Executor, LocalExecutor
 from amos.plan import Candidate
-from amos.plan.target import target_of
+from amos.plan.target import ExecutorRequest, target_of
 from amos.records import Measurement, Record
 
 #: Seconds that a kernel may take.
@@ -96,7 +96,7 @@ def _executor_of(record: Record) -> Executor:
     machine, executor = record.described, None
     if machine is not None and record.implementation:
         target = target_of(machine)
-        executor = target.open_executor(None, machine, None, timeout=_PATIENCE)
+        executor = target.open_executor(ExecutorRequest(machine, timeout=_PATIENCE))
     return executor or LocalExecutor(_PATIENCE)
 
 

@@ -22,7 +22,7 @@ from amos.intrinsics import Intrinsic
 from amos.ir import Operator
 from amos.machine import Machine, catalogue
 from amos.measure.executor import Executor, LocalExecutor, open_executor
-from amos.plan.target import target_of
+from amos.plan.target import ExecutorRequest, target_of
 from amos.records.store import Records
 from amos.validate import RULES
 
@@ -187,11 +187,7 @@ def _open_workers(
             measure.executor, measure.timeout, measure.memory, unit, measure.implementation
         )
     target = catalogue.get(machine, [unit] if unit else [])
-    return target_of(target).open_executor(
-        measure.executor,
-        target,
-        unit,
-        timeout=measure.timeout,
-        memory=measure.memory,
-        notify=notify,
+    request = ExecutorRequest(
+        target, measure.executor, unit, measure.timeout, measure.memory, notify
     )
+    return target_of(target).open_executor(request)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, ClassVar
 
 from amos.errors import BuildError
@@ -19,7 +19,7 @@ from amos.perfmodel.batch import describe_overflows, predict_cores
 from amos.perfmodel.terms import BatchPrediction
 from amos.plan.schedule import Plan, Schedule
 from amos.plan.structure import LoopBatch, Structure
-from amos.plan.target import Target
+from amos.plan.target import ExecutorRequest, Target
 from amos.schedule.draft import Rule
 
 if TYPE_CHECKING:
@@ -79,17 +79,8 @@ class OpenCl(Target):
                     f"their output, got {result}"
                 )
 
-    def open_executor(
-        self,
-        address: str | Executor | None,
-        machine: Machine,
-        intrinsic: Intrinsic | None,
-        *,
-        timeout: float,
-        memory: int | None = None,
-        notify: Callable[[str], None] = lambda _: None,
-    ) -> Executor | None:
+    def open_executor(self, request: ExecutorRequest) -> Executor | None:
         """A device that pyopencl finds; see :func:`amos.opencl.executor.opencl_executor`."""
         from amos.opencl.executor import opencl_executor
 
-        return opencl_executor(address, machine, timeout, notify)
+        return opencl_executor(request.address, request.machine, request.timeout, request.notify)

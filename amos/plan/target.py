@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -40,6 +41,28 @@ TARGETS: dict[str, str] = {
     "stream": "amos.streams.target.Streams",
     "opencl": "amos.opencl.target.OpenCl",
 }
+
+
+@dataclass(frozen=True)
+class ExecutorRequest:
+    """What an executor is asked for.
+
+    Attributes:
+        machine: described, whose candidates are measured.
+        address: ``"model"`` for nothing, ``None`` for whatever there is, or an address or an
+            executor of the target's.
+        intrinsic: that is asked for, if it is one alone.
+        timeout: seconds that a candidate may take.
+        memory: bytes that it may allocate.
+        notify: receives messages about unexpected choices.
+    """
+
+    machine: Machine
+    address: str | Executor | None = None
+    intrinsic: Intrinsic | None = None
+    timeout: float = 60.0
+    memory: int | None = None
+    notify: Callable[[str], None] = lambda _: None
 
 
 class Target(ABC):
@@ -183,25 +206,8 @@ class Target(ABC):
         """
         return None
 
-    def open_executor(
-        self,
-        address: str | Executor | None,
-        machine: Machine,
-        intrinsic: Intrinsic | None,
-        *,
-        timeout: float,
-        memory: int | None = None,
-        notify: Callable[[str], None] = lambda _: None,
-    ) -> Executor | None:
+    def open_executor(self, request: ExecutorRequest) -> Executor | None:
         """The executor of candidates of a described machine.
-
-        Args:
-            address: ``"model"`` for nothing, ``None`` for whatever there is, or an address or
-                an executor of the target's.
-            intrinsic: that is asked for, if it is one alone.
-            timeout: seconds that a candidate may take.
-            memory: bytes that it may allocate.
-            notify: receives messages about unexpected choices.
 
         Returns:
             the executor; ``None`` for the model alone.
@@ -210,9 +216,10 @@ class Target(ABC):
             MeasureError: there is nothing to measure with, or no such address.
             ExploreError: the machine has no such instruction.
         """
-        if isinstance(address, str) and address != "model":
+        if isinstance(request.address, str) and request.address != "model":
             raise MeasureError(
-                f"executor {address!r}: machine {machine.name!r} is a description; expected 'model'"
+                f"executor {request.address!r}: machine {request.machine.name!r} is a description; "
+                "expected 'model'"
             )
         return None
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, ClassVar
 
 from amos.intrinsics import Intrinsic
@@ -13,7 +13,7 @@ from amos.perfmodel.bound import Bound, Optimum
 from amos.perfmodel.terms import BatchPrediction
 from amos.plan.schedule import Candidate, Plan, Schedule
 from amos.plan.structure import LoopBatch, Structure
-from amos.plan.target import Target
+from amos.plan.target import ExecutorRequest, Target
 from amos.schedule.draft import Rule
 from amos.streams.model import predict_streams
 from amos.streams.plan import StreamPlan
@@ -117,19 +117,10 @@ class Streams(Target):
 
         return StreamKernel(candidate, machine)
 
-    def open_executor(
-        self,
-        address: str | Executor | None,
-        machine: Machine,
-        intrinsic: Intrinsic | None,
-        *,
-        timeout: float,
-        memory: int | None = None,
-        notify: Callable[[str], None] = lambda _: None,
-    ) -> Executor | None:
+    def open_executor(self, request: ExecutorRequest) -> Executor | None:
         """A simulator of the unit."""
         from amos.streams.executor import SimulatorExecutor
 
-        if address is None:
-            return SimulatorExecutor(machine, timeout, memory)
-        return super().open_executor(address, machine, intrinsic, timeout=timeout)
+        if request.address is None:
+            return SimulatorExecutor(request.machine, request.timeout, request.memory)
+        return super().open_executor(request)

@@ -23,7 +23,7 @@ from amos.measure import Task
 from amos.measure.executor import Executor
 from amos.perfmodel import evaluate, predict
 from amos.plan import Candidate, CpuSchedule, Schedule, Structure, batch_of
-from amos.plan.target import TARGETS, Target, load, target_of, targets
+from amos.plan.target import TARGETS, ExecutorRequest, Target, load, target_of, targets
 from amos.plan.variables import variables_of
 from amos.records import Measurement, Record, Trial
 from amos.records.canonical import identity_of, machine_values
@@ -141,14 +141,14 @@ class TargetContract:
     def test_executors_are_its_own(self) -> None:
         """The model alone is none, and what is no address of the target's is refused."""
         target, machine = self._target, self._described
-        assert target.open_executor("model", machine, None, timeout=1.0) is None
+        assert target.open_executor(ExecutorRequest(machine, "model")) is None
         with pytest.raises(MeasureError, match=machine.name):
-            target.open_executor("nowhere", machine, None, timeout=1.0)
+            target.open_executor(ExecutorRequest(machine, "nowhere"))
 
     def test_a_candidate_is_measured(self) -> None:
         """Where the target has something to measure with."""
         target, machine = self._target, self._described
-        executor = target.open_executor(None, machine, None, timeout=60.0)
+        executor = target.open_executor(ExecutorRequest(machine))
         if executor is None:
             pytest.skip(f"nothing here measures candidates of {machine.name}")
         with executor:

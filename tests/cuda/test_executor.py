@@ -25,7 +25,7 @@ from amos.cuda.plan import STATIC_LIMIT, GpuPlan
 from amos.errors import MeasureError, ToolchainError
 from amos.measure.task import Task
 from amos.plan import Candidate
-from amos.plan.target import target_of
+from amos.plan.target import ExecutorRequest, target_of
 from amos.records import Measurement
 from amos.schedule import ScheduleSpace
 from tests.support.fake_cuda import fake_driver, fake_nvcc
@@ -214,7 +214,7 @@ def test_said_before_any_work(fakes: Fakes, monkeypatch: pytest.MonkeyPatch) -> 
         gpu_executor("gpu:libnothing.so.7", machines.get("a100"))
     with pytest.raises(MeasureError, match="'xeon_4110' is a description; expected 'model'$"):
         xeon = machines.get("xeon_4110")
-        target_of(xeon).open_executor("gpu", xeon, None, timeout=1.0)
+        target_of(xeon).open_executor(ExecutorRequest(xeon, "gpu"))
     fakes.fails.write_text("cuInit")
     with pytest.raises(MeasureError, match="no GPU: cuInit: an illegal"):
         gpu_executor(f"gpu:{fakes.library}", machines.get("a100"))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, ClassVar
@@ -20,7 +20,7 @@ from amos.measure.task import Task
 from amos.perfmodel.terms import BatchPrediction
 from amos.plan.schedule import Plan, Schedule
 from amos.plan.structure import LoopBatch, Structure
-from amos.plan.target import Target
+from amos.plan.target import ExecutorRequest, Target
 from amos.plan.variables import variable
 from amos.records import Measurement
 from amos.records.canonical import identity_of
@@ -158,20 +158,11 @@ class Toy(Target):
         if operator.epilogue is not None:
             raise BuildError(f"toy: nothing computes {operator.epilogue}")
 
-    def open_executor(
-        self,
-        address: str | Executor | None,
-        machine: Machine,
-        intrinsic: Intrinsic | None,
-        *,
-        timeout: float,
-        memory: int | None = None,
-        notify: Callable[[str], None] = lambda _: None,
-    ) -> Executor | None:
+    def open_executor(self, request: ExecutorRequest) -> Executor | None:
         """An interpreter."""
-        if address is None:
+        if request.address is None:
             return ToyExecutor()
-        return super().open_executor(address, machine, intrinsic, timeout=timeout)
+        return super().open_executor(request)
 
 
 def files(request: Any) -> dict[str, str]:
