@@ -28,7 +28,9 @@ from amos.cuda.codegen.reductions import (
 from amos.cuda.codegen.text import OWN, cuda_type
 from amos.cuda.plan import GpuPlan
 from amos.cuda.shared_operand import SharedOperand
+from amos.errors import TaskMappingError
 from amos.ir.index_text import Expr, variable
+from amos.ir.tasks import TaskMapping
 
 _HEADERS = "#include <cuda_bf16.h>\n#include <cuda_fp16.h>\n#include <mma.h>\n"
 
@@ -45,10 +47,24 @@ class KernelText:
     Attributes:
         plan: what the kernel does.
         name: of the function; by default the operator's and the mapping's.
+        grid: which block computes which tile, along the spatial loops of more than one step in
+            the schedule's order; by default in rows.
+
+    Raises:
+        TaskMappingError: the grid is of other tiles, or blocks do not compute one each.
     """
 
     plan: GpuPlan
     name: str = ""
+    grid: TaskMapping | None = None
+
+    def __post_init__(self) -> None:
+        tiles, grid = self.plan.grid_tasks, self.grid
+        if grid and (grid.shape, grid.workers) != (tiles.shape, tiles.workers):
+            raise TaskMappingError(
+                f"grid of {kernel_name(self.plan)}: expected {tiles.workers} blocks and a tile of "
+                f"{tiles.shape} for each, got {grid.workers} blocks and {grid.shape}: {grid}"
+            )
 
     @cached_property
     def names(self) -> Names:
@@ -176,7 +192,7 @@ class KernelText:
         p = self._spelled_plan
         lines = ["// The first step of this block, and the place of this warp in it, by loop."]
         for worker, name, tasks in (
-            ("blockIdx.x", "first", p.grid_tasks),
+            ("blockIdx.x", "first", self.grid or p.grid_tasks),
             ("warp", "warp", p.warp_tasks),
         ):
             places = zip(p.spatial, tasks.at(variable(worker, tasks.workers)), strict=True)

@@ -1,4 +1,4 @@
-"""Where copies go: addresses that compilers see to be shared."""
+"""Where copies go, addresses that compilers see to be shared, and which block does what."""
 
 from __future__ import annotations
 
@@ -15,6 +15,8 @@ from amos.cuda.codegen import KernelText, compilers
 from amos.cuda.codegen.emulate import compiler, draw_inputs, emulate
 from amos.cuda.codegen.toolchain import portable_code
 from amos.cuda.plan import GpuPlan
+from amos.errors import TaskMappingError
+from amos.ir.tasks import spatial
 from amos.schedule import ScheduleSpace
 
 
@@ -68,6 +70,19 @@ def test_aligned_rows_are_copied_as_they_lie() -> None:
     }
     assert len(texts) == 1
     assert "realign" not in ScheduleSpace(mapping, amos.machines.get("a100")).variables
+
+
+def test_blocks_in_an_order_of_ones_own_compute_the_same() -> None:
+    plan = _product(66, "mma_sync_m16n8k16_f16_f32", "f16")
+    assert plan.grid_tasks == spatial(3, 4)
+    columns = spatial(1, 2) * spatial(3, 1) * spatial(1, 2)
+    source = KernelText(plan, grid=columns).source
+    assert source != KernelText(plan).source
+    with pytest.raises(TaskMappingError, match=r"12 blocks and a tile of \(3, 4\) for each, got 6"):
+        KernelText(plan, grid=spatial(3, 2))
+    if compiler() is None:
+        pytest.skip("no C++ compiler here to run a kernel on the host")
+    assert not emulate(plan, draw_inputs(plan, np.random.default_rng(0)), source).problem
 
 
 @pytest.mark.parametrize(
