@@ -25,7 +25,6 @@ from amos.explore.ranking import QuickSearch, rank_candidates
 from amos.intrinsics import Intrinsic
 from amos.ir import Operator
 from amos.machine import Machine
-from amos.machine.catalogue import with_timings
 from amos.mapping import enumerate_mappings
 from amos.mapping.mapping import Mapping
 from amos.perfmodel import Prediction
@@ -86,9 +85,6 @@ class Chooser:
         brief: bool = False,
         intrinsics: Sequence[Intrinsic] = (),
     ) -> None:
-        if isinstance(machine, Machine):
-            unrated = [unit for unit in intrinsics if unit.name not in machine.peaks]
-            machine = with_timings(machine, unrated)
         self.machine = machine
         self._core = core
         self._brief = brief

@@ -31,8 +31,7 @@ def get(name: str | Machine, intrinsics: Sequence[Intrinsic] = ()) -> Machine:
     """Look up a described machine.
 
     Args:
-        name: the machine, or a TOML file that describes one; one that is given itself is
-            returned as it is.
+        name: the machine, by name or itself, or a TOML file that describes one.
         intrinsics: those whose rate is needed. Where the machine has none, it is
             the one of the intrinsic's description, if that has one of this machine
             or of no certain machine.
@@ -41,11 +40,12 @@ def get(name: str | Machine, intrinsics: Sequence[Intrinsic] = ()) -> Machine:
         UnknownNameError: there is no such machine.
         MachineError: the file cannot be read, or describes none; or this is the host.
     """
-    if isinstance(name, Machine):
-        return name
-    if not isinstance(name, str):
+    if not isinstance(name, str | Machine):
         raise UnknownNameError("machine", name, (*names(), "host"))
-    machine = _read(name) if name.endswith(".toml") else _read_described(name)
+    if isinstance(name, Machine):
+        machine = name
+    else:
+        machine = _read(name) if name.endswith(".toml") else _read_described(name)
     return with_timings(machine, [unit for unit in intrinsics if unit.name not in machine.peaks])
 
 

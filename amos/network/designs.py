@@ -11,7 +11,6 @@ from amos import machines
 from amos.errors import MachineError, NetworkError
 from amos.intrinsics import Intrinsic
 from amos.machine import Machine
-from amos.machine.catalogue import with_timings
 from amos.network.report import Report
 
 if TYPE_CHECKING:
@@ -89,7 +88,7 @@ def compare_designs(
     """
     if not targets or not networks:
         raise NetworkError("compare: expected at least one machine and one model")
-    described = [_rated(machines.get(each, intrinsics), intrinsics) for each in targets]
+    described = [machines.get(each, intrinsics) for each in targets]
     repeated = [name for name, n in Counter(each.name for each in described).items() if n > 1]
     if repeated:
         raise MachineError(
@@ -101,10 +100,6 @@ def compare_designs(
         for machine in described
     ]
     return [replace(row, pareto=_is_best(row, rows)) for row in rows]
-
-
-def _rated(machine: Machine, intrinsics: Sequence[Intrinsic]) -> Machine:
-    return with_timings(machine, [unit for unit in intrinsics if unit.name not in machine.peaks])
 
 
 def _units_of(machine: Machine, intrinsics: Sequence[Intrinsic]) -> list[Intrinsic]:
