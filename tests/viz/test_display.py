@@ -20,6 +20,7 @@ from amos.viz import html, text
 from amos.viz.display import describe
 from amos.viz.drawings import Curve, Matrices
 from amos.viz.latex import compute_latex, memory_latex
+from tests.support.drawing.generators import drawn
 
 WMMA = amos.intrinsics.get("wmma_m16n16k16_f16_f32")
 CONV = amos.operators.resolve("conv2d")
@@ -134,22 +135,18 @@ def test_a_verdict_marks_the_cells_at_fault() -> None:
     assert all(reason in text(verdict) for reason in verdict.reasons)
 
 
-def test_cells_at_fault_are_those_that_reasons_name() -> None:
+@pytest.mark.parametrize("rule", ["paper", "access", "gather"])
+@drawn(60)
+def test_cells_at_fault_are_those_that_reasons_name(rule: str, rng: np.random.Generator) -> None:
     """Every mark is a one of the matrix, and a reason speaks of it; and the other way round."""
-    rng = np.random.default_rng(1)
-    for rule in ("paper", "access", "gather"):
-        for _ in range(60):
-            assignment = rng.integers(-1, 3, 7)
-            matrix = np.equal.outer(np.arange(3), assignment)
-            verdict = amos.check_matching(CONV, WMMA, matrix, rule)
-            assert bool(verdict.cells) == bool(verdict.wrong)
-            names = [it.name for it in CONV.iterations]
-            for step, name in verdict.cells:
-                assert matrix[["i1", "i2", "r1"].index(step), names.index(name)]
-                assert any(f"`{name}`" in reason for reason in verdict.wrong)
-            assert all(
-                any(f"`{step}`" in reason for reason in verdict.idle) for step in verdict.rows
-            )
+    matrix = np.equal.outer(np.arange(3), rng.integers(-1, 3, 7))
+    verdict = amos.check_matching(CONV, WMMA, matrix, rule)
+    assert bool(verdict.cells) == bool(verdict.wrong)
+    names = [it.name for it in CONV.iterations]
+    for step, name in verdict.cells:
+        assert matrix[["i1", "i2", "r1"].index(step), names.index(name)]
+        assert any(f"`{name}`" in reason for reason in verdict.wrong)
+    assert all(any(f"`{step}`" in reason for reason in verdict.idle) for step in verdict.rows)
 
 
 def test_verdicts_are_equal_whatever_they_are_drawn_from() -> None:

@@ -8,6 +8,7 @@ import numpy as np
 
 from amos.streams.codegen.writer import Step
 from amos.streams.vta.loops import arrange_loops
+from tests.support.drawing.generators import drawn
 
 
 def _walked(outer: Step, inner: Step, uops: np.ndarray) -> list[tuple[int, ...]]:
@@ -27,22 +28,21 @@ def _nest(loops: tuple[Step, ...]) -> list[tuple[int, ...]]:
     ]
 
 
-def test_an_instruction_walks_the_nest() -> None:
-    rng = np.random.default_rng(0)
-    for _ in range(60):
-        loops, base = [], 1
-        for _ in range(int(rng.integers(1, 6))):
-            length, sums = int(rng.integers(1, 6)), bool(rng.integers(2))
-            loops.append(Step(length, (0 if sums else base, int(rng.integers(4)), int(sums))))
-            base *= 1 if sums else length
-        arranged = arrange_loops(tuple(loops), 8192, 3)
-        assert arranged is not None or np.prod([x.length for x in loops if not x.sums]) < 3
-        if arranged is None:
-            continue
-        walked = _walked(arranged.outer, arranged.inner, arranged.uops)
-        assert sorted(walked) == sorted(_nest(tuple(loops)))
-        written = [place[0] for place in walked]
-        assert not any(a in b for a, *b in zip(written, written[1:], written[2:], strict=False))
+@drawn(80)
+def test_an_instruction_walks_the_nest(rng: np.random.Generator) -> None:
+    loops, base = [], 1
+    for _ in range(int(rng.integers(1, 6))):
+        length, sums = int(rng.integers(1, 6)), bool(rng.integers(2))
+        loops.append(Step(length, (0 if sums else base, int(rng.integers(4)), int(sums))))
+        base *= 1 if sums else length
+    arranged = arrange_loops(tuple(loops), 8192, 3)
+    assert arranged is not None or np.prod([x.length for x in loops if not x.sums]) < 3
+    if arranged is None:
+        return
+    walked = _walked(arranged.outer, arranged.inner, arranged.uops)
+    assert sorted(walked) == sorted(_nest(tuple(loops)))
+    written = [place[0] for place in walked]
+    assert not any(a in b for a, *b in zip(written, written[1:], written[2:], strict=False))
 
 
 def test_loops_that_go_on_are_one() -> None:

@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import prod
 from typing import Any
 
 import numpy as np
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-__all__ = ["DrawnGenerator", "generators"]
+__all__ = ["DrawnGenerator", "drawn", "generators"]
 
 #: Steps of a random number between 0 and 1.
 _STEPS = 1 << 20
+#: Elements of an array up to which each is drawn.
+_SMALL = 16
 
 
 class DrawnGenerator(np.random.Generator):
-    """A generator whose scalars and orders are drawn one by one; arrays follow from a drawn seed.
+    """A generator that draws scalars, orders and small arrays; large arrays follow from a seed.
 
     Random numbers shrink towards 1, so that what a share of the cases has is absent.
 
@@ -33,24 +37,29 @@ class DrawnGenerator(np.random.Generator):
     def integers(
         self, low: Any, high: Any = None, size: Any = None, dtype: Any = int, endpoint: bool = False
     ) -> Any:
-        if size is not None or np.ndim(low) or np.ndim(high):
+        if _is_large(size) or np.ndim(low) or np.ndim(high):
             return super().integers(low, high, size, dtype, endpoint)
-        first, last = (0, low) if high is None else (low, high)
-        return np.dtype(dtype).type(self._draw(int(first), int(last) - (not endpoint)))
+        first, last = (0, int(low)) if high is None else (int(low), int(high))
+        kind = np.dtype(dtype).type
+        return _filled(size, lambda: kind(self._draw(first, last - (not endpoint))))
 
     def random(self, size: Any = None, *more: Any, **options: Any) -> Any:
-        if size is not None:
+        if _is_large(size):
             return super().random(size, *more, **options)
-        return 1 - (self._draw(0, _STEPS - 1) + 1) / _STEPS
+        return _filled(size, lambda: 1 - (self._draw(0, _STEPS - 1) + 1) / _STEPS)
 
     def choice(self, a: Any, size: Any = None, *more: Any, p: Any = None, **options: Any) -> Any:
-        if size is not None:
+        if _is_large(size) or more or options:
             return super().choice(a, size, *more, p=p, **options)  # type: ignore[call-overload]
         values = np.arange(a) if np.ndim(a) == 0 else np.asarray(a)
-        if p is None:
-            return values[self._draw(0, len(values) - 1)]
-        passed = np.cumsum(p) <= self._draw(0, _STEPS - 1) / _STEPS
-        return values[min(int(passed.sum()), len(values) - 1)]
+        shares = None if p is None else np.cumsum(p)[:-1]
+
+        def pick() -> Any:
+            if shares is None:
+                return values[self._draw(0, len(values) - 1)]
+            return values[int((shares <= self._draw(0, _STEPS - 1) / _STEPS).sum())]
+
+        return _filled(size, pick)
 
     def shuffle(self, x: Any, axis: int = 0) -> None:
         for last in range(len(x) - 1, 0, -1):
@@ -64,6 +73,30 @@ class DrawnGenerator(np.random.Generator):
         return values[order]
 
 
+def _is_large(size: Any) -> bool:
+    return size is not None and prod(np.atleast_1d(size).tolist()) > _SMALL
+
+
+def _filled(size: Any, draw: Callable[[], Any]) -> Any:
+    """One value, or a small array of them."""
+    if size is None:
+        return draw()
+    values = [draw() for _ in range(prod(np.atleast_1d(size).tolist()))]
+    return np.array(values).reshape(size)
+
+
 def generators() -> st.SearchStrategy[DrawnGenerator]:
     """Generators for whatever takes one of NumPy's."""
     return st.randoms(use_true_random=False).map(lambda source: DrawnGenerator(source.randint))
+
+
+def drawn(examples: int) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Run a test with generators as its argument ``rng``: the same ones each time."""
+
+    def decorate(test: Callable[..., None]) -> Callable[..., None]:
+        run = settings(
+            max_examples=examples, derandomize=True, suppress_health_check=list(HealthCheck)
+        )
+        return run(given(rng=generators())(test))
+
+    return decorate
