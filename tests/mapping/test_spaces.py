@@ -72,11 +72,11 @@ def sets(draw: st.DrawFn) -> Drawn:
     targets = st.lists(st.integers(0, steps - 1), unique=True, max_size=steps).map(sorted)
     options = [tuple(draw(targets)) for _ in range(kinds)]
     between = [[draw(st.integers(0, 2)) == 0 for _ in range(a + 1)] for a in range(kinds)]
-    kind = draw(st.lists(st.integers(0, kinds - 1), min_size=1, max_size=6))
+    kind = draw(st.lists(st.integers(0, kinds - 1), min_size=1, max_size=5))
     conflicts = tuple(
-        sum(1 << b for b, neighbour in enumerate(kind)
-            if a == b or between[max(name, neighbour)][min(name, neighbour)])
-        for a, name in enumerate(kind)
+        sum(1 << b for b, second in enumerate(kind)
+            if a == b or between[max(first, second)][min(first, second)])
+        for a, first in enumerate(kind)
     )  # fmt: skip
     return Drawn(tuple(options[k] for k in kind), draw(st.integers(1, steps)), conflicts)
 
@@ -99,10 +99,10 @@ def test_a_large_space_is_indexed_without_being_stored() -> None:
     op = Operator.parse(CONV_4D, dict.fromkeys("nkbdpqcetrsm", 3))
     space = enumerate_mappings(op, FIVE)
     assert space.count > KEPT
-    all_of = 997
+    period = 997
     place = -1
     for place, mapping in enumerate(space):
-        if place % all_of == 0:
+        if place % period == 0:
             assert space[place] == mapping
     assert place + 1 == space.count
     assert space[-1] == mapping
