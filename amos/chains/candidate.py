@@ -105,10 +105,11 @@ def slots_of(tiling: Tiling, packs: frozenset[str]) -> tuple[ProductSlot, ...]:
     for tiled in tiling.steps:
         if not isinstance(tiled.step, Operator):
             continue
-        local = tiling.localized(tiled, shapes)
-        assert isinstance(local, Operator)
         name = tiled.step.output.tensor.name
         packed = packable(tiling, tiled) if name in packs else {}
+        boxes = {source: tiling.size(source) for source in packed}
+        local = tiling.localized(tiled, shapes | boxes)
+        assert isinstance(local, Operator)
         names = naming(local)
         operator = replace(local, constants=tuple(packed)).renamed(names.__getitem__, str)
         if (size := tiling.size(name)) != operator.output.tensor.shape:

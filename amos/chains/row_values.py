@@ -8,6 +8,19 @@ from amos.ir import Affine, BufferLoad
 
 
 @dataclass(frozen=True)
+class Divisor:
+    """A running sum that values are yet to be divided by.
+
+    Attributes:
+        total: where it is.
+        quotient: the name of the operation, a division or a function that divides.
+    """
+
+    total: BufferLoad
+    quotient: str
+
+
+@dataclass(frozen=True)
 class RowValue:
     """Values of a tensor that depends on the cut iteration.
 
@@ -22,7 +35,7 @@ class RowValue:
     written: BufferLoad
     read: BufferLoad
     scale: BufferLoad | None = None
-    divisors: tuple[BufferLoad, ...] = ()
+    divisors: tuple[Divisor, ...] = ()
     combiner: str = ""
 
     @property
@@ -45,6 +58,6 @@ class RowValue:
             load,
             moved(self.read),
             self.scale and moved(self.scale),
-            tuple(map(moved, self.divisors)),
+            tuple(Divisor(moved(each.total), each.quotient) for each in self.divisors),
             self.combiner,
         )

@@ -14,18 +14,20 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
-from amos.chains.row_values import RowValue
+from amos.chains.row_values import Divisor, RowValue
 from amos.errors import ScheduleError
 from amos.ir import Affine, Assignment, BufferLoad, Chain, Epilogue, Iteration, Operator, dtype
 from amos.ir.chain import Step, loads_of
 from amos.ir.epilogue import ACC
-from amos.ir.expression import EXP_NEGATIVE, Node
+from amos.ir.expression import EXP_NEGATIVE, SHARE, SHARE_OR_NAN, SHARE_OR_ZERO, Node
 from amos.ir.expression_parser import functions
 
 #: Where a maximum begins that sums are relative to: finite, so that a part that is all infinite
 #: leaves numbers.
 _LOWEST = {"float16": -65504.0, "bfloat16": -3.3895313892515355e38}
 _LOWEST_FLOAT32 = -3.4028234663852886e38
+#: Operations that divide by a sum.
+_QUOTIENTS = ("divide", SHARE, SHARE_OR_ZERO)
 
 
 @dataclass(frozen=True)
@@ -174,7 +176,7 @@ class _Cutter:
     def _quotient(self, step: Assignment) -> tuple[Node, RowValue] | None:
         """``x / l`` of a part and a running sum."""
         node = step.expression
-        if node.name != "divide":
+        if node.name not in _QUOTIENTS:
             return None
         dividend, divisor = node.arguments
         if dividend.load is None or divisor.load is None:
@@ -186,7 +188,9 @@ class _Cutter:
         if partial.scale != total.scale or total.divisors:
             return None
         read = replace(dividend, load=partial.read)
-        return read, replace(partial, divisors=(*partial.divisors, total.read))
+        # A maximum that runs begins at a finite number, so that no NaN says that a row has none.
+        name = SHARE_OR_NAN if node.name == SHARE and self.parts > 1 else node.name
+        return read, replace(partial, divisors=(*partial.divisors, Divisor(total.read, name)))
 
     def _multiple(self, step: Assignment) -> tuple[Node, RowValue] | None:
         """A part times, or over, what does not depend on whole rows."""
@@ -223,7 +227,7 @@ class _Cutter:
         if scaled and any(load.padded for load in loads_of(step)):
             self._refuse(step, f"pads {scaled[0].written}, which is scaled at the end")
         spatial = {it.name for it in step.spatial}
-        for load in (*filter(None, [scale]), *divisors):
+        for load in (*filter(None, [scale]), *(each.total for each in divisors)):
             if any(not spatial.issuperset(index.names) for index in load.indices):
                 self._refuse(step, f"sums over {load}, by which its terms are scaled")
         step = self._reading(step)
@@ -249,7 +253,7 @@ class _Cutter:
         self,
         step: Step,
         target: BufferLoad,
-        divisors: tuple[BufferLoad, ...],
+        divisors: tuple[Divisor, ...],
         combiner: str,
         scale: BufferLoad | None,
     ) -> None:
@@ -265,7 +269,7 @@ class _Cutter:
         if divisors:
             self._finish(step, target, divisors)
 
-    def _finish(self, step: Step, target: BufferLoad, divisors: tuple[BufferLoad, ...]) -> None:
+    def _finish(self, step: Step, target: BufferLoad, divisors: tuple[Divisor, ...]) -> None:
         """Divide a sum by what its parts were yet to be divided by."""
         self.after.append(_elementwise(step, step.output, _divided(_read(target), divisors)))
         del self.values[step.output.tensor.name]
@@ -359,9 +363,10 @@ def _read(load: BufferLoad) -> Node:
     return Node("read", load=load)
 
 
-def _divided(value: Node, divisors: tuple[BufferLoad, ...]) -> Node:
-    for divisor in divisors:
-        value = Node("divide", (value, _read(divisor)))
+def _divided(value: Node, divisors: tuple[Divisor, ...]) -> Node:
+    for each in divisors:
+        pair = value, _read(each.total)
+        value = Node(each.quotient, pair, function=functions().get(each.quotient))
     return value
 
 

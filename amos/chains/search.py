@@ -14,6 +14,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from itertools import product
+from math import prod
 
 import numpy as np
 
@@ -46,11 +47,19 @@ _PRIOR = 1.0
 
 
 @dataclass(frozen=True)
-class _Option:
-    """A candidate, and what the model says of it."""
+class ChainOption:
+    """A candidate, and what the model says of it.
+
+    Attributes:
+        candidate: the kernel.
+        prediction: its time.
+        mappings: number of combinations of mappings of its products.
+        keys: what it has in common with others.
+    """
 
     candidate: ChainCandidate
     prediction: ChainPrediction
+    mappings: int
     keys: tuple[object, ...]
 
 
@@ -60,7 +69,7 @@ class _Corrections:
 
     logs: defaultdict[object, list[float]] = field(default_factory=lambda: defaultdict(list))
 
-    def corrected(self, option: _Option) -> float:
+    def corrected(self, option: ChainOption) -> float:
         """Predicted seconds, times what was learnt of its tiling and products."""
         total = 0.0
         for key in option.keys:
@@ -68,7 +77,7 @@ class _Corrections:
             total += sum(logs) / (len(logs) + _PRIOR)
         return option.prediction.seconds * math.exp(total / len(option.keys))
 
-    def learn(self, option: _Option, seconds: float) -> None:
+    def learn(self, option: ChainOption, seconds: float) -> None:
         """Take a measurement up."""
         off = math.log(seconds / option.prediction.seconds) if math.isfinite(seconds) else 2.0
         for key in option.keys:
@@ -122,10 +131,33 @@ def explore_chain(
             raise ExploreError(f"machine {target.name!r}: chains become kernels of CPUs only")
         chooser = Chooser(machine, core=True, intrinsics=select_intrinsics(intrinsic, machine))
         tilings, refused = tilings_of(chain, target, tiles or {})
-        looked = _promising(tilings, target, rng)
-        options = [each for tiling in looked for each in _options(tiling, chooser, target)]
+        options = list_options(tilings, chooser, target, best=_BEST, rng=rng)
         done = _measured(options, executor, trials, rng, search, measure, progress)
         return ChainExploration(chain, target, seed, len(tilings), (*done,), refused)
+
+
+def list_options(
+    tilings: Sequence[Tiling],
+    chooser: Chooser,
+    machine: Machine,
+    *,
+    best: int,
+    rng: np.random.Generator | None = None,
+) -> list[ChainOption]:
+    """List the kernels of tilings that a rough estimate finds promising, and of some drawn ones.
+
+    Args:
+        tilings: of a chain.
+        chooser: maps products, for one core.
+        machine: where they run.
+        best: number of promising tilings.
+        rng: draws further ones; none without it.
+    """
+    ranked = sorted(tilings, key=lambda tiling: rough_seconds(tiling, machine))
+    chosen, second = ranked[:best], ranked[best : 4 * best]
+    if rng is not None:
+        chosen += [second[int(n)] for n in rng.permutation(len(second))[:_DRAWN]]
+    return [each for tiling in chosen for each in _options(tiling, chooser, machine)]
 
 
 def _check(tiles: Mapping[str, int] | None, search: object) -> None:
@@ -153,8 +185,7 @@ def tilings_of(
         ExploreError: none does.
         ScheduleError: what is fixed changes the result.
     """
-    result = [n for index in chain.steps[-1].output.indices for n in index.names]
-    result = [name for name in result if chain.extents[name] > 1]
+    result = _result_loops(chain)
     near = max((x.capacity for x in machine.levels if x.units >= machine.cores), default=0)
     choices = [[fixed[n]] if n in fixed else _sizes(chain.extents[n]) for n in result]
     cuts = [n for n in _reduced(chain) if n not in result]
@@ -189,6 +220,25 @@ def tilings_of(
     return tilings, tuple(refused)
 
 
+def _result_loops(chain: Chain) -> list[str]:
+    """List the iterations of the result, those that move more inputs further out.
+
+    What does not move while an inner loop does is read, or packed, once.
+    """
+    names = [n for index in chain.steps[-1].output.indices for n in index.names]
+    names = [name for name in names if chain.extents[name] > 1]
+
+    def count_moved(name: str) -> int:
+        try:
+            boxes = Tiling.of(chain, {name: 1}).boxes
+        except ScheduleError:  # it stays whole
+            return len(chain.inputs)
+        boxes = {tensor.name: boxes.get(tensor.name, ()) for tensor in chain.inputs}
+        return sum(any(name in place.start.names for place in box) for box in boxes.values())
+
+    return sorted(names, key=count_moved, reverse=True)
+
+
 def _sizes(extent: int) -> list[int]:
     """Tiles of a shared loop: few of them, each twice the one before, and the whole."""
     powers = [1 << n for n in range(extent.bit_length()) if 1 << n < extent]
@@ -206,17 +256,7 @@ def _reduced(chain: Chain) -> list[str]:
     return [name for name in chain.extents if name in reduced & spatial]
 
 
-def _promising(
-    tilings: Sequence[Tiling], machine: Machine, rng: np.random.Generator
-) -> list[Tiling]:
-    """The tilings that are roughly best, and some that are drawn."""
-    ranked = sorted(tilings, key=lambda tiling: rough_seconds(tiling, machine))
-    best, second = ranked[:_BEST], ranked[_BEST : 4 * _BEST]
-    drawn = rng.permutation(len(second))[:_DRAWN]
-    return best + [second[int(n)] for n in drawn]
-
-
-def _options(tiling: Tiling, chooser: Chooser, machine: Machine) -> Iterator[_Option]:
+def _options(tiling: Tiling, chooser: Chooser, machine: Machine) -> Iterator[ChainOption]:
     """Candidates of a tiling: each product's best kernels, packed ahead or where they are used."""
     names = frozenset(slot.tensor for slot in slots_of(tiling, frozenset()))
     packing = any(slot.packed for slot in slots_of(tiling, names))
@@ -234,7 +274,8 @@ def _options(tiling: Tiling, chooser: Chooser, machine: Machine) -> Iterator[_Op
             seconds = {name: each.prediction.seconds for name, each in chosen.items()}
             prediction = predict_chain(tiling, seconds, packs, machine)
             keys = [(str(tiling), packs), *((n, each.candidate.key) for n, each in chosen.items())]
-            yield _Option(candidate, prediction, (*keys,))
+            mappings = prod(each.mappings for each in kernels)
+            yield ChainOption(candidate, prediction, mappings, (*keys,))
 
 
 class _Search(GeneticSearch):
@@ -254,7 +295,7 @@ def rank_products(operator: Operator, chooser: Chooser) -> list[Product]:
 
 
 def _measured(
-    options: list[_Option],
+    options: list[ChainOption],
     executor: LocalExecutor | None,
     trials: int,
     rng: np.random.Generator,

@@ -243,7 +243,7 @@ class _Writer:
         for source, depth in product.slot.packed.items():
             argument = next(a for a in product.program.inputs if a.tensor == names[source])
             assert argument.packed is not None
-            function = pack_function(argument.packed)
+            function = pack_function(argument.packed, self._buffers[source].shape)
             read, written = function.params
             body = [
                 _view(read, self._buffers[source]),
@@ -283,16 +283,21 @@ def _view(own: Any, whole: Any, start: Sequence[Any] | None = None) -> Any:
     return tirx.DeclBuffer(own, data=tirx.address_of(tirx.BufferLoad(whole, [*start])))
 
 
-def pack_function(operand: StagedOperand) -> Any:
-    """A function that stages a source: of the tensor in memory, and its staged form."""
+def pack_function(operand: StagedOperand, shape: Sequence[int]) -> Any:
+    """A function that stages a source: of the tensor in memory, and its staged form.
+
+    Args:
+        operand: of a product.
+        shape: of the tensor in memory, whose first elements in each dimension are the source.
+    """
     from tvm import s_tir, te
 
-    source = te.placeholder(
-        operand.source_shape, container_dtype(operand.tensor_kind), name="source"
-    )
+    source = te.placeholder(shape, container_dtype(operand.tensor_kind), name="source")
+    box = te.compute(operand.source_shape, lambda *at: source(*at), name="box")
     schedule = s_tir.Schedule(
-        te.create_prim_func([source, stage(operand, {operand.load.tensor.name: source})])
+        te.create_prim_func([source, stage(operand, {operand.load.tensor.name: box})])
     )
+    schedule.compute_inline(schedule.get_sblock("box"))
     block = schedule.get_sblock(f"stage_{operand.name}")
     vectorize_tail(schedule, block, len(operand.shape), _COPIED)
     ((_, function),) = schedule.mod.functions.items()

@@ -8,7 +8,7 @@ Grammar, where ``index`` is that of :mod:`amos.ir.grammar` and ``shift`` an expr
     product   := a statement of :mod:`amos.ir.grammar` that sums products
     target    := NAME ["[" [index ("," index)*] "]"]
     value     := shift | ROWS "(" shift "," "axis" "=" NAME ")"
-    ROWS      := "softmax" | "logsumexp" | "sum" | "max" | "min"
+    ROWS      := "softmax" | "safe_softmax" | "logsumexp" | "sum" | "max" | "min"
 
 In an expression the name of an iteration is its value, that of a tensor without indices is the
 tensor at its own iterations, and any other name is a scalar input.
@@ -23,7 +23,7 @@ from dataclasses import dataclass, field
 from amos.errors import OperatorError, ParseError, suggestion
 from amos.ir.affine import Affine
 from amos.ir.chain import Assignment, Chain, Statement, Step, typed
-from amos.ir.expression import CASTS, EXP_NEGATIVE, Node
+from amos.ir.expression import CASTS, EXP_NEGATIVE, SHARE, SHARE_OR_ZERO, Node
 from amos.ir.expression_parser import ExpressionReader
 from amos.ir.grammar import Reader, Reference, read_statement
 from amos.ir.nodes import BufferLoad, Iteration, Tensor
@@ -31,7 +31,9 @@ from amos.ir.parser import dimension_size, parse_statement
 from amos.ir.tokens import Token
 
 #: Functions of a whole row, which take an axis.
-ROWS = ("softmax", "logsumexp", "sum", "max", "min")
+ROWS = ("softmax", "safe_softmax", "logsumexp", "sum", "max", "min")
+#: Those that keep the axis, and how they divide; a safe softmax has zeros where that gives NaN.
+_SOFTMAXES = {"softmax": SHARE, "safe_softmax": SHARE_OR_ZERO}
 #: Levels of an expression that is computed for the maximum and again for the exponential.
 _AGAIN = 2
 
@@ -282,8 +284,8 @@ class _AssignmentReader(ExpressionReader):
             )
         named = self._dimensions()
         row = [name for name in named if name != self.axis]
-        if self.head.indexed and (self.axis in named) != (function == "softmax"):
-            keeps = "an iteration" if function == "softmax" else "no iteration"
+        if self.head.indexed and (self.axis in named) != (function in _SOFTMAXES):
+            keeps = "an iteration" if function in _SOFTMAXES else "no iteration"
             raise OperatorError(
                 f"axis {self.axis!r} is {keeps} of {function}(…): {self.head.accesses[0]}"
             )
@@ -322,7 +324,7 @@ class _AssignmentReader(ExpressionReader):
             combiner = "+" if function == "sum" else function
             yield self._assigned(name, value, None, combiner, row)
             return
-        if function == "softmax":
+        if function in _SOFTMAXES:
             whole_row = self._dimensions()
         if value.depth > _AGAIN:
             yield (row_values := self._assigned(f"{name}.value", value, None, "", whole_row))
@@ -335,8 +337,9 @@ class _AssignmentReader(ExpressionReader):
         numerator = Node("read", load=powers.output)
         yield (total := self._assigned(f"{name}.sum", numerator, None, "+", row))
         whole = Node("read", load=total.output)
-        if function == "softmax":
-            yield self._assigned(name, Node("divide", (numerator, whole)), None, "", whole_row)
+        if share := _SOFTMAXES.get(function):
+            quotient = Node(share, (numerator, whole), function=self.table[share])
+            yield self._assigned(name, quotient, None, "", whole_row)
             return
         log = Node("log", (whole,), function=self.table["log"])
         yield self._assigned(name, Node("add", (top, log)), None, "", row)

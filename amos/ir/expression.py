@@ -45,7 +45,10 @@ OPERATIONS = {
 SIGNS = {"shift": ">>", "add": "+", "subtract": "-", "multiply": "*", "divide": "/"}
 #: The exponential of a difference to a maximum, for definitions and softmax.
 EXP_NEGATIVE = "_exp_negative"
-_PRINTED = {EXP_NEGATIVE: "exp"}
+#: Quotients of exponentials by the sum of a row of them, whose largest is 1: a smaller sum is of a
+#: row without a finite number, whose quotients are infinite or NaN, NaN, or 0.
+SHARE, SHARE_OR_NAN, SHARE_OR_ZERO = "_share", "_share_or_nan", "_share_or_zero"
+_PRINTED = {EXP_NEGATIVE: "exp", SHARE: "share", SHARE_OR_NAN: "share", SHARE_OR_ZERO: "safe_share"}
 #: Functions that compare floats as one instruction does, by the function that lets NaN through.
 _COMPARISONS = {"max": "_greater", "min": "_less"}
 #: How tightly signs bind.

@@ -37,6 +37,10 @@ OF_FLOATS = (
     "_exp_whole(x, n) = _exp_near(fma(n, 1.9046542e-9, fma(n, -0.6931472, x))) * _pow2(n)",
     "_exp_low(x) = _exp_whole(x, round(x * 1.442695))",
     "_exp_negative(x) = _exp_low(_greater(-87.33654, x))",
+    # Of exponentials by their sum, which is at least 1 unless a row has no finite number.
+    "_share(x, total) = x / total",
+    "_share_or_nan(x, total) = x / (total + sqrt(_less(total - 0.5, 0)))",
+    "_share_or_zero(x, total) = _choose(total, 0.5, x / total, 0)",
     # Of a number between the roots of 1/2 and 2, by the series of artanh; then the exponent's.
     "_log_series(s, t) = fma(s * t, fma(fma(fma(fma(0.18181819, t, 0.22222222), t, 0.2857143), t, "
     "0.4), t, 0.6666667), s * 2)",

@@ -43,7 +43,7 @@ class Anchor:
 #: Names of the axes of a window by how many there are: of the output, and of the kernel.
 _WINDOWS = {1: ("q", "s"), 2: ("pq", "rs"), 3: ("dpq", "trs")}
 #: Names of the leading axes of a matrix product.
-_BATCHES = "abefgh"
+BATCHES = "abefgh"
 
 
 def anchor_of(node: Node) -> Anchor | None:
@@ -142,10 +142,10 @@ def _matmul(node: Node) -> Anchor:
     if len(x.shape) < 2 or len(y.shape) < 2:
         return Anchor("matmul", refused="a factor is a vector")
     lead = node.shape[:-2]
-    if len(lead) > len(_BATCHES):
+    if len(lead) > len(BATCHES):
         return Anchor("matmul", refused=f"{len(node.shape)} axes")
     # What has a single step moves nothing.
-    batches = [n if extent > 1 else "" for n, extent in zip(_BATCHES, lead, strict=False)]
+    batches = [n if extent > 1 else "" for n, extent in zip(BATCHES, lead, strict=False)]
     extents = {n: extent for n, extent in zip(batches, lead, strict=True) if n}
     of_x, of_y = _moving(batches, x), _moving(batches, y)
     kind = "batched_matmul" if of_y else "matmul"

@@ -93,40 +93,44 @@ def compare_in_network(
     }
 
 
-def select_faster_cascades(
-    models: Sequence[CompiledNetwork],
-    kernels: Mapping[Job, TaskKernel],
-    cascades: Mapping[Job, TaskKernel],
+def select_faster_fused(
+    models: Sequence[CompiledNetwork], fused: Mapping[Job, TaskKernel]
 ) -> dict[Job, TaskKernel]:
-    """Select the cascades that are no slower in the network than separate convolutions.
+    """Select the cascades and chains that are no slower in the network than separate kernels.
 
     Args:
-        models: the network without cascades, and with all of them.
-        kernels: of all tasks but those that plain loops compute faster.
-        cascades: with their kernels.
+        models: the network without them, and with all of them.
+        fused: with their kernels.
     """
     runs = time_calls(models, random_arrays(models[0].network), _turns(len(models)))
-    separate: dict[int, float] = {}
-    for task, kernel in kernels.items():
-        for group, seconds in zip(task.groups, _fastest_calls(runs[0], kernel), strict=False):
-            separate |= {node.number: 0.0 for node in group.nodes}
-            separate[group.result.number] = seconds
+    separate, joint = (_least_by_node(*each) for each in zip(models, runs, strict=True))
 
-    def is_fast(job: Job, kernel: TaskKernel) -> bool:
-        fused = [node.number for site in job.groups for node in site.nodes]
-        # A cascade is not compared with plain loops, which were faster than a kernel.
-        if not separate.keys() >= {*fused}:
-            return False
-        return sum(_fastest_calls(runs[1], kernel)) <= sum(separate[number] for number in fused)
+    def total(job: Job, seconds: Mapping[int, float]) -> float:
+        return sum(seconds.get(node.number, 0.0) for site in job.groups for node in site.nodes)
 
-    return {job: kernel for job, kernel in cascades.items() if is_fast(job, kernel)}
+    return {job: each for job, each in fused.items() if total(job, joint) <= total(job, separate)}
+
+
+def _least_by_node(
+    model: CompiledNetwork, runs: Sequence[Mapping[str, Sequence[float]]]
+) -> dict[int, float]:
+    """Return the least seconds of each call, of kernels and of loops, by the node it computes."""
+    assert model.library is not None
+    (steps,) = model.library.steps.values()
+    calls = {name: iter(_least(runs, name)) for name in runs[0]}
+    return {step.node: next(calls[step.function or "copy"]) for step in steps}
 
 
 def _fastest_calls(
     runs: Sequence[Mapping[str, Sequence[float]]], kernel: TaskKernel
 ) -> list[float]:
     """Return the least seconds of each call of a kernel, in the order of its groups."""
-    calls = zip(*(run.get(kernel.symbol, ()) for run in runs), strict=True)
+    return _least(runs, kernel.symbol)
+
+
+def _least(runs: Sequence[Mapping[str, Sequence[float]]], function: str) -> list[float]:
+    """Return the least seconds of each call of a function, in order."""
+    calls = zip(*(run.get(function, ()) for run in runs), strict=True)
     return [min(each) for each in calls]
 
 

@@ -31,7 +31,7 @@ from amos.network.comparison import (
     Comparison,
     compare_alone,
     compare_in_network,
-    select_faster_cascades,
+    select_faster_fused,
 )
 from amos.network.external.compiled import CompiledNetwork
 from amos.network.external.linking import link_models, link_trials
@@ -39,7 +39,9 @@ from amos.network.external.partition import PartitionedNetwork
 from amos.network.external.sessions import MODEL
 from amos.network.groups import Job, Task, drop_fused_groups, select_heaviest
 from amos.network.kernels import TaskKernel
+from amos.network.lowerings.base import Lowering
 from amos.network.lowerings.cascade import choose_cascades
+from amos.network.lowerings.chains import choose_chains
 from amos.network.lowerings.choosing import find_records, list_lowerings, predict_lowering
 from amos.network.model import CompiledRegion
 from amos.network.network import Network, check_network
@@ -56,6 +58,8 @@ from amos.records import Record, Records
 
 #: Kernels of a task that are timed alone, and finalists of them that are timed in the network.
 _MEASURED, _FINALISTS = 6, 4
+#: Kernels of a chain that are timed alone.
+_CHAINS = 4
 #: Share of a network's predicted time in the tasks that are measured. The many small ones, which
 #: have the rest of it, would take most of the time of measuring.
 _HEAVY_SHARE = 0.9
@@ -183,11 +187,11 @@ class _Builder:
 
     def region(self, network: Network, name: str) -> CompiledRegion:
         """Build the kernels of a network, which are not linked yet."""
-        fused = self.build_cascades(network)
-        cascades = {job: kernel for job, built in fused.items() for kernel in built.kernels}
+        built_fused = self.build_fused(network)
+        fused = {job: _select_alone(job, each) for job, each in built_fused.items() if each.kernels}
         tasks = network.tasks
         if not self.measure:
-            tasks = tuple(drop_fused_groups(dict.fromkeys(tasks), cascades))
+            tasks = tuple(drop_fused_groups(dict.fromkeys(tasks), fused))
         measured = _select_heavy(tasks, self.chooser) if self.measure else frozenset()
         single = dict(zip(tasks, self.build_tasks(tasks, measured), strict=True))
         finalists: dict[Job, Sequence[TaskKernel]] = {}
@@ -205,11 +209,11 @@ class _Builder:
             task: each[comparisons[task].chosen if comparisons else 0]
             for task, each in finalists.items()
         }
-        if self.measure and cascades:
-            cascades = _select_faster(network, used, cascades)
-            used = drop_fused_groups(used, cascades)
-            fallbacks = drop_fused_groups(fallbacks, cascades)
-        used, built_kernels = used | cascades, [*fused.values(), *single.values()]
+        if self.measure and fused:
+            fused = _select_faster(network, used, fused)
+            used = drop_fused_groups(used, fused)
+            fallbacks = drop_fused_groups(fallbacks, fused)
+        used, built_kernels = used | fused, [*built_fused.values(), *single.values()]
         checks = {kernel: each for b in built_kernels for kernel, each in b.kernels.items()}
         return CompiledRegion(
             network,
@@ -241,14 +245,17 @@ class _Builder:
                 built.append(next(results))
         return built
 
-    def build_cascades(self, network: Network) -> dict[Job, BuiltKernels]:
-        """Build the kernels of cascades; convolutions of those that have none stay tasks."""
+    def build_fused(self, network: Network) -> dict[Job, BuiltKernels]:
+        """Build the kernels of cascades and chains; statements without one stay tasks."""
         built: dict[Job, BuiltKernels] = {}
-        cascades = choose_cascades(network.tasks, network.graph, self.chooser, thorough=True)
-        for job, lowering in cascades.items():
-            self.line.show(f"cascade: {job.operator.name}")
+        graph, count = network.graph, _CHAINS if self.measure else 1
+        cascades = choose_cascades(network.tasks, graph, self.chooser, thorough=True)
+        jobs: dict[Job, tuple[Lowering, ...]] = {job: (each,) for job, each in cascades.items()}
+        jobs |= choose_chains(graph, network.grouping, self.chooser, count)
+        for job, lowerings in jobs.items():
+            self.line.show(f"fused kernel: {job.operator.name}")
             symbol = f"amos_task_{next(self.numbers)}"
-            built[job] = build_lowerings([lowering], symbol, verify=self.verify)
+            built[job] = build_lowerings(lowerings, symbol, len(lowerings), verify=self.verify)
         return built
 
     def count_unused(self, network: Network, used: Mapping[Job, TaskKernel]) -> Counter[str]:
@@ -268,13 +275,22 @@ def _report_lost(error: HelperLost) -> BuiltKernels:
     return BuiltKernels(failures=(str(error),), reason=str(error))
 
 
+def _select_alone(job: Job, built: BuiltKernels) -> TaskKernel:
+    """Select the fastest of the kernels of a cascade or a chain, timed alone."""
+    kernels = [*built.kernels]
+    if len(kernels) == 1:
+        return kernels[0]
+    *seconds, _ = compare_alone(kernels, job)
+    return kernels[seconds.index(min(seconds))]
+
+
 def _select_faster(
-    network: Network, kernels: dict[Job, TaskKernel], cascades: dict[Job, TaskKernel]
+    network: Network, kernels: dict[Job, TaskKernel], fused: dict[Job, TaskKernel]
 ) -> dict[Job, TaskKernel]:
-    """Select the cascades that are no slower in the network than separate convolutions."""
-    lineups = kernels, drop_fused_groups(kernels, cascades) | cascades
+    """Select the cascades and chains that are no slower in the network than separate kernels."""
+    lineups = kernels, drop_fused_groups(kernels, fused) | fused
     models = link_trials(CompiledRegion(network, lineup) for lineup in lineups)
-    return select_faster_cascades(models, kernels, cascades)
+    return select_faster_fused(models, fused)
 
 
 def _select_heavy(tasks: Sequence[Task], chooser: Chooser) -> frozenset[Task]:

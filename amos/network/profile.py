@@ -141,8 +141,8 @@ class _Observer:
         calls: dict[str, list[float]] = {}
         for name, seconds in self.seconds.items():
             assert self.model.library is not None
-            for function, call in zip(self.model.library.steps[name], seconds, strict=True):
-                calls.setdefault(function or "copy", []).append(float(call))
+            for step, call in zip(self.model.library.steps[name], seconds, strict=True):
+                calls.setdefault(step.function or "copy", []).append(float(call))
         return calls
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from math import prod
 from typing import TYPE_CHECKING
@@ -11,7 +11,7 @@ from amos import machines
 from amos.errors import AmosError
 from amos.explore.choosing import Chooser
 from amos.intrinsics import Intrinsic
-from amos.ir import Operator
+from amos.ir import Chain, Operator
 from amos.machine import Machine
 from amos.network.anchors import count_products
 from amos.network.candidates import predict_transfer
@@ -19,6 +19,7 @@ from amos.network.graph import Node
 from amos.network.groups import Job, Task, drop_fused_groups
 from amos.network.lowerings.base import Lowering
 from amos.network.lowerings.cascade import choose_cascades
+from amos.network.lowerings.chains import choose_chains
 from amos.network.lowerings.choosing import predict_lowering
 from amos.network.lowerings.direct import Direct
 from amos.network.network import Network
@@ -47,11 +48,17 @@ def report(
     target = chooser.target(())
     if not target_of(target).has_engine:
         return _unit_report(network, chooser, target, bounds=bounds)
-    cascades = choose_cascades(network.tasks, network.graph, chooser)
-    separate = drop_fused_groups(dict.fromkeys(network.tasks), cascades)
+    fused: dict[Job, Lowering] = {
+        **choose_cascades(network.tasks, network.graph, chooser),
+        **{
+            job: first
+            for job, (first, *_) in choose_chains(network.graph, network.grouping, chooser).items()
+        },
+    }
+    separate = drop_fused_groups(dict.fromkeys(network.tasks), fused)
     rows = [_task_row(task, chooser) for task in separate]
-    rows += [_kernel_row(job, lowering) for job, lowering in cascades.items()]
-    return _summed(network, target, rows, _engine_rows(network, target))
+    rows += [_kernel_row(job, lowering) for job, lowering in fused.items()]
+    return _summed(network, target, rows, _engine_rows(network, target, fused))
 
 
 def _unit_report(network: Network, chooser: Chooser, target: Machine, *, bounds: bool) -> Report:
@@ -109,7 +116,8 @@ def compiled_report(region: CompiledRegion) -> Report:
     rows = [_kernel_row(job, kernel.lowering) for job, kernel in region.kernels.items()]
     rows += [_fallback_row(job, reason) for job, reason in region.fallbacks.items()]
     target = Chooser("host").target(())
-    return _summed(region.network, target, rows, _engine_rows(region.network, target))
+    engine = _engine_rows(region.network, target, region.kernels)
+    return _summed(region.network, target, rows, engine)
 
 
 def _summed(
@@ -159,21 +167,28 @@ def _fallback_row(job: Job, reason: str) -> TaskRow:
 
 def _count_products(job: Job) -> int:
     """Return how many products one occurrence adds up, of a cascade those of its layers."""
-    layers = job.operator.layers if isinstance(job.operator, Cascade) else (job.operator,)
-    return sum(prod(op.extents.values()) for op in layers if isinstance(op, Operator))
+    operator = job.operator
+    own: Sequence[object] = (operator,)
+    if isinstance(operator, Cascade | Chain):
+        own = operator.layers if isinstance(operator, Cascade) else operator.steps
+    return sum(prod(each.extents.values()) for each in own if isinstance(each, Operator))
 
 
-def _engine_rows(network: Network, machine: Machine | None) -> tuple[EngineRow, ...]:
+def _engine_rows(
+    network: Network, machine: Machine | None, fused: Iterable[Job] = ()
+) -> tuple[EngineRow, ...]:
     """What stays, by operation and reason, the most frequent first.
 
     Args:
         network: a network.
         machine: where it runs; ``None`` if nobody says.
+        fused: kernels, some of which compute more than products.
     """
     refused = network.grouping.refused
+    computed = {node.number for job in fused for site in job.groups for node in site.nodes}
     rows: dict[tuple[str, str], list[Node]] = {}
     for node in network.grouping.ungrouped:
-        if node.operation not in _FREE:
+        if node.operation not in _FREE and node.number not in computed:
             reason = refused.get(node.number, "no sum of products")
             rows.setdefault((node.operation, reason), []).append(node)
     results = [

@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from amos.chains import ChainCandidate, ChainKernel, Tiling
+from amos.chains import ChainCandidate, ChainKernel, Tiling, simulate_tiling
+from amos.chains.candidate import slots_of
 from amos.errors import AmosError
 from amos.explore.choosing import Chooser
 from amos.ir import Chain
@@ -16,6 +17,11 @@ from tests.support.chains import best_candidate
 SIZES = dict(b=2, q=21, k=48, d=32)
 STENCIL = "t[v,x] += a[v,x+r] * w[r]; o[y,x] += t[y+s,x] * u[s]"
 CAUSAL = ATTENTION.replace("scores * s", "scores * s + min(q - k, 0) * 1e30")
+#: Heads are parts of rows.
+ROWS = (
+    "scores[b,q,k] += query[q,b,d] * key[k,b,d]; p = safe_softmax(scores, axis=k); "
+    "out[q,b,d] += p[b,q,k] * value[k,b,d]"
+)
 GROUPED = (
     "scores[g,r,q,k] += query[g,r,q,d] * key[g,k,d]; p = softmax(scores + mask[q,k], axis=k); "
     "out[g,r,q,d] += p[g,r,q,k] * value[g,k,d]"
@@ -34,6 +40,7 @@ def chooser() -> Chooser:
         (ATTENTION, SIZES, dict(b=1, q=16), {}),
         (ATTENTION, SIZES, dict(b=1, q=16, k=16), {}),
         (ATTENTION, SIZES, dict(b=1, q=16), HALF),
+        (ROWS, dict(b=3, q=21, k=48, d=32), dict(b=1, q=8), {}),
         (CAUSAL, dict(b=2, q=40, k=40, d=16), dict(b=1, q=16), {}),
         (CAUSAL, dict(b=2, q=40, k=40, d=16), dict(b=1, q=16, k=20), {}),
         (GROUPED, dict(g=2, r=3, q=20, k=24, d=16), dict(g=1, r=1, q=8), {}),
@@ -68,6 +75,29 @@ def test_a_kernel_computes_the_chain(
     out = np.empty(chain.result.shape, expected.dtype)
     assert kernel(*inputs.values(), out=out) is out
     np.testing.assert_allclose(out, expected, rtol=allowed, atol=allowed)
+
+
+def test_what_tiles_share_is_packed_without_what_lies_between() -> None:
+    chain = Chain.parse(ROWS, dict(b=3, q=21, k=48, d=32))
+    slots = slots_of(Tiling.of(chain, dict(b=1, q=8)), frozenset({"scores", "out"}))
+    shapes = {load.tensor.name: load.tensor.shape for x in slots for load in x.operator.sources}
+    assert shapes["key"] == shapes["value"] == (48, 1, 32)
+    assert shapes["query"] == (8, 3, 32)  # read in place
+
+
+@pytest.mark.parametrize("tiles", [dict(q=4), dict(q=4, k=16)])
+@pytest.mark.parametrize("function", ["softmax", "safe_softmax"])
+def test_rows_without_a_finite_number(tiles: dict[str, int], function: str) -> None:
+    text = f"p = {function}(x[q,k], axis=k); out[q,d] += p[q,k] * value[k,d]"
+    chain = Chain.parse(text, dict(q=9, k=48, d=16))
+    inputs = random_inputs(chain, np.random.default_rng(0))
+    inputs["x"][2], inputs["x"][3, :20] = -np.inf, -np.inf
+    kernel = ChainKernel(ChainCandidate(Tiling.of(chain, tiles), {}))
+    expected = evaluate(chain, inputs)
+    assert np.isnan(expected[2]).all() if function == "softmax" else not expected[2].any()
+    np.testing.assert_allclose(kernel(**inputs), expected, rtol=1e-4, atol=1e-5)
+    tiled = simulate_tiling(kernel.candidate.tiling, inputs)
+    np.testing.assert_allclose(tiled, expected, rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize(

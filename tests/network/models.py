@@ -21,6 +21,7 @@ from amos.network.reading.validity import inline_functions, naming
 
 __all__ = [
     "Builder",
+    "WholeNetwork",
     "compile_whole",
     "load_whole",
     "read_whole",

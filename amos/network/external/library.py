@@ -18,7 +18,7 @@ from amos.measure.helpers import HelperLost, map_in_processes
 from amos.network import engine
 from amos.network.external.constants import Constants
 from amos.network.external.source import ELEMENT_TYPES, library_source
-from amos.network.external.straight_line import Call, StraightLine, Unsupported, straight_line
+from amos.network.external.straight_line import Call, Step, StraightLine, Unsupported, straight_line
 from amos.network.graph import Node
 from amos.network.loops.functions import LoopFunctions
 from amos.network.loops.fusion import fuse
@@ -44,13 +44,13 @@ class Library:
         path: of the library.
         constants: file that has to lie beside it.
         domain: of its operators, which has a digest of code and constants in its name.
-        steps: functions that each operator calls, in order.
+        steps: calls of each operator, in order.
     """
 
     path: Path
     constants: Path
     domain: str
-    steps: Mapping[str, tuple[str, ...]]
+    steps: Mapping[str, tuple[Step, ...]]
 
 
 def write_library(models: Sequence[CompiledRegion], folder: Path) -> Library:
@@ -98,7 +98,7 @@ def write_library(models: Sequence[CompiledRegion], folder: Path) -> Library:
         linking = [f"-Wl,--version-script={exported}", "-Wl,-z,defs", "-lm"]
         files = [str(text), *map(str, objects), "-o", str(folder / LIBRARY)]
         _run([*compiler, *_FLAGS, *files, *linking], name)
-    steps = {each.name: tuple(step.function for step in each.steps) for each in programs}
+    steps = {each.name: each.steps for each in programs}
     return Library(folder / LIBRARY, constants.write(folder), domain, steps)
 
 

@@ -60,10 +60,12 @@ class Step:
     Attributes:
         function: its name, or :data:`COPY`.
         buffers: arguments in order.
+        node: number of the node that it computes.
     """
 
     function: str
     buffers: tuple[Buffer, ...]
+    node: int
 
 
 @dataclass(frozen=True, eq=False)
@@ -145,12 +147,14 @@ class _Line:
                     *(self.buffer(operand, shape, call.holds) for operand, shape in call.arguments),
                     self.buffer(call.result, call.shape, call.holds),
                 ),
+                call.result.number,
             )
             for call in self.calls
         ]
         for number, node in copied:
             target = Buffer(Place.OUTPUT, number, node.shape, node.dtype)
-            steps.append(Step(COPY, (self.buffer(node, node.shape), target)))
+            buffers = self.buffer(node, node.shape), target
+            steps.append(Step(COPY, buffers, node.number))
         arrays = tuple(array for _, array in self.constants.values())
         return StraightLine(
             self.name, self.graph.inputs, self.graph.outputs, tuple(steps), arena_bytes, arrays

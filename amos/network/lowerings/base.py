@@ -66,6 +66,7 @@ class Lowering(ABC):
         products: what multiplies and adds, in order, the one that multiplies most first.
         by_tiles: whether that is on Winograd's tiles.
         shared: whether buffers may have the same memory, one after the other.
+        views: whether buffers begin within others.
         spreads: whether an element that is NaN or infinite spoils results that do not read it.
     """
 
@@ -73,6 +74,7 @@ class Lowering(ABC):
     products: tuple[Product, ...]
     by_tiles: ClassVar[bool] = False
     shared: ClassVar[bool] = True
+    views: ClassVar[bool] = False
 
     @abstractmethod
     def total(self, seconds: Sequence[float]) -> float:
@@ -182,7 +184,9 @@ class Lowering(ABC):
         module = tvm.IRModule({symbol: function.with_attr("global_symbol", symbol)})
         larger = tiled or not self.shared
         title = str(self.operator)
-        library = compile_function(title, kind, module, larger=larger, shared=self.shared)
+        library = compile_function(
+            title, kind, module, larger=larger, shared=self.shared, views=self.views
+        )
         if tiled:
             ask_for_tiles()
         return TaskKernel(symbol, self, tuple(arguments), tiled, code_of(library.mod), library)

@@ -16,6 +16,7 @@ from amos.errors import NetworkError
 from amos.network.graph import Constant, Graph, GraphBuilder, Node, Operand
 from amos.network.operations import numpy_dtype
 from amos.network.reading import (
+    attention,
     elementwise,
     moves,
     norms,
@@ -31,6 +32,7 @@ from amos.network.reading.validity import InvalidModel
 
 #: Readers of operators of ONNX and of onnxruntime's optimizer.
 READERS: Mapping[str, Read] = {
+    **attention.READERS,
     **elementwise.READERS,
     **moves.READERS,
     **norms.READERS,

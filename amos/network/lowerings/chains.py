@@ -1,0 +1,189 @@
+"""Chains of a network as one kernel each: which kernels, and whether they are faster."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, cast
+
+from amos.chains.candidate import ChainCandidate
+from amos.chains.measuring import chain_tolerance
+from amos.chains.search import ChainOption, list_options, tilings_of
+from amos.chains.writer import schedule_products, write_chain
+from amos.codegen.tir.program import Argument
+from amos.errors import AmosError
+from amos.explore.choosing import Chooser
+from amos.ir import Chain, Operator
+from amos.machine.cpu import cpu
+from amos.measure.reference import References
+from amos.network.attention import ChainSite, match_attention
+from amos.network.candidates import predict_transfer
+from amos.network.graph import Graph
+from amos.network.groups import Grouping, Job, Task
+from amos.network.kernels import TaskKernel
+from amos.network.lowerings.base import Example, Lowering, ScheduledProduct
+from amos.network.lowerings.choosing import predict_lowering
+from amos.network.shapes import count_bytes
+from amos.runtime.kernel import implementation_of
+
+#: Tilings whose products are mapped, at the least.
+_LEAST = 3
+
+
+@dataclass(frozen=True)
+class FusedChain(Lowering):
+    """A chain whose tensors between statements stay in tiles.
+
+    Attributes:
+        option: tiles, mappings and schedules, with the model's account of them.
+    """
+
+    operator: Chain
+    option: ChainOption
+    shared: ClassVar = False
+    views: ClassVar = True
+
+    @property
+    def candidate(self) -> ChainCandidate:
+        """Tiles, mappings and schedules."""
+        return self.option.candidate
+
+    def total(self, seconds: Sequence[float]) -> float:
+        """Return the predicted seconds: none of its products is a kernel by itself."""
+        return self.option.prediction.seconds
+
+    @property
+    def measured(self) -> float | None:
+        """Nothing is recorded of it."""
+        return None
+
+    @property
+    def tuned(self) -> tuple[tuple[Operator, int], ...]:
+        """None: its products have no records."""
+        return ()
+
+    @property
+    def instruction(self) -> str:
+        """Names of the products' instructions."""
+        return " + ".join(x.mapping.intrinsic.name for x in self.candidate.products.values())
+
+    @property
+    def mappings(self) -> int:
+        """Number of combinations of mappings of the products."""
+        return self.option.mappings
+
+    @property
+    def bound(self) -> str:
+        """The statement that takes most of the time, by the model."""
+        longest = max(self.option.prediction.steps, key=lambda step: step.seconds)
+        return f"`{longest.tensor}`"
+
+    def write(self, products: Sequence[ScheduledProduct]) -> tuple[Sequence[Argument], Any]:
+        """Write the kernel, whose products are scheduled here."""
+        scheduled = schedule_products(self.candidate, self._kinds)
+        tensors = (*self.operator.inputs, self.operator.result)
+        arguments = [Argument(x.name, str(x.dtype), x.shape or (1,)) for x in tensors]
+        return arguments, write_chain(self.candidate, scheduled, cpu().cores)
+
+    def build(self, symbol: str) -> TaskKernel:
+        """Compile the kernel; errors as of :meth:`Lowering.build`."""
+        arguments, function = self.write(())
+        kind = "generic" if "generic" in self._kinds.values() else "native"
+        return self.compile(symbol, arguments, function, kind=kind)
+
+    @property
+    def _kinds(self) -> dict[str, str]:
+        return {n: implementation_of(x, None) for n, x in self.candidate.products.items()}
+
+    def example(self, references: References) -> Example:
+        """Draw inputs and compute statement by statement."""
+        inputs, (expected,) = references.get(cast(Operator, self.operator))
+        return inputs, expected, (chain_tolerance(self.operator, expected),)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values for JSON; seconds."""
+        own = self.candidate.as_dict()
+        mappings = " + ".join(each["mapping"] for each in own["products"].values())
+        return super().to_dict() | own | {"mapping": mappings, "schedule": {}}
+
+
+def choose_chains(
+    graph: Graph, grouping: Grouping, chooser: Chooser, count: int = 1
+) -> dict[Job, tuple[FusedChain, ...]]:
+    """Choose the chains of a network that are predicted to be faster than their statements.
+
+    Args:
+        graph: of the network.
+        grouping: the graph divided.
+        chooser: of the machine.
+        count: of kernels of a chain, the one that is predicted fastest first; with several, which
+            are going to be measured, also where statements by themselves are predicted faster.
+    """
+    if not chooser.target(()).cached:
+        return {}
+    sites: dict[Chain, list[ChainSite]] = {}
+    for site in match_attention(graph, grouping):
+        sites.setdefault(site.chain, []).append(site)
+    chosen: dict[Job, tuple[FusedChain, ...]] = {}
+    for chain, places in sites.items():
+        lowerings = lower_chain(chain, chooser, count)
+        if not lowerings:
+            continue
+        first = lowerings[0]
+        separate_seconds = predict_statements(places[0], first, chooser)
+        # Both do the same work, so model errors cancel.
+        if count > 1 or first.predicted < separate_seconds:
+            chosen[Job(chain, tuple(places))] = lowerings
+    return chosen
+
+
+def lower_chain(chain: Chain, chooser: Chooser, count: int) -> tuple[FusedChain, ...]:
+    """Lower a chain to kernels of different tiles, those that are predicted fastest first.
+
+    Empty if nothing fits the machine.
+
+    Args:
+        chain: what is computed.
+        chooser: of the machine.
+        count: of kernels at most.
+    """
+    machine = chooser.target(())
+    try:
+        tilings, _ = tilings_of(chain, machine, {})
+        options = list_options(tilings, chooser.core, machine, best=max(_LEAST, 2 * count))
+    except AmosError:
+        return ()
+    options.sort(key=lambda option: option.prediction.seconds)
+    distinct: dict[object, ChainOption] = {}
+    for option in options:
+        distinct.setdefault(option.keys[0], option)
+    return tuple(FusedChain(chain, (), option) for option in [*distinct.values()][:count])
+
+
+def predict_statements(site: ChainSite, lowering: FusedChain, chooser: Chooser) -> float:
+    """Predict the seconds of a chain's products as kernels, and of plain loops between them.
+
+    Loops compute what the chain does between its products, and move tensors.
+
+    Args:
+        site: of the chain.
+        lowering: of the chain as one kernel.
+        chooser: of the machine.
+
+    Returns:
+        seconds, infinite if no instruction computes a product.
+    """
+    machine = chooser.target(())
+    own = {node.number for group in site.groups for node in group.nodes}
+    loops = (node for node in site.nodes if node.number not in own and node.operation != "Reshape")
+    try:
+        tasks = [Task(group.operator, (group,)) for group in site.groups]
+        seconds = sum(predict_lowering(task, chooser).predicted for task in tasks)
+    except AmosError:
+        return float("inf")
+    products, steps = lowering.candidate.products, lowering.option.prediction.steps
+    seconds += sum(x.seconds for x in steps if x.tensor not in products) / machine.cores
+    return seconds + sum(
+        predict_transfer(machine, sum(map(count_bytes, node.operands)), count_bytes(node))
+        for node in loops
+    )

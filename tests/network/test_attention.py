@@ -1,0 +1,242 @@
+"""Attention of networks as one kernel: what is matched, what it reads, and that it is right."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+from onnx import TensorProto, helper
+
+from amos.explore.choosing import Chooser
+from amos.ir import Chain
+from amos.network.attention import ChainSite, match_attention
+from amos.network.graph import Graph, Node, Operand
+from amos.network.lowerings import chains
+from amos.network.lowerings.chains import FusedChain
+from amos.network.network import Network
+from amos.validate import evaluate
+from tests.network.graphs import evaluate_graph
+from tests.network.models import Builder, WholeNetwork, compile_whole, load_whole
+
+LENGTH, HEADS, WIDTH = 20, 3, 16
+ROW = HEADS * WIDTH
+_CHOOSER = Chooser("host")
+
+
+def _split(b: Builder, x: str, perm: list[int]) -> str:
+    parts = b.node("Reshape", x, b.constant([1, LENGTH, HEADS, WIDTH], "int64"))
+    return b.node("Transpose", parts, perm=perm)
+
+
+def _projected(b: Builder, x: str) -> str:
+    return b.node("Add", b.node("MatMul", x, b.random(ROW, ROW)), b.random(ROW))
+
+
+def _joined(b: Builder, x: str) -> str:
+    rows = b.node("Transpose", x, perm=[0, 2, 1, 3])
+    return b.node("Reshape", rows, b.constant([1, LENGTH, ROW], "int64"))
+
+
+def _bert(b: Builder, x: str, mask: str) -> str:
+    query, key, value = (_projected(b, x) for _ in range(3))
+    scores = b.node("MatMul", _split(b, query, [0, 2, 1, 3]), _split(b, key, [0, 2, 3, 1]))
+    scores = b.node("Add", b.node("Div", scores, b.constant(4.0)), mask)
+    shares = b.node("Softmax", scores, axis=-1)
+    return _joined(b, b.node("MatMul", shares, _split(b, value, [0, 2, 1, 3])))
+
+
+def _export_of_torch(b: Builder, x: str, mask: str) -> str:
+    """As PyTorch exports its attention: both factors are scaled, and NaN is replaced."""
+    query, key, value = (_split(b, _projected(b, x), [0, 2, 1, 3]) for _ in range(3))
+    flat = b.node("Reshape", key, b.constant([-1, LENGTH, WIDTH], "int64"))
+    flat = b.node("Transpose", flat, perm=[0, 2, 1])
+    key = b.node("Reshape", flat, b.constant([1, HEADS, WIDTH, LENGTH], "int64"))
+    query, key = (b.node("Mul", each, b.constant(0.5)) for each in (query, key))
+    shares = b.node("Softmax", b.node("Add", b.node("MatMul", query, key), mask), axis=-1)
+    shares = b.node("Where", b.node("IsNaN", shares), b.constant(0.0), shares)
+    return _joined(b, b.node("MatMul", shares, value))
+
+
+def _gpt(b: Builder, x: str, mask: str) -> str:
+    """One projection for all three, and a causal mask whose upper half is infinite."""
+    every = b.node("Add", b.node("MatMul", x, b.random(ROW, 3 * ROW)), b.random(3 * ROW))
+    names = ["query", "key", "value"]
+    b.nodes.append(
+        helper.make_node("Split", [every, b.constant([ROW] * 3, "int64")], names, axis=2)
+    )
+    query, key, value = (_split(b, name, [0, 2, 1, 3]) for name in names)
+    scores = b.node("MatMul", query, b.node("Transpose", key, perm=[0, 1, 3, 2]))
+    causal = b.constant(np.where(np.tri(LENGTH, dtype=bool), 0, -np.inf)[None, None])
+    scores = b.node("Add", b.node("Mul", scores, b.constant(0.25)), causal)
+    shares = b.node("Softmax", b.node("Add", scores, mask), axis=-1)
+    return _joined(b, b.node("MatMul", shares, value))
+
+
+def _whisper(b: Builder, x: str, mask: str) -> str:
+    """Heads are the only leading axis, and the residual is added behind the second product."""
+
+    def split(value: str, perm: list[int]) -> str:
+        parts = b.node("Reshape", value, b.constant([LENGTH, HEADS, WIDTH], "int64"))
+        return b.node("Transpose", parts, perm=perm)
+
+    query, key, value = (_projected(b, x) for _ in range(3))
+    scores = b.node("MatMul", split(query, [1, 0, 2]), split(key, [1, 2, 0]))
+    flat = b.node("Reshape", mask, b.constant([1, 1, LENGTH], "int64"))
+    shares = b.node("Softmax", b.node("Add", scores, flat), axis=2)
+    mixed = b.node("MatMul", shares, split(value, [1, 0, 2]))
+    mixed = b.node("Sigmoid", mixed)
+    rows = b.node("Transpose", mixed, perm=[1, 0, 2])
+    return b.node("Reshape", rows, b.constant([1, LENGTH, ROW], "int64"))
+
+
+Attention = Callable[[Builder, str, str], str]
+
+
+def _network(attention: Attention) -> WholeNetwork:
+    b = Builder()
+    x, mask = b.input("x", (1, LENGTH, ROW)), b.input("mask", (1, 1, 1, LENGTH))
+    model = b.model(b.node("MatMul", attention(b, x, mask), b.random(ROW, ROW)))
+    return load_whole(model)
+
+
+def _sites(network: Network) -> list[ChainSite]:
+    return [*match_attention(network.graph, network.grouping)]
+
+
+def _inputs(hidden: int) -> dict[str, np.ndarray]:
+    rng = np.random.default_rng(1)
+    mask = np.zeros((1, 1, 1, LENGTH), np.float32)
+    mask[..., :hidden] = -np.inf
+    return {"x": rng.standard_normal((1, LENGTH, ROW)).astype(np.float32), "mask": mask}
+
+
+@pytest.fixture
+def paying(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Chains pay everywhere, in the tiles of a brief search."""
+    monkeypatch.setattr(chains, "_LEAST", 1)
+    monkeypatch.setattr(chains, "predict_statements", lambda *_: float("inf"))
+
+
+@pytest.mark.parametrize(
+    ("attention", "text"),
+    [
+        (_bert, "softmax(scores / 4.0 + other[k], axis=k); mixed[q,b,j]"),
+        (_export_of_torch, "safe_softmax((scores * 0.25) + other[k], axis=k)"),
+        (_gpt, "key[k,b+3,d]"),
+        (_whisper, "out[q,a,j] = sigmoid(mixed)"),
+    ],
+)
+def test_a_chain_reads_rows_where_they_are(attention: Attention, text: str) -> None:
+    network = _network(attention)
+    (site,) = _sites(network)
+    assert text in str(site.chain)
+    assert {site.arguments[n].operation for n in ("query", "key", "value")} == {"Add"}  # type: ignore[union-attr]
+    for hidden in (0, 7, LENGTH):  # rows that are masked in part, and as a whole
+        values = _values(network.graph, [*site.arguments.values(), site.result], _inputs(hidden))
+        *arrays, expected = values
+        shapes = {tensor.name: tensor.shape for tensor in site.chain.inputs}
+        named = zip(site.arguments, arrays, strict=True)
+        result = evaluate(site.chain, {name: x.reshape(shapes[name]) for name, x in named})
+        close = dict(rtol=1e-4, atol=1e-5)
+        np.testing.assert_allclose(np.ravel(result), np.ravel(expected), **close)  # type: ignore[arg-type]
+
+
+def _values(
+    graph: Graph, operands: Sequence[Operand], inputs: Mapping[str, np.ndarray]
+) -> list[np.ndarray]:
+    """The values of operands, by NumPy."""
+    nodes = tuple(each for each in operands if isinstance(each, Node))
+    results = iter(evaluate_graph(Graph(graph.nodes, nodes), [*inputs.values()]))
+    return [next(results) if isinstance(x, Node) else x.array for x in operands]
+
+
+@pytest.mark.usefixtures("paying")
+def test_a_compiled_network_calls_one_kernel() -> None:
+    network = _network(_export_of_torch)
+    compiled = compile_whole(network)
+    assert [x.lowering for x in compiled.kernels.values() if isinstance(x.lowering, FusedChain)]
+    assert all(check.passed for check in compiled.checks) and network.reference is not None
+    told = next(each for each in compiled.to_dict()["kernels"] if each["kind"] == "attention")
+    assert told["tiles"] and told["measured_seconds"] is None
+    for hidden in (7, LENGTH):
+        inputs = _inputs(hidden)
+        expected = network.reference.evaluate([*inputs.values()])
+        assert expected is not None
+        np.testing.assert_allclose(compiled(**inputs), expected[0], rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.usefixtures("paying")
+def test_reports_have_a_row_of_a_chain_and_none_of_its_softmax() -> None:
+    network = _network(_bert)
+    report = network.report()
+    (row,) = [row for row in report.tasks if row.kind == "attention"]
+    assert row.seconds and row.mappings > 1 and "+" in row.instruction
+    assert row.products == 2 * HEADS * LENGTH * LENGTH * WIDTH
+    assert not [row for row in report.engine if row.operation in ("Softmax", "Transpose")]
+
+
+def test_what_is_read_elsewhere_too_stays_in_kernels_of_its_own() -> None:
+    b = Builder()
+    x = b.input("x", (2, LENGTH, WIDTH))
+    scores = b.node("MatMul", x, b.node("Transpose", x, perm=[0, 2, 1]))
+    shares = b.node("Softmax", scores, axis=-1)
+    mixed = b.node("MatMul", shares, x)
+    for kept in (scores, shares):
+        assert not _sites(load_whole(b.model(mixed, kept)))
+    assert len(_sites(load_whole(b.model(mixed)))) == 1
+    rows = b.node("MatMul", b.node("Softmax", scores, axis=1), x)
+    assert not _sites(load_whole(b.model(rows)))
+
+
+@pytest.mark.usefixtures("paying")
+def test_kernels_that_are_measured_have_different_tiles() -> None:
+    network = _network(_bert)
+    chosen = chains.choose_chains(network.graph, network.grouping, _CHOOSER, count=2)
+    ((job, lowerings),) = chosen.items()
+    assert isinstance(job.operator, Chain) and len(lowerings) == 2
+    assert lowerings[0].predicted <= lowerings[1].predicted
+    assert lowerings[0].candidate.tiling.tiles != lowerings[1].candidate.tiling.tiles
+
+
+@pytest.mark.parametrize(
+    ("flat", "keys", "more"),
+    [
+        (False, 4, {}),
+        (True, 4, {"is_causal": 1}),
+        (True, 2, {"scale": 0.3, "is_causal": 1}),
+    ],
+)
+@pytest.mark.parametrize("mask", ["", "bool", "float32"])
+def test_attention_as_one_operator(flat: bool, keys: int, more: dict[str, Any], mask: str) -> None:
+    rng = np.random.default_rng(0)
+    shapes: dict[str, tuple[int, ...]] = {
+        "q": (2, 4, 5, 8),
+        "k": (2, keys, 6, 8),
+        "v": (2, keys, 6, 8),
+    }
+    if flat:
+        shapes = {n: (s[0], s[2], s[1] * s[3]) for n, s in shapes.items()}
+        more = more | {"q_num_heads": 4, "kv_num_heads": keys}
+    inputs: dict[str, Any] = {
+        n: rng.standard_normal(s).astype(np.float32) for n, s in shapes.items()
+    }
+    if mask:
+        seen = rng.random((5, 6)) < 0.7
+        seen[1] = False  # such rows are zeros
+        inputs["mask"] = seen if mask == "bool" else np.where(seen, 0, -np.inf).astype(np.float32)
+    kinds = {"bool": TensorProto.BOOL, "float32": TensorProto.FLOAT}
+    ports = [
+        helper.make_tensor_value_info(n, kinds[str(x.dtype)], x.shape) for n, x in inputs.items()
+    ]
+    node = helper.make_node("Attention", [*inputs], ["y"], **more)
+    result = helper.make_tensor_value_info("y", TensorProto.FLOAT, None)
+    graph = helper.make_graph([node], "attention", ports, [result])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 23)], ir_version=11)
+    network = load_whole(model)
+    assert len(_sites(network)) == 1 and network.reference is not None
+    expected = network.reference.evaluate([*inputs.values()])
+    assert expected is not None
+    result = evaluate_graph(network.graph, [*inputs.values()])
+    np.testing.assert_allclose(result[0], expected[0], rtol=1e-4, atol=1e-5)
