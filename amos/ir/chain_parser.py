@@ -268,8 +268,7 @@ class _AssignmentReader(ExpressionReader):
 
     def steps(self) -> tuple[Step, ...]:
         """What the statement comes to."""
-        function = self._row_function()
-        if function is None:
+        if (function := self._row_function()) is None:
             expression, cast = self.expression()
             if cast and self.head.sign:  # of what is summed, not of the sum
                 name = next(short for short, kind in CASTS.items() if kind == cast)
