@@ -139,8 +139,8 @@ def test_a_chain_reads_rows_where_they_are(attention: Attention, text: str) -> N
         shapes = {tensor.name: tensor.shape for tensor in site.chain.inputs}
         named = zip(site.arguments, arrays, strict=True)
         result = evaluate(site.chain, {name: x.reshape(shapes[name]) for name, x in named})
-        close = dict(rtol=1e-4, atol=1e-5)
-        np.testing.assert_allclose(np.ravel(result), np.ravel(expected), **close)  # type: ignore[arg-type]
+        flat, right = np.ravel(result), np.ravel(expected)
+        np.testing.assert_allclose(flat, right, rtol=1e-4, atol=1e-5)
 
 
 def _values(
