@@ -279,19 +279,21 @@ def test_equal_cascades_that_overlap_are_one() -> None:
 
 
 @pytest.mark.usefixtures("paying")
-def test_a_cascade_is_not_tried_against_the_engine(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where the engine's own code for one of its convolutions stays, so do the others."""
-
+@pytest.mark.parametrize("slower", [False, True])
+def test_a_cascade_is_timed_against_plain_loops(
+    slower: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def engine_is_fast(kernels: Any, group: Any) -> list[float]:
         fast = group.operator.name == "depthwise_conv2d"
         return [*(1.0 for _ in kernels), 0.5 if fast else 2.0]
 
-    _timed(monkeypatch, 0.0)
+    _timed(monkeypatch, 9.0 if slower else 0.0)
     monkeypatch.setattr("amos.network.compilation.compare_alone", engine_is_fast)
     monkeypatch.setattr("amos.network.compilation._HEAVY_SHARE", 1.0)
     compiled = compile_whole(_network()[0], measure=True, progress=False)
-    assert not _used(compiled)
-    assert [task.operator.name for task in compiled.fallbacks] == ["depthwise_conv2d"]
+    assert len(_used(compiled)) == (not slower)
+    fallbacks = [task.operator.name for task in compiled.fallbacks]
+    assert fallbacks == ["depthwise_conv2d"] * slower
 
 
 @pytest.mark.usefixtures("paying")
