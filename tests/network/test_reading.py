@@ -159,7 +159,7 @@ def test_what_is_not_read_is_refused() -> None:
             load_whole(helper.make_model(graph, opset_imports=opsets, ir_version=8))
 
     refused("Relu of domain 'own' is not supported", "Relu", domain="own")
-    refused("Attention: input 2 is missing", "Attention", "x", "x")
+    refused("Attention: softcap is not supported", "Attention", "x", "x", softcap=1.0)
     refused("LayerNormalization: its second result is not supported", "LayerNormalization", "x")
     b = Builder()
     scales = b.constant([1, 1, 2, 2])
