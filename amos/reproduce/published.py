@@ -29,7 +29,7 @@ from amos.schedule import ScheduleSpace
 
 INTRINSIC, MACHINE = "wmma_m16n16k16_f16_f32", "a100"
 #: Schedules that are drawn of each mapping, and permutations of the times of a layer.
-_DRAWN, _PERMUTATIONS = 60, 1000
+_DRAWN, _PERMUTATIONS = 120, 1000
 
 
 @dataclass(frozen=True)
