@@ -25,6 +25,7 @@ from amos.cli import (
     intrinsics,
     machines,
     map_,
+    modelled,
     networks,
     operators,
     parallel,
@@ -67,6 +68,8 @@ reproduce.app.command("cuda")(cuda.cuda_command)
 reproduce.app.command("table2")(cuda.table2_command)
 reproduce.app.command("fig7")(networks.fig7_command)
 reproduce.app.command("lift")(parallel.lift_command)
+reproduce.app.command("fig9")(modelled.fig9_command)
+reproduce.app.command("hidet-fig19")(modelled.hidet_fig19_command)
 app.command("gpu-check")(cuda.gpu_check_command)
 app.add_typer(reproduce.app, name="reproduce")
 app.add_typer(records.app, name="records")

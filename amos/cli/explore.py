@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from amos.intrinsics import Intrinsic
     from amos.ir import Operator
     from amos.records import Trial
+    from amos.schedule import Tiling
 
 #: Mappings listed with the best that each one reached.
 _LISTED = 8
@@ -51,7 +52,7 @@ def explore_command(
     method: options.MethodName = "ga",
     objective: Objective = "time",
     fix: options.Fix = None,
-    divisors: options.DivisorsOnly = False,
+    tiling: options.TilingName = "hardware",
     stagnation: options.Stagnation = None,
     epsilon: options.Epsilon = 0.1,
     rule: options.Rule = "access",
@@ -76,7 +77,7 @@ def explore_command(
         check_target(machine)
     units = options.read_intrinsics(intrinsic, files)
     basic = dict(machine=machine, trials=trials, seed=seed, method=method, rule=rule)
-    search = _search(commute, fix, divisors, stagnation, epsilon, time_limit, objective)
+    search = _search(commute, fix, tiling, stagnation, epsilon, time_limit, objective)
     measure = _measure(executor, implementation, timeout, memory, flush_cache)
     start = time.monotonic()
     if len(op.statements) > 1:
@@ -108,7 +109,7 @@ def _explored(
 def _search(
     commute: bool,
     fix: list[str] | None,
-    divisors: bool,
+    tiling: str,
     stagnation: int | None,
     epsilon: float,
     time_limit: float | None,
@@ -117,7 +118,7 @@ def _search(
     return amos.SearchOptions(
         commute=commute,
         fix=options.read_fixes(fix),
-        tiling="divisors" if divisors else "hardware",
+        tiling=cast("Tiling", tiling),
         stagnation=stagnation,
         epsilon=epsilon,
         time_limit=time_limit,

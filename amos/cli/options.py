@@ -179,8 +179,8 @@ Implementation = Annotated[
     str | None,
     typer.Option(metavar="KIND", help="native or generic; native where the CPU can."),
 ]
-DivisorsOnly = Annotated[
-    bool, typer.Option("--divisors", help="Only register tiles that divide their loops.")
+TilingName = Annotated[
+    str, typer.Option(metavar="NAME", help="hardware, divisors of loops, or few schedules.")
 ]
 Stagnation = Annotated[int | None, typer.Option(metavar="N", help="End after N idle trials.")]
 Epsilon = Annotated[

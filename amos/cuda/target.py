@@ -30,6 +30,7 @@ class Cuda(Target):
 
     name: ClassVar[str] = "cuda"
     schedule: ClassVar[type[Schedule]] = GpuSchedule
+    templates: ClassVar[str] = "few_cuda.json"
     exports: ClassVar[Mapping[str, str]] = {"cuda": "amos.cuda.export.files"}
     selfcheck: ClassVar[str] = "amos.cuda.selfcheck.check_cuda"
 

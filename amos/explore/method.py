@@ -57,6 +57,11 @@ class Search:
         self._seen: set[Key] = set()
         self._untried: Iterator[Candidate] | None = None
 
+    @property
+    def size(self) -> int:
+        """Number of assignments that it searches, feasible or not."""
+        return self.problem.size
+
     def propose(self, count: int) -> Iterable[Candidate]:
         """Candidates in the order they should be tried; repeats are left out later.
 

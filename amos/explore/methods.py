@@ -53,6 +53,10 @@ def search_of(
         ExploreError: the method has no operators to exchange.
     """
     kind = method(name)
+    if options.tiling == "few":
+        from amos.explore.few import Few
+
+        kind = Few
     if not options.toolbox:
         return kind
     breeding: Any = kind

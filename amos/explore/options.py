@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import Any, get_args
 
 from amos.errors import ExploreError, UnknownNameError, shown
 from amos.explore.guided import EPSILON
@@ -31,8 +31,8 @@ class SearchOptions:
         commute: also try the sources in other orders.
         only: names of the mappings to search; by default every one of the rule.
         fix: names and values of schedule variables that every candidate has.
-        tiling: ``"hardware"``, or ``"divisors"`` for register tiles that divide
-            their loops.
+        tiling: ``"hardware"``, ``"divisors"`` for register tiles that divide their loops, or
+            ``"few"`` for at most 200 listed schedules, whatever the method is.
         stagnation: end after this many trials without progress.
         epsilon: share of the candidates that are drawn by chance.
         retain: share of the mappings that is searched on, apart from what is drawn by
@@ -94,6 +94,8 @@ class SearchOptions:
         if not isinstance(self.epsilon, int | float) or not 0 <= self.epsilon <= 1:
             raise ExploreError(f"epsilon: expected a share from 0 to 1, got {self.epsilon}")
         check_retain(self.retain)
+        if self.tiling not in get_args(Tiling):
+            raise UnknownNameError("tiling", self.tiling, get_args(Tiling))
         if self.objective not in OBJECTIVES:
             raise UnknownNameError("objective", self.objective, OBJECTIVES)
         _check_seconds("time_limit", self.time_limit)

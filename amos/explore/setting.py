@@ -177,7 +177,7 @@ class Setting:
             machine=last,
             counts=self.counts(unit),
             searched=len(problem.mappings),
-            space_size=problem.size,
+            space_size=contest.winner.session.search.search.size,
             method=self.method,
             seed=self.seed,
             objective=self.search.objective,

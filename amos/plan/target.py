@@ -72,6 +72,8 @@ class Target(ABC):
         name: key in :data:`TARGETS`.
         schedule: class of its schedules.
         exports: format of an export → function that makes its files, by its module.
+        templates: file of learned schedules in ``schedule/data``, for ``tiling="few"``; empty if
+            schedules are drawn instead.
         selfcheck: function that holds implementations of intrinsics against their meaning, by
             its module; empty if there are none of its own.
         needs_machine: whether its schedules only make sense beside a machine.
@@ -84,6 +86,7 @@ class Target(ABC):
     name: ClassVar[str]
     schedule: ClassVar[type[Schedule]]
     exports: ClassVar[Mapping[str, str]] = {}
+    templates: ClassVar[str] = ""
     selfcheck: ClassVar[str] = ""
     needs_machine: ClassVar[bool] = True
     checks_spaces: ClassVar[bool] = False

@@ -13,8 +13,9 @@ from amos.plan.operand import Operand
 from amos.plan.structure import Structure
 from amos.schedule.constraints import Constraint, In, Le, Prod, Role, Select, Sum, Variable
 
-#: ``hardware``: tiles need not divide extents; ``divisors``: they must.
-Tiling = Literal["hardware", "divisors"]
+#: ``hardware``: tiles need not divide extents; ``divisors``: they must; ``few``: as hardware, but a
+#: search goes through listed schedules alone.
+Tiling = Literal["hardware", "divisors", "few"]
 
 #: Fragments of a register tile at most where the intrinsic does not say how many there is room
 #: for: an assumption that keeps tiles small, and no property of the hardware.

@@ -26,6 +26,7 @@ class Cpu(Target):
 
     name: ClassVar[str] = "cpu"
     schedule: ClassVar[type[Schedule]] = CpuSchedule
+    templates: ClassVar[str] = "few_cpu.json"
     exports: ClassVar[Mapping[str, str]] = {
         "c": "amos.export.c.files",
         "so": "amos.export.c.library",

@@ -1,0 +1,125 @@
+"""Few schedules for any mapping: templates that were learned over the layer tables (Hidet 4.3).
+
+Loops of a template have roles instead of names: ``i1.tile`` is the tile loop of the intrinsic
+iteration ``i1``, ``outer1`` the innermost spatial loop that no intrinsic iteration took, ``sum1``
+the innermost such reduction. A mapping takes the nearest schedule that it can have.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+
+import numpy as np
+
+from amos.plan import Schedule, Value
+from amos.plan.nest import Loop
+from amos.plan.target import Target
+from amos.schedule.sampler import decode
+from amos.schedule.space import ScheduleSpace
+
+#: Schedules of a task at most.
+MOST = 200
+#: Variables that are orders of loops.
+_ORDERS = ("order", "reduce")
+
+
+@dataclass(frozen=True)
+class Template:
+    """A schedule by the roles of loops.
+
+    Attributes:
+        values: of each variable, ``tile.i1.tile`` or ``split``; orders list roles.
+    """
+
+    values: Mapping[str, Value]
+
+    @staticmethod
+    def of(space: ScheduleSpace, schedule: Schedule) -> Template:
+        """The template of a schedule, with the values that it leaves to defaults."""
+        roles = _roles(space)
+        written = schedule.as_dict()
+        values: dict[str, Value] = {}
+        for variable in space.csp.tunables:
+            value = written.get(variable.name, variable.default)
+            if value is None or len(variable.domain) == 1:
+                continue
+            if variable.name in _ORDERS:
+                value = " ".join(roles[name] for name in str(value).split())
+            values[_renamed(variable.name, roles)] = value
+        return Template(values)
+
+    def schedule(self, space: ScheduleSpace) -> Schedule | None:
+        """The nearest feasible schedule of a mapping; ``None`` if there is none."""
+        roles = _roles(space)
+        goals: dict[str, float] = {}
+        for name, domain in space.variables.items():
+            value = self.values.get(_renamed(name, roles))
+            if name in _ORDERS:
+                value = _ordered([*map(str, domain)], str(value or ""), roles)
+            if value is None:
+                continue
+            if isinstance(value, str) or any(isinstance(x, str) for x in domain):
+                goals[name] = domain.index(value) if value in domain else 0
+            else:
+                goals[name] = int(np.argmin([abs(int(x) - value) for x in domain]))
+        defaults = {v.name: v.domain.index(v.default) for v in space.csp.tunables if v.default}
+        order = [*goals, *(name for name in space.variables if name not in goals)]
+        smallest = dict.fromkeys(space.variables, 0) | defaults
+        positions = decode(space.csp, smallest | goals, np.random.default_rng(0), order)
+        return None if positions is None else space.schedule(positions)
+
+
+@cache
+def templates(target: Target) -> tuple[Template, ...]:
+    """The templates of a target, the most useful first; none if it has no table."""
+    if not target.templates:
+        return ()
+    text = files("amos.schedule").joinpath("data", target.templates).read_text(encoding="utf-8")
+    return tuple(Template(values) for values in json.loads(text))
+
+
+def list_schedules(space: ScheduleSpace, choices: Iterable[Template]) -> list[Schedule]:
+    """The different schedules that templates come to for a mapping, in their order."""
+    schedules = (template.schedule(space) for template in choices)
+    return [*dict.fromkeys(each for each in schedules if each is not None)]
+
+
+def _roles(space: ScheduleSpace) -> dict[str, str]:
+    """Role of each loop by its name."""
+    context = space.context
+    return _numbered(context.spatial, "outer") | _numbered(context.reduce, "sum")
+
+
+def _numbered(loops: Iterable[Loop], role: str) -> dict[str, str]:
+    roles: dict[str, str] = {}
+    count = 0
+    for loop in reversed([*loops]):
+        if "." in loop.name:
+            roles[loop.name] = loop.name
+        else:
+            count += 1
+            roles[loop.name] = f"{role}{count}"
+    return roles
+
+
+def _renamed(name: str, names: Mapping[str, str]) -> str:
+    """A variable with another name of its loop."""
+    head, dot, loop = name.partition(".")
+    return f"{head}{dot}{names.get(loop, loop)}"
+
+
+def _ordered(domain: list[str], wish: str, roles: Mapping[str, str]) -> str | None:
+    """The order of a domain whose loops stand most as wished; others keep their places."""
+    ranks = {role: number for number, role in enumerate(wish.split())}
+    if not ranks:
+        return None
+
+    def distance(order: str) -> int:
+        places = [ranks[role] for name in order.split() if (role := roles[name]) in ranks]
+        return sum(a > b for n, a in enumerate(places) for b in places[n + 1 :])
+
+    return min(domain, key=distance)

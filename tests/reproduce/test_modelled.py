@@ -1,0 +1,33 @@
+"""Figures of GPUs by the model: AMOS's Figure 9 and Hidet's Figure 19."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from amos.cli import main
+
+
+def test_fixed_mappings_lose(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["reproduce", "fig9", "--layer", "C11", "--json"]) == 0
+    result = json.loads(capsys.readouterr().out)
+    (row,) = result["rows"]
+    assert result["by"] == "model"
+    assert {*row["fixed"]} == {"fixM1", "fixM2"} == {*result["drop"]}
+    assert all(seconds >= row["seconds"] > 0 for seconds in row["fixed"].values())
+    assert all(0 <= drop < 1 for drop in result["drop"].values())
+
+
+def test_few_schedules_serve_a_prime_size(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["reproduce", "hidet-fig19", "--size", "2039", "--size", "2048", "--json"]) == 0
+    rows = json.loads(capsys.readouterr().out)["rows"]
+    assert [row["size"] for row in rows] == [2039, 2048]
+    for row in rows:
+        assert 100 <= row["listed"] <= 200
+        assert row["seconds"] <= 1.05 * row["large_space"]
+
+
+def test_a_layer_that_there_is_not(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["reproduce", "fig9", "--layer", "C12"]) == 2
+    assert "unknown layer of Table 5 'C12'" in capsys.readouterr().err
