@@ -129,11 +129,26 @@ def probe_command(
     fresh: Annotated[
         bool, typer.Option("--fresh", help="Forget earlier figures instead of keeping the best.")
     ] = False,
+    opencl: Annotated[
+        bool, typer.Option("--opencl", help="Describe an OpenCL device here instead, as TOML.")
+    ] = False,
+    device: Annotated[
+        str, typer.Option("--device", help="With --opencl: part of the device's name.")
+    ] = "",
     as_json: AsJson = False,
 ) -> None:
     """Measure this machine: intrinsic rates, bandwidth of each level, launch, clock."""
     from amos.measure.host import cache_file
 
+    if opencl:
+        from amos.opencl.probe import probe_device, write_toml
+
+        described = probe_device(device)
+        if as_json:
+            print_json(described)
+        else:
+            print_line(write_toml(described))
+        return
     probed = amos.machines.probe(fresh=fresh)
     if as_json:
         print_json(probed)

@@ -83,6 +83,9 @@ class Access:
         fused: where it begins along each side of the fragment that the tensor has.
     """
 
+    #: Whether sums are divided term by term, so that what depends on a stage alone leaves the loop.
+    keeps_sums = False
+
     def __init__(self, plan: DevicePlan, fragment: Fragment, wide: str = WIDE_CPP) -> None:
         self.plan, self.fragment, self.wide = plan, fragment, wide
         self.lines: list[str] = []
@@ -102,7 +105,7 @@ class Access:
             name += "_"
         self._used_names.add(name)
         self.lines.append(f"const int {name} = {value.code};")
-        return Expr(name, value.low, value.high)
+        return value.named(name) if self.keeps_sums else Expr(name, value.low, value.high)
 
     def locate(self, lanes: Mapping[str, Value], local: Mapping[str, Value]) -> str:
         """C of the place of an element in the tensor; says when it is there.

@@ -19,6 +19,12 @@ from amos.opencl.plan import OpenClPlan
 _PIECE = "piece"
 
 
+class _Piece(Access):
+    """A piece of a fragment."""
+
+    keeps_sums = True
+
+
 @dataclass(frozen=True)
 class LocalAxis:
     """One direction in which fragments are staged in local memory.
@@ -119,7 +125,7 @@ def _read_piece(
     target: str,
 ) -> list[str]:
     """Statements that read one piece of a fragment into a target."""
-    access, width = Access(plan, source, WIDE_OPENCL), source.width
+    access, width = _Piece(plan, source, WIDE_OPENCL), source.width
     lanes: dict[str, Value] = {}
     remaining = piece
     for name in reversed(source.staged.fragment):

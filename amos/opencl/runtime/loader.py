@@ -15,6 +15,7 @@ from __future__ import annotations
 import json
 import statistics
 import sys
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -94,6 +95,16 @@ class Device:
         if missing := [name for name in launch["extensions"] if name not in here]:
             raise KernelError(f"{launch['kernel']} needs {missing[0]}, which {self.name} lacks")
 
+    def build(self, text: str) -> Any:
+        """Compile a program.
+
+        Raises:
+            KernelError: its compiler refuses the text.
+        """
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # What compilers remark on text that they take.
+            return self.call(self.cl.Program(self.context, text).build, cache_dir=False)
+
     def call(self, function: Any, *arguments: Any, **more: Any) -> Any:
         """Call pyopencl; its errors are told apart.
 
@@ -150,9 +161,8 @@ class Kernel:
         self.device = device or Device()
         self.device.check(self.launch)
         text = source or (self.folder / "kernel.cl").read_text(encoding="utf-8")
-        cl, call = self.device.cl, self.device.call
-        program = call(cl.Program(self.device.context, text).build, cache_dir=False)
-        self._function = call(cl.Kernel, program, self.launch["kernel"])
+        kernel, name = self.device.cl.Kernel, self.launch["kernel"]
+        self._function = self.device.call(kernel, self.device.build(text), name)
 
     def __call__(self, *arrays: Any, queue: Any = None, wait_for: Any = None) -> Any:
         """Enqueue the kernel: the inputs in order, then the results.

@@ -1,0 +1,139 @@
+"""Devices: what is missing, what drivers say, what a probe finds, what an export runs."""
+
+from __future__ import annotations
+
+import importlib.util
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+import amos
+from amos.errors import ExportError, MeasureError
+from amos.export.request import Request
+from amos.opencl import executor, probe
+from amos.opencl.executor import OpenClDevice, OpenClExecutor, opencl_executor
+from amos.opencl.export import files
+from amos.opencl.runtime.loader import Device, KernelError, ResourceError
+from amos.plan import Candidate
+from amos.schedule import ScheduleSpace
+
+HERE = importlib.util.find_spec("pyopencl") is not None
+POCL = amos.machines.get("pocl")
+DEVICE = OpenClDevice("PoCL: cpu", "3.0", 2, 4096, 1 << 20, 1 << 25, 2e9, ("cl_khr_fp64",))
+FIGURES = {
+    "bandwidths": {"L1": 9e10, "cache": 5e10, "memory": 2e10},
+    "launch": 1e-6,
+}
+#: Seconds of a call by accumulators: 14 of 256 bits fit 16 registers.
+RATES = {8: {1: 2e-9, 8: 2.2e-10, 14: 2e-10, 16: 3e-10}}
+SUPPORT = Path(__file__).parent.parent / "support"
+
+
+def _request(name: str = "kern") -> Request:
+    op = amos.Operator.parse(
+        "out[i,j] += a[i,k] * b[k,j]",
+        extents=dict(i=7, j=11, k=9),
+        dtypes=dict(a="float32", b="float32", out="float32"),
+    ).with_epilogue("relu(acc + bias[j])")
+    mapping = amos.enumerate_mappings(op, "opencl_mad_m8_f32")[0]
+    (schedule,) = ScheduleSpace(mapping, POCL).draw(1, np.random.default_rng(0))
+    return Request(Candidate(mapping, schedule), name, described=POCL)
+
+
+def test_a_machine_without_opencl(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It says so before any work; without an address, the model is asked alone."""
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    executor.find_device.cache_clear()
+    with pytest.raises(MeasureError, match="pyopencl is not installed"):
+        opencl_executor("opencl", POCL)
+    notes: list[str] = []
+    assert opencl_executor(None, POCL, notify=notes.append) is None
+    assert notes == ["searched on the model alone: pyopencl is not installed (extra 'opencl')"]
+
+
+def test_a_device_that_lacks_something() -> None:
+    """Local memory and extensions of the machine are the device's, or it is refused."""
+    dot = amos.machines.get("mali_g76")
+    with pytest.raises(MeasureError, match="has cl_arm_integer_dot_product_int8, not so PoCL"):
+        OpenClExecutor(dot, DEVICE)
+    small = OpenClDevice("small", "1", 2, 4096, 1024, 1 << 20, 1e9, ())
+    with pytest.raises(MeasureError, match="1048576 bytes of local memory, and small 1024"):
+        OpenClExecutor(POCL, small)
+
+
+def test_errors_of_drivers_are_told_apart() -> None:
+    """Resources at an end are no failed build."""
+
+    class Error(Exception):
+        pass
+
+    class OutOfMemory(Error):
+        pass
+
+    def fail(error: Exception) -> None:
+        raise error
+
+    device = Device.__new__(Device)
+    device.cl, device.name = SimpleNamespace(Error=Error, MemoryError=OutOfMemory), "gpu"
+    for error in (OutOfMemory("MEM_OBJECT_ALLOCATION_FAILURE"), Error("OUT_OF_RESOURCES")):
+        with pytest.raises(ResourceError, match="gpu"):
+            device.call(fail, error)
+    with pytest.raises(KernelError, match=r"x.cl:1: error: no such type") as caught:
+        device.call(fail, Error("build failed\nx.cl:1: error: no such type\nrest"))
+    assert not isinstance(caught.value, ResourceError)
+
+
+def test_a_probed_device_is_a_machine(tmp_path: Path) -> None:
+    """Its file is read again as the same machine."""
+    described = probe._machine(DEVICE, FIGURES | probe._peaks(RATES))
+    file = tmp_path / "mine.toml"
+    file.write_text(probe.write_toml(described), encoding="utf-8")
+    again = amos.machines.get(str(file))
+    assert again.opencl == described.opencl
+    assert described.opencl is not None
+    assert described.opencl.item_bytes == 512
+    assert again.levels == described.levels
+    assert again.peaks["opencl_mad_m8_f32"].interval == 2e-10
+
+
+def test_exports_need_a_device_machine() -> None:
+    """A record of another machine has no such kernel."""
+    request = _request()
+    foreign = Request(request.candidate, "kern", described=amos.machines.get("a100"))
+    with pytest.raises(ExportError, match="OpenCL device such as pocl, got one for a100"):
+        files(foreign)
+    with pytest.raises(ExportError, match="OpenCL C uses it itself"):
+        files(_request("barrier"))
+
+
+def test_exported_programs(tmp_path: Path) -> None:
+    """The C program compiles; both loaders say that the kernel is right where a device is."""
+    for name, content in files(_request()).items():
+        path = tmp_path / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    compiler = shutil.which("cc")
+    if compiler is None:
+        pytest.skip("there is no C compiler")
+    command = [compiler, "-Wall", "-Werror", f"-I{SUPPORT}", "test.c"]
+    subprocess.run([*command, "-fsyntax-only"], cwd=tmp_path, check=True)
+    if not HERE:
+        pytest.skip("exported programs are compiled, and not run: pyopencl is not here")
+    loaded = subprocess.run([sys.executable, "load.py"], cwd=tmp_path, capture_output=True)
+    assert b"right in 77 elements" in loaded.stdout, loaded.stderr
+    spec = importlib.util.find_spec("pyopencl")
+    assert spec is not None
+    libraries = [*Path(str(spec.origin)).parent.glob(".libs/libOpenCL*")]
+    if libraries:
+        # The library of the wheel finds its driver only where pyopencl has looked for it.
+        built = [*command, "-shared", "-fPIC", "-Dmain=run_test", str(libraries[0]), "-lm"]
+        subprocess.run([*built, "-o", "test.so"], cwd=tmp_path, check=True)
+        run = "import ctypes, pyopencl as cl; cl.get_platforms()"
+        run += "; raise SystemExit(ctypes.CDLL('./test.so').run_test())"
+        done = subprocess.run([sys.executable, "-c", run], cwd=tmp_path, capture_output=True)
+        assert done.returncode == 0, done.stderr
