@@ -11,7 +11,13 @@ import pytest
 
 import amos
 from amos.errors import ExploreError, MappingError, UnknownNameError
-from amos.explore.contenders import Contender, contenders, reasons, select_intrinsics
+from amos.explore.contenders import (
+    Contender,
+    contenders,
+    list_rivals,
+    reasons,
+    select_intrinsics,
+)
 from amos.explore.contest import Contest
 from amos.explore.exploration import Exploration
 from amos.explore.options import MeasureOptions, SearchOptions
@@ -337,3 +343,15 @@ def test_the_host_measures_and_checks() -> None:
     assert result.best.measurement is not None
     assert result.best.measurement.implementation == "native"
     assert result.best.measurement.verified_elements == 32 * 64
+
+
+def test_mappings_that_cannot_be_fastest_do_not_compete() -> None:
+    """Loops of one step tell no kernels apart, and idle lanes multiply the calls."""
+    op = amos.operators.conv2d(n=1, c=32, k=32, p=14, q=14, r=1, s=1, layout="NHWC", dtype="u8s8")
+    space = amos.enumerate_mappings(op, COLUMNS, rule="access", commute=True)
+    rivals = {each.name for each in list_rivals(space)}
+    assert rivals < {each.name for each in space}
+    loops = [
+        {n for g in space.find(x).groups.values() for n in g} - {"n", "r", "s"} for x in rivals
+    ]
+    assert len({frozenset(each) for each in loops}) == len(rivals)

@@ -22,7 +22,7 @@ READ = 0.2
 #: divisions.
 COPIED = 16
 #: Instructions on single elements that a core finishes in a cycle.
-SCALARS_PER_CYCLE = 2.5
+SCALARS_PER_CYCLE = 2.0
 
 
 def copies(machine: Machine, nest: CoreNest, cores: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -95,7 +95,8 @@ def _here() -> list[str]:
 @pytest.mark.parametrize("columns", [17, 25])
 def test_nothing_is_written_behind_a_row(columns: int, kind: str | None) -> None:
     rng = np.random.default_rng(columns)
-    for unit, epilogue in zip(_here() * 3, EPILOGUES, strict=False):
+    epilogues = [*EPILOGUES, "max(acc * 0.5, bias[j])"]
+    for unit, epilogue in zip(_here() * 4, epilogues, strict=False):
         mapping = _mapping(unit, columns, epilogue)
         inputs = random_inputs(mapping.operator, rng)
         expected = evaluate(mapping.operator, inputs)
