@@ -52,6 +52,10 @@ def sweep_command(
     extent: Extents = None,
     dtype: Dtypes = None,
     shape: InputShapes = None,
+    points: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Keep every point here; go on from what it has."),
+    ] = None,
     plot: Annotated[
         Path | None,
         typer.Option(metavar="FILE.html", help="Draw what each size is worth, with sliders."),
@@ -75,16 +79,16 @@ def sweep_command(
     ]
     axes = _axes(settings or ())
     described = catalogue.get(machine, [unit]) if machine else machine_of(unit)
-    points = list(sweep(unit, described, axes, ops, trials=trials, seed=seed))
-    if all(point.reason for point in points):
-        raise ExploreError(f"none of {len(points)} points can be had; {points[0].reason}")
+    rows = list(sweep(unit, described, axes, ops, trials=trials, seed=seed, points=points))
+    if all(point.reason for point in rows):
+        raise ExploreError(f"none of {len(rows)} points can be had; {rows[0].reason}")
     if plot is not None:
-        amos.viz.write(amos.viz.sizes(points), plot, amos.viz.sliders(points))
+        amos.viz.write(amos.viz.sizes(rows), plot, amos.viz.sliders(rows))
     if as_json:
-        print_json([asdict(point) for point in points])
+        print_json([asdict(point) for point in rows])
     else:
         print_line(f"{unit.name} on {described.name}")
-        _print(points)
+        _print(rows)
 
 
 def _print(points: Sequence[Point]) -> None:

@@ -6,6 +6,7 @@ import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from pathlib import Path
 from typing import Any, Protocol
 
 from amos.errors import (
@@ -17,12 +18,13 @@ from amos.errors import (
     UnknownNameError,
 )
 from amos.explore.run import explore
+from amos.explore.sweep_file import PointFile
 from amos.intrinsics import Intrinsic, Memory, toml_file
 from amos.intrinsics.expression import evaluate
 from amos.ir import Operator
 from amos.machine import Machine, catalogue
 from amos.plan.target import target_of
-from amos.records.canonical import machine_from, machine_values
+from amos.records.canonical import digest, machine_from, machine_values, operator_values
 
 #: Roots of paths into the machine's description.
 _MACHINE = "machine"
@@ -36,6 +38,10 @@ class ReportedNetwork(Protocol):
     @property
     def name(self) -> str:
         """What it is called."""
+
+    @property
+    def tasks(self) -> Sequence[Any]:
+        """Its distinct groups."""
 
     def report(self, machine: Machine, intrinsics: Sequence[Intrinsic]) -> Any:
         """Return its report by these instructions alone."""
@@ -78,6 +84,7 @@ def sweep(
     *,
     trials: int = 16,
     seed: int = 0,
+    points: Path | None = None,
 ) -> Iterator[Point]:
     """Search the best candidate of each operator for each combination of values.
 
@@ -93,16 +100,19 @@ def sweep(
         operators: what is computed; of a network its report, which simulates nothing.
         trials: candidates of each search of an operator.
         seed: of its random generator.
+        points: file that keeps every point; those that it has are taken from it.
 
     Raises:
         UnknownNameError: there is no such path.
         ExploreError: there are more than 4096 combinations.
+        RecordError: the file is none of points, or cannot be written.
     """
     names, combinations = list(axes), list(itertools.product(*axes.values()))
     if len(combinations) * len(operators) > _MOST:
         raise ExploreError(
             f"sweep: expected at most {_MOST} points, got {len(combinations) * len(operators)}"
         )
+    file = None if points is None else PointFile(points)
     for number, chosen in enumerate(combinations):
         settings = dict(zip(names, chosen, strict=True))
         try:
@@ -111,10 +121,31 @@ def sweep(
             yield from (Point(settings, op.name, reason=str(error)) for op in operators)
             continue
         for op in operators:
+            key = _digest_point(op, sized, there, trials, seed) if file else ""
+            if file and (fields := file.find(key)) is not None:
+                yield Point(**fields | {"settings": settings})
+                continue
             if isinstance(op, Operator):
-                yield _point(settings, op, sized, there, trials, seed)
+                point = _point(settings, op, sized, there, trials, seed)
             else:
-                yield _network_point(settings, op, sized, there)
+                point = _network_point(settings, op, sized, there)
+            if file:
+                file.add(key, point)
+            yield point
+
+
+def _digest_point(
+    op: Operator | ReportedNetwork, unit: Intrinsic, machine: Machine, trials: int, seed: int
+) -> str:
+    """Return the digest of all that decides a point."""
+    computed: Any
+    if isinstance(op, Operator):
+        computed = operator_values(op)
+    else:
+        computed = [[operator_values(task.operator), task.weight] for task in op.tasks]
+    described = toml_file.values_of(unit) | {"name": unit.family}
+    rates = machine_values(replace(machine, peaks={"": machine.peak(unit.name)}), whole=True)
+    return digest([computed, described, rates, trials, seed])
 
 
 def machine_of(unit: Intrinsic) -> Machine:

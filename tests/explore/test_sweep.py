@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,7 @@ import pytest
 import amos
 from amos import viz
 from amos.cli.app import main
-from amos.errors import BuildError, ExploreError, MachineError, UnknownNameError
+from amos.errors import BuildError, ExploreError, MachineError, RecordError, UnknownNameError
 from amos.explore.sweep import Point, machine_of, resized, sweep
 from amos.intrinsics import Memory, Timing
 from amos.machine import Peak
@@ -51,6 +52,31 @@ def test_mappings_that_nothing_of_fits_are_left_out() -> None:
     assert small.simulated is not None
     assert none.simulated is None
     assert none.reason.startswith("none of 49 mappings has a schedule; ")
+
+
+def test_a_sweep_goes_on_from_its_points(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file, axes = tmp_path / "points.jsonl", {"machine.clock": [1e8, 2e8]}
+    first = list(sweep(VTA, PYNQ, axes, GEMM, trials=2, points=file))
+    whole = file.read_text()
+    assert whole.count("\n") == 2
+    file.write_text(whole[:-20])  # as a sweep that was killed leaves it
+    searched = []
+
+    def count(*arguments: Any, **options: Any) -> Any:
+        searched.append(options)
+        return amos.explore(*arguments, **options)
+
+    monkeypatch.setattr("amos.explore.sweep.explore", count)
+    assert list(sweep(VTA, PYNQ, axes, GEMM, trials=2, points=file)) == first
+    assert len(searched) == 1
+    assert file.read_text() == whole
+    assert list(sweep(VTA, PYNQ, axes, GEMM, trials=2, points=file)) == first
+    assert len(searched) == 1
+    list(sweep(VTA, PYNQ, {"machine.clock": [1e8]}, GEMM, trials=3, points=file))
+    assert len(searched) == 2
+    file.write_text("{}\n")
+    with pytest.raises(RecordError, match="expected a line of JSON for each point"):
+        list(sweep(VTA, PYNQ, axes, GEMM, trials=2, points=file))
 
 
 def test_energies_are_paths() -> None:

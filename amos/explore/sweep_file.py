@@ -1,0 +1,66 @@
+"""Points of a sweep in a file, from which an interrupted sweep goes on.
+
+A line is a point as JSON, under a digest of everything that decides it.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from amos.errors import RecordError
+
+if TYPE_CHECKING:
+    from amos.explore.sweep import Point
+
+
+class PointFile:
+    """Points by their digest.
+
+    Args:
+        path: of the file; it is made if it is not there.
+
+    Raises:
+        RecordError: it cannot be read, or is no file of points.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._points: dict[str, dict[str, Any]] = {}
+        try:
+            text = path.read_text(encoding="utf-8") if path.exists() else ""
+        except (OSError, ValueError) as error:
+            raise RecordError(f"points {str(path)!r}: {error}") from None
+        # A line that a killed sweep has not completed has no end.
+        complete, end, _ = text.rpartition("\n")
+        try:
+            for line in complete.split("\n") if end else ():
+                entry = json.loads(line)
+                self._points[entry["digest"]] = dict(entry["point"])
+        except (ValueError, KeyError, TypeError) as error:
+            raise RecordError(
+                f"points {str(path)!r}: expected a line of JSON for each point: {error}"
+            ) from None
+        if end and complete + end != text:
+            self._write(complete + end, "w")
+
+    def find(self, key: str) -> dict[str, Any] | None:
+        """Return the fields of a point; ``None`` if it is not there."""
+        return self._points.get(key)
+
+    def add(self, key: str, point: Point) -> None:
+        """Append a point.
+
+        Raises:
+            RecordError: the file cannot be written.
+        """
+        self._write(json.dumps({"digest": key, "point": asdict(point)}) + "\n", "a")
+
+    def _write(self, text: str, mode: str) -> None:
+        try:
+            with self._path.open(mode, encoding="utf-8") as stream:
+                stream.write(text)
+        except OSError as error:
+            raise RecordError(f"points {str(self._path)!r}: {error.strerror or error}") from None
