@@ -33,6 +33,14 @@ Settings = Annotated[
         "machine.sram=64k,128k or machine.stream.latency=20,50; repeat for more.",
     ),
 ]
+PointsFile = Annotated[
+    Path | None,
+    typer.Option(metavar="FILE", help="Keep every point here; go on from what it has."),
+]
+Picture = Annotated[
+    Path | None,
+    typer.Option(metavar="FILE.html", help="Draw what each size is worth, with sliders."),
+]
 
 
 def sweep_command(
@@ -52,14 +60,8 @@ def sweep_command(
     extent: Extents = None,
     dtype: Dtypes = None,
     shape: InputShapes = None,
-    points: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="Keep every point here; go on from what it has."),
-    ] = None,
-    plot: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE.html", help="Draw what each size is worth, with sliders."),
-    ] = None,
+    points: PointsFile = None,
+    plot: Picture = None,
     as_json: AsJson = False,
 ) -> None:
     """Compare sizes of an instruction, its buffers and its machine on some operators."""
