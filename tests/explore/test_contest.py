@@ -245,9 +245,11 @@ def _crash(task: Task) -> Measurement:
 
 
 def test_a_machine_itself() -> None:
+    """It has the rates of units that are named, and those that descriptions state."""
     machine = catalogue.get(XEON, [amos.intrinsics.get(name) for name in (COLUMNS, ROWS)])
     result = amos.explore(gemm("u8s8"), machine=machine, trials=8, progress=False)
-    assert {name for name, each in _by_name(result).items() if each.compared} == {COLUMNS, ROWS}
+    compared = {name for name, each in _by_name(result).items() if each.compared}
+    assert {COLUMNS, ROWS} <= compared < _by_name(result).keys()
 
 
 class Elsewhere(Answering):

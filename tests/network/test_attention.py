@@ -61,10 +61,10 @@ def _export_of_torch(b: Builder, x: str, mask: str) -> str:
 
 def _gpt(b: Builder, x: str, mask: str) -> str:
     """One projection for all three, and a causal mask whose upper half is infinite."""
-    every = b.node("Add", b.node("MatMul", x, b.random(ROW, 3 * ROW)), b.random(3 * ROW))
+    projected = b.node("Add", b.node("MatMul", x, b.random(ROW, 3 * ROW)), b.random(3 * ROW))
     names = ["query", "key", "value"]
     b.nodes.append(
-        helper.make_node("Split", [every, b.constant([ROW] * 3, "int64")], names, axis=2)
+        helper.make_node("Split", [projected, b.constant([ROW] * 3, "int64")], names, axis=2)
     )
     query, key, value = (_split(b, name, [0, 2, 1, 3]) for name in names)
     scores = b.node("MatMul", query, b.node("Transpose", key, perm=[0, 1, 3, 2]))
@@ -158,8 +158,8 @@ def test_a_compiled_network_calls_one_kernel() -> None:
     compiled = compile_whole(network)
     assert [x.lowering for x in compiled.kernels.values() if isinstance(x.lowering, FusedChain)]
     assert all(check.passed for check in compiled.checks) and network.reference is not None
-    told = next(each for each in compiled.to_dict()["kernels"] if each["kind"] == "attention")
-    assert told["tiles"] and told["measured_seconds"] is None
+    kernel = next(each for each in compiled.to_dict()["kernels"] if each["kind"] == "attention")
+    assert kernel["tiles"] and kernel["measured_seconds"] is None
     for hidden in (7, LENGTH):
         inputs = _inputs(hidden)
         expected = network.reference.evaluate([*inputs.values()])
@@ -183,8 +183,8 @@ def test_what_is_read_elsewhere_too_stays_in_kernels_of_its_own() -> None:
     scores = b.node("MatMul", x, b.node("Transpose", x, perm=[0, 2, 1]))
     shares = b.node("Softmax", scores, axis=-1)
     mixed = b.node("MatMul", shares, x)
-    for kept in (scores, shares):
-        assert not _sites(load_whole(b.model(mixed, kept)))
+    for observed in (scores, shares):
+        assert not _sites(load_whole(b.model(mixed, observed)))
     assert len(_sites(load_whole(b.model(mixed)))) == 1
     rows = b.node("MatMul", b.node("Softmax", scores, axis=1), x)
     assert not _sites(load_whole(b.model(rows)))
