@@ -29,7 +29,7 @@ class ProductSlot:
     runs: int
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class ChainCandidate:
     """A kernel of a chain before it is built.
 
@@ -75,6 +75,9 @@ class ChainCandidate:
             for name, each in self.products.items()
         )
         return f"tiles {self.tiling}; {products}" if products else f"tiles {self.tiling}"
+
+    def __repr__(self) -> str:
+        return f"<kernel of {self.chain.name}: {self}>"
 
 
 def external_shapes(tiling: Tiling) -> dict[str, tuple[int, ...]]:

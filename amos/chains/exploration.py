@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from amos._display import several
 from amos.chains.candidate import ChainCandidate
 from amos.chains.model import ChainPrediction
 from amos.explore.exploration import Outcome
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class ChainTrial:
     """A kernel of a chain that was predicted and, on the host, measured.
 
@@ -50,8 +51,11 @@ class ChainTrial:
     def __str__(self) -> str:
         return f"{self.candidate}  {self.seconds * 1e3:.4g} ms"
 
+    def __repr__(self) -> str:
+        return f"<trial {self.number}: {self}>"
 
-@dataclass(frozen=True)
+
+@dataclass(frozen=True, repr=False)
 class ChainExploration(Outcome):
     """The result of :func:`amos.explore` on a chain.
 
@@ -98,6 +102,10 @@ class ChainExploration(Outcome):
             "failures": self.failures,
             "refused": list(self.refused),
         }
+
+    def __repr__(self) -> str:
+        tried = several(len(self.trials), "trial")
+        return f"<exploration of {self.operator.name} on {self.machine.name}: {tried}>"
 
     def __str__(self) -> str:
         best = self.best

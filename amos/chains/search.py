@@ -100,7 +100,8 @@ def explore_chain(
 
     Args:
         chain: what to compute.
-        intrinsic: instructions that may compute products; by default those of the machine.
+        intrinsic: instructions that may compute products; by default those of the machine. Loops
+            compute products that none of them fits.
         machine: ``"host"``, where candidates are measured, or another, where the model decides.
         trials: how many candidates to try.
         seed: of the one random generator.
@@ -110,8 +111,8 @@ def explore_chain(
         progress: called after each trial, with it and the number of trials.
 
     Raises:
-        ExploreError: nothing fits the machine, a number is not of the right kind, or a target has
-            no kernels of chains.
+        ExploreError: nothing fits the machine, a number is not of the right kind, a target has
+            no kernels of chains, or instructions that are named fit no product.
         ScheduleError: the tiles that are asked for change the result.
         MeasureError: there is nothing to measure with.
     """
@@ -129,11 +130,30 @@ def explore_chain(
         target = machines.get(machine, [])
         if not target.cached:
             raise ExploreError(f"machine {target.name!r}: chains become kernels of CPUs only")
-        chooser = Chooser(machine, core=True, intrinsics=select_intrinsics(intrinsic, machine))
+        units = select_intrinsics(intrinsic, machine)
+        chooser = Chooser(machine, core=True, intrinsics=units)
         tilings, refused = tilings_of(chain, target, tiles or {})
         options = list_options(tilings, chooser, target, best=_BEST, rng=rng)
+        if intrinsic is not None and not any(each.candidate.products for each in options):
+            raise _refuse_instructions(units, tilings[0], chooser)
         done = _measured(options, executor, trials, rng, search, measure, progress)
         return ChainExploration(chain, target, seed, len(tilings), (*done,), refused)
+
+
+def _refuse_instructions(
+    units: Sequence[Intrinsic], tiling: Tiling, chooser: Chooser
+) -> ExploreError:
+    """Return why instructions that are named compute no product of a chain."""
+    chain, reasons = tiling.chain, list[str]()
+    if all(unit.tile_registers for unit in units):
+        names = ", ".join(unit.name for unit in units)
+        return ExploreError(f"{names}: kernels of chains have no tile registers")
+    for slot in slots_of(tiling, frozenset()):
+        try:
+            rank_products(slot.operator, chooser)
+        except MappingError as error:
+            reasons.append(f"{chain.statement_of(slot.tensor).text!r}: {error}")
+    return ExploreError("; ".join(reasons) or f"{chain.name}: no statement is a sum of products")
 
 
 def list_options(

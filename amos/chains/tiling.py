@@ -55,7 +55,7 @@ class TiledStep:
     phase: str
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Tiling:
     """How a chain is cut into tiles.
 
@@ -228,6 +228,9 @@ class Tiling:
 
     def __str__(self) -> str:
         return ", ".join(map(str, (*self.loops, *([self.cut] if self.cut else [])))) or "whole"
+
+    def __repr__(self) -> str:
+        return f"<tiling of {self.chain.name}: {self}>"
 
 
 def _unmoved(box: Box, axis: str, shape: tuple[int, ...]) -> Box:

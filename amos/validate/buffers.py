@@ -11,6 +11,7 @@ import numpy as np
 from amos.errors import OperatorError
 from amos.ir import BufferLoad, Chain, DType, Operator, Tensor, aligned_copy, dtype, resolve_dtypes
 from amos.ir.floats import quantize
+from amos.ir.limits import dictionary
 from amos.ir.padding import check_padding
 from amos.ir.store import Store
 
@@ -87,6 +88,7 @@ def check_inputs(op: Operator, inputs: Mapping[str, np.ndarray]) -> dict[str, np
         OperatorError: a name, shape or dtype differs from the operator's, or a padding
             value is none of an array's.
     """
+    inputs = dictionary(inputs, f"inputs of {op.name}")
     names = [t.name for t in op.inputs]
     if set(inputs) != set(names):
         raise OperatorError(

@@ -9,6 +9,7 @@ import numpy as np
 from amos.errors import OperatorError
 from amos.ir import Assignment, Chain, dtype
 from amos.ir.chain import Step
+from amos.ir.limits import dictionary
 from amos.validate.epilogue import expression_values, rounded_values
 
 _COMBINED = {"+": np.add, "max": np.maximum, "min": np.minimum}
@@ -70,6 +71,7 @@ def check_chain_inputs(chain: Chain, inputs: Mapping[str, np.ndarray]) -> dict[s
     Raises:
         OperatorError: a name, shape or dtype differs.
     """
+    inputs = dictionary(inputs, f"inputs of {chain.name}")
     names = [tensor.name for tensor in chain.inputs]
     if set(inputs) != set(names):
         raise OperatorError(

@@ -64,6 +64,23 @@ def test_options_that_mean_nothing_are_refused(options: dict[str, object], messa
         explored(machine="xeon_6240", trails=3)
 
 
+@pytest.mark.parametrize(
+    ("text", "name", "message"),
+    [
+        ("t[i,j] += a[i,k] * b[k,j]; o = relu(t)", "vnni_dpbusd_m16k4_u8_s8_s32",
+         r"'t\[i,j\] \+= a.*: no instruction can be used: .*`a` is float32"),
+        ("t[i,j] += a[i,k] * b[k,j]; o = relu(t)", "amx_tdpbf16ps_m16n16k32_bf16_f32",
+         "kernels of chains have no tile registers"),
+        ("t[i,j] = a[i,j] * 2; o = t[i,j] + 1", "vnni_dpbusd_m16k4_u8_s8_s32",
+         "o: no statement is a sum of products"),
+    ],
+)  # fmt: skip
+def test_an_instruction_that_fits_no_product_is_refused(text: str, name: str, message: str) -> None:
+    chain = Chain.parse(text, {n: 16 for n in "ijk" if f"{n}]" in text or f"{n}," in text})
+    with pytest.raises(ExploreError, match=message):
+        amos.explore(chain, name, machine="xeon_4110", trials=1)
+
+
 def test_a_search_leaves_out_tilings_that_cut_what_is_needed_whole() -> None:
     text = "t[i,j] = a[i,j] * 2; o[i,f] += pad(t[i+s-1,j]) * u[s,j,f]"
     chain = amos.Operator.parse(text, extents=dict(i=32, s=3, j=16, f=32))
