@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import amos
-from amos.chains import ChainExploration, ChainKernel
+from amos.chains import ChainExploration, ChainKernel, explore_chain
 from amos.errors import AmosError, ExploreError, ScheduleError
 from amos.ir import Chain
 from amos.validate import evaluate, random_inputs
@@ -78,7 +78,7 @@ def test_options_that_mean_nothing_are_refused(options: dict[str, object], messa
 def test_an_instruction_that_fits_no_product_is_refused(text: str, name: str, message: str) -> None:
     chain = Chain.parse(text, {n: 16 for n in "ijk" if f"{n}]" in text or f"{n}," in text})
     with pytest.raises(ExploreError, match=message):
-        amos.explore(chain, name, machine="xeon_4110", trials=1)
+        explore_chain(chain, name, machine="xeon_4110", trials=1)
 
 
 def test_a_search_leaves_out_tilings_that_cut_what_is_needed_whole() -> None:
