@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, ClassVar
 
+import numpy as np
+
 from amos.cuda.blocks import Blocks, runs_warps
 from amos.cuda.model import explain, predict_blocks
 from amos.cuda.plan import GpuPlan, architecture_of
@@ -66,6 +68,12 @@ class Cuda(Target):
         if refined:
             return predict_blocks(structure, machine, batch)
         return predict_cores(structure, machine, batch, refined=False)
+
+    def workspace_bytes(
+        self, structure: Structure, machine: Machine | None, batch: LoopBatch
+    ) -> np.ndarray:
+        """None: copies are in shared memory, and parts are added up in the result."""
+        return np.zeros(len(batch))
 
     def overflows(self, structure: Structure, machine: Machine, batch: LoopBatch) -> list[str]:
         """Fragments in registers, and shared memory that a thread block may have."""

@@ -13,6 +13,7 @@ from math import prod
 import numpy as np
 
 from amos.intrinsics import Intrinsic, implementations
+from amos.ir import dtype
 from amos.machine.limits import CpuLimits
 from amos.machine.machine import Machine
 from amos.plan.cpu_copies import CopyBlocks, divide_width
@@ -210,6 +211,19 @@ class CpuBlocks:
             for source in self.forms.sources
             if source.gathered
         }
+
+    @cached_property
+    def workspace_bytes(self) -> np.ndarray:
+        """Bytes that copies and staged results take at once, on all cores: schedules."""
+        total = np.zeros(len(self))
+        for copy in self.copies.values():
+            count = np.where(copy.ahead, 1, np.minimum(self.ranges, self.limits.cores))
+            total += (copy.elements * copy.source.size_bits // 8 + copy.spread_bytes) * count
+        out = self.forms.destination
+        loops = self.loops.extents[: len(self.structure.spatial)].prod(axis=0, dtype=float)
+        lanes = prod(out.shape[len(out.shape) - len(out.fragment) :])
+        staged = loops * lanes * (dtype(out.kind).bits // 8) * self.loops.parts
+        return total + np.where(self.splits | self.forms.moves_output, staged, 0)
 
     @cached_property
     def output_width(self) -> np.ndarray:

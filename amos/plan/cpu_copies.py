@@ -199,6 +199,12 @@ class CopyBlocks:
             elements = elements * self.extents[d]
         return spread
 
+    @property
+    def spread_bytes(self) -> np.ndarray:
+        """Bytes of the lines between steps of that dimension: schedules."""
+        outer = np.arange(len(self.source.dims))[:, None] <= self.spread
+        return np.where(self.spread < 0, 0, LINE_BYTES * self.extents.prod(axis=0, where=outer))
+
     def vectors(self, column: int) -> VectorCopy | None:
         """How fragments of one schedule are copied in vectors; ``None`` if they are not."""
         form = self._vectors.forms[int(self._vectors.number[column])]

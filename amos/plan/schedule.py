@@ -16,6 +16,7 @@ import numpy as np
 
 from amos._display import Shown
 from amos.errors import ScheduleError
+from amos.machine.machine import Machine
 from amos.mapping.mapping import Mapping
 from amos.plan.nest import Loop, Nest
 from amos.plan.structure import LoopBatch, Structure
@@ -258,6 +259,24 @@ class Candidate(Shown):
     def key(self) -> tuple[str, Schedule]:
         """Identity within one exploration."""
         return self.mapping.name, self.schedule
+
+    @property
+    def memory(self) -> int:
+        """Bytes that its kernel needs on this computer beside inputs and results.
+
+        Raises:
+            BuildError: its target does not say.
+        """
+        return self.memory_on(None)
+
+    def memory_on(self, machine: Machine | None) -> int:
+        """The same on a machine; copies of a core count once for each core that has one."""
+        from amos.plan.target import targets
+
+        structure = Structure(self.mapping)
+        target = next(x for x in targets() if x.schedule is type(self.schedule))
+        batch = self.schedule.batch(structure)
+        return int(target.workspace_bytes(structure, machine, batch)[0])
 
     def __str__(self) -> str:
         return f"{self.mapping}  {self.schedule}"

@@ -17,7 +17,9 @@ from functools import cache
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from amos.errors import MeasureError
+import numpy as np
+
+from amos.errors import BuildError, MeasureError
 from amos.intrinsics import Intrinsic
 from amos.ir import Operator
 from amos.machine import Machine
@@ -143,6 +145,16 @@ class Target(ABC):
         Args:
             refined: with the terms that the paper's equation leaves out.
         """
+
+    def workspace_bytes(
+        self, structure: Structure, machine: Machine | None, batch: LoopBatch
+    ) -> np.ndarray:
+        """Bytes in memory that kernels need beside inputs and results: schedules.
+
+        Raises:
+            BuildError: the target does not say.
+        """
+        raise BuildError(f"target {self.name!r}: no workspace is computed for its kernels")
 
     @abstractmethod
     def overflows(self, structure: Structure, machine: Machine, batch: LoopBatch) -> Iterable[str]:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
+import numpy as np
+
 from amos.errors import MachineError
 from amos.intrinsics import Intrinsic, implementations
 from amos.machine import Machine
@@ -13,6 +15,7 @@ from amos.machine.limits import CpuLimits
 from amos.mapping.mapping import Mapping as LoopMapping
 from amos.perfmodel.batch import find_overflows, floor_of_calls, predict_cores
 from amos.perfmodel.terms import BatchPrediction
+from amos.plan.cpu_blocks import CpuBlocks
 from amos.plan.cpu_plan import CpuPlan
 from amos.plan.schedule import Candidate, CpuSchedule, Plan, Schedule
 from amos.plan.structure import LoopBatch, Structure
@@ -73,6 +76,14 @@ class Cpu(Target):
     def floor_seconds(self, structure: Structure, machine: Machine) -> float:
         """The calls of a mapping, dealt out evenly."""
         return floor_of_calls(structure, machine)
+
+    def workspace_bytes(
+        self, structure: Structure, machine: Machine | None, batch: LoopBatch
+    ) -> np.ndarray:
+        """Copies of sources, and results that are staged or come in parts."""
+        if machine is not None:
+            return CpuBlocks.of(structure, machine, batch).workspace_bytes
+        return CpuBlocks(structure, CpuLimits.here(), batch).workspace_bytes
 
     def list_missing(self, intrinsic: Intrinsic, machine: Machine) -> list[str]:
         """A rate; and queues that fill the buffers of an intrinsic that has some."""
