@@ -38,7 +38,7 @@ class GpuCosts:
     Attributes:
         l2_latency: a load that the L2 cache answers.
         memory_latency: a load that memory answers. These two and the next are means of
-            A100 and H100 in arXiv 2402.13499.
+            A100 and H800 in arXiv 2402.13499.
         shared_latency: a load from shared memory.
         sm_bandwidth: bytes a cycle that one multiprocessor draws from the L2 cache at
             most (estimate: two sectors of 32 bytes).
