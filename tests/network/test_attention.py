@@ -13,9 +13,11 @@ from amos.explore.choosing import Chooser
 from amos.ir import Chain
 from amos.network.attention import ChainSite, match_attention
 from amos.network.graph import Graph, Node, Operand
+from amos.network.groups import group_nodes
 from amos.network.lowerings import chains
 from amos.network.lowerings.chains import FusedChain
 from amos.network.network import Network
+from amos.network.precision.rounding import round_products
 from amos.validate import evaluate
 from tests.network.graphs import evaluate_graph
 from tests.network.models import Builder, WholeNetwork, compile_whole, load_whole
@@ -150,6 +152,14 @@ def _values(
     nodes = tuple(each for each in operands if isinstance(each, Node))
     results = iter(evaluate_graph(Graph(graph.nodes, nodes), [*inputs.values()]))
     return [next(results) if isinstance(x, Node) else x.array for x in operands]
+
+
+def test_factors_that_are_rounded_are_read_so() -> None:
+    graph = round_products(_network(_bert).graph)
+    (site,) = match_attention(graph, group_nodes(graph))
+    tensors = (*site.chain.inputs, *site.chain.temporaries, site.chain.result)
+    narrow = {each.name for each in tensors if each.dtype == "bfloat16"}
+    assert narrow == {"query", "key", "value", "shares"}
 
 
 @pytest.mark.usefixtures("paying")
