@@ -364,9 +364,9 @@ def _read(load: BufferLoad) -> Node:
 
 
 def _divided(value: Node, divisors: tuple[Divisor, ...]) -> Node:
-    for each in divisors:
-        pair = value, _read(each.total)
-        value = Node(each.quotient, pair, function=functions().get(each.quotient))
+    for divisor in divisors:
+        pair = value, _read(divisor.total)
+        value = Node(divisor.quotient, pair, function=functions().get(divisor.quotient))
     return value
 
 

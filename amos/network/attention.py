@@ -113,10 +113,10 @@ def _match_zeros(value: Node, graph: Graph) -> tuple[Node, Node] | None:
     if [each.operation for each in readers] != ["IsNaN", "Where"]:
         return None
     test, choice = readers
-    condition, zero, kept = choice.operands
+    condition, zero, otherwise = choice.operands
     is_zero = isinstance(zero, Constant) and not zero.array.any()
     is_private = graph.has_one_reader(test) and value.number not in graph.returned
-    fits = condition is test and is_zero and kept is value and choice.shape == value.shape
+    fits = condition is test and is_zero and otherwise is value and choice.shape == value.shape
     return (test, choice) if fits and is_private else None
 
 
