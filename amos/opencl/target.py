@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, ClassVar
 
+import numpy as np
+
 from amos.errors import BuildError
 from amos.intrinsics import Intrinsic
 from amos.ir import Operator
@@ -62,6 +64,12 @@ class OpenCl(Target):
         if refined:
             return predict_groups(structure, machine, batch)
         return predict_cores(structure, machine, batch, refined=False)
+
+    def workspace_bytes(
+        self, structure: Structure, machine: Machine | None, batch: LoopBatch
+    ) -> np.ndarray:
+        """None: copies are in local memory, and each work-item stores its own results."""
+        return np.zeros(len(batch))
 
     def overflows(self, structure: Structure, machine: Machine, batch: LoopBatch) -> list[str]:
         """Local memory that a group may have."""

@@ -48,9 +48,14 @@ def test_the_copy_of_one_core_takes_less_than_a_whole_one() -> None:
 
 
 def test_other_targets() -> None:
-    wmma = amos.enumerate_mappings(amos.operators.get("gemm"), "wmma_m16n16k16_f16_f32")[0]
-    space = ScheduleSpace(wmma, amos.machines.get("a100"))
-    assert Candidate(wmma, space.smallest()).memory == 0
+    products = (
+        ("f16", "wmma_m16n16k16_f16_f32", "a100"),
+        ("f32", "opencl_mad_m8_f32", "pocl"),
+    )
+    for dtype, unit, machine in products:
+        mapping = amos.enumerate_mappings(amos.operators.get("gemm", dtype=dtype), unit)[0]
+        space = ScheduleSpace(mapping, amos.machines.get(machine))
+        assert Candidate(mapping, space.smallest()).memory == 0
     op = amos.operators.get("gemm", dtype="s8", m=64, n=64, k=64)
     streamed = amos.enumerate_mappings(op, "vta_gemm_m1n16k16_s8_s32")[0]
     with pytest.raises(BuildError, match="'stream': no workspace is computed"):
