@@ -21,7 +21,8 @@ from amos.records.record import Record
 from amos.records.rows import STORED, decode, read_definitions, record_of
 from amos.records.store import Records
 
-#: Numbers behind a damaged row that are tried before the end of the table is assumed.
+#: Numbers behind a damaged row that are tried before the end of the table is assumed, and by how
+#: much numbers may grow from row to row in an undamaged table.
 _TRIES = 10_000
 _DEFINITION = ("id", "intrinsic", "fingerprint", "definition", "digest")
 
@@ -111,10 +112,12 @@ def _read_rows(
     while tries < _TRIES:
         try:
             for row in database.execute(query, (last,)):
-                # A damaged page may hold any number.
-                if isinstance(row[0], int) and row[0] > last:
+                # A damaged page may hold any number: undamaged ones may be smaller.
+                if not isinstance(row[0], int) or row[0] < 1:
+                    continue
+                yield row
+                if last < row[0] <= last + _TRIES:
                     last, tries = row[0], 0
-                    yield row
             return
         except (sqlite3.Error, UnicodeDecodeError):
             last, tries = last + 1, tries + 1
