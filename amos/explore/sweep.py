@@ -123,7 +123,7 @@ def sweep(
         for op in operators:
             key = _digest_point(op, sized, there, trials, seed) if file else ""
             if file and (fields := file.find(key)) is not None:
-                yield Point(**fields | {"settings": settings})
+                yield Point(**fields | {"settings": settings, "operator": op.name})
                 continue
             if isinstance(op, Operator):
                 point = _point(settings, op, sized, there, trials, seed)

@@ -16,6 +16,10 @@ if TYPE_CHECKING:
     from amos.explore.sweep import Point
 
 
+#: Beginning of each line.
+_BEGIN = '{"digest": "'
+
+
 class PointFile:
     """Points by their digest.
 
@@ -34,17 +38,19 @@ class PointFile:
         except (OSError, ValueError) as error:
             raise RecordError(f"points {str(path)!r}: {error}") from None
         # A line that a killed sweep has not completed has no end.
-        complete, end, _ = text.rpartition("\n")
+        *complete, last = text.split("\n")
         try:
-            for line in complete.split("\n") if end else ():
+            for line in complete:
                 entry = json.loads(line)
                 self._points[entry["digest"]] = dict(entry["point"])
-        except (ValueError, KeyError, TypeError) as error:
+            if not _BEGIN.startswith(last[: len(_BEGIN)]):
+                raise ValueError("the last line is none")
+        except (ValueError, KeyError, TypeError, RecursionError) as error:
             raise RecordError(
                 f"points {str(path)!r}: expected a line of JSON for each point: {error}"
             ) from None
-        if end and complete + end != text:
-            self._write(complete + end, "w")
+        if last:
+            self._write(text.removesuffix(last), "w")
 
     def find(self, key: str) -> dict[str, Any] | None:
         """Return the fields of a point; ``None`` if it is not there."""

@@ -74,9 +74,14 @@ def test_a_sweep_goes_on_from_its_points(tmp_path: Path, monkeypatch: pytest.Mon
     assert len(searched) == 1
     list(sweep(VTA, PYNQ, {"machine.clock": [1e8]}, GEMM, trials=3, points=file))
     assert len(searched) == 2
-    file.write_text("{}\n")
-    with pytest.raises(RecordError, match="expected a line of JSON for each point"):
-        list(sweep(VTA, PYNQ, axes, GEMM, trials=2, points=file))
+    file.write_text(whole[:20])  # killed in the first line
+    assert next(sweep(VTA, PYNQ, axes, GEMM, trials=2, points=file)) == first[0]
+    assert file.read_text() == whole[: whole.index("\n") + 1]
+    for text in ("{}\n", "a file of something else", "[" * 100_000 + "\n"):
+        file.write_text(text)
+        with pytest.raises(RecordError, match="expected a line of JSON for each point"):
+            list(sweep(VTA, PYNQ, axes, GEMM, trials=2, points=file))
+        assert file.read_text() == text
 
 
 def test_energies_are_paths() -> None:
