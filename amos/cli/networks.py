@@ -214,9 +214,11 @@ def compile_command(
     units = options.load_intrinsics(files)
     network = _load(model, shape, bucket)
     if machine != "host" or units:
-        if records is not None or measure or precision not in ("auto", "int8"):
-            options_of_hosts = f"--records, --measure and --precision {precision}"
-            raise NetworkError(f"{options_of_hosts}: only for this CPU, not for {machine!r}")
+        used = {"--records": records is not None, "--measure": measure}
+        used[f"--precision {precision}"] = precision not in ("auto", "int8")
+        if any(used.values()):
+            names = ", ".join(name for name, is_used in used.items() if is_used)
+            raise NetworkError(f"{names}: only for this CPU, not for {machine!r}")
         on_unit = amos.compile_for_unit(
             network, machine, units, samples=samples, verify=verify, progress=not as_json
         )

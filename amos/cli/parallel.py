@@ -89,7 +89,7 @@ def lift_command(
     candidates: Annotated[
         int, typer.Option(min=1, metavar="N", help="Valid mappings to draw of each layer.")
     ] = 1000,
-    seed: Annotated[int, typer.Option(help="Seed of the draws.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the draws.")] = 0,
     as_json: AsJson = False,
 ) -> None:
     """Valid mappings of loops to OpenCL's levels: Listing 1, and the layers of VGG-16."""

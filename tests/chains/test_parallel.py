@@ -143,4 +143,5 @@ def test_the_command_line(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["space", LISTING1, *SIZES, "--fix", "warp=3"]) == 2
     assert "warp" in capsys.readouterr().err
     assert main(["reproduce", "lift", "--candidates", "1"]) == 0
+    assert main(["reproduce", "lift", "--seed", "-1"]) == 2
     assert "21 of 32,768 assignments" in capsys.readouterr().out

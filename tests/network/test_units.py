@@ -151,4 +151,4 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     assert printed["layers"][0]["equal"] is True
     assert str(tmp_path / "out" / "timeline.html") in printed["files"]
     assert main(["compile", str(tmp_path / "small.onnx"), "--machine", board, "--measure"]) == 2
-    assert "only for this CPU" in capsys.readouterr().err
+    assert "amos: --measure: only for this CPU" in capsys.readouterr().err
