@@ -353,6 +353,9 @@ def test_mappings_that_cannot_be_fastest_do_not_compete() -> None:
     space = amos.enumerate_mappings(op, COLUMNS, rule="access", commute=True)
     rivals = {each.name for each in list_rivals(space)}
     assert rivals < {each.name for each in space}
+    calls = {each.name: each.physical().calls for each in space}
+    assert max(calls[name] for name in rivals) < max(calls.values())
+    assert min(calls[name] for name in rivals) == min(calls.values())
     loops = [
         {n for g in space.find(x).groups.values() for n in g} - {"n", "r", "s"} for x in rivals
     ]

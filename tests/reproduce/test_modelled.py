@@ -16,7 +16,9 @@ def test_fixed_mappings_lose(capsys: pytest.CaptureFixture[str]) -> None:
     assert result["by"] == "model"
     assert {*row["fixed"]} == {"fixM1", "fixM2"} == {*result["drop"]}
     assert all(seconds >= row["seconds"] > 0 for seconds in row["fixed"].values())
-    assert all(0 <= drop < 1 for drop in result["drop"].values())
+    # The whole space has both, so neither is faster. One with channels alone loses much.
+    assert 0 <= result["drop"]["fixM1"] < result["drop"]["fixM2"]
+    assert 0.2 < result["drop"]["fixM2"] < 1
 
 
 def test_few_schedules_serve_a_prime_size(capsys: pytest.CaptureFixture[str]) -> None:
