@@ -92,7 +92,7 @@ def choose_precision(
     variants = Variants(network, calls, accuracy)
     rows = [variants.plain]
     for name in _ROUNDINGS.get(precision, ()):
-        if any(_fits(row, budget) for row in rows[1:]):
+        if any(row.name != "mixed" and _fits(row, budget) for row in rows[1:]):
             break  # float16, which no instruction here multiplies in pairs, is not faster
         factors = variants.with_factors(name)
         rows += _try(partial(_round, factors, precision, budget, refused), name, refused)
