@@ -7,7 +7,7 @@ the two products, which divide a row among heads, cost nothing.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Set
 from dataclasses import dataclass
 from math import prod
 
@@ -65,16 +65,22 @@ def match_attention(graph: Graph, grouping: Grouping) -> Iterator[ChainSite]:
     """
     by_result = {group.result.number: group for group in grouping.groups}
     by_anchor = {group.nodes[0].number: group for group in grouping.groups}
+    claimed = {node.number for group in grouping.groups for node in group.nodes}
+    passed = set[int]()
     for node in graph.nodes:
         if node.operation != "Softmax" or node.attributes["axis"] != len(node.shape) - 1:
             continue
         softmax = _match_softmax(node, graph, by_result, by_anchor)
         if softmax is None:
             continue
+        writer = _Writer(softmax, graph, claimed, passed)
         try:
-            yield _Writer(softmax, graph).site()
+            site = writer.site()
         except AmosError:  # two statements contradict each other, or an index is no sum of names
             continue
+        claimed |= {each.number for each in site.nodes}
+        passed |= {each.number for each in writer.moves}
+        yield site
 
 
 def _match_softmax(
@@ -121,10 +127,20 @@ def _match_zeros(value: Node, graph: Graph) -> tuple[Node, Node] | None:
 
 
 class _Writer:
-    """Writes the statements of attention, and finds what they read and replace."""
+    """Writes the statements of attention, and finds what they read and replace.
 
-    def __init__(self, softmax: _Softmax, graph: Graph) -> None:
+    Args:
+        softmax: between its products.
+        graph: of the network.
+        claimed: numbers of the nodes of groups and of other chains.
+        passed: numbers of the moves that other chains read ahead of.
+    """
+
+    def __init__(
+        self, softmax: _Softmax, graph: Graph, claimed: Set[int], passed: Set[int]
+    ) -> None:
         self.softmax, self.graph = softmax, graph
+        self._claimed, self._passed = claimed, passed
         anchor, mixed = softmax.scores.nodes[0], softmax.mixing.nodes[0]
         *lead, rows, columns = anchor.shape
         self.extents = {_QUERIES: rows, _KEYS: columns}
@@ -137,7 +153,7 @@ class _Writer:
         self.extents |= {place.name: place.size for axis in self.lead for place in axis}
         self.arguments: dict[str, Operand] = {}
         self.shapes: dict[str, tuple[int, ...]] = {}
-        self.factor = 1.0
+        self.factors: dict[str, float] = {}
         self.moves: list[Node] = []
 
     def site(self) -> ChainSite:
@@ -154,19 +170,22 @@ class _Writer:
         lead = names_of(self.lead)
         rows = ",".join([*lead, _QUERIES, _KEYS])
         names = {"m": _QUERIES, "n": _KEYS}
-        logits = self._epilogue(scores, "scores", names, self.factor)
+        factor = self.factors["query"] * self.factors["key"]
+        logits = self._epilogue(scores, "scores", names, factor)
         function = "safe_softmax" if self.softmax.is_safe else "softmax"
         axes = (*self.lead, self._axis(_QUERIES), self._axis(_WIDTH))
-        followed = follow_moves(mixing.result, axes, self.graph)
+        stop = self._claimed | self._passed
+        followed = follow_moves(mixing.result, axes, self.graph, stop)
         result = ",".join(names_of(followed.axes))
         statements = [
             f"scores[{rows}] += {first} * {second}",
             f"shares[{rows}] = {function}({logits}, axis={_KEYS})",
             f"mixed[{result}] += shares[{rows}] * {third}",
         ]
-        if mixing.operator.epilogue is not None:
+        if mixing.operator.epilogue is not None or self.factors["value"] != 1:
             names = {"m": _QUERIES, "n": _WIDTH}
-            statements.append(f"out[{result}] = {self._epilogue(mixing, 'mixed', names)}")
+            stored = self._epilogue(mixing, "mixed", names, self.factors["value"])
+            statements.append(f"out[{result}] = {stored}")
         used = {n for text in statements for n in re.findall(r"\w+", text)}
         dtypes = {name: operand.dtype for name, operand in self.arguments.items()}
         chain = Chain.parse(
@@ -193,16 +212,16 @@ class _Writer:
         lead = self.lead[len(self.lead) - len(shape) :]
         pairs = zip(lead, shape, strict=True)
         axes = (*(axis if n > 1 else () for axis, n in pairs), self._axis(row), self._axis(column))
-        traced = trace_source(operand, axes)
+        traced = trace_source(operand, axes, self._claimed)
         self.moves += traced.nodes
-        self.factor *= traced.factor
+        self.factors[name] = traced.factor
         places = [place for axis in traced.axes for place in axis]
         self.arguments[name] = traced.operand
         self.shapes[name] = tuple(place.size for place in places)
         return f"{name}[{','.join(map(str, places))}]"
 
     def _epilogue(
-        self, group: Group, tensor: str, renamed: Mapping[str, str], factor: float = 1.0
+        self, group: Group, tensor: str, renamed: Mapping[str, str], factor: float
     ) -> str:
         """Return what a group makes of its sums times a factor, by the iterations of the chain."""
         epilogue, sums = group.operator.epilogue, tensor

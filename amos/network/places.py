@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from math import prod
+from math import isfinite, prod
 
 from amos.network.graph import Constant, Graph, Node, Operand
 
@@ -65,15 +65,16 @@ class Followed:
     nodes: tuple[Node, ...] = field(default=())
 
 
-def trace_source(operand: Operand, axes: Axes) -> Traced:
+def trace_source(operand: Operand, axes: Axes, claimed: Collection[int]) -> Traced:
     """Trace a value back through moves, and products with a number.
 
     Args:
         operand: the value.
         axes: its dimensions.
+        claimed: numbers of nodes that are in kernels, ahead of which nothing is read.
     """
     traced = Traced(operand, axes)
-    while (earlier := _trace_one(traced)) is not None:
+    while (earlier := _trace_one(traced)) is not None and earlier.nodes[-1].number not in claimed:
         traced = earlier
     return traced
 
@@ -100,9 +101,9 @@ def _trace_one(traced: Traced) -> Traced | None:
     elif node.operation == "Mul" and node.dtype == "float32":
         numbers = [x for x in node.operands if isinstance(x, Constant) and x.array.size == 1]
         values = [x for x in node.operands if isinstance(x, Node) and x.shape == node.shape]
-        if len(numbers) == len(values) == 1:
+        if len(numbers) == len(values) == 1 and isfinite(numbers[0].array.item()):
             (source,), own = values, axes
-            factor *= float(numbers[0].array.reshape(()))
+            factor *= numbers[0].array.item()
     return None if own is None else Traced(source, own, factor, (*traced.nodes, node))
 
 
@@ -126,12 +127,12 @@ def _sliced(node: Node, axes: Axes) -> Axes | None:
     attributes, extents = node.attributes, node.operands[0].shape
     steps = zip(axes, attributes["starts"], attributes["steps"], node.shape, extents, strict=True)
     for axis, start, step, size, whole in steps:
-        if size == whole:
+        is_plain = step == 1 or size == 1
+        if is_plain and size == whole:
             own.append(axis)
             continue
         first, *inner = axis or (Place("", 1),)
         unit = prod(place.size for place in inner)
-        is_plain = step == 1 or size == 1
         if not is_plain or start % unit or whole % unit or first.size * unit != size:
             return None
         moved = replace(first, size=whole // unit, offset=first.offset + start // unit)
@@ -139,17 +140,20 @@ def _sliced(node: Node, axes: Axes) -> Axes | None:
     return tuple(own)
 
 
-def follow_moves(node: Node, axes: Axes, graph: Graph) -> Followed:
+def follow_moves(node: Node, axes: Axes, graph: Graph, stop: Collection[int]) -> Followed:
     """Follow a value through transposes and reshapes, up to the last transpose.
 
     Args:
         node: the value.
         axes: its dimensions.
         graph: whose nodes read it.
+        stop: numbers of nodes that stay as they are.
     """
     last, passed = Followed(node, axes), list[Node]()
     while graph.has_one_reader(node):
         (node,) = graph.users[node.number]
+        if node.number in stop:
+            break
         if node.operation == "Transpose":
             axes = tuple(axes[axis] for axis in node.attributes["perm"])
         elif node.operation == "Reshape" and (own := _regrouped(axes, node.shape)) is not None:

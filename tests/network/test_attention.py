@@ -145,6 +145,70 @@ def test_a_chain_reads_rows_where_they_are(attention: Attention, text: str) -> N
         np.testing.assert_allclose(flat, right, rtol=1e-4, atol=1e-5)
 
 
+def _attended(b: Builder, query: str, key: str, value: str) -> str:
+    scores = b.node("MatMul", query, b.node("Transpose", key, perm=[0, 2, 1]))
+    return b.node("MatMul", b.node("Softmax", scores, axis=-1), value)
+
+
+def _reversed(b: Builder, x: str) -> str:
+    starts, ends, axis = (b.constant([n], "int64") for n in (-1, -1000, 1))
+    return b.node("Slice", x, starts, ends, axis, starts)
+
+
+def _scaled(b: Builder, x: str, factor: float) -> str:
+    return b.node("Mul", x, b.constant(factor))
+
+
+@pytest.mark.parametrize(
+    "attention",
+    [
+        lambda b, x: _attended(b, x, x, _scaled(b, x, 2.0)),
+        lambda b, x: _attended(b, _scaled(b, x, -0.5), x, b.node("Relu", _scaled(b, x, 2.0))),
+        lambda b, x: b.node("Sigmoid", _attended(b, x, x, _scaled(b, x, 3.0))),
+        lambda b, x: _attended(b, x, _reversed(b, x), x),
+        lambda b, x: _attended(b, _scaled(b, x, np.inf), x, x),
+    ],
+    ids=["value", "query", "epilogue", "reversed", "infinite"],
+)
+def test_a_chain_computes_what_its_nodes_do(attention: Callable[[Builder, str], str]) -> None:
+    b = Builder()
+    network = load_whole(b.model(attention(b, b.input("x", (2, LENGTH, WIDTH)))))
+    (site,) = _sites(network)
+    inputs = {"x": np.random.default_rng(1).standard_normal((2, LENGTH, WIDTH)).astype("f")}
+    *arrays, expected = _values(network.graph, [*site.arguments.values(), site.result], inputs)
+    result = evaluate(site.chain, dict(zip(site.arguments, arrays, strict=True)))
+    np.testing.assert_allclose(result, expected, rtol=1e-4, atol=1e-5)
+
+
+def _behind_a_projection(b: Builder, x: str) -> str:
+    projected = b.node("Relu", b.node("MatMul", x, b.random(WIDTH, WIDTH)))
+    return _attended(b, _scaled(b, projected, 0.25), x, x)
+
+
+def _behind_another(b: Builder, x: str) -> str:
+    """The second one reads the transposed result of the first one as its key."""
+    return _attended(b, x, _attended(b, x, x, x), x)
+
+
+@pytest.mark.parametrize(("attention", "count"), [(_behind_a_projection, 1), (_behind_another, 2)])
+def test_a_chain_reads_results_of_kernels(
+    attention: Callable[[Builder, str], str], count: int
+) -> None:
+    """It reads no value within another kernel, and computes no node of one."""
+    b = Builder()
+    network = load_whole(b.model(attention(b, b.input("x", (2, WIDTH, WIDTH)))))
+    sites = _sites(network)
+    assert len(sites) == count
+    fused = {group.result.number for site in sites for group in site.groups}
+    groups = [x for x in network.grouping.groups if x.result.number not in fused]
+    kernels = [*sites, *groups]
+    numbers = [node.number for kernel in kernels for node in kernel.nodes]
+    assert len(numbers) == len({*numbers})
+    within = {*numbers} - {kernel.result.number for kernel in kernels}
+    read = [x for site in sites for x in site.arguments.values() if isinstance(x, Node)]
+    assert within.isdisjoint(node.number for node in read)
+
+
 def _values(
     graph: Graph, operands: Sequence[Operand], inputs: Mapping[str, np.ndarray]
 ) -> list[np.ndarray]:
