@@ -1,14 +1,14 @@
 """The model's optimum with a certificate, or the best that is found with a proven gap.
 
-A target that can list its schedules finds the optimum itself. Of others a small space is gone
-through as a whole; in a large one the genetic search runs for longer, and floors of the mappings
-say how far from the optimum it can be at most.
+A target that can list its schedules finds the optimum itself. Of others, and where there are too
+many to list, a small space is gone through as a whole; in a large one the genetic search runs for
+longer, and floors of the mappings say how far from the optimum it can be at most.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import ClassVar
 
 import numpy as np
@@ -43,7 +43,11 @@ class Optimal(Search):
         machine, spaces = problem.machine, [*problem.spaces.values()]
         optimum = target_of(machine).find_optimum(
             spaces, machine, problem.objective, _LIMIT_SECONDS
-        ) or _search_above_floors(problem, rng)
+        )
+        if optimum is None:
+            optimum = _search_above_floors(problem, rng, _floors_of(problem))
+        elif not optimum.candidates:
+            optimum = _search_above_floors(problem, rng, [optimum.certificate.least])
         self.certificate = optimum.certificate
         self._ranked = optimum.candidates
 
@@ -52,24 +56,35 @@ class Optimal(Search):
         yield from self._ranked
 
 
-def _search_above_floors(problem: Problem, rng: np.random.Generator) -> Optimum:
-    """Search candidates whose distance from the optimum is bounded by floors of mappings.
+def _floors_of(problem: Problem) -> list[float]:
+    """Return the seconds that no schedule of each mapping falls below."""
+    machine = problem.machine
+    return [
+        target_of(machine, space.context).floor_seconds(space.context, machine)
+        for space in problem.spaces.values()
+    ]
+
+
+def _search_above_floors(
+    problem: Problem, rng: np.random.Generator, floors: Sequence[float]
+) -> Optimum:
+    """Search candidates whose distance from the optimum is bounded by floors.
+
+    Args:
+        problem: whose candidates are searched.
+        rng: of the genetic search.
+        floors: of the objective, of each mapping or of all together.
 
     Raises:
         ExploreError: no floor is known, or no candidate fits.
     """
-    machine = problem.machine
-    floors = [
-        target_of(machine, space.context).floor_seconds(space.context, machine)
-        for space in problem.spaces.values()
-    ]
     listed = problem.size <= _LISTED
     if not (listed or min(floors)):
         raise ExploreError(
-            f"method 'optimal': no floor is known of schedules on machine {machine.name!r}"
+            f"method 'optimal': no floor is known of schedules on machine {problem.machine.name!r}"
         )
     candidates = [*everything(problem)] if listed else _breed(problem, rng)
-    scores = problem.seconds(candidates)
+    scores = problem.scores(candidates)
     order = np.argsort(scores, kind="stable")[:_RETURNED]
     if not len(order) or not np.isfinite(scores[order[0]]):
         raise ExploreError("method 'optimal': no schedule fits the machine")
@@ -78,7 +93,7 @@ def _search_above_floors(problem: Problem, rng: np.random.Generator) -> Optimum:
         value=value,
         least=value if listed else min(value, *floors),
         scored=len(candidates),
-        mappings=len(floors),
+        mappings=len(problem.spaces),
         pruned_mappings=0 if listed else sum(floor >= value for floor in floors),
     )
     return Optimum(tuple(candidates[n] for n in order), certificate)
@@ -91,5 +106,5 @@ def _breed(problem: Problem, rng: np.random.Generator) -> list[Candidate]:
         batch = search.ask(_ROUND)
         if not batch:
             break
-        search.tell(list(zip(batch, problem.seconds(batch).tolist(), strict=True)))
+        search.tell(list(zip(batch, problem.scores(batch).tolist(), strict=True)))
     return [candidate for candidate, _ in search.results]

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 
+import numpy as np
 import pytest
 
 import amos
 from amos.cli.app import main
 from amos.explore.method import everything
 from amos.explore.objective import OBJECTIVES, Problem
+from amos.explore.optimal import Optimal
 from amos.explore.ranking import QuickSearch, rank_candidates
 from amos.perfmodel.bound import Certificate
 from amos.streams.optimum import find_optimum
@@ -65,6 +67,20 @@ def test_a_search_that_is_stopped_tells_the_gap() -> None:
     assert stopped.least <= whole.value <= stopped.value
     assert stopped.gap == stopped.value / stopped.least > 1
     assert "of the optimum" in str(stopped)
+
+
+@pytest.mark.parametrize("objective", ["time", "energy"])
+def test_too_many_tilings_leave_a_gap(objective: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    mappings = [*amos.enumerate_mappings(TINY["gemm"], VTA)]
+    problem = Problem(mappings, PYNQ, objective=objective)
+    best = problem.scores([*everything(problem)]).min()
+    monkeypatch.setattr("amos.streams.tilings._TILINGS", 1)
+    monkeypatch.setattr("amos.explore.optimal._LISTED", 1)
+    monkeypatch.setattr("amos.explore.optimal._SCORES", 64)
+    search = Optimal(problem, np.random.default_rng(0))
+    assert search.certificate is not None
+    assert 0 < search.certificate.least <= best <= search.certificate.value < np.inf
+    assert problem.scores(search.ask(1)) == [search.certificate.value]
 
 
 def test_the_command(capsys: pytest.CaptureFixture[str]) -> None:
