@@ -212,8 +212,10 @@ def compile_command(
     if output is not None and output.exists() and not output.is_dir():
         raise NetworkError(f"--output {str(output)!r}: expected a folder, this is a file")
     units = options.load_intrinsics(files)
+    if units and machine == "host":
+        raise NetworkError("--intrinsic: expected --machine with a unit that a simulator runs")
     network = _load(model, shape, bucket)
-    if machine != "host" or units:
+    if machine != "host":
         used = {"--records": records is not None, "--measure": measure}
         used[f"--precision {precision}"] = precision not in ("auto", "int8")
         if any(used.values()):

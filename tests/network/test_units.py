@@ -99,7 +99,7 @@ def test_what_a_call_refuses(compiled: UnitNetwork) -> None:
         compiled(np.zeros((1, 2), np.float32))
     with pytest.raises(NetworkError, match="unknown input 'z'"):
         compiled(z=np.zeros(SHAPE, np.float32))
-    with pytest.raises(NetworkError, match="or a unit with a simulator"):
+    with pytest.raises(NetworkError, match="'xeon_6240': expected a unit with a simulator"):
         amos.compile_for_unit(compiled.network, "xeon_6240", progress=False)
 
 
@@ -115,6 +115,23 @@ def test_layers_that_differ_on_the_host_share_a_stream() -> None:
     first, second = unverified.runs
     assert (first.stream, second.stream) == (first.name, first.name)
     assert (first.equal, unverified.check) == (None, None)
+
+
+def test_products_that_are_no_tasks_count() -> None:
+    small = Model(0)
+    doubles = small.add("Cast", "x", to=onnx.TensorProto.DOUBLE)
+    product = small.add("Cast", small.add("MatMul", doubles, doubles), to=onnx.TensorProto.FLOAT)
+    results = [convolution(small), product]
+    (layer,) = (compiled := _compiled(small.model(*results), verify=False)).runs
+    assert compiled.reasons == {"MatMul": "dtype float64 is not supported"}
+    assert compiled.unit_share == layer.products / (layer.products + 2 * 4 * 6**3)
+    integers = small.add("Cast", "x", to=onnx.TensorProto.INT32)
+    external = small.add("Cast", small.add("MatMul", integers, integers), to=onnx.TensorProto.FLOAT)
+    compiled = _compiled(small.model(*results, external), verify=False)
+    assert compiled.unit_share is None
+    assert "an unknown share of the products" in str(compiled)
+    assert "float64 is not supported" in compiled.reasons["MatMul"]
+    assert "bytes are not supported" in compiled.reasons["MatMul"]
 
 
 @pytest.mark.slow
@@ -152,3 +169,5 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     assert str(tmp_path / "out" / "timeline.html") in printed["files"]
     assert main(["compile", str(tmp_path / "small.onnx"), "--machine", board, "--measure"]) == 2
     assert "amos: --measure: only for this CPU" in capsys.readouterr().err
+    assert main(["compile", str(tmp_path / "small.onnx"), "--intrinsic", unit]) == 2
+    assert "expected --machine with a unit" in capsys.readouterr().err

@@ -15,6 +15,8 @@ from amos.intrinsics import Intrinsic
 from amos.ir import BufferLoad, Operator
 from amos.machine import Machine
 from amos.network.buckets import BucketedNetwork, Loaded
+from amos.network.external.partition import PartitionedNetwork
+from amos.network.external.report import PRODUCTS
 from amos.network.graph import Constant, Operand
 from amos.network.groups import CallSite, Group, Task
 from amos.network.offload import Offload, predict_offload
@@ -79,12 +81,26 @@ def compile_for_unit(
             machine=chooser.target(intrinsics),
             layers={name: tuple(each) for name, each in layers.items()},
             stages=list_stages(network, layers),
-            reasons=builder.reasons,
+            reasons=builder.reasons | _explain_refused(network),
         )
         if not verify:
             return compiled
         line.show("simulating the network")
         return compiled.verified(samples, line)
+
+
+def _explain_refused(network: PartitionedNetwork) -> dict[str, str]:
+    """Return why products that are no tasks stay with the host, by the name of their operator."""
+    reasons = [*network.external]
+    for region in network.networks.values():
+        refused = region.grouping.refused
+        nodes = (node for node in region.grouping.ungrouped if node.number in refused)
+        reasons += [(node.operation, refused[node.number]) for node in nodes]
+    explained: dict[str, str] = {}
+    for name, why in dict.fromkeys(reasons):
+        if name in PRODUCTS:
+            explained[name] = f"{explained[name]}; {why}" if name in explained else why
+    return explained
 
 
 @dataclass
@@ -143,9 +159,7 @@ class _Builder:
                 failure = failure or error
                 continue
             if kernel is None:
-                raise NetworkError(
-                    f"machine {machine.name!r}: expected this CPU, or a unit with a simulator"
-                )
+                raise NetworkError(f"machine {machine.name!r}: expected a unit with a simulator")
             cycles = kernel.simulate(None).cycles
             streams.append((cycles, number, ranked_product.candidate, kernel))
         if not streams:

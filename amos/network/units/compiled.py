@@ -16,7 +16,9 @@ from amos._progress import ProgressLine
 from amos.errors import NetworkError
 from amos.machine import Machine
 from amos.measure.reference import compare_arrays
+from amos.network.anchors import count_products
 from amos.network.external.partition import PartitionedNetwork
+from amos.network.external.report import PRODUCTS
 from amos.network.external.sessions import array_of
 from amos.network.model import Check, bind_inputs, check_results, random_arrays
 from amos.network.precision.samples import Samples, read_samples
@@ -82,7 +84,7 @@ class UnitNetwork:
         machine: with the unit.
         layers: that the unit computes, by region.
         stages: that compute the network, one after the other.
-        reasons: why tasks stay with the host, by operator.
+        reasons: why products stay with the host, by operator.
         compared: names of the layers of which every element was that of NumPy.
         check: comparison of the whole with onnxruntime.
     """
@@ -239,9 +241,16 @@ class UnitNetwork:
 
     @property
     def unit_share(self) -> float | None:
-        """Share of the products of all groups that the unit adds up."""
-        tasks = self.network.tasks
-        total = sum(prod(task.operator.extents.values()) * task.weight for task in tasks)
+        """Share of the products that the unit adds up.
+
+        ``None`` without any, or where onnxruntime adds up products whose number is not known.
+        """
+        network = self.network
+        if any(operation in PRODUCTS for operation, _ in network.external):
+            return None
+        total = sum(prod(x.operator.extents.values()) * x.weight for x in network.tasks)
+        for region in network.networks.values():
+            total += sum(map(count_products, region.grouping.ungrouped))
         return sum(run.products for run in self.runs) / total if total else None
 
     def export(self, folder: str | Path) -> tuple[Path, ...]:
@@ -271,7 +280,7 @@ class UnitNetwork:
         }
 
     def __str__(self) -> str:
-        share = "none" if self.unit_share is None else f"{self.unit_share:.1%}"
+        share = "an unknown share" if self.unit_share is None else f"{self.unit_share:.1%}"
         streams = len({run.stream for run in self.runs})
         lines = [
             f"{self.network.name} on {self.machine.name}: {several(len(self.runs), 'layer')} by "
