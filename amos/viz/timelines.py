@@ -17,7 +17,7 @@ def timeline(compiled: UnitNetwork) -> Any:
     """Shares of the unit's peak and of its port to DRAM, layer after layer.
 
     Args:
-        compiled: what :func:`amos.compile` returned for a unit.
+        compiled: what :func:`amos.compile_for_unit` returned.
 
     Returns:
         A plotly figure; the width of a bar is the time of its layer. The host's time is left out.

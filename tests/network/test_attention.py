@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from onnx import TensorProto, helper
 
+from amos.errors import NetworkError
 from amos.explore.choosing import Chooser
 from amos.ir import Chain
 from amos.network.attention import ChainSite, match_attention
@@ -300,17 +301,71 @@ def test_attention_as_one_operator(flat: bool, keys: int, more: dict[str, Any], 
         seen = rng.random((5, 6)) < 0.7
         seen[1] = False  # such rows are zeros
         inputs["mask"] = seen if mask == "bool" else np.where(seen, 0, -np.inf).astype(np.float32)
+    network = _single(helper.make_node("Attention", [*inputs], ["y"], **more), inputs)
+    _compare(network, inputs)
+
+
+def _single(node: Any, inputs: Mapping[str, np.ndarray]) -> WholeNetwork:
+    """A network of one operator."""
     kinds = {"bool": TensorProto.BOOL, "float32": TensorProto.FLOAT}
     ports = [
         helper.make_tensor_value_info(n, kinds[str(x.dtype)], x.shape) for n, x in inputs.items()
     ]
-    node = helper.make_node("Attention", [*inputs], ["y"], **more)
-    result = helper.make_tensor_value_info("y", TensorProto.FLOAT, None)
-    graph = helper.make_graph([node], "attention", ports, [result])
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 23)], ir_version=11)
-    network = load_whole(model)
-    assert len(_sites(network)) == 1 and network.reference is not None
+    results = [helper.make_tensor_value_info(n, TensorProto.FLOAT, None) for n in node.output]
+    graph = helper.make_graph([node], "attention", ports, results)
+    opsets = [helper.make_opsetid("", 23), helper.make_opsetid("com.microsoft", 1)]
+    return load_whole(helper.make_model(graph, opset_imports=opsets, ir_version=11))
+
+
+def _compare(network: WholeNetwork, inputs: Mapping[str, np.ndarray]) -> None:
+    """Compare a network of one chain with onnxruntime."""
+    assert len(_sites(network)) == 1
+    assert network.reference is not None
     expected = network.reference.evaluate([*inputs.values()])
     assert expected is not None
-    result = evaluate_graph(network.graph, [*inputs.values()])
-    np.testing.assert_allclose(result[0], expected[0], rtol=1e-4, atol=1e-5)
+    for result, right in zip(
+        evaluate_graph(network.graph, [*inputs.values()]), expected, strict=True
+    ):
+        np.testing.assert_allclose(result, right, rtol=1e-4, atol=1e-5)
+
+
+def _normal(**shapes: tuple[int, ...]) -> dict[str, np.ndarray]:
+    rng = np.random.default_rng(0)
+    return {name: rng.standard_normal(shape).astype("f") for name, shape in shapes.items()}
+
+
+@pytest.mark.parametrize("is_causal", [0, 1])
+def test_attention_with_a_cache(is_causal: int) -> None:
+    cache = (2, 4, 3, 8)
+    inputs = _normal(q=(2, 4, 5, 8), k=(2, 4, 6, 8), v=(2, 4, 6, 8), keys=cache, values=cache)
+    slots = ["q", "k", "v", "", "keys", "values"]
+    results = ["y", "present_keys", "present_values"]
+    node = helper.make_node("Attention", slots, results, is_causal=is_causal)
+    _compare(_single(node, inputs), inputs)
+
+
+@pytest.mark.parametrize(
+    ("mask", "more"),
+    [
+        ((), {}),
+        ((2, 4, 6, 6), {"scale": 0.7}),
+        ((1, 1, 6, 6), {"unidirectional": 1}),
+    ],
+)
+def test_attention_of_onnxruntime(mask: tuple[int, ...], more: dict[str, Any]) -> None:
+    inputs = _normal(q=(2, 6, 32), k=(2, 6, 32), v=(2, 6, 12), **({"mask": mask} if mask else {}))
+    slots = ["q", "k", "v", *(["", "", "mask"] if mask else [])]
+    _compare(_single(_multi_head(slots, **more), inputs), inputs)
+
+
+def _multi_head(slots: Sequence[str], **more: Any) -> Any:
+    return helper.make_node(
+        "MultiHeadAttention", slots, ["y"], domain="com.microsoft", num_heads=4, **more
+    )
+
+
+def test_a_causal_mask_of_different_lengths_is_refused() -> None:
+    """There onnxruntime masks what no lower triangle does."""
+    inputs = _normal(q=(2, 5, 32), k=(2, 6, 32), v=(2, 6, 32))
+    with pytest.raises(NetworkError, match="queries and keys of different lengths"):
+        _single(_multi_head(["q", "k", "v"], unidirectional=1), inputs)

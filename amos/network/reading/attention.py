@@ -145,6 +145,8 @@ def _read_multi_head(node: NodeSource) -> Operand:
     masks = [] if added is None else [added]
     ahead = 0 if node.attributes.get("unidirectional", 0) else -1
     query, key, value = own
+    if ahead == 0 and query.shape[2] != key.shape[2]:
+        raise node.refuse("a causal mask of queries and keys of different lengths is not supported")
     heads = _Heads(query, key, value, is_flat=True)
     return _attend(node, heads, scale or None, masks, ahead=ahead)
 
