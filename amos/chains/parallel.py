@@ -163,6 +163,7 @@ class _Rules:
             name = f"map.{loop.name}"
             self.variables[name] = Variable(name, "tunable", space.choices)
         self.constraints: list[Constraint] = []
+        #: Those that end in different loops.
         self.paths = {path.loops[-1].name: path for path in self.nest.paths if path.loops}.values()
         #: What is counted. Levels follow from their dimensions, but tell the solver early that too
         #: few loops are left for these.
@@ -182,8 +183,7 @@ class _Rules:
             self._count_levels(loop)
             self._keep_hierarchy(loop)
             self._fuse_sequential(loop)
-        inner = {path.loops[-1].name: path for path in self.nest.paths if path.loops}
-        for path in inner.values():
+        for path in self.paths:
             self._limit_path(path)
         return CSP(self.variables, tuple(self.constraints))
 
