@@ -82,18 +82,24 @@ class ParallelSpace:
         """Number of valid assignments, or ``None`` if there are too many to count."""
         return solver.count(self.csp)
 
-    def draw(self, count: int, rng: np.random.Generator) -> list[dict[str, str]]:
-        """Up to ``count`` different valid assignments, at random.
+    def draw(
+        self, count: int, rng: np.random.Generator, fixed: Mapping[str, str] | None = None
+    ) -> list[dict[str, str]]:
+        """Up to ``count`` different valid assignments with values of some loops, at random.
 
         What a kernel uses is drawn first, so that few draws of single loops contradict each other.
+
+        Raises:
+            UnknownNameError: there is no such loop.
         """
+        csp = self.csp.plus(solver.fixed(self._named(fixed or {})))
         drawn: dict[tuple[int, ...], None] = {}
         order = [variable.name for variable in self.csp.tunables]
         loops = [f"map.{loop.name}" for loop in self.nest.loops]
         idle = 0
         while len(drawn) < count and idle < _IDLE:
             before = len(drawn)
-            batch = descend_many(self.csp, min(_BATCH, 64 + count), rng, order)
+            batch = descend_many(csp, min(_BATCH, 64 + count), rng, order)
             drawn |= dict.fromkeys(tuple(each[name] for name in loops) for each in batch)
             idle = 0 if len(drawn) > before else idle + 1
         names = [loop.name for loop in self.nest.loops]

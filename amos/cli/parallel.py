@@ -61,7 +61,8 @@ def space_of_chain(
     temporaries = {name: kind for name, kind in memories.items() if name not in inputs}
     nest = LoopNest.of(Tiling.of(chain, fixed.tiles), temporaries, copies)
     space = ParallelSpace(nest, dimensions)
-    conflict, drawn = space.explain(fixed.loops), space.draw(_LISTED, np.random.default_rng(0))
+    conflict = space.explain(fixed.loops)
+    drawn = space.draw(_LISTED, np.random.default_rng(0), fixed.loops)
     report = {
         "operator": str(chain),
         "nest": str(nest),

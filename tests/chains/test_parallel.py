@@ -139,7 +139,12 @@ def test_the_command_line(capsys: pytest.CaptureFixture[str]) -> None:
     assert report["loops"][:3] == ["i", "input.copy.1", "input.copy.2"]
     assert report["conflict"] == []
     assert main(["space", LISTING1, *SIZES, "--fix", "map.output.j=group 0"]) == 0
-    assert "impossible rule 2 local memory: output.j must be" in capsys.readouterr().out
+    printed = capsys.readouterr().out
+    assert "impossible rule 2 local memory: output.j must be" in printed
+    assert "for example" not in printed
+    assert main(["space", LISTING1, *SIZES, "--fix", "map.output.j=local 0", "--json"]) == 0
+    drawn = json.loads(capsys.readouterr().out)["drawn"]
+    assert {each["output.j"] for each in drawn} == {"local 0"}
     assert main(["space", LISTING1, *SIZES, "--fix", "warp=3"]) == 2
     assert "warp" in capsys.readouterr().err
     assert main(["reproduce", "lift", "--candidates", "1"]) == 0
