@@ -91,6 +91,7 @@ class ParallelSpace:
 
         Raises:
             UnknownNameError: there is no such loop.
+            ScheduleError: a loop has a value that there is not.
         """
         csp = self.csp.plus(solver.fixed(self._named(fixed or {})))
         drawn: dict[tuple[int, ...], None] = {}
@@ -128,6 +129,7 @@ class ParallelSpace:
 
         Raises:
             UnknownNameError: there is no such loop.
+            ScheduleError: a loop has a value that there is not.
         """
         core = solver.explain(self.csp, solver.fixed(self._named(assignment)))
         return tuple(_word(c) for c in core if c.rule != "given")
@@ -137,8 +139,11 @@ class ParallelSpace:
         limits = [c.rule for c in self.csp.constraints if isinstance(c, Le | In)]
         return {rule: limits.count(rule) for rule in RULES}
 
-    @staticmethod
-    def _named(assignment: Mapping[str, str]) -> dict[str, Value]:
+    def _named(self, assignment: Mapping[str, str]) -> dict[str, Value]:
+        for name, value in assignment.items():
+            if value not in self.choices:
+                choices = ", ".join(self.choices)
+                raise ScheduleError(f"map.{name} = {value!r} is not one of {choices}")
         return {f"map.{name}": value for name, value in assignment.items()}
 
 

@@ -147,6 +147,8 @@ def test_the_command_line(capsys: pytest.CaptureFixture[str]) -> None:
     assert {each["output.j"] for each in drawn} == {"local 0"}
     assert main(["space", LISTING1, *SIZES, "--fix", "warp=3"]) == 2
     assert "warp" in capsys.readouterr().err
+    assert main(["space", LISTING1, *SIZES, "--fix", "map.output.j=warp"]) == 2
+    assert "'warp' is not one of sequential, fused, local 0" in capsys.readouterr().err
     assert main(["reproduce", "lift", "--candidates", "1"]) == 0
     assert main(["reproduce", "lift", "--seed", "-1"]) == 2
     assert "21 of 32,768 assignments" in capsys.readouterr().out
