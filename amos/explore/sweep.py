@@ -112,7 +112,7 @@ def sweep(
         raise ExploreError(
             f"sweep: expected at most {_MOST} points, got {len(combinations) * len(operators)}"
         )
-    file = None if points is None else PointFile(points)
+    file = None if points is None else PointFile(points, Point.__dataclass_fields__.keys())
     for number, chosen in enumerate(combinations):
         settings = dict(zip(names, chosen, strict=True))
         try:

@@ -6,6 +6,7 @@ A line is a point as JSON, under a digest of everything that decides it.
 from __future__ import annotations
 
 import json
+from collections.abc import Set
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -25,12 +26,13 @@ class PointFile:
 
     Args:
         path: of the file; it is made if it is not there.
+        fields: names of a point's fields.
 
     Raises:
         RecordError: it cannot be read, or is no file of points.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, fields: Set[str]) -> None:
         self._path = path
         self._points: dict[str, dict[str, Any]] = {}
         try:
@@ -42,7 +44,9 @@ class PointFile:
         try:
             for line in complete:
                 entry = json.loads(line)
-                self._points[entry["digest"]] = dict(entry["point"])
+                self._points[entry["digest"]] = point = dict(entry["point"])
+                if point.keys() != fields:
+                    raise ValueError(f"with {', '.join(fields)}")
             if not _BEGIN.startswith(last[: len(_BEGIN)]):
                 raise ValueError("the last line is none")
         except (ValueError, KeyError, TypeError, RecursionError) as error:
