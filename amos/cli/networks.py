@@ -216,11 +216,7 @@ def compile_command(
         raise NetworkError("--intrinsic: expected --machine with a unit that a simulator runs")
     network = _load(model, shape, bucket)
     if machine != "host":
-        used = {"--records": records is not None, "--measure": measure}
-        used[f"--precision {precision}"] = precision not in ("auto", "int8")
-        if any(used.values()):
-            names = ", ".join(name for name, is_used in used.items() if is_used)
-            raise NetworkError(f"{names}: only for this CPU, not for {machine!r}")
+        _refuse_host_options(machine, records, measure, precision)
         on_unit = amos.compile_for_unit(
             network, machine, units, samples=samples, verify=verify, progress=not as_json
         )
@@ -243,6 +239,19 @@ def compile_command(
     print_line(str(compiled))
     for path in written:
         print_line(f"exported   {path}")
+
+
+def _refuse_host_options(machine: str, records: Path | None, measure: bool, precision: str) -> None:
+    """Refuse options that mean nothing on a unit.
+
+    Raises:
+        NetworkError: one is used.
+    """
+    used = {"--records": records is not None, "--measure": measure}
+    used[f"--precision {precision}"] = precision not in ("auto", "int8")
+    if any(used.values()):
+        names = ", ".join(name for name, is_used in used.items() if is_used)
+        raise NetworkError(f"{names}: only for this CPU, not for {machine!r}")
 
 
 def fig7_command(

@@ -77,8 +77,8 @@ def test_a_sweep_goes_on_from_its_points(tmp_path: Path, monkeypatch: pytest.Mon
     file.write_text(whole[:20])  # killed in the first line
     assert next(sweep(VTA, PYNQ, axes, GEMM, trials=2, points=file)) == first[0]
     assert file.read_text() == whole[: whole.index("\n") + 1]
-    other = json.dumps({"digest": json.loads(file.read_text())["digest"], "point": {}}) + "\n"
-    for text in ("{}\n", other, "a file of something else", "[" * 100_000 + "\n"):
+    foreign = json.dumps({"digest": json.loads(file.read_text())["digest"], "point": {}}) + "\n"
+    for text in ("{}\n", foreign, "a file of something else", "[" * 100_000 + "\n"):
         file.write_text(text)
         with pytest.raises(RecordError, match="expected a line of JSON for each point"):
             list(sweep(VTA, PYNQ, axes, GEMM, trials=2, points=file))
