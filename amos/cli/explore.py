@@ -36,8 +36,11 @@ _LISTED = 8
 Objective = Annotated[
     str,
     typer.Option(
+        "--objective",
+        "--minimize",
         metavar="NAME",
-        help="Minimize time, energy, or edp, their product; energies are those of the machine.",
+        help="Minimize time; time,memory for the fastest at each size of its workspace; energy, or "
+        "edp, energy times time, by the energies of the machine.",
     ),
 ]
 
@@ -208,15 +211,33 @@ def _report(result: Exploration, rule: str, elapsed: float, as_json: bool) -> No
         print_line(f"disturbed  {result.disturbance}")
     if saving := constant_saving(best.candidate, result.machine):
         print_line(f"constant   {saving}")
+    if len(result.front) > 1:
+        _print_front(result)
     _explain(result)
+
+
+def _print_front(result: Exploration) -> None:
+    """Print the fastest trial at each size of its workspace."""
+    print_line("\nthe fastest at each size of its workspace")
+    print_table(
+        ["workspace KiB", "best ms", "mapping", "schedule"],
+        [
+            [result.memory_bytes(trial) / 1024, milliseconds(trial.seconds)]
+            + [trial.mapping.name, str(trial.schedule)]
+            for trial in result.front
+        ],
+    )
 
 
 def _least(result: Exploration) -> str:
     """The bound of what was minimized, and that of the traffic."""
+    from amos.explore.objective import TIME_AND_MEMORY
+
     assert result.least is not None
     assert result.bound is not None
     value = {
         "time": f"{result.bound * 1e3:.4f} ms",
+        TIME_AND_MEMORY: f"{result.bound * 1e3:.4f} ms",
         "energy": f"{result.bound * 1e6:.4g} uJ",
         "edp": f"{result.bound:.4g} Js",
     }[result.objective]

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from amos._display import Shown
 from amos.errors import ExploreError, UnknownNameError
 from amos.explore.contenders import Contender
-from amos.explore.objective import value_of
+from amos.explore.objective import TIME_AND_MEMORY, value_of
 from amos.intrinsics import Intrinsic, implementations
 from amos.ir import Chain, Operator
 from amos.machine import Machine
@@ -184,6 +184,25 @@ class Exploration(Outcome):
         return None if self.bound is None else value_of(self.best, self.objective) / self.bound
 
     @property
+    def front(self) -> tuple[Trial, ...]:
+        """Trials that are faster than every one with as little workspace, the fastest first.
+
+        None, unless the objective is ``"time,memory"``.
+        """
+        if self.objective != TIME_AND_MEMORY:
+            return ()
+        ran = [trial for trial in self.trials if math.isfinite(trial.seconds)]
+        front: list[Trial] = []
+        for trial in sorted(ran, key=lambda x: (x.seconds, self.memory_bytes(x))):
+            if not front or self.memory_bytes(trial) < self.memory_bytes(front[-1]):
+                front.append(trial)
+        return tuple(front)
+
+    def memory_bytes(self, trial: Trial) -> int:
+        """Bytes that a trial's kernel needs on the machine beside inputs and results."""
+        return trial.candidate.memory_on(self.machine)
+
+    @property
     def note(self) -> str:
         """That the best kernel has loops instead of the instruction, and why; or nothing."""
         why = self.emulated
@@ -267,6 +286,15 @@ class Exploration(Outcome):
         columns = ("generation", "trials", "evaluations", "mappings", "min", "median", "max")
         return pd.DataFrame(list(self.generations), columns=["intrinsic", *columns])
 
+    def _point(self, trial: Trial) -> dict[str, Any]:
+        """A trial of the front as plain values."""
+        return {
+            "seconds": trial.seconds,
+            "memory_bytes": self.memory_bytes(trial),
+            "mapping_name": trial.mapping.name,
+            "schedule": trial.schedule.as_dict(),
+        }
+
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON; seconds, and 10^12 operations per second."""
         best = self.best
@@ -294,6 +322,7 @@ class Exploration(Outcome):
             "bounds": None if self.least is None else asdict(self.least),
             "certificate": None if self.certificate is None else self.certificate.to_dict(),
             "objective": self.objective,
+            "front": [self._point(trial) for trial in self.front],
             "energy_joules": best.joules,
             "energy": [asdict(row) for row in self.prediction.energy] if self.prediction else [],
             "mappings": dict(self.counts),

@@ -18,11 +18,16 @@ from amos.perfmodel import (
     total_joules,
 )
 from amos.plan import Candidate, Schedule, Value, batch_of
+from amos.plan.target import target_of
 from amos.records import Trial
 from amos.schedule import ScheduleSpace, Tiling, spaces_of
 
-#: Objectives of a search: seconds, joules, or their product.
-OBJECTIVES = ("time", "energy", "edp")
+#: Seconds, and bytes of workspace: the search looks for all that are best at some of both.
+TIME_AND_MEMORY = "time,memory"
+#: Objectives of a search: seconds, joules, their product, or seconds and bytes of workspace.
+OBJECTIVES = ("time", "energy", "edp", TIME_AND_MEMORY)
+#: Weights of the workspace as a share of the operator's tensors, each for so many trials in turn.
+_WEIGHTS, _TURN = (0.0, 1000.0, 10.0, 1.0), 8
 #: A correction counts as much as this many measurements that agree with the model.
 _PRIOR = 2.0
 
@@ -38,6 +43,7 @@ class Problem:
         objective: one of :data:`OBJECTIVES`.
 
     Raises:
+        BuildError: memory counts, and the target does not say what kernels need.
         MachineError: energies count, and the machine does not say all of them.
         UnknownNameError: a fixed variable does not exist.
         ScheduleError: the fixed values leave nothing.
@@ -52,7 +58,7 @@ class Problem:
         tiling: Tiling = "hardware",
         objective: str = "time",
     ) -> None:
-        if objective != "time":
+        if objective in ("energy", "edp"):
             check_energies(machine, mappings[0].intrinsic.scratchpads)
         self.objective = objective
         self.spaces = spaces_of(mappings, machine, fixes, tiling)
@@ -61,6 +67,7 @@ class Problem:
         self.trials: list[Trial] = []
         self._predicted: dict[tuple[str, Schedule], float] = {}
         self._joules: dict[tuple[str, Schedule], float] = {}
+        self._workspaces: dict[tuple[str, Schedule], float] = {}
         self._ratios: defaultdict[str, list[float]] = defaultdict(list)
 
     @property
@@ -97,6 +104,10 @@ class Problem:
             if joules is not None:
                 pairs = zip(group, joules.tolist(), strict=True)
                 self._joules.update((c.key, energy) for c, energy in pairs)
+            if self.objective == TIME_AND_MEMORY:
+                target = target_of(self.machine, structure)
+                sizes = target.workspace_bytes(structure, self.machine, batch).tolist()
+                self._workspaces.update((c.key, x) for c, x in zip(group, sizes, strict=True))
         return np.array([self._predicted[candidate.key] for candidate in candidates])
 
     def joules(self, candidate: Candidate) -> float | None:
@@ -111,16 +122,28 @@ class Problem:
     def scores(self, candidates: Sequence[Candidate]) -> np.ndarray:
         """Predicted seconds, scaled by how wrong the model was for each mapping so far.
 
-        Or joules, which no measurement corrects, or the product of both.
+        Or joules, which no measurement corrects, or the product of both. Where memory counts,
+        seconds grow with the workspace, by a weight that changes as trials go on.
         """
         correction = corrections({name: self._ratios[name] for name in self.spaces})
         factors = np.array([correction[candidate.mapping.name] for candidate in candidates])
         scores: np.ndarray = self.seconds(candidates) * factors
         if self.objective == "time":
             return scores
+        if self.objective == TIME_AND_MEMORY:
+            sizes = np.array([self._workspaces[candidate.key] for candidate in candidates])
+            weighted: np.ndarray = scores * (1 + self._weight * sizes)
+            return weighted
         joules = np.array([self._joules[candidate.key] for candidate in candidates])
         energy: np.ndarray = joules * scores if self.objective == "edp" else joules
         return np.where(np.isfinite(scores), energy, np.inf)
+
+    @property
+    def _weight(self) -> float:
+        """Weight of a byte of workspace in this turn."""
+        operator = self.mappings[0].operator
+        tensors = sum(tensor.nbytes for tensor in (*operator.inputs, operator.output.tensor))
+        return _WEIGHTS[len(self.trials) // _TURN % len(_WEIGHTS)] / tensors
 
     def tell(self, trial: Trial) -> None:
         """Take note of a finished trial."""
@@ -151,10 +174,10 @@ def value_of(trial: Trial, objective: str) -> float:
     """Return what of a trial an objective minimizes; infinite if the trial failed.
 
     Args:
-        trial: with joules, unless the objective is the time.
+        trial: with joules where energy counts.
         objective: one of :data:`OBJECTIVES`.
     """
-    if objective == "time" or not math.isfinite(trial.seconds):
+    if objective in ("time", TIME_AND_MEMORY) or not math.isfinite(trial.seconds):
         return trial.seconds
     assert trial.joules is not None
     return trial.joules * trial.seconds if objective == "edp" else trial.joules

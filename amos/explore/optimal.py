@@ -16,7 +16,7 @@ import numpy as np
 from amos.errors import ExploreError
 from amos.explore.genetic import GeneticSearch
 from amos.explore.method import Search, everything
-from amos.explore.objective import Problem
+from amos.explore.objective import TIME_AND_MEMORY, Problem
 from amos.perfmodel.bound import Certificate, Optimum
 from amos.plan import Candidate
 from amos.plan.target import target_of
@@ -33,13 +33,15 @@ class Optimal(Search):
     """The search method ``optimal``: the model's best candidates, then others by chance.
 
     Raises:
-        ExploreError: nothing is proven of schedules on the machine.
+        ExploreError: nothing is proven of schedules on the machine, or of two objectives.
     """
 
     inner: ClassVar[int] = 64
 
     def __init__(self, problem: Problem, rng: np.random.Generator) -> None:
         super().__init__(problem, rng)
+        if problem.objective == TIME_AND_MEMORY:
+            raise ExploreError("method 'optimal': expected one objective, got 'time,memory'")
         machine, spaces = problem.machine, [*problem.spaces.values()]
         optimum = target_of(machine).find_optimum(
             spaces, machine, problem.objective, _LIMIT_SECONDS

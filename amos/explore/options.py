@@ -38,8 +38,10 @@ class SearchOptions:
         retain: share of the mappings that is searched on, apart from what is drawn by
             chance; see :mod:`amos.explore.retention`.
         time_limit: seconds after which no other candidate is begun.
-        objective: what is minimized: ``"time"``, or ``"energy"`` or ``"edp"``, energy times
-            time, on a unit that streams drive and whose machine says all energies.
+        objective: what is minimized: ``"time"``; ``"time,memory"``, for the fastest kernel at
+            each size of its workspace (``front`` of the result); or ``"energy"`` or
+            ``"edp"``, energy times time, on a unit that streams drive and whose machine says all
+            energies.
         toolbox: functions that replace ``mate``, ``mutate`` or ``select`` of the method ``ga``, by
             name or as a DEAP toolbox. They take and return individuals as DEAP's operators do; an
             individual is a list with the position of each variable's value in its domain

@@ -25,7 +25,7 @@ class Bound:
 
     def of(self, objective: str) -> float | None:
         """Return the least value of an objective, one of those of a search."""
-        if objective == "time":
+        if objective in ("time", "time,memory"):  # the memory has no bound but nothing
             return self.seconds
         if self.energy_joules is None:
             return None

@@ -83,9 +83,18 @@ def exploration(run: Exploration) -> list[Block]:
         failures = ", ".join(f"{count} {kind}" for kind, count in run.failures.items())
         blocks.append(Note((f"failed: {failures}",), bad=True))
     blocks.append(_reached(run))
+    if len(run.front) > 1:
+        blocks.append(_front(run))
     if run.prediction is not None:
         blocks += prediction(run.prediction)
     return blocks
+
+
+def _front(run: Exploration) -> Points:
+    """Workspace against time; the line is what the fastest kernel needs."""
+    sizes = [run.memory_bytes(trial) / 1024 for trial in run.front]
+    points = tuple((t.seconds * 1e3, size) for t, size in zip(run.front, sizes, strict=True))
+    return Points("KiB of workspace against time; 1 is the fastest", "ms", points, sizes[0], 0)
 
 
 def tuning(tuning: Tuning) -> list[Block]:

@@ -1,4 +1,4 @@
-"""Searches that minimize energy, or energy times time."""
+"""Searches that minimize energy, energy times time, or time and memory."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ import pytest
 
 import amos
 from amos.cli.app import main
-from amos.errors import MachineError, UnknownNameError
+from amos.errors import BuildError, ExploreError, MachineError, UnknownNameError
+from amos.explore import Exploration
 from amos.machine.catalogue import with_timings
 from tests.support.architects import BOARD, ENERGETIC, ENERGIES, UNIT, files
 from tests.support.streams import OPERATORS
@@ -62,3 +63,49 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     printed = capsys.readouterr().out
     assert "energy " in printed
     assert "uJ (a test)" in printed
+
+
+def _explored(objective: str) -> Exploration:
+    return amos.explore(
+        amos.operators.resolve("resnet18:C5", dtype="u8s8"),
+        "vnni_dpbusd_m16k4_u8_s8_s32",
+        machine="xeon_6240",
+        trials=32,
+        search=amos.SearchOptions(objective=objective),
+        progress=False,
+    )
+
+
+def test_time_and_memory() -> None:
+    result = _explored("time,memory")
+    points = [(trial.seconds, result.memory_bytes(trial)) for trial in result.trials]
+    front = [(trial.seconds, result.memory_bytes(trial)) for trial in result.front]
+    best = {
+        (a, b)
+        for a, b in points
+        if not any(x <= a and y <= b and (x, y) != (a, b) for x, y in points)
+    }
+    assert front == sorted(best)
+    assert len(front) > 1
+    assert result.best == result.front[0]
+    assert [row["memory_bytes"] for row in result.to_dict()["front"]] == [y for _, y in front]
+    assert "KiB of workspace" in amos.viz.text(result)
+    fast = _explored("time")
+    assert fast.to_dict()["front"] == []
+    # What time alone is searched for needs more memory.
+    assert front[-1][1] < min(map(fast.memory_bytes, fast.trials))
+
+
+def test_memory_that_nobody_says() -> None:
+    search = amos.SearchOptions(objective="time,memory")
+    with pytest.raises(BuildError, match="'stream': no workspace is computed"):
+        amos.explore(OPERATORS["gemm"], UNIT, machine=TARGET, search=search, progress=False)
+    with pytest.raises(ExploreError, match="'optimal': expected one objective"):
+        amos.explore(
+            amos.operators.resolve("resnet18:C5", dtype="u8s8"),
+            "vnni_dpbusd_m16k4_u8_s8_s32",
+            machine="xeon_6240",
+            method="optimal",
+            search=search,
+            progress=False,
+        )

@@ -10,7 +10,7 @@ import pytest
 import amos
 from amos.cli.app import main
 from amos.explore.method import everything
-from amos.explore.objective import OBJECTIVES, Problem
+from amos.explore.objective import Problem
 from amos.explore.optimal import Optimal
 from amos.explore.ranking import QuickSearch, rank_candidates
 from amos.perfmodel.bound import Certificate
@@ -24,7 +24,7 @@ def _certificate(problem: Problem, limit_seconds: float = 60.0) -> Certificate:
     return find_optimum(spaces, problem.machine, problem.objective, limit_seconds).certificate
 
 
-@pytest.mark.parametrize("objective", OBJECTIVES)
+@pytest.mark.parametrize("objective", ["time", "energy", "edp"])
 @pytest.mark.parametrize("name", TINY)
 @pytest.mark.parametrize("rooms", ROOMS[:2])
 def test_it_is_the_best_of_all_candidates(
