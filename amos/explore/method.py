@@ -48,6 +48,8 @@ class Search:
     inner: ClassVar[int] = 512
     #: Whether it breeds with operators that may be exchanged.
     has_operators: ClassVar[bool] = False
+    #: Whether it proves a certificate, within seconds that may be set.
+    proves: ClassVar[bool] = False
 
     def __init__(self, problem: Problem, rng: np.random.Generator) -> None:
         self.problem, self.rng = problem, rng

@@ -57,9 +57,13 @@ def search_of(
         from amos.explore.few import Few
 
         kind = Few
-    if not options.toolbox:
-        return kind
-    breeding: Any = kind
-    if not kind.has_operators:
-        raise ExploreError(f"toolbox: expected the method 'ga', which has operators, got {name!r}")
-    return partial(breeding, operators=options.toolbox)
+    searching: Any = kind
+    if options.toolbox:
+        if not kind.has_operators:
+            raise ExploreError(
+                f"toolbox: expected the method 'ga', which has operators, got {name!r}"
+            )
+        return partial(searching, operators=options.toolbox)
+    if kind.proves and options.time_limit is not None:
+        return partial(searching, limit_seconds=options.time_limit)
+    return kind

@@ -21,7 +21,7 @@ from amos.perfmodel.bound import Certificate, Optimum
 from amos.plan import Candidate
 from amos.plan.target import target_of
 
-#: After so many seconds the best candidate so far is proposed, with the gap that is proven.
+#: Seconds of a proof by default.
 _LIMIT_SECONDS = 55.0
 #: Assignments of a space that is gone through as a whole.
 _LISTED = 20_000
@@ -32,24 +32,29 @@ _SCORES, _ROUND, _RETURNED = 4096, 64, 16
 class Optimal(Search):
     """The search method ``optimal``: the model's best candidates, then others by chance.
 
+    Args:
+        limit_seconds: after which the best candidate so far is proposed, with its gap.
+
     Raises:
         ExploreError: nothing is proven of schedules on the machine, or of two objectives.
     """
 
     inner: ClassVar[int] = 64
+    proves: ClassVar[bool] = True
 
-    def __init__(self, problem: Problem, rng: np.random.Generator) -> None:
+    def __init__(
+        self, problem: Problem, rng: np.random.Generator, limit_seconds: float = _LIMIT_SECONDS
+    ) -> None:
         super().__init__(problem, rng)
         if problem.objective == TIME_AND_MEMORY:
             raise ExploreError("method 'optimal': expected one objective, got 'time,memory'")
         machine, spaces = problem.machine, [*problem.spaces.values()]
-        optimum = target_of(machine).find_optimum(
-            spaces, machine, problem.objective, _LIMIT_SECONDS
-        )
+        optimum = target_of(machine).find_optimum(spaces, machine, problem.objective, limit_seconds)
         if optimum is None:
-            optimum = _search_above_floors(problem, rng, _floors_of(problem))
+            optimum = _search_above_floors(problem, rng, _floors_of(problem), limit_seconds)
         elif not optimum.candidates:
-            optimum = _search_above_floors(problem, rng, [optimum.certificate.least])
+            floors = [optimum.certificate.least]
+            optimum = _search_above_floors(problem, rng, floors, limit_seconds)
         self.certificate = optimum.certificate
         self._ranked = optimum.candidates
 
@@ -68,7 +73,7 @@ def _floors_of(problem: Problem) -> list[float]:
 
 
 def _search_above_floors(
-    problem: Problem, rng: np.random.Generator, floors: Sequence[float]
+    problem: Problem, rng: np.random.Generator, floors: Sequence[float], limit_seconds: float
 ) -> Optimum:
     """Search candidates whose distance from the optimum is bounded by floors.
 
@@ -76,6 +81,7 @@ def _search_above_floors(
         problem: whose candidates are searched.
         rng: of the genetic search.
         floors: of the objective, of each mapping or of all together.
+        limit_seconds: of the genetic search.
 
     Raises:
         ExploreError: no floor is known, or no candidate fits.
@@ -85,7 +91,7 @@ def _search_above_floors(
         raise ExploreError(
             f"method 'optimal': no floor is known of schedules on machine {problem.machine.name!r}"
         )
-    candidates = [*everything(problem)] if listed else _breed(problem, rng)
+    candidates = [*everything(problem)] if listed else _breed(problem, rng, limit_seconds)
     scores = problem.scores(candidates)
     order = np.argsort(scores, kind="stable")[:_RETURNED]
     if not len(order) or not np.isfinite(scores[order[0]]):
@@ -101,12 +107,11 @@ def _search_above_floors(
     return Optimum(tuple(candidates[n] for n in order), certificate)
 
 
-def _breed(problem: Problem, rng: np.random.Generator) -> list[Candidate]:
-    """Return all candidates of a long genetic search."""
-    search, end = GeneticSearch(problem, rng), time.monotonic() + _LIMIT_SECONDS
-    while len(search.results) < _SCORES and time.monotonic() < end:
-        batch = search.ask(_ROUND)
-        if not batch:
-            break
+def _breed(problem: Problem, rng: np.random.Generator, limit_seconds: float) -> list[Candidate]:
+    """Return all candidates of a long genetic search, which has one round at the least."""
+    search, end = GeneticSearch(problem, rng), time.monotonic() + limit_seconds
+    while batch := search.ask(_ROUND):
         search.tell(list(zip(batch, problem.scores(batch).tolist(), strict=True)))
+        if len(search.results) >= _SCORES or time.monotonic() >= end:
+            break
     return [candidate for candidate, _ in search.results]

@@ -10,8 +10,10 @@ import pytest
 import amos
 from amos.cli.app import main
 from amos.explore.method import everything
+from amos.explore.methods import search_of
 from amos.explore.objective import Problem
 from amos.explore.optimal import Optimal
+from amos.explore.options import SearchOptions
 from amos.explore.ranking import QuickSearch, rank_candidates
 from amos.perfmodel.bound import Certificate
 from amos.streams.optimum import find_optimum
@@ -81,6 +83,15 @@ def test_too_many_tilings_leave_a_gap(objective: str, monkeypatch: pytest.Monkey
     assert search.certificate is not None
     assert 0 < search.certificate.least <= best <= search.certificate.value < np.inf
     assert problem.scores(search.ask(1)) == [search.certificate.value]
+
+
+def test_a_time_limit_ends_the_proof() -> None:
+    op = amos.operators.resolve("resnet18:C2", dtype="s8")
+    problem = Problem([*amos.enumerate_mappings(op, VTA)][:6], PYNQ)
+    search = search_of("optimal", SearchOptions(time_limit=1e-6))(problem, np.random.default_rng(0))
+    assert search.certificate is not None
+    assert 1 < search.certificate.gap < np.inf
+    assert search.ask(1)
 
 
 def test_the_command(capsys: pytest.CaptureFixture[str]) -> None:
