@@ -305,7 +305,7 @@ def test_attention_as_one_operator(flat: bool, keys: int, more: dict[str, Any], 
     _compare(network, inputs)
 
 
-def _single(node: Any, inputs: Mapping[str, np.ndarray]) -> WholeNetwork:
+def _single(node: Any, inputs: Mapping[str, np.ndarray], opset: int = 23) -> WholeNetwork:
     """A network of one operator."""
     kinds = {"bool": TensorProto.BOOL, "float32": TensorProto.FLOAT}
     ports = [
@@ -313,7 +313,7 @@ def _single(node: Any, inputs: Mapping[str, np.ndarray]) -> WholeNetwork:
     ]
     results = [helper.make_tensor_value_info(n, TensorProto.FLOAT, None) for n in node.output]
     graph = helper.make_graph([node], "attention", ports, results)
-    opsets = [helper.make_opsetid("", 23), helper.make_opsetid("com.microsoft", 1)]
+    opsets = [helper.make_opsetid("", opset), helper.make_opsetid("com.microsoft", 1)]
     return load_whole(helper.make_model(graph, opset_imports=opsets, ir_version=11))
 
 
@@ -362,6 +362,13 @@ def _multi_head(slots: Sequence[str], **more: Any) -> Any:
     return helper.make_node(
         "MultiHeadAttention", slots, ["y"], domain="com.microsoft", num_heads=4, **more
     )
+
+
+def test_a_window_of_keys_is_refused() -> None:
+    inputs = _normal(q=(2, 4, 6, 8), k=(2, 4, 6, 8), v=(2, 4, 6, 8))
+    node = helper.make_node("Attention", [*inputs], ["y"], left_window_size=2)
+    with pytest.raises(NetworkError, match="windows of keys are not supported"):
+        _single(node, inputs, opset=25)
 
 
 def test_a_causal_mask_of_different_lengths_is_refused() -> None:

@@ -97,6 +97,8 @@ def _read_attention(node: NodeSource) -> tuple[Operand | None, ...]:
     attributes = node.attributes
     if attributes.get("softcap", 0.0):
         raise node.refuse("softcap is not supported")
+    if any(attributes.get(f"{side}_window_size", -1) >= 0 for side in ("left", "right")):
+        raise node.refuse("windows of keys are not supported")
     if len(node.outputs) > 3 and node.outputs[3]:
         raise node.refuse("its fourth result is not supported")
     if node.optional(6) is not None:
