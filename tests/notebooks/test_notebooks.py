@@ -20,6 +20,7 @@ NAMES = (
     "05_search",
     "06_kernels",
     "07_tensor_core",
+    "08_your_own_accelerator",
 )
 _KIB = 288
 
