@@ -238,7 +238,7 @@ def test_weights_declare_the_range_that_an_instruction_asks_for(
         assert with_useful_ranges(narrow, among) == useful
     requests: Counter[Operator] = Counter()
     monkeypatch.setattr(
-        "amos.network.candidates.contenders",
+        "amos.explore.choosing.contenders",
         lambda operator, *arguments: (
             requests.update([operator]) or contenders(operator, *arguments)
         ),

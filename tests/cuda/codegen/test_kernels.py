@@ -209,7 +209,7 @@ def test_places_beyond_32_bits(monkeypatch: pytest.MonkeyPatch) -> None:
     (stored,) = (line for line in source.splitlines() if line.strip().startswith("out["))
     assert stored.count("static_cast<long long>") == 4  # 2 * 4096 * 600 * 600 elements
     assert "image + (live ? static_cast" not in source
-    monkeypatch.setattr("amos.cuda.codegen.text._INT", 100)
+    monkeypatch.setattr("amos.codegen.device.text._INT", 100)
     plan = pipelined()
     assert "static_cast<long long>" in KernelText(plan).source
     assert run(plan).equal
