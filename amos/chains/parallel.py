@@ -174,8 +174,8 @@ class _Rules:
             name = f"map.{loop.name}"
             self.variables[name] = Variable(name, "tunable", space.choices)
         self.constraints: list[Constraint] = []
-        #: Those that end in different loops.
-        self.paths = {path.loops[-1].name: path for path in self.nest.paths if path.loops}.values()
+        #: One path of each innermost loop, and of accesses in no loop.
+        self.paths = {path.loops[-1:]: path for path in self.nest.paths}.values()
         #: What is counted. Levels follow from their dimensions, but tell the solver early that too
         #: few loops are left for these.
         self.kinds = (*space.choices[2:], *LEVELS, _WIDE)
@@ -283,7 +283,7 @@ class _Rules:
     def _limit_path(self, path: LoopPath) -> None:
         """Rules 3 and 7 on the loops around an access: what is used, each path has once."""
         for kind in self.kinds:
-            own, uses = self.totals[path.loops[-1].name, kind], self.uses[kind]
+            own, uses = self._uses(path.loops[-1] if path.loops else None, kind), self.uses[kind]
             self._limit(own, uses, "3 duplicate", f"{path} has {kind} more than once")
             self._limit(uses, own, "7 exhaustive", f"{path} lacks {kind}, which others have")
 

@@ -83,7 +83,8 @@ def space_of_chain(
         print_line(f"impossible {text}")
     for example in drawn:
         used = {name: value for name, value in example.items() if " " in value}
-        print_line("for example " + ", ".join(f"{n}: {v}" for n, v in used.items()))
+        words = ", ".join(f"{n}: {v}" for n, v in used.items()) or "no loop in parallel"
+        print_line(f"for example {words}")
 
 
 def lift_command(

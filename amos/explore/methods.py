@@ -56,7 +56,7 @@ def search_of(
     if options.tiling == "few":
         from amos.explore.few import Few
 
-        kind = Few
+        kind, name = Few, "tiling few"
     searching: Any = kind
     if options.toolbox:
         if not kind.has_operators:

@@ -12,6 +12,8 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
+import numpy as np
+
 #: Text that needs no brackets as a dividend: a variable, or a member of one.
 _NAME = re.compile(r"[A-Za-z_][\w.]*")
 
@@ -59,17 +61,21 @@ class Expr:
             return self
         ends = sorted((self.low * factor, self.high * factor))
         terms = tuple(Term(term.value, term.weight * factor) for term in self._summands)
-        terms = terms if ends[0] >= 0 else ()
+        terms = terms if min(self.low, factor) >= 0 else ()
         return Expr(f"{_operand(self)} * {_signed(factor)}", ends[0], ends[1], True, terms)
 
     def __rmul__(self, factor: int) -> Value:
         return self * factor
 
     def __floordiv__(self, size: int) -> Value:
-        """Divide a value that is not negative, where C's division is the same."""
+        """Divide; what may be negative is moved up first, as C's division rounds to zero."""
+        _check_divisor(size)
         if size == 1:
             return self
-        if self.low >= 0 and self.high < size:
+        if self.low < 0:
+            below = -(self.low // size)
+            return (self + below * size) // size - below
+        if self.high < size:
             return 0
         if division := self._divide(size):
             quotient = division.quotient
@@ -80,10 +86,13 @@ class Expr:
         return Expr(code, self.low // size, self.high // size, False)
 
     def __mod__(self, size: int) -> Value:
-        """Take the remainder of a value that is not negative, where C's is the same."""
+        """Take the remainder; what may be negative is moved up first, as C's has its sign."""
+        _check_divisor(size)
         if size == 1:
             return 0
-        if self.low >= 0 and self.high < size:
+        if self.low < 0:
+            return (self - self.low // size * size) % size
+        if self.high < size:
             return self
         if division := self._divide(size):
             return division.remainder
@@ -150,6 +159,11 @@ Value = Expr | int
 class _Division:
     quotient: Value
     remainder: Value
+
+
+def _check_divisor(size: object) -> None:
+    if not isinstance(size, int | np.integer) or size < 1:
+        raise TypeError(f"expected a positive divisor, got {size!r}")
 
 
 def _add(values: dict[int, Value]) -> Value:

@@ -36,6 +36,7 @@ from amos.ir.index_text import Value, conditions, text, variable
 Index = Any
 #: Tasks of a mapping of a user that are checked one by one.
 _CHECKED = 1 << 22
+_NEEDS = "expected + * // % of integers alone"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -142,6 +143,8 @@ class TaskMapping(Shown, ABC):
                 f"{self}: expected to reshape {prod(sizes)} tasks of one dimension, got "
                 f"{_listed(self.shape)}"
             )
+        if not sizes and not self.is_even:
+            raise TaskMappingError(f"{self}: no dimension is left that says when there is a task")
         return _Reshaped(shape=sizes, workers=self.workers, turns=self.turns, flat=self)
 
 
@@ -183,7 +186,8 @@ def custom(
     """
     sizes = _sizes("custom", shape)
     total = prod(sizes)
-    if not isinstance(workers, int) or workers < 1 or total % workers:
+    is_count = isinstance(workers, int) and not isinstance(workers, bool)
+    if not is_count or workers < 1 or total % workers:
         raise TaskMappingError(
             f"custom: expected a number of workers that divides {total} tasks, got {shown(workers)}"
         )
@@ -242,13 +246,15 @@ class _Custom(TaskMapping):
     def at(self, worker: Index, turn: Index = 0) -> tuple[Index, ...]:
         try:
             task = self.function(worker, turn)
-        except TypeError as error:
-            needs = f"{self}: expected + * // % of integers alone"
-            raise TaskMappingError(f"{needs}: {error}") from None
+        except (TypeError, ValueError, ArithmeticError) as error:
+            raise TaskMappingError(f"{self}: {_NEEDS}: {error}") from None
         if not isinstance(task, tuple | list) or len(task) != len(self.shape):
             raise TaskMappingError(
                 f"{self}: expected {len(self.shape)} indices of a task, got {shown(task)}"
             )
+        for index in task:
+            if not _is_index(index):
+                raise TaskMappingError(f"{self}: {_NEEDS}, got the index {shown(index)}")
         return tuple(task)
 
     def __str__(self) -> str:
@@ -323,12 +329,21 @@ def _shifted(task: Sequence[Index], digits: Sequence[Index], size: np.ndarray) -
     return tuple(at + digit * extent for at, digit, extent in places)
 
 
+def _is_index(value: Index) -> bool:
+    """Whether a value is an integer, an array of them, or an expression."""
+    if isinstance(value, np.ndarray | np.generic):
+        return value.dtype.kind in "iu"
+    return not isinstance(value, float | str) and hasattr(value, "__floordiv__")
+
+
 def _sizes(name: str, shape: Sequence[int]) -> tuple[int, ...]:
     """Check the numbers of tasks along each dimension.
 
     Raises:
         TaskMappingError: there are none, or one is no positive integer.
     """
+    if not isinstance(shape, Sequence):
+        raise TaskMappingError(f"{name}: expected numbers of tasks, got {shown(shape)}")
     sizes = tuple(shape)
     for size in sizes:
         if isinstance(size, bool) or not isinstance(size, int | np.integer) or size < 1:

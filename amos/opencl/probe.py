@@ -172,7 +172,9 @@ class _Probe:
         cl, device = self.device.cl, self.device.device
         self.units = device.max_compute_units
         self.items = _CPU_ITEMS if device.type & cl.device_type.CPU else _GPU_ITEMS
-        self.out = cl.Buffer(self.device.context, cl.mem_flags.READ_WRITE, 1 << 20)
+        # A float of each accumulator of each work-item.
+        size = self.units * self.items * max(_ACCUMULATORS) * 4
+        self.out = cl.Buffer(self.device.context, cl.mem_flags.READ_WRITE, size)
 
     def figures(self, what: str) -> dict[str, Any]:
         """Bandwidths and launch, or seconds of a call by accumulators for a width of vectors."""

@@ -20,14 +20,14 @@ _Array = NDArray[np.int64]
 
 
 def descend_many(
-    csp: CSP, batch: int, rng: np.random.Generator, order: Sequence[str] = ()
+    csp: CSP, batch: int, rng: np.random.Generator, order: Sequence[str]
 ) -> list[dict[str, int]]:
     """Different feasible assignments as positions, drawn at random.
 
     Args:
         csp: the problem.
         batch: how many are begun; those that run into dead ends or repeat others are left out.
-        rng: decides the values, and the order of the variables if none is given.
+        rng: decides the values.
         order: every tunable, the one that is decided first before the others.
 
     Raises:
@@ -56,8 +56,7 @@ class _Batch:
     def decide(self, rng: np.random.Generator, order: Sequence[str]) -> _Array:
         """The positions of all tunables in those assignments that can be completed."""
         allowed = self.csp.allowed
-        drawn = order or [[*allowed][number] for number in rng.permutation(len(allowed))]
-        for name in [name for name in drawn if name not in self.decided]:
+        for name in [name for name in order if name not in self.decided]:
             self.decided.add(name)
             columns = self.low.shape[1]
             options = rng.permuted(np.tile(np.array(allowed[name])[:, None], columns), axis=0)

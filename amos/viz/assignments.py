@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from html import escape
+from math import prod
 
 import numpy as np
 
@@ -34,10 +35,11 @@ class Assignment(Block):
     def cells(self) -> np.ndarray:
         """Worker and turn of each task that is drawn: int array, rows × columns × 2."""
         mapping = self.mapping
-        columns = mapping.shape[-1]
+        columns = mapping.shape[-1] if mapping.shape else 1
+        weights = [prod(mapping.shape[d + 1 :]) for d in range(len(mapping.shape))]
         table = mapping.table()
         exists = (table < mapping.shape).all(axis=-1)
-        places = np.ravel_multi_index(tuple(table[exists].T), mapping.shape)
+        places = table[exists] @ np.array(weights, dtype=np.int64)
         cells = np.empty((int(np.prod(mapping.shape)), 2), dtype=np.int64)
         cells[places] = np.argwhere(exists)
         return cells.reshape(-1, columns, 2)[:_ROWS, :_COLUMNS]

@@ -57,6 +57,15 @@ def test_the_solver_accepts_what_predicates_accept(nest: LoopNest, dimensions: i
         assert bool(space.explain(choice)) == (choice not in valid)
 
 
+def test_an_access_in_no_loop_lacks_levels_that_others_have() -> None:
+    scalar, row = Access("scalar", ()), Loop("i", 4, (Access("row", ()),))
+    space = ParallelSpace(LoopNest((scalar, row)), 1)
+    assert space.count == 1
+    text = space.violations({"i": "global 0"})[0]
+    assert text == "rule 7 exhaustive: scalar lacks global 0, which others have"
+    assert ParallelSpace(LoopNest((scalar,))).count == 1
+
+
 def test_listing_1_and_the_layers_of_vgg16(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["reproduce", "lift", "--candidates", "4", "--json"]) == 0
     result = json.loads(capsys.readouterr().out)
@@ -145,6 +154,8 @@ def test_the_command_line(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["space", LISTING1, *SIZES, "--fix", "map.output.j=local 0", "--json"]) == 0
     drawn = json.loads(capsys.readouterr().out)["drawn"]
     assert {each["output.j"] for each in drawn} == {"local 0"}
+    assert main(["space", LISTING1, "--extent", "i=8,j=4,k=4", "--fix", "tile.i=8"]) == 0
+    assert capsys.readouterr().out.endswith("for example no loop in parallel\n")
     assert main(["space", LISTING1, *SIZES, "--fix", "warp=3"]) == 2
     assert "warp" in capsys.readouterr().err
     assert main(["space", LISTING1, *SIZES, "--fix", "map.output.j=warp"]) == 2

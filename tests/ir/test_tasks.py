@@ -118,6 +118,13 @@ def test_text_has_no_division_that_changes_nothing() -> None:
         (lambda: repeat(2) * spatial(4).clip(3), "not clipped on the right"),
         (lambda: spatial(4).clip(5), r"expected to clip \(4\)"),
         (lambda: spatial(4).reshape(2, 3), "expected to reshape 6 tasks"),
+        (lambda: custom((4,), True, lambda w, t: (t,)), "divides 4 tasks, got True"),
+        (lambda: custom(4, 4, lambda w, t: (w,)), "expected numbers of tasks, got 4"),  # type: ignore[arg-type]
+        (lambda: custom((4,), 4, lambda w, t: (w if w else 0,)), "integers alone: The truth"),
+        (lambda: custom((4,), 4, lambda w, t: (w / 1,)), "integers alone, got the index"),
+        (lambda: custom((4,), 4, lambda w, t: (np.where(w == 9, 0, w),)).text("w"), "alone, got"),
+        (lambda: custom((4,), 4, lambda w, t: (w % -4 + 3,)).text("w"), "positive divisor, got -4"),
+        (lambda: spatial(4).clip(1).reshape(), "no dimension is left"),
         (lambda: spatial(0), "expected positive numbers of tasks, got 0"),
         (lambda: spatial(4).tasks(4), "expected 0 to 3"),
         (
@@ -131,6 +138,16 @@ def test_refusals_name_the_object(make: object, message: str) -> None:
         make()  # type: ignore[operator]
 
 
+def test_negative_values_are_divided_as_numbers_are() -> None:
+    """Python rounds down, and C to zero."""
+    mapping = custom((2, 3), 6, lambda w, t: ((w - 4) // 3 % 2, (w * -1) % 3))
+    row, column = (text.replace("/", "//") for text in mapping.text("w"))
+    assert "(w - 4 + 6)" in row and "(w * (-1) + 6)" in column
+    for worker in range(6):
+        at = {"w": worker}
+        assert [(eval(row, at), eval(column, at))] == mapping.tasks(worker)  # noqa: S307
+
+
 def test_a_mapping_is_drawn() -> None:
     mapping = (repeat(2, 1) * spatial(2, 2)).clip(3, 2)
     shown = amos.viz.text(mapping)
@@ -141,6 +158,7 @@ def test_a_mapping_is_drawn() -> None:
 
 def test_a_grid_without_dimensions_is_one_task() -> None:
     assert (spatial() * repeat()).tasks(0) == [()]
+    assert "0:0" in amos.viz.text(spatial())
 
 
 def test_arrays_of_workers() -> None:

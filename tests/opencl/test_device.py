@@ -18,7 +18,7 @@ from amos.export.request import Request
 from amos.opencl import executor, probe
 from amos.opencl.executor import OpenClDevice, OpenClExecutor, opencl_executor
 from amos.opencl.export import files
-from amos.opencl.runtime.loader import Device, KernelError, ResourceError
+from amos.opencl.runtime.loader import Device, Kernel, KernelError, ResourceError
 from amos.plan import Candidate
 from amos.schedule import ScheduleSpace
 
@@ -34,12 +34,15 @@ RATES = {8: {1: 2e-9, 8: 2.2e-10, 14: 2e-10, 16: 3e-10}}
 SUPPORT = Path(__file__).parent.parent / "support"
 
 
-def _request(name: str = "kern") -> Request:
+def _request(name: str = "kern", output: str = "") -> Request:
+    # Names that the loader in C has for itself.
     op = amos.Operator.parse(
-        "out[i,j] += a[i,k] * b[k,j]",
+        "done[i,j] += queue[i,k] * status[k,j]",
         extents=dict(i=7, j=11, k=9),
-        dtypes=dict(a="float32", b="float32", out="float32"),
+        dtypes=dict(queue="float32", status="float32", done="float32"),
     ).with_epilogue("relu(acc + bias[j])")
+    if output:
+        op = op.with_output(output)
     mapping = amos.enumerate_mappings(op, "opencl_mad_m8_f32")[0]
     (schedule,) = ScheduleSpace(mapping, POCL).draw(1, np.random.default_rng(0))
     return Request(Candidate(mapping, schedule), name, described=POCL)
@@ -107,8 +110,53 @@ def test_exports_need_a_device_machine() -> None:
     foreign = Request(request.candidate, "kern", described=amos.machines.get("a100"))
     with pytest.raises(ExportError, match="OpenCL device such as pocl, got one for a100"):
         files(foreign)
-    with pytest.raises(ExportError, match="OpenCL C uses it itself"):
-        files(_request("barrier"))
+    for name in ("barrier", "exp", "ilogb", "mix", "printf", "isnotequal", "event_t", "NAN"):
+        with pytest.raises(ExportError, match="OpenCL C uses it itself"):
+            files(_request(name))
+    assert "void GEMM_1(" in str(files(_request("GEMM_1"))["kernel.cl"])
+
+
+def test_elements_that_a_kernel_leaves_begin_as_expected() -> None:
+    """A new buffer of OpenCL holds anything."""
+    tests = [str(files(_request(output=to))["test.c"]) for to in ("", "out[i*2+1,j]")]
+    assert ["buffers[3] = make_buffer(context, 616, calloc(616, 1))" in x for x in tests] == [
+        False,
+        True,
+    ]
+
+
+def test_arrays_that_do_not_fit_and_missing_files(tmp_path: Path) -> None:
+    """They are refused by name: a view of an array would be taken for the whole."""
+    kernel = Kernel.__new__(Kernel)
+    kernel.launch = {"kernel": "k", "arguments": [{"name": "x", "shape": [2], "dtype": "float32"}]}
+    flags = SimpleNamespace(c_contiguous=True)
+    right = dict(base_data=None, offset=0, dtype="float32", shape=(2,), flags=flags)
+    for wrong, words in (
+        (SimpleNamespace(size=4), "expected 8 bytes, got 4"),
+        (SimpleNamespace(**right | {"offset": 8}), "contiguous array from its buffer's start"),
+        (SimpleNamespace(**right | {"flags": SimpleNamespace(c_contiguous=False)}), "contiguous"),
+        (SimpleNamespace(**right | {"dtype": "float64"}), r"float32 \[2\], got float64 \[2\]"),
+        (SimpleNamespace(**right | {"shape": (3,)}), r"float32 \[2\], got float32 \[3\]"),
+    ):
+        with pytest.raises(KernelError, match=f"k: x: .*{words}"):
+            kernel(wrong)
+    (tmp_path / "launch.json").write_text("{}")
+    with pytest.raises(KernelError, match=r"no kernel\.cl that can be read"):
+        Kernel(tmp_path, Device.__new__(Device))
+
+
+def test_a_probe_of_many_units_has_room_for_their_results(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of 32 accumulators for each of 64 work-items of a unit."""
+    sizes: list[int] = []
+    types, flags = SimpleNamespace(CPU=2), SimpleNamespace(READ_WRITE=1)
+    cl = SimpleNamespace(
+        device_type=types, mem_flags=flags, Buffer=lambda context, flag, size: sizes.append(size)
+    )
+    gpu = SimpleNamespace(max_compute_units=132, type=4)
+    stub = SimpleNamespace(cl=cl, device=gpu, context=None)
+    monkeypatch.setattr(probe, "Device", lambda words: stub)
+    probe._Probe("")
+    assert sizes == [132 * 64 * 32 * 4]
 
 
 def test_exported_programs(tmp_path: Path) -> None:

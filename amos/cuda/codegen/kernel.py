@@ -60,10 +60,11 @@ class KernelText:
 
     def __post_init__(self) -> None:
         tiles, grid = self.plan.grid_tasks, self.grid
-        if grid and (grid.shape, grid.workers) != (tiles.shape, tiles.workers):
+        if grid and (grid.shape, grid.workers, grid.turns) != (tiles.shape, tiles.workers, 1):
             raise TaskMappingError(
                 f"grid of {kernel_name(self.plan)}: expected {tiles.workers} blocks and a tile of "
-                f"{tiles.shape} for each, got {grid.workers} blocks and {grid.shape}: {grid}"
+                f"{tiles.shape} for each, got {grid.workers} blocks in {grid.turns} "
+                f"turn{'s' * (grid.turns > 1)} and {grid.shape}: {grid}"
             )
 
     @cached_property

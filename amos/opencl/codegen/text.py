@@ -19,14 +19,27 @@ _FUNCTIONS = (
     r"(?:as|convert|vload|vstore|arm|mad|fma|get|atomic|opencl|khr|mali)\w*|barrier|dot\w*|add_sat"
     r"|rint|sqrt|min|max|clamp|select|any|all"
 )
+#: Further names of the language, which no kernel can have (OpenCL C 3.0, chapter 6).
+_BUILT_IN = (
+    r"a?(?:cos|sin|tan)(?:h|pi)?|atan2(?:pi)?|sincos|cbrt|ceil|floor|round|trunc|fract|modf|frexp"
+    r"|exp(?:2|10|m1)?|(?:i?log)(?:2|10|1p|b)?|pow[nr]?|rootn|rsqrt|hypot|erfc?|[lt]gamma(?:_r)?"
+    r"|fabs|fdim|fm(?:ax|in|od)|(?:max|min)mag|copysign|ldexp|nan|nextafter|remainder|remquo"
+    r"|(?:half|native)_\w+|abs(?:_diff)?|r?hadd|clz|ctz|popcount|mul(?:24|_hi)|rotate|sub_sat"
+    r"|upsample|degrees|radians|mix|(?:smooth)?step|sign(?:bit)?|cross|bitselect|shuffle2?"
+    r"|(?:fast_)?(?:distance|length|normalize)|is(?:not)?(?:equal|finite|inf|nan|normal)"
+    r"|is(?:greater|less)(?:equal|greater)?|is(?:un)?ordered|prefetch|printf|async_\w+|\w+_fence"
+    r"|wait_group_events|(?:sub|work)_group_\w+|read_image\w+|write_image\w+"
+    r"|(?:event|sampler|queue|ndrange|clk_event|reserve_id|u?intptr|ptrdiff|image\w+)_t"
+    r"|NAN|INFINITY|MAXFLOAT|HUGE_VALF?|(?:CLK|FLT|DBL|M|U?(?:CHAR|SHRT|INT|LONG))_[A-Z0-9_]+"
+)
 #: Names of every file with a kernel.
-GLOBALS = re.compile(f"{_QUALIFIERS}|{_FUNCTIONS}|main|call|[if]_\\w+")
-#: Names that an operator must not have: those, names that a kernel's text uses itself, and names
-#: that it derives from others.
+GLOBALS = re.compile(f"{_QUALIFIERS}|{_FUNCTIONS}|{_BUILT_IN}|main|call|[if]_\\w+")
+#: Names that an operator must not have: those, names that a kernel's text or its loader in C use
+#: themselves, and names that they derive from others.
 OWN = re.compile(
     f"{KEYWORDS}|{MACROS}|{GLOBALS.pattern}"
-    r"|[abce]|[ir]\d+|group|item|stage|step|sum|leaving|piece|put"
-    r"|(?:first|item|t|at|local|put)_\w*"
+    r"|[abce]|[ir]\d+|group|item|stage|step|sum|leaving|piece"
+    r"|queue|done|items|status|zero|(?:first|item|t|at|local)_\w*"
 )
 _WRAPPED = "as_int(as_uint(a) {} as_uint(b))"
 OPENCL = Dialect(

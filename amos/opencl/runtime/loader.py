@@ -157,10 +157,10 @@ class Kernel:
         source: str = "",
     ) -> None:
         self.folder = Path(folder)
+        text = source or _read(self.folder / "kernel.cl")
         self.launch = _read_launch(self.folder) if launch is None else launch
         self.device = device or Device()
         self.device.check(self.launch)
-        text = source or (self.folder / "kernel.cl").read_text(encoding="utf-8")
         kernel, name = self.device.cl.Kernel, self.launch["kernel"]
         self._function = self.device.call(kernel, self.device.build(text), name)
 
@@ -185,12 +185,9 @@ class Kernel:
                 f"{self.launch['kernel']}: expected {names}, got {len(arrays)} arrays"
             )
         buffers = [getattr(array, "base_data", array) for array in arrays]
-        for argument, buffer in zip(expected, buffers, strict=True):
-            if buffer.size < size_of(argument):
-                raise KernelError(
-                    f"{self.launch['kernel']}: {argument['name']}: expected "
-                    f"{size_of(argument)} bytes, got {buffer.size}"
-                )
+        for argument, array in zip(expected, arrays, strict=True):
+            if problem := _misfit(argument, array):
+                raise KernelError(f"{self.launch['kernel']}: {argument['name']}: {problem}")
         queue = queue or self.device.queue
         events = list(wait_for or ())
         for argument, buffer in zip(expected, buffers, strict=True):
@@ -283,10 +280,31 @@ class Kernel:
         return float(event.profile.end - event.profile.start) * 1e-9
 
 
-def _read_launch(folder: Path) -> dict[str, Any]:
+def _misfit(argument: dict[str, Any], array: Any) -> str:
+    """Reason why an array or a buffer does not match an argument; empty if it does."""
+    if not hasattr(array, "base_data"):
+        size = size_of(argument)
+        return f"expected {size} bytes, got {array.size}" if array.size < size else ""
+    kind, shape = str(array.dtype), list(array.shape)
+    if (kind, shape) != (argument["dtype"], argument["shape"]):
+        return f"expected {argument['dtype']} {argument['shape']}, got {kind} {shape}"
+    if array.offset or not array.flags.c_contiguous:
+        return "expected a contiguous array from its buffer's start, got a view; copy it"
+    return ""
+
+
+def _read(file: Path) -> str:
     try:
-        launch: dict[str, Any] = json.loads((folder / "launch.json").read_text(encoding="utf-8"))
+        return file.read_text(encoding="utf-8")
     except (OSError, ValueError) as error:
+        raise KernelError(f"{file.parent}: no {file.name} that can be read: {error}") from None
+
+
+def _read_launch(folder: Path) -> dict[str, Any]:
+    text = _read(folder / "launch.json")
+    try:
+        launch: dict[str, Any] = json.loads(text)
+    except ValueError as error:
         raise KernelError(f"{folder}: no launch.json that can be read: {error}") from None
     return launch
 

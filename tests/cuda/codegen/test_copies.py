@@ -16,7 +16,7 @@ from amos.cuda.codegen.emulate import compiler, draw_inputs, emulate
 from amos.cuda.codegen.toolchain import portable_code
 from amos.cuda.plan import GpuPlan
 from amos.errors import TaskMappingError
-from amos.ir.tasks import spatial
+from amos.ir.tasks import repeat, spatial
 from amos.schedule import ScheduleSpace
 
 
@@ -80,6 +80,9 @@ def test_blocks_in_an_order_of_ones_own_compute_the_same() -> None:
     assert source != KernelText(plan).source
     with pytest.raises(TaskMappingError, match=r"12 blocks and a tile of \(3, 4\) for each, got 6"):
         KernelText(plan, grid=spatial(3, 2))
+    halved = (spatial(12) * repeat(2)).clip(12).reshape(3, 4)
+    with pytest.raises(TaskMappingError, match="12 blocks in 2 turns"):
+        KernelText(plan, grid=halved)
     if compiler() is None:
         pytest.skip("no C++ compiler here to run a kernel on the host")
     assert not emulate(plan, draw_inputs(plan, np.random.default_rng(0)), source).problem
