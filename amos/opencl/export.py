@@ -119,9 +119,9 @@ def _test(plan: OpenClPlan, text: KernelText, allowed: list[float]) -> str:
     inputs = [tensor.name for tensor in operator.inputs]
     buffers, compared = [], []
     # Elements that a kernel leaves as they are have to be zero as in the expected ones.
-    kept = {argument["name"] for argument in describe_arguments(plan) if argument.get("kept")}
+    preserved = {argument["name"] for argument in describe_arguments(plan) if argument.get("kept")}
     for number, (name, size) in enumerate(sizes.items()):
-        source = f"calloc({size}, 1)" if name in kept else "NULL"
+        source = f"calloc({size}, 1)" if name in preserved else "NULL"
         source = f'read_file("inputs/{name}.bin", {size})' if name in inputs else source
         buffers.append(f"  buffers[{number}] = make_buffer(context, {size}, {source});")
     for number, (tensor, off) in enumerate(zip(plan.results, allowed, strict=True), len(inputs)):
