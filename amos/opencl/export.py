@@ -203,7 +203,11 @@ int main(void) {{
   const char *text = read_file("kernel.cl", size_of_file("kernel.cl"));
   cl_program program = clCreateProgramWithSource(context, 1, &text, NULL, &status);
   check(status);
-  check(clBuildProgram(program, 1, &device, "", NULL, NULL));
+  cl_device_fp_config able = 0;
+  check(clGetDeviceInfo(device, CL_DEVICE_SINGLE_FP_CONFIG, sizeof able, &able, NULL));
+  const char *rounded = able & CL_FP_CORRECTLY_ROUNDED_DIVIDE_SQRT
+      ? "-cl-fp32-correctly-rounded-divide-sqrt" : "";
+  check(clBuildProgram(program, 1, &device, rounded, NULL, NULL));
   cl_kernel kernel = clCreateKernel(program, "{name}", &status);
   check(status);
 {buffers}

@@ -91,6 +91,24 @@ def test_errors_of_drivers_are_told_apart() -> None:
     assert not isinstance(caught.value, ResourceError)
 
 
+def test_divisions_round_once_where_the_device_can() -> None:
+    """Else OpenCL allows 2.5 units in the last place."""
+    built: list[list[str]] = []
+    program = SimpleNamespace(build=lambda options, cache_dir: built.append(options))
+    device = Device.__new__(Device)
+    device.context = None
+    device.cl = SimpleNamespace(
+        Error=OSError,
+        MemoryError=OSError,
+        Program=lambda context, text: program,
+        device_fp_config=SimpleNamespace(CORRECTLY_ROUNDED_DIVIDE_SQRT=128),
+    )
+    for able in (128 | 2, 2):
+        device.device = SimpleNamespace(single_fp_config=able)
+        device.build("")
+    assert built == [["-cl-fp32-correctly-rounded-divide-sqrt"], []]
+
+
 def test_a_probed_device_is_a_machine(tmp_path: Path) -> None:
     """Its file is read again as the same machine."""
     described = probe._machine(DEVICE, FIGURES | probe._peaks(RATES))

@@ -25,6 +25,8 @@ from amos.runtime.values import compare_results, draw_values, encode, inputs_of,
 
 #: Seconds that one timing spans at least, and launches that it has at most.
 _SPAN, _MOST = 0.005, 200
+#: Divisions and roots that round once, as NumPy's do; some devices do not have them.
+_ROUNDED = "-cl-fp32-correctly-rounded-divide-sqrt"
 
 
 class KernelError(Exception):
@@ -101,9 +103,12 @@ class Device:
         Raises:
             KernelError: its compiler refuses the text.
         """
+        able = self.cl.device_fp_config.CORRECTLY_ROUNDED_DIVIDE_SQRT
+        options = [_ROUNDED] if self.device.single_fp_config & able else []
+        program = self.cl.Program(self.context, text)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # What compilers remark on text that they take.
-            return self.call(self.cl.Program(self.context, text).build, cache_dir=False)
+            return self.call(program.build, options=options, cache_dir=False)
 
     def call(self, function: Any, *arguments: Any, **more: Any) -> Any:
         """Call pyopencl; its errors are told apart.

@@ -7,6 +7,8 @@ typedef int32_t cl_int;
 typedef uint32_t cl_uint;
 typedef uint8_t cl_uchar;
 typedef uint64_t cl_bitfield, cl_mem_flags, cl_device_type, cl_command_queue_properties;
+typedef cl_bitfield cl_device_fp_config;
+typedef cl_uint cl_device_info;
 typedef intptr_t cl_context_properties;
 typedef struct _cl_platform_id *cl_platform_id;
 typedef struct _cl_device_id *cl_device_id;
@@ -21,9 +23,12 @@ typedef struct _cl_event *cl_event;
 #define CL_MEM_READ_WRITE (1 << 0)
 #define CL_MEM_COPY_HOST_PTR (1 << 5)
 #define CL_DEVICE_TYPE_ALL 0xFFFFFFFFu
+#define CL_DEVICE_SINGLE_FP_CONFIG 0x101B
+#define CL_FP_CORRECTLY_ROUNDED_DIVIDE_SQRT (1 << 7)
 
 cl_int clGetPlatformIDs(cl_uint, cl_platform_id *, cl_uint *);
 cl_int clGetDeviceIDs(cl_platform_id, cl_device_type, cl_uint, cl_device_id *, cl_uint *);
+cl_int clGetDeviceInfo(cl_device_id, cl_device_info, size_t, void *, size_t *);
 cl_context clCreateContext(const cl_context_properties *, cl_uint, const cl_device_id *,
                            void (*)(const char *, const void *, size_t, void *), void *, cl_int *);
 cl_command_queue clCreateCommandQueue(cl_context, cl_device_id, cl_command_queue_properties,
