@@ -25,7 +25,7 @@ SEQUENTIAL, FUSED = "sequential", "fused"
 LEVELS = ("local", "group", "global")
 #: What leaves a work-group; few loops can.
 _WIDE = "group or global"
-#: Assignments that are begun at once, and batches in a row that may bring nothing new.
+#: Assignments of a batch, and batches in a row that may bring nothing new.
 _BATCH, _IDLE = 1024, 8
 #: Constraints by what they keep, with the numbers of the paper.
 RULES = (

@@ -192,8 +192,13 @@ def _signed(factor: int) -> str:
 
 
 def variable(name: str, extent: int) -> Value:
-    """A variable that runs over ``range(extent)``; zero if there is nothing to run over."""
-    return Expr(name, 0, extent - 1) if extent > 1 else 0
+    """A variable that runs over ``range(extent)``; zero if there is nothing to run over.
+
+    >>> text(variable("thread", 8) * 2), text(variable("first + thread", 8) * 2)
+    ('thread * 2', '(first + thread) * 2')
+    """
+    code = name if _NAME.fullmatch(name) else f"({name})"
+    return Expr(code, 0, extent - 1) if extent > 1 else 0
 
 
 def text(value: Value) -> str:

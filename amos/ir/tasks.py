@@ -197,10 +197,10 @@ def custom(
 
 
 def decode(shape: Sequence[int], flat: Index) -> tuple[Index, ...]:
-    """Find the indices of the element of so many in a grid, the last index fastest."""
+    """Split a flat index into those of a grid, the last one fastest."""
     weights = [prod(shape[d + 1 :]) for d in range(len(shape))]
     digits = [flat if weight == 1 else flat // weight for weight in weights]
-    # The first index has no remainder, so that a place beyond the grid is seen to be.
+    # The first index has no remainder, so that a place beyond the grid stays beyond it.
     return tuple(
         digit % extent if d else digit
         for d, (digit, extent) in enumerate(zip(digits, shape, strict=True))
@@ -230,7 +230,7 @@ class _Custom(TaskMapping):
     function: Callable[[Index, Index], Sequence[Index]]
 
     def __post_init__(self) -> None:
-        """Refuse a mapping that leaves a task out, does it twice, or does one that is none."""
+        """Refuse a mapping that leaves a task out, repeats one, or leaves the grid."""
         tasks = self.table().reshape(-1, len(self.shape))
         strange = np.flatnonzero(((tasks < 0) | (tasks >= self.shape)).any(axis=1))
         if len(strange):

@@ -120,11 +120,13 @@ class OpenClExecutor(DescribedExecutor):
         ):
             if here < most:
                 raise MeasureError(
-                    f"machine {machine.name!r} has {most} {what}, and {device.name} {here}"
+                    f"machine {machine.name!r} has {most} {what}, but {device.name} has {here}"
                 )
         extensions = [name for name in machine.features if name.startswith("cl_")]
         if missing := [name for name in extensions if name not in device.extensions]:
-            raise MeasureError(f"machine {machine.name!r} has {missing[0]}, not so {device.name}")
+            raise MeasureError(
+                f"machine {machine.name!r} has {missing[0]}, which {device.name} lacks"
+            )
         identity = Identity(
             machine.name, device.name, machine.cores, f"OpenCL driver {device.driver}", ()
         )

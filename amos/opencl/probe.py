@@ -27,7 +27,7 @@ _LOGGER = logging.getLogger(__name__)
 _WIDTHS, _ACCUMULATORS = (4, 8, 16), (1, 2, 4, 6, 8, 10, 12, 14, 16, 20, 24, 28, 32)
 #: Rates within this share of the best count as the best, as others may disturb a timing.
 _BEST = 0.85
-#: Bytes of a unit's first cache, which OpenCL does not tell.
+#: Bytes of a unit's first cache, which OpenCL does not report.
 _FIRST_CACHE = 32 << 10
 _SECONDS, _REPEATS = 60.0, 5
 #: Work-items of a group where a core is a lane, and of one where it is not.
@@ -78,7 +78,7 @@ def probe_device(words: str = "") -> Machine:
 
 
 def _ask(device: OpenClDevice, words: str, what: str) -> dict[str, Any]:
-    """Figures that a process of its own measures: compilers may not end, or crash."""
+    """Figures that a process of its own measures: compilers may hang or crash."""
     try:
         command = [*python(__name__), words, what]
         done = subprocess.run(command, capture_output=True, timeout=_SECONDS, text=True)

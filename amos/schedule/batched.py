@@ -26,7 +26,7 @@ def descend_many(
 
     Args:
         csp: the problem.
-        batch: how many are begun; those that run into dead ends or repeat others are left out.
+        batch: how many to start; dead ends and repetitions are dropped.
         rng: decides the values.
         order: every tunable, the one that is decided first before the others.
 
@@ -101,7 +101,7 @@ class _Batch:
 
 
 class _Columns:
-    """Bounds of some columns of a batch, of which a few rows are anew."""
+    """Bounds of some columns of a batch, of which some rows are recomputed."""
 
     def __init__(
         self, batch: _Batch, columns: _Array, low: dict[int, _Array], high: dict[int, _Array]

@@ -62,10 +62,10 @@ def test_a_machine_without_opencl(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_device_that_lacks_something() -> None:
     """Local memory and extensions of the machine are the device's, or it is refused."""
     dot = amos.machines.get("mali_g76")
-    with pytest.raises(MeasureError, match="has cl_arm_integer_dot_product_int8, not so PoCL"):
+    with pytest.raises(MeasureError, match="has cl_arm_integer_dot_product_int8, which PoCL: cpu"):
         OpenClExecutor(dot, DEVICE)
     small = OpenClDevice("small", "1", 2, 4096, 1024, 1 << 20, 1e9, ())
-    with pytest.raises(MeasureError, match="1048576 bytes of local memory, and small 1024"):
+    with pytest.raises(MeasureError, match="1048576 bytes of local memory, but small has 1024"):
         OpenClExecutor(POCL, small)
 
 

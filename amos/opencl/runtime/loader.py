@@ -107,14 +107,14 @@ class Device:
         options = [_ROUNDED] if self.device.single_fp_config & able else []
         program = self.cl.Program(self.context, text)
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # What compilers remark on text that they take.
+            warnings.simplefilter("ignore")  # Remarks of compilers on text that they accept.
             return self.call(program.build, options=options, cache_dir=False)
 
     def call(self, function: Any, *arguments: Any, **more: Any) -> Any:
-        """Call pyopencl; its errors are told apart.
+        """Call pyopencl, and classify its errors.
 
         Raises:
-            ResourceError: memory or other resources are at an end.
+            ResourceError: memory or other resources are exhausted.
             KernelError: the driver refuses anything else.
         """
         try:
