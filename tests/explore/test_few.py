@@ -9,8 +9,9 @@ import pytest
 
 import amos
 from amos.cli import main
-from amos.errors import UnknownNameError
+from amos.errors import ExploreError, UnknownNameError
 from amos.explore.few import list_candidates
+from amos.explore.methods import search_of
 from amos.explore.objective import Problem
 from amos.explore.ranking import rank_candidates
 from amos.plan.target import target_of, targets
@@ -80,6 +81,12 @@ def test_explore_goes_through_the_list_and_ends(capsys: pytest.CaptureFixture[st
     problem = Problem([*amos.enumerate_mappings(_gemm(), WMMA)], amos.machines.get("a100"))
     listed = problem.seconds(list_candidates(problem, templates(target_of(problem.machine))))
     assert result["predicted_seconds"] == listed.min()
+
+
+def test_operators_of_a_method_that_the_list_replaces() -> None:
+    options = amos.SearchOptions(tiling="few", toolbox={"mutate": lambda individual: individual})
+    with pytest.raises(ExploreError, match="'ga', which has operators, got 'tiling few'"):
+        search_of("ga", options)
 
 
 def test_an_unknown_tiling_is_refused() -> None:

@@ -148,9 +148,11 @@ def test_arrays_that_do_not_fit_and_missing_files(tmp_path: Path) -> None:
     kernel = Kernel.__new__(Kernel)
     kernel.launch = {"kernel": "k", "arguments": [{"name": "x", "shape": [2], "dtype": "float32"}]}
     flags = SimpleNamespace(c_contiguous=True)
-    right = dict(base_data=None, offset=0, dtype="float32", shape=(2,), flags=flags)
+    right = dict(base_data=0, size=2, offset=0, dtype="float32", shape=(2,), flags=flags)
     for wrong, words in (
         (SimpleNamespace(size=4), "expected 8 bytes, got 4"),
+        (np.zeros(8, np.float32), "a buffer of pyopencl, got ndarray"),
+        (None, "a buffer of pyopencl, got NoneType"),
         (SimpleNamespace(**right | {"offset": 8}), "contiguous array from its buffer's start"),
         (SimpleNamespace(**right | {"flags": SimpleNamespace(c_contiguous=False)}), "contiguous"),
         (SimpleNamespace(**right | {"dtype": "float64"}), r"float32 \[2\], got float64 \[2\]"),

@@ -287,6 +287,8 @@ class Kernel:
 
 def _misfit(argument: dict[str, Any], array: Any) -> str:
     """Reason why an array or a buffer does not match an argument; empty if it does."""
+    if isinstance(array, np.ndarray) or not hasattr(array, "size"):
+        return f"expected an array or a buffer of pyopencl, got {type(array).__name__}"
     if not hasattr(array, "base_data"):
         size = size_of(argument)
         return f"expected {size} bytes, got {array.size}" if array.size < size else ""
