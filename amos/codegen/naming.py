@@ -14,10 +14,14 @@ from collections.abc import Container, Iterable, Iterator
 from collections.abc import Mapping as MappingType
 from dataclasses import dataclass, replace
 from itertools import count
+from typing import TypeVar
 
 from amos.ir import Operator
 from amos.mapping.mapping import Mapping
 from amos.plan import Candidate
+from amos.plan.schedule import Plan
+
+Planned = TypeVar("Planned", bound=Candidate | Plan)
 
 
 def spelled(name: str, own: re.Pattern[str], used: Container[str] = ()) -> str:
@@ -95,9 +99,9 @@ class Names:
         operator = self.operator(mapping.operator)
         return mapping if operator is mapping.operator else replace(mapping, operator=operator)
 
-    def candidate(self, candidate: Candidate) -> Candidate:
-        """The candidate with mapping and schedule under these names."""
-        mapping = self.mapping(candidate.mapping)
-        if mapping is candidate.mapping:
-            return candidate
-        return Candidate(mapping, candidate.schedule.renamed(self.loop))
+    def rename(self, planned: Planned) -> Planned:
+        """Rename the mapping and the schedule of a candidate or a plan."""
+        mapping = self.mapping(planned.mapping)
+        if mapping is planned.mapping:
+            return planned
+        return replace(planned, mapping=mapping, schedule=planned.schedule.renamed(self.loop))

@@ -28,7 +28,7 @@ def scheduled(candidate: Candidate, kind: str, limits: CpuLimits) -> tuple[Progr
         ScheduleError: the schedule is not one of the mapping's space.
     """
     ScheduleSpace(candidate.mapping).check(candidate.schedule)
-    named = Names.of(candidate.mapping.operator, OWN, tensors=False).candidate(candidate)
+    named = Names.of(candidate.mapping.operator, OWN, tensors=False).rename(candidate)
     schedule = CpuSchedule.of(named.schedule.as_dict())
     plan = CpuPlan(mirrored(named.mapping), schedule, limits, kind)
     try:

@@ -28,7 +28,7 @@ from amos.plan.operand import Operand
 from amos.schedule import rules
 from amos.schedule.constraints import In
 from amos.schedule.draft import Draft, Rule
-from amos.schedule.memory_rules import count_fragments, own_buffers
+from amos.schedule.memory_rules import count_registers, own_buffers
 
 #: Warps of a thread block along one loop.
 _WARPS = (1, 2, 4, 8)
@@ -129,22 +129,10 @@ def thread_registers(draft: Draft) -> None:
     context = draft.context
     if not context.spatial:
         return
-    count_fragments(draft)
-    sizes = fragment_registers(context.mapping.intrinsic)
-    single, whole = {}, {}
-    for op, size in zip(context.operands, sizes, strict=True):
-        single[op.name] = draft.constant(f"registers.one.{op.name}", size)
-        parts = (single[op.name], f"fragments.{op.name}")
-        whole[op.name] = draft.product(f"registers.{op.name}", parts, "other")
-    choices = []
-    for op in context.sources:
-        singles = [single[peer.name] for peer in context.sources if peer is not op]
-        choices.append(draft.sum(f"registers.with.{op.name}", (whole[op.name], *singles)))
-    source_choice = draft.free("kept", len(choices))
-    resident = draft.select("registers.held", source_choice, choices, "other")
+    needs = count_registers(draft, fragment_registers(context.mapping.intrinsic))
     spare = draft.constant("registers.other", OTHER_REGISTERS)
     draft.limit(
-        draft.sum("registers.thread", (whole[context.destination.name], resident, spare)),
+        draft.sum("registers.thread", (*needs, spare)),
         draft.constant("registers", THREAD_REGISTERS),
         f"{{left}} registers for a thread, but {THREAD_REGISTERS} are there for it",
     )

@@ -1,7 +1,7 @@
 """Rules for the schedule of a work-item, beyond those of a CPU core.
 
 A work-group computes ``items.LOOP`` tiles along each loop, one by each work-item; the outer
-loops become the groups. What a group stages of the sources has to fit its local memory.
+loops run over the groups. The stages of a group's sources must fit its local memory.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from amos.opencl.groups import fragments_of
 from amos.opencl.plan import list_problems
 from amos.schedule import rules
 from amos.schedule.draft import Draft, Rule
-from amos.schedule.memory_rules import count_fragments
+from amos.schedule.memory_rules import count_registers
 
 #: Work-items of a group along one loop.
 _ITEMS = (1, 2, 4, 8, 16, 32)
@@ -63,28 +63,16 @@ def items(draft: Draft) -> None:
 
 
 def registers(draft: Draft) -> None:
-    """C5: accumulators, one source whole and a fragment of the other fit the registers.
-
-    ``kept`` chooses the source that is held whole.
-    """
+    """C5: accumulators, one source whole and a fragment of the other fit the registers."""
     context = draft.context
     if not context.spatial:
         return
-    count_fragments(draft)
-    single, whole = {}, {}
-    for op, fragment in zip(context.operands, fragments_of(context), strict=True):
-        single[op.name] = draft.constant(f"registers.one.{op.name}", fragment.bytes)
-        parts = (single[op.name], f"fragments.{op.name}")
-        whole[op.name] = draft.product(f"registers.{op.name}", parts, "other")
-    choices = []
-    for op in context.sources:
-        singles = [single[peer.name] for peer in context.sources if peer is not op]
-        choices.append(draft.sum(f"registers.with.{op.name}", (whole[op.name], *singles)))
-    resident = draft.select("registers.held", draft.free("kept", len(choices)), choices, "other")
+    fragments = fragments_of(context)
+    needs = count_registers(draft, (fragment.bytes for fragment in fragments))
     most = _unit(draft).item_bytes
-    used = draft.sum("registers.item", (whole[context.destination.name], resident))
+    used = draft.sum("registers.item", needs)
     # A tile of one fragment is always there, whatever the registers are.
-    least = sum(fragment.bytes for fragment in fragments_of(context))
+    least = sum(fragment.bytes for fragment in fragments)
     draft.limit(
         used,
         draft.constant("registers", max(most, least)),

@@ -7,6 +7,8 @@ there is nothing to choose.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from amos.intrinsics.scratchpad import Scratchpad
 from amos.plan.operand import Operand
 from amos.schedule.draft import Draft
@@ -38,6 +40,30 @@ def count_fragments(draft: Draft) -> list[str]:
     return [
         draft.product(f"fragments.{op.name}", context.along("tile", op)) for op in context.operands
     ]
+
+
+def count_registers(draft: Draft, sizes: Iterable[int]) -> tuple[str, str]:
+    """Registers of a thread's accumulators, and of its sources: one whole, a fragment of the other.
+
+    The variable ``kept`` chooses the source that is held whole.
+
+    Args:
+        draft: of a space with spatial loops.
+        sizes: registers or bytes of a fragment of each operand.
+    """
+    context = draft.context
+    count_fragments(draft)
+    single, whole = {}, {}
+    for op, size in zip(context.operands, sizes, strict=True):
+        single[op.name] = draft.constant(f"registers.one.{op.name}", size)
+        parts = (single[op.name], f"fragments.{op.name}")
+        whole[op.name] = draft.product(f"registers.{op.name}", parts, "other")
+    choices = []
+    for op in context.sources:
+        singles = [single[peer.name] for peer in context.sources if peer is not op]
+        choices.append(draft.sum(f"registers.with.{op.name}", (whole[op.name], *singles)))
+    resident = draft.select("registers.held", draft.free("kept", len(choices)), choices, "other")
+    return whole[context.destination.name], resident
 
 
 def memories(draft: Draft) -> None:

@@ -7,7 +7,7 @@ convolution is never unfolded in global memory.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from math import prod
 
@@ -75,10 +75,7 @@ class KernelText:
     @cached_property
     def _spelled_plan(self) -> GpuPlan:
         """The plan of the operator under other names."""
-        plan, mapping = self.plan, self.names.mapping(self.plan.mapping)
-        if mapping is plan.mapping:
-            return plan
-        return replace(plan, mapping=mapping, schedule=plan.schedule.renamed(self.names.loop))
+        return self.names.rename(self.plan)
 
     @cached_property
     def source(self) -> str:

@@ -81,9 +81,9 @@ class Lowering(ABC):
         """Return the seconds of the task from those of each of its products."""
 
     @property
-    @abstractmethod
     def tuned(self) -> tuple[tuple[Operator, int], ...]:
-        """Operators whose records give its time, and how often it computes each."""
+        """Operators whose records give its time and how often it computes each; none by default."""
+        return ()
 
     @abstractmethod
     def write(self, products: Sequence[ScheduledProduct]) -> tuple[Sequence[Argument], Any]:
@@ -109,9 +109,9 @@ class Lowering(ABC):
 
     @property
     def measured(self) -> float | None:
-        """Seconds of the task from measured products; ``None`` if one was not measured."""
+        """Seconds of the task from measured products; ``None`` without one for each of them."""
         seconds = [each.seconds for each in self.products if each.seconds is not None]
-        return self.total(seconds) if len(seconds) == len(self.products) else None
+        return self.total(seconds) if seconds and len(seconds) == len(self.products) else None
 
     @property
     def expected(self) -> float:

@@ -64,16 +64,6 @@ class UnpackedBlocks(Lowering):
         return max(self.compute_seconds, self.transfer_seconds)
 
     @property
-    def measured(self) -> float | None:
-        """Nothing is recorded of it."""
-        return None
-
-    @property
-    def tuned(self) -> tuple[tuple[Operator, int], ...]:
-        """None: it has no schedule."""
-        return ()
-
-    @property
     def instruction(self) -> str:
         """Name of the instruction that multiplies."""
         return self.unit

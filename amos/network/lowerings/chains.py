@@ -53,16 +53,6 @@ class FusedChain(Lowering):
         return self.option.prediction.seconds
 
     @property
-    def measured(self) -> float | None:
-        """Nothing is recorded of it."""
-        return None
-
-    @property
-    def tuned(self) -> tuple[tuple[Operator, int], ...]:
-        """None: its products have no records."""
-        return ()
-
-    @property
     def instruction(self) -> str:
         """Names of the products' instructions."""
         return " + ".join(x.mapping.intrinsic.name for x in self.candidate.products.values())

@@ -7,7 +7,7 @@ operator's loops is read as zero and not stored, so that every schedule synchron
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 
 from amos.codegen.device.access import STEP, locate_result
@@ -63,10 +63,7 @@ class KernelText:
     @cached_property
     def _spelled_plan(self) -> OpenClPlan:
         """The plan of the operator under other names."""
-        plan, mapping = self.plan, self.names.mapping(self.plan.mapping)
-        if mapping is plan.mapping:
-            return plan
-        return replace(plan, mapping=mapping, schedule=plan.schedule.renamed(self.names.loop))
+        return self.names.rename(self.plan)
 
     @cached_property
     def source(self) -> str:
