@@ -105,9 +105,11 @@ def _cut(stmt: Any, edge: _Edge, steps: int, step: Any = 0) -> Any:
 def _with_own_variables(tile: Any) -> Any:
     """A register tile of the same meaning, so that it may stand beside others."""
     import tvm_ffi
-    from tvm import ir, tirx
+    from tvm import tirx
+    from tvm_ffi.serialization import from_json_graph_str, to_json_graph_str
 
-    own = ir.load_json(ir.save_json(tile))
+    # TVM's own function would first look for what its earlier versions wrote.
+    own = from_json_graph_str(to_json_graph_str(tile))
     renamed = dict(zip(*map(tirx.analysis.undefined_vars, (own, tile)), strict=True))
     return tvm_ffi.structural_map(own, (tirx.Var, lambda variable: renamed.get(variable, variable)))
 
