@@ -16,6 +16,7 @@ from amos.network import dynamo
 from amos.network.dynamo import Options, amos_backend
 from amos.network.precision.rounding import is_product
 from amos.network.precision.variants import has_bfloat16
+from amos.network.races import Race
 from amos.network.torch_precision import reducible_operations
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -211,57 +212,61 @@ def test_layers_made_under_inference_mode_are_compiled(torch: Any) -> None:
             assert torch.allclose(compiled(x), layer(x), atol=1e-5)
 
 
-def _wins(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Have compiled graphs win every race: these tests compare results."""
-    from amos.network.races import Race
-
+def _compiled_graphs(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """What the backend compiles from now on; it wins every race."""
     monkeypatch.setattr(Race, "wins", True)
+    compiled: list[Any] = []
+    usual = dynamo.CompiledGraph._built
+
+    def build(self: Any, *arguments: Any) -> Any:
+        compiled.append(usual(self, *arguments))
+        return compiled[-1]
+
+    monkeypatch.setattr(dynamo.CompiledGraph, "_built", build)
+    return compiled
 
 
-class _Causal:
+def _causal(torch: Any) -> Any:
     """Attention of GPT-2, with a causal mask of its own."""
 
-    def __new__(cls, torch: Any) -> Any:
-        class Causal(torch.nn.Module):  # type: ignore[misc]
-            def __init__(self) -> None:
-                super().__init__()
-                self.joined, self.last = torch.nn.Linear(32, 96), torch.nn.Linear(32, 32)
-                self.register_buffer("mask", torch.ones(16, 16).tril().bool())
+    class Causal(torch.nn.Module):  # type: ignore[misc]
+        def __init__(self) -> None:
+            super().__init__()
+            self.joined, self.last = torch.nn.Linear(32, 96), torch.nn.Linear(32, 32)
+            self.register_buffer("mask", torch.ones(16, 16).tril().bool())
 
-            def forward(self, x: Any) -> Any:
-                split = (each.unflatten(2, (4, 8)) for each in self.joined(x).split(32, 2))
-                q, k, v = (each.transpose(1, 2) for each in split)
-                length = x.shape[1]
-                scores = (q @ k.transpose(2, 3) / 8**0.5).masked_fill(
-                    ~self.mask[:length, :length], torch.finfo(x.dtype).min
-                )
-                return self.last((scores.softmax(3) @ v).transpose(1, 2).flatten(2))
+        def forward(self, x: Any) -> Any:
+            split = (each.unflatten(2, (4, 8)) for each in self.joined(x).split(32, 2))
+            q, k, v = (each.transpose(1, 2) for each in split)
+            length = x.shape[1]
+            scores = (q @ k.transpose(2, 3) / 8**0.5).masked_fill(
+                ~self.mask[:length, :length], torch.finfo(x.dtype).min
+            )
+            return self.last((scores.softmax(3) @ v).transpose(1, 2).flatten(2))
 
-        return Causal()
+    return Causal()
 
 
-class _Levels:
+def _levels(torch: Any) -> Any:
     """A product of values rounded to 8 bits, as PT2E writes it."""
+    from torch.ao.quantization.fx import _decomposed  # noqa: F401
 
-    def __new__(cls, torch: Any) -> Any:
-        from torch.ao.quantization.fx import _decomposed  # noqa: F401
+    levels = torch.ops.quantized_decomposed
 
-        levels = torch.ops.quantized_decomposed
+    class Levels(torch.nn.Module):  # type: ignore[misc]
+        def __init__(self) -> None:
+            super().__init__()
+            weight = torch.randint(-127, 127, (32, 32), dtype=torch.int8)
+            self.register_buffer("weight", weight)
 
-        class Levels(torch.nn.Module):  # type: ignore[misc]
-            def __init__(self) -> None:
-                super().__init__()
-                weight = torch.randint(-127, 127, (32, 32), dtype=torch.int8)
-                self.register_buffer("weight", weight)
+        def forward(self, x: Any) -> Any:
+            limits = (0.05, 128, 0, 255, torch.uint8)
+            x = levels.quantize_per_tensor(x, *limits)
+            x = levels.dequantize_per_tensor(x, *limits)
+            weight = levels.dequantize_per_tensor(self.weight, 0.01, 0, -127, 127, torch.int8)
+            return torch.nn.functional.linear(x, weight)
 
-            def forward(self, x: Any) -> Any:
-                limits = (0.05, 128, 0, 255, torch.uint8)
-                x = levels.quantize_per_tensor(x, *limits)
-                x = levels.dequantize_per_tensor(x, *limits)
-                weight = levels.dequantize_per_tensor(self.weight, 0.01, 0, -127, 127, torch.int8)
-                return torch.nn.functional.linear(x, weight)
-
-        return Levels()
+    return Levels()
 
 
 def _layers(torch: Any) -> dict[str, tuple[Any, tuple[Any, ...]]]:
@@ -269,11 +274,11 @@ def _layers(torch: Any) -> dict[str, tuple[Any, tuple[Any, ...]]]:
     attention = nn.MultiheadAttention(32, 4, batch_first=True)
     layers = nn.Sequential(nn.Linear(32, 64), nn.GELU(), nn.Linear(64, 32))
     return {
-        "causal": (_Causal(torch), (x,)),
+        "causal": (_causal(torch), (x,)),
         "attention": (attention, (x, x.clone(), x.clone())),
         "lstm": (nn.LSTM(32, 16, 2, batch_first=True, bidirectional=True), (x,)),
         "gru": (nn.GRU(32, 16), (x,)),
-        "levels": (_Levels(torch), (x,)),
+        "levels": (_levels(torch), (x,)),
         "half": (deepcopy(layers).half(), (x.half(),)),
         "bfloat16": (layers.bfloat16(), (x.bfloat16(),)),
     }
@@ -283,16 +288,8 @@ def _layers(torch: Any) -> dict[str, tuple[Any, tuple[Any, ...]]]:
     "name", ["causal", "attention", "lstm", "gru", "levels", "half", "bfloat16"]
 )
 def test_layers_are_compiled(torch: Any, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    _wins(monkeypatch)
+    compiled = _compiled_graphs(monkeypatch)
     layer, inputs = _layers(torch)[name]
-    compiled: list[Any] = []
-    usual = dynamo.CompiledGraph._built
-
-    def built(self: Any, *arguments: Any) -> Any:
-        compiled.append(usual(self, *arguments))
-        return compiled[-1]
-
-    monkeypatch.setattr(dynamo.CompiledGraph, "_built", built)
     function = torch.compile(layer.eval(), backend=amos_backend)
     recurrent = torch._dynamo.config.patch(allow_rnn=True)  # torch was imported after the backend
     with recurrent, torch.no_grad(), warnings.catch_warnings():
@@ -309,8 +306,6 @@ def test_layers_are_compiled(torch: Any, name: str, monkeypatch: pytest.MonkeyPa
 
 
 def test_what_is_slower_runs_eagerly(torch: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    from amos.network.races import Race
-
     layer, x = torch.nn.Linear(8, 8), torch.randn(2, 8)
     monkeypatch.setattr(dynamo, "race", lambda amos, eager: Race((2.0,), (1.0,)))
     graphs: list[Any] = []
@@ -350,20 +345,6 @@ def test_operators_that_pytorch_allows_to_be_rounded(precisions: Any, name: str)
     assert reducible_operations() == products
     precisions.backends.mkldnn.conv.fp32_precision = "bf16"
     assert reducible_operations() == products | {"Conv", "ConvTranspose"}
-
-
-def _compiled_graphs(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
-    """What the backend compiles from now on; it wins every race."""
-    _wins(monkeypatch)
-    compiled: list[Any] = []
-    usual = dynamo.CompiledGraph._built
-
-    def build(self: Any, *arguments: Any) -> Any:
-        compiled.append(usual(self, *arguments))
-        return compiled[-1]
-
-    monkeypatch.setattr(dynamo.CompiledGraph, "_built", build)
-    return compiled
 
 
 def test_products_have_the_precision_of_pytorch(
@@ -407,7 +388,7 @@ def test_what_differs_too_much_in_bfloat16_is_computed_as_it_is(
             raise NetworkError("it differs")
 
     monkeypatch.setattr(dynamo.CompiledGraph, "_compare", compare)
-    _wins(monkeypatch)
+    monkeypatch.setattr(Race, "wins", True)
     x = torch.randn(64, 256)
     with torch.no_grad():
         result = torch.compile(layer, backend=amos_backend)(x)
