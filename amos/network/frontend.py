@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -28,7 +29,7 @@ class Reference:
     """
 
     name: str
-    evaluate: Callable[[Sequence[np.ndarray]], Sequence[np.ndarray] | None]
+    evaluate: Callable[[Sequence[np.ndarray]], Sequence[Any] | None]
 
 
 def closed_shapes(source: Any, shapes: Shapes | None) -> tuple[Any, dict[str, list[int]]]:
@@ -121,10 +122,28 @@ def _onnx_file(path: str) -> Any:
         model = onnx.load(path)
         # Many writers leave out the shapes of results, which nothing here needs.
         if all(each.type.tensor_type.HasField("shape") for each in model.graph.output):
-            onnx.checker.check_model(path)
+            _check_file(path)
     except Exception as error:  # protobuf and onnx each have errors of their own
         raise NetworkError(f"model {path!r} is no valid ONNX file: {last_line(error)}") from error
     return model
+
+
+def _check_file(path: str) -> None:
+    """Refuse a file that neither onnx's checker nor onnxruntime takes, with onnx's reason.
+
+    onnxruntime needs no names of graphs, no order of nodes and no shapes of inputs.
+    """
+    import onnx
+
+    try:
+        onnx.checker.check_model(path)
+    except Exception:
+        if find_spec("onnxruntime") is None:
+            raise
+        with suppress(Exception):
+            plain_session(path)
+            return
+        raise
 
 
 def plain_session(source: Any, *, optimized: bool = False) -> Any:
@@ -146,6 +165,28 @@ def plain_session(source: Any, *, optimized: bool = False) -> Any:
     )
 
 
+def infer_by_onnxruntime(model: Any) -> list[Any]:
+    """Declare the results of a model, which may have operators that only onnxruntime knows.
+
+    There are none where it does not take the model.
+    """
+    from onnx import TensorProto, helper
+
+    names = {"float": "FLOAT", "double": "DOUBLE"}
+    try:
+        ports = plain_session(model).get_outputs()
+    except Exception:  # onnxruntime raises errors of its own types
+        return []
+    declared = []
+    for port in ports:
+        if not port.type.startswith("tensor("):  # a sequence or a map
+            continue
+        kind = port.type.removeprefix("tensor(").removesuffix(")")
+        number = TensorProto.DataType.Value(names.get(kind, kind.upper()))
+        declared.append(helper.make_tensor_value_info(port.name, number, port.shape))
+    return declared
+
+
 def onnxruntime_reference(source: Any) -> Reference | None:
     """Run an ONNX model node by node, where onnxruntime is installed."""
     if find_spec("onnxruntime") is None:
@@ -158,7 +199,7 @@ def onnxruntime_reference(source: Any) -> Reference | None:
                 port.name: array.astype(bool) if port.type == "tensor(bool)" else array
                 for port, array in zip(session.get_inputs(), arrays, strict=True)
             }
-            return [np.asarray(result) for result in session.run(None, values)]
+            return [*session.run(None, values)]
         except Exception:  # it takes other dtypes, operators and sizes than TVM
             return None
 
@@ -189,10 +230,10 @@ def _closed(model: str, own: Mapping[str, OpenShape], stated: Shapes) -> dict[st
     if unknown := [name for name in stated if name not in own]:
         names = ", ".join(own)
         raise NetworkError(f"model {model!r} has no input {unknown[0]!r}; inputs are {names}")
-    closed: dict[str, list[int]] = {}
+    closed = {name: _stated(model, name, own[name], shape) for name, shape in stated.items()}
+    by_name = _named_sizes(own, closed)
     for name, shape in own.items():
-        if name in stated:
-            closed[name] = _stated(model, name, shape, stated[name])
+        if name in closed:
             continue
         if shape is None:
             raise NetworkError(
@@ -201,7 +242,7 @@ def _closed(model: str, own: Mapping[str, OpenShape], stated: Shapes) -> dict[st
             )
         if 0 in shape:
             raise NetworkError(f"model {model!r}: input {name!r} is empty, of shape {shape}")
-        extents = [extent if isinstance(extent, int) else 0 for extent in shape]
+        extents = [each if isinstance(each, int) else by_name.get(each, 0) for each in shape]
         for position, extent in enumerate(extents):
             if extent < 1:
                 example = tuple(each or 1 for each in extents)
@@ -215,6 +256,18 @@ def _closed(model: str, own: Mapping[str, OpenShape], stated: Shapes) -> dict[st
                 )
         closed[name] = extents
     return closed
+
+
+def _named_sizes(
+    own: Mapping[str, OpenShape], closed: Mapping[str, Sequence[int]]
+) -> dict[str, int]:
+    """Return the sizes of dimensions by name, where closed shapes agree on them."""
+    sizes: dict[str, set[int]] = {}
+    for name, shape in closed.items():
+        for extent, size in zip(own[name] or (), shape, strict=False):
+            if isinstance(extent, str) and extent:
+                sizes.setdefault(extent, set()).add(size)
+    return {name: size for name, (size, *more) in sizes.items() if not more}
 
 
 def _stated(model: str, name: str, own: OpenShape, shape: Sequence[int]) -> list[int]:

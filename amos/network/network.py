@@ -87,6 +87,7 @@ class Network(Shown):
 
     #: Operators that stay with onnxruntime, as of a partitioned network.
     external: ClassVar[Mapping[tuple[str, str], int]] = {}
+    is_random: ClassVar[bool] = False
     halves: ClassVar[frozenset[str]] = frozenset()
 
     @property

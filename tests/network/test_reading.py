@@ -11,6 +11,8 @@ from onnx.reference import ReferenceEvaluator
 
 import amos
 from amos.errors import NetworkError
+from amos.network.frontend import plain_session
+from tests.network.graphs import evaluate_graph
 from tests.network.models import Builder, load_whole
 
 
@@ -187,3 +189,70 @@ def test_levels_and_dtypes_that_are_not_taken() -> None:
     y = b.node("Cast", b.input("x", (4, 16), TensorProto.UINT64), to=TensorProto.FLOAT)
     with pytest.raises(NetworkError, match="input 'x': dtype uint64 is not supported"):
         load_whole(b.model(y))
+
+
+@pytest.mark.parametrize(
+    ("equation", "shapes"),
+    [
+        ("ij->ji", [(3, 4)]),
+        ("bij->b", [(2, 3, 4)]),
+        ("bij, bjk", [(2, 3, 4), (2, 4, 5)]),
+        ("...ij,jk->...ik", [(2, 6, 3, 4), (4, 5)]),
+        ("b...d,b...d->b...", [(2, 3, 4, 5), (2, 3, 4, 5)]),
+        ("bij,bjk,il->blk", [(2, 3, 4), (2, 4, 5), (3, 6)]),
+        ("a,b,c->cba", [(2,), (3,), (4,)]),
+        ("abc,cd->a", [(2, 3, 4), (4, 5)]),
+    ],
+)
+def test_einstein_sums(equation: str, shapes: list[tuple[int, ...]]) -> None:
+    b = Builder()
+    arrays = _random(**{f"x{n}": shape for n, shape in enumerate(shapes)})
+    names = [b.input(name, array.shape) for name, array in arrays.items()]
+    graph = load_whole(b.model(b.node("Einsum", *names, equation=equation))).graph
+    (result,) = evaluate_graph(graph, [*arrays.values()])
+    expected = np.einsum(equation, *arrays.values())
+    np.testing.assert_allclose(result, expected, rtol=1e-4, atol=1e-5)
+    assert result.shape == expected.shape
+
+
+def test_scalers_and_linear_models_of_tables() -> None:
+    b = Builder()
+    x = b.input("x", (5, 3))
+    own = {"domain": "ai.onnx.ml"}
+    filled = b.node("Imputer", x, imputed_value_floats=[0.5], replaced_value_float=np.nan, **own)
+    scaled = b.node("Scaler", filled, offset=[1.0, 2.0, 3.0], scale=[0.5, 2.0, 4.0], **own)
+    unit = b.node("Normalizer", scaled, norm="L2", **own)
+    weights = {"coefficients": [1.0, 2.0, 3.0, 4.0, 5.0, 6.0], "intercepts": [0.5, -1.0]}
+    y = b.node("LinearRegressor", unit, targets=2, **weights, **own)
+    values = [helper.make_empty_tensor_value_info(name) for name in (scaled, unit, y)]
+    graph = helper.make_graph(b.nodes, "g", b.inputs, values, b.weights)
+    opsets = [helper.make_opsetid("", 17), helper.make_opsetid("ai.onnx.ml", 3)]
+    model = helper.make_model(graph, opset_imports=opsets, ir_version=8)
+    (array,) = _random(x=(5, 3)).values()
+    array[1, 2] = np.nan
+    results = evaluate_graph(load_whole(model).graph, [array])
+    for result, expected in zip(results, plain_session(model).run(None, {"x": array}), strict=True):
+        np.testing.assert_allclose(result, expected, rtol=1e-5)
+
+
+def test_onnxruntime_says_what_shape_results_of_its_operators_have() -> None:
+    """Here of an LSTM as ``quantize_dynamic`` writes it; the product behind it is read."""
+    b = Builder()
+    x = b.input("x", (7, 2, 4))
+    weights = [b.constant(np.ones((1, size, 12)), "int8") for size in (4, 3)]
+    levels = [b.constant([0.1]), b.constant([0], "int8")] * 2
+    left_out = [""] * 5
+    states = b.node(
+        "DynamicQuantizeLSTM",
+        *(x, *weights, *left_out, *levels),
+        hidden_size=3,
+        domain="com.microsoft",
+    )
+    y = b.node("MatMul", b.node("Squeeze", states, b.constant([1], "int64")), b.random(3, 8))
+    values = [helper.make_tensor_value_info(y, TensorProto.FLOAT, None)]
+    graph = helper.make_graph(b.nodes, "g", b.inputs, values, b.weights)
+    opsets = [helper.make_opsetid("", 17), helper.make_opsetid("com.microsoft", 1)]
+    model = helper.make_model(graph, opset_imports=opsets, ir_version=8)
+    network = amos.load_network(model)
+    assert [kind for kind, _ in network.external] == ["DynamicQuantizeLSTM"]
+    assert [port.shape for port in network.networks["Region0"].outputs] == [(7, 2, 8)]

@@ -171,9 +171,12 @@ class CompiledNetwork(Shown):
         return (worst,)
 
     def worst_check(self, /, *arrays: Any, **named: Any) -> Check | None:
-        """Compare as :meth:`check` does; return the worst result, right or wrong."""
+        """Compare as :meth:`check` does; return the worst result, right or wrong.
+
+        There is none of a model that draws random numbers, whose regions are compared alone.
+        """
         network, reference = self.network, self.reference
-        if reference is None:
+        if reference is None or network.is_random:
             return None
         values = self._bound_or_random(arrays, named)
         expected = reference.evaluate([*map(values_of, network.inputs, values)])

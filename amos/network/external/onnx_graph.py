@@ -11,7 +11,8 @@ import numpy as np
 from amos.network.blocked import BlockedWeight
 from amos.network.graph import Constant
 from amos.network.network import Port
-from amos.network.reading.model import Reading, names_read
+from amos.network.reading.branches import names_read
+from amos.network.reading.model import Reading
 
 
 @dataclass(frozen=True)

@@ -28,11 +28,17 @@ from amos.network.graph import Graph, divides_integers
 from amos.network.groups import Task, merge_tasks
 from amos.network.halves import find_factors, find_halves, widen_halves
 from amos.network.network import Network, Port
+from amos.network.reading.branches import operators_of
 from amos.network.reading.model import read_model
 from amos.network.reading.validity import inline_functions, naming
 
 if TYPE_CHECKING:
     from amos.network.report import Report
+
+#: Operators that draw numbers; a ``Dropout`` that does is not read, and stays with onnxruntime.
+_RANDOM = frozenset(
+    f"Random{kind}{like}" for kind in ("Normal", "Uniform") for like in ("", "Like")
+) | {"Bernoulli", "Multinomial"}
 
 
 @dataclass(frozen=True, eq=False)
@@ -93,6 +99,11 @@ class PartitionedNetwork(Shown):
     def divides_integers(self) -> bool:
         """Whether integers are divided by what is no constant."""
         return divides_integers(self.graph.reading.nodes)
+
+    @cached_property
+    def is_random(self) -> bool:
+        """Whether it draws random numbers, so that no two calls have equal results."""
+        return not _RANDOM.isdisjoint(operators_of(self.graph.model.graph))
 
     @cached_property
     def tasks(self) -> tuple[Task, ...]:

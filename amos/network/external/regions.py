@@ -15,7 +15,8 @@ from amos.network.external.onnx_graph import OnnxGraph
 from amos.network.external.source import ELEMENT_TYPES
 from amos.network.graph import Graph
 from amos.network.network import Network, network_of
-from amos.network.reading.model import names_read, slice_graph
+from amos.network.reading.branches import names_read
+from amos.network.reading.model import slice_graph
 
 #: Versions of ONNX that every onnxruntime with the interface of the library reads.
 _IR_VERSION, _OPSET = 8, 17
@@ -163,7 +164,7 @@ def value_info(graph: OnnxGraph, name: str) -> Any:
 def contract_regions(graph: OnnxGraph, regions: Mapping[str, Region], domain: str) -> Any:
     """Write the model with one node for each region, and the shapes that it has them for.
 
-    Nodes and weights without a reader are dropped.
+    Nodes and weights without a reader are dropped; weights are no inputs, as old models list them.
 
     Args:
         graph: of the model.
@@ -188,6 +189,9 @@ def contract_regions(graph: OnnxGraph, regions: Mapping[str, Region], domain: st
     result.graph.node.extend(live)
     read = {name for node in live for name in names_read(node)}
     read |= {port.name for port in result.graph.output}
+    del result.graph.input[:]
+    inputs = (port for port in graph.model.graph.input if port.name in graph.reading.inputs)
+    result.graph.input.extend(inputs)
     del result.graph.initializer[:]
     weights = [each for name, each in graph.initializers.items() if name in read]
     result.graph.initializer.extend(weights)

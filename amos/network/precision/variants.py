@@ -27,6 +27,7 @@ from amos.network.frontend import plain_session
 from amos.network.graph import Graph, Node
 from amos.network.groups import Group, Task, select_heaviest
 from amos.network.lowerings.choosing import list_lowerings
+from amos.network.model import flatten_results
 from amos.network.network import Network, before_layouts, network_of
 from amos.network.precision.frontier import Errors, Exclusion, Variant
 from amos.network.precision.quantizing import quantize_network
@@ -257,7 +258,8 @@ class Variants:
     def _results(self, model: Any, samples: Samples) -> Iterator[tuple[np.ndarray, ...]]:
         """Results of a model for some samples, computed node by node."""
         session = plain_session(model)
-        return (run_session(session, self.network.inputs, values) for values in samples)
+        ports = self.network.inputs
+        return (tuple(flatten_results(run_session(session, ports, x))) for x in samples)
 
     def _errors(self, model: Any) -> Errors:
         """By how much the results of a model differ from those of the network."""
@@ -313,8 +315,10 @@ def relative_norm(result: np.ndarray, expected: np.ndarray) -> float:
     """Return the 2-norm of a difference over that of what is expected.
 
     Integers count as numbers. What is not finite has to be the same on both sides, or the norm is
-    infinite.
+    infinite; so have strings.
     """
+    if expected.dtype.kind not in "fiub":
+        return 0.0 if np.array_equal(result, expected) else math.inf
     value, exact = result.astype(np.float64), expected.astype(np.float64)
     finite = np.isfinite(exact)
     same = np.array_equal(value[~finite], exact[~finite], equal_nan=True)

@@ -1,9 +1,30 @@
-"""Branches of which a model takes the same one for all inputs of its shapes: written in place."""
+"""Graphs inside of nodes: what they read and compute, and branches that are always taken."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
+
+
+def names_read(node: Any) -> Iterator[str]:
+    """Return the names that a node reads, inside of its branches and loops too."""
+    yield from filter(None, node.input)
+    for attribute in node.attribute:
+        for graph in (attribute.g, *attribute.graphs):
+            own = {each.name for each in (*graph.input, *graph.initializer)}
+            own |= {name for each in graph.node for name in each.output}
+            inner = [name for each in graph.node for name in names_read(each)]
+            inner += [each.name for each in graph.output]
+            yield from (name for name in inner if name not in own)
+
+
+def operators_of(graph: Any) -> Iterator[str]:
+    """Yield the operators of a graph, and those inside of its branches and loops."""
+    for node in graph.node:
+        yield node.op_type
+        for attribute in node.attribute:
+            for inner in (attribute.g, *attribute.graphs):
+                yield from operators_of(inner)
 
 
 def inline_branches(model: Any, branches: Mapping[int, Any]) -> Any:

@@ -6,17 +6,19 @@ read as well, where their results have a shape that is known.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from amos.errors import NetworkError
+from amos.network.frontend import infer_by_onnxruntime
 from amos.network.graph import Constant, Graph, GraphBuilder, Node, Operand
 from amos.network.operations import numpy_dtype
 from amos.network.reading import (
     attention,
+    classical,
     elementwise,
     moves,
     norms,
@@ -26,13 +28,14 @@ from amos.network.reading import (
     resize,
     windows,
 )
-from amos.network.reading.branches import inline_branches
+from amos.network.reading.branches import inline_branches, names_read
 from amos.network.reading.node import NodeSource, Read
 from amos.network.reading.validity import InvalidModel
 
 #: Readers of operators of ONNX and of onnxruntime's optimizer.
 READERS: Mapping[str, Read] = {
     **attention.READERS,
+    **classical.READERS,
     **elementwise.READERS,
     **moves.READERS,
     **norms.READERS,
@@ -50,7 +53,7 @@ _EXTERNAL = {
     **dict.fromkeys(("TopK", "CumSum"), "sorts or sums up in order"),
 }
 #: Domains whose names stand for these operators.
-_DOMAINS = ("", "ai.onnx", "com.microsoft")
+_DOMAINS = ("", "ai.onnx", "ai.onnx.ml", "com.microsoft")
 #: Operators that ONNX and onnxruntime each define, of which onnxruntime's means something else.
 _NOT_ONNXRUNTIME = ("Attention", "GroupNorm")
 #: dtypes of tensors of a graph, beside weights of 4 bits that are dequantized at once.
@@ -256,6 +259,8 @@ class _ModelReader:
         single = helper.make_model(
             graph, opset_imports=self.model.opset_import, ir_version=self.model.ir_version
         )
+        if node.domain not in ("", "ai.onnx"):
+            return infer_by_onnxruntime(single) or declared
         try:
             return list(shape_inference.infer_shapes(single, data_prop=True).graph.output)
         except Exception:  # onnx raises errors of its own types
@@ -285,18 +290,6 @@ def _results(source: NodeSource, reader: Read) -> tuple[Operand | None, ...]:
             if not all(size > 0 for size in value.shape):
                 raise NetworkError(f"{operation}: an empty result is not supported")
     return values
-
-
-def names_read(node: Any) -> Iterator[str]:
-    """Return the names that a node reads, inside of its branches and loops too."""
-    yield from filter(None, node.input)
-    for attribute in node.attribute:
-        for graph in (attribute.g, *attribute.graphs):
-            own = {each.name for each in (*graph.input, *graph.initializer)}
-            own |= {name for each in graph.node for name in each.output}
-            inner = [name for each in graph.node for name in names_read(each)]
-            inner += [each.name for each in graph.output]
-            yield from (name for name in inner if name not in own)
 
 
 def _check_result(port: Any, value: Operand) -> None:

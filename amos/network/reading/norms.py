@@ -199,7 +199,12 @@ def _read_group_norm(node: NodeSource) -> Operand:
 def _read_unit_norm(node: NodeSource) -> Operand:
     value = node.input(0)
     axis = node.axis_of(int(node.attributes.get("axis", -1)), len(value.shape))
-    if int(node.attributes.get("p", 2)) == 1:
+    return emit_unit_norm(node, value, axis, int(node.attributes.get("p", 2)))
+
+
+def emit_unit_norm(node: NodeSource, value: Operand, axis: int, order: int) -> Operand:
+    """Append values over their norm along an axis, of order 1 or 2; zeros stay zeros."""
+    if order == 1:
         norm = reduce_axes(node, "ReduceSum", node.emit("Abs", value), [axis])
     else:
         squares = node.emit("Mul", value, value)

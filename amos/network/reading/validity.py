@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
+from graphlib import CycleError, TopologicalSorter
 from typing import Any
 
 from amos.errors import NetworkError
+from amos.network.reading.branches import names_read
 
 
 @contextmanager
@@ -25,7 +27,7 @@ class InvalidModel(NetworkError):
 
 
 def inline_functions(model: Any, name: str) -> Any:
-    """Return a valid model with its own functions inlined.
+    """Return a valid model with its own functions inlined, and its nodes in order.
 
     Raises:
         InvalidModel: its operators are newer than onnx, it has no output, or a value has no
@@ -50,18 +52,32 @@ def inline_functions(model: Any, name: str) -> Any:
     reads += [value.name for value in model.graph.output]
     if missing := next((value for value in reads if value not in defined), ""):
         raise InvalidModel(f"model {name!r}: value {missing!r} is read and defined nowhere")
-    _check_order(model.graph, name)
-    return model
+    return _sort_nodes(model, name)
 
 
-def _check_order(graph: Any, name: str) -> None:
-    """Refuse nodes out of order.
+def _sort_nodes(model: Any, name: str) -> Any:
+    """Return a model with its nodes in an order in which they can be computed.
+
+    onnxruntime takes them in any order; tools that edit models leave some behind their readers.
 
     Raises:
-        InvalidModel: a value is read before it is computed.
+        InvalidModel: they are in a circle.
     """
-    later = {value for node in graph.node for value in node.output}
-    for node in graph.node:
-        if early := [value for value in node.input if value and value in later]:
-            raise InvalidModel(f"model {name!r}: value {early[0]!r} is read before it is computed")
-        later -= {*node.output}
+    nodes = model.graph.node
+    producers = {value: place for place, node in enumerate(nodes) for value in node.output if value}
+    sources = {
+        place: [producers[value] for value in names_read(node) if value in producers]
+        for place, node in enumerate(nodes)
+    }
+    if all(source < place for place, each in sources.items() for source in each):
+        return model
+    try:
+        order = [*TopologicalSorter(sources).static_order()]
+    except CycleError as error:
+        value = nodes[error.args[1][0]].output[0]
+        raise InvalidModel(f"model {name!r}: value {value!r} depends on itself") from error
+    result = type(model)()
+    result.CopyFrom(model)
+    del result.graph.node[:]
+    result.graph.node.extend(nodes[place] for place in order)
+    return result

@@ -12,7 +12,7 @@ from onnx.reference import ReferenceEvaluator
 
 import amos
 from amos.codegen.c.compiler import c_compiler
-from amos.errors import NetworkError
+from amos.errors import BuildError, NetworkError
 from amos.network.external.compiled import CompiledNetwork
 from amos.network.external.library import write_library
 from amos.network.external.partition import PartitionedNetwork
@@ -65,6 +65,60 @@ def test_what_nobody_runs_is_refused_when_it_is_compiled(monkeypatch: pytest.Mon
     monkeypatch.setattr("amos.network.external.linking.write_library", failing)
     with pytest.raises(NetworkError, match="onnxruntime refuses the model.*TVM cannot compile it"):
         amos.compile(network, progress=False)
+
+
+@needs_compiler
+def test_strings_and_sequences_go_through_onnxruntime(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Inputs and results of types that no kernel has, as tokenizers and scikit-learn have them."""
+    monkeypatch.setattr(Timing, "wins", property(lambda timing: not timing.fault))
+    b = Builder()
+    x, words = b.input("x", (4, 16)), b.input("words", (4, 1), TensorProto.STRING)
+    big = b.node("Cast", b.input("big", (4, 1), TensorProto.UINT64), to=TensorProto.FLOAT)
+    weights = [numpy_helper.from_array(np.array(["yes"], object), "yes")]
+    is_yes = b.node("Cast", b.node("Equal", words, "yes"), to=TensorProto.FLOAT)
+    y = b.node("Add", b.node("MatMul", x, b.random(16, 8)), b.node("Mul", is_yes, big))
+    rows = b.node("SplitToSequence", y, axis=0)
+    results = [
+        helper.make_tensor_value_info(y, TensorProto.FLOAT, None),
+        helper.make_tensor_sequence_value_info(rows, TensorProto.FLOAT, None),
+        b.inputs[1],
+    ]
+    graph = helper.make_graph(b.nodes, "strings", b.inputs, results, [*b.weights, *weights])
+    opsets = [helper.make_opsetid("", 19)]
+    model = helper.make_model(graph, opset_imports=opsets, ir_version=9)
+    compiled = amos.compile(amos.load_network(model), precision="auto", progress=False)
+    assert isinstance(compiled, CompiledNetwork)
+    assert compiled.regions
+    assert compiled.failures == ()
+    values = {
+        "x": _values(4, 16),
+        "words": np.array([["yes"], ["no"], [""], ["yes"]]),
+        "big": np.arange(4, dtype=np.uint64).reshape(4, 1),
+    }
+    product, sequence, same = compiled(**values)
+    (plain,) = ReferenceEvaluator(model).run([y], values | {"words": values["words"].astype("O")})
+    np.testing.assert_allclose(product, plain, rtol=2e-2, atol=2e-2)
+    assert len(sequence) == 4
+    assert same.tolist() == values["words"].tolist()
+    with pytest.raises(BuildError, match=r"input 'words': expected string of shape \(4, 1\)"):
+        compiled(**values | {"words": np.array(["yes"])})
+
+
+@needs_compiler
+def test_a_model_that_draws_numbers_keeps_its_regions(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As speech synthesis does: no two calls have equal results."""
+    monkeypatch.setattr(Timing, "wins", property(lambda timing: not timing.fault))
+    b = Builder()
+    x = b.input("x", (4, 16))
+    noisy = b.node("Add", x, b.node("RandomNormalLike", x))
+    model = b.model(
+        b.node("MatMul", b.node("Relu", b.node("MatMul", noisy, b.random(16, 8))), b.random(8, 8))
+    )
+    compiled = amos.compile(amos.load_network(model), progress=False)
+    assert isinstance(compiled, CompiledNetwork)
+    assert compiled.regions
+    assert compiled.failures == ()
+    assert not np.array_equal(compiled(_values(4, 16)), compiled(_values(4, 16)))
 
 
 @needs_compiler

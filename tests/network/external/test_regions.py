@@ -11,7 +11,12 @@ from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
 
 from amos.network.external.onnx_graph import OnnxGraph
-from amos.network.external.regions import contract_regions, find_boundary, find_convex_sets
+from amos.network.external.regions import (
+    contract_regions,
+    find_boundary,
+    find_convex_sets,
+    load_region,
+)
 from amos.network.network import Network
 from amos.network.reading.model import read_model
 
@@ -95,6 +100,23 @@ def test_what_is_known_ahead_is_a_weight_of_each_region_that_reads_it() -> None:
     assert find_convex_sets(described, [0, 2]) == [[0], [2]]
     assert find_boundary(described, [0]) == (["x"], ["a"])
     assert find_boundary(described, [2]) == (["b"], ["y"])
+
+
+def test_weights_that_are_inputs_are_none_behind() -> None:
+    """As models of versions of the format before 4 list all of their weights."""
+    weight = numpy_helper.from_array(np.ones((2, 2), "float32"), "w")
+    nodes = [
+        helper.make_node("MatMul", ["x", "w"], ["a"]),
+        helper.make_node("Det", ["w"], ["b"]),
+        helper.make_node("Mul", ["a", "b"], ["y"]),
+    ]
+    ports = [helper.make_tensor_value_info(n, TensorProto.FLOAT, [2, 2]) for n in "xwy"]
+    graph = helper.make_graph(nodes, "g", ports[:2], ports[2:], [weight])
+    described = _graph(helper.make_model(graph))
+    region = load_region(described, [0], "g")
+    model = contract_regions(described, {"R": region}, "own")
+    assert [port.name for port in model.graph.input] == ["x"]
+    assert [tensor.name for tensor in model.graph.initializer] == ["w"]
 
 
 def test_branches_read_values_too() -> None:
