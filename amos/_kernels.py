@@ -15,7 +15,7 @@ from amos.mapping.simulate import simulate as simulate_mapping
 from amos.runtime.kernel import build as build_operator
 
 #: Arguments that mean nothing for a chain, and the values that ask for nothing.
-_USUAL = {"method": "ga", "rule": "access", "records": None, "announce": None, "notify": None}
+_USUAL = {"method": "ga", "rule": "access", "announce": None, "notify": None}
 
 
 @wraps(explore_operator)

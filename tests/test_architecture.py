@@ -39,7 +39,6 @@ ARROWS: dict[str, set[str]] = {
     "explore": _TO_RECORDS | {"perfmodel", "measure"},
     "selfcheck": _TO_RUNTIME | {"measure"},
     "explorer": _TO_RECORDS | {"operators", "perfmodel", "explore"},
-    "export": _TO_RUNTIME | {"measure", "operators"},
 }
 # Finds a machine by its name, and measures this one.
 ARROWS["machines"] = ARROWS["measure"] | {"measure"}
@@ -48,6 +47,7 @@ ARROWS["explore"] |= {"machines"}
 ARROWS["reproduce"] = set(ARROWS)
 ARROWS["chains"] = _TO_RUNTIME | {"perfmodel", "measure", "explore", "machines"}
 ARROWS["network"] = ARROWS["chains"] | {"chains", "operators"}
+ARROWS["export"] = ARROWS["chains"] | {"chains", "operators"}
 # Extensions, behind the door of targets: they import the core, which never imports them.
 EXTENSIONS = {"cuda", "streams", "opencl"}
 for extension in EXTENSIONS:

@@ -5,6 +5,7 @@ from amos.chains.exploration import ChainExploration, ChainTrial
 from amos.chains.kernel import ChainKernel
 from amos.chains.loop_nest import Loop, LoopNest
 from amos.chains.parallel import ParallelSpace
+from amos.chains.records import ChainReplay, rebuild_chain, replay_chain
 from amos.chains.search import explore_chain
 from amos.chains.simulate import simulate_tiling
 from amos.chains.tiling import SharedLoop, Tiling
@@ -13,6 +14,7 @@ __all__ = [
     "ChainCandidate",
     "ChainExploration",
     "ChainKernel",
+    "ChainReplay",
     "ChainTrial",
     "Loop",
     "LoopNest",
@@ -20,5 +22,7 @@ __all__ = [
     "SharedLoop",
     "Tiling",
     "explore_chain",
+    "rebuild_chain",
+    "replay_chain",
     "simulate_tiling",
 ]

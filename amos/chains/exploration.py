@@ -66,6 +66,7 @@ class ChainExploration(Outcome):
         space_size: how many tilings there are.
         trials: every candidate that was tried, in order.
         refused: tilings that cannot be, with the reason: the user's statements in a line each.
+        replayed: how many trials were taken from the record of an earlier run.
     """
 
     operator: Chain
@@ -74,6 +75,7 @@ class ChainExploration(Outcome):
     space_size: int
     trials: tuple[ChainTrial, ...]
     refused: tuple[str, ...] = field(default=())
+    replayed: int = 0
 
     def to_frame(self) -> pd.DataFrame:
         """One row a trial; times in seconds."""
@@ -99,6 +101,7 @@ class ChainExploration(Outcome):
             "space_size": self.space_size,
             "seed": self.seed,
             "trials": len(self.trials),
+            "replayed": self.replayed,
             "failures": self.failures,
             "refused": list(self.refused),
         }

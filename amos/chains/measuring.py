@@ -19,8 +19,6 @@ from amos.measure.reference import compare_arrays
 from amos.measure.task import repeats
 from amos.records import Measurement
 
-#: Timings of a candidate.
-_REPEAT = 10
 #: Distance of 1 from the next number.
 _STEPS = {"float32": 2.0**-23, "bfloat16": 2.0**-8, "float16": 2.0**-10}
 
@@ -33,11 +31,13 @@ class ChainTask:
         candidate: tiles, mappings and schedules.
         implementation: ``"native"`` or ``"generic"``; by default what there is.
         flush: bytes of cache to overwrite before each timing.
+        repeat: timings.
     """
 
     candidate: ChainCandidate
     implementation: str | None = None
     flush: int = 0
+    repeat: int = 10
 
     @property
     def intrinsics(self) -> tuple[Intrinsic, ...]:
@@ -72,7 +72,7 @@ class ChainTask:
             return replace(judged, failure="nan", message=f"{strange} elements are not a number")
         if not difference <= chain_tolerance(chain, expected):
             return replace(judged, failure="wrong", message=f"largest difference {difference:g}")
-        count = repeats(_REPEAT, once, context.limit)
+        count = repeats(self.repeat, once, context.limit)
         return replace(judged, times=tuple(kernel.times(inputs, count, self.flush)))
 
 

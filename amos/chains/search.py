@@ -1,29 +1,29 @@
 """Searching the kernels of a chain: shared tiles, and the mapping and schedule of each product.
 
 A rough estimate ranks the tilings whose temporaries fit the cache of a core. The model maps the
-products of the best ones and of some drawn ones. The most promising candidates are measured, and
-each measurement corrects the predictions of its tiling and of its products.
+products of the best ones and of some drawn ones. The most promising candidates are measured
+(:mod:`amos.chains.trials`).
 """
 
 from __future__ import annotations
 
 import contextlib
 import math
-import time
-from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import fields
 from itertools import product
 from math import prod
+from pathlib import Path
 
 import numpy as np
 
 from amos import machines
 from amos.chains.candidate import ChainCandidate, slots_of
 from amos.chains.exploration import ChainExploration, ChainTrial
-from amos.chains.measuring import ChainTask
-from amos.chains.model import ChainPrediction, predict_chain, rough_seconds, temporary_bytes
+from amos.chains.model import predict_chain, rough_seconds, temporary_bytes
+from amos.chains.records import ChainLog
 from amos.chains.tiling import Tiling
+from amos.chains.trials import ChainOption, Measuring, run_trials
 from amos.errors import ExploreError, MappingError, ScheduleError, shown
 from amos.explore.choosing import Chooser, Product
 from amos.explore.contenders import select_intrinsics
@@ -33,8 +33,10 @@ from amos.intrinsics import Intrinsic
 from amos.ir import Chain, Operator
 from amos.ir.limits import dictionary
 from amos.machine import Machine
+from amos.machine.identity import here
 from amos.measure.executor import LocalExecutor, open_executor
-from amos.measure.runner import measurement_of
+from amos.records import Records
+from amos.records.canonical import identity_of
 
 #: Share of the cache near a core that temporaries may take, and of tilings that are looked at
 #: closely so many by the rough account and so many drawn.
@@ -42,46 +44,6 @@ _SHARE, _BEST, _DRAWN = 0.75, 10, 3
 #: Instructions that are searched for a product, those that a brief search predicts fastest, and
 #: kernels of it that are combined with those of others.
 _INSTRUCTIONS, _KERNELS = 2, 3
-#: A correction counts as much as so many measurements that agree with the model.
-_PRIOR = 1.0
-
-
-@dataclass(frozen=True)
-class ChainOption:
-    """A candidate, and what the model says of it.
-
-    Attributes:
-        candidate: the kernel.
-        prediction: its time.
-        mappings: number of combinations of mappings of its products.
-        keys: what it has in common with others.
-    """
-
-    candidate: ChainCandidate
-    prediction: ChainPrediction
-    mappings: int
-    keys: tuple[object, ...]
-
-
-@dataclass
-class _Corrections:
-    """By how much measurements were off, for what candidates have in common."""
-
-    logs: defaultdict[object, list[float]] = field(default_factory=lambda: defaultdict(list))
-
-    def corrected(self, option: ChainOption) -> float:
-        """Predicted seconds, times what was learnt of its tiling and products."""
-        total = 0.0
-        for key in option.keys:
-            logs = self.logs.get(key, [])
-            total += sum(logs) / (len(logs) + _PRIOR)
-        return option.prediction.seconds * math.exp(total / len(option.keys))
-
-    def learn(self, option: ChainOption, seconds: float) -> None:
-        """Take a measurement up."""
-        off = math.log(seconds / option.prediction.seconds) if math.isfinite(seconds) else 2.0
-        for key in option.keys:
-            self.logs[key].append(off)
 
 
 def explore_chain(
@@ -92,6 +54,7 @@ def explore_chain(
     trials: int = 64,
     seed: int = 0,
     tiles: dict[str, int] | None = None,
+    records: str | Path | None = None,
     search: SearchOptions = SearchOptions(),  # noqa: B008 (frozen)
     measure: MeasureOptions = MeasureOptions(),  # noqa: B008 (frozen)
     progress: Callable[[ChainTrial, int], None] | None = None,
@@ -106,6 +69,7 @@ def explore_chain(
         trials: how many candidates to try.
         seed: of the one random generator.
         tiles: tiles that every candidate has, by iteration.
+        records: file to keep every trial in; the same call goes on where an earlier one stopped.
         search: ``epsilon`` and ``time_limit`` count.
         measure: where and within which limits.
         progress: called after each trial, with it and the number of trials.
@@ -115,6 +79,7 @@ def explore_chain(
             no kernels of chains, or instructions that are named fit no product.
         ScheduleError: the tiles that are asked for change the result.
         MeasureError: there is nothing to measure with.
+        RecordError: the record file cannot be read or written.
     """
     check_run(trials, seed, measure)
     _check(tiles, search)
@@ -136,8 +101,15 @@ def explore_chain(
         options = list_options(tilings, chooser, target, best=_BEST, rng=rng)
         if intrinsic is not None and not any(each.candidate.products for each in options):
             raise _refuse_instructions(units, tilings[0], chooser)
-        done = _measured(options, executor, trials, rng, search, measure, progress)
-        return ChainExploration(chain, target, seed, len(tilings), (*done,), refused)
+        log = None
+        if records is not None:
+            identity = here() if executor is not None else identity_of(target)
+            store = stack.enter_context(Records(records))
+            log = ChainLog(store, chain, identity, seed, measure.recorded())
+        measuring = Measuring(executor, measure, log)
+        done = (*run_trials(options, measuring, trials, rng, search, progress),)
+        replayed = log.replayed if log else 0
+        return ChainExploration(chain, target, seed, len(tilings), done, refused, replayed)
 
 
 def _refuse_instructions(
@@ -312,39 +284,6 @@ def rank_products(operator: Operator, chooser: Chooser) -> list[Product]:
     """
     ranked = chooser.rank(operator, _KERNELS, search=_Search, instructions=_INSTRUCTIONS)
     return ranked[:_KERNELS]
-
-
-def _measured(
-    options: list[ChainOption],
-    executor: LocalExecutor | None,
-    trials: int,
-    rng: np.random.Generator,
-    search: SearchOptions,
-    measure: MeasureOptions,
-    progress: Callable[[ChainTrial, int], None] | None,
-) -> Iterator[ChainTrial]:
-    """Trials, the most promising first as far as is known by then."""
-    corrections = _Corrections()
-    end = math.inf if search.time_limit is None else time.monotonic() + search.time_limit
-    pending = list(options)
-    for number in range(min(trials, len(options))):
-        if number and time.monotonic() >= end:
-            return
-        by_chance = executor is not None and number > 0 and rng.random() < search.epsilon
-        place = int(rng.integers(len(pending))) if by_chance else None
-        if place is None:
-            place = min(range(len(pending)), key=lambda n: corrections.corrected(pending[n]))
-        option = pending.pop(place)
-        measurement = None
-        if executor is not None:
-            task = ChainTask(option.candidate, measure.implementation, measure.flush)
-            limit = executor.runner.limit(option.prediction.seconds)
-            measurement = measurement_of(executor.runner.request(task, limit))
-            corrections.learn(option, measurement.seconds)
-        trial = ChainTrial(number, option.candidate, option.prediction, measurement)
-        if progress is not None:
-            progress(trial, trials)
-        yield trial
 
 
 def chain_candidate(kernel: object) -> ChainCandidate:

@@ -53,13 +53,14 @@ class ScheduledProduct:
 
 
 def schedule_products(
-    candidate: ChainCandidate, kinds: Mapping[str, str]
+    candidate: ChainCandidate, kinds: Mapping[str, str], limits: CpuLimits | None = None
 ) -> list[ScheduledProduct]:
     """The products of a candidate, scheduled.
 
     Args:
         candidate: the kernel.
-        kinds: ``"native"`` or ``"generic"`` for each.
+        kinds: ``"native"``, ``"c"`` or ``"generic"`` for each.
+        limits: of the CPU that the code is for; by default of this one.
 
     Raises:
         BuildError: TVM refuses one.
@@ -70,7 +71,7 @@ def schedule_products(
         if slot.tensor not in candidate.products:
             continue  # no instruction computes it
         chosen = candidate.products[slot.tensor]
-        program, module = scheduled(chosen, kinds[slot.tensor], CpuLimits.here())
+        program, module = scheduled(chosen, kinds[slot.tensor], limits or CpuLimits.here())
         ((_, function),) = module.functions.items()
         products.append(ScheduledProduct(slot, program, function))
     return products

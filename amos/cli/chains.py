@@ -6,37 +6,51 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import amos
-from amos.cli.output import milliseconds, print_json, print_line, print_table
+from amos.cli.options import read_fixes
+from amos.cli.output import milliseconds, print_checked, print_json, print_line, print_table
+from amos.errors import UnknownNameError
 
 if TYPE_CHECKING:
+    from amos.chains import ChainCandidate
     from amos.intrinsics import Intrinsic
     from amos.ir import Chain, Operator
+    from amos.records import Record
 
 #: Trials that are listed.
 _LISTED = 8
 
 
+def read_tiles(fix: Sequence[str] | None) -> dict[str, int]:
+    """The tiles that ``--fix tile.LOOP=SIZE`` gives.
+
+    Raises:
+        UnknownNameError: something else is fixed.
+    """
+    tiles = {}
+    for name, value in read_fixes(fix):
+        kind, _, loop = name.partition(".")
+        if kind != "tile" or not isinstance(value, int):
+            raise UnknownNameError("variable of a chain", f"{name}={value}", ["tile.LOOP=SIZE"])
+        tiles[loop] = value
+    return tiles
+
+
 def explore_chain(chain: Operator, units: Any, as_json: bool, **options: Any) -> None:
     """Search, measure and report."""
 
-    def tried(trial: Any, count: int) -> None:
+    def report(trial: Any, count: int) -> None:
         print_line(f"{trial.number + 1}/{count}  {trial}")
 
-    result: Any = amos.explore(chain, units, progress=not as_json and tried, **options)
+    result: Any = amos.explore(chain, units, progress=not as_json and report, **options)
     if as_json:
         print_json(result.to_dict())
         return
     best = result.best
     print_line(f"\nchain      {result.operator}")
-    print_line(f"tilings    {result.space_size} fit, {len(result.trials)} kernels tried")
-    print_line(f"winner     tiles {best.candidate.tiling}")
-    print_table(
-        ["product", "instruction", "mapping", "schedule"],
-        [
-            [name, each.mapping.intrinsic.name, each.mapping.name, str(each.schedule)]
-            for name, each in best.candidate.products.items()
-        ],
-    )
+    replayed = f", {result.replayed} of them from the record" if result.replayed else ""
+    tried = f"{len(result.trials)} kernels tried{replayed}"
+    print_line(f"tilings    {result.space_size} fit, {tried}")
+    _print_kernel(best.candidate)
     prediction = best.prediction
     print_line(
         f"kept       {prediction.temporary_bytes:,} bytes of temporaries a core, "
@@ -55,6 +69,37 @@ def explore_chain(chain: Operator, units: Any, as_json: bool, **options: Any) ->
     )
     for line in result.refused:
         print_line(f"refused    {line}")
+
+
+def _print_kernel(candidate: ChainCandidate) -> None:
+    """Print the tiles of a kernel, and what computes its products."""
+    print_line(f"winner     tiles {candidate.tiling}")
+    print_table(
+        ["product", "instruction", "mapping", "schedule"],
+        [
+            [name, each.mapping.intrinsic.name, each.mapping.name, str(each.schedule)]
+            for name, each in candidate.products.items()
+        ],
+    )
+
+
+def replay_chain(record: Record, repeat: int, as_json: bool) -> None:
+    """Build the kernel of a record again, check and time it, and report."""
+    from amos.chains import replay_chain as replay
+
+    again = replay(record, repeat=repeat)
+    if as_json:
+        print_json(again.to_dict())
+        return
+    print_line(f"chain      {again.candidate.chain}")
+    _print_kernel(again.candidate)
+    print_checked(again.measurement)
+    if again.recorded_seconds is not None:
+        print_line(f"recorded   {again.recorded_seconds * 1e3:.4f} ms")
+    noise = f"± {again.measurement.noise:.1%}"
+    print_line(f"measured   {again.measurement.seconds * 1e3:.4f} ms {noise}")
+    for note in again.notes:
+        print_line(f"note       {note}")
 
 
 def map_chain(

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from amos.cli.chains import replay_chain
 from amos.cli.options import AsJson, IntrinsicFiles, Limit, load_intrinsics
 from amos.cli.output import print_checked, print_json, print_line, print_table
 from amos.errors import RecordError, UnknownNameError
@@ -111,6 +112,9 @@ def replay_command(
     load_intrinsics(intrinsics)
     with Records(file, readonly=True) as records:
         record = records.get(number)
+    if record.is_chain:
+        replay_chain(record, repeat, as_json)
+        return
     again = replay(record, repeat=repeat)
     if as_json:
         print_json(again.to_dict())

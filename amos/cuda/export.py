@@ -34,7 +34,7 @@ def files(request: Request) -> dict[str, str | bytes]:
         ExportError: the candidate is not for a GPU.
         BuildError: the architecture lacks the instruction or the memory.
     """
-    mapping = request.candidate.mapping
+    mapping = request.alone.mapping
     needed = mapping.intrinsic.architecture
     if not needed:
         raise ExportError(
@@ -45,7 +45,7 @@ def files(request: Request) -> dict[str, str | bytes]:
     described = request.described
     newest = described.architecture if described is not None else 0
     architecture = request.architecture or f"sm_{newest or needed}"
-    plan = GpuPlan.of(mapping, request.candidate.schedule, architecture)
+    plan = GpuPlan.of(mapping, request.alone.schedule, architecture)
     text = KernelText(plan, request.name)
     contents: dict[str, str | bytes] = {
         "kernel.cu": text.source,

@@ -14,13 +14,15 @@ import warnings
 from math import prod
 from pathlib import Path
 
+from amos.chains import ChainCandidate
+from amos.chains.c_source import c_chain
 from amos.codegen.c.compiler import INSTALL, compiler_command, complaint
 from amos.codegen.c.source import CKernel, Parameter, c_kernel
 from amos.errors import ExportError
 from amos.export.cpuid import feature_query
 from amos.export.reference import test_program
 from amos.export.request import Request
-from amos.ir import Operator, Tensor
+from amos.ir import Chain, Operator, Tensor
 from amos.plan.planning import cpu_limits
 
 #: Options that the text relies on: wrapping integers, and aliasing only through memcpy. Vectors
@@ -89,7 +91,10 @@ def library(request: Request) -> dict[str, str | bytes]:
 
 
 def _kernel(request: Request) -> CKernel:
-    return c_kernel(request.candidate, cpu_limits(request.machine), request.implementation)
+    limits, candidate = cpu_limits(request.machine), request.candidate
+    if isinstance(candidate, ChainCandidate):
+        return c_chain(candidate, limits, request.implementation)
+    return c_kernel(candidate, limits, request.implementation)
 
 
 def _texts(request: Request, kernel: CKernel) -> dict[str, str]:
@@ -115,16 +120,23 @@ def _packer(name: str, kernel: CKernel, parameter: Parameter) -> str:
 
 
 def _about(request: Request) -> str:
-    mapping = request.candidate.mapping
+    candidate = request.candidate
+    if isinstance(candidate, ChainCandidate):
+        products = "".join(
+            f" * {name:10} {each.mapping}\n *            {each.schedule}\n"
+            for name, each in candidate.products.items()
+        )
+        return f" * chain      {candidate.chain}\n * tiles      {candidate.tiling}\n{products}"
+    mapping = candidate.mapping
     return (
         f" * operator   {mapping.operator}\n * intrinsic  {mapping.intrinsic.name}\n"
-        f" * mapping    {mapping}\n * schedule   {request.candidate.schedule}\n"
+        f" * mapping    {mapping}\n * schedule   {candidate.schedule}\n"
     )
 
 
 def _header(request: Request, kernel: CKernel) -> str:
     name, guard = request.name, f"{request.name.upper()}_H"
-    operator = request.candidate.mapping.operator
+    operator = request.operator
     descriptions = "\n".join(f" *   {_parameter(operator, p)}" for p in kernel.parameters)
     packers = "".join(
         f"/* Pack {p.tensor}, once for any number of calls. */\n{_packer(name, kernel, p)};\n\n"
@@ -160,12 +172,14 @@ int {name}_supported(void);
 """
 
 
-def _parameter(operator: Operator, parameter: Parameter) -> str:
+def _parameter(operator: Operator | Chain, parameter: Parameter) -> str:
     tensors = {tensor.name: tensor for tensor in (*operator.inputs, *operator.results)}
     read = [source.tensor for source in parameter.packed] or [parameter.tensor]
     description = "; ".join(_describe_tensor(tensors[name]) for name in read)
     packed = f", packed into {parameter.elements} elements" if parameter.packed else ""
-    stores = [operator.store, *(result.store for result in operator.further)]
+    stores = []
+    if isinstance(operator, Operator):
+        stores = [operator.store, *(result.store for result in operator.further)]
     store = next((x for x in stores if x and x.tensor.name == parameter.tensor), None)
     is_partial = (
         store and prod(operator.extents[name] for name in store.names) < store.tensor.elements

@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
+from amos.chains import ChainCandidate, ChainTrial
 from amos.errors import ExportError, UnknownNameError
 from amos.export.request import Request, request_of
 from amos.mapping import Mapping as Placement
@@ -36,7 +37,7 @@ def _writer(format: str) -> Writer:
 
 
 def export(
-    kernel: Placement | Candidate | Trial | Record | str | Path,
+    kernel: Placement | Candidate | Trial | ChainCandidate | ChainTrial | Record | str | Path,
     format: str,
     out: str | Path | None = None,
     *,
@@ -48,8 +49,8 @@ def export(
     """Write a kernel to a folder, as files that need no TVM.
 
     Args:
-        kernel: a mapping, a candidate, a trial, a record, or text that names a record:
-            ``FILE:ID``, ``FILE`` for its best kernel, or a JSON file with one record.
+        kernel: a mapping, a candidate or a trial, also of a chain, a record, or text that names
+            a record: ``FILE:ID``, ``FILE`` for its best kernel, or a JSON file with one record.
         format: one of :func:`formats`.
         out: the folder, made if it does not exist; by default one of the function's name.
         name: of the function and the files; by default the operator's.

@@ -9,7 +9,7 @@ import numpy as np
 
 from amos.codegen.c.types import c_type
 from amos.codegen.tir.arrays import container_dtype
-from amos.ir import Operator, Prologue, Tensor, dtype
+from amos.ir import Chain, Operator, Prologue, Tensor, dtype
 
 ODD = 0x9E3779B97F4A7C15
 #: Values of floating-point inputs are multiples of 1/8 below 1: exact in every type.
@@ -21,7 +21,7 @@ _WIDEST = 256
 LENGTHS = {"float64": 53, "float32": 24, "bfloat16": 8, "float16": 11}
 
 
-def drawn_inputs(operator: Operator, trial: int) -> dict[str, np.ndarray]:
+def drawn_inputs(operator: Operator | Chain, trial: int) -> dict[str, np.ndarray]:
     """An array for each input.
 
     Args:
@@ -44,7 +44,7 @@ def drawn_inputs(operator: Operator, trial: int) -> dict[str, np.ndarray]:
     return arrays
 
 
-def drawn_value(operator: Operator, number: int, trial: int) -> str:
+def drawn_value(operator: Operator | Chain, number: int, trial: int) -> str:
     """C expression of element ``i`` of an input, equal to :func:`drawn_inputs`."""
     tensor = operator.inputs[number]
     kind = dtype(str(tensor.dtype))
@@ -59,17 +59,21 @@ def drawn_value(operator: Operator, number: int, trial: int) -> str:
     return f"bfloat16({value})" if kind.name == "bfloat16" else value
 
 
-def _of_epilogue(operator: Operator, tensor: Tensor) -> bool:
+def _of_epilogue(operator: Operator | Chain, tensor: Tensor) -> bool:
+    if isinstance(operator, Chain):
+        return False
     before = {x.name for load in operator.sources for x in operator.feeding(load.tensor.name)}
     return tensor.name not in before
 
 
-def _prologue(operator: Operator, tensor: Tensor) -> Prologue | None:
+def _prologue(operator: Operator | Chain, tensor: Tensor) -> Prologue | None:
     """The first prologue that reads a tensor, which is drawn to fill what it gives."""
+    if isinstance(operator, Chain):
+        return None
     return next((x for x in operator.prologues if tensor in x.tensors), None)
 
 
-def _span(operator: Operator, tensor: Tensor) -> tuple[int, int]:
+def _span(operator: Operator | Chain, tensor: Tensor) -> tuple[int, int]:
     """Number of values of an integer input, and the smallest."""
     assert tensor.kind is not None
     low, high = tensor.kind.limits
@@ -78,17 +82,17 @@ def _span(operator: Operator, tensor: Tensor) -> tuple[int, int]:
     return min(high - low + 1, 1 << 16), low if high < 1 << 16 else 0
 
 
-def _largest(operator: Operator, tensor: Tensor) -> int:
+def _largest(operator: Operator | Chain, tensor: Tensor) -> int:
     """The largest value of a float input, of which it has eighths."""
     prologue = _prologue(operator, tensor)
     return 16 if prologue is not None and dtype(prologue.dtype).is_integer else 1
 
 
-def _is_scale(operator: Operator, tensor: Tensor) -> bool:
+def _is_scale(operator: Operator | Chain, tensor: Tensor) -> bool:
     return _of_epilogue(operator, tensor) and not dtype(str(tensor.dtype)).is_integer
 
 
-def _stream(operator: Operator, number: int, trial: int) -> int:
+def _stream(operator: Operator | Chain, number: int, trial: int) -> int:
     """Where the random numbers of an input start, in units of 2^40."""
     fresh = _of_epilogue(operator, operator.inputs[number])
     return number + (trial << 16 if fresh else 0)

@@ -12,13 +12,14 @@ from math import isinf, prod
 
 import numpy as np
 
+from amos.chains.measuring import chain_tolerance
 from amos.codegen.c.source import CKernel, Parameter
 from amos.codegen.c.types import c_type
 from amos.codegen.tir.arrays import container_dtype
 from amos.export.inputs import LENGTHS, ODD, drawn_inputs, drawn_value
 from amos.export.program_text import DIGEST, PROGRAM, SAMPLES
 from amos.export.request import Request
-from amos.ir import Operator, dtype
+from amos.ir import Chain, Operator, dtype
 from amos.ir.floats import unpack
 from amos.measure.reference import several, tolerance
 from amos.validate import evaluate
@@ -48,13 +49,15 @@ class Example:
     outputs: tuple[np.ndarray, ...]
 
     @staticmethod
-    def of(operator: Operator) -> Example:
+    def of(operator: Operator | Chain) -> Example:
         """The first choice, or with an epilogue the one of some with the most distinct results.
 
         A scale may send everything to an end of the result's range, where a wrong
         sum would not be seen.
         """
         inputs = drawn_inputs(operator, 0)
+        if isinstance(operator, Chain):
+            return Example(0, inputs, several(evaluate(operator, inputs)))
         plain = replace(operator, epilogue=None, store=None, further=())
         sums = evaluate(plain, {tensor.name: inputs[tensor.name] for tensor in plain.inputs})
         examples = []
@@ -85,11 +88,14 @@ def output_digest(output: np.ndarray) -> int:
         return int((words * weights).sum(dtype=np.uint64))
 
 
-def _exact(operator: Operator) -> list[bool]:
+def _exact(operator: Operator | Chain) -> list[bool]:
     """Whether each result of what the program draws is the same in whatever order it is added up.
 
     Floats of several elements that a further result adds up are rounded in any case.
     """
+    if isinstance(operator, Chain):
+        tensors = (*operator.inputs, *operator.temporaries, operator.result)
+        return [all(dtype(str(tensor.dtype)).is_integer for tensor in tensors)]
     kind, sums = str(operator.output.tensor.dtype), _sums_exactly(operator)
     rounded = (
         x.combination == "+=" and x.combination_dtype(kind) == "float32" for x in operator.further
@@ -119,20 +125,21 @@ def _sums_exactly(operator: Operator) -> bool:
 
 def test_program(request: Request, kernel: CKernel) -> str:
     """C source of a program that checks the kernel, and times it when given a number."""
-    original, name = request.candidate.mapping.operator, request.name
-    example = Example.of(original)
-    operator = kernel.names.operator(original)
+    operator, name = request.operator, request.name
+    example = Example.of(operator)
     # Each tensor has its name in C.
+    spelling = kernel.names.tensors
     inputs, outputs = (
-        [replace(p, tensor=kernel.names.tensors[p.tensor]) for p in parameters]
+        [replace(p, tensor=spelling[p.tensor]) for p in parameters]
         for parameters in (kernel.inputs, kernel.results)
     )
     kinds = {t.name: c_type(container_dtype(str(t.dtype))) for t in operator.inputs}
     drawn = "".join(
-        f"  {kinds[t.name]} *of_{t.name} = allocate({t.elements}, sizeof *of_{t.name});\n"
+        f"  {kinds[t.name]} *of_{own} = allocate({t.elements}, sizeof *of_{own});\n"
         f"  for (size_t i = 0; i < {t.elements}; ++i)\n"
-        f"    of_{t.name}[i] = {drawn_value(operator, number, example.trial)};\n"
+        f"    of_{own}[i] = {drawn_value(operator, number, example.trial)};\n"
         for number, t in enumerate(operator.inputs)
+        for own in [spelling[t.name]]
     )
     packed = "".join(
         f"  {p.kind} *of_{p.name} = allocate({p.elements}, sizeof *of_{p.name});\n"
@@ -142,7 +149,7 @@ def test_program(request: Request, kernel: CKernel) -> str:
         if p.packed
     )
     results = [(p.kind, f"of_{p.tensor}", p.elements) for p in outputs]
-    exact, elements = _exact(original), sum(p.elements for p in outputs)
+    exact, elements = _exact(operator), sum(p.elements for p in outputs)
     pairs = zip(outputs, exact, strict=True)
     compared = sum(p.elements if each else min(p.elements, _SAMPLES) for p, each in pairs)
     some = f"{compared} of " * (compared < elements)
@@ -158,7 +165,7 @@ def test_program(request: Request, kernel: CKernel) -> str:
         compared=f"{some}{elements} elements {'were compared and ' * bool(some)}are right",
         odd=f"UINT64_C({ODD})",
         checks="".join(
-            _check(original, number, *each)
+            _check(operator, number, *each)
             for number, each in enumerate(zip(outputs, example.outputs, exact, strict=True))
         ),
     )
@@ -170,7 +177,7 @@ def _read_by(kernel: CKernel, parameter: Parameter) -> list[str]:
 
 
 def _check(
-    operator: Operator, number: int, output: Parameter, reference: np.ndarray, exact: bool
+    operator: Operator | Chain, number: int, output: Parameter, reference: np.ndarray, exact: bool
 ) -> str:
     """C that compares a result with NumPy's.
 
@@ -184,7 +191,12 @@ def _check(
     wide = f"from_bfloat16({element})" if kind == "bfloat16" else element
     expected = _with_unwritten(operator, number, reference)
     if not exact:
-        return _sampled(output, expected, wide, tolerance(operator, reference, number))
+        allowed = (
+            chain_tolerance(operator, reference)
+            if isinstance(operator, Chain)
+            else tolerance(operator, reference, number)
+        )
+        return _sampled(output, expected, wide, allowed)
     word = f"(int64_t){element}" if dtype(kind).is_integer else f"float_bits({wide})"
     return DIGEST.format(
         tensor=output.tensor,
@@ -217,8 +229,10 @@ def _number(value: float) -> str:
     return repr(value) if np.isfinite(value) else f"{'-' * (value < 0)}INFINITY"
 
 
-def _with_unwritten(operator: Operator, number: int, reference: np.ndarray) -> np.ndarray:
+def _with_unwritten(operator: Operator | Chain, number: int, reference: np.ndarray) -> np.ndarray:
     """The result, with the program's fill value in elements that the kernel must not write."""
+    if isinstance(operator, Chain):
+        return reference
     store = operator.further[number - 1].store if number else operator.store
     if store is None or operator.fills(store):
         return reference

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from amos.chains import ChainCandidate, ChainExploration, ChainTrial, rebuild_chain
+from amos.chains.search import chain_candidate
 from amos.codegen.c.types import KEYWORDS
 from amos.codegen.naming import spelled
 from amos.errors import ExportError, RecordError
-from amos.ir import Operator
+from amos.ir import Chain, Operator
 from amos.machine import Machine, catalogue
 from amos.plan import Candidate
 from amos.records import Record, Records
@@ -34,7 +36,7 @@ class Request:
     """One kernel to write down.
 
     Attributes:
-        candidate: mapping and schedule.
+        candidate: mapping and schedule, or a kernel of a chain.
         name: a C identifier: the function's name, and the stem of every file.
         implementation: ``"native"``, ``"generic"``, or ``None`` to choose.
         architecture: of the GPU that a CUDA kernel is for, as ``"sm_80"``; empty for that
@@ -44,12 +46,30 @@ class Request:
         described: machine that the kernel was made for, if its schedules need one.
     """
 
-    candidate: Candidate
+    candidate: Candidate | ChainCandidate
     name: str
     implementation: str | None = None
     architecture: str = ""
     machine: str = "host"
     described: Machine | None = None
+
+    @property
+    def operator(self) -> Operator | Chain:
+        """What the kernel computes."""
+        if isinstance(self.candidate, ChainCandidate):
+            return self.candidate.chain
+        return self.candidate.mapping.operator
+
+    @property
+    def alone(self) -> Candidate:
+        """The kernel of a single operator.
+
+        Raises:
+            ExportError: it is that of a chain.
+        """
+        if isinstance(self.candidate, ChainCandidate):
+            raise ExportError(f"{self.operator.name}: chains are exported as c or so only")
+        return self.candidate
 
 
 def request_of(
@@ -66,19 +86,22 @@ def request_of(
         kernel = _read(str(kernel))
     machine, described = "host", None
     if isinstance(kernel, Record):
-        candidate, described = kernel.rebuild(), kernel.described
+        candidate: Candidate | ChainCandidate
+        candidate = rebuild_chain(kernel) if kernel.is_chain else kernel.rebuild()
+        described = None if kernel.is_chain else kernel.described
         implementation = implementation or kernel.implementation or None
         if kernel.machine.name in catalogue.names():
             machine = kernel.machine.name
     else:
-        candidate = candidate_of(kernel)
+        is_chain = isinstance(kernel, ChainCandidate | ChainExploration | ChainTrial)
+        candidate = chain_candidate(kernel) if is_chain else candidate_of(kernel)
         measured = getattr(kernel, "measurement", None)
         implementation = implementation or getattr(measured, "implementation", None)
-    chosen = _checked(name, candidate.mapping.operator)
-    return Request(candidate, chosen, implementation, architecture or "", machine, described)
+    request = Request(candidate, "", implementation, architecture or "", machine, described)
+    return replace(request, name=_checked(name, request.operator))
 
 
-def _checked(name: str | None, operator: Operator) -> str:
+def _checked(name: str | None, operator: Operator | Chain) -> str:
     """The name of the function and the files; by default one made of the operator's."""
     tensors = {tensor.name for tensor in (*operator.inputs, operator.result)}
     if name is None:

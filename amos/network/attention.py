@@ -17,12 +17,22 @@ from amos.ir import Chain
 from amos.network.anchors import BATCHES
 from amos.network.graph import Constant, Graph, Node, Operand
 from amos.network.groups import CallSite, Group, Grouping
-from amos.network.places import Axes, Place, follow_moves, names_of, trace_source
+from amos.network.places import (
+    Axes,
+    Division,
+    Place,
+    find_division,
+    follow_moves,
+    names_of,
+    trace_source,
+)
 from amos.network.shapes import HALVES
 
 #: Iterations of both products: rows of queries, columns of keys, and what each of them sums over
 #: or keeps of a row.
 _QUERIES, _KEYS, _DEPTH, _WIDTH = "q", "k", "d", "j"
+#: The heads of a group that shares a key and a value.
+_SHARING = "r"
 _FLOATS = ("float32", *HALVES)
 
 
@@ -140,6 +150,7 @@ class _Writer:
         self, softmax: _Softmax, graph: Graph, claimed: Set[int], passed: Set[int]
     ) -> None:
         self.softmax, self.graph = softmax, graph
+        self.division: Division | None = None
         self._claimed, self._passed = claimed, passed
         anchor, mixed = softmax.scores.nodes[0], softmax.mixing.nodes[0]
         *lead, rows, columns = anchor.shape
@@ -150,6 +161,7 @@ class _Writer:
             (Place(name, extent),) if extent > 1 else ()
             for name, extent in zip(BATCHES, lead, strict=False)
         )
+        self._divide_heads()
         self.extents |= {place.name: place.size for axis in self.lead for place in axis}
         self.arguments: dict[str, Operand] = {}
         self.shapes: dict[str, tuple[int, ...]] = {}
@@ -203,22 +215,41 @@ class _Writer:
         arguments = {tensor.name: self.arguments[tensor.name] for tensor in chain.inputs}
         return ChainSite(arguments, nodes, chain, (scores, mixing))
 
+    def _divide_heads(self) -> None:
+        """Divide heads into groups that share a key or a value."""
+        anchor, mixed = self.softmax.scores.nodes[0], self.softmax.mixing.nodes[0]
+        sides = (anchor.operands[1], (_DEPTH, _KEYS)), (mixed.operands[1], (_KEYS, _WIDTH))
+        for operand, names in sides:
+            division = find_division(operand, self._axes_of(operand, *names), self._claimed)
+            if division is None or self.division is not None:
+                continue
+            self.division = division
+            outer, inner = Place(division.name, division.outer), Place(_SHARING, division.inner)
+            self.lead = tuple(
+                (outer, inner) if axis and axis[0].name == division.name else axis
+                for axis in self.lead
+            )
+
     def _axis(self, name: str) -> tuple[Place, ...]:
         return (Place(name, self.extents[name]),)
 
     def _source(self, name: str, operand: Operand, row: str, column: str) -> str:
         """Return the access of a product to a source, which is read ahead of its moves."""
-        shape = operand.shape[:-2]
-        lead = self.lead[len(self.lead) - len(shape) :]
-        pairs = zip(lead, shape, strict=True)
-        axes = (*(axis if n > 1 else () for axis, n in pairs), self._axis(row), self._axis(column))
-        traced = trace_source(operand, axes, self._claimed)
+        traced = trace_source(operand, self._axes_of(operand, row, column), self._claimed)
         self.moves += traced.nodes
         self.factors[name] = traced.factor
         places = [place for axis in traced.axes for place in axis]
         self.arguments[name] = traced.operand
         self.shapes[name] = tuple(place.size for place in places)
         return f"{name}[{','.join(map(str, places))}]"
+
+    def _axes_of(self, operand: Operand, row: str, column: str) -> Axes:
+        """Return the dimensions of a source of a product."""
+        shape = operand.shape[:-2]
+        lead = self.lead[len(self.lead) - len(shape) :]
+        pairs = zip(lead, shape, strict=True)
+        own = (axis if extent > 1 else () for axis, extent in pairs)
+        return (*own, self._axis(row), self._axis(column))
 
     def _epilogue(
         self, group: Group, tensor: str, renamed: Mapping[str, str], factor: float
@@ -230,6 +261,8 @@ class _Writer:
         if epilogue is None:
             return sums
         names = {**renamed, "acc": sums}
+        if (heads := self.division) is not None:
+            names[heads.name] = f"{heads.name}*{heads.inner}+{_SHARING}"
         for load in group.operator.epilogue_loads:
             own = load.tensor.name if tensor == "scores" else f"{load.tensor.name}_{tensor}"
             names[load.tensor.name] = own

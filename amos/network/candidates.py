@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from amos.errors import AmosError
 from amos.explore.choosing import RULE, Chooser, Product
-from amos.ir import Operator
+from amos.ir import Chain, Operator
 from amos.machine import Machine
 from amos.mapping import enumerate_mappings
 from amos.perfmodel import predict
@@ -34,8 +34,8 @@ def records_by_operator(records: Sequence[Record]) -> dict[str, list[Record]]:
     return ranked
 
 
-def operator_key(operator: Operator) -> str:
-    """Return the digest of an operator without its name."""
+def operator_key(operator: Operator | Chain) -> str:
+    """Return the digest of an operator or a chain without its name."""
     return _key(operator_values(operator))
 
 

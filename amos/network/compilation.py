@@ -251,7 +251,7 @@ class _Builder:
         graph, count = network.graph, _CHAINS if self.measure else 1
         cascades = choose_cascades(network.tasks, graph, self.chooser, thorough=True)
         jobs: dict[Job, tuple[Lowering, ...]] = {job: (each,) for job, each in cascades.items()}
-        jobs |= choose_chains(graph, network.grouping, self.chooser, count)
+        jobs |= choose_chains(graph, network.grouping, self.chooser, count, self.ranked)
         for job, lowerings in jobs.items():
             self.line.show(f"fused kernel: {job.operator.name}")
             symbol = f"amos_task_{next(self.numbers)}"

@@ -15,6 +15,7 @@ from amos.network.denormals import without_denormals
 from amos.network.graph import Graph, Node, divides_integers
 from amos.network.groups import Grouping, Task, group_nodes
 from amos.network.layouts import channels_last
+from amos.network.masks import bound_masked_scores
 from amos.network.precision.rounding import ROUNDED, has_rounded_products
 from amos.network.quantized import integer_arithmetic
 from amos.network.shapes import BYTES
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 #: Passes over a graph before it is divided into groups, in this order.
 PASSES: Mapping[str, Callable[[Graph], Graph]] = {
     "merge_moves": merge_moves,
+    "bound_masked_scores": bound_masked_scores,
     "without_idle_taps": without_idle_taps,
     "integer_arithmetic": integer_arithmetic,
     "fold_scales": fold_scales,

@@ -79,6 +79,50 @@ def trace_source(operand: Operand, axes: Axes, claimed: Collection[int]) -> Trac
     return traced
 
 
+@dataclass(frozen=True)
+class Division:
+    """A place that a reshape divides in two, as it does for what groups of heads share.
+
+    Attributes:
+        name: of the place.
+        outer: number of groups.
+        inner: size of a group.
+    """
+
+    name: str
+    outer: int
+    inner: int
+
+
+def find_division(operand: Operand, axes: Axes, claimed: Collection[int]) -> Division | None:
+    """Find the place that has to be divided to trace a value back to what is repeated for it.
+
+    Args:
+        operand: the value.
+        axes: its dimensions.
+        claimed: as for :func:`trace_source`.
+    """
+    traced = trace_source(operand, axes, claimed)
+    node = traced.operand
+    if not isinstance(node, Node) or node.operation != "Reshape" or node.number in claimed:
+        return None
+    repeated = node.operands[0]
+    if not isinstance(repeated, Node) or repeated.operation != "Expand":
+        return None
+    pending = [place for axis in traced.axes for place in axis]
+    for extent in repeated.shape:
+        size = 1
+        while pending and size < extent:
+            place = pending.pop(0)
+            if extent % size == 0 and size * place.size > extent:
+                outer, remainder = extent // size, place.size % (extent // size)
+                if remainder or place.offset or not place.name:
+                    return None
+                return Division(place.name, outer, place.size // outer)
+            size *= place.size
+    return None
+
+
 def _trace_one(traced: Traced) -> Traced | None:
     """Trace a value back by one node; ``None`` where that is no move."""
     node, axes = traced.operand, traced.axes

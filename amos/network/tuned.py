@@ -72,12 +72,14 @@ class Tuning(Shown):
         tasks: the longest first.
         order: the same in the order of their numbers in :attr:`slices`.
         slices: the division of the trials.
+        chains: kernels of attention, which compete with the tasks that they replace.
     """
 
     network: str
     tasks: tuple[TunedTask, ...]
     order: tuple[TunedTask, ...]
     slices: tuple[Slice, ...] = field(default=(), repr=False)
+    chains: tuple[TunedTask, ...] = ()
 
     @property
     def seconds(self) -> float:
@@ -86,8 +88,8 @@ class Tuning(Shown):
 
     @property
     def trials(self) -> int:
-        """Number of trials of all tasks."""
-        return sum(task.trials for task in self.tasks)
+        """Number of trials of all tasks and chains."""
+        return sum(task.trials for task in (*self.tasks, *self.chains))
 
     @property
     def history(self) -> pd.DataFrame:
@@ -109,6 +111,7 @@ class Tuning(Shown):
             "trials": self.trials,
             "seconds": self.seconds,
             "tasks": [asdict(task) for task in self.tasks],
+            "chains": [asdict(chain) for chain in self.chains],
             "history": [
                 asdict(each)
                 | {"best_seconds": each.best_seconds if math.isfinite(each.best_seconds) else None}
@@ -119,7 +122,7 @@ class Tuning(Shown):
     def __str__(self) -> str:
         lines = [f"{self.network}: {self.seconds * 1e3:.4g} ms in kernels, "]
         lines[0] += several(self.trials, "trial")
-        for task in self.tasks:
+        for task in (*self.tasks, *self.chains):
             result = task.reason
             if task.seconds is not None:
                 result = f"{task.seconds * 1e3:.4g} ms on {task.instruction}, "

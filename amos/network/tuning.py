@@ -22,13 +22,15 @@ from amos.explore.ranking import rank_candidates
 from amos.explore.setting import Setting
 from amos.explore.task_scheduler import RETAINED, TRIALS, TaskState
 from amos.explore.task_scheduler import scheduler as named_scheduler
-from amos.measure.executor import open_executor
+from amos.measure.executor import Executor, open_executor
 from amos.network.buckets import Loaded
 from amos.network.groups import Task, merge_tasks
 from amos.network.lowerings.blocked import format_of
+from amos.network.lowerings.chains import count_chains
 from amos.network.lowerings.choosing import select_tuned_task
 from amos.network.network import Network, check_network
 from amos.network.tuned import Slice, TunedTask, Tuning
+from amos.network.tuned_chains import tune_chains
 from amos.records import Records
 
 #: Called after each trial with the trials so far, the trials in all, and the network's seconds.
@@ -57,7 +59,8 @@ def tune(
 
     Args:
         network: what :func:`amos.load_network` returned.
-        trials: how many candidates to measure in all; each task gets at least one.
+        trials: how many candidates to measure in all; each task gets at least one, and each chain
+            an equal share.
         records: file that keeps every trial, for :func:`amos.compile`.
         scheduler: divides the trials among tasks: ``"equal"``, ``"round_robin"``,
             ``"gradient"``, ``"dual"`` or ``"bound"``; see :mod:`amos.explore.task_scheduler`.
@@ -83,13 +86,11 @@ def tune(
     tasks = [task for task in network.tasks if format_of(task) is None]
     if not tasks:
         raise ExploreError(f"{network.name} has no task to tune")
+    chains = {} if measure.executor else count_chains(_regions_of(network))
+    share = max(1, trials // (len(tasks) + len(chains)))
     with ExitStack() as stack:
         line = stack.enter_context(ProgressLine(progress is True))
-        workers = open_executor(
-            measure.executor, measure.timeout, measure.memory, None, measure.implementation
-        )
-        if workers is not None:
-            stack.enter_context(workers)
+        workers = _open_workers(stack, measure)
         store = stack.enter_context(Records(records))
         setting = partial(
             Setting,
@@ -102,7 +103,7 @@ def tune(
             measure=measure,
             store=store,
         )
-        run = _Run(network.name, tasks, trials, line, progress)
+        run = _Run(network.name, tasks, trials - share * len(chains), line, progress)
         try:
             run.open(setting)
             run.search(scheduler)
@@ -110,9 +111,27 @@ def tune(
             stop.add_note(_INTERRUPTED % (run.done, run.total, str(records)))
             raise
         store.check_place()
+        tuned = tune_chains(chains, share, records, seed=seed, measure=measure, progress=line.show)
     if all(task.seconds is None for task in run.order):
         raise ExploreError(f"no task of {network.name} could be tuned: {run.order[0].reason}")
-    return run.tuning
+    return replace(run.tuning, chains=tuned)
+
+
+def _open_workers(stack: ExitStack, measure: MeasureOptions) -> Executor | None:
+    """Open what measures, until a stack is left; ``None`` for the model alone."""
+    workers = open_executor(
+        measure.executor, measure.timeout, measure.memory, None, measure.implementation
+    )
+    return None if workers is None else stack.enter_context(workers)
+
+
+def _regions_of(network: Network | Loaded) -> Iterator[Network]:
+    """The networks that a model was divided into."""
+    if isinstance(network, Network):
+        yield network
+        return
+    for region in network.networks.values():
+        yield from _regions_of(region)
 
 
 @dataclass

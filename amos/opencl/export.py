@@ -49,8 +49,8 @@ def files(request: Request) -> dict[str, str | bytes]:
         )
     if GLOBALS.fullmatch(request.name):
         raise ExportError(f"name {request.name!r}: OpenCL C uses it itself; choose another")
-    operator = request.candidate.mapping.operator
-    plan = OpenClPlan.of(request.candidate.mapping, request.candidate.schedule, machine)
+    operator = request.alone.mapping.operator
+    plan = OpenClPlan.of(request.alone.mapping, request.alone.schedule, machine)
     text = KernelText(plan, request.name)
     inputs, expected = References().get(operator)
     results = several(expected)

@@ -16,7 +16,7 @@ from typing import Any
 from amos._tables import TableReader
 from amos.errors import AmosError, IntrinsicError, RecordError
 from amos.intrinsics import Intrinsic, implementations, read_values, values_of
-from amos.ir import Operator, Result
+from amos.ir import Chain, Operator, Result
 from amos.ir.epilogue import Elementwise
 from amos.machine import Costs, Level, Machine, Peak
 from amos.machine.identity import Identity
@@ -66,12 +66,14 @@ def definition_of(unit: Intrinsic) -> dict[str, Any] | None:
     return values if again == unit else None
 
 
-def operator_values(operator: Operator) -> dict[str, Any]:
-    """An operator as JSON values from which :func:`operator_from` makes an equal one.
+def operator_values(operator: Operator | Chain) -> dict[str, Any]:
+    """An operator or a chain as JSON values from which :func:`operator_from` makes an equal one.
 
     ``text`` is in the language of :meth:`amos.Operator.parse`. Names that the language
     cannot spell stand in it under aliases, which ``names`` resolves.
     """
+    if isinstance(operator, Chain):
+        return _chain_values(operator)
     own = {load.tensor.name: load.tensor for load in operator.operands}
     tensors = own | {tensor.name: tensor for tensor in operator.inputs}
     stores = [operator.stored, *(result.store for result in operator.further)]
@@ -119,6 +121,33 @@ def _result(result: Result) -> dict[str, Any]:
     values = _expression(str(result), result.epilogues)
     stored = result.store.tensor
     return values | {"shapes": {**values["shapes"], stored.name: list(stored.shape)}}
+
+
+def _chain_values(chain: Chain) -> dict[str, Any]:
+    """A chain as JSON values; tensors within a row function have no types of their own."""
+    tensors = (*chain.inputs, *chain.temporaries, chain.result)
+    return {
+        "name": chain.name,
+        "text": "; ".join(statement.text for statement in chain.statements),
+        "iterations": [[name, extent] for name, extent in chain.extents.items()],
+        "shapes": {x.name: list(x.shape) for x in chain.inputs if x.shape},
+        "dtypes": {x.name: x.kind.declared for x in tensors if x.kind and "." not in x.name},
+    }
+
+
+def chain_from(values: Mapping[str, Any]) -> Chain:
+    """The chain that :func:`operator_values` has written.
+
+    Raises:
+        RecordError: the values describe no chain.
+    """
+    try:
+        extents = {str(name): extent for name, extent in values["iterations"]}
+        own = (values[key] for key in ("dtypes", "name", "shapes"))
+        return Chain.parse(values["text"], extents, *own)
+    except (KeyError, TypeError, ValueError, AttributeError, AmosError) as error:
+        first = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise RecordError(f"the record describes no chain: {first}") from error
 
 
 def operator_from(values: Mapping[str, Any]) -> Operator:

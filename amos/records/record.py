@@ -30,6 +30,8 @@ from amos.validate.naming import matching_name
 
 #: Values of JSON.
 Json = Mapping[str, Any]
+#: Between the intrinsics of a chain's products, and in place of them where it has none.
+JOINED, LOOPS = " + ", "loops"
 #: Fields that a record takes from a measurement, under the same names.
 _MEASURED = (
     *("times", "implementation", "verified_elements"),
@@ -44,6 +46,16 @@ def candidate_key(candidate: Candidate) -> str:
     return digest([groups, list(mapping.order), candidate.schedule.as_recorded()])
 
 
+def fingerprint_of(names: str) -> str:
+    """Fingerprints of the intrinsics that a record names; see :data:`JOINED`.
+
+    Raises:
+        UnknownNameError: there is no such intrinsic.
+    """
+    named = (name for name in names.split(JOINED) if name != LOOPS)
+    return JOINED.join(fingerprint(get_intrinsic(name)) for name in named)
+
+
 @dataclass(frozen=True, kw_only=True)
 class Run:
     """Fields that all records of a run share: two commands are one run if all of them are equal.
@@ -52,7 +64,7 @@ class Run:
         operator: as text.
         canonical: values from which :func:`amos.records.canonical.operator_from` makes it;
             empty where a file of version 1 does not explain it.
-        intrinsic: name.
+        intrinsic: name; of a chain those of its products, joined, or :data:`LOOPS`.
         fingerprint: stands for the meaning of the intrinsic; empty in records of version 1.
         machine: the measuring machine, or the modelled one.
         machine_key: stands for it; empty in records of version 1.
@@ -159,9 +171,10 @@ class Record(Run):
         trial: Trial, run: Run, created: str, *, phase: str = "search", attempt: int = 0
     ) -> Record:
         """The record of a trial, measured or not."""
-        measured, mapping = trial.measurement or Measurement(), trial.mapping
-        return Record(
-            **{each.name: getattr(run, each.name) for each in fields(Run)},
+        mapping = trial.mapping
+        return Record.of_run(
+            run,
+            trial.measurement,
             created=created,
             number=trial.number,
             phase=phase,
@@ -171,10 +184,26 @@ class Record(Run):
             sources=tuple(mapping.order),
             rule=mapping.rule,
             schedule=trial.schedule.as_dict(),
-            predicted=_finite(trial.predicted),
-            **{name: getattr(measured, name) for name in _MEASURED}
-            | {"max_difference": _finite(measured.max_difference)},
+            predicted=trial.predicted,
         )
+
+    @staticmethod
+    def of_run(
+        run: Run, measurement: Measurement | None, *, predicted: float, **own: Any
+    ) -> Record:
+        """The record of a candidate of a run.
+
+        Args:
+            run: the run.
+            measurement: of the candidate; ``None`` on the model alone.
+            predicted: seconds by the model.
+            own: the other fields of a record, by name.
+        """
+        measured = measurement or Measurement()
+        shared = {each.name: getattr(run, each.name) for each in fields(Run)}
+        values = {name: getattr(measured, name) for name in _MEASURED}
+        values["max_difference"] = _finite(measured.max_difference)
+        return Record(**shared, **values, predicted=_finite(predicted), **own)
 
     def values(self) -> dict[str, Any]:
         """Plain values by column."""
@@ -207,8 +236,19 @@ class Record(Run):
         return float(self.predicted) if measured is None else measured.seconds
 
     @property
+    def is_chain(self) -> bool:
+        """Whether it is of a chain, whose kernels :mod:`amos.chains.records` rebuilds."""
+        return ";" in str(self.canonical.get("text", ""))
+
+    @property
     def mapping_name(self) -> str:
-        """Name of the mapping; see :func:`amos.validate.naming.matching_name`."""
+        """Name of the mapping, of a chain those of its products.
+
+        See :func:`amos.validate.naming.matching_name`.
+        """
+        if self.is_chain:
+            names = (x for key, x in self.schedule.items() if key.endswith("/mapping"))
+            return "; ".join(map(str, names))
         iterations = {name for name, _ in self.canonical.get("iterations", ())}
         return matching_name(self.mapping.values(), self.sources, iterations)
 
@@ -216,7 +256,7 @@ class Record(Run):
     def standing(self) -> str:
         """Owner of the record: ``here``, ``model``, or why it does not count here."""
         try:
-            version = fingerprint(get_intrinsic(self.intrinsic))
+            version = fingerprint_of(self.intrinsic)
         except AmosError:
             if not self.definition:
                 return "unknown intrinsic"
@@ -294,6 +334,8 @@ class Record(Run):
             RecordError: the record does not describe a candidate.
             UnknownNameError: there is no such intrinsic.
         """
+        if self.is_chain:
+            raise RecordError("the record is of a chain: amos.chains.rebuild_chain rebuilds it")
         unit, operator = self.unit(), operator_from(self.canonical)
         try:
             steps = [it.name for it in unit.iterations]

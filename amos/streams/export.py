@@ -39,8 +39,8 @@ def files(request: Request, encoding: str = "") -> dict[str, str | bytes]:
             f"{'vta_pynq' if encoding else 'a machine with streams'}, got one for "
             f"{request.machine if machine is None else machine.name}"
         )
-    kernel = StreamKernel(request.candidate, machine)
-    inputs, (expected,) = References().get(request.candidate.mapping.operator)
+    kernel = StreamKernel(request.alone, machine)
+    inputs, (expected,) = References().get(request.alone.mapping.operator)
     before = kernel.prepare(inputs)
     kernel.run(before)
     if compare_arrays(kernel.result(before), expected) != (0, 0):

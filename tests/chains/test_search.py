@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import json
 
-import numpy as np
 import pytest
 
 import amos
-from amos.chains import ChainExploration, ChainKernel, explore_chain
+from amos.chains import ChainExploration, explore_chain
 from amos.errors import AmosError, ExploreError, ScheduleError
 from amos.ir import Chain
-from amos.validate import evaluate, random_inputs
 from tests.ir.test_chain import ATTENTION
 
 SIZES = dict(b=2, q=40, k=64, d=16)
@@ -50,7 +48,6 @@ def test_tiles_can_be_fixed() -> None:
     [
         (dict(rule="base"), "rule: a search over chains has none, got 'base'"),
         (dict(method="sa"), "method: a search over chains has none"),
-        (dict(records="runs.jsonl"), "records: a search over chains has none"),
         (dict(search=amos.SearchOptions(stagnation=3)), "stagnation does not apply to chains"),
         (dict(search=None), "search: expected amos.SearchOptions"),
         (dict(tiles=dict(q="8")), "tile.q: expected a whole number"),
@@ -88,22 +85,6 @@ def test_a_search_leaves_out_tilings_that_cut_what_is_needed_whole() -> None:
     assert isinstance(result, ChainExploration)
     assert all("i" not in trial.tiles for trial in result.trials)
     assert any("leave i whole" in line for line in result.refused)
-
-
-def test_what_is_measured_here_is_built() -> None:
-    result = explored(trials=2)
-    assert not result.failures
-    assert result.best.measurement is not None and result.best.measurement.verified_elements
-    kernel = amos.build(result.best)
-    assert isinstance(kernel, ChainKernel)
-    chain = Chain.parse(ATTENTION, SIZES)
-    inputs = random_inputs(chain, np.random.default_rng(5))
-    expected = evaluate(chain, inputs)
-    np.testing.assert_allclose(kernel(**inputs), expected, rtol=1e-5, atol=1e-5)
-    for simulated in (chain, result.best.candidate):
-        got = amos.simulate(simulated, inputs)
-        np.testing.assert_allclose(got, expected, rtol=1e-5, atol=1e-5)
-    assert kernel.time() > 0 and "T.parallel" in kernel.source
 
 
 def test_a_chain_that_has_no_room_is_refused_in_its_words() -> None:

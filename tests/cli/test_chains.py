@@ -23,6 +23,8 @@ def run(*arguments: str) -> str:
 def test_explore() -> None:
     output = run("explore", ATTENTION, *OPTIONS, "--trials", "2")
     assert "winner     tiles" in output and "avx512_fmadd_m16_f32_f32" in output
+    fixed = run("explore", ATTENTION, *OPTIONS, "--trials", "1", "--fix", "tile.q=8")
+    assert "q:8" in fixed
     values = json.loads(run("explore", ATTENTION, *OPTIONS, "--trials", "2", "--json"))
     assert values["statements"][1] == "p = softmax(scores * s, axis=k)"
     assert {"scores", "out"} == values["products"].keys()
@@ -40,7 +42,8 @@ def test_map() -> None:
     [
         (["predict", ATTENTION, "avx512_fmadd_m16_f32_f32"], "expected an Operator, got Chain"),
         (["explore", ATTENTION, "--epilogue", "relu(acc)"], "which has no with_epilogue"),
-        (["explore", ATTENTION, "--records", "x.jsonl"], "records: a search over chains has none"),
+        (["explore", ATTENTION, "--fix", "unroll=4"], "unknown variable of a chain 'unroll=4'"),
+        (["explore", ATTENTION, "--fix", "tile.k=3"], "tile.k = 3: expected a divisor of 64"),
         (["map", "t[b] = u[b]; u[b] = t[b]"], "no extent given"),
     ],
 )

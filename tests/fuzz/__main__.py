@@ -18,6 +18,7 @@ _ROUND = {
     "epilogue": 4,
     "chain": 4,
     "chain-simulation": 20,
+    "chain-export": 1,
     "cuda": 1,
     "export": 1,
     "tail": 6,

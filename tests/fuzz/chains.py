@@ -13,14 +13,15 @@ from typing import Any
 
 import numpy as np
 
-from amos.chains import ChainKernel, Tiling, simulate_tiling
+from amos.chains import ChainCandidate, ChainKernel, Tiling, simulate_tiling
+from amos.chains.records import candidate_from, values_of
 from amos.errors import ExploreError, ScheduleError
 from amos.explore.choosing import Chooser
 from amos.ir import Chain
 from tests.fuzz.case import Refused, Wrong
 from tests.support.chains import best_candidate
 
-__all__ = ["kernel", "simulation"]
+__all__ = ["candidate", "kernel", "simulation"]
 
 Array = np.ndarray
 #: Functions of the language, by what they are in doubles.
@@ -33,6 +34,7 @@ FUNCTIONS: Mapping[str, Callable[..., Any]] = {
     "{} + {}": np.add,
     "{} * {}": np.multiply,
     "max({}, {})": np.maximum,
+    "min({}, {})": np.minimum,
     "{} - {}": np.subtract,
 }
 _TOLERANCE = 2e-4
@@ -81,7 +83,7 @@ class Drawn:
     def loop(self, extent: int = 0) -> str:
         """A new loop."""
         name = f"l{len(self.extents)}"
-        self.extents[name] = extent or int(self.rng.choice([1, 2, 3, 5, 8, 16, 17, 20, 33]))
+        self.extents[name] = extent or int(self.rng.choice([1, 2, 3, 5, 8, 16, 17, 20, 33, 64, 70]))
         return name
 
     def tensor(self, shape: Sequence[int], kind: str = "") -> str:
@@ -270,12 +272,27 @@ def _chooser() -> Chooser:
 
 
 def kernel(rng: np.random.Generator, about: Callable[[str], None]) -> str:
-    """A kernel of it."""
+    """A kernel of it, and the kernel of its record."""
+    drawn, best = _candidate(rng, about)
+    again = candidate_from(best.chain, values_of(best))
+    if str(again) != str(best) or values_of(again) != values_of(best):
+        raise Wrong(f"its record is of {again}")
+    _compare(drawn, best.chain, ChainKernel(best)(**drawn.inputs))
+    return "right"
+
+
+def candidate(rng: np.random.Generator, about: Callable[[str], None]) -> ChainCandidate:
+    """A chain, its tiles, and the best kernels of its products."""
+    return _candidate(rng, about)[1]
+
+
+def _candidate(
+    rng: np.random.Generator, about: Callable[[str], None]
+) -> tuple[Drawn, ChainCandidate]:
     drawn, tiling = _case(rng, about)
     try:
-        candidate = best_candidate(_chooser(), tiling, packs=bool(rng.random() < 0.7))
+        best = best_candidate(_chooser(), tiling, packs=bool(rng.random() < 0.7))
     except ExploreError as error:
         raise Refused(str(error)) from None
-    about(str(candidate))
-    _compare(drawn, tiling.chain, ChainKernel(candidate)(**drawn.inputs))
-    return "right"
+    about(f"{tiling.chain}; {best}")
+    return drawn, best

@@ -17,12 +17,13 @@ import numpy as np
 import amos
 from amos.export import export
 from amos.plan import Candidate
+from tests.fuzz import chains
 from tests.fuzz.case import Case, Refused, Wrong, case, compare
 from tests.fuzz.guarded import guarded, guarded_copy
 from tests.fuzz.kernels import encoded, finished_output, schedule_of, unwritten
 from tests.support.drawing.intrinsics import catalogue_unit, executable, small_unit
 
-__all__ = ["exported"]
+__all__ = ["chained", "exported"]
 
 _SANITIZED = ("-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=all")
 #: "name: tensor, dtype, shape; …", and behind it what the parameter takes when it is packed.
@@ -51,6 +52,23 @@ def exported(
         options = re.findall(r"^CFLAGS \?= (.*)$", rules, re.M)[0].split()
         _tested(compiler, folder, options)
         _called(compiler, folder, options, drawn)
+    return "right"
+
+
+def chained(rng: np.random.Generator, about: Callable[[str], None]) -> str:
+    """Write C of a chain, and run it."""
+    compiler = shutil.which("gcc") or shutil.which("cc")
+    if compiler is None:
+        raise Refused("no C compiler")
+    candidate = chains.candidate(rng, about)
+    with tempfile.TemporaryDirectory(prefix="amos-fuzz-") as folder:
+        try:
+            export(candidate, "c", folder, name="fuzzed")
+        except amos.AmosError as error:
+            raise Wrong(f"cannot be exported: {error}") from error
+        rules = Path(folder, "fuzzed.mk").read_text()
+        options = re.findall(r"^CFLAGS \?= (.*)$", rules, re.M)[0].split()
+        _tested(compiler, folder, options)
     return "right"
 
 

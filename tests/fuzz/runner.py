@@ -37,7 +37,7 @@ LACKS = {
 _COMPILED = ("kernel", "epilogue", "chain", "group", "tail", "tail-amx", "module", "graph")
 _LIMITS = dict.fromkeys((*_COMPILED, *LACKS), 120.0)
 _LIMITS |= {"record": 60.0}
-_LIMITS |= dict.fromkeys(("cuda", "export", "group-cuda", "group-export"), 300.0)
+_LIMITS |= dict.fromkeys(("cuda", "export", "chain-export", "group-cuda", "group-export"), 300.0)
 _LIMIT = 20.0
 #: Hypothesis begins with the smallest choices, whatever the seed is. They are no case: each case
 #: draws a number up to this one first, which is not 0.

@@ -25,6 +25,7 @@ KINDS: dict[str, Callable[[np.random.Generator, Callable[[str], None]], str]] = 
     "epilogue": partial(kernels.kernel, finished=True),
     "chain": chains.kernel,
     "chain-simulation": chains.simulation,
+    "chain-export": exports.chained,
     "cuda": kernels.cuda,
     "export": exports.exported,
     "tail": kernels.tail,

@@ -3,22 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from onnx import TensorProto, helper
+from onnx import TensorProto, helper, numpy_helper
 
+from amos.chains import rebuild_chain
 from amos.errors import NetworkError
 from amos.explore.choosing import Chooser
 from amos.ir import Chain
 from amos.network.attention import ChainSite, match_attention
+from amos.network.candidates import records_by_operator
 from amos.network.graph import Graph, Node, Operand
 from amos.network.groups import group_nodes
 from amos.network.lowerings import chains
 from amos.network.lowerings.chains import FusedChain
 from amos.network.network import Network
 from amos.network.precision.rounding import round_products
+from amos.network.tuning import tune
+from amos.records import Records
 from amos.validate import evaluate
 from tests.network.graphs import evaluate_graph
 from tests.network.models import Builder, WholeNetwork, compile_whole, load_whole
@@ -94,6 +99,47 @@ def _whisper(b: Builder, x: str, mask: str) -> str:
     return b.node("Reshape", rows, b.constant([1, LENGTH, ROW], "int64"))
 
 
+def _eager_gpt(b: Builder, x: str, mask: str) -> str:
+    """As PyTorch exports GPT-2 without its fused attention: keys behind a query are filled."""
+    query, key, value = (_split(b, _projected(b, x), [0, 2, 1, 3]) for _ in range(3))
+    scores = b.node("MatMul", query, b.node("Transpose", key, perm=[0, 1, 3, 2]))
+    scores = b.node("Div", scores, b.constant(4.0))
+    seen = b.constant(np.tri(LENGTH, dtype=bool)[None, None], "bool")
+    scores = b.node("Where", seen, scores, b.constant(np.finfo("f").min))
+    shares = b.node("Softmax", b.node("Add", scores, mask), axis=-1)
+    return _joined(b, b.node("MatMul", shares, value))
+
+
+def _turned(b: Builder, x: str) -> str:
+    """Rotary embedding: halves of a row are turned by an angle of its position."""
+    starts, middle, end, axis = (b.constant([n], "int64") for n in (0, 4, 8, 3))
+    first, second = b.node("Slice", x, starts, middle, axis), b.node("Slice", x, middle, end, axis)
+    turned = b.node("Concat", b.node("Neg", second), first, axis=3)
+    cosines, sines = b.random(LENGTH, 8), b.random(LENGTH, 8)
+    return b.node("Add", b.node("Mul", x, cosines), b.node("Mul", turned, sines))
+
+
+def _llama(b: Builder, x: str, mask: str) -> str:
+    """Six heads of queries, of which three share a key and a value, and a bias of each head."""
+
+    def heads(count: int) -> str:
+        rows = b.node("Add", b.node("MatMul", x, b.random(ROW, 8 * count)), b.random(8 * count))
+        rows = b.node("Reshape", rows, b.constant([1, LENGTH, count, 8], "int64"))
+        return b.node("Transpose", rows, perm=[0, 2, 1, 3])
+
+    def repeated(value: str) -> str:
+        value = b.node("Unsqueeze", value, b.constant([2], "int64"))
+        value = b.node("Expand", value, b.constant([1, 2, 3, LENGTH, 8], "int64"))
+        return b.node("Reshape", value, b.constant([1, 6, LENGTH, 8], "int64"))
+
+    query, key, value = _turned(b, heads(6)), _turned(b, heads(2)), heads(2)
+    key = b.node("Transpose", repeated(key), perm=[0, 1, 3, 2])
+    scores = b.node("Mul", b.node("MatMul", query, key), b.constant(0.35))
+    scores = b.node("Add", b.node("Add", scores, mask), b.random(1, 6, 1, LENGTH))
+    mixed = b.node("MatMul", b.node("Softmax", scores, axis=-1), repeated(value))
+    return _joined(b, mixed)
+
+
 Attention = Callable[[Builder, str, str], str]
 
 
@@ -129,6 +175,9 @@ def paying(monkeypatch: pytest.MonkeyPatch) -> None:
         (_export_of_torch, "safe_softmax((scores * 0.25) + other[k], axis=k)"),
         (_gpt, "key[k,b+3,d]"),
         (_whisper, "out[q,a,j] = sigmoid(mixed)"),
+        (_eager_gpt, "softmax(min(scores / 4.0, high[q, k]) + other[k], axis=k)"),
+        (_llama, "scores[b,r,q,k] += query[q,b,r,d] * key[k,b,d]; "),
+        (_llama, "mixed[q,b,r,j] += shares[b,r,q,k] * value[k,b,j]"),
     ],
 )
 def test_a_chain_reads_rows_where_they_are(attention: Attention, text: str) -> None:
@@ -156,6 +205,15 @@ def _reversed(b: Builder, x: str) -> str:
     return b.node("Slice", x, starts, ends, axis, starts)
 
 
+def _filled(b: Builder, x: str, fill: float, *, hides_seen: bool = False) -> str:
+    """Attention whose scores are filled where a mask of choices says so."""
+    scores = b.node("MatMul", x, b.node("Transpose", x, perm=[0, 2, 1]))
+    mask = b.node("Greater", b.input("keys", (2, 1, LENGTH)), b.constant(0.0))
+    scores = b.node("Mul", scores, b.constant(9.0))
+    pair = (b.constant(fill), scores) if hides_seen else (scores, b.constant(fill))
+    return b.node("MatMul", b.node("Softmax", b.node("Where", mask, *pair), axis=-1), x)
+
+
 def _scaled(b: Builder, x: str, factor: float) -> str:
     return b.node("Mul", x, b.constant(factor))
 
@@ -168,16 +226,24 @@ def _scaled(b: Builder, x: str, factor: float) -> str:
         lambda b, x: b.node("Sigmoid", _attended(b, x, x, _scaled(b, x, 3.0))),
         lambda b, x: _attended(b, x, _reversed(b, x), x),
         lambda b, x: _attended(b, _scaled(b, x, np.inf), x, x),
+        lambda b, x: _filled(b, x, -np.inf),
+        lambda b, x: _filled(b, x, -1.0),
+        lambda b, x: _filled(b, x, -1.0, hides_seen=True),
     ],
-    ids=["value", "query", "epilogue", "reversed", "infinite"],
+    ids=["value", "query", "epilogue", "reversed", "infinite", "hidden", "filled", "swapped"],
 )
 def test_a_chain_computes_what_its_nodes_do(attention: Callable[[Builder, str], str]) -> None:
     b = Builder()
     network = load_whole(b.model(attention(b, b.input("x", (2, LENGTH, WIDTH)))))
     (site,) = _sites(network)
-    inputs = {"x": np.random.default_rng(1).standard_normal((2, LENGTH, WIDTH)).astype("f")}
+    inputs = _normal(**{port.name: port.shape for port in network.inputs})
     *arrays, expected = _values(network.graph, [*site.arguments.values(), site.result], inputs)
-    result = evaluate(site.chain, dict(zip(site.arguments, arrays, strict=True)))
+    shapes = {tensor.name: tensor.shape for tensor in site.chain.inputs}
+    pairs = zip(site.arguments, arrays, strict=True)
+    result = evaluate(site.chain, {name: array.reshape(shapes[name]) for name, array in pairs})
+    assert network.reference is not None
+    (right,) = network.reference.evaluate([*inputs.values()]) or ()
+    np.testing.assert_allclose(expected, right, rtol=1e-4, atol=1e-5)
     np.testing.assert_allclose(result, expected, rtol=1e-4, atol=1e-5)
 
 
@@ -243,6 +309,23 @@ def test_a_compiled_network_calls_one_kernel() -> None:
 
 
 @pytest.mark.usefixtures("paying")
+def test_a_tuned_chain_is_compiled(tmp_path: Path) -> None:
+    b = Builder()
+    x = b.input("x", (2, LENGTH, WIDTH))
+    network = load_whole(b.model(_attended(b, x, x, x)))
+    tuning = tune(network, trials=4, records=tmp_path / "x.db", progress=False)
+    (row,) = tuning.chains
+    assert row.seconds and row.trials and tuning.trials >= 4
+    with Records(tmp_path / "x.db", readonly=True) as store:
+        ranked = records_by_operator(store.all())
+    ((_, lowerings),) = chains.choose_chains(
+        network.graph, network.grouping, _CHOOSER, ranked=ranked
+    ).items()
+    best = min((r for r in sum(ranked.values(), []) if r.is_chain), key=lambda r: r.seconds)
+    assert str(lowerings[0].candidate) == str(rebuild_chain(best))
+
+
+@pytest.mark.usefixtures("paying")
 def test_reports_have_a_row_of_a_chain_and_none_of_its_softmax() -> None:
     network = _network(_bert)
     report = network.report()
@@ -305,14 +388,20 @@ def test_attention_as_one_operator(flat: bool, keys: int, more: dict[str, Any], 
     _compare(network, inputs)
 
 
-def _single(node: Any, inputs: Mapping[str, np.ndarray], opset: int = 23) -> WholeNetwork:
+def _single(
+    node: Any,
+    inputs: Mapping[str, np.ndarray],
+    opset: int = 23,
+    constants: Mapping[str, np.ndarray] | None = None,
+) -> WholeNetwork:
     """A network of one operator."""
+    weights = [numpy_helper.from_array(x, name) for name, x in (constants or {}).items()]
     kinds = {"bool": TensorProto.BOOL, "float32": TensorProto.FLOAT}
     ports = [
         helper.make_tensor_value_info(n, kinds[str(x.dtype)], x.shape) for n, x in inputs.items()
     ]
     results = [helper.make_tensor_value_info(n, TensorProto.FLOAT, None) for n in node.output]
-    graph = helper.make_graph([node], "attention", ports, results)
+    graph = helper.make_graph([node], "attention", ports, results, weights)
     opsets = [helper.make_opsetid("", opset), helper.make_opsetid("com.microsoft", 1)]
     return load_whole(helper.make_model(graph, opset_imports=opsets, ir_version=11))
 
@@ -362,6 +451,46 @@ def _multi_head(slots: Sequence[str], **more: Any) -> Any:
     return helper.make_node(
         "MultiHeadAttention", slots, ["y"], domain="com.microsoft", num_heads=4, **more
     )
+
+
+def _grouped(packed: bool, past: int, rotary: bool) -> tuple[Any, dict[str, np.ndarray]]:
+    """A ``GroupQueryAttention`` of six heads, of which three share a key and a value."""
+    inputs = _normal(q=(1, 5, 160 if packed else 96), k=(1, 5, 32), v=(1, 5, 32))
+    if packed:
+        del inputs["k"], inputs["v"]
+    slots = ["q", *(["", ""] if packed else ["k", "v"]), "", "", "lengths", "total"]
+    if past:
+        inputs |= _normal(keys=(1, 2, past, 16), values=(1, 2, past, 16))
+        slots[3:5] = ["keys", "values"]
+    if rotary:
+        slots += ["cosines", "sines"]
+    results = ["y", "present_keys", "present_values"]
+    node = helper.make_node(
+        "GroupQueryAttention", slots, results, domain="com.microsoft", num_heads=6,
+        kv_num_heads=2, do_rotary=int(rotary), scale=0.4,
+    )  # fmt: skip
+    return node, inputs
+
+
+@pytest.mark.parametrize(
+    ("packed", "past", "rotary"), [(False, 0, False), (False, 3, True), (True, 3, False)]
+)
+def test_grouped_queries_of_onnxruntime(packed: bool, past: int, rotary: bool) -> None:
+    node, inputs = _grouped(packed, past, rotary)
+    angles = np.arange(9)[:, None] * np.geomspace(1, 0.01, 8)
+    constants = {
+        "lengths": np.full(1, past + 4, np.int32),
+        "total": np.full(1, past + 5, np.int32),
+        "cosines": np.cos(angles).astype("f"),
+        "sines": np.sin(angles).astype("f"),
+    }
+    constants = {name: array for name, array in constants.items() if name in node.input}
+    network = _single(node, inputs, constants=constants)
+    (site,) = _sites(network)
+    assert {"r": 3, "b": 2}.items() <= site.chain.extents.items()
+    _compare(network, inputs)
+    with pytest.raises(NetworkError, match=f"input 5: expected {past + 4} for a full cache"):
+        _single(node, inputs, constants=constants | {"lengths": np.full(1, past + 3, np.int32)})
 
 
 def test_a_window_of_keys_is_refused() -> None:

@@ -364,3 +364,18 @@ def test_values_beyond_the_range_of_float16_are_refused() -> None:
     network = amos.load_network(b.model(b.node("MatMul", b.input("x", (1, 1024)), large)))
     with pytest.raises(NetworkError, match="precision f16: some values are beyond the range"):
         choose_precision(network, "f16")
+
+
+@multiplies_bfloat16
+def test_products_of_attention_are_judged_as_one_kernel() -> None:
+    b = Builder()
+    x = b.input("x", (1, 128, 32))
+    scores = b.node("MatMul", x, b.node("Transpose", x, perm=[0, 2, 1]))
+    mixed = b.node("MatMul", b.node("Softmax", scores, axis=-1), x)
+    big = b.node("MatMul", mixed, b.random(32, 4096))  # with most of the multiplications
+    network = amos.load_network(b.model(b.node("MatMul", big, b.random(4096, 32))))
+    variants = Variants(network)
+    (name,) = network.regions
+    before, after = variants._times[name, 0]
+    assert (before, after) == variants._times[name, 1] and after < before
+    assert {(name, 0), (name, 1)} <= variants.saved.keys()

@@ -123,7 +123,13 @@ class CPrinter(CExpressions):
         yield from _over_lanes(f"{name}[lane]", value, lanes, copies)
 
     def _on_DeclBuffer(self, node: Any) -> Iterator[str]:
-        """A view of another buffer under another shape, which flat accesses do not see."""
+        """A view of another buffer under another shape, or of what it has from an element on."""
+        if type(node.data).__name__ == "Call" and str(node.data.op.name).endswith("address_of"):
+            spelled, name = c_type(str(node.buffer.dtype)), self._fresh(str(node.buffer.name))
+            place = self._call_address_of(node.data)
+            self._buffers[node.buffer] = CBuffer(name, str(node.buffer.dtype))
+            yield f"{spelled} *const {name} = ({spelled} *)({place});"
+            return
         if not hasattr(node.data, "args") or node.data.args[0] not in self._buffers:
             raise ExportError(f"buffer {node.buffer.name} has no form in C here")
         viewed = self._buffers[node.data.args[0]]

@@ -19,7 +19,7 @@ from amos.codegen.tir.arrays import container_dtype
 from amos.codegen.tir.lowering import lowered
 from amos.codegen.tir.program import Argument, stage
 from amos.errors import BuildError, ExportError
-from amos.intrinsics import implementations
+from amos.intrinsics import Intrinsic, implementations
 from amos.ir import Operator
 from amos.machine.limits import CpuLimits
 from amos.plan import Candidate
@@ -114,13 +114,7 @@ def c_kernel(candidate: Candidate, limits: CpuLimits, implementation: str | None
         BuildError: TVM refuses the program.
     """
     load_tvm()
-    unit = candidate.mapping.intrinsic
-    sources = implementations(unit.name)
-    kinds = [kind for kind, source in (("native", "llvm"), ("c", "c")) if source in sources]
-    if implementation == "generic" or not (implementation or kinds):
-        return _generated(candidate, limits, "generic")
-    if not kinds:
-        raise ExportError(f"{unit.name}: no native implementation is known")
+    kinds = emitted_kinds(candidate.mapping.intrinsic, implementation)
     try:
         return _generated(candidate, limits, kinds[0])
     except ExportError:
@@ -130,66 +124,131 @@ def c_kernel(candidate: Candidate, limits: CpuLimits, implementation: str | None
         return _generated(candidate, limits, kinds[1])
 
 
+def emitted_kinds(unit: Intrinsic, implementation: str | None) -> tuple[str, ...]:
+    """How an instruction may be emitted: ``"native"``, ``"c"`` or ``"generic"``, the best first.
+
+    Raises:
+        ExportError: a native implementation is asked for, and none is known.
+    """
+    sources = implementations(unit.name)
+    kinds = [kind for kind, source in (("native", "llvm"), ("c", "c")) if source in sources]
+    if implementation == "generic" or not (implementation or kinds):
+        return ("generic",)
+    if not kinds:
+        raise ExportError(f"{unit.name}: no native implementation is known")
+    return (*kinds,)
+
+
 def _generated(candidate: Candidate, limits: CpuLimits, kind: str) -> CKernel:
     """C for a candidate, through LLVM's implementation, the C one, or the meaning."""
-    unit = candidate.mapping.intrinsic
-    sources = implementations(unit.name)
-    program, module = scheduled(candidate, kind, limits)
-    spelling = Names.of(candidate.mapping.operator, OWN)
     operator = candidate.mapping.operator
+    program, module = scheduled(candidate, kind, limits)
+    spelling = Names.of(operator, OWN)
     parameters, names = _parameters(operator, program.arguments, spelling)
     packed = {parameter.name: parameter.packed for parameter in parameters}
-    functions = {**EXTERNS}
-    if kind == "c":
-        functions[function_name(unit)] = function_text(unit, sources["c"])
+    kinds = {candidate.mapping.intrinsic: kind}
     try:
-        printer, body = _printed(candidate, module, names, functions)
+        printed = print_module(str(candidate), module, names, kinds)
     except SeenOtherwise:
-        printer, body = _printed(candidate, module, names, functions, share=False)
-    workspace = printer.workspace
+        printed = print_module(str(candidate), module, names, kinds, share=False)
     packing = {
-        name: _packing(printer, operator, argument, packed[name])
+        name: _packing(printed.printer, operator, argument, packed[name])
         for name, argument in zip(names, program.arguments, strict=True)
         if argument.packed is not None
     }
-    flags = sources["c"].flags if kind != "generic" and "c" in sources else ()
-    if kind == "c" and {*unit.staged_dtypes} & {*ALIASED}:
-        flags = (*flags, "-fno-strict-aliasing")
-    if printer.rounds:
-        flags = (*flags, "-ffp-contract=off")
-    operations, needed = definitions(printer.operations)
-    called = "".join(printer.functions[name] for name in sorted(printer.externs))
-    used = [sources[each] for each in ("llvm", "c") if kind != "generic" and each in sources]
+    return printed.kernel(parameters, spelling, len(operator.results), packing)
+
+
+@dataclass(frozen=True)
+class PrintedModule:
+    """A scheduled module as C, before its interface is known.
+
+    Attributes:
+        printer: that has printed it.
+        body: of the function.
+        kinds: how each instruction is emitted: ``"native"``, ``"c"`` or ``"generic"``.
+    """
+
+    printer: CPrinter
+    body: str
+    kinds: Mapping[Intrinsic, str]
+
+    def kernel(
+        self,
+        parameters: tuple[Parameter, ...],
+        names: Names,
+        count: int,
+        packing: dict[str, str] | None = None,
+    ) -> CKernel:
+        """The text with its interface; see :class:`CKernel`."""
+        printer, flags = self.printer, list[str]()
+        for unit, kind in self.kinds.items():
+            own = implementations(unit.name)
+            flags += own["c"].flags if kind != "generic" and "c" in own else ()
+            if kind == "c" and {*unit.staged_dtypes} & {*ALIASED}:
+                flags.append("-fno-strict-aliasing")
+        if printer.rounds:
+            flags.append("-ffp-contract=off")
+        operations, needed = definitions(printer.operations)
+        features = chain(*(_required(unit, kind) for unit, kind in self.kinds.items()))
+        called = "".join(printer.functions[name] for name in sorted(printer.externs))
+        return CKernel(
+            parameters=parameters,
+            names=names,
+            helpers=helpers(printer.types | needed) + operations + called,
+            body=self.body,
+            packing=packing or {},
+            workspace=printer.workspace,
+            implementation="generic" if "generic" in self.kinds.values() else "native",
+            features=tuple(dict.fromkeys(features)),
+            flags=tuple(dict.fromkeys(flags)),
+            count=count,
+            rounds=printer.rounds,
+        )
+
+
+def _required(unit: Intrinsic, kind: str) -> tuple[str, ...]:
+    """What a CPU must have for an instruction that is emitted in some way."""
+    own = implementations(unit.name)
+    used = [own[name] for name in ("llvm", "c") if kind != "generic" and name in own]
     requires = (unit.requires, *(source.requires for source in used)) if used else ()
-    return CKernel(
-        parameters=parameters,
-        names=spelling,
-        helpers=helpers(printer.types | needed) + operations + called,
-        body=body,
-        packing=packing,
-        workspace=workspace,
-        implementation="generic" if kind == "generic" else "native",
-        features=tuple(dict.fromkeys(chain(*requires))),
-        flags=flags,
-        count=len(operator.results),
-        rounds=printer.rounds,
-    )
+    return tuple(chain(*requires))
 
 
-def _printed(
-    candidate: Candidate,
+def print_module(
+    what: str,
     module: Any,
     names: list[str],
-    functions: Mapping[str, str],
+    kinds: Mapping[Intrinsic, str],
+    *,
     share: bool = True,
-) -> tuple[CPrinter, str]:
-    """A new printer, and the body that it has printed of a scheduled module."""
+    views: bool = False,
+) -> PrintedModule:
+    """Print a scheduled module of one function.
+
+    Args:
+        what: it is, for messages.
+        module: the module.
+        names: of its parameters in C.
+        kinds: how each instruction is emitted: ``"native"``, ``"c"`` or ``"generic"``.
+        share: whether buffers may have the same memory, one after the other.
+        views: whether buffers begin within others.
+
+    Raises:
+        ExportError: something of it has no form in C.
+        BuildError: TVM refuses it.
+    """
+    functions = {**EXTERNS}
+    for unit, kind in kinds.items():
+        if kind == "c":
+            text = function_text(unit, implementations(unit.name)["c"])
+            functions[function_name(unit)] = text
     try:
-        function = lowered(module, share)
+        function = lowered(module, share, views)
     except Exception as error:
-        raise BuildError(f"{candidate}: TVM cannot lower it: {error}") from error
+        raise BuildError(f"{what}: TVM cannot lower it: {error}") from error
     printer = CPrinter(functions=functions)
-    return printer, printer.function(function, names)
+    return PrintedModule(printer, printer.function(function, names), kinds)
 
 
 def _parameters(

@@ -9,13 +9,15 @@ from amos.codegen.tir.rounding import unsettled
 from amos.codegen.tir.statements import conditions_depend, gives_names
 
 
-def lowered(module: Any, share: bool = True) -> Any:
+def lowered(module: Any, share: bool = True, views: bool = False) -> Any:
     """Lower the only function of a module as TVM's pipeline does, up to its calling convention.
 
     Args:
         module: what a schedule has made, or an unscheduled function's module.
         share: whether buffers that are not used at the same time may be the same memory,
             which then is seen as one dtype after another.
+        views: whether buffers begin within others; see
+            :func:`amos.runtime.compiling.compile_function`.
 
     Returns:
         A prim func of plain loops, stores and calls: no blocks are left, buffers are
@@ -47,7 +49,7 @@ def lowered(module: Any, share: bool = True) -> Any:
         flat.StmtSimplify(),
         flat.RemoveNoOp(),
         blocks.RewriteUnsafeSelect(),
-        *([] if gives_names(module) else [flat.CommonSubexprElim()]),
+        *([] if views or gives_names(module) else [flat.CommonSubexprElim()]),
         # Turns rounding division into C's where operands are known not to be negative.
         flat.LowerIntrin(),
     ]

@@ -2,32 +2,43 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, ClassVar, cast
 
 from amos.chains.candidate import ChainCandidate
 from amos.chains.measuring import chain_tolerance
-from amos.chains.search import ChainOption, list_options, tilings_of
+from amos.chains.model import predict_chain
+from amos.chains.records import rebuild_chain
+from amos.chains.search import list_options, tilings_of
+from amos.chains.trials import ChainOption
 from amos.chains.writer import schedule_products, write_chain
 from amos.codegen.tir.program import Argument
 from amos.errors import AmosError
-from amos.explore.choosing import Chooser
+from amos.explore.choosing import RULE, Chooser
 from amos.ir import Chain, Operator
 from amos.machine.cpu import cpu
+from amos.mapping import enumerate_mappings
 from amos.measure.reference import References
 from amos.network.attention import ChainSite, match_attention
-from amos.network.candidates import predict_transfer
+from amos.network.candidates import operator_key, predict_transfer
 from amos.network.graph import Graph
 from amos.network.groups import Grouping, Job, Task
 from amos.network.kernels import TaskKernel
 from amos.network.lowerings.base import Example, Lowering, ScheduledProduct
 from amos.network.lowerings.choosing import predict_lowering
+from amos.network.network import Network
 from amos.network.shapes import count_bytes
+from amos.perfmodel import predict
+from amos.records import Record
 from amos.runtime.kernel import implementation_of
 
 #: Tilings whose products are mapped, at the least.
 _LEAST = 3
+#: What there is without a file of records.
+NO_RECORDS: Mapping[str, Sequence[Record]] = MappingProxyType({})
 
 
 @dataclass(frozen=True)
@@ -98,7 +109,11 @@ class FusedChain(Lowering):
 
 
 def choose_chains(
-    graph: Graph, grouping: Grouping, chooser: Chooser, count: int = 1
+    graph: Graph,
+    grouping: Grouping,
+    chooser: Chooser,
+    count: int = 1,
+    ranked: Mapping[str, Sequence[Record]] = NO_RECORDS,
 ) -> dict[Job, tuple[FusedChain, ...]]:
     """Choose the chains of a network that are predicted to be faster than their statements.
 
@@ -108,6 +123,7 @@ def choose_chains(
         chooser: of the machine.
         count: of kernels of a chain, the one that is predicted fastest first; with several, which
             are going to be measured, also where statements by themselves are predicted faster.
+        ranked: records by operator; a kernel that was measured stands before those of the model.
     """
     if not chooser.target(()).cached:
         return {}
@@ -116,15 +132,24 @@ def choose_chains(
         sites.setdefault(site.chain, []).append(site)
     chosen: dict[Job, tuple[FusedChain, ...]] = {}
     for chain, places in sites.items():
-        lowerings = lower_chain(chain, chooser, count)
-        if not lowerings:
+        modelled = lower_chain(chain, chooser, count)
+        if not modelled:
             continue
-        first = lowerings[0]
+        lowerings = (*_recorded_lowerings(chain, chooser, ranked), *modelled)[:count]
+        first = modelled[0]
         separate_seconds = predict_statements(places[0], first, chooser)
         # Both do the same work, so model errors cancel.
         if count > 1 or first.predicted < separate_seconds:
             chosen[Job(chain, tuple(places))] = lowerings
     return chosen
+
+
+def count_chains(networks: Iterable[Network]) -> dict[Chain, int]:
+    """Count the calls of each distinct chain of some networks."""
+    counts = Counter(
+        site.chain for each in networks for site in match_attention(each.graph, each.grouping)
+    )
+    return dict(counts)
 
 
 def lower_chain(chain: Chain, chooser: Chooser, count: int) -> tuple[FusedChain, ...]:
@@ -148,6 +173,27 @@ def lower_chain(chain: Chain, chooser: Chooser, count: int) -> tuple[FusedChain,
     for option in options:
         distinct.setdefault(option.keys[0], option)
     return tuple(FusedChain(chain, (), option) for option in [*distinct.values()][:count])
+
+
+def _recorded_lowerings(
+    chain: Chain, chooser: Chooser, ranked: Mapping[str, Sequence[Record]]
+) -> Iterator[FusedChain]:
+    """Lower a chain as the records of this machine have it, the fastest first."""
+    machine, core = chooser.target(()), chooser.core
+    for record in ranked.get(operator_key(chain), ()) if ranked else ():
+        if not (record.counts_here and record.times):
+            continue
+        try:
+            candidate = rebuild_chain(record)
+        except AmosError:
+            continue
+        seconds, mappings = {}, 1
+        for name, product in candidate.products.items():
+            mapping, unit = product.mapping, product.mapping.intrinsic
+            seconds[name] = predict(mapping, core.target([unit]), product.schedule).seconds
+            mappings *= enumerate_mappings(mapping.operator, unit, RULE, commute=True).count
+        prediction = predict_chain(candidate.tiling, seconds, bool(candidate.packs), machine)
+        yield FusedChain(chain, (), ChainOption(candidate, prediction, mappings, ()))
 
 
 def predict_statements(site: ChainSite, lowering: FusedChain, chooser: Chooser) -> float:

@@ -29,6 +29,7 @@ from amos.network.groups import Group, Task, select_heaviest
 from amos.network.lowerings.choosing import list_lowerings
 from amos.network.model import flatten_results
 from amos.network.network import Network, before_layouts, network_of
+from amos.network.precision.attention import predict_attention
 from amos.network.precision.frontier import Errors, Exclusion, Variant
 from amos.network.precision.quantizing import quantize_network
 from amos.network.precision.rounding import ROUNDED, can_round, is_product, round_products
@@ -220,6 +221,18 @@ class Variants:
         for at, (before, after) in pairs.items():
             rounded_seconds = math.inf if after is None else seconds[after.operator]
             times[at] = seconds[before.operator], rounded_seconds
+        return times | self._attention_times(everything)
+
+    def _attention_times(
+        self, everything: PartitionedNetwork
+    ) -> dict[tuple[str, int], tuple[float, float]]:
+        """Predicted seconds of the products of attention: each has half of those of both."""
+        times = {}
+        for name, region in self.network.regions.items():
+            rounded = everything.regions[name].network
+            for attention in predict_attention(region.network, rounded, self._chooser):
+                for place in attention.places:
+                    times[name, place] = attention.before / 2, attention.after / 2
         return times
 
     def _reason(self, before: float, after: float) -> Exclusion:

@@ -10,6 +10,7 @@ import numpy as np
 
 from amos.network.graph import Constant, Operand
 from amos.network.operations import numpy_dtype
+from amos.network.reading.moves import slice_axes
 from amos.network.reading.node import NodeSource, Read
 
 
@@ -153,7 +154,82 @@ def _read_multi_head(node: NodeSource) -> Operand:
     return _attend(node, heads, scale or None, masks, ahead=ahead)
 
 
+def _read_grouped(node: NodeSource) -> tuple[Operand | None, ...]:
+    """``GroupQueryAttention`` of onnxruntime: causal, behind keys and values that fill a cache."""
+    attributes = node.attributes
+    unusual = ("softcap", "smooth_softmax", "rotary_interleaved", "qk_output")
+    if names := [name for name in unusual if attributes.get(name, 0) > 0]:
+        raise node.refuse(f"{names[0]} is not supported")
+    if attributes.get("local_window_size", -1) >= 0:
+        raise node.refuse("windows of keys are not supported")
+    if any(node.optional(n) is not None for n in (9, *range(11, 14))) or any(node.outputs[3:]):
+        raise node.refuse("positions, sinks and quantized caches are not supported")
+    heads, shared = (int(attributes[name]) for name in ("num_heads", "kv_num_heads"))
+    query, key, value = _unpack(node, heads, shared)
+    past = node.optional(3), node.optional(4)
+    ahead = past[0].shape[2] if past[0] is not None else 0
+    length = ahead + key.shape[2]
+    _check_lengths(node, query.shape[0], length)
+    if attributes.get("do_rotary", 0):
+        query, key = (_turn(node, each, ahead) for each in (query, key))
+    if past[0] is not None and past[1] is not None and ahead:
+        key = node.emit("Concat", past[0], key, axis=2)
+        value = node.emit("Concat", past[1], value, axis=2)
+    bias = node.optional(10)
+    masks = [] if bias is None else [bias]
+    scale = float(attributes.get("scale", 0.0)) or None
+    own = _Heads(query, key, value, is_flat=True)
+    result = _attend(node, own, scale, masks, ahead=ahead)
+    return (result, key, value)[: len(node.outputs)]
+
+
+def _unpack(node: NodeSource, heads: int, shared: int) -> list[Operand]:
+    """Return query, key and value by heads, which may be columns of one input."""
+    query, key, value = node.input(0), node.optional(1), node.optional(2)
+    if len(query.shape) != 3:
+        raise node.refuse("expected a query of three axes")
+    if key is not None and value is not None:
+        columns = [query, key, value]
+    else:
+        width, begin, columns = query.shape[-1] // (heads + 2 * shared), 0, []
+        for count in (heads, shared, shared):
+            columns.append(slice_axes(node, query, {2: (begin, 1, count * width)}))
+            begin += count * width
+    counts = (heads, shared, shared)
+    return [_divide(node, each, count) for each, count in zip(columns, counts, strict=True)]
+
+
+def _check_lengths(node: NodeSource, batch: int, length: int) -> None:
+    """Refuse keys of which rows of a batch might have different numbers.
+
+    A single row has all of them wherever onnxruntime gives a result of this shape.
+    """
+    for position, expected in ((5, length - 1), (6, length)):
+        lengths = node.input(position)
+        if isinstance(lengths, Constant):
+            if (lengths.array != expected).any():
+                raise node.refuse(f"input {position}: expected {expected} for a full cache")
+        elif batch > 1:
+            raise node.refuse("lengths of keys that the network computes are not supported")
+
+
+def _turn(node: NodeSource, value: Operand, ahead: int) -> Operand:
+    """Append a rotary embedding of the positions behind a cache."""
+    tables = node.constant(7), node.constant(8)
+    *_, length, width = value.shape
+    if tables[0] is None or tables[1] is None or 2 * tables[0].shape[1] != width:
+        raise node.refuse("a rotary embedding of a part of a row is not supported")
+    cosines, sines = (table[ahead : ahead + length] for table in tables if table is not None)
+    half = width // 2
+    halves = [slice_axes(node, value, {3: (start, 1, half)}) for start in (half, 0)]
+    turned = node.emit("Concat", *halves, axis=3)
+    straight = Constant(np.concatenate([cosines, cosines], axis=1))
+    across = Constant(np.concatenate([-sines, sines], axis=1))
+    return node.emit("Add", node.emit("Mul", value, straight), node.emit("Mul", turned, across))
+
+
 READERS: dict[str, Read] = {
     "Attention": _read_attention,
+    "GroupQueryAttention": _read_grouped,
     "MultiHeadAttention": _read_multi_head,
 }

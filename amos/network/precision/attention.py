@@ -1,0 +1,67 @@
+"""Seconds that rounding saves of attention, whose two products one kernel may compute."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from amos.explore.choosing import Chooser
+from amos.network.attention import ChainSite, match_attention
+from amos.network.lowerings.chains import lower_chain, predict_statements
+from amos.network.network import Network
+from amos.network.precision.rounding import is_product
+
+
+@dataclass(frozen=True)
+class AttentionSeconds:
+    """Predicted seconds of both products of an attention.
+
+    Attributes:
+        places: of the products, counted in the order of their graph.
+        before: seconds as they are.
+        after: seconds with rounded factors; infinite where no instruction multiplies these.
+    """
+
+    places: tuple[int, int]
+    before: float
+    after: float
+
+
+def predict_attention(
+    plain: Network, rounded: Network, chooser: Chooser
+) -> Iterator[AttentionSeconds]:
+    """Predict each attention of a network, as one kernel or several, whichever is faster.
+
+    Args:
+        plain: the network.
+        rounded: the same with rounded factors.
+        chooser: of the machine.
+    """
+    seconds: dict[object, float] = {}
+
+    def predict(site: ChainSite | None) -> float:
+        if site is None:
+            return math.inf
+        if site.chain not in seconds:
+            lowerings = lower_chain(site.chain, chooser, 1)
+            separate = [predict_statements(site, each, chooser) for each in lowerings]
+            fused = [each.predicted for each in lowerings]
+            seconds[site.chain] = min([*separate, *fused], default=math.inf)
+        return seconds[site.chain]
+
+    sites = _sites_by_places(rounded)
+    for places, site in _sites_by_places(plain).items():
+        yield AttentionSeconds(places, predict(site), predict(sites.get(places)))
+
+
+def _sites_by_places(network: Network) -> Mapping[tuple[int, int], ChainSite]:
+    """The attentions of a network, by the places of their products among all products."""
+    products = [node for node in network.graph.nodes if is_product(node)]
+    places = {node.number: place for place, node in enumerate(products)}
+
+    sites = {}
+    for site in match_attention(network.graph, network.grouping):
+        first, second = (places[group.nodes[0].number] for group in site.groups)
+        sites[first, second] = site
+    return sites
