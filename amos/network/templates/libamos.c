@@ -4,8 +4,8 @@
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <fcntl.h>
+#include <linux/futex.h>
 #include <pthread.h>
-#include <sched.h>
 #include <stdatomic.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -195,35 +195,104 @@ __attribute__((visibility("hidden"))) void TVMFFIErrorSetRaisedFromCStrParts(
     if (parts[i]) used += (size_t)snprintf(error_text + used, sizeof error_text - used, "%s", parts[i]);
 }
 
+#define TURN_SECONDS 0.004 /* that a thread has a core for, before others' turns */
+
+static double read_clock(void) {
+  struct timespec now;
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return now.tv_sec + now.tv_nsec * 1e-9;
+}
+
+static void sleep_while(atomic_uint *word, unsigned value, double seconds) {
+  struct timespec limit = {0, (long)(seconds * 1e9)};
+  if (seconds > 0) syscall(SYS_futex, word, FUTEX_WAIT_PRIVATE, value, &limit, NULL, 0);
+}
+
+static void wake_all(atomic_uint *word) {
+  syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, CORE_COUNT, NULL, NULL, 0);
+}
+
+/* The number of threads that an operator uses. A late helper is one that the system took off its core
+ * in a call, which then has to wait for it. Narrow calls, which do without as many helpers, follow. Their
+ * number grows at each late helper while they are about as fast as wide calls, late ones included, and
+ * else shrinks. So beside threads that spin, an operator soon keeps to cores of its own, and a lone
+ * disturbance costs little. The margin is for the first narrow calls: helpers still spin beside them. */
+#define MARGIN 0.9
+#define LEAST_CALLS 0.25
+#define MOST_SECONDS 0.4
+enum { GROWTH = 4, MEMORY = 4 /* calls before a late helper that count in later means */ };
+typedef struct {
+  atomic_int width;
+  _Atomic double calls, due_calls; /* narrow ones for each late helper, and from now on */
+  _Atomic double mean_seconds[2];  /* of wide and narrow calls */
+  atomic_int counts[2];
+} Crew;
+
+static int choose_width(Crew *crew, int *is_narrow) {
+  int width = atomic_load_explicit(&crew->width, memory_order_relaxed);
+  if (width == CORE_COUNT) return width;
+  double due = atomic_load(&crew->due_calls);
+  *is_narrow = due >= 1;
+  atomic_store(&crew->due_calls, *is_narrow ? due - 1 : due);
+  if (*is_narrow) return width;
+  width = 2 * width < CORE_COUNT ? 2 * width : CORE_COUNT;
+  atomic_store(&crew->width, width);
+  return width;
+}
+
+/* Takes the time of a call into account, and how many helpers were late. */
+static void count_call(Crew *crew, double seconds, int is_narrow, int late_count) {
+  double calls = atomic_load(&crew->calls), mean = atomic_load(&crew->mean_seconds[is_narrow]);
+  if (!calls) { /* the first call is slow for other reasons */
+    atomic_store(&crew->calls, 1);
+    return;
+  }
+  int count = atomic_load(&crew->counts[is_narrow]) + 1;
+  atomic_store(&crew->mean_seconds[is_narrow], mean += (seconds - mean) / count);
+  atomic_store(&crew->counts[is_narrow], count);
+  if (!late_count) return;
+  int width = atomic_load(&crew->width) - late_count;
+  atomic_store(&crew->width, width < 1 ? 1 : width);
+  if (is_narrow) return;
+  double narrow = atomic_load(&crew->mean_seconds[1]);
+  calls = mean > MARGIN * narrow ? calls * GROWTH : calls / GROWTH;
+  if (calls * narrow > MOST_SECONDS) calls = MOST_SECONDS / narrow;
+  if (calls < LEAST_CALLS) calls = LEAST_CALLS;
+  atomic_store(&crew->calls, calls);
+  atomic_store(&crew->due_calls, atomic_load(&crew->due_calls) + calls);
+  for (int i = 0; i < 2; ++i)
+    if (atomic_load(&crew->counts[i]) > MEMORY) atomic_store(&crew->counts[i], MEMORY);
+}
+
 /* Parallel loops. A network enters the session's thread pool once: the first thread to arrive leads
  * and runs all steps, the others help with its loops. Each member first claims pieces of its own
  * range, whose data its caches have from the loop before, and then those that others have not begun:
- * nobody waits for a thread that the system does not run. */
-enum { SPIN_COUNT = 512, FIELD_BITS = 20, FIELD_MASK = (1 << FIELD_BITS) - 1 };
+ * nobody waits for a thread that the system does not run, unless it has claimed a piece. A thread that
+ * waits for long sleeps, so that its core can run the late one. It does not yield: a thread that spins
+ * would have the core for a whole turn. */
+enum { PATIENCE_TICKS = 1 << 20 /* 0.3 to 0.5 ms */, FIELD_BITS = 20, FIELD_MASK = (1 << FIELD_BITS) - 1 };
 typedef struct {
   _Alignas(64) atomic_uint_fast64_t claims; /* number of the loop | end of the range | next piece */
 } Range;
 typedef struct {
   Range ranges[CORE_COUNT];
-  _Alignas(64) atomic_uint_fast64_t number; /* of the loop */
+  _Alignas(64) atomic_uint number; /* of the loop */
   ParallelBody body;
   void *data;
   int32_t count;
-  _Alignas(64) atomic_int_fast32_t finished; /* pieces of the loop */
-  atomic_int failed;
-  _Alignas(64) atomic_int member_count, done;
+  atomic_uint sleepers; /* helpers that sleep until the next loop */
+  _Alignas(64) atomic_uint finished; /* pieces of the loop */
+  atomic_uint late; /* the last loop that the leader waited too long for */
+  atomic_int is_asleep, failed; /* the leader, until pieces are finished */
+  _Alignas(64) atomic_uint member_count, gone_count, done;
   OrtStatus *(*lead)(void *);
   void *lead_data;
   OrtStatus *status;
+  int late_count; /* helpers that the leader waited too long for */
 } Team;
 static __thread Team *led_team;
 
-static void wait_briefly(unsigned *spins) {
-  if (++*spins < SPIN_COUNT)
-    __builtin_ia32_pause();
-  else
-    sched_yield();
-}
+static uint64_t read_ticks(void) { return __builtin_ia32_rdtsc(); }
 
 /* Claims and runs pieces, of a member's own range first, until none is left. */
 static void run_pieces(Team *team, int member) {
@@ -236,53 +305,105 @@ static void run_pieces(Team *team, int member) {
       if ((claim & FIELD_MASK) >= (claim >> FIELD_BITS & FIELD_MASK)) break;
       ParallelGroup group = {NULL, team->count};
       if (team->body((int32_t)(claim & FIELD_MASK), &group, team->data)) atomic_store(&team->failed, 1);
-      atomic_fetch_add_explicit(&team->finished, 1, memory_order_release);
+      atomic_fetch_add(&team->finished, 1);
+      if (atomic_load(&team->is_asleep)) wake_all(&team->finished);
     }
   }
 }
 
+/* Waits for pieces of helpers, which take about as long as the leader's own did. */
+static void wait_for_pieces(Team *team, unsigned pieces, uint64_t own_ticks) {
+  uint64_t deadline = read_ticks() + own_ticks + own_ticks / 2 + PATIENCE_TICKS;
+  unsigned finished;
+  while ((finished = atomic_load_explicit(&team->finished, memory_order_acquire)) < pieces) {
+    if (read_ticks() < deadline) {
+      __builtin_ia32_pause();
+      continue;
+    }
+    if (!atomic_exchange(&team->is_asleep, 1)) {
+      team->late_count = (int)(pieces - finished);
+      atomic_store(&team->late, atomic_load(&team->number));
+    } else {
+      sleep_while(&team->finished, finished, TURN_SECONDS);
+    }
+  }
+  atomic_store_explicit(&team->is_asleep, 0, memory_order_relaxed);
+}
+
 static int launch_parallel(ParallelBody body, void *data, int count) {
   Team *team = led_team;
-  uint64_t number = atomic_load_explicit(&team->number, memory_order_relaxed) + 1;
-  uint64_t pieces = count > 0 ? count : PIECE_COUNT;
+  unsigned number = atomic_load_explicit(&team->number, memory_order_relaxed) + 1;
+  uint64_t pieces = count > 0 ? count : PIECE_COUNT, start = read_ticks();
   team->body = body;
   team->data = data;
   team->count = (int32_t)pieces;
   atomic_store_explicit(&team->finished, 0, memory_order_relaxed);
   for (uint64_t i = 0; i < CORE_COUNT; ++i)
     atomic_store_explicit(&team->ranges[i].claims,
-                          number << 2 * FIELD_BITS | (i + 1) * pieces / CORE_COUNT << FIELD_BITS |
+                          (uint64_t)number << 2 * FIELD_BITS | (i + 1) * pieces / CORE_COUNT << FIELD_BITS |
                               i * pieces / CORE_COUNT,
                           memory_order_release);
-  atomic_store_explicit(&team->number, number, memory_order_release);
+  atomic_store(&team->number, number);
+  if (atomic_load(&team->sleepers)) wake_all(&team->number);
   run_pieces(team, 0);
-  for (unsigned spins = 0; atomic_load_explicit(&team->finished, memory_order_acquire) < (int64_t)pieces;)
-    wait_briefly(&spins);
+  if (atomic_load_explicit(&team->finished, memory_order_acquire) < pieces)
+    wait_for_pieces(team, (unsigned)pieces, read_ticks() - start);
   return atomic_load(&team->failed) ? -1 : 0;
+}
+
+static void help(Team *team, int member) {
+  uint64_t deadline = read_ticks() + PATIENCE_TICKS;
+  for (unsigned last = 0; !atomic_load_explicit(&team->done, memory_order_acquire);) {
+    unsigned number = atomic_load_explicit(&team->number, memory_order_acquire);
+    if (number == last && read_ticks() < deadline) {
+      __builtin_ia32_pause();
+      continue;
+    }
+    if (number == last) {
+      atomic_fetch_add(&team->sleepers, 1);
+      sleep_while(&team->number, last, MOST_SECONDS);
+      atomic_fetch_sub(&team->sleepers, 1);
+    } else {
+      last = number;
+      run_pieces(team, member);
+      if (atomic_load_explicit(&team->late, memory_order_relaxed) == number)
+        sleep_while(&team->done, 0, TURN_SECONDS);
+    }
+    deadline = read_ticks() + PATIENCE_TICKS;
+  }
+  atomic_fetch_add(&team->gone_count, 1);
+}
+
+/* Ends a team and waits until its helpers are gone: onnxruntime would wait on the core that they need. */
+static void dismiss(Team *team) {
+  atomic_store(&team->done, 1);
+  atomic_fetch_add(&team->number, 1);
+  if (atomic_load(&team->sleepers)) wake_all(&team->number);
+  if (team->late_count) wake_all(&team->done);
+  uint64_t deadline = read_ticks() + PATIENCE_TICKS;
+  unsigned gone, helpers;
+  while ((gone = atomic_load(&team->gone_count)) < (helpers = atomic_load(&team->member_count) - 1)) {
+    if (read_ticks() < deadline) {
+      __builtin_ia32_pause();
+      continue;
+    }
+    if (!team->late_count) team->late_count = (int)(helpers - gone);
+    sleep_while(&team->gone_count, gone, 50e-6);
+  }
 }
 
 static void join_team(void *data, size_t index) {
   (void)index;
   Team *team = data, *before = led_team;
-  int member = atomic_fetch_add(&team->member_count, 1);
-  if (!member) {
-    led_team = team;
-    team->status = team->lead(team->lead_data);
-    led_team = before;
-    atomic_store_explicit(&team->done, 1, memory_order_release);
+  unsigned member = atomic_fetch_add(&team->member_count, 1);
+  if (member) {
+    help(team, (int)member);
     return;
   }
-  uint64_t last = 0;
-  for (unsigned spins = 0; !atomic_load_explicit(&team->done, memory_order_acquire);) {
-    uint64_t number = atomic_load_explicit(&team->number, memory_order_acquire);
-    if (number == last) {
-      wait_briefly(&spins);
-      continue;
-    }
-    last = number;
-    spins = 0;
-    run_pieces(team, member);
-  }
+  led_team = team;
+  team->status = team->lead(team->lead_data);
+  led_team = before;
+  dismiss(team);
 }
 
 /* Pointers that TVM's loader would set. */
@@ -295,12 +416,6 @@ static const uint8_t *constants;
 
 static OrtStatus *fail(Api api, const char *text) {
   return CALL(api, CREATE_STATUS, int, const char *)(ORT_FAIL, text);
-}
-
-static double read_clock(void) {
-  struct timespec now;
-  clock_gettime(CLOCK_MONOTONIC, &now);
-  return now.tv_sec + now.tv_nsec * 1e-9;
 }
 
 typedef struct {
@@ -381,10 +496,11 @@ static OrtStatus *bind_ports(const Network *network, Api api, void *context, voi
 typedef struct {
   const Network *network;
   Api api;
+  Crew crew;
 } Kernel;
 
 static OrtStatus *compute(void *data, void *context) {
-  const Kernel *kernel = data;
+  Kernel *kernel = data;
   const Network *network = kernel->network;
   void *inputs[network->input_count + 1], *outputs[network->output_count + 1];
   OrtStatus *status = bind_ports(network, kernel->api, context, inputs, outputs);
@@ -393,8 +509,14 @@ static OrtStatus *compute(void *data, void *context) {
   if (!arena) return fail(kernel->api, "AMOS: out of memory");
   Run run = {network, kernel->api, inputs, outputs, arena};
   Team team = {.lead = run_steps, .lead_data = &run};
-  status = CALL(kernel->api, PARALLEL_FOR, const void *, void (*)(void *, size_t), size_t, size_t,
-                void *)(context, join_team, CORE_COUNT, 0, &team);
+  double start = read_clock();
+  int is_narrow = 0, width = choose_width(&kernel->crew, &is_narrow);
+  if (width == 1)
+    join_team(&team, 0);
+  else
+    status = CALL(kernel->api, PARALLEL_FOR, const void *, void (*)(void *, size_t), size_t, size_t,
+                  void *)(context, join_team, (size_t)width, 0, &team);
+  count_call(&kernel->crew, read_clock() - start, is_narrow, team.late_count);
   pool_give_back(arena);
   return status ? status : team.status;
 }
@@ -403,7 +525,7 @@ static OrtStatus *create_kernel(const CustomOp *op, Api api, const void *info, v
   (void)info;
   Kernel *made = malloc(sizeof *made);
   if (!made) return fail(api, "AMOS: out of memory");
-  *made = (Kernel){(const Network *)op, api};
+  *made = (Kernel){(const Network *)op, api, {.width = CORE_COUNT}};
   *kernel = made;
   return NULL;
 }

@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -97,12 +98,18 @@ def test_an_exported_model_runs_without_amos(exported: Path) -> None:
     image = np.random.default_rng(0).standard_normal((1, 3, 12, 12)).astype("float32")
     np.savez(exported / "inputs.npz", image=image)
     np.save(exported / "expected.npy", _expected(_model(), {"image": image}))
-    done = subprocess.run(
-        [sys.executable, "-c", _ALONE, str(exported)], capture_output=True, text=True, check=True
-    )
-    differences = json.loads(done.stdout)
-    assert len(differences) == 21
-    assert max(differences) < 1e-4
+    allowed = os.sched_getaffinity(0)
+    for cpus in (allowed, {min(allowed)}):  # on one CPU helpers are late
+        done = subprocess.run(
+            [sys.executable, "-c", _ALONE, str(exported)],
+            capture_output=True,
+            text=True,
+            check=True,
+            preexec_fn=partial(os.sched_setaffinity, 0, cpus),
+        )
+        differences = json.loads(done.stdout)
+        assert len(differences) == 21
+        assert max(differences) < 1e-4
 
 
 def _session(*folders: Path) -> onnxruntime.InferenceSession:
