@@ -22,11 +22,12 @@ from amos.explore.contenders import (
 from amos.explore.genetic import GeneticSearch
 from amos.explore.objective import Problem
 from amos.explore.ranking import QuickSearch, rank_candidates
-from amos.intrinsics import Intrinsic
+from amos.intrinsics import Intrinsic, implementations
 from amos.ir import Operator
 from amos.machine import Machine
 from amos.mapping import enumerate_mappings
 from amos.mapping.mapping import Mapping
+from amos.measure.result_cache import MISSING, key_of, load_result, store_result
 from amos.perfmodel import Prediction
 from amos.perfmodel.bound import Bound
 from amos.plan import Candidate
@@ -90,6 +91,7 @@ class Chooser:
         self._brief = brief
         self._intrinsics = tuple(intrinsics)
         selected = cache(lambda: self._intrinsics or tuple(select_intrinsics(None, self.machine)))
+        self._selected = selected
         units = cache(lambda: tuple(x for x in selected() if not (core and x.tile_registers)))
         self._contenders = cache(lambda operator: contenders(operator, units(), RULE))
         self._ranked: dict[object, list[Product]] = {}
@@ -130,10 +132,34 @@ class Chooser:
             MappingError: no instruction can be used; the message says why.
         """
         effort = _Brief if self._brief else search or Thorough
-        key = self.operator(operator), count, effort, instructions
+        key = operator, count, effort, instructions
         if key not in self._ranked:
-            self._ranked[key] = self._search(*key)
+            stored = self.result_key("ranking", *key, effort.inner)
+            products = load_result(stored)
+            if products is MISSING:
+                plain = self.operator(operator)
+                products = (
+                    self._search(*key)
+                    if plain == operator
+                    else self.rank(plain, count, search=search, instructions=instructions)
+                )
+                store_result(stored, products)
+            self._ranked[key] = products
         return self._ranked[key]
+
+    def result_key(self, *request: object) -> str:
+        """Return the key of a result in the cache on disk that depends on the machine too."""
+        return key_of(self._context_key, *request)
+
+    @cached_property
+    def _context_key(self) -> str:
+        """Key of the machine, and of the instructions that may be chosen.
+
+        Entries depend on the rates of this machine anyway.
+        """
+        units = [(each, implementations(each.name)) for each in self._selected()]
+        machine = self.machine if self.machine == "host" else self.target(())
+        return key_of(machine, self._core, self._brief, units)
 
     def bound(self, product: Product) -> Bound | None:
         """Find what no schedule of a kernel's operator on its instruction falls below.

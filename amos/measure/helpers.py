@@ -15,12 +15,14 @@ from collections import deque
 from collections.abc import Callable, Generator, Iterable
 from concurrent.futures import Future, wait
 from dataclasses import dataclass, field
+from itertools import repeat
 from threading import Lock, Thread
 from typing import Any, TypeVar
 
 from amos._processes import python
 from amos.errors import AmosError
 from amos.measure.messages import encode, receive, send
+from amos.measure.result_cache import MISSING, load_result, store_result
 
 _T = TypeVar("_T")
 #: Calls from which on it pays to start processes, which takes each a second or two.
@@ -135,7 +137,16 @@ class _Job:
 
     function: Callable[..., Any]
     arguments: tuple[Any, ...]
+    key: str = ""
     future: Future[Any] = field(default_factory=Future)
+
+    def load(self) -> bool:
+        """Take the result of an earlier process, if there is one."""
+        result = load_result(self.key) if self.key else MISSING
+        if result is MISSING:
+            return False
+        self.future.set_result(result)
+        return True
 
     @property
     def message(self) -> bytes:
@@ -146,6 +157,8 @@ class _Job:
             self.future.set_exception(answer.error)
         else:
             self.future.set_result(answer.value)
+            if self.key:
+                store_result(self.key, answer.value)
 
 
 _helpers: list[_Helper] = []
@@ -155,6 +168,7 @@ _lock = Lock()
 def map_in_processes(
     function: Callable[..., _T],
     *arguments: Iterable[Any],
+    keys: Iterable[str] = repeat(""),
     here: Callable[..., _T] | None = None,
     lost: Callable[[HelperLost], _T] | None = None,
 ) -> Generator[_T, None, None]:
@@ -167,6 +181,7 @@ def map_in_processes(
     Args:
         function: of a module; what it takes and returns is pickled.
         arguments: of each call.
+        keys: of each call's result in the cache on disk; calls of one key are made once.
         here: what this process calls in its place, if it is not the same.
         lost: makes the result of a call whose process crashed.
 
@@ -176,10 +191,14 @@ def map_in_processes(
     Raises:
         HelperLost: a process crashed, and ``lost`` is not given.
     """
-    jobs = [_Job(function, each) for each in zip(*arguments, strict=False)]
-    waiting = deque(jobs)
-    count = min(len(os.sched_getaffinity(0)), len(jobs)) - 1
-    for helper in _some_helpers(count, start=len(jobs) >= LEAST_CALLS):
+    jobs: list[_Job] = []
+    by_key: dict[str, _Job] = {}
+    for request, key in zip(zip(*arguments, strict=False), keys, strict=False):
+        job = _Job(function, request, key)
+        jobs.append(by_key.setdefault(key, job) if key else job)
+    waiting = deque(job for job in dict.fromkeys(jobs) if not job.load())
+    count = min(len(os.sched_getaffinity(0)), len(waiting)) - 1
+    for helper in _some_helpers(count, start=len(waiting) >= LEAST_CALLS):
         Thread(target=helper.serve, args=(waiting,), daemon=True).start()
     try:
         for job in jobs:

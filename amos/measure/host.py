@@ -14,6 +14,7 @@ import os
 import tempfile
 from collections.abc import Sequence
 from dataclasses import asdict, replace
+from functools import lru_cache
 from importlib import metadata
 from pathlib import Path
 
@@ -48,6 +49,28 @@ def cache_file() -> Path:
     key = json.dumps([_VERSION, here.model, here.cores, sorted(here.features), compiler])
     digest = hashlib.sha256(key.encode()).hexdigest()[:16]
     return user_cache_path("amos", appauthor=False) / f"host-{digest}.json"
+
+
+def measured_rates() -> dict[str, float]:
+    """Return everything that was measured of this CPU so far, by name; nothing is measured now."""
+    with contextlib.suppress(OSError):
+        return _rates(cache_file(), cache_file().stat().st_mtime_ns)
+    return {}
+
+
+@lru_cache(maxsize=1)
+def _rates(path: Path, _: int) -> dict[str, float]:
+    rates: dict[str, float] = {}
+
+    def add(name: str, value: object) -> None:
+        if isinstance(value, dict):
+            for key, own in value.items():
+                add(f"{name} {key}", own)
+        elif isinstance(value, int | float):
+            rates[name] = float(value)
+
+    add("host", asdict(_load(path)))
+    return rates
 
 
 def host_machine(

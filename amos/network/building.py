@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import pickle
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 
@@ -46,7 +46,11 @@ def load_builders() -> None:
 
 
 def build_in_helper(
-    lowerings: TaskLowerings, symbol: str, count: int, verify: bool, added: bytes
+    lowerings: TaskLowerings | Sequence[Lowering],
+    symbol: str,
+    count: int,
+    verify: bool,
+    added: bytes,
 ) -> BuiltKernels:
     """Do the same as :func:`build_kernels` in another process.
 
@@ -78,18 +82,23 @@ def _host_with(added: bytes, brief: bool = False) -> Chooser:
 
 
 def build_kernels(
-    chooser: Chooser, lowerings: TaskLowerings, symbol: str, count: int, verify: bool
+    chooser: Chooser,
+    lowerings: TaskLowerings | Sequence[Lowering],
+    symbol: str,
+    count: int,
+    verify: bool,
 ) -> BuiltKernels:
     """Build the kernels of a task; those that are wrong give way to the next candidate.
 
     Args:
         chooser: of the machine.
-        lowerings: of the task.
-        symbol: name of the function.
+        lowerings: of the task, ranked or not.
+        symbol: name of the function, or its beginning.
         count: number of kernels.
         verify: compare each kernel with NumPy.
     """
-    return build_lowerings(lowerings.rank(count, chooser), symbol, count, verify=verify)
+    ranked = lowerings.rank(count, chooser) if isinstance(lowerings, TaskLowerings) else lowerings
+    return build_lowerings(ranked, symbol, count, verify=verify)
 
 
 def build_lowerings(
@@ -103,7 +112,7 @@ def build_lowerings(
     try:
         for lowering in lowerings:
             try:
-                kernel = lowering.build(symbol)
+                kernel = lowering.build(symbol if count == 1 else f"{symbol}_{len(kernels)}")
                 kernels[kernel] = (check_kernel(kernel, references),) if verify else ()
             except NetworkError as error:
                 failures.append(str(error))

@@ -80,7 +80,7 @@ def compare_in_network(
 
     Args:
         models: a network with the first kernel of each task, with the second, and so on.
-        kernels: of each task, under one name; with fewer than models, the last stands in.
+        kernels: of each task; with fewer than models, the last stands in.
     """
     runs = time_calls(models, random_arrays(models[0].network), _turns(len(models)))
     return {

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import pickle
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass, field, replace
-from itertools import count as counting
 from itertools import repeat
 from pathlib import Path
 from typing import TypedDict, Unpack, overload
@@ -17,13 +16,13 @@ from amos.errors import MappingError, NetworkError, shown
 from amos.explore.choosing import Chooser
 from amos.intrinsics import added
 from amos.measure.helpers import HelperLost, map_in_processes, start_helpers
+from amos.measure.result_cache import has_result
 from amos.network.bucketed import CompiledBuckets, compiled_buckets
 from amos.network.buckets import BucketedNetwork, Loaded
 from amos.network.building import (
     BuiltKernels,
     build_in_helper,
     build_kernels,
-    build_lowerings,
     load_builders,
 )
 from amos.network.candidates import records_by_operator
@@ -42,7 +41,12 @@ from amos.network.kernels import TaskKernel
 from amos.network.lowerings.base import Lowering
 from amos.network.lowerings.cascade import choose_cascades
 from amos.network.lowerings.chains import choose_chains
-from amos.network.lowerings.choosing import find_records, list_lowerings, predict_lowering
+from amos.network.lowerings.choosing import (
+    TaskLowerings,
+    find_records,
+    list_lowerings,
+    predict_lowering,
+)
 from amos.network.model import CompiledRegion
 from amos.network.network import Network, check_network
 from amos.network.precision.choosing import (
@@ -63,6 +67,8 @@ _CHAINS = 4
 #: Share of a network's predicted time in the tasks that are measured. The many small ones, which
 #: have the rest of it, would take most of the time of measuring.
 _HEAVY_SHARE = 0.9
+#: Hexadecimal digits of a symbol.
+_DIGITS = 24
 
 
 class Options(TypedDict, total=False):
@@ -139,9 +145,9 @@ def compile_network(
         frontier = None
         check_choice(precision, budget)
         build.chooser.target(())  # measured here, if it never was, and by no two processes
-        start_helpers(len(network.tasks), load_builders)
         if precision == "auto" and not has_choice(network, samples):
             precision = "f32"
+        start_helpers(build.count_new(network.tasks, precision), load_builders)
         if precision != "f32":
             build.line.show("measuring errors of other precisions")
             frontier = choose_precision(
@@ -158,14 +164,13 @@ def compile_network(
 
 @dataclass
 class _Builder:
-    """Builds the kernels of networks, which have symbols of their own in one library.
+    """Builds the kernels of networks, whose symbols in one library are digests of their requests.
 
     Attributes:
         ranked: records by operator.
         verify, measure: as of :func:`compile_network`.
         line: shows how far it is.
         chooser: selects kernels for this machine.
-        numbers: of the symbols.
     """
 
     ranked: Mapping[str, Sequence[Record]]
@@ -173,7 +178,17 @@ class _Builder:
     measure: bool
     line: ProgressLine = field(default_factory=lambda: ProgressLine(False))
     chooser: Chooser = field(default_factory=lambda: Chooser("host"))
-    numbers: Iterator[int] = field(default_factory=counting)
+
+    def count_new(self, tasks: Sequence[Task], precision: str) -> int:
+        """Count the tasks of which the cache on disk has no kernels, or no predictions."""
+        lowerings = [list_lowerings(task, self.chooser, self.ranked) for task in tasks]
+        if precision == "f32":
+            count = _MEASURED if self.measure else 1
+            keys = [self.chooser.result_key("kernels", x, count, self.verify) for x in lowerings]
+        else:
+            brief = Chooser("host", brief=True)
+            keys = [brief.result_key("prediction", each) for each in lowerings]
+        return sum(not has_result(key) for key in keys)
 
     def models(self, networks: Mapping[str, PartitionedNetwork]) -> list[CompiledNetwork]:
         """Build the regions of models, by the names of their files."""
@@ -228,34 +243,47 @@ class _Builder:
 
     def build_tasks(self, tasks: Sequence[Task], measured: frozenset[Task]) -> list[BuiltKernels]:
         """Build the kernels of tasks: several of those that are measured."""
+        lowerings = [list_lowerings(task, self.chooser, self.ranked) for task in tasks]
+        counts = [_MEASURED if task in measured else 1 for task in tasks]
+        return self.build_jobs(tasks, lowerings, counts)
+
+    def build_fused(self, network: Network) -> dict[Job, BuiltKernels]:
+        """Build the kernels of cascades and chains; statements without one stay tasks."""
+        graph, count = network.graph, _CHAINS if self.measure else 1
+        self.line.show("searching cascades and chains")
+        cascades = choose_cascades(network.tasks, graph, self.chooser, thorough=True)
+        jobs: dict[Job, tuple[Lowering, ...]] = {job: (each,) for job, each in cascades.items()}
+        jobs |= choose_chains(graph, network.grouping, self.chooser, count, self.ranked)
+        lowerings = [*jobs.values()]
+        return dict(
+            zip(jobs, self.build_jobs([*jobs], lowerings, map(len, lowerings)), strict=True)
+        )
+
+    def build_jobs(
+        self,
+        jobs: Sequence[Job],
+        lowerings: Sequence[TaskLowerings | Sequence[Lowering]],
+        counts: Iterable[int],
+    ) -> list[BuiltKernels]:
+        """Build so many kernels of each task, cascade or chain, on all cores."""
+        requests = [*zip(lowerings, counts, strict=True)]
+        keys = [self.chooser.result_key("kernels", *each, self.verify) for each in requests]
         results = map_in_processes(
             build_in_helper,
-            [list_lowerings(task, self.chooser, self.ranked) for task in tasks],
-            [f"amos_task_{next(self.numbers)}" for _ in tasks],
-            [_MEASURED if task in measured else 1 for task in tasks],
+            lowerings,
+            [f"amos_{key[:_DIGITS]}" for key in keys],
+            [count for _, count in requests],
             repeat(self.verify),
             repeat(pickle.dumps(added())),
+            keys=keys,
             here=lambda *request: build_kernels(self.chooser, *request[:-1]),
             lost=_report_lost,
         )
         built: list[BuiltKernels] = []
         with closing(results):
-            for place, task in enumerate(tasks):
-                self.line.show(f"kernel {place + 1} of {len(tasks)}: {task.operator.name}")
+            for place, job in enumerate(jobs):
+                self.line.show(f"kernel {place + 1} of {len(jobs)}: {job.operator.name}")
                 built.append(next(results))
-        return built
-
-    def build_fused(self, network: Network) -> dict[Job, BuiltKernels]:
-        """Build the kernels of cascades and chains; statements without one stay tasks."""
-        built: dict[Job, BuiltKernels] = {}
-        graph, count = network.graph, _CHAINS if self.measure else 1
-        cascades = choose_cascades(network.tasks, graph, self.chooser, thorough=True)
-        jobs: dict[Job, tuple[Lowering, ...]] = {job: (each,) for job, each in cascades.items()}
-        jobs |= choose_chains(graph, network.grouping, self.chooser, count, self.ranked)
-        for job, lowerings in jobs.items():
-            self.line.show(f"fused kernel: {job.operator.name}")
-            symbol = f"amos_task_{next(self.numbers)}"
-            built[job] = build_lowerings(lowerings, symbol, len(lowerings), verify=self.verify)
         return built
 
     def count_unused(self, network: Network, used: Mapping[Job, TaskKernel]) -> Counter[str]:

@@ -15,6 +15,7 @@ from amos.codegen.tir.target import LLVM_FEATURES
 from amos.errors import NetworkError
 from amos.machine.cpu import cpu
 from amos.measure.helpers import HelperLost, map_in_processes
+from amos.measure.result_cache import key_of
 from amos.network import engine
 from amos.network.external.constants import Constants
 from amos.network.external.source import ELEMENT_TYPES, library_source
@@ -148,7 +149,8 @@ def _write_objects(
     count = min(_MOST_MODULES, -(-len(named) // _FUNCTIONS))
     parts = [engine.to_text(dict(named[number::count])) for number in range(count)]
     try:
-        for number, code in enumerate(map_in_processes(engine.object_code, parts)):
+        keys = [key_of("loops", text) for text in parts]
+        for number, code in enumerate(map_in_processes(engine.object_code, parts, keys=keys)):
             codes[f"loops{number}"] = code
     except HelperLost as error:
         raise NetworkError(f"{models[0].network.name}: {error}") from error

@@ -247,10 +247,12 @@ class Variants:
     def _predict(self, tasks: Sequence[Task]) -> Mapping[Operator, float]:
         """Predict the seconds of one call of each task, on all cores, by operator."""
         fresh = {x.operator: x for x in tasks if x.operator not in self._predicted}
+        lowerings = [list_lowerings(task, self._chooser, {}) for task in fresh.values()]
         seconds = map_in_processes(
             predict_in_helper,
-            [list_lowerings(task, self._chooser, {}) for task in fresh.values()],
+            lowerings,
             repeat(pickle.dumps(added())),
+            keys=[self._chooser.result_key("prediction", each) for each in lowerings],
             here=lambda lowerings, _: predict_seconds(self._chooser, lowerings),
             lost=lambda _: math.inf,
         )
