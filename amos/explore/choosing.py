@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
+import pickle
 from bisect import insort
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from functools import cache, cached_property
+from functools import cache, cached_property, lru_cache
+from itertools import repeat
 
 from amos import machines
 from amos.errors import MappingError
@@ -22,11 +24,12 @@ from amos.explore.contenders import (
 from amos.explore.genetic import GeneticSearch
 from amos.explore.objective import Problem
 from amos.explore.ranking import QuickSearch, rank_candidates
-from amos.intrinsics import Intrinsic, implementations
+from amos.intrinsics import Intrinsic, added, adopt, implementations
 from amos.ir import Operator
 from amos.machine import Machine
 from amos.mapping import enumerate_mappings
 from amos.mapping.mapping import Mapping
+from amos.measure.helpers import map_in_processes
 from amos.measure.result_cache import MISSING, key_of, load_result, store_result
 from amos.perfmodel import Prediction
 from amos.perfmodel.bound import Bound
@@ -67,6 +70,23 @@ class Product:
         return self.mapping.intrinsic.name, self.candidate.key
 
 
+@dataclass(frozen=True)
+class _Request:
+    """A search for products.
+
+    Attributes:
+        operator: the task's.
+        count: products of each instruction.
+        effort: how long the model is searched.
+        instructions: how many are searched.
+    """
+
+    operator: Operator
+    count: int
+    effort: type[GeneticSearch]
+    instructions: int
+
+
 class Chooser:
     """Chooses products for a machine, memoized by operator.
 
@@ -94,7 +114,8 @@ class Chooser:
         self._selected = selected
         units = cache(lambda: tuple(x for x in selected() if not (core and x.tile_registers)))
         self._contenders = cache(lambda operator: contenders(operator, units(), RULE))
-        self._ranked: dict[object, list[Product]] = {}
+        self._ranked: dict[_Request, list[Product]] = {}
+        self._rank_instructions = cache(self._order_instructions)
         self._targets: dict[tuple[Intrinsic, ...], Machine] = {}
         self._bound = cache(self._find_bound)
 
@@ -131,21 +152,38 @@ class Chooser:
         Raises:
             MappingError: no instruction can be used; the message says why.
         """
-        effort = _Brief if self._brief else search or Thorough
-        key = operator, count, effort, instructions
-        if key not in self._ranked:
-            stored = self.result_key("ranking", *key, effort.inner)
-            products = load_result(stored)
-            if products is MISSING:
-                plain = self.operator(operator)
-                products = (
-                    self._search(*key)
-                    if plain == operator
-                    else self.rank(plain, count, search=search, instructions=instructions)
-                )
-                store_result(stored, products)
-            self._ranked[key] = products
-        return self._ranked[key]
+        request = _Request(operator, count, self._effort(search), instructions)
+        if request not in self._ranked:
+            key = self._ranking_key(request)
+            products = load_result(key)
+            if products is MISSING or not products:
+                products = self.search(request)
+                store_result(key, products)
+            self._ranked[request] = products
+        return self._ranked[request]
+
+    def search_in_parallel(self, operators: Iterable[Operator], *, thorough: bool = False) -> None:
+        """Choose the products of operators ahead of :meth:`choose`, on all cores."""
+        effort = self._effort(Thorough if thorough else QuickSearch)
+        requests = [_Request(each, 1, effort, 1) for each in operators]
+        requests = [each for each in dict.fromkeys(requests) if each not in self._ranked]
+        settings = self.machine, self._core, self._brief, self._intrinsics
+        results = map_in_processes(
+            _search_in_helper,
+            requests,
+            repeat(pickle.dumps((settings, added()))),
+            keys=map(self._ranking_key, requests),
+            here=lambda request, _: _search_or_nothing(self, request),
+            lost=lambda _: [],
+        )
+        ranked = zip(requests, results, strict=True)
+        self._ranked.update((request, products) for request, products in ranked if products)
+
+    def _effort(self, search: type[GeneticSearch] | None) -> type[GeneticSearch]:
+        return _Brief if self._brief else search or Thorough
+
+    def _ranking_key(self, request: _Request) -> str:
+        return self.result_key("ranking", request, request.effort.inner)
 
     def result_key(self, *request: object) -> str:
         """Return the key of a result in the cache on disk that depends on the machine too."""
@@ -185,14 +223,17 @@ class Chooser:
         """The chooser for one core."""
         return Chooser(self.machine, core=True, brief=self._brief, intrinsics=self._intrinsics)
 
-    def _search(
-        self, operator: Operator, count: int, search: type[GeneticSearch], instructions: int
-    ) -> list[Product]:
-        products = []
-        for entry in self._rank_instructions(operator)[:instructions]:
+    def search(self, request: _Request) -> list[Product]:
+        """Search the products of an operator, whatever was searched before.
+
+        Raises:
+            MappingError: no instruction can be used; the message says why.
+        """
+        operator, products = self.operator(request.operator), list[Product]()
+        for entry in self._rank_instructions(operator)[: request.instructions]:
             space = enumerate_mappings(operator, entry.intrinsic, RULE, commute=True)
             problem = Problem(list_rivals(space), self.target([entry.intrinsic]))
-            candidates = rank_candidates(problem, count, search)
+            candidates = rank_candidates(problem, request.count, request.effort)
             products += [Product(each, space.count, problem.predict(each)) for each in candidates]
         return sorted(products, key=lambda product: product.prediction.seconds)
 
@@ -201,7 +242,7 @@ class Chooser:
         mappings = list_mappings(enumerate_mappings(operator, unit, RULE, commute=True))
         return target_of(target).bound(Problem(mappings, target).mappings, target)
 
-    def _rank_instructions(self, operator: Operator) -> list[Contender]:
+    def _order_instructions(self, operator: Operator) -> list[Contender]:
         """Return the instructions by a brief search of each, the fastest first.
 
         Longer searches chose none that were better, over the tasks of eight networks.
@@ -229,6 +270,32 @@ class Chooser:
             why = "; ".join(reasons(refused)[:2])
             raise MappingError(f"no instruction can be used: {why or 'no schedule fits'}")
         return ranked
+
+
+def _search_in_helper(request: _Request, settings: bytes) -> list[Product]:
+    """Search in another process; returns nothing where no instruction can be used.
+
+    Args:
+        request: what is searched.
+        settings: pickled, those of the chooser, and the intrinsics that were registered beside
+            built-in ones.
+    """
+    return _search_or_nothing(_chooser_with(settings), request)
+
+
+def _search_or_nothing(chooser: Chooser, request: _Request) -> list[Product]:
+    try:
+        return chooser.search(request)
+    except MappingError:
+        return []
+
+
+@lru_cache(maxsize=4)
+def _chooser_with(settings: bytes) -> Chooser:
+    """Return the chooser of some settings, the same one while these stay the same."""
+    (machine, core, brief, intrinsics), registered = pickle.loads(settings)
+    adopt(registered)
+    return Chooser(machine, core=core, brief=brief, intrinsics=intrinsics)
 
 
 def with_useful_ranges(

@@ -32,7 +32,7 @@ def test_a_network_compiled_again_is_the_same_without_search_or_compiler(
         return amos.compile(amos.load_network(model), precision="auto", progress=False)
 
     first = compile_model()
-    for owner, name in ((Chooser, "_search"), (Lowering, "build"), (engine, "object_code")):
+    for owner, name in ((Chooser, "search"), (Lowering, "build"), (engine, "object_code")):
         monkeypatch.setattr(owner, name, _refuse)
     second = compile_model()
     monkeypatch.setenv("AMOS_CACHE_MIB", "0")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
@@ -15,19 +15,18 @@ from amos.ir import Affine, Operator
 from amos.machine import Machine
 from amos.measure.reference import References, tolerance
 from amos.network.candidates import predict_transfer
-from amos.network.graph import Graph, Node
+from amos.network.graph import Graph
 from amos.network.groups import CallSite, Group, Job, Task
 from amos.network.lowerings.base import SAFETY_FACTOR, Example, Lowering, ScheduledProduct
+from amos.network.lowerings.cascade_matching import is_pointwise, match_cascades
 from amos.network.lowerings.cascade_tiles import write_bands, write_channel_blocks
 from amos.network.lowerings.choosing import predict_lowering
 from amos.network.lowerings.direct import Direct
-from amos.network.shapes import HALVES
 from amos.operators.cascade import (
     IMAGES,
     ROWS,
     SOURCE,
     Cascade,
-    Window,
     argument,
     channel_of,
     channels_of,
@@ -36,8 +35,6 @@ from amos.operators.cascade import (
 )
 from amos.validate import evaluate, random_inputs
 
-#: Kinds of the layers of a cascade.
-_DENSE, _DEPTHWISE = "conv2d", "depthwise_conv2d"
 #: Dimension that is cut: tiles are bands of rows, or channel blocks of a whole image.
 BY_ROWS, BY_CHANNELS = "rows", "channels"
 #: Share of a core's private cache that intermediate tensors may take.
@@ -129,30 +126,50 @@ def choose_cascades(
     if not chooser.target(()).cached:
         return {}
     sites: dict[Cascade, list[tuple[Group, ...]]] = {}
-    for site in _match_cascades(tasks, graph):
+    for site in match_cascades(tasks, graph):
         sites.setdefault(Cascade(tuple(group.operator for group in site)), []).append(site)
     tilings: dict[Cascade, TiledCascade] = {}
     changes: dict[Cascade, float] = {}
     by_group = {group: task for task in tasks for group in task.groups}
+    _search_in_parallel(sites, chooser)
     for cascade, (groups, *_) in sites.items():
         separate_seconds = _predict_separate([by_group[group] for group in groups], chooser)
         tiled = _choose_tiling(cascade, separate_seconds, chooser)
         if tiled is not None:
             tilings[cascade], changes[cascade] = tiled, tiled.predicted - separate_seconds
     fused: set[Group] = set()
-    cascades: dict[Job, TiledCascade] = {}
+    calls: dict[Cascade, list[CallSite]] = {}
     for cascade in sorted(tilings, key=changes.__getitem__):
-        tiled, calls = tilings[cascade], list[CallSite]()
         for groups in sites[cascade]:
             if not fused.intersection(groups):  # two of the same cascade may overlap
-                calls.append(_join_groups(cascade, groups))
+                calls.setdefault(cascade, []).append(_join_groups(cascade, groups))
                 fused.update(groups)
-        final: TiledCascade | None = tiled
-        if calls and thorough:
-            final = lower_cascade(cascade, tiled.by, tiled.size, chooser, thorough=True)
-        if calls and final is not None:
-            cascades[Job(cascade, tuple(calls))] = final
+    if thorough:
+        chosen = [tilings[cascade] for cascade in calls]
+        layers = [x for each in chosen for x in _layers_of(each.operator, each.by, each.size)]
+        chooser.core.search_in_parallel(layers, thorough=True)
+    cascades: dict[Job, TiledCascade] = {}
+    for cascade, places in calls.items():
+        tiled = tilings[cascade]
+        final = lower_cascade(cascade, tiled.by, tiled.size, chooser, thorough=thorough)
+        if final is not None:
+            cascades[Job(cascade, tuple(places))] = final
     return cascades
+
+
+def _search_in_parallel(
+    sites: Mapping[Cascade, Sequence[Sequence[Group]]], chooser: Chooser
+) -> None:
+    """Search the kernels of cascades, and of their convolutions by themselves, on all cores."""
+    machine = chooser.target(())
+    groups = (group for places in sites.values() for group in places[0])
+    chooser.search_in_parallel(group.operator for group in groups)
+    chooser.core.search_in_parallel(
+        layer
+        for cascade in sites
+        for by, size in _list_tilings(cascade, machine)
+        for layer in _layers_of(cascade, by, size)
+    )
 
 
 def _join_groups(cascade: Cascade, groups: Sequence[Group]) -> CallSite:
@@ -187,8 +204,6 @@ def _choose_tiling(
     cascade: Cascade, separate_seconds: float, chooser: Chooser
 ) -> TiledCascade | None:
     """Choose the tiles that are predicted fastest; ``None`` if separate kernels are faster."""
-    if max(each.elements for each in (*cascade.inputs, cascade.result)) > MOST_ELEMENTS:
-        return None
     machine = chooser.target(())
     # Channel blocks do the same work as separate kernels, so model errors cancel.
     thresholds = {BY_ROWS: SAFETY_FACTOR * separate_seconds, BY_CHANNELS: separate_seconds}
@@ -210,17 +225,11 @@ def lower_cascade(
         thorough: search as long as before a measurement.
     """
     machine = chooser.target(())
-    first, *following = cascade.layers
     try:
-        if by == BY_ROWS:
-            layers = [rows_of(first, 1), *(rows_of(each, size) for each in following)]
-        else:
-            layers = [channels_of(first, size, last=False)]
-            layers += [channels_of(each, size, last=True) for each in following]
         products = tuple(
             # All of them are compiled as one module.
             replace(chooser.core.choose(layer, thorough=thorough), implementation="native")
-            for layer in layers
+            for layer in _layers_of(cascade, by, size)
         )
     except AmosError:
         return None
@@ -231,8 +240,19 @@ def lower_cascade(
     return TiledCascade(cascade, products, by, size, machine.cores, overhead_seconds)
 
 
+def _layers_of(cascade: Cascade, by: str, size: int) -> list[Operator]:
+    """Return the convolutions of a tile."""
+    first, *following = cascade.layers
+    if by == BY_ROWS:
+        return [rows_of(first, 1), *(rows_of(each, size) for each in following)]
+    layers = [channels_of(first, size, last=False)]
+    return [*layers, *(channels_of(each, size, last=True) for each in following)]
+
+
 def _list_tilings(cascade: Cascade, machine: Machine) -> Iterator[tuple[str, int]]:
     """Yield dimensions that may be cut and sizes of tiles, each at least twice the one before."""
+    if max(each.elements for each in (*cascade.inputs, cascade.result)) > MOST_ELEMENTS:
+        return
     tilings: list[tuple[str, list[int]]] = []
     if _fits_bands(cascade) and not _has_resident_intermediate(cascade, machine):
         tilings.append((BY_ROWS, _list_heights(cascade, machine)))
@@ -281,7 +301,7 @@ def _divisors(number: int) -> list[int]:
 def _fits_bands(cascade: Cascade) -> bool:
     """Whether a cascade can be computed band by band."""
     first, second, *_ = cascade.layers
-    if not _is_pointwise(first) or not all(map(_reads_by_rows, cascade.layers)):
+    if not is_pointwise(first) or not all(map(_reads_by_rows, cascade.layers)):
         return False
     # The halo is copied at once; rows that nothing reads are not computed.
     return 0 <= cascade.window.halo <= cascade.window.stride * second.extents[ROWS]
@@ -297,14 +317,6 @@ def _reads_by_rows(operator: Operator) -> bool:
         if any({IMAGES, ROWS}.intersection(each) for each in names):
             return False
     return True
-
-
-def _is_pointwise(operator: Operator) -> bool:
-    """Whether a convolution reads one element of each channel, of all rows one after the other."""
-    taps = all(operator.extents.get(tap, 1) == 1 for tap in "rs")
-    if not taps or Window.of(operator) != Window(1, 1, 0):
-        return False
-    return source_of(operator).tensor.shape[1] == operator.extents[ROWS]  # no padding below
 
 
 def _fits_channel_blocks(cascade: Cascade) -> bool:
@@ -343,52 +355,3 @@ def _private_cache_bytes(machine: Machine) -> int:
     """Return the capacity of the largest private cache of a core."""
     own = (level.capacity for level in machine.levels if level.units >= machine.cores)
     return max(own, default=0)
-
-
-def _match_cascades(tasks: Sequence[Task], graph: Graph) -> Iterator[tuple[Group, ...]]:
-    """Yield two and three groups that could be a cascade."""
-    groups = [group for task in tasks for group in task.groups if _is_supported(group.operator)]
-    dense = [group for group in groups if group.operator.name == _DENSE]
-    producers = {group.result.number: group for group in dense}
-    sources = ((group.arguments[SOURCE], group) for group in dense)
-    consumers = {source.number: group for source, group in sources if isinstance(source, Node)}
-    for group in groups:
-        source = group.arguments[SOURCE]
-        if group.operator.name != _DEPTHWISE or not isinstance(source, Node):
-            continue
-        first = producers.get(source.number)
-        if first is None or not _is_only_consumer(group, first, graph):
-            continue
-        yield first, group
-        last = consumers.get(group.result.number)
-        if last is None or not _is_pointwise(last.operator):
-            continue
-        if _is_only_consumer(last, group, graph):
-            yield first, group, last
-
-
-def _is_supported(operator: Operator) -> bool:
-    """Whether a convolution may be a layer of a cascade."""
-    if operator.name not in (_DENSE, _DEPTHWISE) or operator.further or operator.prologues:
-        return False
-    if SOURCE in operator.constants:  # packed ahead, as no tiles are
-        return False
-    if any(str(each.dtype) in HALVES for each in (*operator.inputs, operator.result)):
-        return False
-    same = operator.result.shape == operator.output.tensor.shape
-    return same and operator.stored.indices == operator.output.indices
-
-
-def _is_only_consumer(consumer: Group, producer: Group, graph: Graph) -> bool:
-    """Whether a group reads another one's result as its source, and nothing else reads it."""
-    result = producer.result
-    operands = (each for name, each in consumer.arguments.items() if name != SOURCE)
-    kinds = {str(group.operator.output.tensor.dtype) for group in (producer, consumer)}
-    return (
-        # Sums of integers are exact, those of floats are not; a check allows for one or the other.
-        len(kinds) == 1
-        and consumer.arguments[SOURCE] is result
-        and set(consumer.nodes).issuperset(graph.users[result.number])
-        and result.number not in graph.returned
-        and all(operand is not result for operand in operands)
-    )

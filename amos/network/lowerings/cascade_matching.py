@@ -1,0 +1,71 @@
+"""Convolutions of a network that could be computed as a cascade."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from amos.ir import Operator
+from amos.network.graph import Graph, Node
+from amos.network.groups import Group, Task
+from amos.network.shapes import HALVES
+from amos.operators.cascade import ROWS, SOURCE, Window, source_of
+
+#: Kinds of the layers of a cascade.
+_DENSE, _DEPTHWISE = "conv2d", "depthwise_conv2d"
+
+
+def match_cascades(tasks: Sequence[Task], graph: Graph) -> Iterator[tuple[Group, ...]]:
+    """Yield two and three groups that could be a cascade."""
+    groups = [group for task in tasks for group in task.groups if _is_supported(group.operator)]
+    dense = [group for group in groups if group.operator.name == _DENSE]
+    producers = {group.result.number: group for group in dense}
+    sources = ((group.arguments[SOURCE], group) for group in dense)
+    consumers = {source.number: group for source, group in sources if isinstance(source, Node)}
+    for group in groups:
+        source = group.arguments[SOURCE]
+        if group.operator.name != _DEPTHWISE or not isinstance(source, Node):
+            continue
+        first = producers.get(source.number)
+        if first is None or not _is_only_consumer(group, first, graph):
+            continue
+        yield first, group
+        last = consumers.get(group.result.number)
+        if last is None or not is_pointwise(last.operator):
+            continue
+        if _is_only_consumer(last, group, graph):
+            yield first, group, last
+
+
+def _is_supported(operator: Operator) -> bool:
+    """Whether a convolution may be a layer of a cascade."""
+    if operator.name not in (_DENSE, _DEPTHWISE) or operator.further or operator.prologues:
+        return False
+    if SOURCE in operator.constants:  # packed ahead, as no tiles are
+        return False
+    if any(str(each.dtype) in HALVES for each in (*operator.inputs, operator.result)):
+        return False
+    same = operator.result.shape == operator.output.tensor.shape
+    return same and operator.stored.indices == operator.output.indices
+
+
+def _is_only_consumer(consumer: Group, producer: Group, graph: Graph) -> bool:
+    """Whether a group reads another one's result as its source, and nothing else reads it."""
+    result = producer.result
+    operands = (each for name, each in consumer.arguments.items() if name != SOURCE)
+    kinds = {str(group.operator.output.tensor.dtype) for group in (producer, consumer)}
+    return (
+        # Sums of integers are exact, those of floats are not; a check allows for one or the other.
+        len(kinds) == 1
+        and consumer.arguments[SOURCE] is result
+        and set(consumer.nodes).issuperset(graph.users[result.number])
+        and result.number not in graph.returned
+        and all(operand is not result for operand in operands)
+    )
+
+
+def is_pointwise(operator: Operator) -> bool:
+    """Whether a convolution reads one element of each channel, of all rows one after the other."""
+    taps = all(operator.extents.get(tap, 1) == 1 for tap in "rs")
+    if not taps or Window.of(operator) != Window(1, 1, 0):
+        return False
+    return source_of(operator).tensor.shape[1] == operator.extents[ROWS]  # no padding below
