@@ -7,12 +7,13 @@ import shutil
 import subprocess
 import sys
 import textwrap
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import MappingProxyType
 
 import pytest
 
+import amos
 from amos._toolchain import load_tvm
 from amos.codegen.tir import pool
 
@@ -21,20 +22,24 @@ pytestmark = pytest.mark.skipif(
     reason="the pool is for Linux on x86-64",
 )
 
-#: A kernel of two parallel loops, whether a call is right, and the threads of this process.
+#: A kernel that was compiled before, whether a call is right, and the threads of this process.
 _KERNEL = """
 import os, signal, sys, threading
 import numpy as np
-import amos
-
-op = amos.Operator.parse("out[i,j] += a[i,k] * b[j,k]", extents=dict(i=64, j=64, k=64))
-kernel = amos.build(amos.enumerate_mappings(op, "vnni_dpbusd_m16k4_u8_s8_s32")[0])
+from amos.codegen.tir.pool import use_pool
+use_pool()
+import tvm
+kernel = tvm.runtime.load_module(os.environ["AMOS_KERNEL"])["main"]
 
 def right(seed=0):
     rng = np.random.default_rng(seed)
     a = rng.integers(0, 255, (64, 64), dtype=np.uint8)
     b = rng.integers(-128, 127, (64, 64), dtype=np.int8)
-    return bool((kernel(a, b) == a.astype(int) @ b.T.astype(int)).all())
+    pieces = a.reshape(64, 16, 4), b, np.zeros((64, 4, 16), np.int32)
+    arrays = [tvm.runtime.tensor(x) for x in pieces]
+    kernel(*arrays)
+    out = arrays[2].numpy().reshape(64, 64)
+    return bool((out == a.astype(int) @ b.T.astype(int)).all())
 
 def pool():
     names = []
@@ -50,6 +55,20 @@ def cpus():
     named = {t: open(f"/proc/self/task/{t}/comm").read().strip() for t in tasks}
     return [sorted(os.sched_getaffinity(int(t))) for t in tasks if named[t] == "amos-pool"]
 """
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _kernel(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """A library of a kernel with a parallel loop, which the processes load."""
+    path = tmp_path_factory.mktemp("kernel") / "kernel.so"
+    op = amos.Operator.parse(
+        "out[i,j] += a[i,k] * b[j,k]", extents=dict(i=64, j=64, k=64), constants=()
+    )
+    kernel = amos.build(amos.enumerate_mappings(op, "vnni_dpbusd_m16k4_u8_s8_s32")[0])
+    kernel._library.export_library(str(path))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("AMOS_KERNEL", str(path))
+        yield
 
 
 def _run(

@@ -172,6 +172,8 @@ def test_cuda_kernels_compute_what_numpy_does(name: str, epilogue: str | None) -
     assert emulated.problem == ""
     for got in emulated.outputs:
         _compare(op, got, evaluate(op, inputs))
+    if epilogue is None or name != "wmma_m16n16k16_f16_f32":
+        return
     # Without what is launched before, or with another function, some results are others.
     source = KernelText(plan).source
     ending = "{ const int sum = low["
