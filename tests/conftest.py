@@ -38,15 +38,28 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def _own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Nothing that a test caches reaches the user's own directories, or comes from there."""
+def _own_cache(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[None]:
+    """Nothing that a test caches reaches the user's own directories, or comes from there.
+
+    The rates of this machine, which take half a minute to measure, outlive a run in pytest's cache.
+    """
     folder = tmp_path_factory.getbasetemp()
     # Processes side by side share one, so that what is measured of this machine is so once.
     folder = folder.parent if "PYTEST_XDIST_WORKER" in os.environ else folder
+    rates, cache = folder / "cache" / "amos", request.config.cache
+    rates.mkdir(parents=True, exist_ok=True)
+    durable = cache.mkdir("host") if cache is not None else rates
+    for file in durable.glob("host-*.json"):
+        if not (rates / file.name).exists():
+            shutil.copyfile(file, rates / file.name)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_CACHE_HOME", str(folder / "cache"))
         patch.setenv("AMOS_CACHE_MIB", "0")  # tests break what would come from the cache
         yield
+    for file in rates.glob("host-*.json") if durable != rates else ():
+        shutil.copyfile(file, durable / file.name)
 
 
 @pytest.fixture

@@ -70,7 +70,7 @@ def test_packing_is_undone(bits: int) -> None:
 @example(level=0, rows=(30,), depth=40, columns=33, bits=4, block=16, zeros="float32")
 @example(level=4, rows=(27,), depth=75, columns=70, bits=2, block=64, zeros="uint8")
 @example(level=0, rows=(8,), depth=5, columns=1, bits=8, block=256, zeros="uint8")
-@settings(max_examples=6, deadline=None)
+@settings(max_examples=3, deadline=None)
 def test_kernels_unpack_what_models_pack(
     level: int, rows: tuple[int, ...], depth: int, columns: int, bits: int, block: int, zeros: str
 ) -> None:
@@ -157,9 +157,17 @@ def test_halves_are_multiplied_as_floats() -> None:
     np.testing.assert_allclose(got, exact, rtol=2e-3, atol=2e-3 * np.abs(exact).max())
 
 
-@pytest.mark.parametrize("dtype", ["int4", "uint4", "int8", "uint8"])
-@pytest.mark.parametrize("form", ["MatMul", "Gemm", "Transpose"])
-@pytest.mark.parametrize("has_zeros", [False, True])
+@pytest.mark.parametrize(
+    ("dtype", "form", "has_zeros"),
+    [
+        ("int4", "MatMul", False),
+        ("uint4", "Gemm", True),
+        ("int8", "Transpose", True),
+        ("uint8", "MatMul", True),
+        ("int4", "Transpose", False),
+        ("uint8", "Gemm", False),
+    ],
+)
 def test_pairs_of_blocked_weights_stay_packed(dtype: str, form: str, has_zeros: bool) -> None:
     rng, kind = np.random.default_rng(0), np.dtype(getattr(ml_dtypes, dtype, dtype))
     rows, depth, columns, block = 3, 64, 24, 16

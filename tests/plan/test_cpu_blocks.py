@@ -138,7 +138,7 @@ def drawn(draw: st.DrawFn) -> Drawn:
     return Drawn(Candidate(mapping, Schedule.of(values)), limits, kind)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(drawn())
 def test_the_code_does_what_the_plan_says(case: Drawn) -> None:
     plan, blocks = case.plan, case.blocks
