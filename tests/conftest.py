@@ -48,9 +48,9 @@ def _own_cache(
     folder = tmp_path_factory.getbasetemp()
     # Processes side by side share one, so that what is measured of this machine is so once.
     folder = folder.parent if "PYTEST_XDIST_WORKER" in os.environ else folder
-    rates, cache = folder / "cache" / "amos", request.config.cache
+    rates, cache = folder / "cache" / "amos", getattr(request.config, "cache", None)
     rates.mkdir(parents=True, exist_ok=True)
-    durable = cache.mkdir("host") if cache is not None else rates
+    durable: Path = cache.mkdir("host") if cache is not None else rates
     for file in durable.glob("host-*.json"):
         if not (rates / file.name).exists():
             shutil.copyfile(file, rates / file.name)
