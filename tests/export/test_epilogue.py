@@ -132,7 +132,7 @@ def test_kernels_are_exact(number: int, compiler: str, later: int, tmp_path: Pat
     np.testing.assert_array_equal(got.view(np.uint8), _bits(expected, kind).view(np.uint8))
 
 
-@pytest.mark.parametrize("seed", range(0, len(TEXTS), 6))
+@pytest.mark.parametrize("seed", [0, 6])
 def test_the_test_program_agrees(seed: int, tmp_path: Path) -> None:
     candidate = sampled(*TEXTS[seed], seed)
     export(candidate, "c", tmp_path, name="kernel", implementation="generic")
