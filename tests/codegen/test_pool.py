@@ -172,30 +172,50 @@ def test_threads_may_sleep_at_once() -> None:
     assert _run(code, TVM_NUM_THREADS="4", TVM_THREAD_POOL_SPIN_COUNT="0") == "True 3"
 
 
+#: Launches pieces that are written in Python.
+_PIECES = """
+import ctypes, time
+from amos.codegen.tir import pool as ours
+import tvm
+module = tvm.runtime.load_module(ours.__file__.replace("pool.py", "pool.ll"))
+launch, reset, _ = (ctypes.c_void_p * 3).from_address(module["table"]())
+seen = []
+report = ctypes.CFUNCTYPE(None, ctypes.c_char_p, ctypes.c_char_p)(lambda *text: seen.append(text))
+Piece = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p)
+launch = ctypes.CFUNCTYPE(ctypes.c_int, Piece, ctypes.c_void_p, ctypes.c_int)(launch)
+ours._RESET(reset)(3, 10, None, ctypes.cast(report, ctypes.c_void_p))
+"""
+
+
 def test_a_piece_that_fails_is_an_error() -> None:
     """Whoever ran it; all of the others have run."""
     code = """
-    import ctypes
-    from amos.codegen.tir import pool as ours
-    import tvm
-    module = tvm.runtime.load_module(ours.__file__.replace("pool.py", "pool.ll"))
-    launch, reset, _ = (ctypes.c_void_p * 3).from_address(module["table"]())
-    seen = []
-    def fail(kind, text):
-        seen.append((kind, text))
-    Raise = ctypes.CFUNCTYPE(None, ctypes.c_char_p, ctypes.c_char_p)
-    Piece = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p)
-    report, ran = Raise(fail), []
+    ran = []
     def piece(number, environment, data):
         ran.append(number)
         return -1 if number == 5 else 0
-    ours._RESET(reset)(3, 10, None, ctypes.cast(report, ctypes.c_void_p))
-    types = Piece, ctypes.c_void_p, ctypes.c_int
-    status = ctypes.CFUNCTYPE(ctypes.c_int, *types)(launch)(Piece(piece), None, 8)
+    status = launch(Piece(piece), None, 8)
     print(status, sorted(ran) == [*range(8)], seen, flush=True)
     os._exit(0)
     """
-    assert _run(code) == "-1 True [(b'RuntimeError', b'a piece of a parallel loop failed')]"
+    printed = _run(code, first=_PIECES)
+    assert printed == "-1 True [(b'RuntimeError', b'a piece of a parallel loop failed')]"
+
+
+def test_callers_do_without_workers_that_come_late() -> None:
+    code = """
+    main, runs = threading.get_ident(), []
+    def piece(number, environment, data):
+        runs[-1].add(threading.get_ident())
+        time.sleep(0.005 if threading.get_ident() == main else 0.05)
+        return 0
+    for _ in range(24):
+        runs.append(set())
+        launch(Piece(piece), None, 2)
+    print(max(map(len, runs)), sum(run == {main} for run in runs) > 12, flush=True)
+    os._exit(0)
+    """
+    assert _run(code, first=_PIECES) == "2 True"
 
 
 #: A package of PyTorch's name and layout, with a library that is linked to OpenMP.
