@@ -1,4 +1,4 @@
-"""``amos reproduce fig9`` and ``hidet-fig19``: figures of GPUs, by the model alone."""
+"""``amos reproduce fig8b``, ``fig9`` and ``hidet-fig19``: figures of GPUs, by the model alone."""
 
 from __future__ import annotations
 
@@ -15,11 +15,42 @@ _Machine = Annotated[
 ]
 
 
+_Layers = Annotated[
+    list[str] | None, typer.Option(metavar="NAME", help="Only this layer; repeat for more.")
+]
+
+
+def fig8b_command(
+    machine: Annotated[
+        str, typer.Option(metavar="NAME", help="A described Mali GPU; the model decides.")
+    ] = "mali_g76",
+    layer: _Layers = None,
+    csv: Csv = None,
+    as_json: AsJson = False,
+) -> None:
+    """MobileNet-V2 on the dot products of a Mali GPU, by the model."""
+    from amos.reproduce.fig8b import fig8b
+
+    rows = fig8b(machine, layer or ())
+    write_rows(rows, csv)
+    if as_json:
+        print_json({"by": "model", "machine": machine, "rows": [asdict(row) for row in rows]})
+        return
+    print_table(
+        ["layer", "mappings", "best", "us", "Gop/s", "of the peak"],
+        [
+            [row.layer, row.mappings, row.mapping, f"{row.seconds * 1e6:.1f}"]
+            + [f"{row.gops:.1f}", f"{row.peak_fraction:.1%}"]
+            for row in rows
+        ],
+        title=f"AMOS, Figure 8b: MobileNet-V2 in bytes on {machine}, batch 1, predicted",
+    )
+    print_line("The model decides alone: nothing is measured, and AutoTVM does not run.")
+
+
 def fig9_command(
     machine: _Machine = "a100",
-    layer: Annotated[
-        list[str] | None, typer.Option(metavar="NAME", help="Only this layer; repeat for more.")
-    ] = None,
+    layer: _Layers = None,
     csv: Csv = None,
     as_json: AsJson = False,
 ) -> None:

@@ -20,10 +20,17 @@ class OpenClUnit:
         local_bytes: local memory of a group at most (``CL_DEVICE_LOCAL_MEM_SIZE``).
         item_bytes: vector registers of a work-item.
         threads: work-items that a core holds at the same time, to fill its latencies.
-        read: cycles of reading a fragment from local memory or a cache, for each cache line.
+        read: cycles of reading a fragment from local memory or a cache.
         copy: cycles of copying a piece, an element or a vector.
-        guard: cycles more of a piece for each condition and each division of its address.
+        line: cycles more of a piece that has a cache line of its own; of pieces that share one
+            their share.
+        row: cycles more of the first piece that a stage copies of a row of a tensor, where a core
+            copies alone.
+        guard: cycles more of a piece for its conditions and each division of its address.
+        issue: cycles of issuing an instruction.
         barrier: cycles of a work-item at a barrier.
+        save: cycles of keeping an accumulator across a barrier, where a core computes the
+            work-items of a group one after another.
         start: cycles of starting a group.
     """
 
@@ -35,8 +42,12 @@ class OpenClUnit:
     threads: int = 1
     read: float = 0.5
     copy: float = 1.0
+    line: float = 0.0
+    row: float = 0.0
     guard: float = 0.5
+    issue: float = 0.0
     barrier: float = 10.0
+    save: float = 0.0
     start: float = 200.0
 
     def __post_init__(self) -> None:
@@ -45,7 +56,7 @@ class OpenClUnit:
                 raise MachineError(f"opencl: {name}: expected 1 or more, got {getattr(self, name)}")
         if self.local_bytes < 0:
             raise MachineError(f"opencl: local_bytes: expected 0 or more, got {self.local_bytes}")
-        for name in ("read", "copy", "guard", "barrier", "start"):
+        for name in ("read", "copy", "line", "row", "guard", "issue", "barrier", "save", "start"):
             if not 0 <= getattr(self, name) < 1e9:
                 raise MachineError(
                     f"opencl: {name}: expected 0 or more cycles, got {getattr(self, name)}"

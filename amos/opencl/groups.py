@@ -7,6 +7,7 @@ from math import prod
 
 import numpy as np
 
+from amos.machine.machine import Machine
 from amos.opencl.schedule import OpenClBatch
 from amos.plan.fragment import Fragment
 from amos.plan.groups import Groups
@@ -57,6 +58,20 @@ def fragments_of(structure: Structure) -> tuple[VectorFragment, ...]:
     return structure.derived(fragments)
 
 
+def is_serial(machine: Machine) -> bool:
+    """Whether a core computes the work-items of a group one after another, as on a CPU."""
+    return machine.opencl is not None and machine.cores <= machine.opencl.units
+
+
+def register_sizes(structure: Structure, machine: Machine) -> list[int]:
+    """Bytes that a fragment of each operand takes in registers.
+
+    A core replicates a scalar to a vector before it multiplies.
+    """
+    sizes = [fragment.bytes for fragment in fragments_of(structure)]
+    return [max(size, sizes[-1]) for size in sizes] if is_serial(machine) else sizes
+
+
 class WorkGroups(Groups):
     """The work-groups of each schedule; arrays with one column a schedule.
 
@@ -64,11 +79,12 @@ class WorkGroups(Groups):
         local: sources × schedules: whether each is staged in local memory.
     """
 
-    def __init__(self, structure: Structure, loops: LoopBatch) -> None:
+    def __init__(self, structure: Structure, loops: LoopBatch, machine: Machine) -> None:
         batch, own = OpenClBatch.of(loops), fragments_of(structure)
         ones = np.ones(len(batch))
         steps = ones if batch.steps is None else batch.steps
         super().__init__(structure, batch, batch.items, steps, own)
+        self._registers = register_sizes(structure, machine)
         direct = np.zeros((len(own) - 1, len(batch)), dtype=np.bool_)
         self.local = direct if batch.local is None else batch.local.T
 
@@ -97,7 +113,7 @@ class WorkGroups(Groups):
     @cached_property
     def register_bytes(self) -> np.ndarray:
         """Registers of a work-item, where one source is held whole."""
-        size = fragments_of(self.structure)[-1].bytes
+        size = self._registers[-1]
         return np.asarray(self.accumulators * size + self._source_bytes.min(axis=0))
 
     @cached_property
@@ -108,5 +124,5 @@ class WorkGroups(Groups):
     @cached_property
     def _source_bytes(self) -> np.ndarray:
         """Bytes of all sources if one is held whole and one fragment of each other, by it."""
-        sizes = [x.bytes for x in fragments_of(self.structure)[:-1]]
+        sizes = self._registers[:-1]
         return np.stack([self.own(n) * size + sum(sizes) - size for n, size in enumerate(sizes)])

@@ -2,6 +2,8 @@
 
 A compute unit runs the work-items of its groups on lanes. Between two barriers a group either
 copies or multiplies, so that copies come on top; calls, reads of fragments and caches overlap.
+A unit of one lane, a core, computes the work-items of a group one after another: it keeps their
+accumulators in memory across barriers.
 """
 
 from __future__ import annotations
@@ -11,10 +13,14 @@ from itertools import pairwise
 import numpy as np
 
 from amos.machine.machine import Machine
-from amos.opencl.groups import WorkGroups, fragments_of
+from amos.opencl.groups import VectorFragment, WorkGroups, fragments_of
 from amos.opencl.plan import unit_of
-from amos.perfmodel.terms import BatchPrediction
+from amos.perfmodel.terms import BatchPrediction, overlapped
 from amos.plan.structure import LoopBatch, Structure
+
+#: Bytes of a cache line; how calls and reads share a core; share of a cache that is there for
+#: local memory.
+_LINE, _OVERLAP, _USABLE = 64, 3.0, 0.75
 
 
 def predict_groups(structure: Structure, machine: Machine, batch: LoopBatch) -> BatchPrediction:
@@ -33,11 +39,11 @@ class _Kernels:
 
     def __init__(self, structure: Structure, machine: Machine, batch: LoopBatch) -> None:
         self.structure, self.machine, self.batch = structure, machine, batch
-        self.unit, self.groups = unit_of(machine), WorkGroups(structure, batch)
+        self.unit, self.groups = unit_of(machine), WorkGroups(structure, batch, machine)
         *self.sources, self.destination = fragments_of(structure)
-        lanes = max(1.0, machine.cores / self.unit.units)
+        self.lanes = max(1.0, machine.cores / self.unit.units)
         self.busiest = np.ceil(self.groups.grid / self.unit.units)
-        self.turns = np.ceil(self.busiest * self.groups.items / lanes)
+        self.turns = np.ceil(self.busiest * self.groups.items / self.lanes)
         self.resident = np.minimum(self.turns, self.unit.threads)
         self.steps = self.groups.sequence * self.groups.staged
         self.cycle = 1 / machine.clock
@@ -49,7 +55,8 @@ class _Kernels:
         result.compute[:] = self._compute()
         inner = machine.levels[0].name
         result.read[inner] = self._reads()
-        terms = [result.compute, result.read[inner], *self._outer(result)]
+        near = overlapped([result.compute, result.read[inner]], _OVERLAP)
+        terms = [near, *self._outer(result)]
         result.staging[:] = self._staging()
         result.launch[:] = machine.launch
         starts = self.busiest * self.unit.start * self.cycle
@@ -75,44 +82,106 @@ class _Kernels:
         return self.structure.mapping.intrinsic.name
 
     def _reads(self) -> np.ndarray:
-        """Fragments that work-items read in each step: vectors, or pieces that they gather.
+        """Fragments that work-items read in each step, and calls that are issued beside.
 
         Accumulators beyond the registers are stored and read again in each step.
         """
         groups, unit = self.groups, self.unit
-        cycles = np.zeros(len(self.batch))
+        cycles = unit.issue * groups.accumulators
+        divisions = unit.guard * self._divisions()
         for number, source in enumerate(self.sources):
-            gathered = source.pieces * self._piece(number)
-            direct = unit.read if source.pieces == 1 and not source.computed else gathered
-            cycles += groups.own(number) * np.where(groups.local[number], unit.read, direct)
+            guards = bool(self._checks(number)) + self._conditions(number) * (self.lanes == 1)
+            direct = unit.read + unit.guard * guards
+            if source.pieces > 1 or source.computed:
+                direct = source.pieces * (self._piece(number) + unit.line * self._lines(number))
+            fragments = groups.own(number) * direct + source.reduced * divisions
+            local = groups.own(number) * self._local_read(source)
+            cycles = cycles + np.where(groups.local[number], local, fragments)
         spilled = np.maximum(groups.register_bytes - unit.item_bytes, 0.0)
         cycles += 2 * unit.read * spilled / self.destination.bytes
         return np.asarray(self.turns * self.steps * cycles * self.cycle)
 
-    def _piece(self, number: int) -> float:
-        """Cycles of moving a piece of a source: its address, its conditions, itself."""
-        source, unit = self.sources[number], self.unit
-        checks = sum(
+    def _divisions(self) -> np.ndarray:
+        """Divisions of a step's number, where stages do not end with a reduction loop."""
+        extents = self.structure.extents[self.batch.reduce].astype(float)
+        if not extents.size:
+            return np.zeros(len(self.batch))
+        inner = np.cumprod(extents[:, ::-1], axis=1)
+        staged = self.groups.staged[:, None]
+        even = (inner % staged == 0) | (staged % inner == 0)
+        return np.where(even.all(axis=1), 0.0, extents.shape[1] - 1.0)
+
+    def _checks(self, number: int) -> int:
+        """Conditions of whether a piece of a source is in its tensor."""
+        load, extents = self.sources[number].staged.load, self.structure.mapping.operator.extents
+        bounds = [index.bounds(extents) for index in load.indices]
+        return sum(
             low < 0 or high >= size
-            for index, size in zip(
-                source.staged.load.indices, source.staged.load.tensor.shape, strict=True
-            )
-            for low, high in [index.bounds(self.structure.mapping.operator.extents)]
+            for (low, high), size in zip(bounds, load.tensor.shape, strict=True)
         )
-        return unit.copy * self.structure.sources[number].wider + unit.guard * (
-            checks + source.divisions
-        )
+
+    def _conditions(self, number: int) -> np.ndarray:
+        """Conditions that a piece evaluates; a core does so outside of its innermost loop."""
+        checks = np.full(len(self.batch), float(self._checks(number)))
+        if self.lanes > 1 or not self.structure.reduce:
+            return checks
+        inner = self.structure.extents[self.batch.reduce[:, -1]]
+        return np.asarray(checks / np.minimum(inner, self.groups.staged))
+
+    def _piece(self, number: int) -> np.ndarray:
+        """Cycles of moving a piece of a source: its address, its conditions, itself."""
+        unit, divisions = self.unit, self.sources[number].divisions
+        wider = self.structure.sources[number].wider
+        return np.asarray(unit.copy * wider + unit.guard * (self._conditions(number) + divisions))
 
     def _staging(self) -> np.ndarray:
         """Copies into local memory, and barriers."""
         groups, unit, total = self.groups, self.unit, np.zeros(len(self.batch))
-        lanes = max(1.0, self.machine.cores / unit.units)
         for number, source in enumerate(self.sources):
             pieces = groups.fragments(number) * source.pieces
-            shared = np.ceil(pieces / groups.items) * groups.items / lanes
-            total += groups.local[number] * shared * self._piece(number) * self.busiest
-        waits = groups.local.any(axis=0) * 2 * self.turns * unit.barrier * (groups.items > 1)
+            if self.lanes > 1:
+                pieces = np.ceil(pieces / groups.items) * groups.items / self.lanes
+            cycles = pieces * (self._piece(number) + unit.line * self._lines(number))
+            if self.lanes == 1:
+                cycles += unit.row * pieces / (groups.staged if source.reduced else 1.0)
+            total += groups.local[number] * cycles * self.busiest
+        waits = 2 * unit.barrier + (self._save() if unit.save else 0.0)
+        waits = groups.local.any(axis=0) * self.turns * waits * (groups.items > 1)
         return np.asarray(groups.sequence * (total + waits) * self.cycle)
+
+    def _lines(self, number: int) -> np.ndarray:
+        """Cache lines of a piece of a source, where neighbours along the reduction share some."""
+        source, structure = self.sources[number], self.structure
+        if not structure.reduce:
+            return np.ones(len(self.batch))
+        flat = source.staged.load.flat
+        strides = np.array([abs(flat.coefficient(loop.name)) for loop in structure.reduce])
+        inner = strides[self.batch.reduce[:, -1] - len(structure.spatial)]
+        share = np.maximum(inner, source.width) * source.size / _LINE
+        return np.where(inner > 0, np.minimum(share, 1.0), 1.0)
+
+    def _local_read(self, source: VectorFragment) -> np.ndarray:
+        """Cycles of reading a fragment from local memory, which a core has in its caches."""
+        beyond = source.bytes * self._beyond(self.groups.local_bytes)
+        return np.asarray(np.maximum(self.unit.read, beyond))
+
+    def _save(self) -> np.ndarray:
+        """Cycles in which a core stores the accumulators of a work-item and reads them again."""
+        groups, size = self.groups, self.destination.bytes
+        saved = groups.items * groups.accumulators * size
+        beyond = 2 * size * self._beyond(saved + groups.local_bytes)
+        return np.asarray(groups.accumulators * np.maximum(self.unit.save, beyond))
+
+    def _beyond(self, footprint: np.ndarray) -> np.ndarray:
+        """Cycles of a byte that one core reads again and again from memory of a footprint."""
+        cycles = np.zeros(len(self.batch))
+        if self.lanes > 1:
+            return cycles
+        for inner, level in pairwise(self.machine.levels):
+            share = level.read_bandwidth / (1 if level.units > 1 else self.unit.units)
+            fits = footprint <= _USABLE * inner.capacity
+            cycles = np.where(fits, cycles, 1 / share / self.cycle)
+        return cycles
 
     def _outer(self, result: BatchPrediction) -> list[np.ndarray]:
         """Seconds of the levels beyond the innermost, by what their inner neighbour keeps."""

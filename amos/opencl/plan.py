@@ -8,7 +8,7 @@
 >>> print(OpenClPlan.of(mapping, schedule, amos.machines.get("pocl")))
 n of gemm on opencl_mad_m8_f32 (pocl)
   groups    m 16, i1.tile 2: 32
-  items     i1.tile 4: 4, 164 bytes of registers, 1024 bytes of local memory
+  items     i1.tile 4: 4, 192 bytes of registers, 1024 bytes of local memory
   tile      m 4: 4 accumulators, all fragments of Src2 at once
   reduction k 64: 8 steps a stage, 8 stages
   Src1      a: direct, 1 element at once
@@ -29,7 +29,7 @@ from amos.ir.tasks import TaskMapping, spatial
 from amos.machine.machine import Machine
 from amos.machine.opencl_unit import OpenClUnit
 from amos.mapping.mapping import Mapping as LoopMapping
-from amos.opencl.groups import VECTORS, VectorFragment, WorkGroups, fragments_of
+from amos.opencl.groups import VECTORS, VectorFragment, WorkGroups, fragments_of, is_serial
 from amos.opencl.schedule import OpenClSchedule
 from amos.plan.device_plan import DevicePlan
 from amos.plan.nest import Nest
@@ -144,10 +144,15 @@ class OpenClPlan(DevicePlan):
         """Limits of the device."""
         return unit_of(self.machine)
 
+    @property
+    def is_serial(self) -> bool:
+        """Whether a core computes the work-items of a group one after another."""
+        return is_serial(self.machine)
+
     @cached_property
     def counts(self) -> WorkGroups:
         """All numbers of the plan, as a batch of one."""
-        return WorkGroups(self.structure, batch_of(self.structure, [self.schedule]))
+        return WorkGroups(self.structure, batch_of(self.structure, [self.schedule]), self.machine)
 
     @property
     def groups(self) -> int:

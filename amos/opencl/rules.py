@@ -6,18 +6,21 @@ loops run over the groups. The stages of a group's sources must fit its local me
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from math import prod
+
 from amos.errors import ScheduleError
 from amos.machine.opencl_unit import OpenClUnit
-from amos.opencl.groups import fragments_of
+from amos.opencl.groups import fragments_of, register_sizes
 from amos.opencl.plan import list_problems
 from amos.schedule import rules
 from amos.schedule.draft import Draft, Rule
 from amos.schedule.memory_rules import count_registers
 
-#: Work-items of a group along one loop.
-_ITEMS = (1, 2, 4, 8, 16, 32)
-#: Steps of the reduction that are staged together.
-_STEPS = (1, 2, 4, 8, 16, 32, 64, 128, 256)
+#: Work-items of a group along one loop: a power of two, or a divisor of its steps.
+_POWERS, _MOST_ITEMS = (1, 2, 4, 8, 16, 32), 64
+#: Steps of the reduction that are staged together at most.
+_MOST_STEPS = 256
 
 
 def _unit(draft: Draft) -> OpenClUnit:
@@ -33,7 +36,14 @@ def tiles(draft: Draft) -> None:
     for problem in list_problems(context.mapping):
         raise ScheduleError(f"{context.mapping.operator.name}: {problem}")
     most = max(1, _unit(draft).item_bytes // fragments_of(context)[-1].bytes)
-    rules.tiles(draft, "items", _ITEMS, most)
+    rules.tiles(draft, "items", _count_items, most)
+
+
+def _count_items(extent: int) -> list[int]:
+    """Work-items that a group may have along a loop."""
+    most = min(extent, _MOST_ITEMS)
+    exact = {n for n in range(1, most + 1) if extent % n == 0}
+    return sorted(exact | {n for n in _POWERS if n <= most})
 
 
 def orders(draft: Draft) -> None:
@@ -43,13 +53,19 @@ def orders(draft: Draft) -> None:
         if loops:
             draft.tunable(name, rules.permutations(loops))
     if context.reduce:
-        steps = 1
-        for loop in context.reduce:
-            steps *= loop.extent
-        draft.tunable("steps", tuple(n for n in _STEPS if n <= steps), default=1)
+        draft.tunable("steps", _count_steps([loop.extent for loop in context.reduce]), default=1)
     if context.spatial:
         for op in context.sources:
             draft.tunable(f"place.{op.name}", ("direct", "local"), default="direct")
+
+
+def _count_steps(extents: Sequence[int]) -> tuple[int, ...]:
+    """Steps that may be staged together: powers of two, and products of whole loops."""
+    whole = {1}
+    for extent in extents:
+        whole |= {n * extent for n in whole}
+    powers = {1 << n for n in range(prod(extents).bit_length())}
+    return tuple(sorted(n for n in whole | powers if n <= _MOST_STEPS))
 
 
 def items(draft: Draft) -> None:
@@ -67,12 +83,13 @@ def registers(draft: Draft) -> None:
     context = draft.context
     if not context.spatial:
         return
-    fragments = fragments_of(context)
-    needs = count_registers(draft, (fragment.bytes for fragment in fragments))
+    assert context.machine is not None
+    sizes = register_sizes(context, context.machine)
+    needs = count_registers(draft, sizes)
     most = _unit(draft).item_bytes
     used = draft.sum("registers.item", needs)
     # A tile of one fragment is always there, whatever the registers are.
-    least = sum(fragment.bytes for fragment in fragments)
+    least = sum(sizes)
     draft.limit(
         used,
         draft.constant("registers", max(most, least)),

@@ -73,7 +73,7 @@ class OpenCl(Target):
 
     def overflows(self, structure: Structure, machine: Machine, batch: LoopBatch) -> list[str]:
         """Local memory that a group may have."""
-        groups = WorkGroups(structure, batch)
+        groups = WorkGroups(structure, batch, machine)
         return describe_overflows(
             machine, {"local memory": (groups.local_bytes, unit_of(machine).local_bytes)}
         )

@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable, Iterable
 from math import prod
 
 from amos.errors import ScheduleError
@@ -34,13 +35,16 @@ _PART_CALLS = 256
 
 
 def tiles(
-    draft: Draft, block: str = "block", counts: tuple[int, ...] = _BLOCKS, most: int | None = None
+    draft: Draft,
+    block: str = "block",
+    counts: tuple[int, ...] | Callable[[int], Iterable[int]] = _BLOCKS,
+    most: int | None = None,
 ) -> None:
     """C1: each spatial loop is split into an outer part, a block and a register tile.
 
     Args:
         block: key of the variables that say how many tiles a block has along a loop.
-        counts: how many it may have.
+        counts: how many it may have, fewer than steps of the loop; or a function of these.
         most: steps of a tile; by default as many fragments as fit the registers.
     """
     context = draft.context
@@ -48,9 +52,12 @@ def tiles(
     divisors = context.tiling == "divisors"
     for name, extent in ((loop.name, loop.extent) for loop in context.spatial):
         sizes = tile_sizes(extent, most, divisors=divisors)
-        blocks = tuple(
-            n for n in counts if n == 1 or (n < extent and not (divisors and extent % n))
-        )
+        if callable(counts):
+            blocks = tuple(counts(extent))
+        else:
+            blocks = tuple(n for n in counts if n == 1 or n < extent)
+        if divisors:
+            blocks = tuple(n for n in blocks if extent % n == 0)
         draft.tunable(f"tile.{name}", sizes)
         if len(blocks) > 1:
             draft.tunable(f"{block}.{name}", blocks, default=1)

@@ -22,6 +22,8 @@ from amos.validate import evaluate, random_inputs
 from tests.support.opencl_host import run_kernels
 
 POCL = amos.machines.get("pocl")
+#: As PoCL, but work-items of a group run at the same time.
+PARALLEL = replace(POCL, cores=64)
 MAD, BYTES = "opencl_mad_m8_f32", dict(a="int8", b="int8", out="int32")
 GEMM = "out[i,j] += a[i,k] * b[k,j]"
 CONV = "out[p,q,k] += pad(x[p*2+r-1,q+s-1,c]) * w[k,c,r,s]"
@@ -49,16 +51,16 @@ def _operator(name: str) -> Operator:
     return operator
 
 
-def _plans(name: str, count: int) -> list[OpenClPlan]:
+def _plans(name: str, count: int, machine: Machine = POCL) -> list[OpenClPlan]:
     rng = np.random.default_rng(len(name))
     mapping = amos.enumerate_mappings(_operator(name), CASES[name][3])[0]
-    space = ScheduleSpace(mapping, POCL)
-    return [OpenClPlan.of(mapping, each, POCL) for each in space.draw(count, rng)]
+    space = ScheduleSpace(mapping, machine)
+    return [OpenClPlan.of(mapping, each, machine) for each in space.draw(count, rng)]
 
 
 def test_kernels_on_the_host(tmp_path: Path) -> None:
     """Of every kind, whatever the schedule, and in whichever order work-items run."""
-    plans = [plan for name in CASES for plan in _plans(name, 3)]
+    plans = [plan for name in CASES for plan in (*_plans(name, 2), *_plans(name, 1, PARALLEL))]
     inputs = [random_inputs(p.mapping.operator, np.random.default_rng(1)) for p in plans]
     assert any(p.local_bytes and p.items > 1 for p in plans)
     assert any(not p.local_bytes for p in plans)
@@ -79,6 +81,23 @@ def test_barriers_stand_in_loops_that_all_work_items_run() -> None:
         depth += line.count("{") - line.count("}")
     assert depths == [2, 2]
     assert "fma(" not in KernelText(plan).source
+
+
+def test_reads_of_borders_are_no_branches_and_divide_nothing() -> None:
+    """A read that may leave its tensor is moved into it, and the steps of a stage are nested."""
+    mapping = amos.enumerate_mappings(_operator("convolution"), CASES["convolution"][3])[0]
+    order = ("r", "s", "c")
+    schedule = OpenClSchedule(items={"q": 7}, place={"Src2": "local"}, steps=15, reduce=order)
+    source = KernelText(OpenClPlan.of(mapping, schedule, POCL)).source
+    assert "x[valid ? " in source
+    assert "&&" not in source
+    assert "for (int step_s = 0; step_s < 3; ++step_s) {" in source
+    stages = source[source.index("for (int stage") :]
+    assert "/" not in stages
+    assert "if (item == 0) {" in source
+    parallel = KernelText(OpenClPlan.of(mapping, schedule, PARALLEL)).source
+    assert "e += 7" in parallel
+    assert "if (item == 0) {" not in parallel
 
 
 def test_local_memory_and_work_items_are_constraints() -> None:

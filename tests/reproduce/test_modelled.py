@@ -1,4 +1,4 @@
-"""Figures of GPUs by the model: AMOS's Figure 9 and Hidet's Figure 19."""
+"""Figures of GPUs by the model: AMOS's Figures 8b and 9, Hidet's Figure 19."""
 
 from __future__ import annotations
 
@@ -30,6 +30,19 @@ def test_few_schedules_serve_a_prime_size(capsys: pytest.CaptureFixture[str]) ->
         assert row["seconds"] <= 1.05 * row["large_space"]
 
 
-def test_a_layer_that_there_is_not(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["reproduce", "fig9", "--layer", "C12"]) == 2
-    assert "unknown layer of Table 5 'C12'" in capsys.readouterr().err
+def test_depthwise_layers_leave_dot_products_idle(capsys: pytest.CaptureFixture[str]) -> None:
+    """Their windows of nine fill three calls to three quarters, and reuse little."""
+    assert main(["reproduce", "fig8b", "--layer", "DEP2", "--layer", "C2D2", "--json"]) == 0
+    result = json.loads(capsys.readouterr().out)
+    depthwise, pointwise = result["rows"]
+    assert result["by"] == "model"
+    assert depthwise["layer"] == "DEP2"
+    assert 0 < depthwise["peak_fraction"] < 0.5 * pointwise["peak_fraction"] < 0.5
+
+
+@pytest.mark.parametrize(("figure", "words"), [("fig8b", "Figure 8b"), ("fig9", "Table 5")])
+def test_a_layer_that_there_is_not(
+    capsys: pytest.CaptureFixture[str], figure: str, words: str
+) -> None:
+    assert main(["reproduce", figure, "--layer", "C12"]) == 2
+    assert f"unknown layer of {words} 'C12'" in capsys.readouterr().err

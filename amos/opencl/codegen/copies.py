@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 
@@ -14,6 +14,7 @@ from amos.ir.tasks import decode
 from amos.opencl.codegen.text import OPENCL, vector_type
 from amos.opencl.groups import VectorFragment
 from amos.opencl.plan import OpenClPlan
+from amos.plan.nest import Group
 
 #: Name of the loop over the pieces of a fragment.
 _PIECE = "piece"
@@ -30,26 +31,76 @@ class LocalAxis:
     """One direction in which fragments are staged in local memory.
 
     Attributes:
-        name: the loop, or ``"step"``.
-        extent: how many fragments of it are staged together.
+        name: the loop, or the variable of a step axis.
+        unit: steps of it that count as one.
+        extent: how many of these are staged together.
         stride: fragments between neighbours.
     """
 
     name: str
+    unit: int
     extent: int
     stride: int
 
+    def place(self, values: Mapping[str, Value]) -> Value:
+        """Fragments from the first to where the loop stands, along this direction."""
+        return values[self.name] // self.unit % self.extent * self.stride
+
+
+@dataclass(frozen=True)
+class StepAxis:
+    """One loop over the steps of a stage.
+
+    Attributes:
+        name: of its variable.
+        loop: reduction loop that it moves along.
+        extent: how many steps of that.
+        weight: steps of the stage between neighbours.
+    """
+
+    name: str
+    loop: str
+    extent: int
+    weight: int
+
+
+def step_axes(plan: OpenClPlan) -> list[StepAxis]:
+    """Loops over the steps of a stage, fastest first: one for each reduction loop that moves.
+
+    Where stages do not end with a loop, one loop counts all steps.
+    """
+    loops = [x for x in reversed(plan.reduce_loops) if x.extent > 1]
+    axes: list[StepAxis] = []
+    weight = 1
+    for loop in loops:
+        steps = plan.staged // weight
+        if steps == 1:
+            break
+        extent = min(steps, loop.extent)
+        if max(steps, loop.extent) % extent:
+            return [StepAxis(STEP, loops[0].name, plan.staged, 1)]
+        axes.append(StepAxis(f"{STEP}_{identifier(loop.name)}", loop.name, extent, weight))
+        weight *= extent
+    return axes
+
 
 def local_axes(plan: OpenClPlan, source: VectorFragment) -> list[LocalAxis]:
-    """Directions of the staged fragments of a source, fastest first, steps last.
+    """Directions of the staged fragments of a source, fastest first.
 
-    So what one step of the reduction reads lies side by side.
+    What one step of the reduction reads lies side by side: of all work-items where they run at
+    the same time, else of each.
     """
-    counts = [(loop, plan.spans[loop]) for loop in reversed(source.loops)]
-    counts += [(STEP, plan.staged)] if source.reduced else []
+    steps = step_axes(plan) if source.reduced else []
+    moved = [(axis.name, 1, axis.extent) for axis in steps]
+    loops = [(loop, plan.schedule.tile[loop], plan.spans[loop]) for loop in reversed(source.loops)]
+    if plan.is_serial:
+        tiles = [(loop, 1, tile) for loop, tile, _ in loops]
+        counts = [*tiles, *moved, *((loop, tile, span // tile) for loop, tile, span in loops)]
+    else:
+        counts = [*((loop, 1, span) for loop, _, span in loops), *moved]
     axes, stride = [], 1
-    for name, extent in counts:
-        axes.append(LocalAxis(name, extent, stride))
+    for name, unit, extent in counts:
+        axes.append(LocalAxis(name, unit, extent, stride))
         stride *= extent
     return axes
 
@@ -64,30 +115,58 @@ def declare_local(plan: OpenClPlan, source: VectorFragment) -> str:
 def copy_local(plan: OpenClPlan, source: VectorFragment) -> list[str]:
     """Copies of a group that fill the local memory of a source for one stage.
 
-    As many of the innermost directions as give every work-item something to do are one loop
-    that work-items divide; the others are loops, so that few work-items decode little.
+    As many of the directions with the smallest strides in the tensor as give every work-item
+    something to do are one loop that work-items divide; the others are loops. Where a core
+    computes the work-items one after another, the first copies everything.
     """
     axes = local_axes(plan, source)
-    extents = {_PIECE: source.pieces} | {axis.name: axis.extent for axis in axes}
-    flat, names = 1, list(extents)
-    while names and flat < plan.items:
+    extents = {_PIECE: source.pieces} if source.pieces > 1 else {}
+    extents |= {loop: plan.spans[loop] for loop in reversed(source.loops)}
+    extents |= {axis.name: axis.extent for axis in step_axes(plan) if source.reduced}
+    strides = {axis.name: _stride(source, axis.loop) for axis in step_axes(plan)}
+    strides |= {loop: _stride(source, loop) for loop in source.loops}
+    if source.pieces > 1:
+        strides[_PIECE] = source.width * source.stride(_last_side(source))
+    flat, names = 1, sorted(extents, key=lambda name: strides[name])
+    while names and flat < plan.items and not plan.is_serial:
         flat *= extents[names.pop(0)]
     divided = [name for name in extents if name not in names][::-1]
     places = decode([extents[name] for name in divided], variable("e", flat))
     digits: dict[str, Value] = dict(zip(divided, places, strict=True))
     digits |= {name: variable(f"at_{identifier(name)}", extents[name]) for name in names}
-    piece = digits.pop(_PIECE)
-    fragment = sum((digits[axis.name] * axis.stride for axis in axes), start=0)
+    piece = digits.pop(_PIECE, 0)
+    fragment = sum((axis.place(digits) for axis in axes), start=0)
+    digits[STEP] = stage_step(plan, digits)
     target = fragment * source.pieces + piece
     slot = f"((__local {_piece_type(source)} *)local_{source.staged.name})[{text(target)}]"
     body = _read_piece(plan, source, digits, piece, slot)
-    if flat > 1 or plan.items > 1:
+    if not plan.is_serial and (flat > 1 or plan.items > 1):
         body = [f"for (int e = item; e < {flat}; e += {plan.items}) {{", *block(body), "}"]
     for name in names:
         if (extent := extents[name]) > 1:
             at = f"at_{identifier(name)}"
             body = [f"for (int {at} = 0; {at} < {extent}; ++{at}) {{", *block(body), "}"]
+    if plan.is_serial and plan.items > 1:
+        return ["if (item == 0) {", *block(body), "}"]
     return body if body[0].startswith("for") else ["{", *block(body), "}"]
+
+
+def stage_step(plan: OpenClPlan, digits: Mapping[str, Value]) -> Value:
+    """The step of a stage at which the variables of its axes stand."""
+    axes = [axis for axis in step_axes(plan) if axis.name in digits]
+    return sum((digits[axis.name] * axis.weight for axis in axes), start=0)
+
+
+def _stride(source: VectorFragment, loop: str) -> int:
+    """Elements of the tensor between neighbouring steps of a loop."""
+    for side in source.nest.groups.values():
+        if side.tile == loop:
+            return side.lanes * source.stride(side)
+    return abs(source.staged.load.flat.coefficient(loop))
+
+
+def _last_side(source: VectorFragment) -> Group:
+    return source.nest.groups[source.staged.fragment[-1]]
 
 
 def load_fragment(
@@ -97,11 +176,12 @@ def load_fragment(
 
     Args:
         slot: the vector.
-        local: the work-item's steps within the group by spatial loop, and the ``STEP``.
+        local: the work-item's steps within the group by spatial loop, the ``STEP``, and the
+            variables of its axes.
     """
     if plan.is_local(source):
         axes = local_axes(plan, source)
-        place = sum((local[axis.name] * axis.stride for axis in axes), start=0)
+        place = sum((axis.place(local) for axis in axes), start=0)
         return [f"{slot} = local_{source.staged.name}[{text(place)}];"]
     piece = variable(_PIECE, source.pieces)
     target = slot
@@ -134,21 +214,34 @@ def _read_piece(
         lanes[name] = digit if lanes else digit * width
         remaining = remaining // extent
     address = access.locate(lanes, local)
+    prologue, lines = source.staged.prologue, access.lines
+    conditions = [*access.guards, *access.in_bounds]
+    if conditions and prologue is None:
+        # Without a branch, compilers move the reads of several steps ahead of their use.
+        lines.append(f"const int valid = {_all(conditions)};")
+        address = f"valid ? {address} : 0"
     value = f"{source.staged.load.tensor.name}[{address}]"
     if width > 1:
-        value = f"vload{width}(0, {source.staged.load.tensor.name} + {address})"
+        value = f"vload{width}(0, {source.staged.load.tensor.name} + ({address}))"
     kind = _piece_type(source)
-    prologue = source.staged.prologue
     if prologue is not None:
         at = dict(zip(prologue.dimensions, access.indices, strict=True))
         value = computed(OPENCL, prologue, at)
+    elif conditions:
+        lines.append(f"const {kind} element = {value};")
+        value = "element"
     if access.in_bounds:
         padding = f"({kind})({source.staged.load.padding})"
-        value = f"{' && '.join(access.in_bounds)} ? {value} : {padding}"
+        value = f"({_all(access.in_bounds)} ? {value} : {padding})"
     if access.guards:
-        nested = f"({value})" if access.in_bounds else value
-        value = f"{' && '.join(access.guards)} ? {nested} : ({kind})(0)"
-    return [*access.lines, f"{target} = {value};"]
+        guard = _all(access.guards) if access.in_bounds or prologue is not None else "valid"
+        value = f"{guard} ? {value} : ({kind})(0)"
+    return [*lines, f"{target} = {value};"]
+
+
+def _all(conditions: Sequence[str]) -> str:
+    """C of whether all conditions hold, each of which is evaluated."""
+    return " & ".join(f"({condition})" for condition in conditions)
 
 
 def loop_steps(plan: OpenClPlan) -> dict[str, Value]:

@@ -29,13 +29,15 @@ from amos.opencl.codegen.copies import (
     load_fragment,
     loop_steps,
     number_groups,
+    stage_step,
+    step_axes,
 )
 from amos.opencl.codegen.text import OPENCL, OWN, vector_type
 from amos.opencl.groups import VectorFragment
 from amos.opencl.plan import TYPES, OpenClPlan
 
-#: Function of a call, and steps of the reduction that are unrolled.
-_CALL, _UNROLLED = "call", 4
+#: Function of a call; steps that are unrolled of one loop, and at most of several.
+_CALL, _UNROLLED, _MOST_UNROLLED = "call", 4, 32
 
 
 def kernel_name(plan: OpenClPlan) -> str:
@@ -157,7 +159,9 @@ class KernelText:
         tiled = [x.name for x in p.spatial if tile[x.name] > 1]
         (single,) = [x for x in p.sources if x is not whole]
         own = {x.staged.name: [n for n in tiled if n in x.loops] for x in p.sources}
-        local = {**loop_steps(p), STEP: variable(STEP, p.staged)}
+        axes = step_axes(p)
+        local = loop_steps(p) | {axis.name: variable(axis.name, axis.extent) for axis in axes}
+        local[STEP] = stage_step(p, local)
         slots = {
             whole.staged.name: f"a[{fragment_at(tile, own[whole.staged.name])}]",
             single.staged.name: "b",
@@ -183,10 +187,20 @@ class KernelText:
                 ],
             ),
         ]
-        if p.staged == 1:
+        if not axes:
             return ["{", *block(step), "}"]
-        head = f"for (int step = 0; step < {p.staged}; ++step) {{"
-        return [f"#pragma unroll {min(p.staged, _UNROLLED)}", head, *block(step), "}"]
+        whole_steps = 1
+        for axis in axes:
+            whole_steps *= axis.extent
+            head = f"for (int {axis.name} = 0; {axis.name} < {axis.extent}; ++{axis.name}) {{"
+            pragma = []
+            if len(axes) > 1 and whole_steps <= _MOST_UNROLLED:
+                # What depends on the place within the loop becomes constant.
+                pragma = ["#pragma unroll"]
+            elif axis is axes[0]:
+                pragma = [f"#pragma unroll {min(axis.extent, _UNROLLED)}"]
+            step = [*pragma, head, *block(step), "}"]
+        return step
 
     def _count(self, source: VectorFragment, loops: list[str]) -> int:
         """Fragments of a source that a work-item holds at once."""
