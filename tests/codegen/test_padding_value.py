@@ -218,13 +218,3 @@ def test_exported_c(kind: str, value: float, tmp_path: Path) -> None:
     built = ["gcc", "-O1", "-march=native", "-o", "t", "padded_test.c", "padded.c", "-lm"]
     subprocess.run(built, cwd=tmp_path, check=True)
     assert subprocess.run([tmp_path / "t"], cwd=tmp_path).returncode == 0
-
-
-@pytest.mark.skipif(shutil.which("gcc") is None, reason="no gcc")
-def test_rounded_sums_are_exported(tmp_path: Path) -> None:
-    op = operator("channels last", ("f32", "f32", "f32"), float(np.float32(0.1)))
-    mapping = amos.enumerate_mappings(op.with_epilogue("relu(acc)"), "avx512_fmadd_m16_f32_f32")[0]
-    amos.export(mapping, format="c", out=tmp_path, name="rounded", implementation="generic")
-    built = ["gcc", "-O1", "-o", "t", "rounded_test.c", "rounded.c", "-lm"]
-    subprocess.run(built, cwd=tmp_path, check=True)
-    assert subprocess.run([tmp_path / "t"], cwd=tmp_path).returncode == 0

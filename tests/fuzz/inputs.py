@@ -19,6 +19,7 @@ import amos
 from amos.explore.sampled import best_sampled
 from amos.intrinsics import from_toml
 from tests.fuzz.case import RULES, Refused, Wrong
+from tests.intrinsics.test_toml import GOOD
 from tests.support.drawing import groups, operators
 from tests.support.drawing.operators import chance
 
@@ -32,31 +33,9 @@ _WORDS = """[ ] ( ) + - * / // % = += , . .. 0 1 -1 65536 2147483648 1e400 nan i
 u8( relu( i k out a[ ] [] [[ ]] " ' \\ \n \t \0 é ∑ 😀 # ; : @ ! ~ ^ | & < > ? ` $ lambda None \
 True __import__( {0} %s i[ pad(pad( * - ** true false {} {a=1} [[implementation]] null"""
 _TOKENS = [word for word in _WORDS.split(" ") if word]
-_TOML = """\
-name = "acme_m8n8k4_s8_s32"
-family = "acme"
-source = "manual, section 4"
-compute = "Dst[i1, i2] += Src1[i1, r1] * Src2[r1, i2]"
-extents = { i1 = 8, i2 = 8, r1 = 4 }
-dtypes = { Src1 = "s8", Src2 = "s8", Dst = "s32" }
-memory = [
-  { statement = "buf.Src1[i1, r1] = global.Src1[addr_a + i1 * 4 + r1]", capacity = 64 },
-  "buf.Src2[r1, i2] = global.Src2[addr_b + r1 * stride_b + i2]",
-  { statement = "global.Dst[addr_c + i1 * stride_c + i2] = acc.Dst[i1, i2]", \
-layout = { lanes = 32, elements = 2, i1 = "lane // 4", i2 = "lane % 4 * 2 + e" } },
-]
-registers = 2
-requires = ["acme"]
-arithmetic = { saturate = true }
-shapes = { m = [8, 16], n = [8], k = [4], where = "m * n <= 128" }
-timing = { latency = 4, interval = 1.5, source = "manual, table 2" }
-
-[implementation]
-c = "for (int x = 0; x < 64; ++x) Dst[x] += 0;"
-[implementation.cuda]
-source = "Dst[0] = 0;"
-architectures = ["sm_80"]
-"""
+_STORED = "global.Dst[addr_c + i1 * stride_c + i2] = acc.Dst[i1, i2]"
+_LAYOUT = 'layout = { lanes = 32, elements = 2, i1 = "lane // 4", i2 = "lane % 4 * 2 + e" }'
+_TOML = GOOD.replace(f'"{_STORED}"', f'{{ statement = "{_STORED}", {_LAYOUT} }}')
 
 
 def _number(rng: np.random.Generator) -> str:

@@ -1,4 +1,4 @@
-"""Keywords of an exploration, written flat."""
+"""Keywords of an exploration, written flat, and the keys of its result."""
 
 from __future__ import annotations
 
@@ -6,6 +6,12 @@ from dataclasses import fields
 from typing import Any
 
 from amos.explore import MeasureOptions, SearchOptions
+
+#: Keys of a result as plain values.
+CONTRACT = {
+    "operator", "intrinsic", "mapping", "schedule", "predicted_seconds", "measured_seconds",
+    "tops", "peak_fraction", "verified_elements", "max_difference",
+}  # fmt: skip
 
 
 def grouped(options: dict[str, Any]) -> dict[str, Any]:

@@ -280,16 +280,3 @@ def test_constants_lie_in_the_order_in_which_they_are_read() -> None:
     # Pairs of 16 channels outside, the reductions in order, the pair, the fragment.
     assert 'weight_1: T.Buffer((3, 3, 2, 2, 2, 16, 4), "int8")' in kernel.source
     np.testing.assert_array_equal(kernel(**inputs), evaluate(mapping.operator, inputs))
-
-
-def test_an_index_that_is_always_outside() -> None:
-    """It depends on no loop, so that there is none to leave out."""
-    op = Operator.parse(
-        "out[p,k] += pad(x[p-1,c,3]) * w[c,k]",
-        extents=dict(p=4, k=8, c=4),
-        shapes=dict(x=(3, 4, 1)),
-    )
-    unit = amos.intrinsics.get("avx2_fmadd_m8_f32_f32")
-    kernel = amos.build(amos.enumerate_mappings(op, unit)[0])
-    ones = np.ones((3, 4, 1), np.float32), np.ones((4, 8), np.float32)
-    np.testing.assert_array_equal(kernel(*ones), np.zeros((4, 8)))
