@@ -220,7 +220,7 @@ static void wake_all(atomic_uint *word) {
 #define MARGIN 0.9
 #define LEAST_CALLS 0.25
 #define MOST_SECONDS 0.4
-enum { GROWTH = 4, MEMORY = 4 /* calls before a late helper that count in later means */ };
+enum { GROWTH = 4, MEMORY = 32 /* calls before a late helper that count in later means */ };
 typedef struct {
   atomic_int width;
   _Atomic double calls, due_calls; /* narrow ones for each late helper, and from now on */
