@@ -96,6 +96,11 @@ class Tensor:
         """Bytes of an array of NumPy that holds it; an open dtype counts as float32."""
         return self.elements * dtype(self.dtype or "float32").numpy.itemsize
 
+    @property
+    def stored_bytes(self) -> int:
+        """Bytes of it in the memory of a kernel; an open dtype counts as float32."""
+        return -(-self.elements * dtype(self.dtype or "float32").bits // 8)
+
 
 @dataclass(frozen=True)
 class BufferLoad:

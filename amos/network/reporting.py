@@ -102,7 +102,7 @@ def _step_rows(
         for step in row.host_steps:
             kind = step.partition(" ")[0] if step.startswith(("pro", "epi")) else "copy"
             key = f"{kind} of {row.kind}", "the unit does not compute it"
-            moved = task.operator.output.tensor.nbytes, task.operator.result.nbytes
+            moved = task.operator.output.tensor.stored_bytes, task.operator.result.stored_bytes
             seconds = None if host is None else predict_transfer(host, *moved)
             steps.setdefault(key, []).extend([seconds] * row.count)
     return [

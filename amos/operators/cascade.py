@@ -113,7 +113,8 @@ class Cascade:
         results = [layer.result for layer in self.layers[:-1]]
         counts = (self.window.needed(rows), rows)
         return [
-            x.nbytes // (x.shape[0] * x.shape[1]) * n for x, n in zip(results, counts, strict=False)
+            tensor.stored_bytes // (tensor.shape[0] * tensor.shape[1]) * count
+            for tensor, count in zip(results, counts, strict=False)
         ]
 
     def parts(self, name: str, value: np.ndarray, channels: int) -> list[np.ndarray]:

@@ -96,6 +96,18 @@ def test_floats_by_channels(channels: int, more: dict[str, Any]) -> None:
     assert check_kernel(_kernel(Cascade((first, last)), channels, BY_CHANNELS), References()).passed
 
 
+@pytest.mark.parametrize(("by", "size"), [(BY_ROWS, 2), (BY_CHANNELS, 16)])
+def test_rounded_factors_lie_between(by: str, size: int) -> None:
+    """Pointwise convolutions of bfloat16, whose tensors the depthwise one reads and writes."""
+    middle = depthwise(images=3, channels=32).with_epilogue("bf16(relu(acc + bias[g]))")
+    first = pointwise(middle, 8, before=True, factors="bfloat16").with_epilogue("relu(acc)")
+    last = pointwise(middle, 16, before=False, factors="bfloat16").with_epilogue("bf16(acc)")
+    layers = (first, middle, last) if by == BY_ROWS else (first, middle)
+    cascade = Cascade(layers)
+    assert cascade.result.stored_bytes == 2 * cascade.result.elements
+    assert check_kernel(_kernel(cascade, size, by), References()).passed
+
+
 @pytest.mark.parametrize(
     ("by", "size", "padding"), [(BY_ROWS, 2, 0), (BY_ROWS, 3, 7), (BY_CHANNELS, 8, 7)]
 )

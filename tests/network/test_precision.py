@@ -114,6 +114,22 @@ def test_convolutions_with_residual_sums() -> None:
     assert relative_norm(_results(rounded, arrays), expected) < 1e-3
 
 
+def test_errors_of_small_sigmoids_are_those_of_rounding() -> None:
+    """onnxruntime's own sigmoid errs by several percent of results of 5e-7."""
+    b = Builder()
+    product = b.node("MatMul", b.input("x", (8, 64)), b.random(64, 64))
+    network = amos.load_network(
+        b.model(b.node("Sigmoid", b.node("Sub", product, b.constant(14.5))))
+    )
+    variants = _variants(network)
+    exact, (x,) = variants._expected[0][0], variants.choosing[0]
+    (weight, offset) = network.graph.initializers.values()
+    factor = np.frombuffer(weight.raw_data, np.float32).reshape(weight.dims)
+    logits = x.astype(np.float64) @ factor - np.frombuffer(offset.raw_data, np.float32)
+    assert relative_norm(exact, 1 / (1 + np.exp(-logits))) < 1e-4
+    assert variants.sensitivity([("Region0", 0)]) < 0.02
+
+
 @pytest.mark.parametrize("seed", range(5))
 def test_the_program_saves_most_within_the_budget(seed: int) -> None:
     rng = np.random.default_rng(seed)

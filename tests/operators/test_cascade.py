@@ -36,12 +36,12 @@ def depthwise(
     )
 
 
-def pointwise(operator: Operator, channels: int, *, before: bool) -> Operator:
-    """A pointwise convolution before or behind a depthwise one."""
+def pointwise(operator: Operator, channels: int, *, before: bool, factors: str = "") -> Operator:
+    """A pointwise convolution before or behind a depthwise one, by default of its dtypes."""
     tensor = operator.inputs[0] if before else operator.result
     n, p, q, g = tensor.shape
     k, c = (g, channels) if before else (channels, g)
-    kinds = {load.tensor.name: str(load.tensor.dtype) for load in operator.sources}
+    kinds = {load.tensor.name: factors or str(load.tensor.dtype) for load in operator.sources}
     return Operator.parse(
         "out[n,p,q,k] += image[n,p+r,q+s,c] * weight[k,c,r,s]",
         {"n": n, "p": p, "q": q, "k": k, "c": c, "r": 1, "s": 1},

@@ -12,9 +12,19 @@ from typing import Any
 import numpy as np
 
 from amos._toolchain import load_tvm
+from amos.codegen.tir.rounding import define_operator
 from amos.ir import dtype
 from amos.ir.floats import pack, unpack
 
+#: A function in LLVM's own language, which has vectors of bfloat16: TVM ends over those.
+_ROUND = "amos_bfloat16_{lanes}"
+_TEXT = """
+define linkonce_odr hidden {words} @{name}({floats} %value) alwaysinline {{
+  %half = fptrunc {floats} %value to {halves}
+  %bits = bitcast {halves} %half to {words}
+  ret {words} %bits
+}}
+"""
 _HELD = {"bfloat16": "uint16", "tfloat32": "float32"}
 
 
@@ -57,15 +67,66 @@ def encoded(value: Any, kind: str) -> Any:
         return value.astype(container_dtype(kind))
     from tvm import tirx
 
-    def word(number: int) -> Any:
-        return tirx.const(number, "uint32")
+    return tirx.call_intrin("uint16", _encoding(), value)
 
-    bits = tirx.reinterpret("uint32", value)
+
+def _encoding() -> Any:
+    """An operator that stands for the rounding until loops are vectors."""
+    return define_operator("amos_bfloat16")
+
+
+def expand_encoded(body: Any, *, native: bool) -> Any:
+    """Return the body of a function with the rounding to ``bfloat16`` written out.
+
+    Args:
+        body: of vectors.
+        native: by the instruction of AVX-512 BF16, which takes subnormal numbers for zero, rather
+            than by a sequence on integers.
+    """
+    import tvm_ffi
+    from tvm import ir, tirx
+
+    lengths: set[str] = set()
+
+    def expanded(call: Any) -> Any:
+        if not call.op.same_as(_encoding()):
+            return call
+        (value,) = call.args
+        if not native:
+            return _rounded_bits(value)
+        lanes = str(value.ty.dtype).removeprefix("float32")
+        lengths.add(lanes)
+        return tirx.call_pure_extern(f"uint16{lanes}", _ROUND.format(lanes=lanes), value)
+
+    changed = tvm_ffi.structural_map(body, (ir.Call, expanded))
+    for lanes in sorted(lengths):
+        floats, halves, words = (
+            f"<{lanes[1:]} x {kind}>" if lanes else kind for kind in ("float", "bfloat", "i16")
+        )
+        text = _TEXT.format(
+            name=_ROUND.format(lanes=lanes), floats=floats, halves=halves, words=words
+        )
+        text = ir.StringImm(text)
+        changed = tirx.AttrStmt(tirx.const(0, "int32"), "pragma_import_llvm", text, changed)
+    return changed
+
+
+def _rounded_bits(value: Any) -> Any:
+    """The upper bits of floats, rounded to nearest even, of NaN a quiet one."""
+    from tvm import tirx
+
+    lanes = str(value.ty.dtype).removeprefix("float32")
+
+    def word(number: int) -> Any:
+        constant = tirx.const(number, "uint32")
+        return tirx.Broadcast(constant, int(lanes[1:])) if lanes else constant
+
+    bits = tirx.reinterpret(f"uint32{lanes}", value)
     upper = tirx.shift_right(bits, word(16))
     odd = tirx.bitwise_and(upper, word(1))
     nearest = tirx.shift_right(bits + word(0x7FFF) + odd, word(16))
     quiet = tirx.bitwise_or(upper, word(0x40))
-    return tirx.Select(is_number(value), nearest, quiet).astype("uint16")
+    return tirx.Select(is_number(value), nearest, quiet).astype(f"uint16{lanes}")
 
 
 def is_number(value: Any) -> Any:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from amos._toolchain import load_tvm
+from amos.codegen.tir.arrays import expand_encoded
 from amos.codegen.tir.rounding import unsettled
 from amos.codegen.tir.statements import conditions_depend, gives_names
 
@@ -58,4 +59,4 @@ def lowered(module: Any, share: bool = True, views: bool = False) -> Any:
         module = tvm.ir.transform.Sequential([flat.BindTarget(target), *flatten])(module)
         module = tvm.ir.transform.Sequential([flat.VectorizeLoop(True), *simplify])(module)
     (function,) = module.functions.values()
-    return unsettled(function)
+    return expand_encoded(unsettled(function), native=False)

@@ -18,9 +18,11 @@ from functools import cache
 from typing import Any
 
 from amos._toolchain import load_tvm
+from amos.codegen.tir.arrays import expand_encoded
 from amos.codegen.tir.narrow import store_alone
 from amos.codegen.tir.rounding import as_meant, is_settled
 from amos.codegen.tir.statements import buffer_bytes, occurs, rewritten
+from amos.machine.cpu import cpu
 
 #: Bytes of the largest buffer that is put on the stack. More than 27 vectors of
 #: accumulators leave LLVM few registers for sources; as values of its own, rather than
@@ -28,6 +30,8 @@ from amos.codegen.tir.statements import buffer_bytes, occurs, rewritten
 _LARGEST = 27 * 64
 #: The same where LLVM would keep them in no register otherwise.
 _LARGEST_OF_ALL = 8 * 1024
+#: Features of CPUs that round vectors of any length to ``bfloat16``.
+_ROUNDS_TO_BFLOAT16 = frozenset({"avx512_bf16", "avx512vl"})
 #: TVM's mark of an allocation that is not to become a call of its runtime.
 _AS_IT_IS = "disable_lower_builtin"
 
@@ -61,10 +65,12 @@ def pipeline_with(name: str, change: Callable[[Any], Any]) -> str:
     from tvm.tirx.compilation_pipeline import register_tir_pipeline
 
     def changed(module: Any, _: Any) -> Any:
-        functions = {
-            key: function.with_body(store_alone(change(function.body)))
-            for key, function in module.functions.items()
-        }
+        native = cpu().features >= _ROUNDS_TO_BFLOAT16
+
+        def body_of(function: Any) -> Any:
+            return store_alone(expand_encoded(change(function.body), native=native))
+
+        functions = {key: each.with_body(body_of(each)) for key, each in module.functions.items()}
         return tvm.IRModule(functions, attrs=module.attrs)
 
     def passes() -> Any:

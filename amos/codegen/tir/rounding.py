@@ -19,11 +19,16 @@ _PURE, _READS_MEMORY = 1, 2
 
 
 @cache
-def _own(name: str, effect: int) -> Any:
-    """An operator of ours that is its argument, with what TVM believes of it."""
+def define_operator(name: str, effect: int = _PURE) -> Any:
+    """Define an operator of one argument, which may be a vector.
+
+    Args:
+        name: without its prefix.
+        effect: that TVM assumes of it.
+    """
     from tvm import ir
 
-    ir._ffi_api.RegisterOp(f"tirx.{name}", "Its argument.")
+    ir._ffi_api.RegisterOp(f"tirx.{name}", "An operator of AMOS.")
     for key, value in (
         ("TCallEffectKind", effect),
         ("TVectorizable", True),
@@ -39,7 +44,7 @@ def _settled() -> Any:
     TVM's analyzer puts the value of a pure name in the place of each of its uses, and so on
     in what these are used for, which takes exponential time in the depth of names.
     """
-    return _own("amos_settled", _READS_MEMORY)
+    return define_operator("amos_settled", _READS_MEMORY)
 
 
 def settled(value: Any) -> Any:
@@ -57,7 +62,7 @@ def rounded(product: Any) -> Any:
 
 
 def _rounded() -> Any:
-    return _own("amos_rounded", _PURE)
+    return define_operator("amos_rounded")
 
 
 def is_settled(value: Any) -> bool:

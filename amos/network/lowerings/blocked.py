@@ -158,7 +158,7 @@ def lower_blocks(
         return None
     machine = chooser.target([unit])
     calls = operator.points / prod(unit.extents.values()) / machine.cores
-    read_bytes = sum(each.nbytes for each in (*list_epilogue_tensors(operator), rows))
+    read_bytes = sum(each.stored_bytes for each in (*list_epilogue_tensors(operator), rows))
     return UnpackedBlocks(
         operator,
         (),
@@ -166,6 +166,6 @@ def lower_blocks(
         unit.name,
         compute_seconds=calls * machine.peak(unit.name).interval,
         transfer_seconds=predict_transfer(
-            machine, read_bytes + form.words * WORD_BITS // 8, operator.result.nbytes
+            machine, read_bytes + form.words * WORD_BITS // 8, operator.result.stored_bytes
         ),
     )

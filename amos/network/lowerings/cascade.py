@@ -190,7 +190,7 @@ def _predict_separate(tasks: Sequence[Task], chooser: Chooser) -> float:
     Intermediate results are written there and read again, which is added here.
     """
     machine = chooser.target(())
-    intermediate_bytes = (task.operator.result.nbytes for task in tasks[:-1])
+    intermediate_bytes = (task.operator.result.stored_bytes for task in tasks[:-1])
     try:
         seconds = sum(predict_lowering(task, chooser).predicted for task in tasks)
     except AmosError:
@@ -235,8 +235,8 @@ def lower_cascade(
         return None
     overhead_seconds = machine.launch
     if by == BY_ROWS:  # the model takes inputs and results of a band to be in a private cache
-        read = sum(each.nbytes for each in cascade.inputs)
-        overhead_seconds = predict_transfer(machine, read, cascade.result.nbytes)
+        read = sum(each.stored_bytes for each in cascade.inputs)
+        overhead_seconds = predict_transfer(machine, read, cascade.result.stored_bytes)
     return TiledCascade(cascade, products, by, size, machine.cores, overhead_seconds)
 
 
@@ -280,9 +280,9 @@ def _list_heights(cascade: Cascade, machine: Machine) -> list[int]:
 def _list_widths(cascade: Cascade, machine: Machine) -> list[int]:
     """List the channels that a block may have."""
     first, images = cascade.layers[0], cascade.images
-    image_bytes = source_of(first).tensor.nbytes // images
-    intermediate_bytes = first.result.nbytes // images // cascade.channels
-    element_bytes = cascade.result.nbytes // cascade.result.elements
+    image_bytes = source_of(first).tensor.stored_bytes // images
+    intermediate_bytes = first.result.stored_bytes // images // cascade.channels
+    element_bytes = cascade.result.stored_bytes // cascade.result.elements
     capacity = _SHARE * _private_cache_bytes(machine)
     return [
         channels
@@ -341,14 +341,14 @@ def _reads_by_channels(operator: Operator) -> bool:
 
 def _has_resident_intermediate(cascade: Cascade, machine: Machine) -> bool:
     """Whether the first intermediate tensor fits in the private caches of all cores anyway."""
-    return cascade.layers[0].result.nbytes <= _private_cache_bytes(machine) * machine.cores
+    return cascade.layers[0].result.stored_bytes <= _private_cache_bytes(machine) * machine.cores
 
 
 def _is_resident(cascade: Cascade, machine: Machine) -> bool:
     """Whether the working set of a cascade fits in the private caches of all cores."""
     tensors = (*cascade.inputs, *(layer.result for layer in cascade.layers))
     capacity = _SHARE * _private_cache_bytes(machine) * machine.cores
-    return sum(tensor.nbytes for tensor in tensors) <= capacity
+    return sum(tensor.stored_bytes for tensor in tensors) <= capacity
 
 
 def _private_cache_bytes(machine: Machine) -> int:

@@ -7,7 +7,6 @@ from collections.abc import Iterator, Sequence
 from amos.ir import Operator
 from amos.network.graph import Graph, Node
 from amos.network.groups import Group, Task
-from amos.network.shapes import HALVES
 from amos.operators.cascade import ROWS, SOURCE, Window, source_of
 
 #: Kinds of the layers of a cascade.
@@ -41,8 +40,6 @@ def _is_supported(operator: Operator) -> bool:
     if operator.name not in (_DENSE, _DEPTHWISE) or operator.further or operator.prologues:
         return False
     if SOURCE in operator.constants:  # packed ahead, as no tiles are
-        return False
-    if any(str(each.dtype) in HALVES for each in (*operator.inputs, operator.result)):
         return False
     same = operator.result.shape == operator.output.tensor.shape
     return same and operator.stored.indices == operator.output.indices

@@ -16,7 +16,7 @@ from math import prod
 from typing import Any
 
 from amos._toolchain import load_tvm
-from amos.codegen.tir.arrays import constant
+from amos.codegen.tir.arrays import constant, container_dtype
 from amos.codegen.tir.program import Argument
 from amos.codegen.tir.statements import serialize
 from amos.ir import BufferLoad, Operator, dtype
@@ -112,7 +112,7 @@ def write_channel_blocks(
 
     arguments = _list_arguments(cascade, layers, shape, cascade.result.shape)
     buffers = {
-        each.tensor: tirx.decl_buffer(each.shape, each.dtype, each.tensor.replace(".", "_"))
+        each.tensor: _declare(each.shape, each.dtype, each.tensor.replace(".", "_"))
         for each in arguments
     }
     first, second = layers
@@ -152,8 +152,6 @@ class _BandWriter:
     """Writes bands of rows."""
 
     def __init__(self, cascade: Cascade, rows: int, layers: Sequence[ScheduledProduct]) -> None:
-        from tvm import tirx
-
         self.cascade, self.rows, self.layers, self.window = cascade, rows, layers, cascade.window
         images, height, *row = cascade.result.shape
         shape = images * height, prod(row)
@@ -169,14 +167,14 @@ class _BandWriter:
             buffer = own.get(operand.tensor)
             if buffer is None or tuple(map(int, buffer.shape)) != operand.shape:
                 name = operand.tensor.replace(".", "_")
-                buffer = tirx.decl_buffer(operand.shape, operand.dtype, f"whole_{name}")
+                buffer = _declare(operand.shape, operand.dtype, f"whole_{name}")
             self.buffers[operand.tensor] = buffer
         self.bands = cascade.rows // rows
         #: Rows that a band of the depthwise convolution reads.
         self.needed = self.window.needed(rows)
         #: Intermediate rows, of each convolution but the last.
         self.between = [
-            tirx.decl_buffer((count, prod(each.result.shape[2:])), str(each.result.dtype), "rows")
+            _declare((count, prod(each.result.shape[2:])), str(each.result.dtype), "rows")
             for count, each in zip((self.needed, rows), cascade.layers[:-1], strict=False)
         ]
 
@@ -238,7 +236,7 @@ class _BandWriter:
     def _fill_padding(self, row: Any) -> Any:
         """Fill a row above or below the image."""
         load = source_of(self.cascade.layers[1])
-        value = constant(load.padding or 0, dtype(str(self.between[0].dtype)).name)
+        value = constant(load.padding or 0, str(self.cascade.layers[0].result.dtype))
         return self._store(lambda place: (value, row, place), 1)
 
     def _move_halo(self) -> Any:
@@ -267,6 +265,13 @@ class _BandWriter:
         store = tirx.BufferStore(buffer, stored, place)
         vector = tirx.For(lane, 0, lanes, tirx.ForKind.VECTORIZED, store)
         return tirx.For(step, 0, rows * width // lanes, tirx.ForKind.SERIAL, vector)
+
+
+def _declare(shape: Sequence[int], kind: str, name: str) -> Any:
+    """Declare a buffer that holds values of a dtype."""
+    from tvm import tirx
+
+    return tirx.decl_buffer(shape, container_dtype(kind), name)
 
 
 def _view(own: Any, whole: Any, start: Sequence[Any] | None = None) -> Any:

@@ -176,7 +176,7 @@ def _predict_overhead(form: Winograd, operator: Operator, machine: Machine) -> f
     """
     factor_bytes, sum_bytes = (dtype(kind).numpy.itemsize for kind in form.kinds)
     image_bytes = dtype(form.dtype).numpy.itemsize
-    *read, stored = (x.nbytes for x in (*list_epilogue_tensors(operator), operator.result))
+    *read, stored = (x.stored_bytes for x in (*list_epilogue_tensors(operator), operator.result))
     bands = form.strips
     tiles, products = factor_bytes * prod(form.factor), sum_bytes * prod(form.sums)
     into = predict_transfer(machine, prod(form.image) * image_bytes // bands, tiles)

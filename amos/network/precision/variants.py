@@ -33,6 +33,7 @@ from amos.network.precision.attention import predict_attention
 from amos.network.precision.frontier import Errors, Exclusion, Variant
 from amos.network.precision.quantizing import quantize_network
 from amos.network.precision.rounding import ROUNDED, can_round, is_product, round_products
+from amos.network.precision.sigmoids import with_exact_sigmoids
 
 #: Features, one of which a CPU needs to multiply factors of a dtype.
 FEATURES = {
@@ -268,11 +269,12 @@ class Variants:
 
     @cached_property
     def _expected(self) -> list[tuple[np.ndarray, ...]]:
-        return [*self._results(self.network.source, [*self.choosing, *self.confirming])]
+        model = model_of_graphs(self.network, self._graphs)
+        return [*self._results(model, [*self.choosing, *self.confirming])]
 
     def _results(self, model: Any, samples: Samples) -> Iterator[tuple[np.ndarray, ...]]:
         """Results of a model for some samples, computed node by node."""
-        session = plain_session(model)
+        session = plain_session(with_exact_sigmoids(model))
         ports = self.network.inputs
         return (tuple(flatten_results(run_session(session, ports, x))) for x in samples)
 
