@@ -215,6 +215,22 @@ def test_einstein_sums(equation: str, shapes: list[tuple[int, ...]]) -> None:
     assert result.shape == expected.shape
 
 
+def test_rows_at_constant_places_and_empty_parts() -> None:
+    """As masks of transformers and caches without a past have them."""
+    b = Builder()
+    x = b.input("x", (2, 3, 4))
+    row = b.node("GatherND", x, b.constant([[1, -1], [0, 2]], "int64"))
+    element = b.node("GatherND", x, b.constant([[[1, -1]], [[0, 2]]], "int64"), batch_dims=1)
+    nothing = b.node("Slice", x, *(b.constant([each], "int64") for each in (3, 3, 1)))
+    none = b.node("ConstantOfShape", b.constant([2, 0, 4], "int64"))
+    model = b.model(row, element, b.node("Concat", none, x, nothing, axis=1))
+    arrays = _random(x=(2, 3, 4))
+    results = evaluate_graph(load_whole(model).graph, [*arrays.values()])
+    expected = ReferenceEvaluator(model).run(None, arrays)
+    for result, right in zip(results, expected, strict=True):
+        np.testing.assert_array_equal(result, right)
+
+
 def test_scalers_and_linear_models_of_tables() -> None:
     b = Builder()
     x = b.input("x", (5, 3))

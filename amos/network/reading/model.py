@@ -64,6 +64,8 @@ DTYPES = frozenset(
 _PACKED = frozenset(["int4", "uint4"])
 #: Elements of the largest constant that shapes of external results are inferred from.
 _MOST_ELEMENTS = 1024
+#: Bytes of the largest node whose results are inferred: trees of scikit-learn take seconds.
+_LARGEST_NODE = 1 << 20
 _UNKNOWN = "a shape that is known at run time only"
 
 
@@ -254,12 +256,14 @@ class _ModelReader:
                 ports.append(self.declared[name])
             else:  # of which onnx may crash where it does not even know the type
                 return declared
+        if node.ByteSize() > _LARGEST_NODE:
+            return declared
         outputs = [helper.make_empty_tensor_value_info(name) for name in node.output if name]
         graph = helper.make_graph([node], "node", ports, outputs, tensors)
         single = helper.make_model(
             graph, opset_imports=self.model.opset_import, ir_version=self.model.ir_version
         )
-        if node.domain not in ("", "ai.onnx"):
+        if node.domain == "com.microsoft":
             return infer_by_onnxruntime(single) or declared
         try:
             return list(shape_inference.infer_shapes(single, data_prop=True).graph.output)

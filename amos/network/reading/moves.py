@@ -63,6 +63,7 @@ def _read_transpose(node: NodeSource) -> Operand:
 def _read_concat(node: NodeSource) -> Operand:
     inputs = [node.input(n) for n in range(len(node.inputs))]
     axis = node.axis_of(int(node.attributes.get("axis", 1)), len(inputs[0].shape))
+    inputs = [each for each in inputs if each.shape[axis]] or inputs[:1]
     if len(inputs) == 1:
         return inputs[0]
     return node.emit("Concat", *inputs, axis=axis)
@@ -77,7 +78,7 @@ def slice_axes(node: NodeSource, value: Operand, parts: dict[int, tuple[int, int
     if sizes == value.shape and all(step == 1 for step in steps):
         return value
     if 0 in sizes:
-        raise node.refuse("an empty result is not supported")
+        return Constant(np.zeros(sizes, numpy_dtype(value.dtype)))
     return node.emit("Slice", value, starts=starts, steps=steps, sizes=sizes)
 
 
@@ -180,6 +181,20 @@ def _read_gather_elements(node: NodeSource) -> Operand:
     return node.emit("GatherElements", value, indices, axis=axis)
 
 
+def _read_gather_nd(node: NodeSource) -> Operand:
+    """Look up rows of a tensor whose indexed axes are one, at constant places."""
+    value, indices = node.input(0), node.constant(1)
+    if indices is None:
+        raise node.refuse("its indices are missing")
+    batch = int(node.attributes.get("batch_dims", 0))
+    indexed = batch + indices.shape[-1]
+    sizes = value.shape[:indexed]
+    indices = np.where(indices < 0, indices + sizes[batch:], indices)
+    places = (*np.indices(indices.shape[:-1])[:batch], *np.moveaxis(indices, -1, 0))
+    rows = node.reshape(value, (prod(sizes), *value.shape[indexed:]))
+    return node.emit("Gather", rows, Constant(np.ravel_multi_index(places, sizes)), axis=0)
+
+
 def _read_one_hot(node: NodeSource) -> Operand:
     indices, depth, values = node.input(0), node.constant(1), node.input(2)
     if depth is None:
@@ -241,7 +256,7 @@ def _read_constant(node: NodeSource) -> Operand:
 def _read_constant_of_shape(node: NodeSource) -> Operand:
     shape = node.integers("shape", 0) or ()
     value = np.asarray(node.attributes.get("value", np.zeros(1, np.float32))).reshape(-1)[0]
-    if 0 in shape or prod(shape) > _MOST_ELEMENTS:
+    if prod(shape) > _MOST_ELEMENTS:
         raise node.refuse(f"a constant of shape {shape} is not supported")
     return Constant(np.full(shape, value))
 
@@ -272,6 +287,7 @@ READERS: dict[str, Read] = {
     "Flatten": _read_flatten,
     "Gather": _read_gather,
     "GatherElements": _read_gather_elements,
+    "GatherND": _read_gather_nd,
     "OneHot": _read_one_hot,
     "Pad": _read_pad,
     "Range": _read_range,
