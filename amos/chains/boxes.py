@@ -77,6 +77,15 @@ def united(first: Box, second: Box, shape: tuple[int, ...]) -> Box:
     return tuple(box)
 
 
+def user_name(tensor: str) -> str:
+    """The name of a statement's tensor, also of one that a row function has within.
+
+    >>> user_name("p.exp"), user_name("p")
+    ('p', 'p')
+    """
+    return tensor.partition(".")[0]
+
+
 def local_load(
     load: BufferLoad, ranges: Mapping[str, Range], box: Box, shape: tuple[int, ...]
 ) -> BufferLoad:
@@ -98,9 +107,11 @@ def local_load(
             start = start + ranges[name].start * factor
         offset = start + whole.start * -1
         if offset.terms:
+            name, moved = user_name(load.tensor.name), ", ".join(offset.names)
+            inner = ", ".join(map(str, load.indices))
             raise ScheduleError(
-                f"a tile of {', '.join(offset.names)} has all of {load.tensor.name!r} for one "
-                f"statement and a part of it for {load}: leave {', '.join(offset.names)} whole"
+                f"a tile of {moved} has all of {name!r} for one statement and a part of it for "
+                f"{name}[{inner}]: leave {moved} whole"
             )
         indices.append(Affine(index.terms, offset.constant))
     if shape and not indices:  # a scalar, which lies in memory as a vector of one

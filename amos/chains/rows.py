@@ -14,6 +14,7 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
+from amos.chains.boxes import user_name
 from amos.chains.row_values import Divisor, RowValue
 from amos.errors import ScheduleError
 from amos.ir import Affine, Assignment, BufferLoad, Chain, Epilogue, Iteration, Operator, dtype
@@ -100,7 +101,8 @@ class _Cutter:
         reads = list(loads_of(step))
         if late := [load for load in reads if load.tensor.name in self.late]:
             self._refuse(
-                step, f"reads {late[0].tensor.name!r}, which is values after all parts only"
+                step,
+                f"reads {user_name(late[0].tensor.name)!r}, which has values behind all parts only",
             )
         own = Affine(((self.axis, 1),))
         for load in (*reads, step.output):
@@ -143,9 +145,10 @@ class _Cutter:
             self._refuse(step, "combines, for single elements, what all of the row decides")
         linear = self._exponential(step) or self._quotient(step) or self._multiple(step)
         if linear is None:
-            which = (running or scaled)[0].read.tensor.name
+            which = user_name((running or scaled)[0].read.tensor.name)
             self._refuse(
-                step, f"needs {which!r} of the whole row, and has no form that can be rescaled"
+                step,
+                f"needs {which!r} of the whole row, and has no form that can be rescaled",
             )
             return
         expression, value = linear
@@ -218,10 +221,10 @@ class _Cutter:
         values = self._values_of(step)
         combiner = step.combiner if isinstance(step, Assignment) else "+"
         if running := [value for value in values if value.combiner]:
-            self._refuse(step, f"needs {running[0].read.tensor.name!r} of the whole row")
+            self._refuse(step, f"needs {user_name(running[0].read.tensor.name)!r} of the whole row")
         scaled = [value for value in values if value.is_partial]
         if scaled and not self._is_linear(step, scaled):
-            self._refuse(step, f"is not linear in {scaled[0].read.tensor.name!r}")
+            self._refuse(step, f"is not linear in {user_name(scaled[0].read.tensor.name)!r}")
         scale = scaled[0].scale if scaled else None
         divisors = scaled[0].divisors if scaled else ()
         if scaled and any(load.padded for load in loads_of(step)):
