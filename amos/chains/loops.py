@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from math import prod
 from typing import Any
 
 from amos.codegen.tir.comparing import emit_extremum
@@ -20,6 +21,8 @@ from amos.ir.expression import Node
 LANES, _CHAINS = 16, 4
 #: Longest reduction over columns that is unrolled.
 _UNROLLED = 16
+#: Rows whose columns are combined together, so that they share what they read, and vectors then.
+_JAM, _JAMMED = 4, 2
 
 
 @dataclass(frozen=True)
@@ -55,6 +58,11 @@ class LocalAssignment:
         own = {it.name for it in self.step.spatial}
         reduced = any(index.coefficient(self.step.reduce[-1].name) == 1 for index in last)
         return reduced and not any(own.intersection(index.names) for index in last)
+
+    @property
+    def is_accumulated(self) -> bool:
+        """Whether elements side by side are combined over the same reductions."""
+        return bool(self.step.reduce) and not self.is_row and self.lane is not None
 
     @property
     def rows(self) -> tuple[Iteration, ...]:
@@ -117,9 +125,21 @@ def _over_rows(
     from tvm import tirx
 
     at = {it.name: tirx.Var(it.name, "int32") for it in rows}
-    body = [each for local in run for each in _Row(local, at, buffers).statements(len(rows))]
-    nest = sequence(body)
-    for it in reversed(rows):
+    if not rows:
+        return sequence([x for each in run for x in _Row(each, at, buffers).statements(rows)])
+    *outer, last = rows
+    jam = _JAM if len(run) == 1 and run[0].is_accumulated else 1
+    nests, start = [], 0
+    while start < last.extent:
+        if count := (last.extent - start) // jam:
+            step = tirx.Var(last.name, "int32")
+            own = at | {last.name: start + step * jam}
+            body = [x for each in run for x in _Row(each, own, buffers, jam).statements(rows)]
+            nests.append(tirx.For(step, 0, count, tirx.ForKind.SERIAL, sequence(body)))
+            start += count * jam
+        jam = 1
+    nest = sequence(nests)
+    for it in reversed(outer):
         nest = tirx.For(at[it.name], 0, it.extent, tirx.ForKind.SERIAL, nest)
     return nest
 
@@ -128,20 +148,24 @@ class _Row:
     """Writes one assignment for a row."""
 
     def __init__(
-        self, local: LocalAssignment, at: Mapping[str, Any], buffers: Mapping[str, Any]
+        self,
+        local: LocalAssignment,
+        at: Mapping[str, Any],
+        buffers: Mapping[str, Any],
+        jam: int = 1,
     ) -> None:
         self.local, self.step, self.at, self.buffers = local, local.step, dict(at), buffers
-        self.kind = self.step.kind
+        self.kind, self.jam = self.step.kind, jam
 
-    def statements(self, row_count: int) -> Iterator[Any]:
-        """What computes a row."""
+    def statements(self, rows: Sequence[Iteration]) -> Iterator[Any]:
+        """What computes a row, or several together."""
         lane = self.local.lane
-        if lane is None or len(self.step.spatial) == row_count and not self.step.reduce:
+        if lane is None or len(self.step.spatial) == len(rows) and not self.step.reduce:
             yield self._stored(self._value({}), {})
         elif self.local.is_row:
             yield from self._reduced(lane)
         elif self.step.reduce:
-            yield from self._accumulated(lane)
+            yield from self._accumulated(lane, rows)
         else:
             yield from self._vectors(lane, lambda at: self._stored(self._value(at), at))
 
@@ -270,51 +294,81 @@ class _Row:
             nest = tirx.For(outer[it.name], 0, it.extent, tirx.ForKind.SERIAL, nest)
         yield nest
 
-    def _accumulated(self, lane: Iteration) -> Iterator[Any]:
-        """Elements side by side, each combined over the same reductions, in registers."""
+    def _accumulated(self, lane: Iteration, rows: Sequence[Iteration]) -> Iterator[Any]:
+        """Elements side by side, each combined over the same reductions, in registers.
+
+        Those of some rows together share what they read.
+        """
         from tvm import tirx
 
         start, width = 0, LANES
         while start < lane.extent:
-            chains = _CHAINS if lane.extent - start >= _CHAINS * width else 1
+            most = _CHAINS if self.jam == 1 else _JAMMED
+            chains = most if lane.extent - start >= most * width else 1
             if count := (lane.extent - start) // (chains * width):
                 step = tirx.Var("step", "int32")
                 place = start + step * (chains * width)
-                body = sequence([*self._columns(lane, place, chains, width)])
+                body = sequence([*self._columns(lane, place, chains, width, rows)])
                 yield tirx.For(step, 0, count, tirx.ForKind.SERIAL, body)
                 start += count * chains * width
             else:
                 width //= 2
 
-    def _columns(self, lane: Iteration, start: Any, chains: int, width: int) -> Iterator[Any]:
-        """Some vectors of elements, from one on."""
+    def _columns(
+        self, lane: Iteration, start: Any, chains: int, width: int, rows: Sequence[Iteration]
+    ) -> Iterator[Any]:
+        """Some vectors of elements, from one on, in each of the rows."""
         from tvm import tirx
 
-        sums = tirx.decl_buffer((chains * width,), self.kind, "sums", scope="local")
+        size = chains * width
+        sums = tirx.decl_buffer((self.jam * size,), self.kind, "sums", scope="local")
         outer = {it.name: tirx.Var(it.name, "int32") for it in self.step.reduce}
 
-        def vectors(body: Any) -> Iterator[Any]:
-            for chain in range(chains):
-                place = tirx.Var("lane", "int32")
-                inner = body(chain * width + place)
-                yield tirx.For(place, 0, width, tirx.ForKind.VECTORIZED, inner)
+        def place_of(row: int, place: Any) -> dict[str, Any]:
+            own = {rows[-1].name: self.at[rows[-1].name] + row} if row else {}
+            return own | {lane.name: start + place}
 
-        def taking(place: Any) -> Any:
-            value = self._value(outer | {lane.name: start + place})
-            return tirx.BufferStore(
-                sums, self._combined(tirx.BufferLoad(sums, [place]), value), [place]
-            )
+        def vectors(body: Any) -> Iterator[Any]:
+            for row in range(self.jam):
+                for chain in range(chains):
+                    place = tirx.Var("lane", "int32")
+                    inner = body(row, chain * width + place)
+                    yield tirx.For(place, 0, width, tirx.ForKind.VECTORIZED, inner)
+
+        def taking(row: int, place: Any) -> Any:
+            value, at = self._value(outer | place_of(row, place)), row * size + place
+            return tirx.BufferStore(sums, self._combined(tirx.BufferLoad(sums, [at]), value), [at])
 
         yield tirx.AllocBuffer(sums)
-        yield from vectors(lambda place: tirx.BufferStore(sums, self._neutral(), [place]))
+        yield from vectors(
+            lambda row, place: tirx.BufferStore(sums, self._neutral(), [row * size + place])
+        )
         nest = sequence([*vectors(taking)])
         for it in reversed(self.step.reduce):
             kind = tirx.ForKind.UNROLLED if it.extent <= _UNROLLED else tirx.ForKind.SERIAL
             nest = tirx.For(outer[it.name], 0, it.extent, kind, nest)
         yield nest
         yield from vectors(
-            lambda place: self._stored(tirx.BufferLoad(sums, [place]), {lane.name: start + place})
+            lambda row, place: self._stored(
+                tirx.BufferLoad(sums, [row * size + place]), place_of(row, place)
+            )
         )
+
+
+def suits_loops(operator: Operator) -> bool:
+    """Whether loops may compute a product as fast as an instruction.
+
+    They unroll short sums, and read vectors of elements that lie side by side.
+    """
+    if prod(it.extent for it in operator.reduce) > _UNROLLED or not operator.spatial:
+        return False
+    lane = operator.spatial[-1].name
+    return not any(
+        load.padded
+        or any(index.coefficient(lane) for index in load.indices[:-1])
+        or load.indices[-1].coefficient(lane) not in (0, 1)
+        for load in operator.sources
+    )
 
 
 def assignment_of(operator: Operator) -> Assignment:

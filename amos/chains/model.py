@@ -140,9 +140,9 @@ def _tensors(tiled: TiledStep) -> list[Tensor]:
 
 
 def _operations(step: object) -> float:
-    """Vector operations of an element, at the least one."""
+    """Vector operations of an element, at the least one; two of a product, with its load."""
     if not isinstance(step, Assignment):
-        return 1.0
+        return 2.0
     narrow = dtype(str(step.output.tensor.dtype)).bits < 32
     return max(1.0, _count(step.expression) + bool(step.combiner) + 6 * narrow)
 

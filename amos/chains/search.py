@@ -20,6 +20,7 @@ import numpy as np
 from amos import machines
 from amos.chains.candidate import ChainCandidate, slots_of
 from amos.chains.exploration import ChainExploration, ChainTrial
+from amos.chains.loops import suits_loops
 from amos.chains.model import predict_chain, rough_seconds, temporary_bytes
 from amos.chains.records import ChainLog
 from amos.chains.tiling import Tiling
@@ -254,19 +255,26 @@ def _options(tiling: Tiling, chooser: Chooser, machine: Machine) -> Iterator[Cha
     packing = any(slot.packed for slot in slots_of(tiling, names))
     for packs in (True, False) if packing else (False,):
         packed = names if packs else frozenset[str]()
-        ranked: dict[str, list[Product]] = {}
+        ranked: dict[str, list[Product | None]] = {}
         for slot in slots_of(tiling, packed):
+            kernels: list[Product | None] = []
             with contextlib.suppress(MappingError):  # loops compute it
-                ranked[slot.tensor] = rank_products(slot.operator, chooser)
-        for kernels in product(*ranked.values()):
-            chosen = dict(zip(ranked, kernels, strict=True))
+                kernels += rank_products(slot.operator, chooser)
+            if suits_loops(slot.operator):
+                kernels.append(None)
+            ranked[slot.tensor] = kernels or [None]
+        for combination in product(*ranked.values()):
+            pairs = zip(ranked, combination, strict=True)
+            chosen = {name: kernel for name, kernel in pairs if kernel is not None}
+            if packs and not chosen:
+                continue  # the same without
             candidate = ChainCandidate(
                 tiling, {name: each.candidate for name, each in chosen.items()}, packed
             )
             seconds = {name: each.prediction.seconds for name, each in chosen.items()}
             prediction = predict_chain(tiling, seconds, packs, machine)
             keys = [(str(tiling), packs), *((n, each.candidate.key) for n, each in chosen.items())]
-            mappings = prod(each.mappings for each in kernels)
+            mappings = prod(each.mappings for each in chosen.values())
             yield ChainOption(candidate, prediction, mappings, (*keys,))
 
 
