@@ -67,6 +67,8 @@ _CHAINS = 4
 #: Share of a network's predicted time in the tasks that are measured. The many small ones, which
 #: have the rest of it, would take most of the time of measuring.
 _HEAVY_SHARE = 0.9
+#: Share of the multiplications in the tasks whose kernels are searched thoroughly.
+_THOROUGH_SHARE = 0.95
 #: Hexadecimal digits of a symbol.
 _DIGITS = 24
 
@@ -147,7 +149,8 @@ def compile_network(
         build.chooser.target(())  # measured here, if it never was, and by no two processes
         if precision == "auto" and not has_choice(network, samples):
             precision = "f32"
-        start_helpers(build.count_new(network.tasks, precision), load_builders)
+        if build.is_new(network.tasks, precision):
+            start_helpers(len(network.tasks), load_builders)
         if precision != "f32":
             build.line.show("measuring errors of other precisions")
             frontier = choose_precision(
@@ -179,16 +182,17 @@ class _Builder:
     line: ProgressLine = field(default_factory=lambda: ProgressLine(False))
     chooser: Chooser = field(default_factory=lambda: Chooser("host"))
 
-    def count_new(self, tasks: Sequence[Task], precision: str) -> int:
-        """Count the tasks of which the cache on disk has no kernels, or no predictions."""
-        lowerings = [list_lowerings(task, self.chooser, self.ranked) for task in tasks]
-        if precision == "f32":
-            count = _MEASURED if self.measure else 1
-            keys = [self.chooser.result_key("kernels", x, count, self.verify) for x in lowerings]
-        else:
-            brief = Chooser("host", brief=True)
-            keys = [brief.result_key("prediction", each) for each in lowerings]
-        return sum(not has_result(key) for key in keys)
+    def is_new(self, tasks: Sequence[Task], precision: str) -> bool:
+        """Whether the cache on disk has no kernel, or no prediction, of the heaviest task."""
+        points = {task: task.weight * task.operator.points for task in tasks}
+        heaviest = max(points, key=points.__getitem__, default=None)
+        if heaviest is None:
+            return False
+        lowerings = list_lowerings(heaviest, self.chooser, self.ranked)
+        if precision != "f32":
+            return not has_result(Chooser("host", brief=True).result_key("prediction", lowerings))
+        count = _MEASURED if self.measure else 1
+        return not has_result(self.chooser.result_key("kernels", lowerings, count, self.verify))
 
     def models(self, networks: Mapping[str, PartitionedNetwork]) -> list[CompiledNetwork]:
         """Build the regions of models, by the names of their files."""
@@ -243,9 +247,17 @@ class _Builder:
 
     def build_tasks(self, tasks: Sequence[Task], measured: frozenset[Task]) -> list[BuiltKernels]:
         """Build the kernels of tasks: several of those that are measured."""
-        lowerings = [list_lowerings(task, self.chooser, self.ranked) for task in tasks]
         counts = [_MEASURED if task in measured else 1 for task in tasks]
-        return self.build_jobs(tasks, lowerings, counts)
+        return self.build_jobs(tasks, self.list_lowerings(tasks), counts)
+
+    def list_lowerings(self, tasks: Sequence[Task]) -> list[TaskLowerings]:
+        """Return how tasks can be computed; those with few of the products are searched briefly."""
+        points = {task: task.weight * task.operator.points for task in tasks}
+        heavy = {*select_heaviest(points, _THOROUGH_SHARE)}
+        return [
+            replace(list_lowerings(task, self.chooser, self.ranked), thorough=task in heavy)
+            for task in tasks
+        ]
 
     def build_fused(self, network: Network) -> dict[Job, BuiltKernels]:
         """Build the kernels of cascades and chains; statements without one stay tasks."""
