@@ -197,7 +197,7 @@ def map_in_processes(
         job = _Job(function, request, key)
         jobs.append(by_key.setdefault(key, job) if key else job)
     waiting = deque(job for job in dict.fromkeys(jobs) if not job.load())
-    count = min(len(os.sched_getaffinity(0)), len(waiting)) - 1
+    count = min(_count_cores(), len(waiting)) - 1
     for helper in _some_helpers(count, start=len(waiting) >= LEAST_CALLS):
         Thread(target=helper.serve, args=(waiting,), daemon=True).start()
     try:
@@ -226,9 +226,17 @@ def start_helpers(calls: int, function: Callable[[], Any]) -> None:
         function: of a module, that each process calls at once.
     """
     if calls >= LEAST_CALLS:
-        for helper in _some_helpers(len(os.sched_getaffinity(0)) - 1, start=True):
+        for helper in _some_helpers(_count_cores() - 1, start=True):
             job = deque([_Job(function, ())])
             Thread(target=helper.serve, args=(job,), daemon=True).start()
+
+
+def _count_cores() -> int:
+    """Count the processors that this process may run on."""
+    try:
+        return len(os.sched_getaffinity(0))
+    except AttributeError:  # not on Linux
+        return os.cpu_count() or 1
 
 
 def _some_helpers(count: int, *, start: bool) -> list[_Helper]:

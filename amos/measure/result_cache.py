@@ -135,6 +135,8 @@ def open_cache() -> ResultCache | None:
 def _open(_: str, most_bytes: int) -> ResultCache | None:
     from platformdirs import user_cache_path
 
+    if os.name != "posix":  # where nothing says who may write to a folder
+        return None
     folder = user_cache_path("amos", appauthor=False) / "results"
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
