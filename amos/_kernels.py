@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import wraps
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 
@@ -58,4 +58,4 @@ def simulate(mapping: Any, inputs: Mapping[str, np.ndarray]) -> Any:
         mapping = chain_candidate(mapping)
     if isinstance(tiling := getattr(mapping, "tiling", mapping), Tiling):
         return simulate_tiling(tiling, inputs)
-    return simulate_mapping(cast(Any, mapping), dict(inputs))
+    return simulate_mapping(mapping, inputs)

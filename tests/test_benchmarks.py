@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
@@ -12,7 +13,11 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 
+import amos
+from amos.machine.catalogue import with_timings
 from amos.operators.tables import TABLE_6
+from amos.streams.plan import StreamPlan
+from tests.support.architects import ENERGETIC, UNIT
 
 BENCHMARKS = Path(__file__).resolve().parent.parent / "benchmarks"
 
@@ -146,3 +151,33 @@ def test_normalizations_get_the_statistics_of_what_they_normalize(
     session = onnxruntime.InferenceSession(model.SerializeToString())
     result = session.run(None, graph.feeds(model, seed=7))[0]
     assert 0.5 < result.std() < 1.5
+
+
+def test_a_stream_in_the_words_of_zigzag(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows enter one after the other; weights, which a call reads anew, come next."""
+    (dataflow,) = _modules(monkeypatch, "contenders.dataflow")
+    machine = with_timings(ENERGETIC, [UNIT])
+    array = dataflow.Array.of(UNIT, machine)
+    op = amos.operators.get("gemm", dtype="s8", m=64, n=128, k=32)
+    (mapping,) = amos.enumerate_mappings(op, UNIT)
+    schedule = amos.StreamSchedule(tile={"i1.tile": 2, "i2.tile": 2}, steps={"r1.tile": 4})
+    loops = dataflow.describe_stream(StreamPlan.of(mapping, schedule, machine), array)
+    layer = loops.layer
+    assert layer["equation"] == "O[l0][l1][rows][cols]+=W[l2][l1][sums][cols]*I[l0][l2][rows][sums]"
+    sizes = dict(zip(layer["loop_dims"], layer["loop_sizes"], strict=True))
+    assert sizes == {"L0": 4, "L1": 4, "L2": 4, "ROWS": 16, "COLS": 32, "SUMS": 8}
+    assert loops.mapping["spatial_mapping"] == {"D1": ["COLS, 32"], "D2": ["SUMS, 8"]}
+    order = [["ROWS", 16], ["L2", 4], ["L1", 2], ["L0", 2], ["L2", 1], ["L1", 2], ["L0", 2]]
+    assert loops.mapping["temporal_ordering"] == order
+    assert loops.sizes == {"Src1": 2 * 4 * 128, "Src2": 2 * 4 * 256, "Dst": 4 * 2048}
+    hardware = dataflow.describe_hardware(array, machine, loops.sizes)
+    assert hardware["memories"]["acc"]["size"] == 8 * loops.sizes["Dst"]
+    assert hardware["operational_array"]["sizes"] == [32, 8]
+    with pytest.raises(amos.AmosError, match="tiles of 3 do not divide i1.tile"):
+        odd = amos.StreamSchedule(tile={"i1.tile": 3})
+        dataflow.describe_stream(StreamPlan.of(mapping, odd, machine), array)
+    slow = replace(UNIT, timing=(replace(UNIT.timing[0], interval=17),))
+    with pytest.raises(amos.AmosError, match="expected a cycle a row, got 17 cycles a call"):
+        dataflow.Array.of(slow, with_timings(ENERGETIC, [slow]))
+    conv = dataflow.describe_layer(amos.operators.resolve("resnet18:C3", dtype="s8"), array)
+    assert conv["dimension_relations"] == ["iy=2*oy+1*fy", "ix=2*ox+1*fx"]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -50,6 +50,15 @@ Budget = Annotated[
     float,
     typer.Option(
         metavar="ERROR", help="By how much results may differ with auto: relative 2-norm."
+    ),
+]
+UnitBudget = Annotated[
+    float | None,
+    typer.Option(
+        "--budget",
+        metavar="ERROR",
+        help="By how much results may differ with auto (0.01), or if a unit's network is "
+        "quantized: relative 2-norm.",
     ),
 ]
 SampleFile = Annotated[
@@ -199,7 +208,7 @@ def compile_command(
     ] = True,
     measure: Measured = False,
     precision: Precision = "auto",
-    budget: Budget = 0.01,
+    budget: UnitBudget = None,
     samples: SampleFile = None,
     shape: InputShapes = None,
     bucket: BucketSizes = None,
@@ -209,28 +218,30 @@ def compile_command(
 
     With --machine, streams for a unit that a simulator runs, and onnxruntime for the rest.
     """
+    from amos.network.precision.choosing import BUDGET
+    from amos.network.units.compilation import check_simulator
+
     if output is not None and output.exists() and not output.is_dir():
         raise NetworkError(f"--output {str(output)!r}: expected a folder, this is a file")
     units = options.load_intrinsics(files)
     if units and machine == "host":
         raise NetworkError("--intrinsic: expected --machine with a unit that a simulator runs")
-    network = _load(model, shape, bucket)
     if machine != "host":
         _refuse_host_options(machine, records, measure, precision)
-        on_unit = amos.compile_for_unit(
-            network, machine, units, samples=samples, verify=verify, progress=not as_json
-        )
+        check_simulator(machine, units)
+    network = _load(model, shape, bucket)
+    shared: dict[str, Any] = {"samples": samples, "verify": verify, "progress": not as_json}
+    if machine != "host":
+        on_unit = amos.compile_for_unit(network, machine, units, budget=budget, **shared)
         print_unit(on_unit, output, as_json=as_json)
         return
     compiled = amos.compile(
         network,
         records=records,
-        verify=verify,
         measure=measure,
         precision=precision,
-        budget=budget,
-        samples=samples,
-        progress=not as_json,
+        budget=BUDGET if budget is None else budget,
+        **shared,
     )
     written = compiled.export(output) if output is not None else ()
     if as_json:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
+from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -16,6 +17,11 @@ from amos.cli.output import milliseconds, percent, print_json, print_line, print
 
 if TYPE_CHECKING:
     from amos.explore.sweep import Point
+    from amos.intrinsics import Intrinsic
+    from amos.machine import Machine
+    from amos.network.external.partition import PartitionedNetwork
+    from amos.network.groups import Task
+    from amos.network.report import Report
 
 MachineName = Annotated[
     str | None,
@@ -36,6 +42,14 @@ Settings = Annotated[
 PointsFile = Annotated[
     Path | None,
     typer.Option(metavar="FILE", help="Keep every point here; go on from what it has."),
+]
+Workers = Annotated[
+    str | None,
+    typer.Option(
+        metavar="ADDRESS",
+        help="Search on the workers of a Dask scheduler, tcp://HOST:PORT, which see the same "
+        "files; by default on all cores here.",
+    ),
 ]
 Picture = Annotated[
     Path | None,
@@ -61,6 +75,7 @@ def sweep_command(
     dtype: Dtypes = None,
     shape: InputShapes = None,
     points: PointsFile = None,
+    executor: Workers = None,
     plot: Picture = None,
     as_json: AsJson = False,
 ) -> None:
@@ -74,14 +89,13 @@ def sweep_command(
     unit = amos.intrinsics.load(file) if file else amos.intrinsics.get(intrinsic)
     shapes = read_input_shapes(shape)
     ops = [
-        amos.load_network(text, shapes=shapes)
-        if text.endswith(".onnx")
-        else read_operator(text, extent, dtype)
-        for text in operators
+        _model_of(x, shapes) if x.endswith(".onnx") else read_operator(x, extent, dtype)
+        for x in operators
     ]
     axes = _axes(settings or ())
     described = catalogue.get(machine, [unit]) if machine else machine_of(unit)
-    rows = list(sweep(unit, described, axes, ops, trials=trials, seed=seed, points=points))
+    search = partial(sweep, trials=trials, seed=seed, points=points, executor=executor)
+    rows = list(search(unit, described, axes, ops))
     if all(point.reason for point in rows):
         raise ExploreError(f"none of {len(rows)} points can be had; {rows[0].reason}")
     if plot is not None:
@@ -91,6 +105,46 @@ def sweep_command(
     else:
         print_line(f"{unit.name} on {described.name}")
         _print(rows)
+
+
+@dataclass(frozen=True)
+class _Model:
+    """A network that each process reads for itself.
+
+    Attributes:
+        path: of its file.
+        shapes: of inputs that it leaves open.
+    """
+
+    path: str
+    shapes: tuple[tuple[str, tuple[int, ...]], ...]
+
+    @property
+    def name(self) -> str:
+        """What it is called."""
+        return _read(self).name
+
+    @property
+    def tasks(self) -> Sequence[Task]:
+        """Its distinct groups."""
+        return _read(self).tasks
+
+    def report(self, machine: Machine, intrinsics: Sequence[Intrinsic]) -> Report:
+        """Return its report by these instructions alone."""
+        return _read(self).report(machine, intrinsics)
+
+
+def _model_of(path: str, shapes: dict[str, tuple[int, ...]]) -> _Model:
+    """Name a model; what is wrong with it is told before anything is searched."""
+    model = _Model(str(Path(path).absolute()), tuple(shapes.items()))
+    _read(model)
+    return model
+
+
+@cache
+def _read(model: _Model) -> PartitionedNetwork:
+    """Load a model once."""
+    return amos.load_network(model.path, shapes=dict(model.shapes))
 
 
 def _print(points: Sequence[Point]) -> None:

@@ -6,6 +6,7 @@ import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -23,6 +24,8 @@ from amos.intrinsics import Intrinsic, Memory, toml_file
 from amos.intrinsics.expression import evaluate
 from amos.ir import Operator
 from amos.machine import Machine, catalogue
+from amos.measure.dask_executor import map_on_cluster
+from amos.measure.helpers import map_in_processes
 from amos.plan.target import target_of
 from amos.records.canonical import digest, machine_from, machine_values, operator_values
 
@@ -85,8 +88,12 @@ def sweep(
     trials: int = 16,
     seed: int = 0,
     points: Path | None = None,
+    executor: str | None = None,
 ) -> Iterator[Point]:
     """Search the best candidate of each operator for each combination of values.
+
+    Several points are searched at a time, in processes on all cores or on a cluster; each comes
+    out as it would alone.
 
     Args:
         unit: the instruction.
@@ -97,12 +104,15 @@ def sweep(
             unit's extents (``"i1*2"``), ``machine.clock``,
             ``machine.stream.latency``, ``machine.sram`` for the capacity of a level,
             ``machine.DRAM.read_bandwidth``.
-        operators: what is computed; of a network its report, which simulates nothing.
+        operators: what is computed; of a network, which has to be one that can be pickled, its
+            report, which simulates nothing.
         trials: candidates of each search of an operator.
         seed: of its random generator.
         points: file that keeps every point; those that it has are taken from it.
+        executor: address of a Dask scheduler whose workers search; by default this computer.
 
     Raises:
+        MeasureError: the scheduler does not answer, or its workers fail.
         UnknownNameError: there is no such path.
         ExploreError: there are more than 4096 combinations.
         RecordError: the file is none of points, or cannot be written.
@@ -113,39 +123,59 @@ def sweep(
             f"sweep: expected at most {_MOST} points, got {len(combinations) * len(operators)}"
         )
     file = None if points is None else PointFile(points, Point.__dataclass_fields__.keys())
+    results: list[Point | None] = []
+    requests: list[_Request] = []
     for number, chosen in enumerate(combinations):
         settings = dict(zip(names, chosen, strict=True))
         try:
             sized, there = resized(unit, machine, settings, number)
         except (IntrinsicError, MachineError) as error:
-            yield from (Point(settings, op.name, reason=str(error)) for op in operators)
+            results += [Point(settings, op.name, reason=str(error)) for op in operators]
             continue
         for op in operators:
-            key = _digest_point(op, sized, there, trials, seed) if file else ""
-            if file and (fields := file.find(key)) is not None:
-                yield Point(**fields | {"settings": settings, "operator": op.name})
-                continue
-            if isinstance(op, Operator):
-                point = _point(settings, op, sized, there, trials, seed)
-            else:
-                point = _network_point(settings, op, sized, there)
-            if file:
-                file.add(key, point)
-            yield point
-
-
-def _digest_point(
-    op: Operator | ReportedNetwork, unit: Intrinsic, machine: Machine, trials: int, seed: int
-) -> str:
-    """Return the digest of all that decides a point."""
-    computed: Any
-    if isinstance(op, Operator):
-        computed = operator_values(op)
+            request = _Request(settings, op, sized, there, trials, seed)
+            fields = file.find(request.key) if file else None
+            stored = fields and Point(**fields | {"settings": settings, "operator": op.name})
+            results.append(stored or None)
+            requests += [] if stored else [request]
+    if executor is None:
+        searched: Iterator[Point] = map_in_processes(_compute_point, requests)
     else:
-        computed = [[operator_values(task.operator), task.weight] for task in op.tasks]
-    described = toml_file.values_of(unit) | {"name": unit.family}
-    rates = machine_values(replace(machine, peaks={"": machine.peak(unit.name)}), whole=True)
-    return digest([computed, described, rates, trials, seed])
+        searched = map_on_cluster(executor, _compute_point, requests)
+    missing = iter(requests)
+    for result in results:
+        if result is not None:
+            yield result
+            continue
+        request, point = next(missing), next(searched)
+        if file:
+            file.add(request.key, point)
+        yield point
+
+
+@dataclass(frozen=True)
+class _Request:
+    """A point that is to be searched; fields as of :class:`Point` and :func:`sweep`."""
+
+    settings: Mapping[str, Any]
+    operator: Operator | ReportedNetwork
+    unit: Intrinsic
+    machine: Machine
+    trials: int
+    seed: int
+
+    @cached_property
+    def key(self) -> str:
+        """Digest of all that decides the point."""
+        op, unit, machine = self.operator, self.unit, self.machine
+        computed: Any
+        if isinstance(op, Operator):
+            computed = operator_values(op)
+        else:
+            computed = [[operator_values(task.operator), task.weight] for task in op.tasks]
+        described = toml_file.values_of(unit) | {"name": unit.family}
+        rates = machine_values(replace(machine, peaks={"": machine.peak(unit.name)}), whole=True)
+        return digest([computed, described, rates, self.trials, self.seed])
 
 
 def machine_of(unit: Intrinsic) -> Machine:
@@ -187,21 +217,19 @@ def value_of(text: str) -> int | float | str:
     return int(number) if whole and "e" not in digits.lower() else number
 
 
-def _point(
-    settings: Mapping[str, Any],
-    op: Operator,
-    unit: Intrinsic,
-    machine: Machine,
-    trials: int,
-    seed: int,
-) -> Point:
+def _compute_point(request: _Request) -> Point:
+    """Search one point."""
+    op, unit, machine = request.operator, request.unit, request.machine
+    if not isinstance(op, Operator):
+        return _report_point(request.settings, op, unit, machine)
+    trials, seed = request.trials, request.seed
     try:
         result = explore(op, unit, machine=machine, trials=trials, seed=seed, progress=False)
         best = result.best
     except AmosError as error:
-        return Point(settings, op.name, reason=str(error).splitlines()[0])
+        return Point(request.settings, op.name, reason=str(error).splitlines()[0])
     return Point(
-        settings,
+        request.settings,
         op.name,
         mappings=result.counts["access"],
         infeasible=result.counts["access"] - result.searched,
@@ -213,9 +241,10 @@ def _point(
     )
 
 
-def _network_point(
+def _report_point(
     settings: Mapping[str, Any], network: ReportedNetwork, unit: Intrinsic, machine: Machine
 ) -> Point:
+    """Predict a network."""
     report = network.report(machine, [unit])
     missing = sum(row.count for row in report.unmapped)
     return Point(

@@ -74,6 +74,10 @@ class Arithmetic:
         return ", ".join(words for words, holds in properties.items() if holds)
 
 
+#: Cycles of a call that cannot be meant.
+_CYCLES = 1 << 31
+
+
 @dataclass(frozen=True)
 class Timing:
     """Speed of an instruction on one machine, in its clock cycles.
@@ -96,8 +100,10 @@ class Timing:
     def __post_init__(self) -> None:
         for name in ("latency", "interval"):
             value = getattr(self, name)
-            if value is not None and not value > 0:
-                raise IntrinsicError(f"timing: {name}: expected cycles above zero, got {value!r}")
+            if value is not None and not 0 < value < _CYCLES:
+                raise IntrinsicError(
+                    f"timing: {name}: expected cycles above zero, below 2**31, got {value!r}"
+                )
         if not self.source:
             raise IntrinsicError(
                 f"timing: source: expected where the figures come from, got {self.source!r}"

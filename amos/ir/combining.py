@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from amos.ir.dtypes import DType, dtype
-from amos.ir.floats import limits
+from amos.ir.floats import SCALE, limits
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,7 @@ def neutral(symbol: str, kind: str | DType) -> int | float:
         return int(symbol == "*")
     scalar = dtype(kind)
     ends = limits(scalar)
-    if not scalar.is_integer and scalar.name != "float8_e4m3":
+    if not scalar.is_integer and scalar.name not in ("float8_e4m3", SCALE):
         ends = (-math.inf, math.inf)
     return ends[symbol == "min"]
 

@@ -119,6 +119,7 @@ _ALL = (
     DType("float64", "f64", 64, "float", "float64"),
     DType("float8_e4m3", "e4m3", 8, "float", "float32"),
     DType("float8_e5m2", "e5m2", 8, "float", "float32"),
+    DType("float8_e8m0", "e8m0", 8, "float", "float32"),
 )
 
 _BY_NAME = {d.name: d for d in _ALL} | {d.short: d for d in _ALL}
@@ -132,7 +133,7 @@ _RANGE = re.compile(r"\s*(\w+)\s+in\s*\[\s*(-?\d{1,18})\s*,\s*(-?\d{1,18})\s*\]\
 #: inputs accumulate in the type that the hardware accumulates them in.
 _ACCUMULATOR = dict.fromkeys(("uint8", "int8", "int4", "uint4", "bool", "int16"), "int32")
 _ACCUMULATOR |= dict.fromkeys(
-    ("float16", "bfloat16", "tfloat32", "float8_e4m3", "float8_e5m2"), "float32"
+    ("float16", "bfloat16", "tfloat32", "float8_e4m3", "float8_e5m2", "float8_e8m0"), "float32"
 )
 
 

@@ -20,6 +20,9 @@ _FORMATS = {
     "float8_e4m3": (3, -6, 448.0),
     "float8_e5m2": (2, -14, 57344.0),
 }
+#: Powers of two without a sign, which scale blocks of elements (OCP Microscaling Formats 1.0):
+#: a byte is the exponent plus the bias; 255 is NaN, and there is no zero.
+SCALE, _BIAS = "float8_e8m0", 127
 
 
 def limits(kind: str | DType) -> tuple[float, float]:
@@ -29,6 +32,8 @@ def limits(kind: str | DType) -> tuple[float, float]:
     ((-8, 7), (-448.0, 448.0))
     """
     scalar = dtype(kind)
+    if scalar.name == SCALE:
+        return 2.0**-_BIAS, 2.0**_BIAS
     if scalar.is_integer:
         return scalar.limits
     name = scalar.name
@@ -45,12 +50,17 @@ def quantize(values: np.ndarray, kind: str | DType) -> np.ndarray:
 
     Returns:
         array of the type's container; beyond the largest value it holds an
-        infinity, or NaN for ``float8_e4m3``, which has none.
+        infinity, or NaN for ``float8_e4m3``, which has none. ``float8_e8m0`` holds its smallest
+        value for zero, and NaN for what is negative or too large.
 
     >>> quantize(np.array([1.01, 449.0, 500.0]), "e4m3").tolist()
     [1.0, 448.0, nan]
+    >>> quantize(np.array([0.3, 6.5, -1.0]), "e8m0").tolist()
+    [0.25, 8.0, nan]
     """
     scalar = dtype(kind)
+    if scalar.name == SCALE:
+        return _quantize_scale(np.asarray(values, dtype=np.float64))
     with np.errstate(over="ignore"):
         if scalar.name not in _FORMATS:
             return np.asarray(values).astype(scalar.numpy)
@@ -61,6 +71,16 @@ def quantize(values: np.ndarray, kind: str | DType) -> np.ndarray:
         rounded = np.where(np.isfinite(wide), np.rint(wide / unit) * unit, wide)
         beyond = np.nan if scalar.name == "float8_e4m3" else np.copysign(np.inf, rounded)
         return np.where(np.abs(rounded) > top, beyond, rounded).astype(scalar.numpy)
+
+
+def _quantize_scale(wide: np.ndarray) -> np.ndarray:
+    """Round to the nearest power of two, ties to the larger one."""
+    with np.errstate(invalid="ignore"):
+        significand, exponent = np.frexp(wide)
+        power = exponent - (significand < 0.75)
+        rounded = np.ldexp(1.0, np.maximum(power, -_BIAS))
+        valid = np.isfinite(wide) & (wide >= 0) & (power <= _BIAS)
+    return np.where(valid, np.where(wide == 0, 2.0**-_BIAS, rounded), np.nan).astype(np.float32)
 
 
 def pack(values: np.ndarray, kind: str | DType) -> np.ndarray:
@@ -86,6 +106,10 @@ def pack(values: np.ndarray, kind: str | DType) -> np.ndarray:
         return np.packbits(digits.astype(np.uint8).reshape(-1), bitorder="little")
     if scalar.name == "bfloat16":
         return np.asarray(flat.view(np.uint32) >> 16).astype(np.uint16).view(np.uint8)
+    if scalar.name == SCALE:
+        powers = np.frexp(flat)[1] - 1 + _BIAS
+        codes = np.where(np.isfinite(flat), np.where(flat > 0, powers, 0), 255)
+        return np.asarray(codes).astype(np.uint8)
     if scalar.bits == 8 and not scalar.is_integer:
         return _float8(flat, *_FORMATS[scalar.name][:2])
     return flat.view(np.uint8)

@@ -13,8 +13,8 @@ import contextlib
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from typing import Any, TypeVar
 
 from amos.errors import MeasureError
 from amos.intrinsics import Intrinsic
@@ -26,6 +26,8 @@ from amos.measure.runner import Runner
 from amos.measure.task import Task
 from amos.records import Measurement
 
+_Item = TypeVar("_Item")
+_T = TypeVar("_T")
 #: Seconds to wait for a scheduler, and for a worker when all are gone.
 _CONNECT, _REPLACEMENT = 10.0, 60.0
 #: Seconds between two looks at which workers there are.
@@ -200,6 +202,32 @@ class DaskExecutor(Executor):
     def _submit(self, worker: str, function: Any, *arguments: Any) -> Any:
         pinned = dict(workers=[worker], allow_other_workers=False, pure=False, retries=0)
         return self._client.submit(function, *arguments, **pinned)
+
+
+def map_on_cluster(
+    address: str, function: Callable[[_Item], _T], items: Iterable[_Item]
+) -> Generator[_T, None, None]:
+    """Call a function on each item on the workers of a cluster, as ``map`` does.
+
+    Yields:
+        the results in order.
+
+    Raises:
+        MeasureError: the scheduler does not answer, or a call fails.
+    """
+    client = _connect(address)
+    try:
+        futures = client.map(function, list(items), pure=False)
+        for future in futures:
+            try:
+                result: _T = future.result()
+            except Exception as error:  # whatever a cluster can come up with
+                raise MeasureError(
+                    f"executor {address}: {type(error).__name__}: {error}"
+                ) from error
+            yield result
+    finally:
+        client.close()
 
 
 def _pause(futures: list[Any]) -> None:

@@ -83,6 +83,7 @@ class Target(ABC):
             small; such mappings are left out of a search.
         has_engine: whether onnxruntime runs there, and computes operators that AMOS lacks.
         counts_accesses: whether its model counts accesses of each level, of which energy follows.
+        has_simulator: whether :meth:`load_simulated` returns kernels.
     """
 
     name: ClassVar[str]
@@ -94,6 +95,7 @@ class Target(ABC):
     checks_spaces: ClassVar[bool] = False
     has_engine: ClassVar[bool] = True
     counts_accesses: ClassVar[bool] = False
+    has_simulator: ClassVar[bool] = False
 
     @abstractmethod
     def claims(self, machine: Machine) -> bool:

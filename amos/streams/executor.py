@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from amos.intrinsics import Intrinsic
-from amos.ir import dtype
 from amos.machine import Machine
 from amos.measure.executor import DescribedExecutor
 from amos.measure.task import Place, Task
 from amos.plan import Candidate
 from amos.records.canonical import identity_of
 from amos.streams.runtime import StreamKernel
+from amos.streams.tiles import rooms
 
 
 @dataclass(frozen=True)
@@ -37,19 +37,30 @@ class SimulatorExecutor(DescribedExecutor):
         return replace(task, place=SimulatedUnit(self._machine))
 
 
-def missing_of_buffers(unit: Intrinsic) -> list[str]:
+def missing_of_buffers(unit: Intrinsic, machine: Machine) -> list[str]:
     """Return why no queues can fill the buffers of an intrinsic; nothing if they can."""
-    missing = []
-    pads = {name: pad for pad in unit.scratchpads for name in pad.operands}
-    for load in unit.operands:
-        if load.tensor.name not in pads:
-            missing.append(f"{unit.name}: expected the capacity of {load.tensor.name}'s buffer")
-    for pad in unit.scratchpads:
-        tiles = [x.tensor for x in unit.operands if x.tensor.name in pad.operands]
-        need = sum(x.elements * dtype(str(x.dtype)).bits // 8 for x in tiles)
-        if need > pad.capacity:
+    pads = {name for pad in unit.scratchpads for name in pad.operands}
+    names = [load.tensor.name for load in unit.operands]
+    missing = [
+        f"{unit.name}: expected the capacity of {name}'s buffer"
+        for name in names
+        if name not in pads
+    ]
+    for pad in rooms(unit, machine):
+        tiles = [load for load in unit.operands if load.tensor.name in pad.operands]
+        sizes = [unit.fragment_bytes(load) for load in tiles]
+        what = f"fragment of {' and '.join(load.tensor.name for load in tiles)}"
+        if pad.banks == 1:
+            need, has, where = sum(sizes), pad.capacity, ""
+        else:
+            need, has, where = max(sizes), pad.capacity // pad.banks, " in a bank"
+        if need > has:
             missing.append(
-                f"{unit.name}: buffer {pad.name}: expected at least {need} bytes for one fragment "
-                f"of {' and '.join(x.name for x in tiles)}, got {pad.capacity}"
+                f"{unit.name}: buffer {pad.name}: expected at least {need} bytes{where} for one "
+                f"{what}, got {has}"
+            )
+        if pad.banks > 1 and len(tiles) > pad.banks:
+            missing.append(
+                f"{unit.name}: buffer {pad.name}: expected a bank for each {what}, got {pad.banks}"
             )
     return missing

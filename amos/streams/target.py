@@ -39,6 +39,7 @@ class Streams(Target):
     checks_spaces: ClassVar[bool] = True
     has_engine: ClassVar[bool] = False
     counts_accesses: ClassVar[bool] = True
+    has_simulator: ClassVar[bool] = True
 
     def claims(self, machine: Machine) -> bool:
         """Whether its description has a table ``stream``."""
@@ -102,7 +103,7 @@ class Streams(Target):
         """A rate, and buffers that one fragment of each operand fits."""
         from amos.streams.executor import missing_of_buffers
 
-        return super().list_missing(intrinsic, machine) + missing_of_buffers(intrinsic)
+        return super().list_missing(intrinsic, machine) + missing_of_buffers(intrinsic, machine)
 
     def check_operator(self, operator: Operator, intrinsic: Intrinsic, machine: Machine) -> None:
         """Operations that the unit cannot do beside products."""

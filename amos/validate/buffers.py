@@ -10,7 +10,7 @@ import numpy as np
 
 from amos.errors import OperatorError
 from amos.ir import BufferLoad, Chain, DType, Operator, Tensor, aligned_copy, dtype, resolve_dtypes
-from amos.ir.floats import quantize
+from amos.ir.floats import SCALE, quantize
 from amos.ir.limits import dictionary
 from amos.ir.padding import check_padding
 from amos.ir.store import Store
@@ -188,9 +188,9 @@ def wide(arrays: Mapping[str, np.ndarray]) -> np.dtype:
 def random_inputs(op: Operator | Chain, rng: np.random.Generator) -> dict[str, np.ndarray]:
     """Generic data for every input: integers over their full range, small floats.
 
-    Floats are multiples of 1/64 within ±2 (1/8 within ±1 in eight bits), so that
-    every format holds them exactly and short sums are exact in any order. An
-    open dtype is taken as float32. The tensors of an epilogue are drawn over many
+    Floats are multiples of 1/64 within ±2 (1/8 within ±1 in eight bits, powers of two where
+    these scale blocks), so that every format holds them exactly and short sums are exact in
+    any order. An open dtype is taken as float32. The tensors of an epilogue are drawn over many
     magnitudes, so that scaled sums fall inside the range of the result and outside;
     those of a prologue are small, or large enough to fill a source of integers.
     Each array begins at a cache line, so that timings with them can be compared.
@@ -211,6 +211,8 @@ def random_inputs(op: Operator | Chain, rng: np.random.Generator) -> dict[str, n
         if scalar.is_integer:
             low, high = scalar.limits
             return rng.integers(low, high, tensor.shape, scalar.numpy, endpoint=True)
+        if scalar.name == SCALE:
+            return 2.0 ** rng.integers(-3, 4, tensor.shape).astype(scalar.numpy)
         top, unit = (8, 8.0) if scalar.bits == 8 else (128, 64.0)
         values = rng.integers(-top, top, tensor.shape, endpoint=True) / unit
         return values.astype(scalar.numpy)

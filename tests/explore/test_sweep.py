@@ -20,7 +20,7 @@ from amos.machine import Peak
 from amos.machine.catalogue import with_timings
 from amos.schedule import ScheduleSpace
 from amos.streams.plan import StreamPlan
-from tests.support.architects import BOARD, UNIT
+from tests.support.architects import BOARD, UNIT, files
 from tests.support.streams import OPERATORS, PYNQ, VTA
 
 GEMM = [OPERATORS["gemm"]]
@@ -250,6 +250,33 @@ def test_the_command(capsys: pytest.CaptureFixture[str]) -> None:
     (line,) = capsys.readouterr().err.splitlines()
     assert "none of 2 points can be had" in line
     assert "expected at least one fragment, 64 bytes, got 8" in line
+
+
+def test_points_are_searched_in_processes_and_on_workers(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In the order of the values, networks among them; the same as one by one."""
+    onnx = pytest.importorskip("onnx")
+    from tests.network.quantized_models import Model, convolution
+
+    small = Model(0)
+    onnx.save(small.model(convolution(small)), tmp_path / "small.onnx")
+    board, unit = files(tmp_path)
+    gemm = ["out[i,j] += a[i,k] * weight[j,k]", "--dtype", "s8"]
+    gemm += [x for n in ("i=8", "j=32", "k=32") for x in ("--extent", n)]
+    command = ["sweep", unit, str(tmp_path / "small.onnx"), *gemm, "--machine", board, "--json"]
+    command += ["--set", "timing.interval=i1,i1*2,i1*4", "--trials", "1"]
+    assert main(command) == 0
+    points = json.loads(capsys.readouterr().out)
+    assert [p["settings"]["timing.interval"] for p in points[::2]] == ["i1", "i1*2", "i1*4"]
+    assert [p["operator"] for p in points] == [points[0]["operator"], "out"] * 3
+    assert all(points[n + 2]["predicted"] > points[n]["predicted"] for n in range(4))
+    monkeypatch.setattr("amos.explore.sweep.map_in_processes", map)
+    assert main(command) == 0
+    assert json.loads(capsys.readouterr().out) == points
+    (tmp_path / "none.onnx").write_text("none")
+    assert main(["sweep", unit, str(tmp_path / "none.onnx"), "--machine", board]) == 2
+    assert "none.onnx" in capsys.readouterr().err
 
 
 def test_sliders_move_among_what_was_swept(browser: Any) -> None:

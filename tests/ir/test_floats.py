@@ -41,6 +41,20 @@ def test_bits_agree(kind: str) -> None:
     np.testing.assert_array_equal(pack(values, kind), want.view(np.uint8))
 
 
+def test_scales_of_blocks_are_powers_of_two() -> None:
+    """Zero, which fills what lies beyond a tensor, is the smallest scale; ml_dtypes has NaN."""
+    rng = np.random.default_rng(1)
+    values = rng.uniform(1, 2, 4000) * 2.0 ** rng.integers(-126, 128, 4000)
+    ends = [1.0, 1.5, 3.0, -1.0, 2.0**127, 1.6 * 2.0**127, np.inf, np.nan, 2.0**-127]
+    values = np.concatenate([values, ends]).astype(np.float32)
+    want = values.astype(ml_dtypes.float8_e8m0fnu)
+    got = quantize(values, "e8m0")
+    np.testing.assert_array_equal(got, want.astype(np.float32))
+    np.testing.assert_array_equal(pack(got, "e8m0"), want.view(np.uint8))
+    assert quantize(np.zeros(1), "e8m0").tolist() == [limits("e8m0")[0]] == [2.0**-127]
+    assert pack(np.zeros(1, np.float32), "e8m0").tolist() == [0]
+
+
 @pytest.mark.parametrize("kind", ["int8", "uint32", "float16", "float64", "tfloat32", "bfloat16"])
 def test_unpack_is_the_inverse(kind: str) -> None:
     values = quantize(np.arange(12.0), kind).reshape(3, 4)

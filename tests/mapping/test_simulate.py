@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+import amos
 from amos import intrinsics
 from amos.errors import MappingError, OperatorError
 from amos.intrinsics import Intrinsic
@@ -146,3 +147,7 @@ def test_bad_arguments() -> None:
         simulate(mapping, {"a": np.zeros((2, 2)), "b": np.zeros((2, 2), np.float16)})
     with pytest.raises(MappingError, match="expected a Mapping, got Operator"):
         simulate(op, {})  # type: ignore[arg-type]
+    with pytest.raises(MappingError, match="expected a Mapping, got Operator"):
+        amos.simulate(op, None)  # type: ignore[arg-type]
+    with pytest.raises(OperatorError, match="inputs of out: expected a dictionary, got 3"):
+        amos.simulate(mapping, 3)  # type: ignore[arg-type]

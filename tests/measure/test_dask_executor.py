@@ -17,6 +17,7 @@ from amos.codegen.tir.tensor_intrin import implementation
 from amos.errors import MeasureError
 from amos.ir import Operator
 from amos.machine.cpu import cpu
+from amos.measure.dask_executor import map_on_cluster
 from amos.records import Records, Trial
 
 pytestmark = pytest.mark.features
@@ -93,3 +94,11 @@ def test_nobody_answers(monkeypatch: pytest.MonkeyPatch) -> None:
         amos.explore(
             GEMM, VNNI, trials=1, measure=amos.MeasureOptions(executor="tcp://127.0.0.1:9")
         )
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_calls_on_workers(cluster: Any) -> None:
+    address = cluster.scheduler_address
+    assert list(map_on_cluster(address, abs, range(-3, 3))) == [3, 2, 1, 0, 1, 2]
+    with pytest.raises(MeasureError, match="ValueError: could not convert string"):
+        list(map_on_cluster(address, float, ["text"]))

@@ -99,8 +99,38 @@ def test_what_a_call_refuses(compiled: UnitNetwork) -> None:
         compiled(np.zeros((1, 2), np.float32))
     with pytest.raises(NetworkError, match="unknown input 'z'"):
         compiled(z=np.zeros(SHAPE, np.float32))
-    with pytest.raises(NetworkError, match="'xeon_6240': expected a unit with a simulator"):
-        amos.compile_for_unit(compiled.network, "xeon_6240", progress=False)
+    for machine in ("xeon_6240", "a100"):
+        with pytest.raises(NetworkError, match=f"'{machine}': expected a unit with a simulator"):
+            amos.compile_for_unit(compiled.network, machine, progress=False)
+    with pytest.raises(NetworkError, match="budget: expected a number from 0 on, got -1"):
+        amos.compile_for_unit(compiled.network, BOARD, [UNIT], budget=-1, progress=False)
+
+
+def test_a_whole_that_differs_by_more_than_rounding_is_refused(
+    compiled: UnitNetwork, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By more than a quantum, and than the two modes of onnxruntime differ from each other."""
+    arrays = random_arrays(compiled.network)
+    assert compiled.check is not None
+    assert compiled.check.passed
+    right = compiled(*arrays)
+    monkeypatch.setattr(UnitNetwork, "_run", lambda self, *_, **__: (right + 0.25,))
+    with pytest.raises(
+        NetworkError, match=r"differs from onnxruntime by 0\.\d+, 0\.\d+ is allowed"
+    ):
+        compiled.verified(None, ProgressLine(False))
+
+
+def test_a_model_that_its_framework_does_not_run_is_not_compared(
+    compiled: UnitNetwork, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: Any, **__: Any) -> None:
+        raise RuntimeError("no kernel for this operator")
+
+    monkeypatch.setattr("amos.network.units.reference.plain_session", refuse)
+    unchecked = compiled.verified(None, ProgressLine(False))
+    assert unchecked.check is None
+    assert "not compared as a whole: small: onnxruntime: no kernel for this" in str(unchecked)
 
 
 def test_layers_that_differ_on_the_host_share_a_stream() -> None:
@@ -153,8 +183,15 @@ def test_floats_stay_with_the_host_until_they_are_quantized() -> None:
     plain = _compiled(model)
     assert (plain.runs, plain.utilization, plain.cycles) == ((), None, 0)
     assert len(plain.reasons) == 1
+    assert "products of floats are quantized by samples" in str(plain)
     samples = [[rng.standard_normal(SHAPE).astype(np.float32)] for _ in range(2)]
-    assert len(_compiled(model, samples=samples).runs) == 1
+    quantized = _compiled(model, samples=samples, budget=0.5)
+    assert len(quantized.runs) == 1
+    assert quantized.quantization_error is not None
+    assert 0 < quantized.quantization_error < 0.1
+    assert "quantized to int8, which changes results by" in str(quantized)
+    with pytest.raises(NetworkError, match=r"int8 changes results by .*the budget of 1e-05"):
+        _compiled(model, samples=samples, budget=1e-5)
 
 
 def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -36,7 +36,7 @@ _CALL, _PART = "call", "part"
 #: Held while TVM is asked whether it has a tensor intrinsic, and given it.
 _REGISTERING = Lock()
 #: Types that no buffer of a CPU kernel can hold.
-_UNHELD = ("int4", "uint4", "bool", "float8_e4m3", "float8_e5m2")
+_UNHELD = ("int4", "uint4", "bool", "float8_e4m3", "float8_e5m2", "float8_e8m0")
 #: A saturating sum is written out; beyond this many products it is refused.
 _WRITTEN_OUT = 256
 

@@ -8,6 +8,7 @@ from itertools import islice
 
 import numpy as np
 
+from amos import machines
 from amos._progress import ProgressLine
 from amos.errors import AmosError, BuildError, MappingError, NetworkError
 from amos.explore.choosing import Chooser, Product
@@ -20,7 +21,7 @@ from amos.network.external.report import PRODUCTS
 from amos.network.graph import Constant, Operand
 from amos.network.groups import CallSite, Group, Task
 from amos.network.offload import Offload, predict_offload
-from amos.network.precision.choosing import choose_precision
+from amos.network.precision.choosing import check_choice, choose_precision
 from amos.network.precision.samples import Samples
 from amos.network.units.compiled import UnitNetwork
 from amos.network.units.stages import Layer, list_stages
@@ -40,6 +41,7 @@ def compile_for_unit(
     intrinsics: Sequence[Intrinsic] = (),
     *,
     samples: Samples | None = None,
+    budget: float | None = None,
     verify: bool = True,
     progress: bool = True,
 ) -> UnitNetwork:
@@ -54,23 +56,34 @@ def compile_for_unit(
         intrinsics: the only instructions to use; by default all that the machine has.
         samples: inputs of calls, by whose ranges products of floats are quantized; without them
             these stay with the host.
+        budget: relative 2-norm by which quantization may change results; any by default.
         verify: run the network once, on the first sample or on random inputs, and compare each
             layer with NumPy and the whole with onnxruntime.
         progress: show how far it is, on a terminal and in a notebook.
 
     Raises:
         MachineError: the machine has no rate of an instruction.
-        NetworkError: it has no simulator, a layer or the whole is wrong, onnxruntime fails, or
-            there are buckets.
+        NetworkError: it has no simulator, a layer or the whole is wrong, quantization exceeds
+            the budget, onnxruntime fails, or there are buckets.
     """
+    check_simulator(machine, intrinsics)
+    if budget is not None:
+        check_choice("int8", budget)
     if isinstance(network, BucketedNetwork):
         raise NetworkError("networks with buckets are compiled for this CPU only")
     chooser = Chooser(machine, intrinsics=intrinsics)
+    error: float | None = None
     with ProgressLine(progress) as line:
         regions = network.networks.values()
         if samples is not None and not any(each.quantized for each in regions):
             line.show("quantizing")
-            network = choose_precision(network, "int8", samples=samples).chosen.network
+            variant = choose_precision(network, "int8", samples=samples).chosen
+            network, error = variant.network, variant.error
+            if budget is not None and not error <= budget:
+                raise NetworkError(
+                    f"{network.name}: int8 changes results by {error:.2g} (relative 2-norm), "
+                    f"more than the budget of {budget:g}"
+                )
         builder = _Builder(chooser, line)
         layers = {
             name: [*builder.layers(name, region.network.tasks)]
@@ -82,11 +95,27 @@ def compile_for_unit(
             layers={name: tuple(each) for name, each in layers.items()},
             stages=list_stages(network, layers),
             reasons=builder.reasons | _explain_refused(network),
+            quantization_error=error,
         )
         if not verify:
             return compiled
         line.show("simulating the network")
         return compiled.verified(samples, line)
+
+
+def check_simulator(machine: str | Machine, intrinsics: Sequence[Intrinsic] = ()) -> None:
+    """Refuse a machine without a unit that a simulator runs.
+
+    Raises:
+        NetworkError: it has none.
+        UnknownNameError: there is no such machine.
+    """
+    described = machine if isinstance(machine, Machine) else machines.get(machine, intrinsics)
+    if not target_of(described).has_simulator:
+        raise NetworkError(
+            f"machine {described.name!r}: expected a unit with a simulator, which a [stream] "
+            "table describes"
+        )
 
 
 def _explain_refused(network: PartitionedNetwork) -> dict[str, str]:
@@ -158,8 +187,7 @@ class _Builder:
             except BuildError as error:
                 failure = failure or error
                 continue
-            if kernel is None:
-                raise NetworkError(f"machine {machine.name!r}: expected a unit with a simulator")
+            assert kernel is not None
             cycles = kernel.simulate(None).cycles
             streams.append((cycles, number, ranked_product.candidate, kernel))
         if not streams:

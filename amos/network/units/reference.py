@@ -7,31 +7,40 @@ from typing import Any
 
 import numpy as np
 
+from amos.codegen.scheduled import last_line
+from amos.errors import NetworkError
 from amos.network.external.partition import PartitionedNetwork
 from amos.network.frontend import plain_session
 from amos.network.model import values_of
 
 
 def evaluate_reference(
-    network: PartitionedNetwork, arrays: Sequence[Any]
-) -> Sequence[np.ndarray] | None:
-    """Run the model as its framework does by default; ``None`` where that does not run it.
+    network: PartitionedNetwork, arrays: Sequence[Any], *, optimized: bool = True
+) -> Sequence[np.ndarray]:
+    """Run the model in its framework.
 
-    onnxruntime then sums integers of quantized layers. Node by node it would sum floats, and round
-    them.
+    Args:
+        network: with a reference.
+        arrays: its inputs.
+        optimized: as onnxruntime does by default: it then sums integers of quantized layers. Node
+            by node it sums floats, and rounds them.
+
+    Raises:
+        NetworkError: the framework does not run it.
     """
     reference = network.reference
-    if reference is None:
-        return None
+    assert reference is not None
     values = [*map(values_of, network.inputs, arrays)]
     if reference.name != "onnxruntime":
-        return reference.evaluate(values)
+        if (results := reference.evaluate(values)) is None:
+            raise NetworkError(f"{network.name}: {reference.name} does not run it")
+        return results
     try:
-        session = plain_session(network.source, optimized=True)
+        session = plain_session(network.source, optimized=optimized)
         names = [port.name for port in session.get_inputs()]
         results = session.run(None, dict(zip(names, values, strict=True)))
-    except Exception:  # onnxruntime raises types of its own
-        return None
+    except Exception as error:  # onnxruntime raises types of its own
+        raise NetworkError(f"{network.name}: onnxruntime: {last_line(error)}") from error
     return [np.asarray(result) for result in results]
 
 

@@ -124,6 +124,71 @@ def test_a_unit_with_a_window_is_one_call_for_each_place_of_it() -> None:
     assert all(agrees(kernel, inputs) for kernel in kernels(op, FIR, machine(FIR), 8))
 
 
+#: Statement of a unit, its extents, dtypes and buffers; operator and its extents.
+KINDS: dict[str, tuple[str, dict[str, int], dict[str, str], str, dict[str, int]]] = {
+    "vectors that are added": (
+        "Dst[i1] = Src1[i1] + Src2[i1]",
+        dict(i1=8),
+        dict(Src1="s32", Src2="s32", Dst="s32"),
+        "out[i, j] = a[i, j] + b[i, j]",
+        dict(i=5, j=19),
+    ),
+    "vectors that are multiplied": (
+        "Dst[i1] += Src1[i1] * Src2[i1]",
+        dict(i1=8),
+        dict(Src1="s8", Src2="s8", Dst="s32"),
+        "out[p, g] += a[p + r, g] * b[r, g]",
+        dict(p=9, g=19, r=3),
+    ),
+    "weights of four bits": (
+        "Dst[i1, i2] += Src1[i1, r1] * Src2[r1, i2]",
+        dict(i1=4, i2=8, r1=4),
+        dict(Src1="s8", Src2="s4", Dst="s32"),
+        "out[i, j] += a[i, k] * b[k, j]",
+        dict(i=10, j=19, k=22),
+    ),
+    "blocks with scales": (
+        "Dst[i1, i2] += Src1[i1, r1] * Scale1[i1] * Src2[r1, i2] * Scale2[i2]",
+        dict(i1=4, i2=8, r1=32),
+        dict(Src1="e4m3", Scale1="e8m0", Src2="e4m3", Scale2="e8m0", Dst="f32"),
+        "out[i, j] += a[i, b, k] * s[i, b] * w[b, k, j] * t[b, j]",
+        dict(i=10, j=19, b=3, k=32),
+    ),
+    "two of four weights": (
+        "Dst[i1, i2] += Src1[i1, r1, r2] * Src2[r1, r3, i2] * Select[r1, r3, r2, i2]",
+        dict(i1=4, i2=8, r1=2, r2=4, r3=2),
+        dict(Src1="s8", Src2="s8", Select="bool", Dst="s32"),
+        "out[i, j] += a[i, g, k] * value[g, s, j] * select[g, s, k, j]",
+        dict(i=10, j=19, g=5, s=2, k=4),
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_kinds_of_units(kind: str) -> None:
+    compute, extents, dtypes, statement, sizes = KINDS[kind]
+    memory = [
+        Memory.parse(f"m{n}.{name}[] = global.{name}[addr_{n}]", capacity=8192)
+        for n, name in enumerate(dtypes)
+        if name != "Dst"
+    ]
+    memory.append(Memory.parse("global.Dst[addr_c] = acc.Dst[]", capacity=8192))
+    own = Intrinsic.define(
+        "acme_kind", compute, extents, dtypes, memory, family="acme", source="test"
+    )
+    op = amos.operators.resolve(statement, sizes, dtype=(*dtypes.values(),))
+    inputs = validate.random_inputs(op, np.random.default_rng(1))
+    if "select" in inputs:  # the k of each of both weights of a group
+        inputs["select"] = np.zeros_like(inputs["select"])
+        inputs["select"][:, 0, 1], inputs["select"][:, 1, 3] = 1, 1
+        dense = inputs["a"][:, :, [1, 3]].astype(int)
+        expected = np.einsum("igs,gsj->ij", dense, inputs["value"].astype(int))
+        np.testing.assert_array_equal(validate.evaluate(op, inputs), expected)
+    streams = list(kernels(op, own, machine(own, 2), 6))
+    assert streams
+    assert all(agrees(kernel, inputs) for kernel in streams)
+
+
 def test_cycles_are_those_of_calls_and_of_writes_that_wait() -> None:
     (mapping,) = amos.enumerate_mappings(GEMM, MATMUL)
     whole = StreamSchedule(tile={"i1.tile": 4, "i2.tile": 3}, steps={"r1.tile": 5})
