@@ -179,11 +179,14 @@ def ratios(row: Row) -> list[str]:
     own, rival = row.amos, row.zigzag
     texts = [f"cycles {own.cycles / rival.cycles:.3f}"]
     texts += [f"energy {own.picojoules / rival.picojoules:.3f}"]
-    return texts + [
-        f"{name} {own.accesses.get(name, 0.0) / size:.3f}"
-        for name, size in rival.accesses.items()
-        if size
-    ]
+    for name, size in rival.accesses.items():
+        level, _, operand = name.rpartition(" ")
+        for own_name, own_size in own.accesses.items():
+            # ZigZag's examples name a memory with its size.
+            own_level, _, own_operand = own_name.rpartition(" ")
+            if size and own_operand == operand and level.lower().startswith(own_level.lower()):
+                texts.append(f"{own_name} {own_size / size:.3f}")
+    return texts
 
 
 def main() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -158,10 +159,12 @@ def test_products_that_are_no_tasks_count() -> None:
     integers = small.add("Cast", "x", to=onnx.TensorProto.INT32)
     external = small.add("Cast", small.add("MatMul", integers, integers), to=onnx.TensorProto.FLOAT)
     compiled = _compiled(small.model(*results, external), verify=False)
-    assert compiled.unit_share is None
-    assert "an unknown share of the products" in str(compiled)
-    assert "float64 is not supported" in compiled.reasons["MatMul"]
-    assert "bytes are not supported" in compiled.reasons["MatMul"]
+    assert compiled.unit_share == layer.products / (layer.products + 2 * 2 * 4 * 6**3)
+    assert "float64 is not supported; dtype int32 is not supported" in compiled.reasons["MatMul"]
+    network = replace(compiled.network, external={("MatMul", "no dtype of AMOS"): 1})
+    unknown = replace(compiled, network=network)
+    assert unknown.unit_share is None
+    assert "an unknown share of the products" in str(unknown)
 
 
 @pytest.mark.slow
