@@ -32,6 +32,8 @@ _HEADER = struct.Struct("<Q")
 _MOST = 1 << 34
 #: Seconds between two looks at whether the other side still matters.
 _POLL_SECONDS = 0.5
+#: Seconds that one wait takes at most.
+_LONGEST_SECONDS = 1e6
 
 
 @dataclass(frozen=True)
@@ -211,9 +213,9 @@ def _read(
         if remaining is not None and remaining <= 0:
             raise TimeoutError
         poll = _POLL_SECONDS if watch is not None else remaining
-        ready = select.select(
-            watched, [], [], poll if remaining is None else min(remaining, poll or remaining)
-        )[0]
+        if remaining is not None:  # systems refuse to wait for ages at once
+            poll = min(remaining, poll or remaining, _LONGEST_SECONDS)
+        ready = select.select(watched, [], [], poll)[0]
         if watch is not None and handle not in ready:
             watch()
         if handle in ready:
