@@ -15,7 +15,7 @@ from amos._display import Shown
 from amos.errors import OperatorError, shown
 from amos.ir.dtypes import dtype
 from amos.ir.epilogue import Elementwise
-from amos.ir.limits import dictionary
+from amos.ir.limits import dictionary, whole_number
 from amos.ir.nodes import BufferLoad, Iteration, Tensor
 from amos.ir.operator import Operator
 
@@ -223,8 +223,15 @@ class Chain(Shown):
             raise OperatorError(f"constants: a chain packs none ahead, got {shown(constants)}")
         kinds, sizes = dictionary(dtypes, "dtypes"), dictionary(shapes, "shapes")
         canonical = {tensor: dtype(kind).name for tensor, kind in kinds.items()}
-        parser = ChainParser(dictionary(extents, "extents"), canonical, dict(sizes))
-        return parser.parse(text, name)
+        counts = {
+            iteration: whole_number(extent, f"extent of iteration {iteration!r}")
+            for iteration, extent in dictionary(extents, "extents").items()
+        }
+        *before, last = text.split(";")
+        for number, statement in enumerate([*before, *([last] if last.strip() else [])], 1):
+            if not statement.strip():
+                raise OperatorError(f"statement {number}: expected a statement, got nothing")
+        return ChainParser(counts, canonical, dict(sizes)).parse(text, name)
 
     @cached_property
     def steps(self) -> tuple[Step, ...]:
