@@ -1,6 +1,6 @@
 """Learn the schedules of ``tiling="few"`` over the layer tables, and judge them.
 
-    python benchmarks/learn_few.py --pool /tmp/pool.jsonl --write  # both targets, minutes each
+    python benchmarks/learn_few.py --pool /tmp/pool.jsonl --write  # all targets, minutes each
     python benchmarks/learn_few.py --pool /tmp/pool.jsonl --holdout heron
 
 A long genetic search on the model gives the best schedules of each layer, which the pool keeps, so
@@ -34,6 +34,7 @@ from amos.schedule.few import Template
 UNITS = (
     ("vnni_dpbusd_m16k4_u8_s8_s32", "xeon_6240"),
     ("wmma_m16n16k16_f16_f32", "a100"),
+    ("opencl_mad_m8_f32", "pocl"),
 )
 #: Layers of the tables, by table.
 LAYERS = {
@@ -97,8 +98,13 @@ def _problem(layer: str, unit: str, machine: str) -> Problem:
     return Problem(list(mappings), amos.machines.get(machine, [intrinsic]))
 
 
-def search_pool(path: Path) -> list[Task]:
-    """The tasks with their best schedules; what the file lacks is searched and added."""
+def search_pool(path: Path, target: str | None = None) -> list[Task]:
+    """The tasks with their best schedules; what the file lacks is searched and added.
+
+    Args:
+        path: of the file.
+        target: name of the only target whose tasks are added.
+    """
     lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
     rows = [json.loads(line) for line in lines]
     tasks = [
@@ -113,6 +119,8 @@ def search_pool(path: Path) -> list[Task]:
     known = {(task.layer, task.unit, task.machine) for task in tasks}
     names = [f"{table}:{row}" for table, rows in LAYERS.items() for row in rows]
     for unit, machine in UNITS:
+        if target not in (None, target_of(amos.machines.get(machine)).name):
+            continue
         for layer in names:
             if (layer, unit, machine) not in known:
                 tasks.append(_search(layer, unit, machine))
@@ -219,7 +227,7 @@ def main() -> None:
     parser.add_argument("--target", help="only this one")
     parser.add_argument("--write", action="store_true", help="write the files of the package")
     arguments = parser.parse_args()
-    tasks = search_pool(arguments.pool)
+    tasks = search_pool(arguments.pool, arguments.target)
     for name in {target_of(amos.machines.get(task.machine)).name: None for task in tasks}:
         if arguments.target not in (None, name):
             continue

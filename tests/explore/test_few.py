@@ -18,7 +18,12 @@ from amos.plan.target import target_of, targets
 from amos.schedule.few import MOST, Template, templates
 
 VNNI, WMMA = "vnni_dpbusd_m16k4_u8_s8_s32", "wmma_m16n16k16_f16_f32"
-CASES = [("resnet18:C5", VNNI, "xeon_6240"), ("vgg16:V5", WMMA, "a100"), ("gemm", WMMA, "a100")]
+CASES = [
+    ("resnet18:C5", VNNI, "xeon_6240"),
+    ("vgg16:V5", WMMA, "a100"),
+    ("gemm", WMMA, "a100"),
+    ("vgg16:V6", "opencl_mad_m8_f32", "pocl"),
+]
 
 
 def problem_of(layer: str, unit: str, machine: str) -> Problem:
