@@ -181,3 +181,5 @@ def test_a_stream_in_the_words_of_zigzag(monkeypatch: pytest.MonkeyPatch) -> Non
         dataflow.Array.of(slow, with_timings(ENERGETIC, [slow]))
     conv = dataflow.describe_layer(amos.operators.resolve("resnet18:C3", dtype="s8"), array)
     assert conv["dimension_relations"] == ["iy=2*oy+1*fy", "ix=2*ox+1*fx"]
+    with pytest.raises(amos.AmosError, match="gemm: expected a convolution"):
+        dataflow.describe_layer(op, array)

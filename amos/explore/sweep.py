@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import pickle
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
@@ -104,8 +105,9 @@ def sweep(
             unit's extents (``"i1*2"``), ``machine.clock``,
             ``machine.stream.latency``, ``machine.sram`` for the capacity of a level,
             ``machine.DRAM.read_bandwidth``.
-        operators: what is computed; of a network, which has to be one that can be pickled, its
-            report, which simulates nothing.
+        operators: what is computed; of a network its report, which simulates nothing. Networks
+            that cannot be pickled, as those of :func:`amos.load_network`, are predicted by this
+            process.
         trials: candidates of each search of an operator.
         seed: of its random generator.
         points: file that keeps every point; those that it has are taken from it.
@@ -138,19 +140,32 @@ def sweep(
             stored = fields and Point(**fields | {"settings": settings, "operator": op.name})
             results.append(stored or None)
             requests += [] if stored else [request]
+    can_send = {id(op): _can_send(op) for op in operators}
+    sent = [request for request in requests if can_send[id(request.operator)]]
     if executor is None:
-        searched: Iterator[Point] = map_in_processes(_compute_point, requests)
+        searched: Iterator[Point] = map_in_processes(_compute_point, sent)
     else:
-        searched = map_on_cluster(executor, _compute_point, requests)
+        searched = map_on_cluster(executor, _compute_point, sent)
     missing = iter(requests)
     for result in results:
         if result is not None:
             yield result
             continue
-        request, point = next(missing), next(searched)
+        request = next(missing)
+        is_sent = can_send[id(request.operator)]
+        point = next(searched) if is_sent else _compute_point(request)
         if file:
             file.add(request.key, point)
         yield point
+
+
+def _can_send(operator: Operator | ReportedNetwork) -> bool:
+    """Whether another process can compute it."""
+    try:
+        pickle.dumps(operator)
+    except Exception:  # whatever its class raises
+        return False
+    return True
 
 
 @dataclass(frozen=True)

@@ -78,7 +78,7 @@ def _quantize_scale(wide: np.ndarray) -> np.ndarray:
     with np.errstate(invalid="ignore"):
         significand, exponent = np.frexp(wide)
         power = exponent - (significand < 0.75)
-        rounded = np.ldexp(1.0, np.maximum(power, -_BIAS))
+        rounded = np.ldexp(1.0, np.clip(power, -_BIAS, _BIAS))
         valid = np.isfinite(wide) & (wide >= 0) & (power <= _BIAS)
     return np.where(valid, np.where(wide == 0, 2.0**-_BIAS, rounded), np.nan).astype(np.float32)
 

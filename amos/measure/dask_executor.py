@@ -217,15 +217,10 @@ def map_on_cluster(
     """
     client = _connect(address)
     try:
-        futures = client.map(function, list(items), pure=False)
-        for future in futures:
-            try:
-                result: _T = future.result()
-            except Exception as error:  # whatever a cluster can come up with
-                raise MeasureError(
-                    f"executor {address}: {type(error).__name__}: {error}"
-                ) from error
-            yield result
+        for future in client.map(function, list(items), pure=False):
+            yield future.result()
+    except Exception as error:  # whatever a cluster can come up with
+        raise MeasureError(f"executor {address}: {type(error).__name__}: {error}") from error
     finally:
         client.close()
 

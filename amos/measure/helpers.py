@@ -109,7 +109,7 @@ class _Helper:
                         jobs.appendleft(job)
                     else:
                         job.future.set_exception(
-                            HelperLost("a process that built kernels has crashed")
+                            HelperLost("a process that computed beside this one has crashed")
                         )
                     self.close()
                     return

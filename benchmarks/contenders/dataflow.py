@@ -151,7 +151,13 @@ def _memory(
 
 
 def describe_layer(operator: Operator, array: Array) -> dict[str, Any]:
-    """Describe a convolution of the layer tables as ZigZag's layer."""
+    """Describe a convolution of the layer tables as ZigZag's layer.
+
+    Raises:
+        AmosError: it is none.
+    """
+    if operator.extents.keys() != {*"nkpqcrs"}:
+        raise AmosError(f"{operator.name}: expected a convolution, got {operator}")
     sizes = {name.upper(): extent for name, extent in operator.extents.items()}
     image = next(load for load in operator.sources if "k" not in load.names)
     steps = {

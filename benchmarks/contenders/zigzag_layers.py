@@ -45,22 +45,18 @@ def evaluate(job: dict[str, Any], folder: Path) -> dict[str, Any]:
     return {
         "cycles": cost.latency_total2,
         "picojoules": cost.energy_total,
-        "operations_pj": cost.mac_energy,
-        "products": cost.layer.total_mac_count,
         "levels": list(_levels(cost)),
-        "loops": str(cost.temporal_mapping),
     }
 
 
 def _levels(cost: Any) -> Any:
-    """Yield bytes and picojoules of each operand at each memory."""
+    """Yield bytes of each operand at each memory."""
     from zigzag.hardware.architecture.memory_port import DataDirection
 
     for operand, accesses in cost.memory_word_access.items():
         memory = cost.memory_operand_links.layer_to_mem_op(operand)
         levels = cost.accelerator.memory_hierarchy.get_memory_levels(memory)
-        picojoules = cost.mem_energy_breakdown[operand]
-        for level, access, energy in zip(levels, accesses, picojoules, strict=True):
+        for level, access in zip(levels, accesses, strict=True):
             sizes = {
                 each.name: access.get(each) * (level.get_max_bandwidth(memory, each) or 0) / 8
                 for each in DataDirection
@@ -70,7 +66,6 @@ def _levels(cost: Any) -> Any:
                 "level": level.memory_instance.name,
                 "read_bytes": sum(sizes[name] for name in READS),
                 "written_bytes": sum(sizes[name] for name in WRITES),
-                "picojoules": energy,
             }
 
 

@@ -252,7 +252,7 @@ def test_the_command(capsys: pytest.CaptureFixture[str]) -> None:
     assert "expected at least one fragment, 64 bytes, got 8" in line
 
 
-def test_points_are_searched_in_processes_and_on_workers(
+def test_points_are_searched_in_processes(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """In the order of the values, networks among them; the same as one by one."""

@@ -53,6 +53,7 @@ def test_scales_of_blocks_are_powers_of_two() -> None:
     np.testing.assert_array_equal(pack(got, "e8m0"), want.view(np.uint8))
     assert quantize(np.zeros(1), "e8m0").tolist() == [limits("e8m0")[0]] == [2.0**-127]
     assert pack(np.zeros(1, np.float32), "e8m0").tolist() == [0]
+    assert np.isnan(quantize(np.array([1.7e308, np.inf, -1e-320]), "e8m0")).all()
 
 
 @pytest.mark.parametrize("kind", ["int8", "uint32", "float16", "float64", "tfloat32", "bfloat16"])

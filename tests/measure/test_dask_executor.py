@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
 import warnings
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +17,12 @@ import pytest
 import amos
 from amos.codegen.tir.tensor_intrin import implementation
 from amos.errors import MeasureError
+from amos.explore.sweep import sweep
 from amos.ir import Operator
 from amos.machine.cpu import cpu
 from amos.measure.dask_executor import map_on_cluster
 from amos.records import Records, Trial
+from tests.support.streams import OPERATORS, PYNQ, VTA
 
 pytestmark = pytest.mark.features
 
@@ -102,3 +106,7 @@ def test_calls_on_workers(cluster: Any) -> None:
     assert list(map_on_cluster(address, abs, range(-3, 3))) == [3, 2, 1, 0, 1, 2]
     with pytest.raises(MeasureError, match="ValueError: could not convert string"):
         list(map_on_cluster(address, float, ["text"]))
+    with pytest.raises(MeasureError, match="serialize"):
+        list(map_on_cluster(address, str, [threading.Lock()]))
+    points = partial(sweep, VTA, PYNQ, {"machine.clock": [1e8]}, [OPERATORS["gemm"]], trials=1)
+    assert list(points(executor=address)) == list(points())

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import pickle
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -58,7 +60,14 @@ def test_what_cannot_be_compared(model: onnx.ModelProto) -> None:
         compare_designs([TARGET], {}, [UNIT])
 
 
-def test_a_sweep_takes_networks_and_formulas(model: onnx.ModelProto) -> None:
+def _map_pickled(function: Callable[[Any], Any], requests: Iterable[Any]) -> Iterator[Any]:
+    return map(function, pickle.loads(pickle.dumps([*requests])))
+
+
+def test_a_sweep_takes_networks_and_formulas(
+    model: onnx.ModelProto, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("amos.explore.sweep.map_in_processes", _map_pickled)
     network = amos.load_network(model)
     axes: dict[str, list[Any]] = {"extents.i1": [8, 16], "timing.interval": ["i1*2"]}
     small, large = sweep(UNIT, TARGET, axes, [network], trials=1)

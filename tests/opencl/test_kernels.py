@@ -97,6 +97,7 @@ def test_reads_of_borders_are_no_branches_and_divide_nothing() -> None:
     assert "if (item == 0) {" in source
     parallel = KernelText(OpenClPlan.of(mapping, schedule, PARALLEL)).source
     assert "e += 7" in parallel
+    assert "const int s = e % 3;" in parallel  # neighbours in memory, of consecutive work-items
     assert "if (item == 0) {" not in parallel
 
 

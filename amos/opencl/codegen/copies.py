@@ -128,9 +128,10 @@ def copy_local(plan: OpenClPlan, source: VectorFragment) -> list[str]:
     if source.pieces > 1:
         strides[_PIECE] = source.width * source.stride(_last_side(source))
     flat, names = 1, sorted(extents, key=lambda name: strides[name])
+    divided: list[str] = []
     while names and flat < plan.items and not plan.is_serial:
-        flat *= extents[names.pop(0)]
-    divided = [name for name in extents if name not in names][::-1]
+        divided.insert(0, names.pop(0))
+        flat *= extents[divided[0]]
     places = decode([extents[name] for name in divided], variable("e", flat))
     digits: dict[str, Value] = dict(zip(divided, places, strict=True))
     digits |= {name: variable(f"at_{identifier(name)}", extents[name]) for name in names}
