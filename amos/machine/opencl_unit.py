@@ -19,18 +19,19 @@ class OpenClUnit:
         group_items: work-items of a group at most (``CL_DEVICE_MAX_WORK_GROUP_SIZE``).
         local_bytes: local memory of a group at most (``CL_DEVICE_LOCAL_MEM_SIZE``).
         item_bytes: vector registers of a work-item.
+        serial: whether a unit is a core of a CPU, which computes the work-items of a group one
+            after another.
         threads: work-items that a core holds at the same time, to fill its latencies.
         read: cycles of reading a fragment from local memory or a cache.
         copy: cycles of copying a piece, an element or a vector.
         line: cycles more of a piece that has a cache line of its own; of pieces that share one
             their share.
-        row: cycles more of the first piece that a stage copies of a row of a tensor, where a core
-            copies alone.
+        row: cycles more of the first piece that a stage copies of a row of a tensor, on a serial
+            unit.
         guard: cycles more of a piece for its conditions and each division of its address.
         issue: cycles of issuing an instruction.
         barrier: cycles of a work-item at a barrier.
-        save: cycles of keeping an accumulator across a barrier, where a core computes the
-            work-items of a group one after another.
+        save: cycles of keeping an accumulator across a barrier, on a serial unit.
         start: cycles of starting a group.
     """
 
@@ -39,6 +40,7 @@ class OpenClUnit:
     group_items: int
     local_bytes: int
     item_bytes: int
+    serial: bool = False
     threads: int = 1
     read: float = 0.5
     copy: float = 1.0

@@ -43,6 +43,7 @@ class OpenClDevice:
         cache: bytes of the cache of its memory.
         clock: cycles per second.
         extensions: names of what it can beyond the standard.
+        is_cpu: whether its units are cores of a CPU.
     """
 
     name: str
@@ -53,6 +54,7 @@ class OpenClDevice:
     cache: int
     clock: float
     extensions: tuple[str, ...]
+    is_cpu: bool
 
 
 @cache

@@ -60,7 +60,7 @@ def fragments_of(structure: Structure) -> tuple[VectorFragment, ...]:
 
 def is_serial(machine: Machine) -> bool:
     """Whether a core computes the work-items of a group one after another, as on a CPU."""
-    return machine.opencl is not None and machine.cores <= machine.opencl.units
+    return machine.opencl is not None and machine.opencl.serial
 
 
 def register_sizes(structure: Structure, machine: Machine) -> list[int]:

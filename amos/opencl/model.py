@@ -2,7 +2,7 @@
 
 A compute unit runs the work-items of its groups on lanes. Between two barriers a group either
 copies or multiplies, so that copies come on top; calls, reads of fragments and caches overlap.
-A unit of one lane, a core, computes the work-items of a group one after another: it keeps their
+A serial unit, a core, computes the work-items of a group one after another: it keeps their
 accumulators in memory across barriers.
 """
 
@@ -90,7 +90,7 @@ class _Kernels:
         cycles = unit.issue * groups.accumulators
         divisions = unit.guard * self._divisions()
         for number, source in enumerate(self.sources):
-            guards = bool(self._checks(number)) + self._conditions(number) * (self.lanes == 1)
+            guards = bool(self._checks(number)) + self._conditions(number) * self.unit.serial
             direct = unit.read + unit.guard * guards
             if source.pieces > 1 or source.computed:
                 direct = source.pieces * (self._piece(number) + unit.line * self._lines(number))
@@ -123,7 +123,7 @@ class _Kernels:
     def _conditions(self, number: int) -> np.ndarray:
         """Conditions that a piece evaluates; a core does so outside of its innermost loop."""
         checks = np.full(len(self.batch), float(self._checks(number)))
-        if self.lanes > 1 or not self.structure.reduce:
+        if not (self.unit.serial and self.structure.reduce):
             return checks
         inner = self.structure.extents[self.batch.reduce[:, -1]]
         return np.asarray(checks / np.minimum(inner, self.groups.staged))
@@ -139,10 +139,10 @@ class _Kernels:
         groups, unit, total = self.groups, self.unit, np.zeros(len(self.batch))
         for number, source in enumerate(self.sources):
             pieces = groups.fragments(number) * source.pieces
-            if self.lanes > 1:
+            if not self.unit.serial:
                 pieces = np.ceil(pieces / groups.items) * groups.items / self.lanes
             cycles = pieces * (self._piece(number) + unit.line * self._lines(number))
-            if self.lanes == 1:
+            if self.unit.serial:
                 cycles += unit.row * pieces / (groups.staged if source.reduced else 1.0)
             total += groups.local[number] * cycles * self.busiest
         waits = 2 * unit.barrier + (self._save() if unit.save else 0.0)
@@ -175,7 +175,7 @@ class _Kernels:
     def _beyond(self, footprint: np.ndarray) -> np.ndarray:
         """Cycles of a byte that one core reads again and again from memory of a footprint."""
         cycles = np.zeros(len(self.batch))
-        if self.lanes > 1:
+        if not self.unit.serial:
             return cycles
         for inner, level in pairwise(self.machine.levels):
             share = level.read_bandwidth / (1 if level.units > 1 else self.unit.units)

@@ -112,6 +112,7 @@ def _machine(device: OpenClDevice, figures: dict[str, Any]) -> Machine:
         group_items=device.group_items,
         local_bytes=device.local_bytes,
         item_bytes=figures["item_bytes"],
+        serial=device.is_cpu,
     )
     sizes = {"L1": _FIRST_CACHE, "cache": max(device.cache, 2 * _FIRST_CACHE), "memory": 0}
     levels = tuple(

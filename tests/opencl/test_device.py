@@ -6,6 +6,7 @@ import importlib.util
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -18,13 +19,14 @@ from amos.export.request import Request
 from amos.opencl import executor, probe
 from amos.opencl.executor import OpenClDevice, OpenClExecutor, opencl_executor
 from amos.opencl.export import files
+from amos.opencl.groups import is_serial
 from amos.opencl.runtime.loader import Device, Kernel, KernelError, ResourceError
 from amos.plan import Candidate
 from amos.schedule import ScheduleSpace
 
 HERE = importlib.util.find_spec("pyopencl") is not None
 POCL = amos.machines.get("pocl")
-DEVICE = OpenClDevice("PoCL: cpu", "3.0", 2, 4096, 1 << 20, 1 << 25, 2e9, ("cl_khr_fp64",))
+DEVICE = OpenClDevice("PoCL: cpu", "3.0", 2, 4096, 1 << 20, 1 << 25, 2e9, ("cl_khr_fp64",), True)
 FIGURES = {
     "bandwidths": {"L1": 9e10, "cache": 5e10, "memory": 2e10},
     "launch": 1e-6,
@@ -64,7 +66,7 @@ def test_a_device_that_lacks_something() -> None:
     dot = amos.machines.get("mali_g76")
     with pytest.raises(MeasureError, match="has cl_arm_integer_dot_product_int8, which PoCL: cpu"):
         OpenClExecutor(dot, DEVICE)
-    small = OpenClDevice("small", "1", 2, 4096, 1024, 1 << 20, 1e9, ())
+    small = OpenClDevice("small", "1", 2, 4096, 1024, 1 << 20, 1e9, (), True)
     with pytest.raises(MeasureError, match="1048576 bytes of local memory, but small has 1024"):
         OpenClExecutor(POCL, small)
 
@@ -118,6 +120,9 @@ def test_a_probed_device_is_a_machine(tmp_path: Path) -> None:
     assert again.opencl == described.opencl
     assert described.opencl is not None
     assert described.opencl.item_bytes == 512
+    # The cores of a GPU are as many as its units too, whose lanes nothing reports.
+    gpu = probe._machine(replace(DEVICE, is_cpu=False), FIGURES | probe._peaks(RATES))
+    assert [is_serial(machine) for machine in (again, gpu)] == [True, False]
     assert again.levels == described.levels
     assert again.peaks["opencl_mad_m8_f32"].interval == 2e-10
 

@@ -22,8 +22,9 @@ from amos.validate import evaluate, random_inputs
 from tests.support.opencl_host import run_kernels
 
 POCL = amos.machines.get("pocl")
+assert POCL.opencl is not None
 #: As PoCL, but work-items of a group run at the same time.
-PARALLEL = replace(POCL, cores=64)
+PARALLEL = replace(POCL, opencl=replace(POCL.opencl, serial=False))
 MAD, BYTES = "opencl_mad_m8_f32", dict(a="int8", b="int8", out="int32")
 GEMM = "out[i,j] += a[i,k] * b[k,j]"
 CONV = "out[p,q,k] += pad(x[p*2+r-1,q+s-1,c]) * w[k,c,r,s]"

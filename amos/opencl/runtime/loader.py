@@ -76,6 +76,7 @@ class Device:
             "cache": device.global_mem_cache_size,
             "clock": device.max_clock_frequency * 1e6,
             "extensions": device.extensions.split(),
+            "is_cpu": bool(device.type & self.cl.device_type.CPU),
         }
 
     def check(self, launch: dict[str, Any]) -> None:
