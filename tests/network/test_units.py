@@ -116,9 +116,15 @@ def test_a_whole_that_differs_by_more_than_rounding_is_refused(
     assert compiled.check.passed
     right = compiled(*arrays)
     monkeypatch.setattr(UnitNetwork, "_run", lambda self, *_, **__: (right + 0.25,))
-    with pytest.raises(
-        NetworkError, match=r"differs from onnxruntime by 0\.\d+, 0\.\d+ is allowed"
-    ):
+    words = r"differs from onnxruntime by 0\.\d+, 0\.\d+ is allowed"
+    with pytest.raises(NetworkError, match=words):
+        compiled.verified(None, ProgressLine(False))
+    # Modes of which one has no number allow nothing.
+    monkeypatch.setattr(
+        "amos.network.units.compiled.evaluate_reference",
+        lambda *_, optimized=True: [right if optimized else right * np.nan],
+    )
+    with pytest.raises(NetworkError, match=words):
         compiled.verified(None, ProgressLine(False))
 
 
@@ -132,6 +138,16 @@ def test_a_model_that_its_framework_does_not_run_is_not_compared(
     unchecked = compiled.verified(None, ProgressLine(False))
     assert unchecked.check is None
     assert "not compared as a whole: small: onnxruntime: no kernel for this" in str(unchecked)
+
+
+def test_a_model_that_draws_numbers_is_not_compared_as_a_whole() -> None:
+    """No two calls have equal results; each layer still equals NumPy's."""
+    small = Model(3)
+    quantized = convolution(small)
+    noise = small.add("RandomNormalLike", quantized, dtype=onnx.TensorProto.FLOAT)
+    compiled = _compiled(small.model(small.add("Add", quantized, noise)))
+    assert compiled.check is None and len(compiled.compared) == 1
+    assert "not compared as a whole: small draws random numbers" in str(compiled)
 
 
 def test_layers_that_differ_on_the_host_share_a_stream() -> None:
