@@ -110,7 +110,7 @@ def sweep(
             process.
         trials: candidates of each search of an operator.
         seed: of its random generator.
-        points: file that keeps every point; those that it has are taken from it.
+        points: file that keeps every point, in this order; those that it has are taken from it.
         executor: address of a Dask scheduler whose workers search; by default this computer.
 
     Raises:
