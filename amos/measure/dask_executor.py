@@ -20,7 +20,7 @@ from amos.errors import MeasureError
 from amos.intrinsics import Intrinsic
 from amos.machine import Machine
 from amos.machine.identity import Identity, here
-from amos.measure.executor import Executor
+from amos.measure.executor import DASK_SCHEMES, Executor
 from amos.measure.host import host_machine
 from amos.measure.runner import Runner
 from amos.measure.task import Task
@@ -213,8 +213,10 @@ def map_on_cluster(
         the results in order.
 
     Raises:
-        MeasureError: the scheduler does not answer, or a call fails.
+        MeasureError: it is no address, the scheduler does not answer, or a call fails.
     """
+    if not address.startswith(DASK_SCHEMES):
+        raise MeasureError(f"executor {address!r}: expected that of Dask, tcp://HOST:PORT")
     client = _connect(address)
     try:
         for future in client.map(function, list(items), pure=False):

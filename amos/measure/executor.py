@@ -15,6 +15,9 @@ from amos.measure.runner import DEFAULT_TIMEOUT, Runner
 from amos.measure.task import Task
 from amos.records import Measurement
 
+#: Beginnings of addresses of Dask schedulers.
+DASK_SCHEMES = ("tcp://", "tls://", "inproc://")
+
 
 class Executor(Closing):
     """Builds, checks and times candidates, on machines of one kind.
@@ -168,7 +171,7 @@ def open_executor(
         from amos.measure.rpc_executor import RpcExecutor
 
         return RpcExecutor(address, timeout, memory)
-    if not address.startswith(("tcp://", "tls://", "inproc://")):
+    if not address.startswith(DASK_SCHEMES):
         raise MeasureError(
             f"executor {address!r}: expected 'local', 'tcp://HOST:PORT' or 'rpc://HOST:PORT/KEY', "
             "or 'gpu' or 'model' with a described machine"

@@ -106,6 +106,8 @@ def test_calls_on_workers(cluster: Any) -> None:
     assert list(map_on_cluster(address, abs, range(-3, 3))) == [3, 2, 1, 0, 1, 2]
     with pytest.raises(MeasureError, match="ValueError: could not convert string"):
         list(map_on_cluster(address, float, ["text"]))
+    with pytest.raises(MeasureError, match="executor 'here': expected that of Dask, tcp://HOST"):
+        list(map_on_cluster("here", abs, [1]))
     with pytest.raises(MeasureError, match="serialize"):
         list(map_on_cluster(address, str, [threading.Lock()]))
     points = partial(sweep, VTA, PYNQ, {"machine.clock": [1e8]}, [OPERATORS["gemm"]], trials=1)
