@@ -3,8 +3,8 @@
 An entry is named by a digest of everything that determines it: the request, the sources of AMOS,
 the packages that it computes with, and the CPU. It holds as long as the measured rates of this
 machine stay about as they were; rates of further instructions may join them. Entries are pickles
-that hold machine code, so only a folder is read that belongs to the user and that nobody else can
-write to.
+that hold machine code, so only those are read that belong to the user and that nobody else can
+write to, in a folder of the same kind.
 """
 
 from __future__ import annotations
@@ -68,14 +68,18 @@ class ResultCache:
         """
         path = self.folder / key
         try:
-            content = path.read_bytes()
+            with path.open("rb") as file:
+                if not _is_private(os.fstat(file.fileno())):
+                    return MISSING
+                content = file.read()
             digest, data = content[:_DIGEST_BYTES], content[_DIGEST_BYTES:]
             if hashlib.sha256(data).digest() != digest:
                 return MISSING
             earlier, value = pickle.loads(data)
             if not all(_is_close(rates[name], rate) for name, rate in earlier.items()):
                 return MISSING
-            os.utime(path)
+            with contextlib.suppress(OSError):  # of a file system that cannot be written to
+                os.utime(path)
             return value
         except Exception:  # an entry that cannot be read is computed anew
             return MISSING
@@ -95,9 +99,14 @@ class ResultCache:
             return
         with contextlib.suppress(OSError):
             handle, name = tempfile.mkstemp(dir=self.folder, suffix=".partial")
-            with os.fdopen(handle, "wb") as file:
-                file.write(hashlib.sha256(data).digest() + data)
-            os.replace(name, self.folder / key)
+            try:
+                with os.fdopen(handle, "wb") as file:
+                    file.write(hashlib.sha256(data).digest() + data)
+                os.replace(name, self.folder / key)
+            except BaseException:  # the disk is full, or the user interrupts
+                with contextlib.suppress(OSError):
+                    os.unlink(name)
+                raise
             if self.stores % _STORES_BETWEEN_SCANS == 0:
                 self.prune()
             self.stores += 1
@@ -143,9 +152,12 @@ def _open(_: str, most_bytes: int) -> ResultCache | None:
         state = folder.stat()
     except OSError:
         return None
-    if state.st_uid != os.getuid() or state.st_mode & 0o022:
-        return None
-    return ResultCache(folder, most_bytes)
+    return ResultCache(folder, most_bytes) if _is_private(state) else None
+
+
+def _is_private(state: os.stat_result) -> bool:
+    """Whether a file or folder belongs to the user, and nobody else can write to it."""
+    return state.st_uid == os.getuid() and not state.st_mode & 0o022
 
 
 def key_of(*request: object) -> str:

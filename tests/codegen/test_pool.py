@@ -218,6 +218,24 @@ def test_callers_do_without_workers_that_come_late() -> None:
     assert _run(code, first=_PIECES) == "2 True"
 
 
+def test_many_slow_workers_are_faster_than_none() -> None:
+    """As small cores of a CPU are: eight that take twice as long save most of the time."""
+    code = """
+    ours._RESET(reset)(9, 10, None, ctypes.cast(report, ctypes.c_void_p))
+    main, runs = threading.get_ident(), []
+    def piece(number, environment, data):
+        runs[-1].add(threading.get_ident())
+        time.sleep(0.005 if threading.get_ident() == main else 0.012)
+        return 0
+    for _ in range(24):
+        runs.append(set())
+        launch(Piece(piece), None, 9)
+    print(sum(len(run) > 4 for run in runs) > 18, flush=True)
+    os._exit(0)
+    """
+    assert _run(code, first=_PIECES) == "True"
+
+
 #: A package of PyTorch's name and layout, with a library that is linked to OpenMP.
 _TORCH = """
 import ctypes, pathlib

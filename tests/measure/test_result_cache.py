@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -66,11 +69,44 @@ def test_broken_entries_do_not_exist(folder: Path) -> None:
         assert load_result("key") is MISSING
 
 
-def test_a_folder_that_others_can_write_to_is_not_read(folder: Path) -> None:
-    folder.mkdir(parents=True)
+def test_what_others_can_write_to_is_not_read(folder: Path) -> None:
+    store_result("key", "result")
+    (folder / "key").chmod(0o666)
+    assert load_result("key") is MISSING
+    (folder / "key").unlink()
     folder.chmod(0o777)
+    result_cache._open.cache_clear()
     store_result("key", "result")
     assert load_result("key") is MISSING and not [*folder.iterdir()]
+
+
+@pytest.mark.parametrize("failure", [OSError(errno.ENOSPC, "full"), KeyboardInterrupt()])
+def test_what_is_not_written_whole_leaves_nothing(
+    failure: BaseException, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise failure
+
+    monkeypatch.setattr(os, "replace", fail)
+    with pytest.raises(KeyboardInterrupt) if failure.args == () else nullcontext():
+        ResultCache(tmp_path, 10_000).store("key", "result")
+    assert not [*tmp_path.iterdir()]
+
+
+def test_a_cache_that_cannot_be_written_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cache = ResultCache(tmp_path, 10_000)
+    cache.store("key", "result")
+
+    def refuse(*_: object, **__: object) -> None:
+        raise OSError(errno.EROFS, "read-only file system")
+
+    for name in ("utime", "replace"):
+        monkeypatch.setattr(os, name, refuse)
+    monkeypatch.setattr(tempfile, "mkstemp", refuse)
+    cache.store("another", "result")
+    assert cache.load("key") == "result" and cache.load("another") is MISSING
 
 
 def test_no_space_is_no_cache(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

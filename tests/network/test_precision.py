@@ -130,6 +130,14 @@ def test_errors_of_small_sigmoids_are_those_of_rounding() -> None:
     assert variants.sensitivity([("Region0", 0)]) < 0.02
 
 
+def test_errors_of_sigmoids_of_float64_are_measured() -> None:
+    b = Builder()
+    product = b.node("MatMul", b.input("x", (8, 64)), b.random(64, 64))
+    result = b.node("Sigmoid", b.node("Cast", product, to=11))
+    network = amos.load_network(b.model(b.node("Cast", result, to=1)))
+    assert 0 < _variants(network).sensitivity([("Region0", 0)]) < 0.02
+
+
 @pytest.mark.parametrize("seed", range(5))
 def test_the_program_saves_most_within_the_budget(seed: int) -> None:
     rng = np.random.default_rng(seed)

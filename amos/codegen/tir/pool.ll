@@ -7,8 +7,9 @@
 ; thread tries the piece of its own number first, so that pieces of successive launches meet
 ; the same caches. One lock guards the list, the number of workers, and the helpers of a job.
 ;
-; A caller has to wait for a worker that the system takes off its core in the middle of a piece. Callers
-; then do without workers for a pause, which grows while such waits take an eighth of the time.
+; A caller has to wait for a worker that the system takes off its core in the middle of a piece. If it would
+; have been as fast alone, callers then do without workers for a pause, which grows while such waits take an
+; eighth of the time.
 ;
 ; Where an OpenMP runtime shares its team, the thread that it belongs to launches there, and its
 ; members claim the pieces.
@@ -220,16 +221,21 @@ define internal void @join(ptr %job) {
   ret void
 }
 
-; Take a wait for workers into account: those that are not bound to cores, and that take longer for a
-; piece than the caller did, have lost their core.
-define internal void @judge(i64 %posted, i64 %begun, i64 %end) {
+; Take a wait for workers into account: those that are not bound to cores, and that the caller waits for
+; about as long as their shares of the job would take it, or longer, have lost their core. Slow ones among
+; many save time, as do the small cores of a CPU. Up to the wait the caller has run its own share.
+define internal void @judge(i64 %posted, i64 %begun, i64 %end, i32 %shares) {
 entry:
   %sets = load ptr, ptr @masks
   %free = icmp eq ptr %sets, null
   %own = sub i64 %begun, %posted
   %waited = sub i64 %end, %begun
   %half = lshr i64 %own, 1
-  %patience = add i64 %half, 1048576                       ; 0.3 to 0.5 ms
+  %workers = sub i32 %shares, 1
+  %wide = zext i32 %workers to i64
+  %alone = mul i64 %own, %wide
+  %most = sub i64 %alone, %half
+  %patience = add i64 %most, 1048576                       ; 0.3 to 0.5 ms
   %long = icmp ugt i64 %waited, %patience
   %late = and i1 %free, %long
   br i1 %late, label %leave, label %done
@@ -360,7 +366,9 @@ awake:
   br label %finished
 finished:
   %end.at = call i64 @llvm.readcyclecounter()
-  call void @judge(i64 %posted.at, i64 %begun, i64 %end.at)
+  %few = icmp slt i32 %count, %size
+  %shares = select i1 %few, i32 %count, i32 %size
+  call void @judge(i64 %posted.at, i64 %begun, i64 %end.at, i32 %shares)
   br label %result
 result:
   %failed = load atomic i32, ptr %failed.at seq_cst, align 4
