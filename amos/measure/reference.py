@@ -134,7 +134,7 @@ def _difference(got: np.ndarray, expected: np.ndarray) -> float:
 
 
 def tolerance(operator: Operator, expected: np.ndarray, number: int = 0) -> float:
-    """Zero for integers; for floats, rounding of a sum as long as the reduction.
+    """Zero for integers; for floats, rounding of a sum as long as the reduction, and of the result.
 
     Integers that an epilogue makes of float sums may round to a neighbour, each of those
     that are added up.
@@ -153,9 +153,13 @@ def tolerance(operator: Operator, expected: np.ndarray, number: int = 0) -> floa
         return prod(it.extent for it in operator.spatial) / expected.size
     length = operator.points / max(1, expected.size)
     scale = max(1.0, *(_largest(block) for block in _blocks(expected)))
-    kinds = {operator.output.tensor.dtype, operator.results[number].dtype, expected.dtype.name}
-    step = max(_STEPS.get(str(kind), 0.0) for kind in kinds)
-    return float(step * scale * max(8.0, length))
+    accumulator = str(operator.output.tensor.dtype or expected.dtype.name)
+    results = str(operator.results[number].dtype), expected.dtype.name
+    stored = max(_STEPS.get(kind, 0.0) for kind in results)
+    summed = _STEPS.get(accumulator, _STEPS["float32"])
+    if number and operator.further[number - 1].combination == "+=":  # results that are added up
+        summed = max(summed, stored)
+    return float(scale * max(summed * max(8.0, length), stored * 8.0))
 
 
 def _largest(values: np.ndarray) -> float:

@@ -136,6 +136,14 @@ def test_infinities_are_equal_to_themselves() -> None:
     assert tolerance(op, expected) < 1e-4
 
 
+def test_results_of_few_bits_are_rounded_once_however_long_the_sum() -> None:
+    """A kernel that returns zeros is wrong."""
+    op = amos.operators.get("gemm", m=2, n=2, k=1024, dtype="f32")
+    expected = np.full((2, 2), 50, np.float32)
+    for text, step in (("bf16(acc)", 2.0**-8), ("f16(acc)", 2.0**-10)):
+        assert step * 50 <= tolerance(op.with_epilogue(text), expected) < 0.04 * 50
+
+
 def test_finished_sums_of_floats_round_once() -> None:
     """What the end of a sum rounds is one integer; integers that are added up are as many."""
     op = amos.operators.get("gemm", m=4, n=16, k=8, dtype="f32")

@@ -247,7 +247,8 @@ static void count_call(Crew *crew, double seconds, int is_narrow, int late_count
     atomic_store(&crew->calls, 1);
     return;
   }
-  int count = atomic_load(&crew->counts[is_narrow]) + 1;
+  int count = atomic_load(&crew->counts[is_narrow]);
+  count += count < INT32_MAX;
   atomic_store(&crew->mean_seconds[is_narrow], mean += (seconds - mean) / count);
   atomic_store(&crew->counts[is_narrow], count);
   if (!late_count) return;
