@@ -24,7 +24,7 @@ from amos.measure.executor import LocalExecutor
 from amos.measure.runner import measurement_of
 from amos.plan import Candidate
 from amos.records import Measurement, Record, Records
-from amos.records.canonical import chain_from, digest, operator_values
+from amos.records.canonical import chain_from, digest, fingerprint, operator_values
 from amos.records.record import JOINED, LOOPS, Run, fingerprint_of
 from amos.records.store import now
 from amos.schedule import ScheduleSpace
@@ -130,13 +130,13 @@ class ChainLog:
         self.replayed = 0
 
     def _run(self, candidate: ChainCandidate) -> Run:
-        names = {each.mapping.intrinsic.name for each in candidate.products.values()}
-        intrinsic = JOINED.join(sorted(names)) or LOOPS
+        units = {each.mapping.intrinsic for each in candidate.products.values()}
+        ranked = sorted(units, key=lambda unit: unit.name)
         return Run(
             operator=self._text,
             canonical=self._canonical,
-            intrinsic=intrinsic,
-            fingerprint=fingerprint_of(intrinsic),
+            intrinsic=JOINED.join(unit.name for unit in ranked) or LOOPS,
+            fingerprint=JOINED.join(map(fingerprint, ranked)),
             machine=self._identity,
             machine_key=self._identity.key,
             method="chain",

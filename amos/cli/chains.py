@@ -20,6 +20,13 @@ if TYPE_CHECKING:
 _LISTED = 8
 
 
+def is_chain(op: Operator) -> bool:
+    """Whether it is a chain, perhaps of one statement, which type checkers do not see."""
+    from amos.ir import Chain
+
+    return isinstance(op, Chain)
+
+
 def read_tiles(fix: Sequence[str] | None) -> dict[str, int]:
     """The tiles that ``--fix tile.LOOP=SIZE`` gives.
 

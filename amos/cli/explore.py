@@ -9,7 +9,7 @@ import typer
 
 import amos
 from amos.cli import options
-from amos.cli.chains import explore_chain, read_tiles
+from amos.cli.chains import explore_chain, is_chain, read_tiles
 from amos.cli.energy import print_energy
 from amos.cli.gpu_records import check_target, export_top
 from amos.cli.output import (
@@ -80,7 +80,7 @@ def explore_command(
         check_target(machine)
     units = options.read_intrinsics(intrinsic, files)
     basic = dict(machine=machine, trials=trials, seed=seed, method=method, rule=rule)
-    tiles = read_tiles(fix) if len(op.statements) > 1 else None
+    tiles = read_tiles(fix) if is_chain(op) else None
     fix = None if tiles else fix
     search = _search(commute, fix, tiling, stagnation, epsilon, time_limit, objective)
     measure = _measure(executor, implementation, timeout, memory, flush_cache)

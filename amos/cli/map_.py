@@ -10,7 +10,7 @@ import typer
 
 import amos
 from amos.cli import options
-from amos.cli.chains import map_chain
+from amos.cli.chains import is_chain, map_chain
 from amos.cli.output import print_json, print_line, print_table
 from amos.cli.targets import map_target
 from amos.errors import MappingError
@@ -63,7 +63,7 @@ def map_command(
     """
     from amos.explore.contenders import select_intrinsics
 
-    if len(op.statements) > 1:
+    if is_chain(op):
         if target is not None or explain is not None:
             raise typer.BadParameter("of one statement only", param_hint="--target, --explain")
         map_chain(op, options.read_intrinsics(intrinsic, files), machine, rule, commute, as_json)

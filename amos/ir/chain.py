@@ -219,6 +219,8 @@ class Chain(Shown):
         """
         from amos.ir.chain_parser import ChainParser
 
+        if not isinstance(text, str):
+            raise OperatorError(f"expected statements with ';' between them, got {shown(text)}")
         if constants:
             raise OperatorError(f"constants: a chain packs none ahead, got {shown(constants)}")
         kinds, sizes = dictionary(dtypes, "dtypes"), dictionary(shapes, "shapes")

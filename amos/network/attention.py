@@ -262,13 +262,13 @@ class _Writer:
             return sums
         names = {**renamed, "acc": sums}
         if (heads := self.division) is not None:
-            names[heads.name] = f"{heads.name}*{heads.inner}+{_SHARING}"
+            names[heads.name] = f"({heads.name}*{heads.inner}+{_SHARING})"
         for load in group.operator.epilogue_loads:
             own = load.tensor.name if tensor == "scores" else f"{load.tensor.name}_{tensor}"
             names[load.tensor.name] = own
             self.arguments[own] = group.arguments[load.tensor.name]
             self.shapes[own] = load.tensor.shape
-        return re.sub(r"[A-Za-z_]\w*", lambda word: names.get(word[0], word[0]), str(epilogue))
+        return re.sub(r"\b[A-Za-z_]\w*", lambda word: names.get(word[0], word[0]), str(epilogue))
 
     def _own_moves(self, own: set[int]) -> list[Node]:
         """Return the moves of sources that nothing else reads, in order."""

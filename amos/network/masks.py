@@ -2,11 +2,12 @@
 
 ``Where(mask, scores, fill)`` becomes ``Min(scores, Where(mask, inf, fill))``, whose bound is as
 small as the mask, and which the kernel of the scores computes in passing. A ``fill`` that scores
-may fall below becomes a lower bound as well.
+may fall below becomes a lower bound as well: another mask may have filled them with ``-inf``.
 """
 
 from __future__ import annotations
 
+from collections.abc import Set
 from functools import partial
 
 import numpy as np
@@ -15,8 +16,9 @@ from amos.network.graph import Constant, Graph, GraphBuilder, Node, Operand, Rew
 
 #: Operators between the products of attention and its softmax.
 _BETWEEN = frozenset({"Add", "Cast", "Div", "Max", "Min", "Mul", "Sub", "Where"})
-#: No score is smaller, unless it is infinite.
+#: No multiple of a product is smaller, unless it is infinite.
 _LOWEST = -1e30
+_SCALING = frozenset({"Cast", "Div", "Mul"})
 
 
 def bound_masked_scores(graph: Graph) -> Graph:
@@ -40,19 +42,19 @@ def _is_mask(graph: Graph, node: Node) -> bool:
     reader = node
     while reader.operation in _BETWEEN and graph.has_one_reader(reader):
         (reader,) = graph.users[reader.number]
-    source: Operand = scores[0]
-    while isinstance(source, Node) and source.operation in _BETWEEN:
-        wide = [x for x in source.operands if isinstance(x, Node) and x.shape == source.shape]
-        source = wide[0] if wide else source.operands[0]
-    return (
-        reader.operation == "Softmax"
-        and isinstance(source, Node)
-        and (source.operation == "MatMul")
-    )
+    return reader.operation == "Softmax" and _is_product(scores[0], _BETWEEN)
+
+
+def _is_product(value: Operand, between: Set[str]) -> bool:
+    """Whether a value is a product of matrices behind operators of some kinds."""
+    while isinstance(value, Node) and value.operation in between:
+        wide = [x for x in value.operands if isinstance(x, Node) and x.shape == value.shape]
+        value = wide[0] if wide else value.operands[0]
+    return isinstance(value, Node) and value.operation == "MatMul"
 
 
 def _emit_bounds(node: Node, builder: GraphBuilder) -> Operand:
-    """Emit the smaller of the scores and a bound, and with a large one the larger of a second."""
+    """Emit the smaller of the scores and a bound; with scores below it the larger of a second."""
     mask, first, second = node.operands
     hides_first = isinstance(first, Constant) and first.array.size == 1
     scores, fill = (second, first) if hides_first else (first, second)
@@ -64,6 +66,7 @@ def _emit_bounds(node: Node, builder: GraphBuilder) -> Operand:
         return builder.emit("Where", builder.value(mask), *values)
 
     bounded = builder.emit("Min", builder.value(scores), bound(np.inf))
-    if fill.array.item() > _LOWEST:
+    limit = fill.array.item()
+    if limit > _LOWEST or (limit > -np.inf and not _is_product(scores, _SCALING)):
         bounded = builder.emit("Max", bounded, bound(-np.inf))
     return bounded

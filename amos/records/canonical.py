@@ -126,9 +126,10 @@ def _result(result: Result) -> dict[str, Any]:
 def _chain_values(chain: Chain) -> dict[str, Any]:
     """A chain as JSON values; tensors within a row function have no types of their own."""
     tensors = (*chain.inputs, *chain.temporaries, chain.result)
+    texts = [statement.text for statement in chain.statements]
     return {
         "name": chain.name,
-        "text": "; ".join(statement.text for statement in chain.statements),
+        "text": "; ".join(texts) + ";" * (len(texts) == 1),  # as of no operator
         "iterations": [[name, extent] for name, extent in chain.extents.items()],
         "shapes": {x.name: list(x.shape) for x in chain.inputs if x.shape},
         "dtypes": {x.name: x.kind.declared for x in tensors if x.kind and "." not in x.name},

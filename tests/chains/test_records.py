@@ -13,7 +13,8 @@ from typer.testing import CliRunner
 import amos
 from amos.chains import ChainExploration, ChainKernel, explore_chain, rebuild_chain
 from amos.cli.app import app
-from amos.errors import RecordError
+from amos.errors import RecordError, UnknownNameError
+from amos.intrinsics import Intrinsic
 from amos.ir import Chain
 from amos.records import Record, Records
 from amos.records.canonical import chain_from, operator_values
@@ -143,12 +144,30 @@ def test_the_command_line(measured: ChainExploration, file: Path, tmp_path: Path
         assert str(rebuild_chain(copy.get(1))) == str(rebuild_chain(records.get(1)))
 
 
+def _modelled(
+    file: Path, chain: Chain, unit: Intrinsic | None = None
+) -> tuple[ChainExploration, list[Record]]:
+    result = explore_chain(chain, unit, machine="xeon_6240", trials=2, records=file)
+    with Records(file, readonly=True) as records:
+        return result, records.all()
+
+
 def test_the_model_alone_is_recorded(tmp_path: Path) -> None:
-    chain = amos.Operator.parse(ATTENTION, SIZES)
-    result = amos.explore(
-        chain, machine="xeon_6240", trials=2, records=tmp_path / "x.db", progress=False
-    )
-    with Records(tmp_path / "x.db", readonly=True) as records:
-        first, second = records.all()
+    result, (first, second) = _modelled(tmp_path / "x.db", Chain.parse(ATTENTION, SIZES))
     assert {first.standing, second.standing} == {"model"}
     assert first.predicted == result.trials[0].predicted and first.measurement is None
+
+
+def test_a_chain_of_one_statement_is_rebuilt(tmp_path: Path) -> None:
+    chain = Chain.parse("p[i,k] = softmax(x[i,k], axis=k)", dict(i=8, k=64))
+    result, (record, *_) = _modelled(tmp_path / "x.db", chain)
+    assert record.is_chain and str(rebuild_chain(record)) == str(result.trials[0].candidate)
+
+
+def test_an_instruction_without_an_entry_is_recorded(tmp_path: Path) -> None:
+    """It is as an object in Python; the record needs its entry to be rebuilt only."""
+    own = replace(amos.intrinsics.get("avx512_fmadd_m16_f32_f32"), name="own")
+    _, (record, *_) = _modelled(tmp_path / "x.db", Chain.parse(ATTENTION, SIZES), own)
+    assert (record.intrinsic, record.standing) == ("own", "unknown intrinsic")
+    with pytest.raises(UnknownNameError, match="unknown intrinsic 'own'"):
+        rebuild_chain(record)

@@ -30,6 +30,12 @@ def test_explore() -> None:
     assert {"scores", "out"} == values["products"].keys()
 
 
+def test_a_chain_of_one_statement() -> None:
+    chain = ["p[i,k] = softmax(x[i,k], axis=k);", "--extent", "i=8,k=64", *OPTIONS[2:]]
+    assert "winner     tiles" in run("explore", *chain, "--trials", "1")
+    assert "vectors, no instruction" in run("map", *chain)
+
+
 def test_map() -> None:
     output = run("map", ATTENTION, *OPTIONS)
     assert "vectors, no instruction" in output and "avx512_fmadd_m16_f32_f32" in output

@@ -88,6 +88,7 @@ def test_dtypes_of_temporaries() -> None:
         ("t[i] += a[i,k]*b[k]; o = softmax(t, axis=k)", dict(i=3, k=2),
          "'o = softmax(t, axis=k)': axis 'k' is no iteration of t[i]; these are i"),
         ("t[i] += a[i,k]*b[k]; o = softmax(t)", dict(i=3, k=2), "softmax(…, axis=k)"),
+        (5, {}, "expected statements with ';' between them, got 5"),
         ("t[i] = x[i]; o[i] = t", dict(i=0), "extent of iteration 'i': expected a positive"),
         ("t[i] += a[i,k]*b[k]; o = foo(t)", dict(i=3, k=2), "unknown function 'foo'"),
         ("t[i] += a[i,k]*b[k]; t[i] = exp(t[i])", dict(i=3, k=2), "'t' is written by"),

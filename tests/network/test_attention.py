@@ -205,9 +205,14 @@ def _reversed(b: Builder, x: str) -> str:
     return b.node("Slice", x, starts, ends, axis, starts)
 
 
-def _filled(b: Builder, x: str, fill: float, *, hides_seen: bool = False) -> str:
+def _filled(
+    b: Builder, x: str, fill: float, *, hides_seen: bool = False, is_causal: bool = False
+) -> str:
     """Attention whose scores are filled where a mask of choices says so."""
     scores = b.node("MatMul", x, b.node("Transpose", x, perm=[0, 2, 1]))
+    if is_causal:  # with the mask, some rows see nothing: the fill counts there, and no infinity
+        seen = np.tri(LENGTH, dtype=bool)
+        scores = b.node("Add", scores, b.constant(np.where(seen, 0, -np.inf)))
     mask = b.node("Greater", b.input("keys", (2, 1, LENGTH)), b.constant(0.0))
     scores = b.node("Mul", scores, b.constant(9.0))
     pair = (b.constant(fill), scores) if hides_seen else (scores, b.constant(fill))
@@ -229,8 +234,19 @@ def _scaled(b: Builder, x: str, factor: float) -> str:
         lambda b, x: _filled(b, x, -np.inf),
         lambda b, x: _filled(b, x, -1.0),
         lambda b, x: _filled(b, x, -1.0, hides_seen=True),
+        lambda b, x: _filled(b, x, float(np.finfo("f").min), is_causal=True),
     ],
-    ids=["value", "query", "epilogue", "reversed", "infinite", "hidden", "filled", "swapped"],
+    ids=[
+        "value",
+        "query",
+        "epilogue",
+        "reversed",
+        "infinite",
+        "hidden",
+        "filled",
+        "swapped",
+        "twice",
+    ],
 )
 def test_a_chain_computes_what_its_nodes_do(attention: Callable[[Builder, str], str]) -> None:
     b = Builder()
@@ -309,7 +325,7 @@ def test_a_compiled_network_calls_one_kernel() -> None:
 
 
 @pytest.mark.usefixtures("paying")
-def test_a_tuned_chain_is_compiled(tmp_path: Path) -> None:
+def test_a_tuned_chain_is_compiled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     b = Builder()
     x = b.input("x", (2, LENGTH, WIDTH))
     network = load_whole(b.model(_attended(b, x, x, x)))
@@ -323,6 +339,12 @@ def test_a_tuned_chain_is_compiled(tmp_path: Path) -> None:
     ).items()
     best = min((r for r in sum(ranked.values(), []) if r.is_chain), key=lambda r: r.seconds)
     assert str(lowerings[0].candidate) == str(rebuild_chain(best))
+    monkeypatch.setattr(chains, "lower_chain", lambda *_: lowerings)
+    twice = {key: [*x, *x] for key, x in ranked.items()}
+    ((_, several),) = chains.choose_chains(
+        network.graph, network.grouping, _CHOOSER, 4, twice
+    ).items()
+    assert [each.candidate for each in several].count(lowerings[0].candidate) == 1
 
 
 @pytest.mark.usefixtures("paying")
@@ -396,7 +418,11 @@ def _single(
 ) -> WholeNetwork:
     """A network of one operator."""
     weights = [numpy_helper.from_array(x, name) for name, x in (constants or {}).items()]
-    kinds = {"bool": TensorProto.BOOL, "float32": TensorProto.FLOAT}
+    kinds = {
+        "bool": TensorProto.BOOL,
+        "float32": TensorProto.FLOAT,
+        "int32": TensorProto.INT32,
+    }
     ports = [
         helper.make_tensor_value_info(n, kinds[str(x.dtype)], x.shape) for n, x in inputs.items()
     ]
@@ -491,6 +517,10 @@ def test_grouped_queries_of_onnxruntime(packed: bool, past: int, rotary: bool) -
     _compare(network, inputs)
     with pytest.raises(NetworkError, match=f"input 5: expected {past + 4} for a full cache"):
         _single(node, inputs, constants=constants | {"lengths": np.full(1, past + 3, np.int32)})
+    if past:  # a cache may have spare rows, which only the total says
+        total = {"total": constants.pop("total")}
+        with pytest.raises(NetworkError, match="lengths of keys that the network computes"):
+            _single(node, inputs | total, constants=constants)
 
 
 def test_a_window_of_keys_is_refused() -> None:

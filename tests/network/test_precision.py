@@ -15,13 +15,14 @@ from typer.testing import CliRunner
 import amos
 from amos.cli.app import app
 from amos.errors import NetworkError
+from amos.explore.choosing import Chooser
 from amos.network.external.partition import PartitionedNetwork
 from amos.network.external.passes import write_passes
 from amos.network.external.sessions import run_session
 from amos.network.frontend import plain_session
 from amos.network.model import random_arrays
 from amos.network.operations import numpy_dtype
-from amos.network.precision import choosing
+from amos.network.precision import attention, choosing
 from amos.network.precision.choosing import choose_precision, select_parts
 from amos.network.precision.frontier import Errors, Exclusion, Frontier, Variant
 from amos.network.precision.rounding import is_product
@@ -391,7 +392,7 @@ def test_values_beyond_the_range_of_float16_are_refused() -> None:
 
 
 @multiplies_bfloat16
-def test_products_of_attention_are_judged_as_one_kernel() -> None:
+def test_products_of_attention_are_judged_as_one_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
     b = Builder()
     x = b.input("x", (1, 128, 32))
     scores = b.node("MatMul", x, b.node("Transpose", x, perm=[0, 2, 1]))
@@ -403,3 +404,6 @@ def test_products_of_attention_are_judged_as_one_kernel() -> None:
     before, after = variants._times[name, 0]
     assert (before, after) == variants._times[name, 1] and after < before
     assert {(name, 0), (name, 1)} <= variants.saved.keys()
+    monkeypatch.setattr(attention, "lower_chain", lambda *_: ())  # as where no tile has room
+    plain = network.regions[name].network
+    assert not [*attention.predict_attention(plain, plain, Chooser("host", brief=True))]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from types import MappingProxyType
 from typing import Any, ClassVar, cast
 
@@ -135,7 +136,10 @@ def choose_chains(
         modelled = lower_chain(chain, chooser, count)
         if not modelled:
             continue
-        lowerings = (*_recorded_lowerings(chain, chooser, ranked), *modelled)[:count]
+        recorded = [*islice(_recorded_lowerings(chain, chooser, ranked), count)]
+        measured = [each.candidate for each in recorded]
+        unmeasured = (each for each in modelled if each.candidate not in measured)
+        lowerings = (*recorded, *unmeasured)[:count]
         first = modelled[0]
         separate_seconds = predict_statements(places[0], first, chooser)
         # Both do the same work, so model errors cancel.
@@ -178,11 +182,13 @@ def lower_chain(chain: Chain, chooser: Chooser, count: int) -> tuple[FusedChain,
 def _recorded_lowerings(
     chain: Chain, chooser: Chooser, ranked: Mapping[str, Sequence[Record]]
 ) -> Iterator[FusedChain]:
-    """Lower a chain as the records of this machine have it, the fastest first."""
+    """Lower a chain as the records of this machine have it, the fastest first, each kernel once."""
     machine, core = chooser.target(()), chooser.core
+    passed = set[str]()
     for record in ranked.get(operator_key(chain), ()) if ranked else ():
-        if not (record.counts_here and record.times):
+        if record.candidate in passed or not (record.counts_here and record.times):
             continue
+        passed.add(record.candidate)
         try:
             candidate = rebuild_chain(record)
         except AmosError:

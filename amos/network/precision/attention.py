@@ -33,6 +33,8 @@ def predict_attention(
 ) -> Iterator[AttentionSeconds]:
     """Predict each attention of a network, as one kernel or several, whichever is faster.
 
+    None that no kernel computes as a whole; its products are then tasks as any other.
+
     Args:
         plain: the network.
         rounded: the same with rounded factors.
@@ -52,7 +54,8 @@ def predict_attention(
 
     sites = _sites_by_places(rounded)
     for places, site in _sites_by_places(plain).items():
-        yield AttentionSeconds(places, predict(site), predict(sites.get(places)))
+        if math.isfinite(before := predict(site)):
+            yield AttentionSeconds(places, before, predict(sites.get(places)))
 
 
 def _sites_by_places(network: Network) -> Mapping[tuple[int, int], ChainSite]:

@@ -169,7 +169,7 @@ def _read_grouped(node: NodeSource) -> tuple[Operand | None, ...]:
     past = node.optional(3), node.optional(4)
     ahead = past[0].shape[2] if past[0] is not None else 0
     length = ahead + key.shape[2]
-    _check_lengths(node, query.shape[0], length)
+    _check_lengths(node, query.shape[0], ahead, length)
     if attributes.get("do_rotary", 0):
         query, key = (_turn(node, each, ahead) for each in (query, key))
     if past[0] is not None and past[1] is not None and ahead:
@@ -199,17 +199,17 @@ def _unpack(node: NodeSource, heads: int, shared: int) -> list[Operand]:
     return [_divide(node, each, count) for each, count in zip(columns, counts, strict=True)]
 
 
-def _check_lengths(node: NodeSource, batch: int, length: int) -> None:
-    """Refuse keys of which rows of a batch might have different numbers.
+def _check_lengths(node: NodeSource, batch: int, ahead: int, length: int) -> None:
+    """Refuse keys of which rows of a batch might have different numbers, or a cache has spare ones.
 
-    A single row has all of them wherever onnxruntime gives a result of this shape.
+    A single row has as many as the total of all rows, which is the last of both inputs.
     """
     for position, expected in ((5, length - 1), (6, length)):
         lengths = node.input(position)
         if isinstance(lengths, Constant):
             if (lengths.array != expected).any():
                 raise node.refuse(f"input {position}: expected {expected} for a full cache")
-        elif batch > 1:
+        elif batch > 1 or (ahead and position == 6):
             raise node.refuse("lengths of keys that the network computes are not supported")
 
 

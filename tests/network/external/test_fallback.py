@@ -102,6 +102,8 @@ def test_strings_and_sequences_go_through_onnxruntime(monkeypatch: pytest.Monkey
     assert same.tolist() == values["words"].tolist()
     with pytest.raises(BuildError, match=r"input 'words': expected string of shape \(4, 1\)"):
         compiled(**values | {"words": np.array(["yes"])})
+    with pytest.raises(BuildError, match=r"input 'words': expected string"):
+        compiled(**values | {"words": np.array([[b"yes"]] * 4)})
 
 
 @needs_compiler
