@@ -15,12 +15,9 @@ from amos.intrinsics import Intrinsic
 from amos.ir import Chain, Operator, dtype
 from amos.measure.limits import lacks_memory
 from amos.measure.messages import Context, Failure
-from amos.measure.reference import compare_arrays
+from amos.measure.reference import STEPS, compare_arrays
 from amos.measure.task import repeats
 from amos.records import Measurement
-
-#: Distance of 1 from the next number.
-_STEPS = {"float32": 2.0**-23, "bfloat16": 2.0**-8, "float16": 2.0**-10}
 
 
 @dataclass(frozen=True)
@@ -90,6 +87,6 @@ def chain_tolerance(chain: Chain, expected: np.ndarray) -> float:
     length = max(prod(it.extent for it in step.reduce) for step in chain.steps)
     finite = np.abs(expected[np.isfinite(expected)].astype(np.float64))
     scale = max(1.0, float(finite.max(initial=0.0)))
-    coarse = max(_STEPS.get(kind, 2.0**-23) for kind in floats)
+    coarse = max(STEPS.get(kind, STEPS["float32"]) for kind in floats)
     exact = 2.0**-23 * max(8.0, length)
     return scale * max(exact, 4 * coarse) * len(chain.statements)

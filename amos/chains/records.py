@@ -16,6 +16,7 @@ from amos.chains.exploration import ChainTrial
 from amos.chains.measuring import ChainTask
 from amos.chains.tiling import Tiling
 from amos.errors import AmosError, RecordError
+from amos.explore.replay import replayed_values
 from amos.intrinsics import get as get_intrinsic
 from amos.ir import Chain, Operator
 from amos.machine.identity import Identity, here
@@ -195,17 +196,10 @@ class ChainReplay:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON; seconds."""
-        measured = self.measurement
         return {
             "operator": str(self.candidate.chain),
             **self.candidate.as_dict(),
-            "recorded_seconds": self.recorded_seconds,
-            "measured_seconds": measured.seconds,
-            "noise": measured.noise,
-            "verified_elements": measured.verified_elements,
-            "max_difference": measured.max_difference,
-            "implementation": measured.implementation,
-            "notes": list(self.notes),
+            **replayed_values(self.measurement, self.recorded_seconds, self.notes),
         }
 
 

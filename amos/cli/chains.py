@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import amos
 from amos.cli.options import read_fixes
-from amos.cli.output import milliseconds, print_checked, print_json, print_line, print_table
+from amos.cli.output import milliseconds, print_json, print_line, print_replay, print_table
 from amos.errors import UnknownNameError
 
 if TYPE_CHECKING:
@@ -100,13 +100,7 @@ def replay_chain(record: Record, repeat: int, as_json: bool) -> None:
         return
     print_line(f"chain      {again.candidate.chain}")
     _print_kernel(again.candidate)
-    print_checked(again.measurement)
-    if again.recorded_seconds is not None:
-        print_line(f"recorded   {again.recorded_seconds * 1e3:.4f} ms")
-    noise = f"± {again.measurement.noise:.1%}"
-    print_line(f"measured   {again.measurement.seconds * 1e3:.4f} ms {noise}")
-    for note in again.notes:
-        print_line(f"note       {note}")
+    print_replay(again)
 
 
 def map_chain(

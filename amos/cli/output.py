@@ -21,6 +21,8 @@ from amos.cli.tables import table_lines, wide, wrapped
 from amos.errors import AmosError
 
 if TYPE_CHECKING:
+    from amos.chains import ChainReplay
+    from amos.explore.replay import Replay
     from amos.records import Measurement
 
 #: Seconds between two lines that say how far a command is, where the output is no terminal.
@@ -87,6 +89,17 @@ def print_checked(measurement: Measurement) -> None:
         f"checked    {measurement.verified_elements:,} elements against NumPy, "
         f"largest difference {measurement.max_difference:g}"
     )
+
+
+def print_replay(again: Replay | ChainReplay) -> None:
+    """Print how a recorded kernel was checked, its times then and now, and why they may differ."""
+    print_checked(again.measurement)
+    if again.recorded_seconds is not None:
+        print_line(f"recorded   {again.recorded_seconds * 1e3:.4f} ms")
+    noise = f"± {again.measurement.noise:.1%}"
+    print_line(f"measured   {again.measurement.seconds * 1e3:.4f} ms {noise}")
+    for note in again.notes:
+        print_line(f"note       {note}")
 
 
 def print_warning(text: str) -> None:

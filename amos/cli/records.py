@@ -13,7 +13,7 @@ import typer
 
 from amos.cli.chains import replay_chain
 from amos.cli.options import AsJson, IntrinsicFiles, Limit, load_intrinsics
-from amos.cli.output import print_checked, print_json, print_line, print_table
+from amos.cli.output import print_json, print_line, print_replay, print_table
 from amos.errors import RecordError, UnknownNameError
 
 if TYPE_CHECKING:
@@ -122,13 +122,7 @@ def replay_command(
     print_line(f"operator   {again.candidate.mapping.operator}")
     print_line(f"winner     {again.candidate.mapping}")
     print_line(f"schedule   {again.candidate.schedule}")
-    print_checked(again.measurement)
-    if again.recorded_seconds is not None:
-        print_line(f"recorded   {again.recorded_seconds * 1e3:.4f} ms")
-    noise = f"± {again.measurement.noise:.1%}"
-    print_line(f"measured   {again.measurement.seconds * 1e3:.4f} ms {noise}")
-    for note in again.notes:
-        print_line(f"note       {note}")
+    print_replay(again)
 
 
 @app.command("export")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -41,14 +42,23 @@ class Replay:
             "intrinsic": mapping.intrinsic.name,
             "mapping": str(mapping),
             "schedule": self.candidate.schedule.as_dict(),
-            "recorded_seconds": self.recorded_seconds,
-            "measured_seconds": self.measurement.seconds,
-            "noise": self.measurement.noise,
-            "verified_elements": self.measurement.verified_elements,
-            "max_difference": self.measurement.max_difference,
-            "implementation": self.measurement.implementation,
-            "notes": list(self.notes),
+            **replayed_values(self.measurement, self.recorded_seconds, self.notes),
         }
+
+
+def replayed_values(
+    measured: Measurement, recorded_seconds: float | None, notes: Sequence[str]
+) -> dict[str, Any]:
+    """Plain values of a record that was measured again; seconds."""
+    return {
+        "recorded_seconds": recorded_seconds,
+        "measured_seconds": measured.seconds,
+        "noise": measured.noise,
+        "verified_elements": measured.verified_elements,
+        "max_difference": measured.max_difference,
+        "implementation": measured.implementation,
+        "notes": list(notes),
+    }
 
 
 def replay(record: Record, *, repeat: int = 20) -> Replay:

@@ -21,8 +21,8 @@ _WORKING = 4
 _KEPT = 2
 _SEED = 20220618
 #: Distance of 1 from the next number.
-_STEPS = {name: float(np.finfo(name).eps) for name in ("float16", "float32", "float64")}
-_STEPS["bfloat16"] = 2.0**-8
+STEPS = {name: float(np.finfo(name).eps) for name in ("float16", "float32", "float64")}
+STEPS["bfloat16"] = 2.0**-8
 #: Elements that are compared at a time.
 _BLOCK = 1 << 20
 
@@ -155,8 +155,8 @@ def tolerance(operator: Operator, expected: np.ndarray, number: int = 0) -> floa
     scale = max(1.0, *(_largest(block) for block in _blocks(expected)))
     accumulator = str(operator.output.tensor.dtype or expected.dtype.name)
     results = str(operator.results[number].dtype), expected.dtype.name
-    stored = max(_STEPS.get(kind, 0.0) for kind in results)
-    summed = _STEPS.get(accumulator, _STEPS["float32"])
+    stored = max(STEPS.get(kind, 0.0) for kind in results)
+    summed = STEPS.get(accumulator, STEPS["float32"])
     if number and operator.further[number - 1].combination == "+=":  # results that are added up
         summed = max(summed, stored)
     return float(scale * max(summed * max(8.0, length), stored * 8.0))
