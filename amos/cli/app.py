@@ -22,6 +22,7 @@ from amos.cli import (
     export,
     fig5,
     fuse,
+    heron,
     intrinsics,
     machines,
     map_,
@@ -71,6 +72,8 @@ reproduce.app.command("lift")(parallel.lift_command)
 reproduce.app.command("fig8b")(modelled.fig8b_command)
 reproduce.app.command("fig9")(modelled.fig9_command)
 reproduce.app.command("hidet-fig19")(modelled.hidet_fig19_command)
+reproduce.app.command("heron-table10")(heron.heron_table10_command)
+reproduce.app.command("heron-fig14")(heron.heron_fig14_command)
 app.command("gpu-check")(cuda.gpu_check_command)
 app.add_typer(reproduce.app, name="reproduce")
 app.add_typer(records.app, name="records")

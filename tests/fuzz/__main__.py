@@ -21,6 +21,8 @@ _ROUND = {
     "chain-export": 1,
     "cuda": 1,
     "export": 1,
+    "opencl": 4,
+    "group-opencl": 4,
     "tail": 6,
     "tail-amx": 4,
     "tail-vnni": 4,

@@ -19,12 +19,14 @@ from tests.support.drawing import operators
 from tests.support.drawing.intrinsics import catalogue_unit, executable, joining_unit, small_unit
 from tests.support.oracle.expressions import Finished
 
-__all__ = ["cuda", "group", "kernel", "simulation", "tail"]
+__all__ = ["cuda", "group", "kernel", "opencl", "simulation", "tail"]
 
 About = Callable[[str], None]
 #: Types below a byte, which CUDA kernels refuse by name.
 _NARROW = {"int4", "uint4", "bool"}
 _GPUS = ("v100", "a100", "h200")
+#: Intrinsics of PoCL, which any CPU serves; it never ends compiling the widest, ``m16``.
+_POCL = ("opencl_mad_m4_f32", "opencl_mad_m8_f32")
 
 
 def _any_unit(rng: np.random.Generator) -> Any:
@@ -220,4 +222,22 @@ def cuda(rng: np.random.Generator, about: About, *, grouped: bool = False) -> st
         raise Wrong(f"a schedule of the space cannot be built: {error}") from error
     for number, out in enumerate(outputs):
         compare(drawn, out, f"CUDA, run {number}")
+    return "right"
+
+
+def opencl(rng: np.random.Generator, about: About, *, grouped: bool = False) -> str:
+    """A kernel that PoCL compiles and runs."""
+    from amos.opencl.runtime.kernel import OpenClKernel
+
+    machine, finished = machines.get("pocl"), not grouped and bool(rng.random() < 0.3)
+    pick = partial(catalogue_unit, names=_POCL)
+    drawn = case(rng, about, pick, finished=finished, grouped=grouped, several=grouped)
+    schedule = schedule_of(rng, drawn, about, machine)
+    try:
+        built = OpenClKernel(amos.Candidate(drawn.mapping, schedule), machine, "")
+    except amos.AmosError as error:
+        raise Wrong(f"a schedule of the space cannot be built: {error}") from error
+    arguments = built.prepare(drawn.inputs)
+    built.run(arguments)
+    compare(drawn, built.result(arguments), "OpenCL")
     return "right"

@@ -35,7 +35,8 @@ LACKS = {
 }
 #: Seconds that a case may take; a compiler takes longer than a parser.
 _COMPILED = ("kernel", "epilogue", "chain", "group", "tail", "tail-amx", "module", "graph")
-_LIMITS = dict.fromkeys((*_COMPILED, *LACKS), 120.0)
+_COMPILED_BY_POCL = ("opencl", "group-opencl")
+_LIMITS = dict.fromkeys((*_COMPILED, *_COMPILED_BY_POCL, *LACKS), 120.0)
 _LIMITS |= {"record": 60.0}
 _LIMITS |= dict.fromkeys(("cuda", "export", "chain-export", "group-cuda", "group-export"), 300.0)
 _LIMIT = 20.0

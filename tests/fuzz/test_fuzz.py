@@ -25,6 +25,8 @@ EXAMPLES = {
     "chain-simulation": 30,
     "cuda": 2,
     "export": 2,
+    "opencl": 4,
+    "group-opencl": 4,
     "tail": 2,
     "tail-amx": 2,
     "tail-avx512": 2,
@@ -45,7 +47,7 @@ EXAMPLES = {
 }
 #: Groups that the slow tests draw.
 MANY = {"group": 1000, "group-cuda": 120, "group-export": 50}
-MANY |= {"graph": 100}
+MANY |= {"graph": 100, "opencl": 500, "group-opencl": 500}
 #: Rows that end in every lane, for results of every width.
 MANY |= dict.fromkeys(("tail", "tail-amx", "tail-vnni", "tail-avx512", "tail-avx2"), 400)
 #: Where nearly every case is an error, as it is meant to be.
@@ -59,6 +61,8 @@ def _skip_what_is_missing(kind: str) -> None:
         pytest.skip("this CPU has no tile registers")
     if kind == "module":
         pytest.importorskip("torch", reason="PyTorch is not installed")
+    if kind.endswith("opencl"):
+        pytest.importorskip("pyopencl", reason="pyopencl is not installed")
     if kind.endswith("export") and shutil.which("gcc") is None:
         pytest.skip("exports are checked with gcc's sanitizers; there is no gcc")
     if kind.endswith("cuda") and shutil.which("g++") is None and shutil.which("clang++") is None:

@@ -28,6 +28,8 @@ KINDS: dict[str, Callable[[np.random.Generator, Callable[[str], None]], str]] = 
     "chain-export": exports.chained,
     "cuda": kernels.cuda,
     "export": exports.exported,
+    "opencl": kernels.opencl,
+    "group-opencl": partial(kernels.opencl, grouped=True),
     "tail": kernels.tail,
     "tail-amx": partial(kernels.tail, tiles=True),
     "tail-vnni": kernels.tail,

@@ -10,6 +10,7 @@ import pytest
 
 from amos.cli import main
 from amos.reproduce import heron_fig12, heron_table5
+from amos.reproduce.heron_time import PAPER_MINUTES, mean_ratios
 
 
 def test_table_5() -> None:
@@ -70,4 +71,58 @@ def test_figure_12_is_reproducible() -> None:
 )
 def test_bad_input(arguments: list[str], words: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["reproduce", "heron-fig12", *arguments]) == 2
+    assert words in capsys.readouterr().err
+
+
+def test_table_10_in_small(capsys: pytest.CaptureFixture[str]) -> None:
+    """Each method measures what it is told to, and the means are those of the rows."""
+    arguments = ["--trials", "3", "--operator", "BMM", "--json"]
+    assert main(["reproduce", "heron-table10", *arguments]) == 0
+    report = json.loads(capsys.readouterr().out)
+    (row,) = report["rows"]
+    assert row["paper_minutes"] == {"AutoTVM": 90, "AMOS": 97, "Heron": 90}
+    for ours in row["ours"].values():
+        assert (ours["trials"], ours["failed"]) == (3, 0)
+        parts = ours["search"] + ours["learning"] + ours["measurement"]
+        assert ours["seconds"] == pytest.approx(parts)
+        # Compiling is what takes long.
+        assert ours["measurement"] > 0.5 * parts
+        assert ours["best"] > 0
+    seconds = {name: ours["seconds"] for name, ours in row["ours"].items()}
+    expected = {name: seconds["Heron"] / seconds[name] for name in ("AutoTVM", "AMOS")}
+    assert report["heron_over"]["ours"] == pytest.approx(expected)
+
+
+def test_means_of_table_10_are_the_papers() -> None:
+    """87 % of AutoTVM's time and 82 % of AMOS's, which are geometric means."""
+    ratios = mean_ratios([*PAPER_MINUTES.values()])
+    assert {name: round(ratio, 2) for name, ratio in ratios.items()} == {
+        "AutoTVM": 0.87,
+        "AMOS": 0.82,
+    }
+
+
+def test_figure_14_in_small(capsys: pytest.CaptureFixture[str]) -> None:
+    """Two batches: the second one is chosen by what the first has taught."""
+    arguments = ["--trials", "17", "--operator", "BMM", "--json"]
+    assert main(["reproduce", "heron-fig14", *arguments]) == 0
+    report = json.loads(capsys.readouterr().out)
+    assert [row["case"] for row in report["rows"]] == [1, 2, 3]
+    for row in report["rows"]:
+        assert sum(row["shares"].values()) == pytest.approx(1)
+        assert all(share > 0 for share in row["shares"].values())
+
+
+@pytest.mark.parametrize("figure", ["heron-table10", "heron-fig14"])
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--trials", "0"], "trials: expected a whole number from 1 on, got 0"),
+        (["--operator", "C2D"], "unknown operator of Heron's Table 10 'C2D'"),
+    ],
+)
+def test_bad_input_of_search_times(
+    figure: str, arguments: list[str], words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["reproduce", figure, *arguments]) == 2
     assert words in capsys.readouterr().err
