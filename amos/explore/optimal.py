@@ -1,14 +1,15 @@
 """The model's optimum with a certificate, or the best that is found with a proven gap.
 
-A target that can list its schedules finds the optimum itself. Of others, and where there are too
-many to list, a small space is gone through as a whole; in a large one the genetic search runs for
-longer, and floors of the mappings say how far from the optimum it can be at most.
+A target that has floors of its schedules finds the optimum itself. Of others a small space is gone
+through as a whole. Elsewhere the genetic search has the remaining time, and floors say how far from
+the optimum its best is at most.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import ClassVar
 
 import numpy as np
@@ -49,12 +50,12 @@ class Optimal(Search):
         if problem.objective == TIME_AND_MEMORY:
             raise ExploreError("method 'optimal': expected one objective, got 'time,memory'")
         machine, spaces = problem.machine, [*problem.spaces.values()]
+        end = time.monotonic() + limit_seconds
         optimum = target_of(machine).find_optimum(spaces, machine, problem.objective, limit_seconds)
         if optimum is None:
-            optimum = _search_above_floors(problem, rng, _floors_of(problem), limit_seconds)
-        elif not optimum.candidates:
-            floors = [optimum.certificate.least]
-            optimum = _search_above_floors(problem, rng, floors, limit_seconds)
+            optimum = _search_above_floors(problem, rng, _floors_of(problem), end)
+        elif not (optimum.candidates and optimum.certificate.is_optimal):
+            optimum = _continue_search(problem, rng, optimum, end)
         self.certificate = optimum.certificate
         self._ranked = optimum.candidates
 
@@ -72,8 +73,22 @@ def _floors_of(problem: Problem) -> list[float]:
     ]
 
 
+def _continue_search(
+    problem: Problem, rng: np.random.Generator, optimum: Optimum, end: float
+) -> Optimum:
+    """Search for a better candidate than one that is not proven, until an end."""
+    certificate = optimum.certificate
+    if optimum.candidates and time.monotonic() >= end:
+        return optimum
+    searched = _search_above_floors(problem, rng, [certificate.least], end)
+    scored = certificate.scored + searched.certificate.scored
+    value = min(certificate.value, searched.certificate.value)
+    best = searched if value < certificate.value else optimum
+    return Optimum(best.candidates, replace(certificate, value=value, scored=scored))
+
+
 def _search_above_floors(
-    problem: Problem, rng: np.random.Generator, floors: Sequence[float], limit_seconds: float
+    problem: Problem, rng: np.random.Generator, floors: Sequence[float], end: float
 ) -> Optimum:
     """Search candidates whose distance from the optimum is bounded by floors.
 
@@ -81,7 +96,7 @@ def _search_above_floors(
         problem: whose candidates are searched.
         rng: of the genetic search.
         floors: of the objective, of each mapping or of all together.
-        limit_seconds: of the genetic search.
+        end: of the genetic search, by the monotonic clock.
 
     Raises:
         ExploreError: no floor is known, or no candidate fits.
@@ -91,7 +106,7 @@ def _search_above_floors(
         raise ExploreError(
             f"method 'optimal': no floor is known of schedules on machine {problem.machine.name!r}"
         )
-    candidates = [*everything(problem)] if listed else _breed(problem, rng, limit_seconds)
+    candidates = [*everything(problem)] if listed else _breed(problem, rng, end)
     scores = problem.scores(candidates)
     order = np.argsort(scores, kind="stable")[:_RETURNED]
     if not len(order) or not np.isfinite(scores[order[0]]):
@@ -107,9 +122,9 @@ def _search_above_floors(
     return Optimum(tuple(candidates[n] for n in order), certificate)
 
 
-def _breed(problem: Problem, rng: np.random.Generator, limit_seconds: float) -> list[Candidate]:
+def _breed(problem: Problem, rng: np.random.Generator, end: float) -> list[Candidate]:
     """Return all candidates of a long genetic search, which has one round at the least."""
-    search, end = GeneticSearch(problem, rng), time.monotonic() + limit_seconds
+    search = GeneticSearch(problem, rng)
     while batch := search.ask(_ROUND):
         search.tell(list(zip(batch, problem.scores(batch).tolist(), strict=True)))
         if len(search.results) >= _SCORES or time.monotonic() >= end:

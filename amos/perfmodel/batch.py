@@ -83,7 +83,8 @@ def predict_cores(
     nest = CoreNest(steps, cores, line)
     shared: dict[int, CoreNest] = {}
     if refined:
-        terms = _busy(machine, nest, cores)
+        factor = register_pressure(machine, nest) * share_of_steps(steps) if machine.cached else 1.0
+        terms = _busy(machine, nest, cores, factor)
     else:
         latency = machine.peak(structure.mapping.intrinsic.name).latency
         terms = [nest.trips[-1] * steps.tile.prod(axis=0) * latency]
@@ -175,8 +176,14 @@ def demands(machine: Machine, nest: CoreNest) -> dict[str, tuple[np.ndarray, int
     return needs
 
 
-def _busy(machine: Machine, nest: CoreNest, cores: np.ndarray) -> list[np.ndarray]:
-    """Seconds in which the busiest core starts calls, and in which calls wait for others."""
+def _busy(
+    machine: Machine, nest: CoreNest, cores: np.ndarray, factor: np.ndarray | float
+) -> list[np.ndarray]:
+    """Seconds in which the busiest core starts calls, and in which calls wait for others.
+
+    Args:
+        factor: by which calls take longer, or by which fewer of them run.
+    """
     structure = nest.steps.structure
     peak, steps = machine.peak(structure.mapping.intrinsic.name), nest.steps
     chains = steps.fragments(structure.destination)
@@ -186,9 +193,7 @@ def _busy(machine: Machine, nest: CoreNest, cores: np.ndarray) -> list[np.ndarra
     # Fused parallel steps are dealt out as evenly as they go.
     calls = steps.padded * float(structure.extents[steps.spatial :].prod())
     started = calls / steps.parallel * np.ceil(steps.parallel / cores)
-    if machine.cached:
-        started = started * register_pressure(machine, nest)
-        started = started * share_of_steps(steps)
+    started = started * factor
     waiting = started * (peak.latency / (chains * ahead))
     if steps.edges is not None:
         # A cut tile waits as long as a whole one.
@@ -208,6 +213,46 @@ def floor_of_calls(structure: Structure, machine: Machine) -> float:
     if machine.cached:
         calls *= prod(border.live for border in structure.borders)
     return calls / machine.cores * peak.interval * machine.costs.dense
+
+
+def floor_of_tiles(structure: Structure, machine: Machine, batch: LoopBatch) -> np.ndarray:
+    """Return seconds that schedules with the tiles and shared loops of a batch do not fall below.
+
+    The order of reductions, their unrolling and the copies of sources are left open: registers
+    spill nothing, padding is skipped wherever it can be, only the nearest level is read, and
+    nothing is copied. Of divided reductions the batch has to say all but the copies.
+
+    Returns:
+        one number a row; infinite where fragments do not fit the registers.
+    """
+    steps = LoopNestBatch(CpuBlocks.of(structure, machine, batch), cut_tiles=True)
+    cores = np.minimum(machine.cores, steps.parallel)
+    nest = CoreNest(steps, cores, machine.line)
+    live = np.ones(len(batch))
+    for border in structure.borders:
+        single = (steps.tile[list(border.spatial)] == 1).all(axis=0)
+        live = live * np.where(single, border.live, 1.0)
+    near, groups = machine.levels[0], np.minimum(cores, machine.cores)
+    moved = [_register_traffic(op, nest, is_floor=True) for op in structure.operands]
+    alone = np.ones(len(batch))
+    read = np.sum(moved[:-1], axis=0) / near.rate(groups, alone, write=False)
+    write = moved[-1] / near.rate(groups, alone, write=True)
+    bound = overlapped([*_busy(machine, nest, cores, live), read + write], machine.costs.overlap)
+    seconds = bound + machine.launch * (steps.blocks.ranges > 1)
+    for need, capacity in demands(machine, nest).values():
+        seconds = np.where(need > capacity, np.inf, seconds)
+    return np.asarray(seconds)
+
+
+def floor_of_loops(structure: Structure, machine: Machine, batch: LoopBatch) -> np.ndarray:
+    """Return seconds that schedules with the loops of a batch do not fall below.
+
+    Only the copies of sources are left open, which take no time here.
+    """
+    prediction = predict_cores(structure, machine, batch, refined=True)
+    regions = CpuBlocks.of(structure, machine, batch).ranges > 1
+    copies_seconds = prediction.staging + prediction.launch
+    return np.asarray(prediction.seconds - copies_seconds + machine.launch * regions)
 
 
 def share_of_steps(steps: LoopNestBatch) -> np.ndarray:
@@ -283,14 +328,22 @@ def _cache_traffic(
     return depth, moved
 
 
-def _register_traffic(operand: Operand, nest: CoreNest) -> np.ndarray:
+def _register_traffic(operand: Operand, nest: CoreNest, *, is_floor: bool = False) -> np.ndarray:
     """Bytes loaded into registers: each distinct fragment once a step.
 
     A fragment that is replicated into a whole register takes as long as loading the
     whole register does.
+
+    Args:
+        operand: that is loaded, or stored.
+        nest: the loops.
+        is_floor: whether to take the order of the reductions that moves least.
     """
     # A loop inside of which none goes on to another fragment finds the same one.
-    has_moved = np.logical_or.accumulate(nest.moves(operand)[::-1])[::-1]
+    moves = nest.moves(operand)
+    has_moved = np.logical_or.accumulate(moves[::-1])[::-1]
+    if is_floor:
+        has_moved[nest.steps.begin :] = moves[nest.steps.begin :]
     steps = np.where(has_moved, nest.outer, 1.0).prod(axis=0, dtype=float)
     size = operand.fragment * operand.copies
     edges = nest.steps.edges

@@ -43,7 +43,7 @@ class Certificate:
         mappings: of the space.
         pruned_mappings: whose floor is not below the value.
         tilings: of all other mappings; 0 where none were listed.
-        overfull_tilings: that no buffers hold.
+        overfull_tilings: that no buffers or registers hold.
         pruned_tilings: whose floor is not below the value.
     """
 
@@ -81,8 +81,8 @@ class Certificate:
         if not self.tilings:
             return line
         return (
-            f"{line} and {self.pruned_tilings:,} of {self.tilings:,} tilings, buffers "
-            f"{self.overfull_tilings:,} more"
+            f"{line} and {self.pruned_tilings:,} of {self.tilings:,} tilings; "
+            f"{self.overfull_tilings:,} more do not fit"
         )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
@@ -14,6 +14,7 @@ from amos.machine.cpu import cpu
 from amos.machine.limits import CpuLimits
 from amos.mapping.mapping import Mapping as LoopMapping
 from amos.perfmodel.batch import find_overflows, floor_of_calls, predict_cores
+from amos.perfmodel.bound import Optimum
 from amos.perfmodel.terms import BatchPrediction
 from amos.plan.cpu_blocks import CpuBlocks
 from amos.plan.cpu_plan import CpuPlan
@@ -22,6 +23,9 @@ from amos.plan.structure import LoopBatch, Structure
 from amos.plan.target import Target
 from amos.schedule.draft import Rule
 from amos.schedule.rules import RULES
+
+if TYPE_CHECKING:
+    from amos.schedule.space import ScheduleSpace
 
 
 class Cpu(Target):
@@ -76,6 +80,18 @@ class Cpu(Target):
     def floor_seconds(self, structure: Structure, machine: Machine) -> float:
         """The calls of a mapping, dealt out evenly."""
         return floor_of_calls(structure, machine)
+
+    def find_optimum(
+        self,
+        spaces: Sequence[ScheduleSpace],
+        machine: Machine,
+        objective: str,
+        limit_seconds: float,
+    ) -> Optimum | None:
+        """Find it by branch and bound over mappings, tiles and loops."""
+        from amos.targets.optimum import find_cpu_optimum
+
+        return find_cpu_optimum(spaces, machine, limit_seconds) if machine.cached else None
 
     def workspace_bytes(
         self, structure: Structure, machine: Machine | None, batch: LoopBatch

@@ -1,0 +1,279 @@
+"""The model's optimum on a CPU, by branch and bound over mappings, tiles and loops.
+
+A schedule is decided in three steps, and what is decided says what no completion falls below:
+
+1. register tiles, blocks, the order of the spatial loops and how many of them are shared out: calls
+   of the busiest core, what it reads into registers, and a parallel region;
+2. the order of the reductions and their unrolling: all that the model counts but copies;
+3. copies of sources: the model itself.
+
+Rows of a step are visited in the order of these floors, and left out from the best value on.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+import time
+from collections.abc import Sequence
+from functools import cached_property
+
+import numpy as np
+
+from amos.machine import Machine
+from amos.perfmodel.batch import evaluate, floor_of_calls, floor_of_loops, floor_of_tiles
+from amos.perfmodel.bound import Certificate, Optimum
+from amos.plan import Candidate
+from amos.plan.structure import LoopBatch
+from amos.schedule import ScheduleSpace
+
+#: Rows of the first step that are listed of a mapping at most, and rows that are evaluated at once.
+_MOST_ROWS, _ROWS = 4_000_000, 4096
+_RETURNED = 16
+#: Floors are sums in another order than the model's.
+_ROUNDING = 1 - 1e-12
+
+
+def find_cpu_optimum(
+    spaces: Sequence[ScheduleSpace], machine: Machine, limit_seconds: float
+) -> Optimum:
+    """Find the model's fastest candidate.
+
+    Args:
+        spaces: of each mapping.
+        machine: a CPU.
+        limit_seconds: after which the best one so far is returned, with the least floor of what
+            was not scored.
+    """
+    search = _Search(machine, time.monotonic() + limit_seconds)
+    branches = [_Branch(space, machine) for space in spaces]
+    for branch in sorted(branches, key=lambda x: x.floor):
+        search.visit(branch)
+    return search.optimum()
+
+
+class _Search:
+    """A search under way."""
+
+    def __init__(self, machine: Machine, end: float) -> None:
+        self._machine, self._end = machine, end
+        #: Candidates by seconds, negated, the slowest first.
+        self._best: list[tuple[float, int, Candidate]] = []
+        self._unscored = math.inf
+        self._mappings = self._pruned_mappings = self._tilings = self._overfull = 0
+        self._pruned_tilings = self._scored = 0
+
+    @property
+    def value(self) -> float:
+        """Of the best candidate."""
+        return min((-value for value, _, _ in self._best), default=math.inf)
+
+    def visit(self, branch: _Branch) -> None:
+        """Score the schedules of a mapping whose floors are below the best value."""
+        self._mappings += 1
+        if branch.floor >= self.value:
+            self._pruned_mappings += 1
+            return
+        if time.monotonic() > self._end or branch.row_count > _MOST_ROWS:
+            self._unscored = min(self._unscored, branch.floor)
+            return
+        floors = branch.tile_floors
+        order = np.argsort(floors, kind="stable")[: int(np.isfinite(floors).sum())]
+        self._tilings += branch.row_count
+        self._overfull += branch.row_count - len(order)
+        step = max(1, _ROWS // branch.loop_count)
+        for start in range(0, len(order), step):
+            floor = float(floors[order[start]])
+            if floor >= self.value:
+                self._pruned_tilings += len(order) - start
+                return
+            if time.monotonic() > self._end and self._best:
+                self._unscored = min(self._unscored, floor)
+                return
+            self._score(branch, branch.tiles[order[start : start + step]])
+
+    def _score(self, branch: _Branch, tiles: np.ndarray) -> None:
+        """Score the completions of some rows of the first step."""
+        loops = branch.complete(tiles, branch.loop_choices)
+        floors = branch.floor_rows(loops)
+        order = np.argsort(floors, kind="stable")
+        step = max(1, _ROWS // len(branch.copy_choices))
+        for start in range(0, len(order), step):
+            if floors[order[start]] >= self.value:
+                return
+            rows = branch.complete(loops[order[start : start + step]], branch.copy_choices)
+            seconds = evaluate(branch.structure, self._machine, branch.batch(rows)).seconds
+            self._scored += len(rows)
+            self._keep(branch, rows, seconds)
+
+    def _keep(self, branch: _Branch, rows: np.ndarray, seconds: np.ndarray) -> None:
+        for row in np.argsort(seconds, kind="stable"):
+            value, full = float(seconds[row]), len(self._best) >= _RETURNED
+            if not math.isfinite(value) or (full and value >= -self._best[0][0]):
+                return
+            candidate = branch.candidate(rows[row])
+            if candidate is not None:
+                push = heapq.heappushpop if full else heapq.heappush
+                push(self._best, (-value, -self._scored - int(row), candidate))
+
+    def optimum(self) -> Optimum:
+        """Return the best candidates."""
+        ranked = sorted(self._best, key=lambda entry: (-entry[0], -entry[1]))
+        value = self.value
+        certificate = Certificate(
+            value=value,
+            least=min(value, self._unscored),
+            mappings=self._mappings,
+            pruned_mappings=self._pruned_mappings,
+            tilings=self._tilings,
+            overfull_tilings=self._overfull,
+            pruned_tilings=self._pruned_tilings,
+            scored=self._scored,
+        )
+        return Optimum(tuple(candidate for _, _, candidate in ranked), certificate)
+
+
+class _Branch:
+    """The schedules of one mapping as rows of positions, a column for each variable.
+
+    Args:
+        space: its schedules.
+        machine: a CPU.
+    """
+
+    def __init__(self, space: ScheduleSpace, machine: Machine) -> None:
+        self.space, self._machine = space, machine
+        self.structure = space.context
+        self._names = [*space.variables]
+        allowed = space.csp.allowed
+        early = {"order", "parallel"}
+        if len(allowed.get("split", ())) > 1:  # Parts depend on what is outermost and unrolled.
+            early |= {"split", "reduce", "unroll"}
+        late = {"vector", "copy"}
+        loops = {"split", "reduce", "unroll"} - early
+        steps = [
+            2 if name in late or name.startswith("stage.") else 1 if name in loops else 0
+            for name in self._names
+        ]
+        self._columns = [[n for n, step in enumerate(steps) if step == k] for k in range(3)]
+        self._allowed = [np.array(allowed[name], np.int16) for name in self._names]
+        self.row_count = math.prod(len(self._allowed[n]) for n in self._columns[0])
+
+    @cached_property
+    def floor(self) -> float:
+        """Seconds that no schedule of the mapping falls below."""
+        return floor_of_calls(self.structure, self._machine) * _ROUNDING
+
+    @cached_property
+    def tiles(self) -> np.ndarray:
+        """All rows of the first step; other columns have their first position."""
+        first = np.array([[column[0] for column in self._allowed]], np.int16)
+        return self.complete(first, self._choices(0))
+
+    @cached_property
+    def loop_choices(self) -> np.ndarray:
+        """Positions of the second step: choices × variables; -1 where it says nothing."""
+        return self._choices(1)
+
+    @cached_property
+    def copy_choices(self) -> np.ndarray:
+        """The same of the third step."""
+        return self._choices(2)
+
+    @property
+    def loop_count(self) -> int:
+        """Rows of the second step for one of the first."""
+        return len(self.loop_choices)
+
+    def _choices(self, step: int) -> np.ndarray:
+        columns = self._columns[step]
+        grids = np.meshgrid(*(self._allowed[n] for n in columns), indexing="ij")
+        rows = math.prod(len(self._allowed[n]) for n in columns)
+        choices = np.full((rows, len(self._names)), -1, np.int16)
+        for n, grid in zip(columns, grids, strict=True):
+            choices[:, n] = grid.reshape(-1)
+        return choices
+
+    @staticmethod
+    def complete(rows: np.ndarray, choices: np.ndarray) -> np.ndarray:
+        """Give each row every choice, where that says something."""
+        repeated = np.repeat(rows, len(choices), axis=0)
+        chosen = np.tile(choices, (len(rows), 1))
+        return np.where(chosen < 0, repeated, chosen)
+
+    @cached_property
+    def tile_floors(self) -> np.ndarray:
+        """What no completion of each row of :attr:`tiles` falls below."""
+        floors = np.full(self.row_count, np.inf)
+        fitting = np.flatnonzero(self._fits)
+        for start in range(0, len(fitting), _ROWS):
+            which = fitting[start : start + _ROWS]
+            batch = self.batch(self.tiles[which])
+            floors[which] = floor_of_tiles(self.structure, self._machine, batch)
+        return np.where(np.isfinite(floors), np.maximum(floors * _ROUNDING, self.floor), np.inf)
+
+    @property
+    def _fits(self) -> np.ndarray:
+        """Rows of the first step whose blocks are no longer than their loops."""
+        fits = np.ones(self.row_count, dtype=bool)
+        for loop in self.structure.spatial:
+            tile, block = (self._values(f"{k}.{loop.name}", self.tiles) for k in ("tile", "block"))
+            fits &= block <= -(-loop.extent // tile)
+        return fits
+
+    def floor_rows(self, rows: np.ndarray) -> np.ndarray:
+        """What no completion of rows of the second step falls below."""
+        floors = floor_of_loops(self.structure, self._machine, self.batch(rows))
+        return floors * _ROUNDING
+
+    def _values(self, name: str, rows: np.ndarray) -> np.ndarray:
+        """Values of a variable of numbers; 1 if there is none."""
+        if name not in self._names:
+            return np.ones(len(rows), np.int64)
+        domain = np.array(self.space.variables[name], np.int64)
+        return np.asarray(domain[rows[:, self._names.index(name)]])
+
+    def _orders(self, name: str, rows: np.ndarray) -> np.ndarray:
+        """Numbers of the loops of an order, outermost first: rows × loops."""
+        structure = self.structure
+        numbers = {x.name: n for n, x in enumerate((*structure.spatial, *structure.reduce))}
+        if name not in self._names:
+            return np.zeros((len(rows), 0), np.int64)
+        texts = self.space.variables[name]
+        orders = np.array([[numbers[x] for x in str(text).split()] for text in texts], np.int64)
+        return np.asarray(orders[rows[:, self._names.index(name)]])
+
+    def _words(self, name: str, word: str, rows: np.ndarray, default: str) -> np.ndarray:
+        """Whether a variable of words has one of them."""
+        if name not in self._names:
+            return np.full(len(rows), default == word)
+        domain = np.array([value == word for value in self.space.variables[name]])
+        return np.asarray(domain[rows[:, self._names.index(name)]])
+
+    def batch(self, rows: np.ndarray) -> LoopBatch:
+        """The schedules of rows."""
+        spatial = [loop.name for loop in self.structure.spatial]
+        stages = [f"stage.{name}" for name in self.structure.choices]
+        ahead = [self._words(name, "whole", rows, "whole") for name in stages]
+        none, flags = np.zeros((0, len(rows)), np.int64), np.zeros((0, len(rows)), np.bool_)
+        tile, block = ([self._values(f"{k}.{x}", rows) for x in spatial] for k in ("tile", "block"))
+        width = "vector" in self._names
+        return LoopBatch(
+            tile=np.array(tile or none).T,
+            order=self._orders("order", rows),
+            reduce=self._orders("reduce", rows),
+            parallel=np.minimum(self._values("parallel", rows), len(spatial)),
+            unroll=self._values("unroll", rows),
+            ahead=np.array(ahead or flags).T,
+            block=np.array(block or none).T,
+            copy_width=self._values("vector", rows) if width else None,
+            vectors=self._words("copy", "vectors", rows, "elements"),
+            split=self._values("split", rows),
+        )
+
+    def candidate(self, row: np.ndarray) -> Candidate | None:
+        """Return the candidate of a row; ``None`` if a constraint excludes it."""
+        positions = {name: int(at) for name, at in zip(self._names, row, strict=True)}
+        if self.space.csp.broken({name: (at,) for name, at in positions.items()}):
+            return None
+        return Candidate(self.space.mapping, self.space.schedule(positions))
