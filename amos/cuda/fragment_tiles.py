@@ -189,6 +189,23 @@ class Tile(Fragment):
         halves = not self.hidden and not self._source and self.columns.target != "i1"
         return self.rows.lanes * max(1.0, touched) * SECTOR * (2 if halves else 1)
 
+    def shared_sectors(self, neighbours: np.ndarray) -> np.ndarray:
+        """Bytes that copying a fragment moves where rows go on in the next one.
+
+        Neighbours share the sectors at their borders if the L1 cache keeps these meanwhile, as it
+        does for loads through registers; ``cp.async`` of 16 bytes passes it by (PTX ISA,
+        cp.async).
+
+        Args:
+            neighbours: fragments side by side along a row of the tensor, whose rows are
+                contiguous from end to end.
+        """
+        columns, size = self.columns, self.size
+        aligned = self.run(columns, int(SECTOR / size)) * size
+        run_bytes = neighbours * columns.lanes * size
+        touched = 1.0 + np.maximum(0.0, run_bytes - aligned) / SECTOR
+        return np.asarray(self.rows.lanes * SECTOR * touched / neighbours)
+
     def contiguous(self, most: int) -> tuple[str, int]:
         """The side along the columns in shared memory, and elements that one copy moves.
 

@@ -17,7 +17,7 @@ from itertools import pairwise
 import numpy as np
 
 from amos.cuda.blocks import Blocks
-from amos.cuda.fragment_tiles import SECTOR, tiles_of
+from amos.cuda.fragment_tiles import SECTOR, Tile, tiles_of
 from amos.machine.gpu_costs import WARP
 from amos.machine.machine import Level, Machine
 from amos.perfmodel.terms import BatchPrediction, overlapped
@@ -197,7 +197,7 @@ class _Kernels:
         """
         blocks, level = self.blocks, self.machine.levels[1]
         reads = [
-            blocks.fragments(n) * tile.sectors * op.wider * self._valid_share(n)
+            blocks.fragments(n) * self._sectors(n, tile) * op.wider * self._valid_share(n)
             for n, (tile, op) in enumerate(zip(self.sources, self.structure.sources, strict=True))
         ]
         trips = self.busiest * blocks.share
@@ -215,6 +215,22 @@ class _Kernels:
         ]
         self.result.read[level.name], self.result.write[level.name] = seconds
         return np.asarray(seconds[0] + seconds[1])
+
+    def _sectors(self, number: int, tile: Tile) -> np.ndarray:
+        """Bytes that copying a fragment of a source moves, in whole sectors."""
+        neighbours, loop = np.ones(len(self.batch)), tile.columns.tile
+        spatial = len(self.structure.spatial)
+        loops = [x.name for x in (*self.structure.spatial, *self.structure.reduce)]
+        if loop in loops[:spatial]:
+            neighbours = self.blocks.span[loops.index(loop)]
+        elif loop in loops:
+            # Stages are steps of the innermost reductions.
+            inner = self.batch.reduce[:, -1] == loops.index(loop)
+            extent = self.structure.extents[loops.index(loop)]
+            neighbours = np.where(inner, np.minimum(self.blocks.staged, extent), 1.0)
+        return np.where(
+            self.blocks.realigned[number], tile.shared_sectors(neighbours), tile.sectors
+        )
 
     def _valid_share(self, operand: int) -> np.ndarray:
         """Share of an operand's fragments that is no padding, which is neither read nor written."""
