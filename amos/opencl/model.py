@@ -91,7 +91,7 @@ class _Kernels:
         divisions = unit.guard * self._divisions()
         for number, source in enumerate(self.sources):
             guards = bool(self._checks(number)) + self._conditions(number) * self.unit.serial
-            direct = unit.read + unit.guard * guards
+            direct = unit.read + unit.guard * guards * self._border_share(number)
             if source.pieces > 1 or source.computed:
                 direct = source.pieces * (self._piece(number) + unit.line * self._lines(number))
             fragments = groups.own(number) * direct + source.reduced * divisions
@@ -120,6 +120,19 @@ class _Kernels:
             for (low, high), size in zip(bounds, load.tensor.shape, strict=True)
         )
 
+    def _border_share(self, number: int) -> np.ndarray:
+        """Share of the work-items that evaluate conditions: those at a border of the tensor."""
+        load, extents = self.sources[number].staged.load, self.structure.mapping.operator.extents
+        loops = [loop.name for loop in self.structure.spatial]
+        interior = np.ones(len(self.batch))
+        for index, size in zip(load.indices, load.tensor.shape, strict=True):
+            low, high = index.bounds(extents)
+            along = [loops.index(name) for name in index.names if name in loops]
+            if ends := (low < 0) + (high >= size):
+                tiles = np.prod(self.structure.extents[along] / self.groups.tile[along].T, axis=1)
+                interior *= np.maximum(0.0, 1.0 - ends / tiles) if along else 0.0
+        return np.asarray(1.0 - interior)
+
     def _conditions(self, number: int) -> np.ndarray:
         """Conditions that a piece evaluates; a core does so outside of its innermost loop."""
         checks = np.full(len(self.batch), float(self._checks(number)))
@@ -145,7 +158,9 @@ class _Kernels:
             if self.unit.serial:
                 cycles += unit.row * pieces / (groups.staged if source.reduced else 1.0)
             total += groups.local[number] * cycles * self.busiest
+        # A single stage has one barrier, before there are accumulators.
         waits = 2 * unit.barrier + (self._save() if unit.save else 0.0)
+        waits = np.where(groups.sequence > 1, waits, unit.barrier)
         waits = groups.local.any(axis=0) * self.turns * waits * (groups.items > 1)
         return np.asarray(groups.sequence * (total + waits) * self.cycle)
 

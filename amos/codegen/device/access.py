@@ -85,6 +85,8 @@ class Access:
 
     #: Whether sums are divided term by term, so that what depends on a stage alone leaves the loop.
     keeps_sums = False
+    #: Whether loops and tensors are known to go on beyond all that is read.
+    is_interior = False
 
     def __init__(self, plan: DevicePlan, fragment: Fragment, wide: str = WIDE_CPP) -> None:
         self.plan, self.fragment, self.wide = plan, fragment, wide
@@ -116,7 +118,7 @@ class Access:
         """
         fragment = self.fragment
         values, guards = loop_values(self.plan, local, fragment.loops)
-        self.guards += guards
+        self.guards += [] if self.is_interior else guards
         values |= self._reduction(local)
         for target in fragment.staged.fragment:
             group = fragment.nest.groups[target]
@@ -136,7 +138,7 @@ class Access:
         ends = self.in_bounds if load.padding else self.guards
         for index, size in zip(load.indices, load.tensor.shape, strict=True):
             at = index.evaluate(where)
-            low, high = index.bounds(extents)
+            low, high = (0, 0) if self.is_interior else index.bounds(extents)
             if low < 0:
                 ends.append(f"{text(at)} >= 0")
             if high >= size:

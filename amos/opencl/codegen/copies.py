@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 
-from amos.codegen.device.access import STEP, Access
+from amos.codegen.device.access import STEP, Access, loop_values
 from amos.codegen.device.arithmetic import computed
 from amos.codegen.device.text import WIDE_OPENCL, block, identifier, unrolled
-from amos.ir.index_text import Expr, Value, text, variable
+from amos.ir.index_text import Expr, Value, at_most, text, variable
 from amos.ir.tasks import decode
 from amos.opencl.codegen.text import OPENCL, vector_type
 from amos.opencl.groups import VectorFragment
@@ -24,6 +24,12 @@ class _Piece(Access):
     """A piece of a fragment."""
 
     keeps_sums = True
+
+
+class _InteriorPiece(_Piece):
+    """A piece of a fragment of a work-item that reads nothing beyond a border."""
+
+    is_interior = True
 
 
 @dataclass(frozen=True)
@@ -171,12 +177,18 @@ def _last_side(source: VectorFragment) -> Group:
 
 
 def load_fragment(
-    plan: OpenClPlan, source: VectorFragment, slot: str, local: Mapping[str, Value]
+    plan: OpenClPlan,
+    source: VectorFragment,
+    slot: str,
+    local: Mapping[str, Value],
+    *,
+    interior: bool = False,
 ) -> list[str]:
     """Statements that fill a vector with a fragment of a source.
 
     Args:
         slot: the vector.
+        interior: whether :func:`interior_conditions` hold.
         local: the work-item's steps within the group by spatial loop, the ``STEP``, and the
             variables of its axes.
     """
@@ -188,7 +200,7 @@ def load_fragment(
     target = slot
     if source.pieces > 1:
         target = f"(({_piece_type(source)} *)&{slot})[{text(piece)}]"
-    body = _read_piece(plan, source, local, piece, target)
+    body = _read_piece(plan, source, local, piece, target, _InteriorPiece if interior else _Piece)
     if source.pieces > 1:
         return unrolled(_PIECE, source.pieces, body)
     return ["{", *block(body), "}"]
@@ -204,9 +216,10 @@ def _read_piece(
     local: Mapping[str, Value],
     piece: Value,
     target: str,
+    kind_of_access: type[_Piece] = _Piece,
 ) -> list[str]:
     """Statements that read one piece of a fragment into a target."""
-    access, width = _Piece(plan, source, WIDE_OPENCL), source.width
+    access, width = kind_of_access(plan, source, WIDE_OPENCL), source.width
     lanes: dict[str, Value] = {}
     remaining = piece
     for name in reversed(source.staged.fragment):
@@ -240,18 +253,53 @@ def _read_piece(
     return [*lines, f"{target} = {value};"]
 
 
+def interior_conditions(plan: OpenClPlan, source: VectorFragment) -> list[str]:
+    """C of whether a work-item reads a source in no border, whatever the step.
+
+    Each index of the tensor lies between two values that the steps do not change.
+    """
+    load, extents = source.staged.load, plan.mapping.operator.extents
+    conditions: list[str] = []
+    lowest: dict[str, Value] = dict.fromkeys(extents, 0)
+    highest: dict[str, Value] = {name: extent - 1 for name, extent in extents.items()}
+    values, _ = loop_values(plan, loop_steps(plan, tile_step=0), source.loops)
+    loop_extents = {loop.name: loop.extent for loop in plan.spatial}
+    for loop in source.loops:
+        last = values[loop] + (plan.schedule.tile[loop] - 1)
+        if at_most(last) >= loop_extents[loop]:
+            conditions.append(f"({text(last)} < {loop_extents[loop]})")
+        if loop in extents:
+            lowest[loop], highest[loop] = values[loop], last
+    for index, size in zip(load.indices, load.tensor.shape, strict=True):
+        low, high = index.bounds(extents)
+        rising = {name for name, step in index.terms if step > 0}
+        ends = [
+            index.evaluate({n: (a if n in rising else b)[n] for n, _ in index.terms})
+            for a, b in ((lowest, highest), (highest, lowest))
+        ]
+        conditions += [f"({text(ends[0])} >= 0)"] if low < 0 else []
+        conditions += [f"({text(ends[1])} < {size})"] if high >= size else []
+    return conditions
+
+
 def _all(conditions: Sequence[str]) -> str:
     """C of whether all conditions hold, each of which is evaluated."""
     return " & ".join(f"({condition})" for condition in conditions)
 
 
-def loop_steps(plan: OpenClPlan) -> dict[str, Value]:
-    """The steps of a work-item's fragment within the group, by spatial loop."""
+def loop_steps(plan: OpenClPlan, tile_step: int | None = None) -> dict[str, Value]:
+    """The steps of a work-item's fragment within the group, by spatial loop.
+
+    Args:
+        plan: the kernel.
+        tile_step: of the fragment in the work-item's tile; by default variables.
+    """
     steps: dict[str, Value] = {}
     for loop in plan.spatial:
         name, tile = identifier(loop.name), plan.schedule.tile[loop.name]
         own = variable(f"item_{name}", plan.schedule.items[loop.name])
-        steps[loop.name] = own * tile + variable(f"t_{name}", tile)
+        step = variable(f"t_{name}", tile) if tile_step is None else tile_step
+        steps[loop.name] = own * tile + step
     return steps
 
 

@@ -26,6 +26,7 @@ from amos.ir.index_text import Value, variable
 from amos.opencl.codegen.copies import (
     copy_local,
     declare_local,
+    interior_conditions,
     load_fragment,
     loop_steps,
     number_groups,
@@ -136,24 +137,40 @@ class KernelText:
         staged = [source for source in p.sources if p.is_local(source)]
         barrier = ["barrier(CLK_LOCAL_MEM_FENCE);"] if staged else []
         kind = vector_type(p.accumulator, p.fragments[-1].elements)
-        stages = f"for (int stage = 0; stage < {p.sequence}; ++stage) {{"
         copies = [line for source in staged for line in copy_local(p, source)]
+        accumulators = [
+            f"{kind} c[{p.accumulators}];",
+            *unrolled("e", p.accumulators, [f"c[e] = ({kind})(0);"]),
+            "",
+        ]
+        stage = [*copies, *barrier]
+        if p.sequence > 1:
+            head = f"for (int stage = 0; stage < {p.sequence}; ++stage) {{"
+            stage = [*accumulators, head, *block([*stage, *self._multiply(), *barrier]), "}"]
+        else:
+            # No accumulator is alive at the only barrier.
+            stage += [*accumulators, *self._multiply()]
         return [
             "const int group = get_group_id(0), item = get_local_id(0);",
             *number_groups(p),
             *(declare_local(p, source) for source in staged),
-            f"{kind} c[{p.accumulators}];",
-            *unrolled("e", p.accumulators, [f"c[e] = ({kind})(0);"]),
-            "",
-            stages,
-            *block([*copies, *barrier, *self._multiply(), *barrier]),
-            "}",
+            *stage,
             "",
             *self._output(),
         ]
 
     def _multiply(self) -> list[str]:
-        """One stage: load the work-item's fragments of each step, multiply all pairs."""
+        """One stage; work-items that read no border do it without conditions."""
+        p = self._spelled_plan
+        direct = [source for source in p.sources if not p.is_local(source)]
+        conditions = [c for source in direct for c in interior_conditions(p, source)]
+        if not conditions:
+            return self._steps()
+        head = f"if ({' & '.join(dict.fromkeys(conditions))}) {{"
+        return [head, *block(self._steps(interior=True)), "} else {", *block(self._steps()), "}"]
+
+    def _steps(self, *, interior: bool = False) -> list[str]:
+        """Load the work-item's fragments of each step, multiply all pairs."""
         p = self._spelled_plan
         tile, whole = p.schedule.tile, p.sources[p.whole_source]
         tiled = [x.name for x in p.spatial if tile[x.name] > 1]
@@ -175,14 +192,14 @@ class KernelText:
             *over_fragments(
                 tile,
                 own[whole.staged.name],
-                load_fragment(p, whole, slots[whole.staged.name], local),
+                load_fragment(p, whole, slots[whole.staged.name], local, interior=interior),
             ),
             *over_fragments(
                 tile,
                 own[single.staged.name],
                 [
                     f"{vector_type(single.dtype, single.elements)} b;",
-                    *load_fragment(p, single, "b", local),
+                    *load_fragment(p, single, "b", local, interior=interior),
                     *over_fragments(tile, inner, [f"{place} = {_CALL}({arguments});"]),
                 ],
             ),
