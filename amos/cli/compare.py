@@ -12,7 +12,7 @@ import amos
 from amos.cli import options
 from amos.cli.energy import microjoules
 from amos.cli.models import InputShapes, read_input_shapes
-from amos.cli.output import milliseconds, percent, print_json, print_table
+from amos.cli.output import milliseconds, percent, print_json, print_line, print_table
 
 if TYPE_CHECKING:
     from amos.network.designs import DesignRow
@@ -48,6 +48,9 @@ def compare_command(
         print_json([asdict(row) for row in rows])
         return
     _print(rows)
+    for row in rows:
+        if row.problem:
+            print_line(f"{Path(row.model).stem} on {row.machine}: {row.problem}")
     if layers:
         for row in rows:
             _print_layers(row)

@@ -32,16 +32,16 @@ IntrinsicName = Annotated[
     str | None,
     typer.Argument(
         metavar="INTRINSIC",
-        help="A name that `amos intrinsics list` shows, or of a file given with --intrinsic; "
-        "by default that of the last such file.",
+        help="A name that `amos intrinsics list` shows, or a TOML file; by default that of the "
+        "last --intrinsic.",
     ),
 ]
 IntrinsicNames = Annotated[
     str | None,
     typer.Argument(
         metavar="INTRINSIC",
-        help="A name that `amos intrinsics list` shows, several with commas between them, or a "
-        "family; by default all that the machine has.",
+        help="A name that `amos intrinsics list` shows, several with commas between them, a "
+        "family, or a TOML file; by default all that the machine has.",
     ),
 ]
 IntrinsicFiles = Annotated[
@@ -193,13 +193,14 @@ ExportFolder = Annotated[
 Top = Annotated[int, typer.Option(min=1, help="How many, with --export.")]
 
 
-def load_intrinsics(files: Iterable[Path] | None) -> list[Intrinsic]:
-    """Register the intrinsics of ``--intrinsic`` for this run.
+def load_intrinsics(files: Iterable[Path] | None, name: str | None = None) -> list[Intrinsic]:
+    """Register the intrinsics of ``--intrinsic`` for this run, and of a file in a name's place.
 
     Raises:
         IntrinsicError: a file is not well formed, or its name is taken.
     """
-    return [amos.intrinsics.load(file) for file in files or ()]
+    own = [Path(name)] if name is not None and name.endswith(".toml") else []
+    return [amos.intrinsics.load(file) for file in [*(files or ()), *own]]
 
 
 def read_intrinsic(name: str | None, files: Iterable[Path] | None) -> Intrinsic:
@@ -209,8 +210,8 @@ def read_intrinsic(name: str | None, files: Iterable[Path] | None) -> Intrinsic:
         AmosError: a file is not well formed, or there is no such intrinsic.
         typer.BadParameter: neither a name nor a file is given.
     """
-    described = load_intrinsics(files)
-    if name is not None:
+    described = load_intrinsics(files, name)
+    if name is not None and not name.endswith(".toml"):
         return amos.intrinsics.get(name)
     if not described:
         raise typer.BadParameter(
@@ -227,8 +228,8 @@ def read_intrinsics(
     Raises:
         AmosError: a file is not well formed, or there is no such intrinsic.
     """
-    described = load_intrinsics(files)
-    if name is None:
+    described = load_intrinsics(files, name)
+    if name is None or name.endswith(".toml"):
         return described[-1] if described else None
     return name.split(",") if "," in name else name
 

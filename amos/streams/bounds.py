@@ -24,6 +24,9 @@ from amos.perfmodel.bound import Bound
 from amos.perfmodel.energy import missing_energies
 from amos.streams.tilings import Least, Tilings
 
+#: Joules are added up here in another order than those of a schedule.
+_ROUNDING = 1 - 1e-14
+
 
 def bound_of(mappings: Sequence[Mapping], machine: Machine) -> Bound:
     """Find what no schedule of any of the mappings falls below.
@@ -44,7 +47,8 @@ def bound_of(mappings: Sequence[Mapping], machine: Machine) -> Bound:
     time = _least(tilings, lambda x: max(x.seconds, x.floor(x.ones) / port), least_seconds)
     joules = None
     if not missing_energies(machine, mappings[0].intrinsic.scratchpads):
-        joules = _least(tilings, lambda x: x.joules_floor, Tilings.least_joules).amount
+        least = _least(tilings, lambda x: x.joules_floor, Tilings.least_joules)
+        joules = least.amount * _ROUNDING
     return Bound(traffic.amount, time.amount, joules, traffic.reached)
 
 

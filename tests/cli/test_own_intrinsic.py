@@ -102,6 +102,16 @@ def recorded(file: Path) -> Path:
     return path
 
 
+@pytest.mark.parametrize("command", [["explore", "--trials", "1"], ["predict"], ["map"]])
+def test_a_file_in_place_of_a_name(
+    command: list[str], file: Path, fresh: Fresh, capsys: pytest.CaptureFixture[str]
+) -> None:
+    machine = [] if command == ["map"] else ["--machine", "xeon_6240"]
+    name, *own = command
+    assert main([name, GEMM[1], str(file), *GEMM[2:], *SIZES, *own, *machine]) == 0
+    assert "madd" in capsys.readouterr().out
+
+
 @pytest.mark.parametrize("options_given", [False, True])
 def test_replay_and_export(
     recorded: Path,

@@ -9,8 +9,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import onnx
 import pytest
+from onnx import helper, numpy_helper
 
 import amos
 from amos.cli.app import main
@@ -58,6 +60,34 @@ def test_what_cannot_be_compared(model: onnx.ModelProto) -> None:
         compare_designs([BOARD], {"small": network}, [elsewhere])
     with pytest.raises(NetworkError, match="at least one machine and one model"):
         compare_designs([TARGET], {}, [UNIT])
+
+
+def _model_of(node: onnx.NodeProto, *weights: onnx.TensorProto) -> onnx.ModelProto:
+    x, y = (helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, [1, 8]) for name in "xy")
+    graph = helper.make_graph([node], "graph", [x], [y], [*weights])
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)])
+
+
+def test_a_network_without_a_product_that_the_unit_takes(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It has no time, is on no front, and the command says why."""
+    weight = numpy_helper.from_array(np.ones((8, 8), np.float32), "w")
+    models = {
+        "none": _model_of(helper.make_node("Relu", ["x"], ["y"])),
+        "floats": _model_of(helper.make_node("MatMul", ["x", "w"], ["y"]), weight),
+    }
+    networks = {name: amos.load_network(model) for name, model in models.items()}
+    rows = compare_designs([TARGET], networks, [UNIT])
+    assert [(row.seconds, row.pareto) for row in rows] == [(None, False)] * 2
+    assert rows[0].problem == "the network has no products"
+    assert rows[1].problem.startswith("1 of 1 layers not modelled: no instruction can be used")
+    (point,) = sweep(UNIT, TARGET, {"extents.i1": [8]}, [networks["none"]], trials=1)
+    assert (point.predicted, point.reason) == (None, "the network has no products")
+    onnx.save(models["floats"], tmp_path / "floats.onnx")
+    board, unit = files(tmp_path)
+    assert main(["compare", board, str(tmp_path / "floats.onnx"), "--intrinsic", unit]) == 0
+    assert "floats on acme_board: 1 of 1 layers not modelled" in capsys.readouterr().out
 
 
 def _map_pickled(function: Callable[[Any], Any], requests: Iterable[Any]) -> Iterator[Any]:
