@@ -202,7 +202,7 @@ class _Kernels:
         """Seconds of the levels beyond the innermost, by what their inner neighbour keeps."""
         terms, machine, groups = [], self.machine, self.groups
         last = self.structure.destination
-        written = np.full(len(self.batch), last.origin * last.size)
+        written = last.origin * last.size * self._gaps()
         for inner, level in pairwise(machine.levels):
             sizes = self._crossing(inner.capacity)
             total = np.sum(sizes, axis=0)
@@ -214,6 +214,23 @@ class _Kernels:
             result.write[level.name] = written / level.write_bandwidth
             terms.append(result.read[level.name] + result.write[level.name])
         return terms
+
+    def _gaps(self) -> np.ndarray:
+        """Factor of the traffic of results, where a group leaves gaps in their rows.
+
+        A core fetches the lines that it is to write, and those beside them, which another group
+        writes later.
+        """
+        store = self.structure.mapping.operator.output
+        row, run = float(store.tensor.shape[-1]), np.ones(len(self.batch))
+        names = store.indices[-1].names
+        for number, loop in enumerate(self.structure.spatial):
+            group = self.destination.nest.groups.get(loop.name.removesuffix(".tile"))
+            lanes = 1 if group is None else group.lanes
+            members = (loop.name,) if group is None else group.members
+            if set(members) & set(names):
+                run = run * lanes * self.groups.span[number]
+        return np.asarray(np.minimum(2.0, row / np.minimum(run, row)))
 
     def _crossing(self, capacity: int) -> list[np.ndarray]:
         """Bytes of each source that all groups bring into memories of a capacity.
