@@ -48,7 +48,7 @@ class Graphs(logging.Handler):
     def __init__(self) -> None:
         super().__init__(logging.DEBUG)
         self.compiled = self.eager = 0
-        logger = logging.getLogger("amos.network.dynamo")
+        logger = logging.getLogger("amos.network.pytorch.backend")
         logger.setLevel(logging.DEBUG)
         logger.propagate = False
         logger.addHandler(self)

@@ -9,7 +9,7 @@ from amos.errors import NetworkError
 from amos.network.buckets import BucketedNetwork, Buckets, load_buckets
 from amos.network.external.partition import PartitionedNetwork, load_partition
 from amos.network.frontend import Shapes, title_of
-from amos.network.torch_programs import is_torch, translate
+from amos.network.pytorch.programs import is_torch, translate
 
 
 @overload
@@ -75,7 +75,7 @@ def _load_torch(
     """Load a module or a program of PyTorch as an ONNX model that is compared with PyTorch."""
     if inputs is not None and not hasattr(source, "forward"):
         raise NetworkError(f"model {title!r}: inputs are for a torch.nn.Module")
-    from amos.network.torch_check import check_translation
+    from amos.network.pytorch.check import check_translation
 
     translation = translate(source, inputs, title)
     check_translation(translation, title)

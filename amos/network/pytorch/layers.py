@@ -24,7 +24,8 @@ def encoder_layer(source: Any, width: int, heads: int, *arguments: Any) -> Any:
     activate = functional.gelu if use_gelu else functional.relu
 
     def normalize(x: Any, weights: Sequence[Any]) -> Any:
-        return functional.layer_norm(x, (width,), *weights, epsilon)
+        weight, bias = weights
+        return functional.layer_norm(x, (width,), weight, bias, epsilon)
 
     def attend(x: Any) -> Any:
         return _attention(x, width, heads, arguments[:4])

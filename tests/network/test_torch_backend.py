@@ -12,12 +12,12 @@ from typing import Any
 import pytest
 
 from amos.errors import NetworkError
-from amos.network import dynamo
-from amos.network.dynamo import Options, amos_backend
 from amos.network.precision.rounding import is_product
 from amos.network.precision.variants import has_bfloat16
+from amos.network.pytorch import backend
+from amos.network.pytorch.backend import Options, amos_backend
+from amos.network.pytorch.precision import reducible_operations
 from amos.network.races import Race
-from amos.network.torch_precision import reducible_operations
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -216,13 +216,13 @@ def _compiled_graphs(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """What the backend compiles from now on; it wins every race."""
     monkeypatch.setattr(Race, "wins", True)
     compiled: list[Any] = []
-    usual = dynamo.CompiledGraph._built
+    usual = backend.CompiledGraph._built
 
     def build(self: Any, *arguments: Any) -> Any:
         compiled.append(usual(self, *arguments))
         return compiled[-1]
 
-    monkeypatch.setattr(dynamo.CompiledGraph, "_built", build)
+    monkeypatch.setattr(backend.CompiledGraph, "_built", build)
     return compiled
 
 
@@ -307,15 +307,15 @@ def test_layers_are_compiled(torch: Any, name: str, monkeypatch: pytest.MonkeyPa
 
 def test_what_is_slower_runs_eagerly(torch: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     layer, x = torch.nn.Linear(8, 8), torch.randn(2, 8)
-    monkeypatch.setattr(dynamo, "race", lambda amos, eager: Race((2.0,), (1.0,)))
+    monkeypatch.setattr(backend, "race", lambda amos, eager: Race((2.0,), (1.0,)))
     graphs: list[Any] = []
-    usual = dynamo.CompiledGraph._checked
+    usual = backend.CompiledGraph._checked
 
     def checked(self: Any, values: Any) -> Any:
         graphs.append(self)
         return usual(self, values)
 
-    monkeypatch.setattr(dynamo.CompiledGraph, "_checked", checked)
+    monkeypatch.setattr(backend.CompiledGraph, "_checked", checked)
     compiled = torch.compile(layer, backend=amos_backend)
     with torch.no_grad(), warnings.catch_warnings():
         warnings.filterwarnings("error", message='backend "amos"')
@@ -379,7 +379,7 @@ def test_what_differs_too_much_in_bfloat16_is_computed_as_it_is(
     torch, layer = precisions, precisions.nn.Linear(256, 256).eval()
     torch.set_float32_matmul_precision("medium")
     compared: list[bool] = []
-    usual = dynamo.CompiledGraph._compare
+    usual = backend.CompiledGraph._compare
 
     def compare(self: Any, model: Any, *arguments: Any) -> None:
         compared.append(model.partition.has_rounded_products)
@@ -387,7 +387,7 @@ def test_what_differs_too_much_in_bfloat16_is_computed_as_it_is(
         if compared[-1]:
             raise NetworkError("it differs")
 
-    monkeypatch.setattr(dynamo.CompiledGraph, "_compare", compare)
+    monkeypatch.setattr(backend.CompiledGraph, "_compare", compare)
     monkeypatch.setattr(Race, "wins", True)
     x = torch.randn(64, 256)
     with torch.no_grad():

@@ -12,8 +12,8 @@ from amos.errors import NetworkError
 from amos.measure.reference import compare_arrays
 from amos.network.frontend import plain_session
 from amos.network.model import tolerance_of
-from amos.network.torch_programs import Translation
-from amos.network.torch_samples import draw_inputs
+from amos.network.pytorch.programs import Translation
+from amos.network.pytorch.samples import draw_inputs
 
 #: Operators that round to integers, of which one and the next are both right.
 _ROUNDING = frozenset(["Cast", "DynamicQuantizeLinear", "QuantizeLinear"])

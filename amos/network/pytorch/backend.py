@@ -4,9 +4,9 @@ PyTorch passes a graph whose parameters are inputs like any others. Those that b
 become constants, so that weights are packed ahead; when one of them was changed, the graph is
 compiled again. PyTorch does not count changes through ``.data``. Each combination of shapes is
 exported to ONNX when it first occurs, divided between AMOS and onnxruntime, compared with PyTorch
-on the data of that call and on random inputs (:mod:`amos.network.torch_samples`), and timed in
+on the data of that call and on random inputs (:mod:`amos.network.pytorch.samples`), and timed in
 turns with PyTorch's own graph. The slower of the two is dropped. Products are computed in the
-precision that PyTorch is set to (:mod:`amos.network.torch_precision`). A graph that cannot be
+precision that PyTorch is set to (:mod:`amos.network.pytorch.precision`). A graph that cannot be
 compiled runs eagerly, with a warning that says why.
 """
 
@@ -30,12 +30,12 @@ from amos.network.external.partition import PartitionedNetwork, load_partition
 from amos.network.external.sessions import QUIET
 from amos.network.precision.rounding import PRODUCTS
 from amos.network.precision.variants import Variants
+from amos.network.pytorch.check import array_of_tensor, check_tensor, operators_of
+from amos.network.pytorch.layers import exportable
+from amos.network.pytorch.precision import reducible_operations
+from amos.network.pytorch.programs import translate
+from amos.network.pytorch.samples import draw_inputs
 from amos.network.races import Race, race
-from amos.network.torch_check import array_of_tensor, check_tensor, operators_of
-from amos.network.torch_layers import exportable
-from amos.network.torch_precision import reducible_operations
-from amos.network.torch_programs import translate
-from amos.network.torch_samples import draw_inputs
 from amos.network.tuning import tune
 
 _LOG = logging.getLogger(__name__)

@@ -1,0 +1,3 @@
+"""PyTorch: modules read by its exporter, and the backend of ``torch.compile``."""
+
+__all__ = ()
