@@ -11,6 +11,7 @@ from amos._display import Shown, several
 from amos.errors import NetworkError, shown
 from amos.intrinsics import Intrinsic
 from amos.machine import Machine
+from amos.network.channels import fill_channels
 from amos.network.denormals import without_denormals
 from amos.network.graph import Graph, Node, divides_integers
 from amos.network.groups import Grouping, Task, group_nodes
@@ -32,6 +33,7 @@ PASSES: Mapping[str, Callable[[Graph], Graph]] = {
     "without_idle_taps": without_idle_taps,
     "integer_arithmetic": integer_arithmetic,
     "fold_scales": fold_scales,
+    "fill_channels": fill_channels,
     "without_denormals": without_denormals,
     "channels_last": channels_last,
 }
