@@ -36,6 +36,7 @@ from amos.ir.limits import dictionary
 from amos.machine import Machine
 from amos.machine.identity import here
 from amos.measure.executor import LocalExecutor, open_executor
+from amos.plan.target import target_of
 from amos.records import Records
 from amos.records.canonical import identity_of
 
@@ -94,7 +95,7 @@ def explore_chain(
                 raise ExploreError("chains are measured on this machine only")
             executor = stack.enter_context(opened)
         target = machines.get(machine, [])
-        if not target.cached:
+        if not target.cached or target_of(target) is not target_of(None):
             raise ExploreError(f"machine {target.name!r}: chains become kernels of CPUs only")
         units = select_intrinsics(intrinsic, machine)
         chooser = Chooser(machine, core=True, intrinsics=units)

@@ -47,7 +47,7 @@ EXAMPLES = {
 }
 #: Groups that the slow tests draw.
 MANY = {"group": 1000, "group-cuda": 120, "group-export": 50}
-MANY |= {"graph": 100, "opencl": 500, "group-opencl": 500}
+MANY |= {"graph": 100, "opencl": 650, "group-opencl": 850}
 #: Rows that end in every lane, for results of every width.
 MANY |= dict.fromkeys(("tail", "tail-amx", "tail-vnni", "tail-avx512", "tail-avx2"), 400)
 #: Where nearly every case is an error, as it is meant to be.
@@ -94,7 +94,9 @@ def test_many_kernels(kind: str, attack: Attack) -> None:
     _skip_what_is_missing(kind)
     search = attack.search(kind, MANY[kind], seed=1)
     assert search.finding is None, str(search.finding)
-    assert search.counts["right"] > 0.9 * search.counts.total()
+    # OpenCL has one type and one kind of instruction here, so that many draws do not fit.
+    share = 0.5 if kind.endswith("opencl") else 0.9
+    assert search.counts["right"] > share * search.counts.total()
 
 
 class _Recorder(Attack):
