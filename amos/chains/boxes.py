@@ -46,7 +46,10 @@ def index_range(index: Affine, ranges: Mapping[str, Range]) -> Range:
 
 
 def load_box(
-    load: BufferLoad, ranges: Mapping[str, Range], extents: Mapping[str, int] | None = None
+    load: BufferLoad,
+    ranges: Mapping[str, Range],
+    extents: Mapping[str, int] | None = None,
+    rolling: str = "",
 ) -> Box:
     """The elements that an access reaches; whole dimensions where it reads beyond the tensor.
 
@@ -54,12 +57,14 @@ def load_box(
         load: the access.
         ranges: of its iterations within a tile.
         extents: of these; ``None`` if it reads nothing beyond.
+        rolling: the shared loop along which rows beyond the tensor are filled.
     """
     box = []
     for index, size in zip(load.indices, load.tensor.shape, strict=True):
         low, high = index.bounds(extents) if extents and load.padded else (0, 0)
-        is_inside = low >= 0 and high < size
-        box.append(index_range(index, ranges) if is_inside else Range.whole(size))
+        reached = index_range(index, ranges)
+        is_exact = low >= 0 and high < size or rolling in reached.start.names
+        box.append(reached if is_exact else Range.whole(size))
     return tuple(box)
 
 
@@ -77,6 +82,12 @@ def united(first: Box, second: Box, shape: tuple[int, ...]) -> Box:
     return tuple(box)
 
 
+def offset_box(box: Box, whole: Box) -> Box:
+    """A box by its place in another one that contains it."""
+    pairs = zip(box, whole, strict=True)
+    return tuple(Range(own.start + outer.start * -1, own.size) for own, outer in pairs)
+
+
 def user_name(tensor: str) -> str:
     """The name of a statement's tensor, also of one that a row function has within.
 
@@ -90,6 +101,8 @@ def local_load(
     load: BufferLoad, ranges: Mapping[str, Range], box: Box, shape: tuple[int, ...]
 ) -> BufferLoad:
     """An access by iterations that begin at zero, to a tensor that begins where a box does.
+
+    It is padded only where it reads beyond the box.
 
     Args:
         load: the access, by iterations with their own values.
@@ -116,8 +129,14 @@ def local_load(
         indices.append(Affine(index.terms, offset.constant))
     if shape and not indices:  # a scalar, which lies in memory as a vector of one
         indices.append(Affine())
+    sizes = {name: ranges[name].size for name in load.names}
+    is_padded = load.padded and any(
+        low < 0 or high >= place.size
+        for place, (low, high) in zip(box, (i.bounds(sizes) for i in indices), strict=False)
+    )
+    padding = load.padding if is_padded else 0
     tensor = replace(load.tensor, shape=shape)
-    return replace(load, tensor=tensor, indices=tuple(indices))
+    return BufferLoad(tensor, tuple(indices), is_padded, padding)
 
 
 def local_iterations(step: Step, ranges: Mapping[str, Range]) -> tuple[Iteration, ...]:

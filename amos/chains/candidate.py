@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from math import prod
 from typing import Any
 
-from amos.chains.tiling import TiledStep, Tiling
+from amos.chains.tiling import SharedLoop, TiledStep, Tiling
 from amos.ir import Chain, Operator, Tensor
 from amos.plan import Candidate
 
@@ -57,6 +58,7 @@ class ChainCandidate:
         """Plain values: tiles, and each product's instruction, mapping and schedule."""
         return {
             "tiles": self.tiling.tiles,
+            "rolling": self.tiling.rolling_loop,
             "products": {
                 name: {
                     "intrinsic": each.mapping.intrinsic.name,
@@ -89,11 +91,26 @@ def external_shapes(tiling: Tiling) -> dict[str, tuple[int, ...]]:
     shapes = {}
     for tensor in tensors:
         if tensor.name in tiling.boxes:
-            size = tiling.size(tensor.name)
-            first = next((d for d, count in enumerate(size) if count > 1), len(size))
-            shapes[tensor.name] = (*size[: first + 1], *tensor.shape[first + 1 :]) or (1,)
+            shapes[tensor.name] = _lying(tiling.size(tensor.name), tensor.shape)
     written = (tiled.step.output.tensor for tiled in tiling.steps)
     return shapes | {tensor.name: (1,) for tensor in written if not tensor.shape}
+
+
+def shapes_of(tiling: Tiling, tiled: TiledStep) -> dict[str, tuple[int, ...]]:
+    """How all that a step sees lies in memory: inputs in theirs, the rest in that of a tile."""
+    if tiled.rows is None:
+        return external_shapes(tiling)
+    whole = {tensor.name: tensor.shape for tensor in tiling.chain.inputs}
+    return {
+        name: _lying(tiled.size(name), whole[name] if name in whole else tiling.size(name))
+        for name in tiled.boxes
+    }
+
+
+def _lying(size: tuple[int, ...], whole: tuple[int, ...]) -> tuple[int, ...]:
+    """The shape of a part, as long as the whole behind the first dimension that has several."""
+    first = next((d for d, count in enumerate(size) if count > 1), len(size))
+    return (*size[: first + 1], *whole[first + 1 :]) or (1,)
 
 
 def slots_of(tiling: Tiling, packs: frozenset[str]) -> tuple[ProductSlot, ...]:
@@ -103,30 +120,43 @@ def slots_of(tiling: Tiling, packs: frozenset[str]) -> tuple[ProductSlot, ...]:
         tiling: of a chain.
         packs: those of which shared sources are packed ahead.
     """
-    shapes = external_shapes(tiling)
     slots = []
     for tiled in tiling.steps:
         if not isinstance(tiled.step, Operator):
             continue
         name = tiled.step.output.tensor.name
         packed = packable(tiling, tiled) if name in packs else {}
-        boxes = {source: tiling.size(source) for source in packed}
-        local = tiling.localized(tiled, shapes | boxes)
+        boxes = {source: tiled.size(source) for source in packed}
+        local = tiling.localized(tiled, shapes_of(tiling, tiled) | boxes)
         assert isinstance(local, Operator)
         names = naming(local)
         operator = replace(local, constants=tuple(packed)).renamed(names.__getitem__, str)
-        if (size := tiling.size(name)) != operator.output.tensor.shape:
+        if (size := tiled.size(name)) != operator.output.tensor.shape:
             # A kernel fills the tensor that a statement writes, and of a stored one the results.
             dense = replace(operator.output.tensor, shape=size)
             output = replace(operator.output, tensor=dense)
             compute = replace(operator.compute, dst=output)
             operator = replace(operator, compute=compute, store=operator.stored)
-        parts = tiling.cut.count if tiling.cut and tiled.phase == "body" else 1
-        runs = parts
-        for loop in tiling.loops[: tiled.depth]:
-            runs *= loop.count
-        slots.append(ProductSlot(name, operator, packed, runs))
+        slots.append(ProductSlot(name, operator, packed, runs_of(tiling, tiled)))
     return tuple(slots)
+
+
+def runs_of(tiling: Tiling, tiled: TiledStep) -> int:
+    """How often a kernel computes a step, or a unit of its rows, if one core does all."""
+    if (rows := tiled.rows) is not None:
+        first_tiles = prod(loop.count for loop in tiling.loops[:-1]) * count_first_tiles(
+            tiling.loops[-1]
+        )
+        return (first_tiles * rows.halo + tiling.count * rows.fresh) // rows.unit
+    parts = tiling.cut.count if tiling.cut and tiled.phase == "body" else 1
+    return parts * prod(loop.count for loop in tiling.loops[: tiled.depth])
+
+
+def count_first_tiles(loop: SharedLoop) -> int:
+    """How many tiles of a loop that rolls have no rows of the one before: the last one also moves
+    less far, where tiles do not divide the loop.
+    """
+    return 1 + (loop.count > 1 and loop.extent % loop.tile > 0)
 
 
 def naming(operator: Operator) -> dict[str, str]:
@@ -149,7 +179,7 @@ def packable(tiling: Tiling, tiled: TiledStep) -> dict[str, int]:
     assert isinstance(tiled.step, Operator)
     for load in tiled.step.sources:
         name = load.tensor.name
-        origins = {n for place in tiling.boxes[name] for n in place.start.names}
+        origins = {n for place in tiled.boxes[name] for n in place.start.names}
         if not origins <= order.keys():
             continue  # it moves with the parts of a row
         depth = max((order[n] for n in origins), default=0)

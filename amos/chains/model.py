@@ -10,13 +10,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from math import prod
 
-from amos.chains.candidate import packable
+from amos.chains.candidate import count_first_tiles, packable, runs_of
 from amos.chains.loops import LANES
+from amos.chains.rolling import RollingRows
 from amos.chains.tiling import TiledStep, Tiling
-from amos.ir import Assignment, Operator, Tensor, dtype
+from amos.ir import Assignment, Operator, dtype
 from amos.ir.chain import loads_of
 from amos.ir.expression import Node
-from amos.machine import Machine
+from amos.machine import Level, Machine
 
 #: Elements that a copy moves in a cycle where it transposes.
 _COPIED_PER_CYCLE = 2.0
@@ -77,17 +78,26 @@ def predict_chain(
         seconds = products.get(name)
         if seconds is None:
             vectors = _points(tiled) / LANES * _operations(tiled.step)
-            moved = sum(map(tiling.nbytes, _tensors(tiled)))
-            seconds = max(vectors / core.clock, moved / level.read_bandwidth)
-        total = runs * seconds
+            seconds = max(vectors / core.clock, tiled.nbytes / level.read_bandwidth)
+        total = runs * seconds + _moving_seconds(tiling, tiled, level)
         if packs and isinstance(tiled.step, Operator):
             for source, depth in packable(tiling, tiled).items():
                 count = prod(loop.count for loop in tiling.loops[:depth])
-                total += count * prod(tiling.size(source)) / _COPIED_PER_CYCLE / core.clock
+                total += count * prod(tiled.size(source)) / _COPIED_PER_CYCLE / core.clock
         steps.append(StepSeconds(name, runs, total))
     share = -(-tiling.count // machine.cores) / tiling.count
     seconds = machine.launch + share * sum(each.seconds for each in steps)
     return ChainPrediction(tuple(steps), seconds, temporary, level.name)
+
+
+def _moving_seconds(tiling: Tiling, tiled: TiledStep, level: Level) -> float:
+    """Seconds of moving the rows that tiles keep, which are read and written."""
+    if (rows := tiled.rows) is None or not rows.halo:
+        return 0.0
+    tensor, loop = tiled.step.output.tensor, tiling.loops[-1]
+    size = tiling.nbytes(tensor) * rows.halo // (rows.halo + rows.fresh)
+    moves = tiling.count // loop.count * (loop.count - count_first_tiles(loop))
+    return moves * 2 * size / level.read_bandwidth
 
 
 def temporary_bytes(tiling: Tiling) -> int:
@@ -95,12 +105,6 @@ def temporary_bytes(tiling: Tiling) -> int:
     own = {each.step.output.tensor.name: each.step.output.tensor for each in tiling.steps}
     own.pop(tiling.chain.result.name, None)
     return sum(map(tiling.nbytes, own.values()))
-
-
-def runs_of(tiling: Tiling, tiled: TiledStep) -> int:
-    """How often a kernel computes a step."""
-    parts = tiling.cut.count if tiling.cut and tiled.phase == "body" else 1
-    return parts * prod(loop.count for loop in tiling.loops[: tiled.depth])
 
 
 def rough_seconds(tiling: Tiling, machine: Machine) -> float:
@@ -126,17 +130,18 @@ def rough_seconds(tiling: Tiling, machine: Machine) -> float:
             used = [depth.get(n, 0) for place in tiling.boxes[name] for n in place.start.names]
             times = prod(loop.count for loop in tiling.loops[: max(used, default=0)])
             moved += times * tiling.nbytes(tensor)
+    for tiled in tiling.steps:
+        if tiled.rows is not None:  # whatever does not move with units stays near a core
+            own = {load.tensor for load in loads_of(tiled.step) if load.tensor.name in inputs}
+            counter = RollingRows.counter(tiled.step.output.tensor.name)
+            moving = [x for x in own if any(counter in r.start.names for r in tiled.boxes[x.name])]
+            moved += runs_of(tiling, tiled) * sum(map(tiled.nbytes_of, moving))
     share = -(-tiling.count // machine.cores) / tiling.count
     return share * (work + moved / (level.read_bandwidth / machine.cores))
 
 
 def _points(tiled: TiledStep) -> int:
     return prod(run.size for run in tiled.ranges.values())
-
-
-def _tensors(tiled: TiledStep) -> list[Tensor]:
-    loads = [*loads_of(tiled.step), tiled.step.output]
-    return [*dict.fromkeys(load.tensor for load in loads)]
 
 
 def _operations(step: object) -> float:

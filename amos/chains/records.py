@@ -42,6 +42,8 @@ def values_of(candidate: ChainCandidate) -> dict[str, int | str]:
         "tiles": ",".join(f"{name}:{size}" for name, size in tiles.items()),
         "packs": ",".join(sorted(candidate.packs)),
     }
+    if candidate.tiling.rolls:
+        values["rolling"] = candidate.tiling.rolling_loop
     for name, product in candidate.products.items():
         mapping = product.mapping
         own = product.schedule.as_dict()
@@ -78,7 +80,8 @@ def candidate_from(chain: Chain, values: Mapping[str, int | str]) -> ChainCandid
     try:
         shared = products.pop("")
         pairs = (each.partition(":") for each in str(shared["tiles"]).split(",") if each)
-        tiling = Tiling.of(chain, {name: int(size) for name, _, size in pairs})
+        tiles = {name: int(size) for name, _, size in pairs}
+        tiling = Tiling.of(chain, tiles, str(shared.get("rolling", "")))
         packs = frozenset(each for each in str(shared["packs"]).split(",") if each)
         rebuilt = {
             slot.tensor: _rebuild(slot.operator, products.pop(slot.tensor))

@@ -181,7 +181,10 @@ def tilings_of(
     """
     result = _result_loops(chain)
     near = max((x.capacity for x in machine.levels if x.units >= machine.cores), default=0)
-    choices = [[fixed[n]] if n in fixed else _sizes(chain.extents[n]) for n in result]
+    halos = _halo_rows(chain, result)
+    choices = [
+        [fixed[n]] if n in fixed else _sizes(chain.extents[n], halos.get(n, 0)) for n in result
+    ]
     cuts = [n for n in _reduced(chain) if n not in result]
     cut_choices: list[dict[str, int]] = [{}] if not fixed.keys() - set(result) else []
     for name in cuts:
@@ -193,15 +196,16 @@ def tilings_of(
     for cut in cut_choices:
         for chosen in product(*choices):
             tiles = {n: s for n, s in zip(result, chosen, strict=True) if s < chain.extents[n]}
-            try:
-                tiling = Tiling.of(chain, tiles | cut)
-                size = temporary_bytes(tiling)
-            except ScheduleError as error:
-                refused[str(error)] = None
-                continue
-            least = min(least, size)
-            if not near or size <= _SHARE * near or fixed.keys() >= {*result}:
-                tilings.append(tiling)
+            for rolling in ("", *(n for n in halos if n in tiles and not cut)):
+                try:
+                    tiling = Tiling.of(chain, tiles | cut, rolling)
+                    size = temporary_bytes(tiling)
+                except ScheduleError as error:
+                    refused[str(error)] = None
+                    continue
+                least = min(least, size)
+                if not near or size <= _SHARE * near or fixed.keys() >= {*result}:
+                    tilings.append(tiling)
     if not tilings and math.isinf(least):
         raise ScheduleError(next(iter(refused)))
     if not tilings:
@@ -233,10 +237,27 @@ def _result_loops(chain: Chain) -> list[str]:
     return sorted(names, key=count_moved, reverse=True)
 
 
-def _sizes(extent: int) -> list[int]:
-    """Tiles of a shared loop: few of them, each twice the one before, and the whole."""
+def _halo_rows(chain: Chain, loops: Sequence[str]) -> dict[str, int]:
+    """Return the loops along which tiles can keep rows for the next one, and how many they keep."""
+    halos, tiles = dict[str, int](), dict[str, int]()
+    for name in (n for index in chain.steps[-1].output.indices for n in index.names if n in loops):
+        tiles[name] = 1  # dimensions before that of rows are one
+        with contextlib.suppress(ScheduleError):
+            rolling = Tiling.of(chain, tiles, name).layout.rolling.values()
+            halos[name] = max(rows.halo for rows in rolling)
+    return halos
+
+
+def _sizes(extent: int, halo: int) -> list[int]:
+    """Tiles of a shared loop: few of them, each twice the one before, and the whole.
+
+    So are tiles that roll: those of 1, 2, 4 … times the rows that they keep.
+    """
     powers = [1 << n for n in range(extent.bit_length()) if 1 << n < extent]
-    return [n for n in powers if n == 1 or n >= 8] + [extent]
+    sizes = {n for n in powers if n == 1 or n >= 8} | {
+        halo * n for n in powers if halo * n < extent
+    }
+    return sorted(sizes - {0}) + [extent]
 
 
 def _parts(extent: int) -> list[int]:

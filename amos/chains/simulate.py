@@ -7,7 +7,7 @@ from itertools import product
 
 import numpy as np
 
-from amos.chains.boxes import Box
+from amos.chains.boxes import Box, offset_box
 from amos.chains.tiling import SharedLoop, TiledStep, Tiling
 from amos.ir import dtype
 from amos.validate.chain import check_chain_inputs, run_step
@@ -39,6 +39,9 @@ def simulate_tiling(tiling: Tiling, inputs: Mapping[str, np.ndarray]) -> np.ndar
         at = {loop.name: _origin(loop, n) for loop, n in zip(tiling.loops, numbers, strict=True)}
         same = _same(earlier, numbers)
         due = [step for step in tiling.steps if step.depth > same or not earlier]
+        is_first = not tiling.rolls or not earlier or is_first_tile(tiling.loops[-1], numbers[-1])
+        if not is_first:
+            _move_rows(tiling, tile)
         earlier = numbers
         for phase in ("before", "body", "after"):
             steps = [step for step in due if step.phase == phase]
@@ -46,7 +49,7 @@ def simulate_tiling(tiling: Tiling, inputs: Mapping[str, np.ndarray]) -> np.ndar
             parts = range(0, cut.extent, cut.tile) if cut and phase == "body" else [0]
             for offset in parts:
                 here = at | ({cut.name: offset} if cut else {})
-                _run(tiling, steps, here, arrays, tile)
+                _run(tiling, steps, here, arrays, tile, is_first)
         out[_slices(tiling.boxes[result.name], at)] = tile[result.name]
     return out
 
@@ -65,14 +68,32 @@ def _same(earlier: tuple[int, ...], numbers: tuple[int, ...]) -> int:
     return count
 
 
+def is_first_tile(loop: SharedLoop, number: int) -> bool:
+    """Whether a tile of a loop that rolls has no rows of the one before."""
+    is_short = loop.extent % loop.tile > 0 and number == loop.count - 1
+    return number == 0 or is_short
+
+
+def _move_rows(tiling: Tiling, tile: dict[str, np.ndarray]) -> None:
+    """Move rows that a tile keeps to the front of each temporary."""
+    for name, rows in tiling.layout.rolling.items():
+        lying = np.moveaxis(tile[name], rows.dimension, 0)
+        lying[: rows.halo] = lying[rows.fresh :].copy()
+        lying[rows.halo :] = 0
+
+
 def _run(
     tiling: Tiling,
     steps: Sequence[TiledStep],
     at: Mapping[str, int],
     arrays: Mapping[str, np.ndarray],
     tile: dict[str, np.ndarray],
+    is_first: bool,
 ) -> None:
     for tiled in steps:
+        if tiled.rows is not None:
+            _run_units(tiling, tiled, at, arrays, tile, is_first)
+            continue
         local = tiling.localized(tiled, {})
         views = {
             name: array[_slices(tiling.boxes[name], at)]
@@ -81,6 +102,38 @@ def _run(
         }
         starts = {name: int(run.start.evaluate(at)) for name, run in tiled.ranges.items()}
         tile[local.output.tensor.name] = run_step(local, views | tile, starts)
+
+
+def _run_units(
+    tiling: Tiling,
+    tiled: TiledStep,
+    at: Mapping[str, int],
+    arrays: Mapping[str, np.ndarray],
+    tile: dict[str, np.ndarray],
+    is_first: bool,
+) -> None:
+    """Compute rows that roll unit by unit, or fill them where they are beyond their tensor."""
+    rows, local = tiled.rows, tiling.localized(tiled, {})
+    assert rows is not None
+    tensor = tiled.step.output.tensor
+    if is_first:
+        tile[tensor.name] = np.zeros(tiling.size(tensor.name), dtype(str(tensor.dtype)).numpy)
+    for unit in range(0 if is_first else rows.halo // rows.unit, rows.count):
+        here = dict(at) | {rows.counter(tensor.name): unit}
+        ranges = {name: int(run.start.evaluate(here)) for name, run in tiled.ranges.items()}
+        target = np.moveaxis(tile[tensor.name], rows.dimension, 0)[unit * rows.unit :][: rows.unit]
+        first = tiled.boxes[tensor.name][rows.dimension].start.evaluate(here)
+        if not 0 <= int(first) < rows.rows:
+            target[:] = rows.padding
+            continue
+        views = {}
+        for name, box in tiled.boxes.items():
+            if name in arrays:
+                views[name] = arrays[name][_slices(box, here)]
+            elif name != tensor.name:
+                inner = offset_box(box, tiling.boxes[name])
+                views[name] = tile[name][_slices(inner, here)]
+        target[:] = np.moveaxis(run_step(local, views, ranges), rows.dimension, 0)
 
 
 def _slices(box: Box, at: Mapping[str, int]) -> tuple[slice, ...]:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from math import prod
 
 from amos.chains.boxes import Box, Range, load_box, local_iterations, local_load, origins_of, united
+from amos.chains.rolling import RollingRows, roll_rows
 from amos.chains.rows import Phases, cut_rows
 from amos.errors import ScheduleError
 from amos.ir import Affine, Assignment, BufferLoad, Chain, Operator, Tensor, dtype
@@ -47,12 +49,43 @@ class TiledStep:
         ranges: of its iterations within a tile.
         depth: how many of the shared loops it depends on, counted from the outermost.
         phase: ``"before"`` the parts of a cut row, in their ``"body"``, or ``"after"`` them.
+        boxes: what it sees of each tensor.
+        rows: how the rows that it writes roll; its ranges and boxes are then those of a unit.
     """
 
     step: Step
     ranges: Mapping[str, Range]
     depth: int
     phase: str
+    boxes: Mapping[str, Box]
+    rows: RollingRows | None = None
+
+    def size(self, tensor: str) -> tuple[int, ...]:
+        """The shape of what it sees of a tensor."""
+        return tuple(place.size for place in self.boxes[tensor])
+
+    def nbytes_of(self, tensor: Tensor) -> int:
+        """Bytes of what it sees of a tensor."""
+        return _nbytes(tensor, self.size(tensor.name))
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all that it reads and writes."""
+        loads = (*loads_of(self.step), self.step.output)
+        return sum(map(self.nbytes_of, {load.tensor: 0 for load in loads}))
+
+
+@dataclass(frozen=True)
+class Layout:
+    """What a tile has of tensors.
+
+    Attributes:
+        boxes: of each tensor; of inputs those parts that units of rolling rows do not read.
+        rolling: the rows of temporaries that roll.
+    """
+
+    boxes: Mapping[str, Box]
+    rolling: Mapping[str, RollingRows]
 
 
 @dataclass(frozen=True, repr=False)
@@ -63,16 +96,18 @@ class Tiling:
         chain: the chain.
         loops: the shared loops, by iterations of the result, the outermost first; parallel.
         cut: the loop over parts of a row within a tile; ``None`` if rows stay whole.
+        rolls: whether tiles keep rows for the next one of the innermost shared loop.
 
     Raises:
         ScheduleError: a loop is no iteration of the result, a tile is larger than its loop,
-            parts of rows would change the result, or a statement reads a tensor both as a whole
-            and tile by tile.
+            parts of rows would change the result, a statement reads a tensor both as a whole
+            and tile by tile, or no rows roll.
     """
 
     chain: Chain
     loops: tuple[SharedLoop, ...]
     cut: SharedLoop | None = None
+    rolls: bool = False
 
     def __post_init__(self) -> None:
         own = [index.names[0] for index in self.chain.steps[-1].output.indices if index.names]
@@ -90,19 +125,23 @@ class Tiling:
                 f"tile.{self.cut.name} = {self.cut.tile}: expected a divisor of {self.cut.extent}, "
                 "as parts of rows are summed"
             )
+        if self.rolls and (self.cut is not None or not self.layout.rolling):
+            raise ScheduleError(f"tile.{self.rolling_loop}: no rows roll along it")
         for tiled in self.steps:
             for load in loads_of(tiled.step):
                 name = load.tensor.name
-                local_load(load, tiled.ranges, self.boxes[name], self.size(name))
+                local_load(load, tiled.ranges, tiled.boxes[name], tiled.size(name))
 
     @staticmethod
-    def of(chain: Chain, tiles: Mapping[str, int]) -> Tiling:
+    def of(chain: Chain, tiles: Mapping[str, int], rolling: str = "") -> Tiling:
         """The tiling with so many values of each iteration in a tile; others stay whole.
 
         Args:
             chain: the chain.
             tiles: by iteration, in the order of the shared loops; one that the result does not
                 have is cut into parts.
+            rolling: the iteration along which tiles keep rows for the next one; it becomes the
+                innermost.
         """
         own = {n for index in chain.steps[-1].output.indices for n in index.names}
         if unknown := [name for name in tiles if name not in chain.extents]:
@@ -117,8 +156,19 @@ class Tiling:
                 f"tiles cut {cuts[0].name} and {cuts[1].name}: one of the iterations that "
                 f"{chain.result.name!r} lacks can be cut"
             )
-        shared = tuple(loop for loop in loops if loop.name in own)
-        return Tiling(chain, shared, cuts[0] if cuts else None)
+        shared = [loop for loop in loops if loop.name in own]
+        if rolling and rolling not in [loop.name for loop in shared]:
+            names = ", ".join(loop.name for loop in shared) or "none"
+            raise ScheduleError(
+                f"rolling {rolling}: expected a loop of the result's tiles, {names}"
+            )
+        shared.sort(key=lambda loop: loop.name == rolling)
+        return Tiling(chain, tuple(shared), cuts[0] if cuts else None, rolls=bool(rolling))
+
+    @property
+    def rolling_loop(self) -> str:
+        """The shared loop along which rows roll; empty if none do."""
+        return self.loops[-1].name if self.rolls and self.loops else ""
 
     @property
     def tiles(self) -> dict[str, int]:
@@ -142,9 +192,14 @@ class Tiling:
                 continue
         return Phases((), self.chain.steps, ())
 
-    @cached_property
-    def boxes(self) -> dict[str, Box]:
+    @property
+    def boxes(self) -> Mapping[str, Box]:
         """What a tile needs of each tensor."""
+        return self.layout.boxes
+
+    @cached_property
+    def layout(self) -> Layout:
+        """What a tile has of each tensor, and which rows roll."""
         loops = {loop.name: loop for loop in self.loops}
         last = self.chain.steps[-1].output
         ranges = {
@@ -154,15 +209,45 @@ class Tiling:
             for name, size in self.chain.extents.items()
         }
         boxes = {last.tensor.name: load_box(last, ranges)}
+        rolling, reads = dict[str, RollingRows](), defaultdict[str, list[BufferLoad]](list)
         once = {step.output.tensor.name for step in (*self.phases.before, *self.phases.after)}
+        written = {step.output.tensor.name for step in self.phases.steps}
         for step in reversed(self.phases.steps):
-            own = self._ranges(step, boxes)
+            own, target = self._ranges(step, boxes), step.output.tensor.name
+            if self.rolls and target != last.tensor.name and target in boxes:
+                loop = self.loops[-1]
+                rows = roll_rows(
+                    step, boxes[target], loop.name, loop.extent, loop.tile, reads[target]
+                )
+                rolling |= {target: rows} if rows else {}
             for load in loads_of(step):
-                box, name = load_box(load, own, step.extents), load.tensor.name
+                name = load.tensor.name
+                if name not in written and target in rolling:
+                    continue  # a unit sees what it needs
+                inner = self.rolling_loop if name in written else ""
+                box = load_box(load, own, step.extents, inner)
                 if self.cut is not None and name in once:
                     box = _unmoved(box, self.cut.name, load.tensor.shape)
                 boxes[name] = united(boxes[name], box, load.tensor.shape) if name in boxes else box
-        return boxes
+                reads[name].append(load)
+        return Layout(boxes, rolling)
+
+    def _unit(
+        self, step: Step, ranges: dict[str, Range]
+    ) -> tuple[dict[str, Range], Mapping[str, Box]]:
+        """The values of a step's iterations in a unit of rows that roll, and what that sees."""
+        name = step.output.tensor.name
+        if (rows := self.layout.rolling.get(name)) is None:
+            return ranges, self.boxes
+        ranges = ranges | {rows.iteration: rows.unit_of(ranges[rows.iteration], name)}
+        boxes = {name: load_box(step.output, ranges)}
+        written = {each.output.tensor.name for each in self.phases.steps}
+        for load in loads_of(step):
+            own, shape = load.tensor.name, load.tensor.shape
+            inner = self.rolling_loop if own in written else ""
+            box = load_box(load, ranges, step.extents, inner)
+            boxes[own] = united(boxes[own], box, shape) if own in boxes else box
+        return ranges, boxes
 
     def _ranges(self, step: Step, boxes: Mapping[str, Box]) -> dict[str, Range]:
         """The values of a step's iterations within a tile."""
@@ -189,11 +274,13 @@ class Tiling:
         steps = []
         for phase in ("before", "body", "after"):
             for step in getattr(self.phases, phase):
-                ranges = self._ranges(step, self.boxes)
-                depth = max((order[n] for n in origins_of(step, ranges, self.boxes)), default=0)
+                ranges, boxes = self._unit(step, self._ranges(step, self.boxes))
+                used = origins_of(step, ranges, boxes)
+                depth = max((order[n] for n in used if n in order), default=0)
                 # What is filled anew for each tile, or depends on what is.
                 depth = len(self.loops) if phase != "body" and self.cut else depth
-                steps.append(TiledStep(step, ranges, depth, phase))
+                rows = self.layout.rolling.get(step.output.tensor.name)
+                steps.append(TiledStep(step, ranges, depth, phase, boxes, rows))
         return _hoisted(steps, len(self.loops))
 
     def size(self, tensor: str) -> tuple[int, ...]:
@@ -202,7 +289,7 @@ class Tiling:
 
     def nbytes(self, tensor: Tensor) -> int:
         """Bytes of what a tile has of a tensor."""
-        return prod(self.size(tensor.name)) * dtype(str(tensor.dtype)).numpy.itemsize
+        return _nbytes(tensor, self.size(tensor.name))
 
     def localized(self, tiled: TiledStep, shapes: Mapping[str, tuple[int, ...]]) -> Step:
         """A step on tensors that begin where the box of a tile does.
@@ -214,8 +301,8 @@ class Tiling:
 
         def local(load: BufferLoad) -> BufferLoad:
             name = load.tensor.name
-            shape = shapes.get(name, self.size(name))
-            return local_load(load, tiled.ranges, self.boxes[name], shape)
+            shape = shapes.get(name, tiled.size(name))
+            return local_load(load, tiled.ranges, tiled.boxes[name], shape)
 
         step, iterations = tiled.step, local_iterations(tiled.step, tiled.ranges)
         if isinstance(step, Assignment):
@@ -227,10 +314,15 @@ class Tiling:
         return Operator(compute, step.name, step.constants, epilogue=epilogue)
 
     def __str__(self) -> str:
-        return ", ".join(map(str, (*self.loops, *([self.cut] if self.cut else [])))) or "whole"
+        text = ", ".join(map(str, (*self.loops, *([self.cut] if self.cut else [])))) or "whole"
+        return f"{text} rolling" if self.rolls else text
 
     def __repr__(self) -> str:
         return f"<tiling of {self.chain.name}: {self}>"
+
+
+def _nbytes(tensor: Tensor, size: Sequence[int]) -> int:
+    return prod(size) * dtype(str(tensor.dtype)).numpy.itemsize
 
 
 def _unmoved(box: Box, axis: str, shape: tuple[int, ...]) -> Box:

@@ -14,12 +14,20 @@ from math import prod
 from typing import Any
 
 from amos._toolchain import load_tvm
-from amos.chains.boxes import Box
-from amos.chains.candidate import ChainCandidate, ProductSlot, external_shapes, naming
+from amos.chains.boxes import Box, offset_box
+from amos.chains.candidate import (
+    ChainCandidate,
+    ProductSlot,
+    external_shapes,
+    naming,
+    shapes_of,
+)
 from amos.chains.loops import LocalAssignment, assignment_of, sequence, write_assignments
+from amos.chains.rolling import RollingRows
+from amos.chains.row_copies import declare_flat, fill_rows, move_rows
 from amos.chains.tiling import TiledStep
 from amos.codegen.scheduled import scheduled
-from amos.codegen.tir.arrays import container_dtype
+from amos.codegen.tir.arrays import constant, container_dtype
 from amos.codegen.tir.cpu import vectorize_tail
 from amos.codegen.tir.program import Program, stage
 from amos.codegen.tir.statements import serialize
@@ -132,9 +140,14 @@ class _Writer:
             for source in each.slot.packed
         }
 
+        #: Memory of rows that roll, as vectors.
+        self.flat = {name: declare_flat(self.memory[name]) for name in self.tiling.layout.rolling}
+        #: The unit that a step is at, counted from the first that a tile lacks; by what it writes.
+        self.units = {name: tirx.Var("unit", "int32") for name in self.tiling.layout.rolling}
+
     def _localized(self, tensor: str) -> Operator:
         tiled = next(t for t in self.tiling.steps if t.step.output.tensor.name == tensor)
-        local = self.tiling.localized(tiled, self.shapes)
+        local = self.tiling.localized(tiled, shapes_of(self.tiling, tiled))
         assert isinstance(local, Operator)
         return local
 
@@ -142,10 +155,18 @@ class _Writer:
         """The whole."""
         from tvm import tirx
 
-        memory = [*self.memory.values(), *self.packed.values()]
+        memory, views = dict(self.memory), list[Any]()
+        for name, flat in self.flat.items():
+            # LLVM is told that memory and its views differ, so that all accesses are to views; but
+            # TVM drops memory that is only viewed, so that an element behind all is stored to.
+            count = int(flat.shape[0])
+            memory[name] = tirx.decl_buffer((count + 1,), str(flat.dtype), f"{flat.name}_memory")
+            views.append(tirx.BufferStore(memory[name], tirx.const(0, str(flat.dtype)), [count]))
+            views += [_view(own, memory[name], [0]) for own in (self.memory[name], flat)]
         tile = sequence([*self._tile()])
         loop = tirx.For(self.step, 0, self.own, tirx.ForKind.SERIAL, tile)
-        body = sequence([*map(tirx.AllocBuffer, memory), loop])
+        allocated = map(tirx.AllocBuffer, (*memory.values(), *self.packed.values()))
+        body = sequence([*allocated, *views, loop])
         body = tirx.For(self.core, 0, self.cores, tirx.ForKind.PARALLEL, body)
         function = tirx.PrimFunc([*self.whole.values()], body)
         return function.with_attr("s_tir", True)
@@ -164,6 +185,8 @@ class _Writer:
             origins[loop.name] = at
         if self.tiling.cut is not None:
             origins[self.tiling.cut.name] = self.cut * self.tiling.cut.tile
+        for name, rows in self.tiling.layout.rolling.items():
+            origins[rows.counter(name)] = self._skipped(rows) + self.units[name]
         return origins
 
     def _starts(self, box: Box) -> list[Any]:
@@ -180,6 +203,11 @@ class _Writer:
             if cut and any(cut.name in place.start.names for place in self.tiling.boxes[name])
         }
         yield from self._viewed(self.views.keys() - moving)
+        if self.tiling.rolls:
+            halos = [(name, rows) for name, rows in self.tiling.layout.rolling.items() if rows.halo]
+            moves = [x for name, rows in halos for x in move_rows(self.flat[name], rows)]
+            if moves:
+                yield tirx.IfThenElse(tirx.Not(self._is_first()), sequence(moves), None)
         for phase in ("before", "body", "after"):
             steps = [step for step in self.tiling.steps if step.phase == phase]
             written = [*self._steps(steps)]
@@ -199,6 +227,10 @@ class _Writer:
         place = 0
         while place < len(steps):
             depth, end = steps[place].depth, place
+            if steps[place].rows is not None:
+                yield self._units(steps[place])
+                place += 1
+                continue
             while end < len(steps) and steps[end].depth == depth and self._assigns(steps[end]):
                 end += 1
             if end > place:
@@ -206,11 +238,57 @@ class _Writer:
                 yield from self._guarded([*write_assignments(run, self._buffers)], depth)
                 place = end
             else:
-                yield from self._product(steps[place])
+                yield from self._product(steps[place], self._buffers)
                 place += 1
 
+    def _is_first(self) -> Any:
+        """Whether a tile has no rows of the one before."""
+        from tvm import tirx
+
+        loop = self.tiling.loops[-1]
+        number = self.tile % loop.count
+        is_first = tirx.any(self.step.equal(0), number.equal(0))
+        if loop.extent % loop.tile:
+            is_first = tirx.any(is_first, number.equal(loop.count - 1))
+        return is_first
+
+    def _skipped(self, rows: RollingRows) -> Any:
+        """How many units a tile has of the one before."""
+        from tvm import tirx
+
+        return tirx.if_then_else(self._is_first(), 0, rows.halo // rows.unit)
+
+    def _units(self, tiled: TiledStep) -> Any:
+        """A step whose rows roll: those that a tile lacks, unit by unit."""
+        from tvm import tirx
+
+        rows, name = tiled.rows, tiled.step.output.tensor.name
+        assert rows is not None
+        inputs, origins, buffers = self.whole.keys(), self._origins(), dict[str, Any]()
+        shapes, views = shapes_of(self.tiling, tiled), list[Any]()
+        for tensor, box in tiled.boxes.items():
+            whole = self.whole[tensor] if tensor in inputs else self.memory[tensor]
+            inner = box if tensor in inputs else offset_box(box, self.tiling.boxes[tensor])
+            own = tirx.decl_buffer(shapes[tensor], str(whole.dtype), f"{whole.name}_unit")
+            starts = [place.start.evaluate(origins) for place in inner] or [0]
+            buffers[tensor] = own
+            views.append(_view(own, whole, starts))
+        if self._assigns(tiled):
+            written = [*write_assignments([self._local(tiled)], buffers)]
+        else:
+            written = [*self._product(tiled, buffers)]
+        body = sequence([*views, *written])
+        if rows.padding is not None:
+            first = tiled.boxes[name][rows.dimension].start.evaluate(origins)
+            place = origins[rows.counter(name)] * rows.unit
+            value = constant(rows.padding, str(tiled.step.output.tensor.dtype))
+            fill = sequence([*fill_rows(self.flat[name], rows, place, value)])
+            body = tirx.IfThenElse(tirx.all(first >= 0, first < rows.rows), body, fill)
+        count = rows.count - self._skipped(rows)
+        return tirx.For(self.units[name], 0, count, tirx.ForKind.SERIAL, body)
+
     def _local(self, tiled: TiledStep) -> LocalAssignment:
-        local = self.tiling.localized(tiled, self.shapes)
+        local = self.tiling.localized(tiled, shapes_of(self.tiling, tiled))
         origins = self._origins()
         starts = {name: run.start.evaluate(origins) for name, run in tiled.ranges.items()}
         if isinstance(local, Operator):
@@ -236,7 +314,7 @@ class _Writer:
         due = tirx.any(self.step.equal(0), (self.tile % inner).equal(0))
         yield tirx.IfThenElse(due, sequence([*body]), None)
 
-    def _product(self, tiled: TiledStep) -> Iterator[Any]:
+    def _product(self, tiled: TiledStep, buffers: Mapping[str, Any]) -> Iterator[Any]:
         """A product of a tile, behind the packing of what tiles share."""
         name = tiled.step.output.tensor.name
         product = self.products[name]
@@ -244,10 +322,10 @@ class _Writer:
         for source, depth in product.slot.packed.items():
             argument = next(a for a in product.program.inputs if a.tensor == names[source])
             assert argument.packed is not None
-            function = pack_function(argument.packed, self._buffers[source].shape)
+            function = pack_function(argument.packed, buffers[source].shape)
             read, written = function.params
             body = [
-                _view(read, self._buffers[source]),
+                _view(read, buffers[source]),
                 _view(written, self.packed[name, source]),
                 serialize(function),
             ]
@@ -257,7 +335,7 @@ class _Writer:
         for short, own in product.parameters.items():
             tensor = plain[short]
             whole = self.packed.get((name, tensor))
-            body.append(_view(own, self._buffers[tensor] if whole is None else whole))
+            body.append(_view(own, buffers[tensor] if whole is None else whole))
         yield from self._guarded([*body, serialize(product.function)], tiled.depth)
 
 

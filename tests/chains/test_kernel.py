@@ -11,6 +11,7 @@ from amos.errors import AmosError
 from amos.explore.choosing import Chooser
 from amos.ir import Chain
 from amos.validate import evaluate, random_inputs
+from tests.chains.test_tiling import ROLLING
 from tests.ir.test_chain import ATTENTION
 from tests.support.chains import best_candidate
 
@@ -75,6 +76,23 @@ def test_a_kernel_computes_the_chain(
     out = np.empty(chain.result.shape, expected.dtype)
     assert kernel(*inputs.values(), out=out) is out
     np.testing.assert_allclose(out, expected, rtol=allowed, atol=allowed)
+
+
+@pytest.mark.parametrize("packs", [False, True])
+@pytest.mark.parametrize("case", ROLLING, ids=lambda case: case[0])
+def test_a_kernel_keeps_rows(
+    chooser: Chooser, case: tuple[str, dict[str, int], str], packs: bool
+) -> None:
+    text, sizes, loops = case
+    loop, outer = loops[0], loops[1:]
+    wide = {"x": 40, "c": 32, "k": 24, "e": 16}
+    chain = Chain.parse(text, sizes | {n: size for n, size in wide.items() if n in sizes})
+    inputs = random_inputs(chain, np.random.default_rng(0))
+    expected = evaluate(chain, inputs)
+    for size in (1, 2, 4, 5):
+        tiling = Tiling.of(chain, {loop: size} | ({"n": 1} if "n" in outer else {}), loop)
+        kernel = ChainKernel(best_candidate(chooser, tiling, packs=packs))
+        np.testing.assert_allclose(kernel(**inputs), expected, rtol=1e-5, atol=1e-5)
 
 
 def test_what_tiles_share_is_packed_without_what_lies_between() -> None:

@@ -11,7 +11,15 @@ import pytest
 from typer.testing import CliRunner
 
 import amos
-from amos.chains import ChainExploration, ChainKernel, explore_chain, rebuild_chain
+from amos.chains import (
+    ChainCandidate,
+    ChainExploration,
+    ChainKernel,
+    Tiling,
+    explore_chain,
+    rebuild_chain,
+)
+from amos.chains.records import candidate_from, values_of
 from amos.cli.app import app
 from amos.errors import RecordError, UnknownNameError
 from amos.intrinsics import Intrinsic
@@ -171,3 +179,12 @@ def test_an_instruction_without_an_entry_is_recorded(tmp_path: Path) -> None:
     assert (record.intrinsic, record.standing) == ("own", "unknown intrinsic")
     with pytest.raises(UnknownNameError, match="unknown intrinsic 'own'"):
         rebuild_chain(record)
+
+
+def test_rows_that_roll_are_recorded() -> None:
+    text = "t[v,x] += a[v,x+r] * w[r]; o[y,x] += t[y+s,x] * u[s]"
+    chain = Chain.parse(text, dict(v=12, y=9, x=7, r=3, s=4))
+    candidate = ChainCandidate(Tiling.of(chain, dict(y=4, x=5), "y"), {})
+    again = candidate_from(chain, values_of(candidate))
+    assert again.tiling == candidate.tiling
+    assert str(again.tiling) == "x:5, y:4 rolling"

@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from amos.chains import Tiling, simulate_tiling
+from amos.chains.candidate import runs_of
 from amos.errors import ScheduleError
 from amos.ir import Chain
 from amos.validate import evaluate, random_inputs
@@ -65,6 +66,63 @@ def test_a_tiled_chain_computes_what_the_chain_says(data: st.DataObject) -> None
     inputs = random_inputs(chain, np.random.default_rng(data.draw(st.integers(0, 9))))
     got = simulate_tiling(Tiling.of(chain, tiles), inputs)
     np.testing.assert_allclose(got, evaluate(chain, inputs), rtol=3e-5, atol=3e-5)
+
+
+SEPARABLE = "t[v,x] += a[v,x+r] * w[r]; o[y,x] += t[y+s,x] * u[s]"
+#: Chains whose tiles keep rows for the next one, and the loop that rolls before another one.
+ROLLING = [
+    (SEPARABLE, dict(v=12, y=9, x=7, r=3, s=4), "yx"),
+    (SEPARABLE.replace("t[y", "t[2*y"), dict(v=19, y=9, x=7, r=3, s=3), "yx"),
+    ("t[y,z,c] = relu(a[y,z,c]); d[y,z,c] += pad(t[y+r-1,z+s-1,c]) * w[r,s,c]; o[y,z,c] = d * 2",
+     dict(y=9, z=6, c=2, r=3, s=3), "y"),
+    ("t[v,x] = a[v,x] - 1; o[y,x] += pad(t[2*y+r-1,x], -3) * u[r]",
+     dict(v=12, y=6, x=5, r=3), "yx"),
+    ("t[y,x] = a[y,x] + y; u[y,x] += pad(t[y+r-2,x]) * w[r]; o[y,x] += pad(u[y+s,x]) * w[s]",
+     dict(y=12, x=4, r=5, s=5), "yx"),
+    ("t[n,y,c] += a[n,y,k] * b[k,c]; d[n,y,c] += pad(t[n,y+r-1,c]) * w[r,c]; "
+     "o[n,y,e] += d[n,y,c] * f[c,e]; z[n,y,e] = o + a[n,y,e]",
+     dict(n=2, y=8, c=3, k=2, r=3, e=2), "yn"),
+]  # fmt: skip
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.data())
+def test_rows_that_roll_are_computed_once(data: st.DataObject) -> None:
+    text, sizes, loops = data.draw(st.sampled_from(ROLLING))
+    loop, outer = loops[0], loops[1:]
+    chain = Chain.parse(text, sizes)
+    tiles = {loop: data.draw(st.integers(1, sizes[loop]))}
+    for name in outer:
+        tiles[name] = 1 if name == "n" else data.draw(st.integers(1, sizes[name]))
+    tiling = Tiling.of(chain, tiles, loop)
+    assert all(tiled.rows for tiled in tiling.steps[:1])
+    inputs = random_inputs(chain, np.random.default_rng(data.draw(st.integers(0, 9))))
+    got = simulate_tiling(tiling, inputs)
+    np.testing.assert_allclose(got, evaluate(chain, inputs), rtol=3e-5, atol=3e-5)
+
+
+def test_each_row_is_computed_once() -> None:
+    chain = Chain.parse(SEPARABLE, dict(v=103, y=100, x=7, r=3, s=4))
+    rows = {}
+    for rolling in ("", "y"):
+        tiling = Tiling.of(chain, dict(y=10), rolling)
+        first = tiling.steps[0]
+        rows[rolling] = runs_of(tiling, first) * first.ranges["v"].size
+    assert rows == {"": 130, "y": 103}
+
+
+@pytest.mark.parametrize(
+    ("text", "tiles", "rolling", "message"),
+    [
+        (SEPARABLE, dict(y=4), "x", "rolling x: expected a loop of the result's tiles, y"),
+        (SEPARABLE, dict(x=4), "x", "tile.x: no rows roll along it"),
+    ],
+)
+def test_loops_along_which_nothing_rolls(
+    text: str, tiles: dict[str, int], rolling: str, message: str
+) -> None:
+    with pytest.raises(ScheduleError, match=message):
+        Tiling.of(Chain.parse(text, dict(v=12, y=9, x=7, r=3, s=4)), tiles, rolling)
 
 
 def test_rows_are_rescaled_also_where_a_part_is_masked() -> None:

@@ -7,6 +7,7 @@ never sees the text.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
@@ -228,6 +229,9 @@ def _tiling(rng: np.random.Generator, drawn: Drawn, chain: Chain) -> Tiling:
         name = str(rng.choice(reduced))
         size = drawn.extents[name]
         tiles[name] = int(rng.choice([n for n in range(1, size + 1) if size % n == 0]))
+    if tiles and rng.random() < 0.5:
+        with suppress(ScheduleError):  # no rows roll
+            return Tiling.of(chain, tiles, str(rng.choice([*tiles])))
     return Tiling.of(chain, tiles)
 
 
@@ -243,7 +247,7 @@ def _case(rng: np.random.Generator, about: Callable[[str], None]) -> tuple[Drawn
         tiling = _tiling(rng, drawn, chain)
     except ScheduleError as error:
         raise Refused(str(error)) from None
-    about(f"{source}; tiles {tiling.tiles}")
+    about(f"{source}; tiles {tiling.tiles} rolling {tiling.rolling_loop!r}")
     return drawn, tiling
 
 
