@@ -1,7 +1,8 @@
 """Genetic search over mapping and schedule together (AMOS, section 5.3), with DEAP.
 
 Every mapping is in the first population. Parents win tournaments; offspring take
-variables from both, change one or two, and now and then move to another mapping.
+variables from both, change one or two, and now and then move to another mapping, one of
+those that the model's floors leave the most.
 The solver repairs children that do not fit. Among the survivors no combination of
 mapping and register tile may fill the population, which keeps it diverse.
 """
@@ -66,7 +67,8 @@ class GeneticSearch(Search):
                 yield self._candidate(self.toolbox.individual(mapping))
         while True:
             if not len(self.survivors) or self.rng.random() < _EPSILON:
-                yield self.random()
+                mapping = self.problem.draw_promising_mapping(self.rng)
+                yield self._candidate(self.toolbox.individual(mapping))
             else:
                 yield self._candidate(self._offspring())
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from functools import cached_property
 
 import numpy as np
 
@@ -28,6 +29,8 @@ TIME_AND_MEMORY = "time,memory"
 OBJECTIVES = ("time", "energy", "edp", TIME_AND_MEMORY)
 #: Weights of the workspace as a share of the operator's tensors, each for so many trials in turn.
 _WEIGHTS, _TURN = (0.0, 1000.0, 10.0, 1.0), 8
+#: Mappings of which that of the least floor is drawn.
+_DRAWN = 8
 #: A correction counts as much as this many measurements that agree with the model.
 _PRIOR = 2.0
 
@@ -161,9 +164,21 @@ class Problem:
         done = [trial for trial in self.trials if math.isfinite(trial.seconds)]
         return sorted(done, key=self.value)[:count]
 
+    @cached_property
+    def floors(self) -> np.ndarray:
+        """Seconds that no schedule of each mapping falls below by the model; 0 if unknown."""
+        contexts = [self.space(mapping).context for mapping in self.mappings]
+        floors = [target_of(self.machine, x).floor_seconds(x, self.machine) for x in contexts]
+        return np.array(floors)
+
     def draw_mapping(self, rng: np.random.Generator) -> LoopMapping:
         """A mapping by chance."""
         return self.mappings[int(rng.integers(len(self.mappings)))]
+
+    def draw_promising_mapping(self, rng: np.random.Generator) -> LoopMapping:
+        """That of the least floor of a few mappings; any one where no floors are known."""
+        drawn = rng.integers(len(self.mappings), size=_DRAWN if self.floors.any() else 1)
+        return self.mappings[int(drawn[np.argmin(self.floors[drawn])])]
 
     def sample(self, mapping: LoopMapping, rng: np.random.Generator) -> Candidate:
         """A random feasible schedule for a mapping."""

@@ -53,7 +53,7 @@ class Optimal(Search):
         end = time.monotonic() + limit_seconds
         optimum = target_of(machine).find_optimum(spaces, machine, problem.objective, limit_seconds)
         if optimum is None:
-            optimum = _search_above_floors(problem, rng, _floors_of(problem), end)
+            optimum = _search_above_floors(problem, rng, problem.floors.tolist(), end)
         elif not (optimum.candidates and optimum.certificate.is_optimal):
             optimum = _continue_search(problem, rng, optimum, end)
         self.certificate = optimum.certificate
@@ -62,15 +62,6 @@ class Optimal(Search):
     def propose(self, count: int) -> Iterator[Candidate]:
         """Yield the best ones in order."""
         yield from self._ranked
-
-
-def _floors_of(problem: Problem) -> list[float]:
-    """Return the seconds that no schedule of each mapping falls below."""
-    machine = problem.machine
-    return [
-        target_of(machine, space.context).floor_seconds(space.context, machine)
-        for space in problem.spaces.values()
-    ]
 
 
 def _continue_search(

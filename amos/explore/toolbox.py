@@ -86,7 +86,7 @@ def mutate(
 ) -> tuple[Individual]:
     """Change one or two variables, or the mapping and variables that depend on it."""
     if goes_elsewhere(problem, rng):
-        individual.move(problem.space(problem.draw_mapping(rng)))
+        individual.move(problem.space(problem.draw_promising_mapping(rng)))
     else:
         individual.vary(rng)
     return (individual,)

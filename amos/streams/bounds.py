@@ -44,7 +44,7 @@ def bound_of(mappings: Sequence[Mapping], machine: Machine) -> Bound:
         return Least(max(mapping_tilings.seconds, least.amount / port), least.reached)
 
     traffic = _least(tilings, lambda x: x.floor(x.ones), lambda x, stop: x.least(x.ones, stop))
-    time = _least(tilings, lambda x: max(x.seconds, x.floor(x.ones) / port), least_seconds)
+    time = _least(tilings, lambda x: x.floor_seconds, least_seconds)
     joules = None
     if not missing_energies(machine, mappings[0].intrinsic.scratchpads):
         least = _least(tilings, lambda x: x.joules_floor, Tilings.least_joules)

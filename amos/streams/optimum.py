@@ -176,10 +176,8 @@ class _Branch:
     def floor(self) -> float:
         """What no schedule of the mapping falls below."""
         tilings = self.tilings
-        port = self.machine.levels[-1].read_bandwidth
-        seconds = max(tilings.seconds, tilings.floor(tilings.ones) / port)
         joules = None if self._objective == "time" else np.array([tilings.joules_floor])
-        return float(_value(self._objective, np.array([seconds]), joules)[0])
+        return float(_value(self._objective, np.array([tilings.floor_seconds]), joules)[0])
 
     @cached_property
     def floors(self) -> np.ndarray:

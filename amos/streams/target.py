@@ -81,6 +81,12 @@ class Streams(Target):
         buffers = StreamTiles(structure, batch).overfull(machine).items()
         return [f"the tiles in buffer {name} exceed it" for name, over in buffers if over[0]]
 
+    def floor_seconds(self, structure: Structure, machine: Machine) -> float:
+        """The calls of a mapping, or what they touch in DRAM through the port."""
+        from amos.streams.tilings import Tilings
+
+        return Tilings(structure.mapping, machine).floor_seconds
+
     def bound(self, mappings: Sequence[LoopMapping], machine: Machine) -> Bound | None:
         """The least traffic that buffers allow, and its time and energy."""
         from amos.streams.bounds import bound_of

@@ -72,6 +72,12 @@ class Tilings:
         """What is moved if every element that is touched is moved once."""
         return sum(w * size for w, size in zip(weights, self._touched, strict=True))
 
+    @property
+    def floor_seconds(self) -> float:
+        """Seconds of the calls, or of all elements that are touched through the port."""
+        port = self.machine.levels[-1].read_bandwidth
+        return max(self.seconds, self.floor(self.ones) / port)
+
     @cached_property
     def _touched(self) -> list[float]:
         """Bytes of each operand in DRAM that some call reads or writes."""
