@@ -7,6 +7,9 @@ with some the first ``tensorize`` ends the process. A message beats a crash.
 from __future__ import annotations
 
 import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
 from types import ModuleType
@@ -22,7 +25,7 @@ REQUIRED = {"apache-tvm": "<0.28,>=0.27.0.post1", "apache-tvm-ffi": "<0.1.15,>=0
 _CRASHING_FFI = Version("0.1.15")
 #: TVM, once it was checked and imported: reading versions takes longer than some passes.
 _tvm: ModuleType | None = None
-#: Whether PyTorch was there before TVM, which imports it where it is installed.
+#: Whether PyTorch was there before TVM.
 _torch_first = False
 
 
@@ -59,7 +62,8 @@ def load_tvm() -> ModuleType:
     check_toolchain()
     _torch_first = "torch" in sys.modules
     try:
-        _tvm = import_module("tvm")
+        with _without_torch():
+            _tvm = import_module("tvm")
         return _tvm
     except Exception as error:  # a package that TVM imports may raise anything
         first = str(error).splitlines()[0] if str(error) else type(error).__name__
@@ -70,6 +74,23 @@ def load_tvm() -> ModuleType:
             f"TVM imports {culprit}, which does not load: {first}\n"
             f"install {culprit} anew, or remove it if nothing needs it"
         ) from error
+
+
+@contextmanager
+def _without_torch() -> Iterator[None]:
+    """Hide PyTorch, which TVM imports where it is installed, and which takes seconds.
+
+    Not from other threads, which may be about to import it.
+    """
+    if _torch_first or threading.active_count() > 1:
+        yield
+        return
+    blocked: dict[str, ModuleType | None] = sys.modules  # type: ignore[assignment]
+    blocked["torch"] = None
+    try:
+        yield
+    finally:
+        del sys.modules["torch"]
 
 
 def torch_came_first() -> bool:

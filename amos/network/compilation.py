@@ -37,7 +37,7 @@ from amos.network.external.linking import link_models, link_trials
 from amos.network.external.partition import PartitionedNetwork
 from amos.network.external.sessions import MODEL
 from amos.network.groups import Job, Task, drop_fused_groups, select_heaviest
-from amos.network.kernels import TaskKernel
+from amos.network.kernels import TaskKernel, require_compiler
 from amos.network.lowerings.base import Lowering
 from amos.network.lowerings.cascade import choose_cascades
 from amos.network.lowerings.chains import choose_chains
@@ -195,7 +195,13 @@ class _Builder:
         return not has_result(self.chooser.result_key("kernels", lowerings, count, self.verify))
 
     def models(self, networks: Mapping[str, PartitionedNetwork]) -> list[CompiledNetwork]:
-        """Build the regions of models, by the names of their files."""
+        """Build the regions of models, by the names of their files.
+
+        Raises:
+            NetworkError: there is no C compiler.
+        """
+        if any(each.networks for each in networks.values()):
+            require_compiler()  # before minutes are spent on kernels
         regions = {
             name: self.region(each, name)
             for network in networks.values()

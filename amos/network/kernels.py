@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from amos.codegen.c.compiler import INSTALL, compiler_command, complaint
 from amos.codegen.tir.arrays import container_dtype, from_tensor, to_tensor
 from amos.codegen.tir.program import Argument
+from amos.errors import NetworkError
 from amos.ir import dtype
 from amos.network.external.straight_line import Call
 from amos.network.graph import Constant, Operand
@@ -29,7 +33,6 @@ class TaskKernel:
         arguments: of the function, the output last.
         tiled: whether it uses tile registers, which a process has to ask for.
         object_code: of its object file.
-        library: TVM's module that holds it; ``None`` if another process has built it.
     """
 
     symbol: str
@@ -37,11 +40,6 @@ class TaskKernel:
     arguments: tuple[Argument, ...]
     tiled: bool
     object_code: bytes = field(repr=False)
-    library: Any = None
-
-    def __getstate__(self) -> dict[str, Any]:
-        """The state without the loaded module, for another process."""
-        return {**vars(self), "library": None}
 
     @property
     def operator(self) -> Computation:
@@ -49,9 +47,13 @@ class TaskKernel:
         return self.lowering.operator
 
     def run(self, inputs: Mapping[str, np.ndarray | Constant]) -> np.ndarray:
-        """Run it on the operator's inputs."""
+        """Run the object code, as it is linked into a library, on the operator's inputs.
+
+        Raises:
+            NetworkError: there is no C compiler.
+        """
         tensors = self.tensors(inputs)
-        self.library[self.symbol](*tensors)
+        load_code(self.object_code)[self.symbol](*tensors)
         result = self.operator.result
         return from_tensor(tensors[-1], str(result.dtype)).reshape(result.shape)
 
@@ -78,3 +80,34 @@ class TaskKernel:
         if not isinstance(operand, Constant):
             return operand
         return Constant(self._pack(argument, operand).numpy())
+
+
+def load_code(code: bytes) -> Any:
+    """Load an object file as a module of TVM.
+
+    TVM would generate the code a second time, which takes longer than to link it.
+
+    Raises:
+        NetworkError: there is no C compiler, or it fails.
+    """
+    import tvm_ffi
+
+    with tempfile.TemporaryDirectory() as folder:
+        source, library = Path(folder, "kernel.o"), Path(folder, "kernel.so")
+        source.write_bytes(code)
+        command = [*require_compiler(), "-shared", "-nostdlib", str(source), "-o", str(library)]
+        if why := complaint(command):
+            raise NetworkError(f"the C compiler cannot link a kernel: {why}")
+        return tvm_ffi.load_module(str(library), keep_module_alive=False)
+
+
+def require_compiler() -> list[str]:
+    """Return how to call the C compiler.
+
+    Raises:
+        NetworkError: there is none.
+    """
+    command = compiler_command()
+    if command is None:
+        raise NetworkError(f"a library of operators needs a C compiler: {INSTALL}")
+    return command

@@ -10,7 +10,6 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-from amos.codegen.c.compiler import INSTALL, compiler_command
 from amos.codegen.tir.target import LLVM_FEATURES
 from amos.errors import NetworkError
 from amos.machine.cpu import cpu
@@ -21,6 +20,7 @@ from amos.network.external.constants import Constants
 from amos.network.external.source import ELEMENT_TYPES, library_source
 from amos.network.external.straight_line import Call, Step, StraightLine, Unsupported, straight_line
 from amos.network.graph import Node
+from amos.network.kernels import require_compiler
 from amos.network.loops.functions import LoopFunctions
 from amos.network.loops.fusion import fuse
 from amos.network.model import CompiledRegion
@@ -31,10 +31,6 @@ _FLAGS = ("-std=c11", "-O2", "-fPIC", "-shared", "-pthread")
 _DIGITS = 16
 #: Functions that are compiled together, and parts that all of them are divided into at most.
 _FUNCTIONS, _MOST_MODULES = 8, 16
-
-
-class MissingCompiler(NetworkError):
-    """There is no C compiler."""
 
 
 @dataclass(frozen=True)
@@ -62,13 +58,10 @@ def write_library(models: Sequence[CompiledRegion], folder: Path) -> Library:
         folder: that the library and its constants are written to.
 
     Raises:
-        MissingCompiler: there is no C compiler.
         Unsupported: a network does something that no library can.
-        NetworkError: the compiler fails, or TVM cannot compile a function.
+        NetworkError: there is no C compiler, or it fails, or TVM cannot compile a function.
     """
-    compiler = compiler_command()
-    if compiler is None:
-        raise MissingCompiler(f"a library of operators needs a C compiler: {INSTALL}")
+    compiler = require_compiler()
     functions, programs = _write_programs(models)
     constants = Constants()
     name = models[0].network.name

@@ -13,7 +13,7 @@ from amos._display import several
 from amos.errors import NetworkError
 from amos.network.external.compiled import CompiledNetwork
 from amos.network.external.folders import ModelFolder
-from amos.network.external.library import Library, MissingCompiler, write_library
+from amos.network.external.library import Library, write_library
 from amos.network.external.partition import PartitionedNetwork
 from amos.network.external.race import Timing, race_region, race_whole
 from amos.network.external.regions import contract_regions, whole_model
@@ -184,8 +184,6 @@ def _built_library(regions: Regions, folder: Path) -> tuple[Library | None, dict
         return None, {}
     try:
         return write_library([*regions.values()], folder), {}
-    except MissingCompiler:
-        raise
     except NetworkError:
         failed = _failures(regions, folder)
     sound = [region for name, region in regions.items() if name not in failed]

@@ -189,7 +189,7 @@ class Lowering(ABC):
         )
         if tiled:
             ask_for_tiles()
-        return TaskKernel(symbol, self, tuple(arguments), tiled, code_of(library.mod), library)
+        return TaskKernel(symbol, self, tuple(arguments), tiled, code_of(library.mod))
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON; seconds."""
