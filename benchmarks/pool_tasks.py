@@ -23,7 +23,7 @@ import numpy as np
 
 import amos
 from amos.explore.options import MeasureOptions, SearchOptions
-from amos.explore.ranking import rank_candidates
+from amos.explore.ranking import find_best
 from amos.explore.setting import Setting
 from amos.measure.executor import LocalExecutor
 from amos.measure.messages import Context, Failure
@@ -112,7 +112,7 @@ def pooled(task: Any, workers: LocalExecutor, trials: int) -> PooledTask:
     )
     contest = setting.contest(setting.units(None), trials)
     problem = contest.winner.session.problem
-    bound = problem.predict(rank_candidates(problem)[0]).rows[0].compute
+    bound = problem.predict(find_best(problem)).rows[0].compute
     done = [each for each in contest.run(trials) if math.isfinite(each.seconds)]
     names = list(dict.fromkeys((t.mapping.intrinsic.name, t.mapping.name) for t in done))
     return PooledTask(

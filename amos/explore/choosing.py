@@ -23,7 +23,7 @@ from amos.explore.contenders import (
 )
 from amos.explore.genetic import GeneticSearch
 from amos.explore.objective import Problem
-from amos.explore.ranking import QuickSearch, rank_candidates
+from amos.explore.ranking import Thorough, find_best, rank_candidates
 from amos.intrinsics import Intrinsic, added, adopt, implementations
 from amos.ir import Operator
 from amos.machine import Machine
@@ -37,6 +37,8 @@ from amos.plan import Candidate
 from amos.plan.target import target_of
 
 RULE = "access"
+#: Schedules that a brief search begins with.
+_BRIEFLY_DRAWN = 8
 #: The model says up to two percent less than a whole count of calls times their rate.
 _SLACK = 1.1
 
@@ -77,13 +79,15 @@ class _Request:
     Attributes:
         operator: the task's.
         count: products of each instruction.
-        effort: how long the model is searched.
+        search: of several products; a descent finds a single one.
+        brief: whether the descent takes a quarter of the time.
         instructions: how many are searched.
     """
 
     operator: Operator
     count: int
-    effort: type[GeneticSearch]
+    search: type[GeneticSearch]
+    brief: bool
     instructions: int
 
 
@@ -94,7 +98,7 @@ class Chooser:
         machine: where the network runs, by name or itself.
         core: choose for one core while all cores do the same, from instructions without tile
             registers, which are set up for one kernel.
-        brief: search an eighth as many candidates.
+        brief: search a quarter as many candidates.
         intrinsics: the only instructions to use; by default all that the machine has.
     """
 
@@ -119,24 +123,20 @@ class Chooser:
         self._targets: dict[tuple[Intrinsic, ...], Machine] = {}
         self._bound = cache(self._find_bound)
 
-    def choose(self, operator: Operator, *, thorough: bool = False) -> Product:
+    def choose(self, operator: Operator) -> Product:
         """Choose the product that the model predicts to be fastest.
-
-        Args:
-            operator: the task's.
-            thorough: search as long as before a measurement, rather than for some milliseconds.
 
         Raises:
             MappingError: no instruction can be used; the message says why.
         """
-        return self.rank(operator, 1, search=Thorough if thorough else QuickSearch)[0]
+        return self.rank(operator, 1)[0]
 
     def rank(
         self,
         operator: Operator,
         count: int,
         *,
-        search: type[GeneticSearch] | None = None,
+        search: type[GeneticSearch] = Thorough,
         instructions: int = 1,
     ) -> list[Product]:
         """Return several products by predicted time, the fastest first.
@@ -146,13 +146,13 @@ class Chooser:
         Args:
             operator: the task's.
             count: products of each instruction.
-            search: how long the model is searched; as before a measurement by default.
+            search: of several products; a descent finds a single one.
             instructions: how many are searched, those that a brief search predicts fastest.
 
         Raises:
             MappingError: no instruction can be used; the message says why.
         """
-        request = _Request(operator, count, self._effort(search), instructions)
+        request = _Request(operator, count, search, self._brief, instructions)
         if request not in self._ranked:
             key = self._ranking_key(request)
             products = load_result(key)
@@ -162,10 +162,9 @@ class Chooser:
             self._ranked[request] = products
         return self._ranked[request]
 
-    def search_in_parallel(self, operators: Iterable[Operator], *, thorough: bool = False) -> None:
+    def search_in_parallel(self, operators: Iterable[Operator]) -> None:
         """Choose the products of operators ahead of :meth:`choose`, on all cores."""
-        effort = self._effort(Thorough if thorough else QuickSearch)
-        requests = [_Request(each, 1, effort, 1) for each in operators]
+        requests = [_Request(each, 1, Thorough, self._brief, 1) for each in operators]
         requests = [each for each in dict.fromkeys(requests) if each not in self._ranked]
         settings = self.machine, self._core, self._brief, self._intrinsics
         results = map_in_processes(
@@ -179,11 +178,8 @@ class Chooser:
         ranked = zip(requests, results, strict=True)
         self._ranked.update((request, products) for request, products in ranked if products)
 
-    def _effort(self, search: type[GeneticSearch] | None) -> type[GeneticSearch]:
-        return _Brief if self._brief else search or Thorough
-
     def _ranking_key(self, request: _Request) -> str:
-        return self.result_key("ranking", request, request.effort.inner)
+        return self.result_key("ranking", request)
 
     def result_key(self, *request: object) -> str:
         """Return the key of a result in the cache on disk that depends on the machine too."""
@@ -233,7 +229,11 @@ class Chooser:
         for entry in self._rank_instructions(operator)[: request.instructions]:
             space = enumerate_mappings(operator, entry.intrinsic, RULE, commute=True)
             problem = Problem(list_rivals(space), self.target([entry.intrinsic]))
-            candidates = rank_candidates(problem, request.count, request.effort)
+            candidates = (
+                [find_best(problem, _BRIEFLY_DRAWN) if request.brief else find_best(problem)]
+                if request.count == 1
+                else rank_candidates(problem, request.count, request.search)
+            )
             products += [Product(each, space.count, problem.predict(each)) for each in candidates]
         return sorted(products, key=lambda product: product.prediction.seconds)
 
@@ -315,18 +315,3 @@ def with_useful_ranges(
     units = [each.intrinsic for each in among(operator) if not each.reason]
     needed = any(kind.bounds for unit in units for kind in unit.kinds)
     return operator if needed else plain
-
-
-class Thorough(GeneticSearch):
-    """The search without measurements.
-
-    Twice as long, it predicts 0.4 % less time (geometric mean of the tasks of seven networks).
-    """
-
-    inner = 256
-
-
-class _Brief(GeneticSearch):
-    """A search that compares operators and computes none."""
-
-    inner = 16

@@ -67,8 +67,6 @@ _CHAINS = 4
 #: Share of a network's predicted time in the tasks that are measured. The many small ones, which
 #: have the rest of it, would take most of the time of measuring.
 _HEAVY_SHARE = 0.9
-#: Share of the multiplications in the tasks whose kernels are searched thoroughly.
-_THOROUGH_SHARE = 0.95
 #: Hexadecimal digits of a symbol.
 _DIGITS = 24
 
@@ -254,22 +252,14 @@ class _Builder:
     def build_tasks(self, tasks: Sequence[Task], measured: frozenset[Task]) -> list[BuiltKernels]:
         """Build the kernels of tasks: several of those that are measured."""
         counts = [_MEASURED if task in measured else 1 for task in tasks]
-        return self.build_jobs(tasks, self.list_lowerings(tasks), counts)
-
-    def list_lowerings(self, tasks: Sequence[Task]) -> list[TaskLowerings]:
-        """Return how tasks can be computed; those with few of the products are searched briefly."""
-        points = {task: task.weight * task.operator.points for task in tasks}
-        heavy = {*select_heaviest(points, _THOROUGH_SHARE)}
-        return [
-            replace(list_lowerings(task, self.chooser, self.ranked), thorough=task in heavy)
-            for task in tasks
-        ]
+        lowerings = [list_lowerings(task, self.chooser, self.ranked) for task in tasks]
+        return self.build_jobs(tasks, lowerings, counts)
 
     def build_fused(self, network: Network) -> dict[Job, BuiltKernels]:
         """Build the kernels of cascades and chains; statements without one stay tasks."""
         graph, count = network.graph, _CHAINS if self.measure else 1
         self.line.show("searching cascades and chains")
-        cascades = choose_cascades(network.tasks, graph, self.chooser, thorough=True)
+        cascades = choose_cascades(network.tasks, graph, self.chooser)
         jobs: dict[Job, tuple[Lowering, ...]] = {job: (each,) for job, each in cascades.items()}
         jobs |= choose_chains(graph, network.grouping, self.chooser, count, self.ranked)
         lowerings = [*jobs.values()]

@@ -18,7 +18,7 @@ from amos.explore.contest import Contest
 from amos.explore.exploration import none_ran
 from amos.explore.guided import BATCH
 from amos.explore.options import MeasureOptions, SearchOptions, check_run
-from amos.explore.ranking import rank_candidates
+from amos.explore.ranking import find_best
 from amos.explore.setting import Setting
 from amos.explore.task_scheduler import RETAINED, TRIALS, TaskState
 from amos.explore.task_scheduler import scheduler as named_scheduler
@@ -162,7 +162,7 @@ class _Search:
             operator = with_useful_ranges(setting.operator, among)
             contest = replace(setting, operator=operator).contest(units, share)
             problem = contest.winner.session.problem
-            prediction = problem.predict(rank_candidates(problem)[0])
+            prediction = problem.predict(find_best(problem))
             self.bound = prediction.rows[0].compute
             self.row = replace(self.row, predicted=prediction.seconds)
             self.contest = contest

@@ -1,4 +1,4 @@
-"""Networks of these tests are compiled with brief searches, and run by AMOS if it is right."""
+"""Networks of these tests are compiled in this process, and run by AMOS if it is right."""
 
 from __future__ import annotations
 
@@ -6,19 +6,16 @@ from collections.abc import Iterator
 
 import pytest
 
-from amos.explore import choosing
-from amos.explore.ranking import QuickSearch
 from amos.measure import helpers
 from amos.network.external.race import Timing
 
 
 @pytest.fixture(scope="module", autouse=True)
-def _brief_searches() -> Iterator[None]:
-    """Which kernel is chosen rarely matters here; a thorough search takes longer than the rest."""
-    helpers.stop_helpers()  # others search thoroughly, and are not patched
+def _alone() -> Iterator[None]:
+    """Other processes would take longer to start than they save, and are not patched."""
+    helpers.stop_helpers()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(choosing, "Thorough", QuickSearch)
-        patch.setattr(helpers, "LEAST_CALLS", 1000)  # other processes would search for long
+        patch.setattr(helpers, "LEAST_CALLS", 1000)
         yield
 
 

@@ -19,12 +19,10 @@ _PROGRAM = """
 import json, os, signal, sys
 from pathlib import Path
 import amos
-from amos.explore import choosing
 from amos.network import building
 from amos.network.external import linking
 from tests.network.models import Builder, compile_whole, load_whole
 
-choosing.Thorough = choosing.QuickSearch
 CHANGES = ("open", "os.mkdir", "os.rename", "os.remove", "os.rmdir", "subprocess.Popen")
 out, moments = Path(sys.argv[1]), int(sys.argv[2])
 state = {"left": None, "seen": 0}

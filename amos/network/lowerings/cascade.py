@@ -111,7 +111,7 @@ class TiledCascade(Lowering):
 
 
 def choose_cascades(
-    tasks: Sequence[Task], graph: Graph, chooser: Chooser, *, thorough: bool = False
+    tasks: Sequence[Task], graph: Graph, chooser: Chooser
 ) -> dict[Job, TiledCascade]:
     """Choose the cascades of a network that are predicted to be faster than their convolutions.
 
@@ -121,7 +121,6 @@ def choose_cascades(
         tasks: of the network.
         graph: of the network.
         chooser: of the machine.
-        thorough: search their kernels as long as before a measurement.
     """
     if not chooser.target(()).cached:
         return {}
@@ -144,17 +143,7 @@ def choose_cascades(
             if not fused.intersection(groups):  # two of the same cascade may overlap
                 calls.setdefault(cascade, []).append(_join_groups(cascade, groups))
                 fused.update(groups)
-    if thorough:
-        chosen = [tilings[cascade] for cascade in calls]
-        layers = [x for each in chosen for x in _layers_of(each.operator, each.by, each.size)]
-        chooser.core.search_in_parallel(layers, thorough=True)
-    cascades: dict[Job, TiledCascade] = {}
-    for cascade, places in calls.items():
-        tiled = tilings[cascade]
-        final = lower_cascade(cascade, tiled.by, tiled.size, chooser, thorough=thorough)
-        if final is not None:
-            cascades[Job(cascade, tuple(places))] = final
-    return cascades
+    return {Job(each, tuple(places)): tilings[each] for each, places in calls.items()}
 
 
 def _search_in_parallel(
@@ -212,9 +201,7 @@ def _choose_tiling(
     return min(faster, key=lambda tiled: tiled.predicted, default=None)
 
 
-def lower_cascade(
-    cascade: Cascade, by: str, size: int, chooser: Chooser, *, thorough: bool = False
-) -> TiledCascade | None:
+def lower_cascade(cascade: Cascade, by: str, size: int, chooser: Chooser) -> TiledCascade | None:
     """Lower a cascade to tiles of a size; ``None`` if no instruction computes one of its layers.
 
     Args:
@@ -222,13 +209,12 @@ def lower_cascade(
         by: dimension that is cut.
         size: rows or channels of the result in a tile, a divisor of all.
         chooser: of the machine.
-        thorough: search as long as before a measurement.
     """
     machine = chooser.target(())
     try:
         products = tuple(
             # All of them are compiled as one module.
-            replace(chooser.core.choose(layer, thorough=thorough), implementation="native")
+            replace(chooser.core.choose(layer), implementation="native")
             for layer in _layers_of(cascade, by, size)
         )
     except AmosError:

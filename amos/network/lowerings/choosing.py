@@ -37,14 +37,12 @@ class TaskLowerings:
         forms: of the same convolution by Winograd's tiles.
         records: of the operator and of the products of tiles, the fastest of each first.
         blocks: format of its weights where they have a few bits.
-        thorough: search as long as before a measurement.
     """
 
     operator: Operator
     forms: tuple[Winograd, ...]
     records: Mapping[Operator, Sequence[Record]]
     blocks: BlockFormat | None = None
-    thorough: bool = True
 
     def rank(self, count: int, chooser: Chooser) -> Iterator[Lowering]:
         """Yield lowerings, the best first, from records and, of several, from the model too.
@@ -109,7 +107,7 @@ class TaskLowerings:
         rebuilt = (rebuild_product(each, chooser) for each in here)
         measured = [*islice(filter(None, rebuilt), max(count - 1, 1))]
         if count == 1:
-            return measured or [chooser.choose(operator, thorough=self.thorough)]
+            return measured or [chooser.choose(operator)]
         more = chooser.rank(operator, count - len(measured))
         seen = {each.key for each in measured}
         return [*measured, *(each for each in more if each.key not in seen)]
