@@ -52,6 +52,7 @@ ARROWS["export"] = ARROWS["chains"] | {"chains", "operators"}
 EXTENSIONS = {"cuda", "streams", "opencl"}
 for extension in EXTENSIONS:
     ARROWS[extension] = _TO_RUNTIME | {"perfmodel", "measure", "operators", "export", "selfcheck"}
+ARROWS["opencl"] |= {"chains"}
 ARROWS["reproduce"] |= EXTENSIONS | {"chains"}
 # Above all rooms: these may import any of them.
 OPEN = {"_kernels", "_predict", "cli", "targets", "viz", "testing", "__init__", "__main__"}

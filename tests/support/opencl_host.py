@@ -5,12 +5,13 @@ from __future__ import annotations
 import shutil
 import subprocess
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from amos.ir import dtype
+from amos.ir import Tensor, dtype
 from amos.ir.floats import pack, quantize, unpack
 from amos.opencl.codegen import KernelText
 from amos.opencl.plan import TYPES, OpenClPlan
@@ -27,38 +28,70 @@ _FLAGS = (
 )
 
 
+@dataclass(frozen=True)
+class HostKernel:
+    """A kernel and its launch.
+
+    Attributes:
+        source: of the function ``kernel_under_test``.
+        inputs: tensors that it reads, in the order of its parameters.
+        results: tensors that it writes, which are the last parameters.
+        groups: of the launch.
+        items: of a group.
+    """
+
+    source: str
+    inputs: Sequence[Tensor]
+    results: Sequence[Tensor]
+    groups: int
+    items: int
+
+
 def run_kernels(
     plans: Sequence[OpenClPlan], inputs: Sequence[Mapping[str, np.ndarray]], folder: Path
 ) -> list[tuple[tuple[np.ndarray, ...], ...]]:
     """Results of each plan, in two orders of work-items; the kernels are compiled together."""
+    kernels = [
+        HostKernel(
+            KernelText(plan, "kernel_under_test").source,
+            plan.mapping.operator.inputs,
+            plan.results,
+            plan.groups,
+            plan.items,
+        )
+        for plan in plans
+    ]
+    return run_on_host(kernels, inputs, folder)
+
+
+def run_on_host(
+    kernels: Sequence[HostKernel], inputs: Sequence[Mapping[str, np.ndarray]], folder: Path
+) -> list[tuple[tuple[np.ndarray, ...], ...]]:
+    """Results of each kernel, in two orders of work-items; the kernels are compiled together."""
     tool = shutil.which("g++")
     if tool is None:
         pytest.skip("kernels run on the host with g++, which is not here")
     text, binary = folder / "kernels.cpp", folder / "kernels"
-    text.write_text(_program(plans), encoding="utf-8")
+    text.write_text(_program(kernels), encoding="utf-8")
     subprocess.run([tool, *_FLAGS, text, "-o", binary], check=True)
     data = b"".join(
-        np.asarray(pack(quantize(values[name], kind), kind)).tobytes()
-        for plan, values in zip(plans, inputs, strict=True)
-        for name, kind in _inputs(plan).items()
+        np.asarray(pack(quantize(values[x.name], str(x.dtype)), str(x.dtype))).tobytes()
+        for kernel, values in zip(kernels, inputs, strict=True)
+        for x in kernel.inputs
     )
-    runs = [_run(plans, [str(binary), order], data) for order in ("0", "1")]
+    runs = [_run(kernels, [str(binary), order], data) for order in ("0", "1")]
     return [tuple(both) for both in zip(*runs, strict=True)]
 
 
-def _inputs(plan: OpenClPlan) -> dict[str, str]:
-    return {x.name: plan.arguments[x.name] for x in plan.mapping.operator.inputs}
-
-
 def _run(
-    plans: Sequence[OpenClPlan], command: list[str], data: bytes
+    kernels: Sequence[HostKernel], command: list[str], data: bytes
 ) -> list[tuple[np.ndarray, ...]]:
     done = subprocess.run(command, input=data, capture_output=True)
     assert done.returncode == 0, done.stderr.decode()
     results, place = [], 0
-    for plan in plans:
+    for kernel in kernels:
         arrays = []
-        for tensor in plan.results:
+        for tensor in kernel.results:
             size = tensor.elements * dtype(str(tensor.dtype)).bits // 8
             piece = np.frombuffer(done.stdout, np.uint8, size, place)
             arrays.append(unpack(piece, str(tensor.dtype), tensor.shape))
@@ -67,21 +100,20 @@ def _run(
     return results
 
 
-def _program(plans: Sequence[OpenClPlan]) -> str:
+def _program(tested: Sequence[HostKernel]) -> str:
     kernels, calls = [], []
-    for number, plan in enumerate(plans):
-        source = KernelText(plan, "kernel_under_test").source.replace("(__local ", "(")
+    for number, kernel in enumerate(tested):
+        source = kernel.source.replace("(__local ", "(")
         kernels.append(f"namespace k{number} {{\n{source}}}\n")
-        names = {x.name: x.elements for x in (*plan.mapping.operator.inputs, *plan.results)}
-        arguments, lines = [], []
-        for n, (name, kind) in enumerate(plan.arguments.items()):
-            lines.append(f"std::vector<{TYPES[kind]}> t{n}({names[name]}, {TYPES[kind]}(-7));")
-            arguments.append(f"t{n}.data()")
-            if name in _inputs(plan):
-                lines.append(f"read(t{n});")
-        launch = f"k{number}::kernel_under_test({', '.join(arguments)});"
-        lines.append(f"host::launch({plan.groups}, {plan.items}, down, [&] {{ {launch} }});")
-        lines += [f"write(t{n});" for n in range(len(_inputs(plan)), len(arguments))]
+        tensors, lines = (*kernel.inputs, *kernel.results), []
+        for n, tensor in enumerate(tensors):
+            kind = TYPES[dtype(str(tensor.dtype)).name]
+            lines.append(f"std::vector<{kind}> t{n}({tensor.elements}, {kind}(-7));")
+            lines += [f"read(t{n});"] if n < len(kernel.inputs) else []
+        arguments = ", ".join(f"t{n}.data()" for n in range(len(tensors)))
+        launch = f"k{number}::kernel_under_test({arguments});"
+        lines.append(f"host::launch({kernel.groups}, {kernel.items}, down, [&] {{ {launch} }});")
+        lines += [f"write(t{n});" for n in range(len(kernel.inputs), len(tensors))]
         calls.append("{ " + "\n".join(lines) + " }")
     return f"""#include "opencl_host.h"
 template <typename T> void read(std::vector<T> &x) {{

@@ -19,6 +19,7 @@ from amos.ir.index_text import Value
 
 #: Name of the accumulator where it is stored.
 SUM = "sum"
+_COMBINERS = {"+": "add", "max": "greater", "min": "less"}
 
 
 @dataclass(frozen=True)
@@ -56,7 +57,7 @@ def arithmetic_helpers(op: Operator, accumulator: str, dialect: Dialect) -> str:
     """The functions of an operator's epilogues and prologues; nothing if there are none."""
     if not op.epilogues and not op.prologues:
         return ""
-    by = _InText(dialect, {})
+    by = TextArithmetic(dialect, {})
     if op.epilogue is not None:
         by.finished(op.epilogue, accumulator)
     for result in op.further:
@@ -65,13 +66,7 @@ def arithmetic_helpers(op: Operator, accumulator: str, dialect: Dialect) -> str:
             by.finished(result.last, result.combination_dtype(accumulator))
     for prologue in op.prologues:
         by.computed(prologue)
-    lines = ["// Integers wrap around; each operation on floats rounds once, and none is fused."]
-    for name, (kind, body) in dialect.functions.items():
-        lines.append(f"{dialect.inline} {kind} {name}({kind} a, {kind} b) {{ return {body}; }}")
-    for name, text in dialect.rare.items():
-        if name in by.operations:
-            lines.append(f"{dialect.inline} {text.partition(' ')[0]} {name}({text}")
-    return "\n".join([*lines, *by.functions.values(), ""])
+    return by.definitions()
 
 
 def finished(
@@ -85,12 +80,12 @@ def finished(
         accumulator: its dtype.
         at: the spatial iterations of the element.
     """
-    return _InText(dialect, at).finished(epilogue, accumulator)
+    return TextArithmetic(dialect, at).finished(epilogue, accumulator)
 
 
 def widened(dialect: Dialect, epilogue: Epilogue, accumulator: str, at: Mapping[str, Value]) -> str:
     """C of an expression as :func:`finished` writes it, as ``int`` or ``float``."""
-    by, final = _InText(dialect, at), epilogue.result(accumulator)
+    by, final = TextArithmetic(dialect, at), epilogue.result(accumulator)
     value, kind = epilogue.compute(SUM, accumulator, by), epilogue.kind(accumulator)
     if final == "float32":
         return value if kind == "float32" else by.convert(value)
@@ -105,10 +100,10 @@ def computed(dialect: Dialect, prologue: Prologue, at: Mapping[str, Value]) -> s
         prologue: what it is computed of.
         at: where it is along the prologue's dimensions.
     """
-    return _InText(dialect, at).computed(prologue)
+    return TextArithmetic(dialect, at).computed(prologue)
 
 
-class _InText:
+class TextArithmetic:
     """Expressions of a dialect of C; see :class:`amos.ir.expression.Arithmetic`.
 
     ``f_add`` adds floats and ``i_add`` integers. Functions that the language defines are
@@ -131,13 +126,14 @@ class _InText:
     def finished(self, epilogue: Epilogue, kind: str) -> str:
         """C of the value stored for an accumulator of that dtype."""
         value = epilogue.compute(SUM, kind, self)
-        return self._stored(value, epilogue.kind(kind), epilogue.result(kind))
+        return self.stored(value, epilogue.kind(kind), epilogue.result(kind))
 
     def computed(self, prologue: Prologue) -> str:
         """C of the staged value of a source."""
-        return self._stored(prologue.compute(self), prologue.kind, prologue.dtype)
+        return self.stored(prologue.compute(self), prologue.kind, prologue.dtype)
 
-    def _stored(self, value: str, kind: str, final: str) -> str:
+    def stored(self, value: str, kind: str, final: str) -> str:
+        """C of a value of a kind as an element of a dtype."""
         if dtype(final).is_integer:
             return self.rounded(value, kind, final)
         wide = value if kind == "float32" else self.convert(value)
@@ -145,29 +141,56 @@ class _InText:
         return narrowed[final].format(wide) if final in narrowed else wide
 
     def read(self, load: BufferLoad, kind: str) -> str:
-        where = {name: self.at.get(name, 0) for name in load.names}
-        indices = [index.evaluate(where) for index in load.indices]
-        place = element_at(load.tensor.shape, indices, self.dialect.wide)
-        element = f"{load.tensor.name}[{place}]"
+        """C of what an access reads, as a value of a kind."""
+        element = self.element(load)
         if str(load.tensor.dtype) in self.dialect.widened:
             return self.dialect.widened[str(load.tensor.dtype)].format(element)
         return element if kind == "float32" else self.dialect.integer.format(element)
 
+    def element(self, load: BufferLoad) -> str:
+        """C of the element that an access reads."""
+        where = {name: self.at.get(name, 0) for name in load.names}
+        indices = [index.evaluate(where) for index in load.indices]
+        place = element_at(load.tensor.shape, indices, self.dialect.wide)
+        return f"{load.tensor.name}[{place}]"
+
+    def combine(self, combiner: str, kind: str, first: str, second: str) -> str:
+        """C of a sum, or of the larger or smaller of two values."""
+        return self._called(_COMBINERS[combiner], kind, [first, second])
+
+    def definitions(self) -> str:
+        """The functions that what was written calls."""
+        lines = [
+            "// Integers wrap around; each operation on floats rounds once, and none is fused."
+        ]
+        for name, (kind, body) in self.dialect.functions.items():
+            inline = self.dialect.inline
+            lines.append(f"{inline} {kind} {name}({kind} a, {kind} b) {{ return {body}; }}")
+        for name, text in self.dialect.rare.items():
+            if name in self.operations:
+                lines.append(f"{self.dialect.inline} {text.partition(' ')[0]} {name}({text}")
+        return "\n".join([*lines, *self.functions.values(), ""])
+
     def widened(self, value: str, dtype: str) -> str:
+        """C of an element of a dtype as a float."""
         return self.dialect.widened.get(dtype, self.dialect.real).format(value)
 
     def convert(self, value: str) -> str:
+        """C of an integer as a float."""
         return self.dialect.converted.format(value)
 
     def number(self, value: float, kind: str) -> str:
+        """C of a constant."""
         return f"{np.float32(value)!s}f" if kind == "float32" else f"({int(value)})"
 
     def apply(self, name: str, kind: str, values: list[str]) -> str:
+        """C of an operation."""
         if name == "round":
             return self.dialect.nearest.format(values[0])
         return self._called(name, kind, values)
 
     def call(self, function: Function, kind: str, values: list[str]) -> str:
+        """C of a call of a function, which is defined where it is new."""
         if function.once:
             return str(inlined(function, kind, values, self))
         text = self._called(function.name, kind, values)
@@ -186,6 +209,7 @@ class _InText:
         return f"{name}({', '.join(values)})"
 
     def rounded(self, value: str, kind: str, final: str) -> str:
+        """C of a value that is rounded to a dtype, and clamped to an integer's limits."""
         if final in self.dialect.narrowed:
             return self.dialect.widened[final].format(self.dialect.narrowed[final].format(value))
         low, high = dtype(final).limits

@@ -1,0 +1,361 @@
+"""A chain as one kernel whose loops run on work-groups and work-items (Lift, sections 3 and 4).
+
+A valid assignment of :class:`amos.chains.ParallelSpace` says what each loop of a nest is. Loops
+around a barrier make equal numbers of trips in all work-items of a group, and what lies beyond a
+loop's end is skipped where elements are computed: so every valid assignment synchronizes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from math import prod
+from typing import Any
+
+from amos.chains import LoopNest, ParallelSpace, Tiling
+from amos.chains.loop_nest import Access, Allocation, Loop, Node
+from amos.chains.loops import assignment_of
+from amos.codegen.device.arithmetic import TextArithmetic
+from amos.codegen.device.text import WIDE_OPENCL, block, element_at
+from amos.errors import BuildError
+from amos.ir import Assignment, BufferLoad, Operator, Tensor, dtype
+from amos.ir.expression import Typed
+from amos.ir.index_text import Expr, Value, text
+from amos.opencl.codegen.text import OPENCL
+from amos.opencl.plan import TYPES
+
+#: Work-items of a group along each dimension at most, by the number of dimensions.
+_MOST_ITEMS = {0: 1, 1: 64, 2: 16, 3: 8}
+#: What a reduction begins with.
+_NEUTRAL = {
+    ("+", "float32"): "0.0f",
+    ("max", "float32"): "-INFINITY",
+    ("min", "float32"): "INFINITY",
+    ("+", "int32"): "0",
+    ("max", "int32"): "INT_MIN",
+    ("min", "int32"): "INT_MAX",
+}
+
+
+@dataclass(frozen=True)
+class ParallelKernel:
+    """The text and the launch of a kernel.
+
+    Attributes:
+        tiling: the chain in tiles; rows are whole.
+        nest: its loops.
+        choices: what each loop is, such as ``"group 0"``.
+        name: of the function.
+
+    Raises:
+        BuildError: the assignment breaks a rule, or something of the chain has no form here.
+    """
+
+    tiling: Tiling
+    nest: LoopNest
+    choices: Mapping[str, str]
+    name: str = "chain"
+
+    def __post_init__(self) -> None:
+        for problem in self._problems():
+            raise BuildError(f"{self.tiling.chain.name}: {problem}")
+
+    def _problems(self) -> Iterator[str]:
+        yield from ParallelSpace(self.nest).violations(self.choices)
+        if self.tiling.cut is not None:
+            yield f"OpenCL kernels of chains keep rows whole, got parts of {self.tiling.cut.name}"
+        for d in range(3):
+            if {f"global {d}", f"group {d}"} <= {*self.choices.values()}:
+                yield f"a kernel has loops that are global {d} or group {d}, not both"
+        for tensor in self._tensors:
+            if dtype(str(tensor.dtype)).name not in TYPES:
+                yield f"OpenCL kernels have no elements of type {dtype(str(tensor.dtype)).short}"
+        for step in self.tiling.chain.steps:
+            if isinstance(step, Operator) and step.epilogue is not None:
+                yield f"{step.output.tensor.name}: write its epilogue as a statement"
+
+    @property
+    def _tensors(self) -> tuple[Tensor, ...]:
+        chain = self.tiling.chain
+        return (*chain.inputs, *chain.temporaries, chain.result)
+
+    def _extents(self, *levels: str) -> dict[int, int]:
+        """The longest loop of some levels along each dimension."""
+        longest: dict[int, int] = {}
+        for loop in self.nest.loops:
+            level, _, dimension = self.choices[loop.name].partition(" ")
+            if level in levels:
+                longest[int(dimension)] = max(longest.get(int(dimension), 1), loop.extent)
+        return longest
+
+    @cached_property
+    def items(self) -> dict[int, int]:
+        """Work-items of a group along each dimension in use."""
+        longest = self._extents("local", "global")
+        most = _MOST_ITEMS[len(longest)]
+        return {d: min(extent, most) for d, extent in sorted(longest.items())}
+
+    @cached_property
+    def groups(self) -> dict[int, int]:
+        """Work-groups along each dimension in use."""
+        parts = {d: -(-n // self.items[d]) for d, n in self._extents("global").items()}
+        return dict(sorted((parts | self._extents("group")).items()))
+
+    @cached_property
+    def source(self) -> str:
+        """The whole file."""
+        writer, items = _Writer(self), prod(self.items.values())
+        body = writer.body()
+        chain = self.tiling.chain
+        parameters = ", ".join(
+            f"__global {'' if tensor is chain.result else 'const '}{_element(tensor)} *restrict "
+            f"{writer.whole[tensor.name]}"
+            for tensor in (*chain.inputs, chain.result)
+        )
+        contract = "#pragma OPENCL FP_CONTRACT"
+        return "\n".join(
+            [
+                *(f"// {statement.text}" for statement in chain.statements),
+                f"{contract} OFF",
+                writer.arithmetic.definitions(),
+                f"__kernel __attribute__((reqd_work_group_size({items}, 1, 1)))",
+                f"void {self.name}({parameters}) {{",
+                *block([*writer.places(), *writer.local_memory, *body]),
+                "}",
+                "",
+            ]
+        )
+
+    @property
+    def launch(self) -> dict[str, Any]:
+        """What :class:`amos.opencl.runtime.loader.Kernel` launches."""
+        chain, items = self.tiling.chain, prod(self.items.values())
+        return {
+            "kernel": self.name,
+            "extensions": [],
+            "global_size": prod(self.groups.values()) * items,
+            "local_size": items,
+            "local_bytes": 0,
+            "arguments": [
+                {
+                    "name": tensor.name,
+                    "shape": list(tensor.shape),
+                    "dtype": dtype(str(tensor.dtype)).name,
+                    "role": "output" if tensor is chain.result else "input",
+                    "zeroed": False,
+                }
+                for tensor in (*chain.inputs, chain.result)
+            ],
+        }
+
+
+def _element(tensor: Tensor) -> str:
+    return TYPES[dtype(str(tensor.dtype)).name]
+
+
+class _Arithmetic(TextArithmetic):
+    """Expressions whose reads go to memory of a tile, or to whole tensors."""
+
+    def __init__(self, writer: _Writer) -> None:
+        super().__init__(OPENCL, {})
+        self.writer = writer
+        self.copies: Mapping[str, str] = {}
+
+    def element(self, load: BufferLoad) -> str:
+        """C of an element, in a copy if the statement reads one."""
+        where = {name: self.at.get(name, 0) for name in load.names}
+        name = self.copies.get(load.tensor.name, load.tensor.name)
+        return self.writer.element(name, [index.evaluate(where) for index in load.indices])
+
+
+class _Writer:
+    """Writes the body.
+
+    Attributes:
+        whole: names of the parameters by tensor.
+        memory: names of memory of tiles by buffer.
+        local_memory: declarations of what work-groups share.
+    """
+
+    def __init__(self, kernel: ParallelKernel) -> None:
+        self.kernel, self.tiling = kernel, kernel.tiling
+        chain = self.tiling.chain
+        self.whole = {x.name: f"x{n}" for n, x in enumerate((*chain.inputs, chain.result))}
+        self.memory = {x.buffer: f"m{n}" for n, x in enumerate(kernel.nest.allocations)}
+        self.variables = {loop.name: f"l{n}" for n, loop in enumerate(kernel.nest.loops)}
+        self.steps = {x.step.output.tensor.name: x for x in self.tiling.steps}
+        self.tensors = {tensor.name: tensor for tensor in kernel._tensors}
+        self.arithmetic = _Arithmetic(self)
+        self.local_memory: list[str] = []
+        self.values: dict[str, Value] = {}
+        self.origins: dict[str, Value] = {loop.name: 0 for loop in self.tiling.loops}
+        #: Work-items around an allocation, which each have their own: the index that tells them.
+        self.owners: dict[str, str] = {}
+
+    def places(self) -> Iterator[str]:
+        """Declarations of where a work-item and its group stand along each dimension."""
+        for call, name, counts in (
+            ("get_group_id(0)", "group", self.kernel.groups),
+            ("get_local_id(0)", "item", self.kernel.items),
+        ):
+            below = 1
+            for d, count in counts.items():
+                yield f"const int {name}{d} = {call} / {below} % {count};"
+                below *= count
+
+    def body(self) -> list[str]:
+        """The whole nest."""
+        return self._nodes(self.kernel.nest.body, (), ())
+
+    def _nodes(
+        self, nodes: Sequence[Node], loops: tuple[Loop, ...], guards: tuple[str, ...]
+    ) -> list[str]:
+        """Nodes in order; work-items meet behind each that may fill or read what they share."""
+        lines: list[str] = []
+        shares = any(isinstance(x, Allocation) and x.memory == "local" for x in nodes)
+        for node in nodes:
+            match node:
+                case Allocation():
+                    lines += self._allocate(node, loops)
+                    continue
+                case Loop():
+                    lines += self._loop(node, loops, guards)
+                case Access():
+                    lines += self._access(node, (), guards)
+            lines += ["barrier(CLK_LOCAL_MEM_FENCE);"] if shares else []
+        return lines
+
+    def _allocate(self, node: Allocation, loops: tuple[Loop, ...]) -> list[str]:
+        tensor = node.buffer.removesuffix(".copy")
+        kind, size = _element(self.tensors[tensor]), prod(self.tiling.size(tensor))
+        if node.memory == "private":
+            return [f"{kind} {self.memory[node.buffer]}[{size}];"]
+        owners, count = "", 1
+        for choice in {self.kernel.choices[loop.name] for loop in loops}:
+            level, _, dimension = choice.partition(" ")
+            if level in ("local", "global"):
+                owners += f"item{dimension} * {count * size} + "
+                count *= self.kernel.items[int(dimension)]
+        self.owners[node.buffer] = owners
+        self.local_memory.append(f"__local {kind} {self.memory[node.buffer]}[{size * count}];")
+        return []
+
+    def _loop(self, loop: Loop, loops: tuple[Loop, ...], guards: tuple[str, ...]) -> list[str]:
+        """A loop over all its values, or over those of this work-group or work-item."""
+        if loop.is_reduce:
+            return self._reduction(loop, guards)
+        name = self.variables[loop.name]
+        level, _, dimension = self.kernel.choices[loop.name].partition(" ")
+        first, step = "0", 1
+        if dimension:
+            d = int(dimension)
+            items = self.kernel.items.get(d, 1)
+            first, step = {
+                "local": (f"item{d}", items),
+                "group": (f"group{d}", self.kernel.groups.get(d, 1)),
+                "global": (f"group{d} * {items} + item{d}", self.kernel.groups.get(d, 1) * items),
+            }[level]
+        trips = -(-loop.extent // step)
+        self.values[loop.name] = Expr(name, 0, loop.extent - 1)
+        lines = [f"const int {name} = {f't{name} * {step} + ' if trips > 1 else ''}{first};"]
+        if step == 1:
+            lines = [f"const int {name} = t{name};"]
+        if loop.extent % step:
+            guards = (*guards, f"{name} < {loop.extent}")
+        lines += self._origin(loop)
+        lines += self._nodes(loop.body, (*loops, loop), guards)
+        if trips == 1:
+            return ["{", *block(lines), "}"]
+        return [f"for (int t{name} = 0; t{name} < {trips}; ++t{name}) {{", *block(lines), "}"]
+
+    def _origin(self, loop: Loop) -> list[str]:
+        """Where the tile of a shared loop begins; the last one ends with the loop."""
+        shared = {each.name: each for each in self.tiling.loops}.get(loop.name)
+        if shared is None:
+            return []
+        last, name = shared.extent - shared.tile, f"o{self.variables[loop.name]}"
+        self.origins[loop.name] = Expr(name, 0, last)
+        start = f"{self.variables[loop.name]} * {shared.tile}"
+        if shared.extent % shared.tile:
+            start = f"i_less({start}, {last})"
+        return [f"const int {name} = {start};"]
+
+    def _reduction(self, loop: Loop, guards: tuple[str, ...]) -> list[str]:
+        loops = [loop]
+        while isinstance(loops[-1].body[0], Loop):
+            loops.append(loops[-1].body[0])
+        (access,) = loops[-1].body
+        assert isinstance(access, Access)
+        for reduction in loops:
+            self.values[reduction.name] = Expr(
+                self.variables[reduction.name], 0, reduction.extent - 1
+            )
+        return self._access(access, loops, guards)
+
+    def _access(self, access: Access, loops: Sequence[Loop], guards: tuple[str, ...]) -> list[str]:
+        """A copied element, or an element of a step with its reductions."""
+        if access.name.endswith(".copy"):
+            lines = self._copy(access)
+        else:
+            lines = self._element_of_step(access, loops)
+        return [f"if ({' && '.join(guards)}) {{", *block(lines), "}"] if guards else lines
+
+    def _copy(self, access: Access) -> list[str]:
+        tensor = access.name.removesuffix(".copy")
+        at = [
+            self.values.get(f"{access.name}.{n}", 0) for n in range(len(self.tiling.size(tensor)))
+        ]
+        return [f"{self.element(access.name, at)} = {self.element(tensor, at)};"]
+
+    def _element_of_step(self, access: Access, loops: Sequence[Loop]) -> list[str]:
+        tiled, by = self.steps[access.name], self.arithmetic
+        local = self.tiling.localized(tiled, {})
+        step = assignment_of(local) if isinstance(local, Operator) else local
+        assert isinstance(step, Assignment)
+        at = {it.name: self.values.get(f"{access.name}.{it.name}", 0) for it in step.iterations}
+        by.at = at
+        by.copies = {x.removesuffix(".copy"): x for x in access.buffers if x.endswith(".copy")}
+        variables = {
+            name: Typed(f"({text(run.start.evaluate(self.origins) + at[name])})", "int32")
+            for name, run in tiled.ranges.items()
+        }
+        value = step.expression.compute(variables, by)
+        where = {name: at[name] for name in step.destination.names}
+        target = self.element(
+            step.output.tensor.name, [index.evaluate(where) for index in step.destination.indices]
+        )
+        final = dtype(str(step.output.tensor.dtype)).name
+        if not step.combiner:
+            return [f"{target} = {by.stored(value.value, value.kind, final)};"]
+        kind = "int" if value.kind == "int32" else "float"
+        lines = [f"total = {by.combine(step.combiner, value.kind, 'total', value.value)};"]
+        for loop in reversed(loops):
+            name = self.variables[loop.name]
+            lines = [
+                f"for (int {name} = 0; {name} < {loop.extent}; ++{name}) {{",
+                *block(lines),
+                "}",
+            ]
+        first = f"{kind} total = {_NEUTRAL[step.combiner, value.kind]};"
+        return [
+            "{",
+            *block([first, *lines, f"{target} = {by.stored('total', value.kind, final)};"]),
+            "}",
+        ]
+
+    def element(self, buffer: str, at: Sequence[Value]) -> str:
+        """C of an element of a tile, in memory of it or in the whole tensor.
+
+        Args:
+            buffer: a temporary, the copy of an input, an input or the result.
+            at: indices from the tile's first element on.
+        """
+        if buffer in self.memory:
+            shape = self.tiling.size(buffer.removesuffix(".copy"))
+            place = element_at(shape or (1,), at or [0], WIDE_OPENCL)
+            return f"{self.memory[buffer]}[{self.owners.get(buffer, '')}{place}]"
+        starts = [place.start.evaluate(self.origins) for place in self.tiling.boxes[buffer]]
+        indices = [start + each for start, each in zip(starts, at, strict=True)]
+        place = element_at(self.tensors[buffer].shape or (1,), indices or [0], WIDE_OPENCL)
+        return f"{self.whole[buffer]}[{place}]"

@@ -1,0 +1,109 @@
+"""Chains whose loops run on work-groups and work-items compute what they say."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Iterator, Mapping
+from math import prod
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from amos.chains import LoopNest, ParallelSpace, Tiling
+from amos.errors import BuildError
+from amos.ir import Chain
+from amos.opencl.codegen.parallel import ParallelKernel
+from amos.opencl.runtime.loader import Kernel
+from amos.validate.chain import evaluate_chain
+from tests.support.opencl_host import HostKernel, run_on_host
+
+#: Listing 1 of Lift, and a convolution with a bias.
+LISTING1 = "t[i,j,k] = relu(x[i,j,k]); out[i,k,j] = relu(t[i,j,k])"
+CONV = "t[p,q,k] += x[p+r,q+s,c] * w[k,r,s,c]; out[p,q,k] = relu(t[p,q,k] + bias[k])"
+ROWS = "m[i] max= x[i,k]; out[i,k] = x[i,k] - m[i]"
+LOCAL = {"x": "local", "w": "local"}
+
+
+def _kernels(
+    text: str,
+    sizes: Mapping[str, int],
+    tiles: Mapping[str, int],
+    count: int,
+    memory: Mapping[str, str] | None = None,
+    copies: Mapping[str, str] | None = None,
+    dimensions: int = 2,
+) -> Iterator[ParallelKernel]:
+    """Kernels of valid mappings that are drawn."""
+    tiling = Tiling.of(Chain.parse(text, dict(sizes)), tiles)
+    nest = LoopNest.of(tiling, memory, copies)
+    drawn = ParallelSpace(nest, dimensions).draw(count, np.random.default_rng(0))
+    for choices in drawn:
+        used = {*choices.values()}
+        if not any({f"global {d}", f"group {d}"} <= used for d in range(3)):
+            yield ParallelKernel(tiling, nest, choices, "kernel_under_test")
+
+
+def _cases() -> list[ParallelKernel]:
+    # Sizes that neither tiles nor work-items divide.
+    sizes = dict(p=6, q=5, k=7, r=3, s=2, c=3)
+    return [
+        *_kernels(LISTING1, dict(i=8, j=4, k=4), {"i": 1}, 30),
+        *_kernels(LISTING1, dict(i=7, j=5, k=3), {"i": 2}, 8, copies={"x": "local"}),
+        *_kernels(CONV, sizes, {"p": 4, "q": 3, "k": 4}, 12, copies=LOCAL, dimensions=3),
+        *_kernels(CONV, sizes, {"p": 1, "q": 1}, 6, {"t": "private"}, {"x": "local"}),
+        *_kernels(ROWS, dict(i=7, k=5), {"i": 2}, 6),
+    ]
+
+
+def _inputs(kernel: ParallelKernel) -> dict[str, np.ndarray]:
+    rng = np.random.default_rng(1)
+    chain = kernel.tiling.chain
+    return {x.name: rng.integers(-4, 5, x.shape).astype(np.float32) for x in chain.inputs}
+
+
+def test_valid_mappings_compute_the_chain(tmp_path: Path) -> None:
+    """On the host, in whichever order work-items run; all 21 mappings of Listing 1."""
+    kernels = _cases()
+    assert len(kernels) > 21 + 15
+    assert sum("barrier(" in kernel.source for kernel in kernels) > 20
+    inputs = [_inputs(kernel) for kernel in kernels]
+    tested = [
+        HostKernel(
+            kernel.source,
+            kernel.tiling.chain.inputs,
+            [kernel.tiling.chain.result],
+            prod(kernel.groups.values()),
+            prod(kernel.items.values()),
+        )
+        for kernel in kernels
+    ]
+    runs = run_on_host(tested, inputs, tmp_path)
+    for kernel, values, orders in zip(kernels, inputs, runs, strict=True):
+        expected = evaluate_chain(kernel.tiling.chain, values)
+        for (result,) in orders:
+            np.testing.assert_array_equal(result, expected, str(kernel.choices))
+
+
+def test_what_has_no_kernel_is_refused() -> None:
+    tiling = Tiling.of(Chain.parse(LISTING1, dict(i=8, j=4, k=4)), {"i": 1})
+    nest = LoopNest.of(tiling)
+    sequential = dict.fromkeys([loop.name for loop in nest.loops], "sequential")
+    with pytest.raises(BuildError, match=r"rule 5 group dimensions: group 0 is used without"):
+        ParallelKernel(tiling, nest, sequential | {"i": "group 0"})
+    text = "p = softmax(x[i,k], axis=k); out[i,j] += p[i,k] * v[k,j]"
+    parts = Tiling.of(Chain.parse(text, dict(i=4, k=8, j=4)), {"i": 2, "k": 4})
+    nest = LoopNest.of(parts)
+    (choices,) = ParallelSpace(nest, 1).draw(1, np.random.default_rng(0))
+    with pytest.raises(BuildError, match="keep rows whole, got parts of k"):
+        ParallelKernel(parts, nest, choices)
+
+
+@pytest.mark.skipif(importlib.util.find_spec("pyopencl") is None, reason="pyopencl is not here")
+def test_kernels_on_a_device() -> None:
+    for kernel in _kernels(LISTING1, dict(i=8, j=4, k=4), {"i": 1}, 30):
+        values = _inputs(kernel)
+        run = Kernel("chain", launch=kernel.launch, source=kernel.source)
+        (data,) = run.compute([values["x"]])
+        expected = evaluate_chain(kernel.tiling.chain, values)
+        np.testing.assert_array_equal(data.view(np.float32).reshape(expected.shape), expected)
