@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 from collections.abc import Sequence
 from pathlib import Path
@@ -23,7 +22,7 @@ from amos.network.frontend import plain_session
 from amos.network.model import random_arrays
 from amos.network.operations import numpy_dtype
 from amos.network.precision import attention, choosing
-from amos.network.precision.choosing import choose_precision, select_parts
+from amos.network.precision.choosing import choose_precision
 from amos.network.precision.frontier import Errors, Exclusion, Frontier, Variant
 from amos.network.precision.rounding import is_product
 from amos.network.precision.samples import read_samples
@@ -139,20 +138,6 @@ def test_errors_of_sigmoids_of_float64_are_measured() -> None:
     assert 0 < _variants(network).sensitivity([("Region0", 0)]) < 0.02
 
 
-@pytest.mark.parametrize("seed", range(5))
-def test_the_program_saves_most_within_the_budget(seed: int) -> None:
-    rng = np.random.default_rng(seed)
-    places, saved, errors, budget = range(8), rng.random(8), rng.random(8), 0.8
-    subsets = (
-        each for count in range(9) for each in itertools.combinations(places, count)
-        if sum(errors[p] ** 2 for p in each) <= budget**2
-    )  # fmt: skip
-    best = max(sum(saved[p] for p in each) for each in subsets)
-    chosen = select_parts(saved.tolist(), errors.tolist(), budget)
-    assert sum(errors[p] ** 2 for p in chosen) <= budget**2
-    assert sum(saved[p] for p in chosen) >= 0.999 * best
-
-
 def test_norms_of_what_is_not_finite() -> None:
     masked = np.array([-np.inf, 1.0, np.nan])
     assert relative_norm(masked * [1, 1.5, 1], masked) == 0.5
@@ -174,10 +159,6 @@ def test_places_are_the_same_in_every_layout() -> None:
         rounded = variants.with_rounding(excluded).regions["Region0"].network
         (result,) = run_graph(rounded.graph, *arrays)
         assert relative_norm(result, expected) < 1e-3
-
-
-def test_no_product_fits_an_empty_budget() -> None:
-    assert select_parts([1.0], [1e-9], 0.0) == set()
 
 
 @multiplies_bfloat16

@@ -1,10 +1,7 @@
 """Choosing a precision under an error budget.
 
 Every second sample is held back, to confirm what the others choose. Where rounding all products
-breaks the budget, they are divided into parts. Each part's error is measured where it alone is
-rounded, its time is predicted. Errors of several are taken to be independent, so their squares add
-up: an integer program then selects the parts that save most time within the budget, and the whole
-is measured on all samples. Where that breaks the budget, the program gets a smaller one.
+breaks the budget, some are (:mod:`amos.network.precision.parts`).
 """
 
 from __future__ import annotations
@@ -18,7 +15,8 @@ from amos.errors import NetworkError, shown
 from amos.ir import dtype
 from amos.network.buckets import Loaded
 from amos.network.external.partition import PartitionedNetwork
-from amos.network.precision.frontier import Frontier, Variant
+from amos.network.precision.frontier import Errors, Frontier, Variant
+from amos.network.precision.parts import select_places
 from amos.network.precision.rounding import PRODUCTS, ROUNDED
 from amos.network.precision.samples import Samples, read_samples
 from amos.network.precision.variants import (
@@ -35,12 +33,6 @@ PRECISIONS = ("f32", "bf16", "f16", "int8", "auto")
 _ROUNDINGS = {"bf16": (ROUNDED,), "f16": ("float16",), "auto": (ROUNDED, "float16")}
 #: Relative 2-norm of the difference that ``auto`` allows by default.
 BUDGET = 0.01
-#: How often the program is asked, and what its budget is multiplied by after each failure.
-_ATTEMPTS, _TIGHTER = 6, 0.7
-#: Whole numbers that stand for the budget and for the largest saving in the integer program.
-_SCALE = 1_000_000
-#: Parts of the products, in the order of the graph, whose errors are measured one by one.
-_MOST_PARTS = 12
 #: Share of the budget that the samples may take by which is chosen: others differ by more.
 _SHARE = 0.8
 
@@ -160,8 +152,20 @@ def _select_variant(rows: Sequence[Variant], precision: str, budget: float) -> V
 
 def _fits(variant: Variant, budget: float) -> bool:
     """Whether errors keep within the budget: with a margin where it was chosen by them."""
-    choosing, confirming = variant.errors.choosing, variant.errors.confirming
-    return choosing <= _SHARE * budget and (confirming is None or confirming <= budget)
+    return _use(variant.errors, budget) <= 1
+
+
+def _use(errors: Errors, budget: float) -> float:
+    """Return the share of the budget that errors take, of which what chooses has a part."""
+    shares = (errors.choosing, _SHARE * budget), (errors.confirming or 0.0, budget)
+    return max(_ratio(error, most) for error, most in shares)
+
+
+def _ratio(error: float, most: float) -> float:
+    """Return an error over the most that is allowed, which may be none."""
+    if most:
+        return error / most
+    return 0.0 if error <= 0 else math.inf
 
 
 def check_choice(precision: object, budget: object) -> None:
@@ -178,45 +182,10 @@ def check_choice(precision: object, budget: object) -> None:
 
 
 def _round_parts(variants: Variants, budget: float) -> list[Variant]:
-    """The variant that rounds what the integer program selects; none where nothing fits."""
-    places = [*variants.saved]
-    size = math.ceil(len(places) / _MOST_PARTS)
-    parts = [places[begin : begin + size] for begin in range(0, len(places), size)]
-    saved = [sum(map(variants.saved.__getitem__, each)) for each in parts]
-    errors = [variants.sensitivity(each) for each in parts]
-    tight = _SHARE * budget
-    for _ in range(_ATTEMPTS):
-        selected = select_parts(saved, errors, tight)
-        if not selected:
-            return []
-        excluded = [x for n, each in enumerate(parts) if n not in selected for x in each]
-        variant = variants.round_faster(excluded)
-        if _fits(variant, budget):
-            return [variant]
-        tight *= _TIGHTER
-    return []
-
-
-def select_parts(saved: Sequence[float], errors: Sequence[float], budget: float) -> set[int]:
-    """Select the parts that save most time, whose squared errors add up to the budget's.
-
-    Args:
-        saved: seconds that rounding saves, of each part.
-        errors: where it alone is rounded.
-        budget: of the whole.
-    """
-    fitting = [n for n, error in enumerate(errors) if error <= budget]
-    if not fitting or not budget:
-        return set()
-    from ortools.sat.python import cp_model
-
-    largest = max(saved[n] for n in fitting)
-    model = cp_model.CpModel()
-    variables = {n: model.new_bool_var(f"part {n}") for n in fitting}
-    squares = (math.ceil(_SCALE * (errors[n] / budget) ** 2) * variables[n] for n in fitting)
-    model.add(sum(squares) <= _SCALE)
-    model.maximize(sum(max(1, round(_SCALE * saved[n] / largest)) * variables[n] for n in fitting))
-    solver = cp_model.CpSolver()
-    solver.parameters.num_workers, solver.parameters.max_time_in_seconds = 1, 10.0
-    solver.solve(model)
-    return {n for n in fitting if solver.value(variables[n])}
+    """The variant that rounds some of the products; none where nothing fits."""
+    selected = select_places(variants, _SHARE * budget, partial(_use, budget=budget))
+    if selected is None:
+        return []
+    places, errors = selected
+    excluded = [each for each in variants.saved if each not in places]
+    return [variants.round_faster(excluded, errors)]

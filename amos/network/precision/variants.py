@@ -91,15 +91,19 @@ class Variants:
             variants.__dict__.pop(name, None)
         return variants
 
-    def round_faster(self, excluded: Sequence[tuple[str, int]] = ()) -> Variant:
+    def round_faster(
+        self, excluded: Sequence[tuple[str, int]] = (), errors: Errors | None = None
+    ) -> Variant:
         """The network with rounded factors wherever that is predicted to be faster.
 
         Args:
             excluded: region and place of further products that stay as they are.
+            errors: of it, if they were measured.
         """
         places = self._by_region([*self.slower, *excluded])
         network = self.with_rounding(places)
-        errors = self._errors(self.model_of(places))
+        if errors is None:
+            errors = self._errors(self.model_of(places))
         saved = sum(seconds for at, seconds in self.saved.items() if at not in excluded)
         reasons = self.slower | dict.fromkeys(excluded, Exclusion("over the budget"))
         return Variant(
@@ -144,12 +148,17 @@ class Variants:
 
     def sensitivity(self, places: Sequence[tuple[str, int]]) -> float:
         """Measure the error of the first sample where only some products are rounded."""
-        excluded = {
-            name: frozenset(at for at in self._places(name) if (name, at) not in places)
-            for name in self.network.regions
-        }
-        (error,) = self._differences(self.model_of(excluded), self.choosing[:1])
+        (error,) = self._differences(self._model_with(places), self.choosing[:1])
         return error
+
+    def measure_errors(self, places: Sequence[tuple[str, int]]) -> Errors:
+        """Measure the errors of all samples where only some products are rounded."""
+        return self._errors(self._model_with(places))
+
+    def _model_with(self, places: Sequence[tuple[str, int]]) -> Any:
+        """The model of ONNX with rounded factors of some products."""
+        everything = ((name, at) for name in self.network.regions for at in self._places(name))
+        return self.model_of(self._by_region([at for at in everything if at not in places]))
 
     def model_of(self, excluded: Excluded) -> Any:
         """The model of ONNX with rounded factors of all products but some."""

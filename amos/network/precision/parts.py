@@ -1,0 +1,136 @@
+"""Rounding some of the products: which parts of a network, by an integer program.
+
+Products are divided into parts. Each part's error is measured where it alone is rounded, its time
+is predicted. Errors of several are taken to be independent, so their squares add up: an integer
+program selects the parts that save most time within an allowed error. Of parts that are left out
+those that would save most are halved, as a single product may spoil its part. Then the errors of
+the whole are measured, and what is allowed is scaled by how far these are from the budget, down or
+up.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from amos.network.precision.frontier import Errors
+from amos.network.precision.variants import Variants
+
+#: Region and place of products.
+Places = tuple[tuple[str, int], ...]
+#: Parts at first, in the order of the graph, and how many are halved.
+_PARTS, _HALVED = 8, 8
+#: Share of a part's error up to which one half leaves the rest of the squares to the other one.
+_CLEAR = 0.8
+#: How often the whole is measured, and the share of the budget that is enough.
+_ATTEMPTS, _ENOUGH = 6, 0.92
+#: Share of the budget to which errors count at least: what hardly errs allows no more than this.
+_LEAST_USE = 0.1
+#: Whole numbers that stand for the budget and for the largest saving in the integer program.
+_SCALE = 1_000_000
+
+
+@dataclass(frozen=True)
+class Part:
+    """Some of the products.
+
+    Attributes:
+        places: of the products.
+        saved: predicted seconds that rounding saves.
+        error: where it alone is rounded.
+    """
+
+    places: Places
+    saved: float
+    error: float
+
+
+def select_places(
+    variants: Variants, budget: float, use: Callable[[Errors], float]
+) -> tuple[Places, Errors] | None:
+    """Select the products whose rounding saves most time within a budget.
+
+    Args:
+        variants: of the network.
+        budget: that a single part may take.
+        use: share of the budget that errors of the whole take; what fits is at most 1.
+
+    Returns:
+        the products, and the errors where they are rounded; ``None`` where nothing fits.
+    """
+    parts = _measure_parts(variants, budget)
+    best: tuple[Places, Errors] | None = None
+    most_saved, tried, allowed = 0.0, set[frozenset[int]](), budget
+    for _ in range(_ATTEMPTS):
+        selected = select_parts(parts, allowed)
+        if not selected or selected in tried:
+            break
+        tried.add(selected)
+        places = tuple(at for n in sorted(selected) for at in parts[n].places)
+        errors = variants.measure_errors(places)
+        saved, used = sum(parts[n].saved for n in selected), use(errors)
+        if used <= 1 and saved > most_saved:
+            best, most_saved = (places, errors), saved
+        if _ENOUGH <= used <= 1:
+            break
+        allowed = math.hypot(*(parts[n].error for n in selected)) / max(used, _LEAST_USE)
+    return best
+
+
+def _measure_parts(variants: Variants, budget: float) -> list[Part]:
+    """Divide the products into parts with their errors."""
+    places = tuple(variants.saved)
+    size = math.ceil(len(places) / _PARTS)
+    parts = [
+        _measure_part(variants, places[begin : begin + size])
+        for begin in range(0, len(places), size)
+    ]
+    for _ in range(_HALVED):
+        selected = select_parts(parts, budget)
+        left_out = [n for n, each in enumerate(parts) if n not in selected and len(each.places) > 1]
+        if not left_out:
+            break
+        n = max(left_out, key=lambda n: parts[n].saved)
+        parts[n : n + 1] = _halve(variants, parts[n])
+    return parts
+
+
+def _measure_part(variants: Variants, places: Places) -> Part:
+    saved = sum(map(variants.saved.__getitem__, places))
+    return Part(places, saved, variants.sensitivity(places))
+
+
+def _halve(variants: Variants, whole: Part) -> tuple[Part, Part]:
+    """Halve a part; the second error follows from the first one, unless that is nearly all."""
+    middle = len(whole.places) // 2
+    first = _measure_part(variants, whole.places[:middle])
+    if abs(first.error) >= _CLEAR * abs(whole.error):  # a loss of accuracy may be negative
+        return first, _measure_part(variants, whole.places[middle:])
+    error = math.sqrt(whole.error**2 - first.error**2)
+    return first, Part(whole.places[middle:], whole.saved - first.saved, error)
+
+
+def select_parts(parts: Sequence[Part], budget: float) -> frozenset[int]:
+    """Select the parts that save most time, whose squared errors add up to the budget's.
+
+    Args:
+        parts: of the products.
+        budget: of the whole.
+    """
+    fitting = [n for n, each in enumerate(parts) if each.error <= budget]
+    if not fitting or not budget:
+        return frozenset()
+    from ortools.sat.python import cp_model
+
+    largest = max(parts[n].saved for n in fitting)
+    model = cp_model.CpModel()
+    variables = {n: model.new_bool_var(f"part {n}") for n in fitting}
+    squares = (math.ceil(_SCALE * (parts[n].error / budget) ** 2) * variables[n] for n in fitting)
+    model.add(sum(squares) <= _SCALE)
+    seconds = (max(1, round(_SCALE * parts[n].saved / largest)) * variables[n] for n in fitting)
+    model.maximize(sum(seconds))
+    solver = cp_model.CpSolver()
+    solver.parameters.num_workers, solver.parameters.max_time_in_seconds = 1, 10.0
+    solver.solve(model)
+    return frozenset(n for n in fitting if solver.value(variables[n]))
