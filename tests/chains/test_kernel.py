@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+import amos
 from amos.chains import ChainCandidate, ChainKernel, Tiling, simulate_tiling
 from amos.chains.candidate import slots_of
 from amos.errors import AmosError
@@ -144,3 +145,22 @@ def test_calls_are_checked() -> None:
     with pytest.raises(AmosError, match="of shape"):
         kernel(ones, np.ones(5, np.float32))
     np.testing.assert_array_equal(kernel(x=ones, y=ones), 3 * ones)
+
+
+@pytest.mark.parametrize("shared", ["", "g,"])
+def test_a_step_of_a_decoder_is_the_last_row_of_the_whole(shared: str) -> None:
+    """One row of queries, and the keys of all rows before it; heads may share them."""
+    text = (
+        f"scores[g,h,q,k] += query[g,h,q,d] * key[{shared or 'g,h,'}k,d]; "
+        "p = softmax(scores * 0.25 + min(q + first - k, 0) * 1e30, axis=k); "
+        f"out[g,h,q,d] += p[g,h,q,k] * value[{shared or 'g,h,'}k,d]"
+    )
+    rows = 33
+    sizes = dict(g=2, h=3, k=rows, d=16)
+    whole = amos.Operator.parse(text.replace("first", "0"), extents=sizes | {"q": rows})
+    step = amos.Operator.parse(text.replace("first", str(rows - 1)), extents=sizes | {"q": 1})
+    inputs = random_inputs(whole, np.random.default_rng(0))
+    expected = evaluate(whole, inputs)[:, :, -1:]
+    inputs["query"] = np.ascontiguousarray(inputs["query"][:, :, -1:])
+    kernel = amos.build(amos.explore(step, trials=2, progress=False).best)
+    np.testing.assert_allclose(kernel(**inputs), expected, rtol=1e-4, atol=1e-4)
