@@ -68,10 +68,7 @@ def predict_chain(
     """
     core = machine.core
     temporary = temporary_bytes(tiling)
-    level = next(
-        (each for each in core.levels if not each.capacity or each.capacity >= temporary),
-        core.levels[-1],
-    )
+    level = _holding(core, temporary)
     steps = []
     for tiled in tiling.steps:
         name, runs = tiled.step.output.tensor.name, runs_of(tiling, tiled)
@@ -88,6 +85,12 @@ def predict_chain(
     share = -(-tiling.count // machine.cores) / tiling.count
     seconds = machine.launch + share * sum(each.seconds for each in steps)
     return ChainPrediction(tuple(steps), seconds, temporary, level.name)
+
+
+def _holding(machine: Machine, size: int) -> Level:
+    """The nearest level of memory that has room for so many bytes."""
+    fitting = (each for each in machine.levels if not each.capacity or each.capacity >= size)
+    return next(fitting, machine.levels[-1])
 
 
 def _moving_seconds(tiling: Tiling, tiled: TiledStep, level: Level) -> float:
@@ -113,16 +116,14 @@ def rough_seconds(tiling: Tiling, machine: Machine) -> float:
     All points at two vectors a cycle, and what tiles read of inputs from where the inputs are.
     """
     core = machine.core
-    work = 0.0
+    near = _holding(core, temporary_bytes(tiling))
+    work = sum(_moving_seconds(tiling, tiled, near) for tiled in tiling.steps)
     for tiled in tiling.steps:
         cost = 0.5 if isinstance(tiled.step, Operator) else _operations(tiled.step)
         work += runs_of(tiling, tiled) * _points(tiled) / LANES * cost / core.clock
     inputs = {tensor.name: tensor for tensor in tiling.chain.inputs}
     size = sum(tensor.nbytes for tensor in inputs.values())
-    level = next(
-        (each for each in machine.levels if not each.capacity or each.capacity >= size),
-        machine.levels[-1],
-    )
+    level = _holding(machine, size)
     depth = {loop.name: n for n, loop in enumerate(tiling.loops, 1)}
     moved = 0.0
     for name, tensor in inputs.items():

@@ -181,9 +181,10 @@ def tilings_of(
     """
     result = _result_loops(chain)
     near = max((x.capacity for x in machine.levels if x.units >= machine.cores), default=0)
-    halos = _halo_rows(chain, result)
+    rolling_loops = _rolling_loops(chain, result)
     choices = [
-        [fixed[n]] if n in fixed else _sizes(chain.extents[n], halos.get(n, 0)) for n in result
+        [fixed[n]] if n in fixed else _sizes(chain.extents[n], _count_halo(rolling_loops.get(n)))
+        for n in result
     ]
     cuts = [n for n in _reduced(chain) if n not in result]
     cut_choices: list[dict[str, int]] = [{}] if not fixed.keys() - set(result) else []
@@ -196,7 +197,7 @@ def tilings_of(
     for cut in cut_choices:
         for chosen in product(*choices):
             tiles = {n: s for n, s in zip(result, chosen, strict=True) if s < chain.extents[n]}
-            for rolling in ("", *(n for n in halos if n in tiles and not cut)):
+            for rolling in ("", *(n for n in rolling_loops if n in tiles and not cut)):
                 try:
                     tiling = Tiling.of(chain, tiles | cut, rolling)
                     size = temporary_bytes(tiling)
@@ -204,6 +205,11 @@ def tilings_of(
                     refused[str(error)] = None
                     continue
                 least = min(least, size)
+                if rolling:
+                    smallest = rolling_loops[rolling]
+                    fits = not near or temporary_bytes(smallest) <= _SHARE * near
+                    if not _suits_rolling(tiling, smallest, fits, fixed):
+                        continue
                 if not near or size <= _SHARE * near or fixed.keys() >= {*result}:
                     tilings.append(tiling)
     if not tilings and math.isinf(least):
@@ -237,15 +243,32 @@ def _result_loops(chain: Chain) -> list[str]:
     return sorted(names, key=count_moved, reverse=True)
 
 
-def _halo_rows(chain: Chain, loops: Sequence[str]) -> dict[str, int]:
-    """Return the loops along which tiles can keep rows for the next one, and how many they keep."""
-    halos, tiles = dict[str, int](), dict[str, int]()
+def _rolling_loops(chain: Chain, loops: Sequence[str]) -> dict[str, Tiling]:
+    """Return the loops along which tiles can keep rows, with the smallest tiles of whole rows."""
+    rolling, tiles = dict[str, Tiling](), dict[str, int]()
     for name in (n for index in chain.steps[-1].output.indices for n in index.names if n in loops):
         tiles[name] = 1  # dimensions before that of rows are one
         with contextlib.suppress(ScheduleError):
-            rolling = Tiling.of(chain, tiles, name).layout.rolling.values()
-            halos[name] = max(rows.halo for rows in rolling)
-    return halos
+            rolling[name] = Tiling.of(chain, tiles, name)
+    return rolling
+
+
+def _count_halo(tiling: Tiling | None) -> int:
+    """Count the rows that tiles keep at the most."""
+    return max((rows.halo for rows in tiling.layout.rolling.values()), default=0) if tiling else 0
+
+
+def _suits_rolling(tiling: Tiling, smallest: Tiling, fits: bool, fixed: Mapping[str, int]) -> bool:
+    """Whether a tiling that rolls is worth a look.
+
+    Rows are computed several together, so that they share what they read. Whole ones that have
+    room are faster than parts of them, of which each tile has all rows elsewhere in memory.
+    """
+    rolling = tiling.layout.rolling.values()
+    if any(x.padding is None and x.unit < min(x.halo, x.fresh) for x in rolling):
+        return False
+    cut = {loop.name for loop in tiling.loops} - {loop.name for loop in smallest.loops}
+    return not fits or not cut - fixed.keys()
 
 
 def _sizes(extent: int, halo: int) -> list[int]:
