@@ -85,7 +85,7 @@ def _can_fill(node: Node) -> bool:
 
 def _keeps_channels(node: Node, filled: Set[int]) -> bool:
     """Whether further channels of what a node reads become those of its result, and no others."""
-    if node.operation not in _ELEMENTWISE | _WINDOWS:
+    if node.operation not in _ELEMENTWISE | _WINDOWS or len(node.shape) < 2:
         return False
     if node.operation == "Pad" and (node.attributes["before"][1] or node.attributes["after"][1]):
         return False

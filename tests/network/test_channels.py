@@ -101,3 +101,10 @@ def test_floats_stay() -> None:
     w = Writer()
     graph = w.graph(w.convolution(w.convolution(w.image(1, 4, 3, 3), 61), 8))
     assert fill_channels(graph) is graph
+
+
+def test_values_of_one_axis_have_no_channels() -> None:
+    writer = _Bytes()
+    x = writer.add_input("x", (8,), "float32")
+    graph = writer.finish([writer.emit("Add", x, writer.number(1))])
+    assert [node.shape for node in fill_channels(graph).nodes] == [(8,), (8,)]
