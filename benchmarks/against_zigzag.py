@@ -1,6 +1,6 @@
 """AMOS beside ZigZag: time, energy and accesses of layers on a described unit.
 
-    pip install zigzag-dse                        # into an environment of its own
+    pip install zigzag-dse six                    # into an environment of its own
     python benchmarks/against_zigzag.py --zigzag VENV/bin/python \\
         --intrinsic tile.toml --machine board.toml
 
