@@ -1,9 +1,9 @@
-"""Image filters as chains against OpenCV and Halide, on one core, in turns.
+"""Image filters as chains against OpenCV, on one core, in turns.
 
     python benchmarks/bench_filters.py [--size 4096] [--trials 12] [--rounds 15]
 
-Prints, for each filter, the least milliseconds of processor time of each contender. OpenCV and
-Halide are optional (``pip install opencv-python-headless halide``).
+Prints, for each filter, the least milliseconds of processor time of each contender. OpenCV is
+optional (``pip install opencv-python-headless``).
 """
 
 from __future__ import annotations
@@ -90,46 +90,6 @@ def _smaller(size: int, kind: str, trials: int) -> dict[str, Call]:
     return calls
 
 
-def _halide(name: str, size: int, kind: str) -> dict[str, Call]:
-    try:
-        import halide as hl
-    except ImportError:
-        return {}
-    image = np.asfortranarray((np.random.default_rng(0).random((size, size)) * 255).astype(kind).T)
-    source, x, y = hl.Buffer(image), hl.Var("x"), hl.Var("y")
-    xi, yi = hl.Var("xi"), hl.Var("yi")
-    is_float = kind == "float32"
-    wide = (lambda e: e) if is_float else (lambda e: hl.i32(e))
-    narrow = (lambda e: e) if is_float else (lambda e: hl.u8(e))
-    calls: dict[str, Call] = {}
-    for rows, columns in ((32, 256), (64, 512), (128, 512)):
-        first, second = hl.Func("first"), hl.Func("second")
-        if name == "separable":
-            own = [
-                float(v) if is_float else int(v)
-                for v in _weights("float32" if is_float else "int16")
-            ]
-            across = sum(wide(source[x + r, y]) * own[r] for r in range(TAPS))
-            first[x, y] = across if is_float else hl.i16(across)
-            down = sum(wide(first[x, y + s]) * own[s] for s in range(TAPS))
-            second[x, y] = narrow(down if is_float else down >> 12)
-            shape = (size - TAPS + 1,) * 2
-            second.tile(x, y, xi, yi, columns, rows).vectorize(xi, 16)
-            first.store_at(second, x).compute_at(second, yi).vectorize(x, 16)
-        else:
-            total = sum(wide(source[4 * x + s, 4 * y + r]) for r in range(4) for s in range(4))
-            second[x, y] = narrow(total * 0.0625 if is_float else (total + 8) >> 4)
-            shape = (size // 4,) * 2
-            second.vectorize(x, 16)
-        target = hl.get_host_target()
-        second.compile_jit(target)
-        result = hl.Buffer(hl.Float(32) if is_float else hl.UInt(8), shape)
-        calls[f"Halide {rows}x{columns}"] = lambda f=second, b=result: f.realize(b)
-        if name != "separable":
-            break
-    return calls
-
-
 def _least(calls: dict[str, Call], rounds: int) -> dict[str, float]:
     times = dict.fromkeys(calls, float("inf"))
     for _ in range(rounds):
@@ -151,7 +111,6 @@ def main() -> None:
         for kind in ("float32", "uint8"):
             print(name, kind)
             calls = contenders(options.size, kind, options.trials)
-            calls |= _halide(name, options.size, kind)
             times = _least(calls, options.rounds)
             for contender, seconds in times.items():
                 print(f"    {contender}: {1e3 * seconds:.2f} ms, {seconds / times['AMOS']:.2f}")
