@@ -24,7 +24,8 @@ if TYPE_CHECKING:
 
 #: Largest number of partial assignments that counting looks at.
 COUNTED = 200_000
-_SECONDS = 10.0
+#: Of a solve, in units of CP-SAT that a busy machine does not stretch, each about a second.
+_EFFORT = 10.0
 _LARGEST = 2**40
 #: Saturated values below this multiply within 64 bits, and so do sums of their products.
 _SATURATED = 2**28
@@ -286,14 +287,14 @@ def _run(problem: cp_model.CpModel, seed: int) -> tuple[str, cp_model.CpSolver]:
     """Solve on one core.
 
     Raises:
-        ScheduleError: neither a solution nor a proof in the time allowed.
+        ScheduleError: neither a solution nor a proof within the effort allowed.
     """
     from ortools.sat.python import cp_model
 
     solver = cp_model.CpSolver()
     solver.parameters.num_workers = 1
     solver.parameters.random_seed = seed
-    solver.parameters.max_time_in_seconds = _SECONDS
+    solver.parameters.max_deterministic_time = _EFFORT
     status = solver.solve(problem)
     if status in (cp_model.OPTIMAL, cp_model.FEASIBLE):
         return "FEASIBLE", solver

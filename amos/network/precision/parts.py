@@ -131,6 +131,6 @@ def select_parts(parts: Sequence[Part], budget: float) -> frozenset[int]:
     seconds = (max(1, round(_SCALE * parts[n].saved / largest)) * variables[n] for n in fitting)
     model.maximize(sum(seconds))
     solver = cp_model.CpSolver()
-    solver.parameters.num_workers, solver.parameters.max_time_in_seconds = 1, 10.0
+    solver.parameters.num_workers, solver.parameters.max_deterministic_time = 1, 10.0
     solver.solve(model)
     return frozenset(n for n in fitting if solver.value(variables[n]))
