@@ -120,7 +120,8 @@ def local_load(
             start = start + ranges[name].start * factor
         offset = start + whole.start * -1
         if offset.terms:
-            name, moved = user_name(load.tensor.name), ", ".join(offset.names)
+            name = user_name(load.tensor.name)
+            moved = ", ".join(each for each in offset.names if "." not in each)  # no unit of rows
             inner = ", ".join(map(str, load.indices))
             raise ScheduleError(
                 f"a tile of {moved} has all of {name!r} for one statement and a part of it for "

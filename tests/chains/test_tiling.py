@@ -116,8 +116,10 @@ def test_each_row_is_computed_once() -> None:
     [
         (SEPARABLE, dict(y=4), "x", "rolling x: expected a loop of the result's tiles, y"),
         (SEPARABLE, dict(x=4), "x", "tile.x: no rows roll along it"),
+        (SEPARABLE.replace("a[v,x+r]", "pad(a[v,x+r-1])").replace("a[v", "a[v+r-1"), dict(y=4), "y",
+         "a tile of y has .* leave y whole"),
     ],
-)
+)  # fmt: skip
 def test_loops_along_which_nothing_rolls(
     text: str, tiles: dict[str, int], rolling: str, message: str
 ) -> None:
