@@ -131,8 +131,13 @@ class LoopNest:
 
         Raises:
             UnknownNameError: a name is no temporary, or no input.
-            ScheduleError: there is no such memory.
+            ScheduleError: there is no such memory, or rows roll: tiles then follow one another.
         """
+        if tiling.rolls:
+            raise ScheduleError(
+                "loop nest: expected tiles in any order, got rows rolling along "
+                f"{tiling.rolling_loop}"
+            )
         return LoopNest(_Builder(tiling, memory or {}, copies or {}).nest())
 
     @cached_property
@@ -210,17 +215,16 @@ class _Builder:
 
     def nest(self) -> tuple[Node, ...]:
         """The shared loops and all inside of them."""
-        cut = self.tiling.cut
-        body = self._phase("body")
+        cut, body = self.tiling.cut, tuple[Node, ...]()
         if cut is not None:
             # Moved by the cut loop: copied for each part, else once for a tile.
             moving = [name for name in self.copies if self._moves(name, cut.name)]
             fixed = [name for name in self.copies if name not in moving]
-            parts = (*self._copied(moving), *body)
+            parts = (*self._copied(moving), *self._phase("body"))
             body = (Loop(f"{cut.name}.part", cut.count, parts, is_reduce=True),)
             body = (*self._copied(fixed), *self._phase("before"), *body, *self._phase("after"))
         else:
-            body = (*self._copied(self.copies), *body)
+            body = (*self._copied(self.copies), *map(self._step, self.tiling.steps))
         body = (*(Allocation(*pair) for pair in self.memory.items()), *body)
         for loop in reversed(self.tiling.loops):
             if loop.count > 1:
@@ -247,7 +251,8 @@ class _Builder:
         read = [load.tensor.name for load in loads_of(step)]
         buffers = [f"{name}.copy" if name in self.copies else name for name in (*read, result)]
         # Sums over parts of a row are set before these.
-        name = f"{result}.start" if tiled.phase == "before" else result
+        is_start = self.tiling.cut is not None and tiled.phase == "before"
+        name = f"{result}.start" if is_start else result
         access = Access(name, tuple(dict.fromkeys(buffers)))
         ordered = (*step.spatial, *step.reduce)
         sizes = {f"{name}.{it.name}": tiled.ranges[it.name].size for it in ordered}

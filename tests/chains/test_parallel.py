@@ -132,6 +132,10 @@ def test_names_that_there_are_not() -> None:
         LoopNest.of(tiling, copies={"local_buf": "local"})
     with pytest.raises(ScheduleError, match="expected local or private, got 'global'"):
         LoopNest.of(tiling, {"local_buf": "global"})
+    blurred = "t[y,x] = a[y,x] + a[y+1,x]; out[v,x] = t[v,x] + t[v+1,x]"
+    rows = Tiling.of(Chain.parse(blurred, dict(y=7, v=6, x=4)), {"v": 3}, "v")
+    with pytest.raises(ScheduleError, match="tiles in any order, got rows rolling along v"):
+        LoopNest.of(rows)
     with pytest.raises(ScheduleError, match="expected 1, 2 or 3, got 4"):
         ParallelSpace(LoopNest.of(tiling), 4)
     with pytest.raises(UnknownNameError, match=r"map\.z"):

@@ -4,6 +4,7 @@
 #pragma once
 #include <ucontext.h>
 
+#include <climits>
 #include <cmath>
 #include <cstdint>
 #include <cstdio>

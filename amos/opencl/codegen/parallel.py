@@ -16,7 +16,7 @@ from typing import Any
 from amos.chains import LoopNest, ParallelSpace, Tiling
 from amos.chains.loop_nest import Access, Allocation, Loop, Node
 from amos.chains.loops import assignment_of
-from amos.codegen.device.arithmetic import TextArithmetic
+from amos.codegen.device.arithmetic import SUM, TextArithmetic
 from amos.codegen.device.text import WIDE_OPENCL, block, element_at
 from amos.errors import BuildError
 from amos.ir import Assignment, BufferLoad, Operator, Tensor, dtype
@@ -77,8 +77,8 @@ class ParallelKernel:
 
     @property
     def _tensors(self) -> tuple[Tensor, ...]:
-        chain = self.tiling.chain
-        return (*chain.inputs, *chain.temporaries, chain.result)
+        outputs = (tiled.step.output.tensor for tiled in self.tiling.steps)
+        return (*self.tiling.chain.inputs, *outputs)
 
     def _extents(self, *levels: str) -> dict[int, int]:
         """The longest loop of some levels along each dimension."""
@@ -232,7 +232,7 @@ class _Writer:
         if node.memory == "private":
             return [f"{kind} {self.memory[node.buffer]}[{size}];"]
         owners, count = "", 1
-        for choice in {self.kernel.choices[loop.name] for loop in loops}:
+        for choice in dict.fromkeys(self.kernel.choices[loop.name] for loop in loops):
             level, _, dimension = choice.partition(" ")
             if level in ("local", "global"):
                 owners += f"item{dimension} * {count * size} + "
@@ -311,6 +311,8 @@ class _Writer:
     def _element_of_step(self, access: Access, loops: Sequence[Loop]) -> list[str]:
         tiled, by = self.steps[access.name], self.arithmetic
         local = self.tiling.localized(tiled, {})
+        # Where rows are whole, a product may divide its sums by those of rows.
+        epilogue = local.epilogue if isinstance(local, Operator) else None
         step = assignment_of(local) if isinstance(local, Operator) else local
         assert isinstance(step, Assignment)
         at = {it.name: self.values.get(f"{access.name}.{it.name}", 0) for it in step.iterations}
@@ -329,7 +331,7 @@ class _Writer:
         if not step.combiner:
             return [f"{target} = {by.stored(value.value, value.kind, final)};"]
         kind = "int" if value.kind == "int32" else "float"
-        lines = [f"total = {by.combine(step.combiner, value.kind, 'total', value.value)};"]
+        lines = [f"{SUM} = {by.combine(step.combiner, value.kind, SUM, value.value)};"]
         for loop in reversed(loops):
             name = self.variables[loop.name]
             lines = [
@@ -337,12 +339,12 @@ class _Writer:
                 *block(lines),
                 "}",
             ]
-        first = f"{kind} total = {_NEUTRAL[step.combiner, value.kind]};"
-        return [
-            "{",
-            *block([first, *lines, f"{target} = {by.stored('total', value.kind, final)};"]),
-            "}",
-        ]
+        first = f"{kind} {SUM} = {_NEUTRAL[step.combiner, value.kind]};"
+        if epilogue is None:
+            result = by.stored(SUM, value.kind, final)
+        else:
+            result = by.finished(epilogue, value.kind)
+        return ["{", *block([first, *lines, f"{target} = {result};"]), "}"]
 
     def element(self, buffer: str, at: Sequence[Value]) -> str:
         """C of an element of a tile, in memory of it or in the whole tensor.
