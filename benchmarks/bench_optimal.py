@@ -124,12 +124,10 @@ def compare(layer: str, operator: Operator, unit: Unit, seeds: int, limit_second
 
 def search(problem: Problem, seed: int) -> float:
     """Return the best of a genetic search on the model."""
-    run, told = GeneticSearch(problem, np.random.default_rng(seed)), list[float]()
-    while len(told) < SCORES and (batch := run.ask(BATCH)):
-        scores = problem.scores(batch).tolist()
-        run.tell(list(zip(batch, scores, strict=True)))
-        told += scores
-    return min(told)
+    run = GeneticSearch(problem, np.random.default_rng(seed))
+    while len(run.results) < SCORES and (batch := run.ask(BATCH)):
+        run.tell(list(zip(batch, problem.scores(batch).tolist(), strict=True)))
+    return min(seconds for _, seconds in run.results)
 
 
 def print_rows(rows: list[Row]) -> None:
@@ -153,20 +151,23 @@ def main() -> None:
     )
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--time-limit", type=float, default=55.0, help="seconds of a proof")
-    parser.add_argument("--layer", action="append", help="instead of all 60")
-    parser.add_argument("--machine", action="append", help="instead of all three")
+    operators, machines = dict(layers()), units()
+    parser.add_argument(
+        "--layer", action="append", choices=operators, metavar="LAYER", help="instead of all 60"
+    )
+    parser.add_argument("--machine", action="append", choices=machines, help="instead of all three")
     chosen = parser.parse_args()
     stored = json.loads(chosen.results.read_text()) if chosen.results.exists() else []
     rows = [_read(values) for values in stored]
     done = {(row.layer, row.machine) for row in rows}
-    for layer, operator in layers():
-        for name, unit in units().items():
-            wanted = chosen.layer is None or layer in chosen.layer
-            wanted = wanted and (chosen.machine is None or name in chosen.machine)
-            if not wanted or (layer, name) in done:
+    for layer in chosen.layer or operators:
+        for name in chosen.machine or machines:
+            if (layer, name) in done:
                 continue
             try:
-                row = compare(layer, operator, unit, chosen.seeds, chosen.time_limit)
+                row = compare(
+                    layer, operators[layer], machines[name], chosen.seeds, chosen.time_limit
+                )
             except AmosError as error:
                 print(f"{layer} on {name}: {error}", flush=True)
                 continue
