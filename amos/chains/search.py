@@ -197,21 +197,22 @@ def tilings_of(
     for cut in cut_choices:
         for chosen in product(*choices):
             tiles = {n: s for n, s in zip(result, chosen, strict=True) if s < chain.extents[n]}
-            for rolling in ("", *(n for n in rolling_loops if n in tiles and not cut)):
+            attempts = ("", *(n for n in rolling_loops if n in tiles and not cut))
+            reasons = list[str]()
+            for rolling in attempts:
                 try:
                     tiling = Tiling.of(chain, tiles | cut, rolling)
                     size = temporary_bytes(tiling)
                 except ScheduleError as error:
-                    refused[str(error)] = None
+                    reasons.append(str(error))
                     continue
                 least = min(least, size)
-                if rolling:
-                    smallest = rolling_loops[rolling]
-                    fits = not near or temporary_bytes(smallest) <= _SHARE * near
-                    if not _suits_rolling(tiling, smallest, fits, fixed):
-                        continue
+                if rolling and not _suits_rolling(tiling, rolling_loops[rolling], near, fixed):
+                    continue
                 if not near or size <= _SHARE * near or fixed.keys() >= {*result}:
                     tilings.append(tiling)
+            if len(reasons) == len(attempts):
+                refused[reasons[-1]] = None
     if not tilings and math.isinf(least):
         raise ScheduleError(next(iter(refused)))
     if not tilings:
@@ -258,7 +259,7 @@ def _count_halo(tiling: Tiling | None) -> int:
     return max((rows.halo for rows in tiling.layout.rolling.values()), default=0) if tiling else 0
 
 
-def _suits_rolling(tiling: Tiling, smallest: Tiling, fits: bool, fixed: Mapping[str, int]) -> bool:
+def _suits_rolling(tiling: Tiling, smallest: Tiling, near: int, fixed: Mapping[str, int]) -> bool:
     """Whether a tiling that rolls is worth a look.
 
     Rows are computed several together, so that they share what they read. Whole ones that have
@@ -267,6 +268,7 @@ def _suits_rolling(tiling: Tiling, smallest: Tiling, fits: bool, fixed: Mapping[
     rolling = tiling.layout.rolling.values()
     if any(x.padding is None and x.unit < min(x.halo, x.fresh) for x in rolling):
         return False
+    fits = not near or temporary_bytes(smallest) <= _SHARE * near
     cut = {loop.name for loop in tiling.loops} - {loop.name for loop in smallest.loops}
     return not fits or not cut - fixed.keys()
 
