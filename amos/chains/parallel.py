@@ -13,7 +13,7 @@ from functools import cached_property
 import numpy as np
 
 from amos.chains.loop_nest import Loop, LoopNest, LoopPath
-from amos.errors import ScheduleError
+from amos.errors import ScheduleError, UnknownNameError
 from amos.plan import Value
 from amos.schedule import CSP, In, Le, Select, Sum, Variable, solver
 from amos.schedule.batched import descend_many
@@ -115,8 +115,13 @@ class ParallelSpace:
         Rules over several loops are judged where each loop is what it may be by itself.
 
         Raises:
+            UnknownNameError: there is no such loop.
             ScheduleError: a loop has no value, or one that there is not.
         """
+        loops = [loop.name for loop in self.nest.loops]
+        for name in assignment:
+            if name not in loops:
+                raise UnknownNameError("loop", name, loops)
         used = {*assignment.values()}
         uses: dict[str, Value] = {f"uses.{c}": int(c in used) for c in self.choices[2:]}
         positions = self.csp.positions(self._named(assignment) | uses)

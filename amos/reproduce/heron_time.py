@@ -20,7 +20,7 @@ from amos import intrinsics, machines, operators
 from amos.errors import UnknownNameError
 from amos.explore.methods import method as find_method
 from amos.explore.objective import Problem
-from amos.explore.options import check_count
+from amos.explore.options import MeasureOptions, check_run
 from amos.ir import Operator
 from amos.mapping import enumerate_mappings
 from amos.measure import Runner, Task
@@ -169,13 +169,13 @@ def heron_table10(
         progress: told how far it is.
 
     Raises:
-        ExploreError: ``trials`` is not positive.
+        ExploreError: ``trials`` is not positive, or ``seed`` is negative.
         UnknownNameError: there is no such operator.
     """
-    selected = _select(trials, names)
+    selected = _select(trials, names, seed)
     jobs = [(name, compiler) for name in selected for compiler in METHODS]
     times: dict[str, dict[str, SearchTime]] = {name: {} for name in selected}
-    with Runner(_TIMEOUT_SECONDS) as runner:
+    with _started_runner() as runner:
         for number, (name, compiler) in enumerate(jobs):
             if progress is not None:
                 progress(number, len(jobs), f"{name} {METHODS[compiler]}")
@@ -199,13 +199,13 @@ def heron_fig14(
         progress: told how far it is.
 
     Raises:
-        ExploreError: ``trials`` is not positive.
+        ExploreError: ``trials`` is not positive, or ``seed`` is negative.
         UnknownNameError: there is no such operator.
     """
-    selected = _select(trials, names)
+    selected = _select(trials, names, seed)
     jobs = [(name, case) for name in selected for case in range(len(_CASES[name][1]))]
     rows = []
-    with Runner(_TIMEOUT_SECONDS) as runner:
+    with _started_runner() as runner:
         for number, (name, case) in enumerate(jobs):
             if progress is not None:
                 progress(number, len(jobs), f"{name} {case + 1}")
@@ -260,12 +260,19 @@ def mean_ratios(minutes: Sequence[Mapping[str, float]]) -> dict[str, float]:
     }
 
 
-def _select(trials: int, names: Sequence[str]) -> list[str]:
-    check_count("trials", trials)
+def _started_runner() -> Runner:
+    """A runner that has measured, or the first search would pay for starting it."""
+    runner = Runner(_TIMEOUT_SECONDS)
+    time_search(_operator("BMM", 0), METHODS["Heron"], 1, 0, runner)
+    return runner
+
+
+def _select(trials: int, names: Sequence[str], seed: int) -> list[str]:
+    check_run(trials, seed, MeasureOptions())
     for name in names:
         if name not in _CASES:
             raise UnknownNameError("operator of Heron's Table 10", name, _CASES)
-    return list(names or _CASES)
+    return list(dict.fromkeys(names or _CASES))
 
 
 def _operator(name: str, case: int) -> Operator:

@@ -140,6 +140,8 @@ def test_names_that_there_are_not() -> None:
         ParallelSpace(LoopNest.of(tiling), 4)
     with pytest.raises(UnknownNameError, match=r"map\.z"):
         ParallelSpace(LoopNest.of(tiling)).explain({"z": "local 0"})
+    with pytest.raises(UnknownNameError, match="unknown loop 'z'"):
+        ParallelSpace(LoopNest.of(tiling)).violations({"z": "local 0"})
     with pytest.raises(ScheduleError, match="'warp 0' is not one of"):
         space = ParallelSpace(LoopNest.of(tiling))
         space.violations(dict.fromkeys([loop.name for loop in space.nest.loops], "warp 0"))

@@ -102,8 +102,10 @@ def test_what_has_no_kernel_is_refused() -> None:
     sequential = dict.fromkeys([loop.name for loop in nest.loops], "sequential")
     with pytest.raises(BuildError, match=r"rule 5 group dimensions: group 0 is used without"):
         ParallelKernel(tiling, nest, sequential | {"i": "group 0"})
-    text = "p = softmax(x[i,k], axis=k); out[i,j] += p[i,k] * v[k,j]"
-    parts = Tiling.of(Chain.parse(text, dict(i=4, k=8, j=4)), {"i": 2, "k": 4})
+    (choices,) = ParallelSpace(nest, 1).draw(1, np.random.default_rng(0))
+    with pytest.raises(BuildError, match="name: expected an identifier .*, got 'main'"):
+        ParallelKernel(tiling, nest, choices, "main")
+    parts = Tiling.of(Chain.parse(DIVIDED, dict(i=4, k=8, j=4)), {"i": 2, "k": 4})
     nest = LoopNest.of(parts)
     (choices,) = ParallelSpace(nest, 1).draw(1, np.random.default_rng(0))
     with pytest.raises(BuildError, match="keep rows whole, got parts of k"):

@@ -118,6 +118,7 @@ def test_figure_14_in_small(capsys: pytest.CaptureFixture[str]) -> None:
     ("arguments", "words"),
     [
         (["--trials", "0"], "trials: expected a whole number from 1 on, got 0"),
+        (["--seed", "-1"], "seed: expected a number from 0 on, below 2**63, got -1"),
         (["--operator", "C2D"], "unknown operator of Heron's Table 10 'C2D'"),
     ],
 )

@@ -18,11 +18,12 @@ from amos.chains.loop_nest import Access, Allocation, Loop, Node
 from amos.chains.loops import assignment_of
 from amos.codegen.device.arithmetic import SUM, TextArithmetic
 from amos.codegen.device.text import WIDE_OPENCL, block, element_at
+from amos.codegen.naming import spelled
 from amos.errors import BuildError
 from amos.ir import Assignment, BufferLoad, Operator, Tensor, dtype
 from amos.ir.expression import Typed
 from amos.ir.index_text import Expr, Value, text
-from amos.opencl.codegen.text import OPENCL
+from amos.opencl.codegen.text import OPENCL, OWN
 from amos.opencl.plan import TYPES
 
 #: Work-items of a group along each dimension at most, by the number of dimensions.
@@ -63,6 +64,8 @@ class ParallelKernel:
 
     def _problems(self) -> Iterator[str]:
         yield from ParallelSpace(self.nest).violations(self.choices)
+        if spelled(self.name, OWN) != self.name:
+            yield f"name: expected an identifier that OpenCL does not have, got {self.name!r}"
         if self.tiling.cut is not None:
             yield f"OpenCL kernels of chains keep rows whole, got parts of {self.tiling.cut.name}"
         for d in range(3):
