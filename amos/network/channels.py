@@ -91,8 +91,15 @@ def _keeps_channels(node: Node, filled: Set[int]) -> bool:
         return False
     if node.operation == "Div" and not isinstance(node.operands[1], Constant):
         return False  # by 0 perhaps
-    own = [x for x in node.operands if isinstance(x, Node) and _channels(x, node) != 1]
-    return bool(own) and all(x.number in filled and x.shape[1] == node.shape[1] for x in own)
+    own = [
+        x
+        for x in node.operands
+        if isinstance(x, Node) and (x.number in filled or _channels(x, node) != 1)
+    ]
+    return bool(own) and all(
+        x.number in filled and len(x.shape) == len(node.shape) and x.shape[1] == node.shape[1]
+        for x in own
+    )
 
 
 def _channels(operand: Operand, node: Node) -> int:

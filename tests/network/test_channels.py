@@ -97,6 +97,16 @@ def test_what_is_added_to_channels_that_stay_stays_as_well() -> None:
     assert _channels(graph) == [61, 8]
 
 
+def test_channels_that_are_no_channels_of_the_sum_stay() -> None:
+    w = _Bytes()
+    signal, image = w.add_input("signal", (1, 3, 4), "uint8"), w.bytes(1, 3, 61, 4)
+    weight = Constant(np.ones((61, 3, 1), np.int8))
+    line = dict(strides=(1,), dilations=(1,), pads=(0, 0), group=1, channels_last=False)
+    total = w.emit("Add", w.summed(image, 61), w.emit("Conv", signal, weight, **line))
+    graph = _checked(w.graph(w.summed(w.emit("Cast", total, to="uint8"), 8)))
+    assert _channels(graph) == [61, 61, 8]
+
+
 def test_floats_stay() -> None:
     w = Writer()
     graph = w.graph(w.convolution(w.convolution(w.image(1, 4, 3, 3), 61), 8))
