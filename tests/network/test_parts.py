@@ -91,3 +91,4 @@ def test_gains_of_accuracy_and_infinite_errors_are_no_fault() -> None:
     products.factor = -1.0
     assert products.select(0.5)
     assert not _Products([math.inf] * 30).select(0.5)
+    assert select_parts(_parts([1.0, 1.0], [-0.2, 1e-12]), 1e-10) == {1}

@@ -118,7 +118,7 @@ def select_parts(parts: Sequence[Part], budget: float) -> frozenset[int]:
         parts: of the products.
         budget: of the whole.
     """
-    fitting = [n for n, each in enumerate(parts) if each.error <= budget]
+    fitting = [n for n, each in enumerate(parts) if abs(each.error) <= budget]
     if not fitting or not budget:
         return frozenset()
     from ortools.sat.python import cp_model
