@@ -125,7 +125,9 @@ class Tiling:
                 f"tile.{self.cut.name} = {self.cut.tile}: expected a divisor of {self.cut.extent}, "
                 "as parts of rows are summed"
             )
-        if self.rolls and (self.cut is not None or not self.layout.rolling):
+        if self.rolls and (self.cut is not None or not self.loops):
+            raise ScheduleError(f"rows that roll: expected shared loops and whole rows, got {self}")
+        if self.rolls and not self.layout.rolling:
             raise ScheduleError(f"tile.{self.rolling_loop}: no rows roll along it")
         for tiled in self.steps:
             for load in loads_of(tiled.step):

@@ -80,14 +80,12 @@ class _Request:
         operator: the task's.
         count: products of each instruction.
         search: of several products; a descent finds a single one.
-        brief: whether the descent takes a quarter of the time.
         instructions: how many are searched.
     """
 
     operator: Operator
     count: int
     search: type[GeneticSearch]
-    brief: bool
     instructions: int
 
 
@@ -152,7 +150,7 @@ class Chooser:
         Raises:
             MappingError: no instruction can be used; the message says why.
         """
-        request = _Request(operator, count, search, self._brief, instructions)
+        request = _Request(operator, count, search, instructions)
         if request not in self._ranked:
             key = self._ranking_key(request)
             products = load_result(key)
@@ -164,7 +162,7 @@ class Chooser:
 
     def search_in_parallel(self, operators: Iterable[Operator]) -> None:
         """Choose the products of operators ahead of :meth:`choose`, on all cores."""
-        requests = [_Request(each, 1, Thorough, self._brief, 1) for each in operators]
+        requests = [_Request(each, 1, Thorough, 1) for each in operators]
         requests = [each for each in dict.fromkeys(requests) if each not in self._ranked]
         settings = self.machine, self._core, self._brief, self._intrinsics
         results = map_in_processes(
@@ -230,7 +228,7 @@ class Chooser:
             space = enumerate_mappings(operator, entry.intrinsic, RULE, commute=True)
             problem = Problem(list_rivals(space), self.target([entry.intrinsic]))
             candidates = (
-                [find_best(problem, _BRIEFLY_DRAWN) if request.brief else find_best(problem)]
+                [find_best(problem, _BRIEFLY_DRAWN) if self._brief else find_best(problem)]
                 if request.count == 1
                 else rank_candidates(problem, request.count, request.search)
             )

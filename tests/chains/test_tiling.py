@@ -118,6 +118,7 @@ def test_each_row_is_computed_once() -> None:
         (SEPARABLE, dict(x=4), "x", "tile.x: no rows roll along it"),
         (SEPARABLE.replace("a[v,x+r]", "pad(a[v,x+r-1])").replace("a[v", "a[v+r-1"), dict(y=4), "y",
          "a tile of y has .* leave y whole"),
+        (SEPARABLE, dict(y=4, s=2), "y", "expected shared loops and whole rows, got y:4, s:2"),
     ],
 )  # fmt: skip
 def test_loops_along_which_nothing_rolls(
@@ -125,6 +126,12 @@ def test_loops_along_which_nothing_rolls(
 ) -> None:
     with pytest.raises(ScheduleError, match=message):
         Tiling.of(Chain.parse(text, dict(v=12, y=9, x=7, r=3, s=4)), tiles, rolling)
+
+
+def test_rows_roll_along_a_loop() -> None:
+    chain = Chain.parse(SEPARABLE, dict(v=12, y=9, x=7, r=3, s=4))
+    with pytest.raises(ScheduleError, match="expected shared loops and whole rows, got whole"):
+        Tiling(chain, (), rolls=True)
 
 
 def test_rows_are_rescaled_also_where_a_part_is_masked() -> None:
