@@ -141,7 +141,7 @@ class ServeError(AmosError):
 
 
 class ToolchainError(AmosError):
-    """The installed TVM packages do not work together."""
+    """TVM's packages do not work together, or kernels cannot be linked and loaded."""
 
 
 class UnknownNameError(AmosError, KeyError):

@@ -13,7 +13,7 @@ import numpy as np
 from amos.codegen.c.compiler import INSTALL, compiler_command, complaint
 from amos.codegen.tir.arrays import container_dtype, from_tensor, to_tensor
 from amos.codegen.tir.program import Argument
-from amos.errors import NetworkError
+from amos.errors import NetworkError, ToolchainError
 from amos.ir import dtype
 from amos.network.external.straight_line import Call
 from amos.network.graph import Constant, Operand
@@ -51,6 +51,7 @@ class TaskKernel:
 
         Raises:
             NetworkError: there is no C compiler.
+            ToolchainError: the code cannot be loaded.
         """
         tensors = self.tensors(inputs)
         load_code(self.object_code)[self.symbol](*tensors)
@@ -88,7 +89,9 @@ def load_code(code: bytes) -> Any:
     TVM would generate the code a second time, which takes longer than to link it.
 
     Raises:
-        NetworkError: there is no C compiler, or it fails.
+        NetworkError: there is no C compiler.
+        ToolchainError: it fails, or nothing in the folder for temporary files may be executed.
+            No kernel could do better, so that none gives way to another one.
     """
     import tvm_ffi
 
@@ -97,8 +100,15 @@ def load_code(code: bytes) -> Any:
         source.write_bytes(code)
         command = [*require_compiler(), "-shared", "-nostdlib", str(source), "-o", str(library)]
         if why := complaint(command):
-            raise NetworkError(f"the C compiler cannot link a kernel: {why}")
-        return tvm_ffi.load_module(str(library), keep_module_alive=False)
+            raise ToolchainError(f"the C compiler cannot link a kernel: {why}")
+        try:
+            return tvm_ffi.load_module(str(library), keep_module_alive=False)
+        except RuntimeError as error:
+            why = str(error).rpartition(": ")[2]
+            raise ToolchainError(
+                f"kernels cannot be loaded from {tempfile.gettempdir()}: {why}; "
+                "TMPDIR names another folder"
+            ) from error
 
 
 def require_compiler() -> list[str]:

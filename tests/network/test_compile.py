@@ -13,7 +13,7 @@ import pytest
 from onnx import ModelProto, TensorProto, helper
 from onnx.reference import ReferenceEvaluator
 
-from amos.errors import BuildError, NetworkError
+from amos.errors import BuildError, NetworkError, ToolchainError
 from amos.network import CompiledNetwork
 from amos.network.comparison import Comparison, compare_alone, compare_in_network
 from amos.network.frontend import Reference
@@ -340,6 +340,17 @@ def test_calls_need_no_compiler(monkeypatch: pytest.MonkeyPatch, tmp_path: Path)
     model = compile_whole(load_whole(b.model(y)), verify=False, progress=False)
     monkeypatch.setenv("PATH", str(tmp_path))
     assert model(np.zeros((4, 16), np.float32)).shape == (4, 40)
+
+
+def test_code_that_cannot_be_loaded_ends_compiling(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another kernel could not be loaded either, and later ones may be."""
+    b = Builder()
+    network = load_whole(b.model(b.node("MatMul", b.input("x", (4, 24)), b.random(24, 40))))
+    with monkeypatch.context() as patch:
+        patch.setattr("amos.network.kernels.complaint", lambda *_: "")  # links nothing
+        with pytest.raises(ToolchainError, match=r"cannot be loaded from .* TMPDIR names another"):
+            compile_whole(network, progress=False)
+    assert compile_whole(network, progress=False).kernels
 
 
 class _Silent:
