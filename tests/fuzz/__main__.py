@@ -88,7 +88,7 @@ def main() -> int:
             number += 1
     for kind in kinds:
         outcomes = ", ".join(f"{n} {what}" for (k, what), n in sorted(counts.items()) if k == kind)
-        _say(f"{kind:12}{outcomes}")
+        _say(f"{kind:17}{outcomes}")
     _say(f"{findings} findings in {sum(counts.values())} cases")
     return int(findings > 0)
 

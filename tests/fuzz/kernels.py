@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
@@ -227,6 +228,8 @@ def cuda(rng: np.random.Generator, about: About, *, grouped: bool = False) -> st
 
 def opencl(rng: np.random.Generator, about: About, *, grouped: bool = False) -> str:
     """A kernel that PoCL compiles and runs."""
+    if find_spec("pyopencl") is None:
+        raise Refused("pyopencl is not installed")
     from amos.opencl.runtime.kernel import OpenClKernel
 
     machine, finished = machines.get("pocl"), not grouped and bool(rng.random() < 0.3)
