@@ -261,17 +261,14 @@ def _report_point(
 ) -> Point:
     """Predict a network."""
     report = network.report(machine, [unit])
-    missing = sum(row.count for row in report.unmapped)
-    lacking = f"{missing} without a kernel: {report.unmapped[0].reason}" if missing else ""
-    reason = lacking if report.tasks else "the network has no products"
     return Point(
         settings,
         network.name,
         mappings=sum(row.mappings for row in report.tasks),
-        predicted=None if reason else report.kernel_seconds,
+        predicted=None if report.problem else report.kernel_seconds,
         share=report.utilization,
         energy=report.energy_joules,
-        reason=reason,
+        reason=report.problem,
     )
 
 

@@ -51,6 +51,7 @@ class DesignRow:
         modelled_share: of the products; ``None`` where their number is not known.
         seconds: of all products, without the host's work; ``None`` while some are not modelled, or
             there are none.
+        problem: why there is no time; empty if there is one.
         energy_joules: of them; ``None`` as well where energies are missing.
         traffic_bytes: from and to DRAM.
         utilization: share of the unit's peak.
@@ -63,19 +64,12 @@ class DesignRow:
     model: str
     modelled_share: float | None
     seconds: float | None
+    problem: str
     energy_joules: float | None
     traffic_bytes: float | None
     utilization: float | None
     pareto: bool
     layers: tuple[Layer, ...]
-
-    @property
-    def problem(self) -> str:
-        """Why there is no time; empty if there is one."""
-        missing = [layer for layer in self.layers if layer.reason]
-        if missing:
-            return f"{len(missing)} of {len(self.layers)} layers not modelled: {missing[0].reason}"
-        return "" if self.layers else "the network has no products"
 
 
 def compare_designs(
@@ -137,7 +131,8 @@ def _row(report: Report, model: str) -> DesignRow:
         machine=report.machine,
         model=model,
         modelled_share=report.modelled_share,
-        seconds=report.kernel_seconds if report.tasks and not report.unmapped else None,
+        seconds=None if report.problem else report.kernel_seconds,
+        problem=report.problem,
         energy_joules=report.energy_joules,
         traffic_bytes=report.traffic_bytes,
         utilization=report.utilization,

@@ -196,6 +196,14 @@ class Report(Shown):
         return line if not count else f"{line}; {count} of {self._product_count} layers are not"
 
     @property
+    def problem(self) -> str:
+        """Why the products have no time; empty if they have one."""
+        if not self.unmapped:
+            return "" if self.tasks else "the network has no products"
+        count = sum(row.count for row in self.unmapped)
+        return f"{count} of {self._product_count} layers not modelled: {self.unmapped[0].reason}"
+
+    @property
     def _product_count(self) -> int:
         engine = sum(row.count for row in self.engine if row.products != 0)
         return engine + sum(row.count for row in self.tasks)

@@ -20,6 +20,7 @@ from amos.errors import MachineError, NetworkError
 from amos.explore.sweep import sweep
 from amos.machine.catalogue import with_timings
 from amos.network.designs import compare_designs
+from tests.network.models import Builder
 from tests.network.quantized_models import Model, convolution
 from tests.support.architects import BOARD, ENERGETIC, ENERGIES, UNIT, energetic, files
 
@@ -68,6 +69,13 @@ def _model_of(node: onnx.NodeProto, *weights: onnx.TensorProto) -> onnx.ModelPro
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)])
 
 
+def _recurrent_model() -> onnx.ModelProto:
+    """A layer that onnxruntime runs as a whole."""
+    b = Builder()
+    x, w, r = b.input("x", (5, 1, 3)), b.random(1, 16, 3), b.random(1, 16, 4)
+    return b.model(b.node("LSTM", x, w, r, hidden_size=4))
+
+
 def test_a_network_without_a_product_that_the_unit_takes(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -76,14 +84,18 @@ def test_a_network_without_a_product_that_the_unit_takes(
     models = {
         "none": _model_of(helper.make_node("Relu", ["x"], ["y"])),
         "floats": _model_of(helper.make_node("MatMul", ["x", "w"], ["y"]), weight),
+        "recurrent": _recurrent_model(),
     }
     networks = {name: amos.load_network(model) for name, model in models.items()}
     rows = compare_designs([TARGET], networks, [UNIT])
-    assert [(row.seconds, row.pareto) for row in rows] == [(None, False)] * 2
+    assert [(row.seconds, row.pareto) for row in rows] == [(None, False)] * 3
     assert rows[0].problem == "the network has no products"
     assert rows[1].problem.startswith("1 of 1 layers not modelled: no instruction can be used")
-    (point,) = sweep(UNIT, TARGET, {"extents.i1": [8]}, [networks["none"]], trials=1)
-    assert (point.predicted, point.reason) == (None, "the network has no products")
+    assert rows[2].problem.startswith("1 of 1 layers not modelled: recurrent layer")
+    for row, network in zip(rows, networks.values(), strict=True):
+        (point,) = sweep(UNIT, TARGET, {"extents.i1": [8]}, [network], trials=1)
+        assert point.predicted is None
+        assert point.reason.startswith(row.problem[:50])  # behind it stands the unit's name
     onnx.save(models["floats"], tmp_path / "floats.onnx")
     board, unit = files(tmp_path)
     assert main(["compare", board, str(tmp_path / "floats.onnx"), "--intrinsic", unit]) == 0
