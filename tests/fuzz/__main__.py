@@ -54,7 +54,11 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--kinds", default=",".join(_ROUND), help="some of the kinds, with commas")
     parser.add_argument("--rounds", type=int, default=0, help="a number of rounds, not minutes")
     parser.add_argument("--case", default="", help="run the cases of KIND:SEED again")
-    return parser.parse_args()
+    options = parser.parse_args()
+    kinds = [options.case.partition(":")[0]] if options.case else options.kinds.split(",")
+    if unknown := [kind for kind in kinds if kind not in _ROUND]:
+        parser.error(f"kind {unknown[0]!r}: expected one of {', '.join(_ROUND)}")
+    return options
 
 
 def _say(line: object) -> None:
