@@ -14,8 +14,10 @@ from amos.explore.method import Key
 from amos.explore.objective import Problem
 from amos.plan import Candidate
 
-#: Schedules that a descent draws at first; it varies a sixteenth as many at a time, and so often.
-_DRAWN, _VARIED, _ROUNDS = 32, 16, 10
+#: Schedules that a descent draws at first.
+_DRAWN = 32
+#: How many of these there are for each one that a round varies, and for each round.
+_PER_PARENT, _PER_ROUND = 16, 10
 #: Schedules that are drawn of each mapping at the least.
 _LEAST = 4
 #: Steps to either side that a variable takes, and values of one that takes all of them.
@@ -71,9 +73,9 @@ def find_best(problem: Problem, drawn: int = _DRAWN) -> Candidate:
     if not predicted:
         return problem.sample(problem.mappings[0], rng)
     varied: set[Key] = set()
-    for _ in range(-(-drawn // _ROUNDS)):
+    for _ in range(-(-drawn // _PER_ROUND)):
         best = (x for _, x in sorted(predicted.values(), key=itemgetter(0)) if x.key not in varied)
-        parents = [*islice(best, -(-drawn // _VARIED))]
+        parents = [*islice(best, -(-drawn // _PER_PARENT))]
         varied.update(parent.key for parent in parents)
         add(variant for parent in parents for variant in _vary(problem, parent))
     return min(predicted.values(), key=itemgetter(0))[1]
