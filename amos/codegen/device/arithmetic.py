@@ -155,8 +155,18 @@ class TextArithmetic:
         return f"{load.tensor.name}[{place}]"
 
     def combine(self, combiner: str, kind: str, first: str, second: str) -> str:
-        """C of a sum, or of the larger or smaller of two values."""
-        return self._called(_COMBINERS[combiner], kind, [first, second])
+        """C of a sum, or of the larger or smaller of two values; NaN stays NaN.
+
+        Args:
+            combiner: ``"+"``, ``"max"`` or ``"min"``.
+            kind: of the values.
+            first: a variable.
+            second: an expression.
+        """
+        both = self._called(_COMBINERS[combiner], kind, [first, second])
+        if combiner == "+" or kind != "float32":
+            return both
+        return self._called("unless_nan", kind, [first, both])
 
     def definitions(self) -> str:
         """The functions that what was written calls."""
