@@ -107,6 +107,8 @@ def test_what_has_no_kernel_is_refused() -> None:
     with pytest.raises(BuildError, match=r"rule 5 group dimensions: group 0 is used without"):
         ParallelKernel(tiling, nest, sequential | {"i": "group 0"})
     (choices,) = ParallelSpace(nest, 1).draw(1, np.random.default_rng(0))
+    shared = sequential | {"i": "group 0", "t.j": "local 0", "out.k": "local 0"}
+    assert ParallelKernel(tiling, nest, shared).launch["local_bytes"] == 4 * 4 * 4
     with pytest.raises(BuildError, match="name: expected an identifier .*, got 'main'"):
         ParallelKernel(tiling, nest, choices, "main")
     parts = Tiling.of(Chain.parse(DIVIDED, dict(i=4, k=8, j=4)), {"i": 2, "k": 4})

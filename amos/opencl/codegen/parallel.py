@@ -106,10 +106,13 @@ class ParallelKernel:
         return dict(sorted((parts | self._extents("group")).items()))
 
     @cached_property
+    def _writer(self) -> _Writer:
+        return _Writer(self)
+
+    @cached_property
     def source(self) -> str:
         """The whole file."""
-        writer, items = _Writer(self), prod(self.items.values())
-        body = writer.body()
+        writer, items = self._writer, prod(self.items.values())
         chain = self.tiling.chain
         parameters = ", ".join(
             f"__global {'' if tensor is chain.result else 'const '}{_element(tensor)} *restrict "
@@ -124,7 +127,7 @@ class ParallelKernel:
                 writer.arithmetic.definitions(),
                 f"__kernel __attribute__((reqd_work_group_size({items}, 1, 1)))",
                 f"void {self.name}({parameters}) {{",
-                *block([*writer.places(), *writer.local_memory, *body]),
+                *block([*writer.places(), *writer.local_memory, *writer.body]),
                 "}",
                 "",
             ]
@@ -139,7 +142,7 @@ class ParallelKernel:
             "extensions": [],
             "global_size": prod(self.groups.values()) * items,
             "local_size": items,
-            "local_bytes": 0,
+            "local_bytes": self._writer.local_bytes,
             "arguments": [
                 {
                     "name": tensor.name,
@@ -179,6 +182,8 @@ class _Writer:
         whole: names of the parameters by tensor.
         memory: names of memory of tiles by buffer.
         local_memory: declarations of what work-groups share.
+        local_bytes: of it.
+        body: the whole nest.
     """
 
     def __init__(self, kernel: ParallelKernel) -> None:
@@ -191,10 +196,12 @@ class _Writer:
         self.tensors = {tensor.name: tensor for tensor in kernel._tensors}
         self.arithmetic = _Arithmetic(self)
         self.local_memory: list[str] = []
+        self.local_bytes = 0
         self.values: dict[str, Value] = {}
         self.origins: dict[str, Value] = {loop.name: 0 for loop in self.tiling.loops}
         #: Work-items around an allocation, which each have their own: the index that tells them.
         self.owners: dict[str, str] = {}
+        self.body = self._nodes(kernel.nest.body, (), ())
 
     def places(self) -> Iterator[str]:
         """Declarations of where a work-item and its group stand along each dimension."""
@@ -206,10 +213,6 @@ class _Writer:
             for d, count in counts.items():
                 yield f"const int {name}{d} = {call} / {below} % {count};"
                 below *= count
-
-    def body(self) -> list[str]:
-        """The whole nest."""
-        return self._nodes(self.kernel.nest.body, (), ())
 
     def _nodes(
         self, nodes: Sequence[Node], loops: tuple[Loop, ...], guards: tuple[str, ...]
@@ -242,6 +245,7 @@ class _Writer:
                 count *= self.kernel.items[int(dimension)]
         self.owners[node.buffer] = owners
         self.local_memory.append(f"__local {kind} {self.memory[node.buffer]}[{size * count}];")
+        self.local_bytes += size * count * dtype(str(self.tensors[tensor].dtype)).numpy.itemsize
         return []
 
     def _loop(self, loop: Loop, loops: tuple[Loop, ...], guards: tuple[str, ...]) -> list[str]:
