@@ -13,6 +13,7 @@ import pytest
 from onnx import ModelProto, TensorProto, helper
 from onnx.reference import ReferenceEvaluator
 
+import amos
 from amos.errors import BuildError, NetworkError, ToolchainError
 from amos.network import CompiledNetwork
 from amos.network.comparison import Comparison, compare_alone, compare_in_network
@@ -340,6 +341,15 @@ def test_calls_need_no_compiler(monkeypatch: pytest.MonkeyPatch, tmp_path: Path)
     model = compile_whole(load_whole(b.model(y)), verify=False, progress=False)
     monkeypatch.setenv("PATH", str(tmp_path))
     assert model(np.zeros((4, 16), np.float32)).shape == (4, 40)
+
+
+def test_no_kernel_is_built_without_a_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
+    b = Builder()
+    model = b.model(b.node("MatMul", b.input("x", (4, 24)), b.random(24, 40)))
+    monkeypatch.setattr("amos.network.kernels.compiler_command", lambda: None)
+    monkeypatch.setattr(Direct, "build", lambda *_: pytest.fail("a kernel was built"))
+    with pytest.raises(NetworkError, match="needs a C compiler: apt install gcc"):
+        amos.compile(amos.load_network(model), progress=False)
 
 
 def test_code_that_cannot_be_loaded_ends_compiling(monkeypatch: pytest.MonkeyPatch) -> None:
