@@ -15,27 +15,24 @@ Orders that differ in loops of one tile are one order.
 
 from __future__ import annotations
 
-import heapq
 import itertools
-import math
-import time
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
-from functools import cached_property
+from collections.abc import Sequence
+from functools import cached_property, partial
 
 import numpy as np
 
 from amos.machine import Machine
 from amos.perfmodel import total_joules
-from amos.perfmodel.bound import Certificate, Optimum
+from amos.perfmodel.bound import Optimum
+from amos.perfmodel.branch_and_bound import BranchAndBound
 from amos.plan import Candidate, Value
 from amos.schedule import ScheduleSpace
 from amos.streams.model import predict_streams
 from amos.streams.schedule import StreamBatch
 from amos.streams.tilings import Tilings
 
-#: Schedules that are scored at once, and candidates that are returned.
-_ROWS, _RETURNED = 16_384, 16
+#: Schedules that are scored at once.
+_ROWS = 16_384
 _PICO = 1e-12
 
 
@@ -51,94 +48,25 @@ def find_optimum(
         limit_seconds: after which the best one so far is returned, with the least floor of what
             was not scored.
     """
-    search = _Search(objective, time.monotonic() + limit_seconds)
-    branches = sorted((_Branch(x, machine, objective) for x in spaces), key=lambda x: x.floor)
-    for branch in branches:
-        search.visit(branch)
-    return search.optimum()
+    branches = (_Branch(space, machine, objective) for space in spaces)
+    return _Search(objective, limit_seconds).find(branches)
 
 
-@dataclass
-class _Search:
-    """A search under way.
+class _Search(BranchAndBound["_Branch"]):
+    """A search of candidates by an objective."""
 
-    Attributes:
-        objective: what is minimized.
-        end: when it has to stop, by the monotonic clock.
-        best: candidates by value, negated, the worst first.
-        unscored: least floor of what was neither scored nor excluded.
-    """
+    def __init__(self, objective: str, limit_seconds: float) -> None:
+        super().__init__(limit_seconds)
+        self._objective = objective
 
-    objective: str
-    end: float
-    best: list[tuple[float, int, Candidate]] = field(default_factory=list)
-    unscored: float = math.inf
-    mappings: int = 0
-    pruned_mappings: int = 0
-    tilings: int = 0
-    overfull_tilings: int = 0
-    pruned_tilings: int = 0
-    scored: int = 0
-
-    @property
-    def value(self) -> float:
-        """Of the best candidate."""
-        return min((-value for value, _, _ in self.best), default=math.inf)
-
-    def visit(self, branch: _Branch) -> None:
-        """Score the schedules of a mapping whose floors are below the best value."""
-        self.mappings += 1
-        if branch.floor >= self.value:
-            self.pruned_mappings += 1
-            return
-        if time.monotonic() > self.end or branch.tilings.lengths is None:
-            self.unscored = min(self.unscored, branch.floor)
-            return
-        floors, order = branch.floors, branch.order
-        self.tilings += len(floors)
-        self.overfull_tilings += len(floors) - len(order)
-        for which in branch.chunks():
-            floor = float(floors[order[which[0]]])
-            if floor >= self.value:
-                self.pruned_tilings += len(order) - int(which[0])
-                return
-            if time.monotonic() > self.end and self.best:
-                self.unscored = min(self.unscored, floor)
-                return
-            self._score(branch, order[which])
-
-    def _score(self, branch: _Branch, tilings: np.ndarray) -> None:
+    def score(self, branch: _Branch, tilings: np.ndarray) -> None:
         """Score every schedule of some tilings; keep the best feasible ones."""
         batch = branch.schedules(tilings)
-        self.scored += len(batch)
         prediction = predict_streams(branch.tilings.structure, branch.machine, batch)
         joules = total_joules(prediction.accesses)
-        values = _value(self.objective, prediction.seconds, joules)
-        for row in np.lexsort((prediction.seconds, values)):
-            value = float(values[row])
-            full = len(self.best) >= _RETURNED
-            if not math.isfinite(value) or (full and value >= -self.best[0][0]):
-                return
-            candidate = branch.candidate(batch, int(row))
-            if candidate is not None:
-                push = heapq.heappushpop if full else heapq.heappush
-                push(self.best, (-value, -self.scored - int(row), candidate))
-
-    def optimum(self) -> Optimum:
-        """Return the best candidates."""
-        ranked = sorted(self.best, key=lambda entry: (-entry[0], -entry[1]))
-        value = self.value
-        certificate = Certificate(
-            value=value,
-            least=min(value, self.unscored),
-            mappings=self.mappings,
-            pruned_mappings=self.pruned_mappings,
-            tilings=self.tilings,
-            overfull_tilings=self.overfull_tilings,
-            pruned_tilings=self.pruned_tilings,
-            scored=self.scored,
-        )
-        return Optimum(tuple(candidate for _, _, candidate in ranked), certificate)
+        values = _value(self._objective, prediction.seconds, joules)
+        order = np.lexsort((prediction.seconds, values))
+        self.keep(values, order, partial(branch.candidate, batch))
 
 
 def _value(objective: str, seconds: np.ndarray, joules: np.ndarray | None) -> np.ndarray:
@@ -209,18 +137,16 @@ class _Branch:
         cycles = np.maximum(compute + np.sum(per_load, axis=0), through)
         return np.asarray(cycles / self.machine.clock)
 
-    @cached_property
-    def order(self) -> np.ndarray:
-        """Numbers of the tilings that buffers hold, those of the least floor first."""
-        ranked = np.argsort(self.floors, kind="stable")
-        return np.asarray(ranked[: int(np.isfinite(self.floors).sum())])
+    @property
+    def is_listed(self) -> bool:
+        """Whether its tilings are few enough to be listed."""
+        return self.tilings.lengths is not None
 
-    def chunks(self) -> Iterator[np.ndarray]:
-        """Yield places of tilings that are scored together."""
+    @property
+    def chunk(self) -> int:
+        """How many tilings are scored together."""
         most = len(self._orders[0]) * len(self._orders[1]) * len(self._buffers)
-        step = max(1, _ROWS // most)
-        for start in range(0, len(self.order), step):
-            yield np.arange(start, min(start + step, len(self.order)))
+        return max(1, _ROWS // most)
 
     @cached_property
     def _orders(self) -> tuple[list[tuple[int, ...]], list[tuple[int, ...]]]:

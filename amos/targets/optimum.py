@@ -12,24 +12,22 @@ Rows of a step are visited in the order of these floors, and left out from the b
 
 from __future__ import annotations
 
-import heapq
 import math
-import time
 from collections.abc import Sequence
-from functools import cached_property
+from functools import cached_property, partial
 
 import numpy as np
 
 from amos.machine import Machine
 from amos.perfmodel.batch import evaluate, floor_of_calls, floor_of_loops, floor_of_tiles
-from amos.perfmodel.bound import Certificate, Optimum
+from amos.perfmodel.bound import Optimum
+from amos.perfmodel.branch_and_bound import BranchAndBound
 from amos.plan import Candidate
 from amos.plan.structure import LoopBatch
 from amos.schedule import ScheduleSpace
 
 #: Rows of the first step that are listed of a mapping at most, and rows that are evaluated at once.
 _MOST_ROWS, _ROWS = 4_000_000, 4096
-_RETURNED = 16
 #: Floors are sums in another order than the model's.
 _ROUNDING = 1 - 1e-12
 
@@ -45,56 +43,19 @@ def find_cpu_optimum(
         limit_seconds: after which the best one so far is returned, with the least floor of what
             was not scored.
     """
-    search = _Search(machine, time.monotonic() + limit_seconds)
-    branches = [_Branch(space, machine) for space in spaces]
-    for branch in sorted(branches, key=lambda x: x.floor):
-        search.visit(branch)
-    return search.optimum()
+    return _Search(machine, limit_seconds).find(_Branch(space, machine) for space in spaces)
 
 
-class _Search:
-    """A search under way."""
+class _Search(BranchAndBound["_Branch"]):
+    """A search of candidates by time."""
 
-    def __init__(self, machine: Machine, end: float) -> None:
-        self._machine, self._end = machine, end
-        #: Candidates by seconds, negated, the slowest first.
-        self._best: list[tuple[float, int, Candidate]] = []
-        self._unscored = math.inf
-        self._mappings = self._pruned_mappings = self._tilings = self._overfull = 0
-        self._pruned_tilings = self._scored = 0
+    def __init__(self, machine: Machine, limit_seconds: float) -> None:
+        super().__init__(limit_seconds)
+        self._machine = machine
 
-    @property
-    def value(self) -> float:
-        """Of the best candidate."""
-        return min((-value for value, _, _ in self._best), default=math.inf)
-
-    def visit(self, branch: _Branch) -> None:
-        """Score the schedules of a mapping whose floors are below the best value."""
-        self._mappings += 1
-        if branch.floor >= self.value:
-            self._pruned_mappings += 1
-            return
-        if time.monotonic() > self._end or branch.row_count > _MOST_ROWS:
-            self._unscored = min(self._unscored, branch.floor)
-            return
-        floors = branch.tile_floors
-        order = np.argsort(floors, kind="stable")[: int(np.isfinite(floors).sum())]
-        self._tilings += branch.row_count
-        self._overfull += branch.row_count - len(order)
-        step = max(1, _ROWS // branch.loop_count)
-        for start in range(0, len(order), step):
-            floor = float(floors[order[start]])
-            if floor >= self.value:
-                self._pruned_tilings += len(order) - start
-                return
-            if time.monotonic() > self._end and self._best:
-                self._unscored = min(self._unscored, floor)
-                return
-            self._score(branch, branch.tiles[order[start : start + step]])
-
-    def _score(self, branch: _Branch, tiles: np.ndarray) -> None:
+    def score(self, branch: _Branch, tilings: np.ndarray) -> None:
         """Score the completions of some rows of the first step."""
-        loops = branch.complete(tiles, branch.loop_choices)
+        loops = branch.complete(branch.tiles[tilings], branch.loop_choices)
         floors = branch.floor_rows(loops)
         order = np.argsort(floors, kind="stable")
         step = max(1, _ROWS // len(branch.copy_choices))
@@ -103,34 +64,8 @@ class _Search:
                 return
             rows = branch.complete(loops[order[start : start + step]], branch.copy_choices)
             seconds = evaluate(branch.structure, self._machine, branch.batch(rows)).seconds
-            self._scored += len(rows)
-            self._keep(branch, rows, seconds)
-
-    def _keep(self, branch: _Branch, rows: np.ndarray, seconds: np.ndarray) -> None:
-        for row in np.argsort(seconds, kind="stable"):
-            value, full = float(seconds[row]), len(self._best) >= _RETURNED
-            if not math.isfinite(value) or (full and value >= -self._best[0][0]):
-                return
-            candidate = branch.candidate(rows[row])
-            if candidate is not None:
-                push = heapq.heappushpop if full else heapq.heappush
-                push(self._best, (-value, -self._scored - int(row), candidate))
-
-    def optimum(self) -> Optimum:
-        """Return the best candidates."""
-        ranked = sorted(self._best, key=lambda entry: (-entry[0], -entry[1]))
-        value = self.value
-        certificate = Certificate(
-            value=value,
-            least=min(value, self._unscored),
-            mappings=self._mappings,
-            pruned_mappings=self._pruned_mappings,
-            tilings=self._tilings,
-            overfull_tilings=self._overfull,
-            pruned_tilings=self._pruned_tilings,
-            scored=self._scored,
-        )
-        return Optimum(tuple(candidate for _, _, candidate in ranked), certificate)
+            ranked = np.argsort(seconds, kind="stable")
+            self.keep(seconds, ranked, partial(branch.candidate, rows))
 
 
 class _Branch:
@@ -159,6 +94,11 @@ class _Branch:
         self._allowed = [np.array(allowed[name], np.int16) for name in self._names]
         self.row_count = math.prod(len(self._allowed[n]) for n in self._columns[0])
 
+    @property
+    def is_listed(self) -> bool:
+        """Whether its rows of the first step are few enough to be listed."""
+        return self.row_count <= _MOST_ROWS
+
     @cached_property
     def floor(self) -> float:
         """Seconds that no schedule of the mapping falls below."""
@@ -181,9 +121,9 @@ class _Branch:
         return self._choices(2)
 
     @property
-    def loop_count(self) -> int:
-        """Rows of the second step for one of the first."""
-        return len(self.loop_choices)
+    def chunk(self) -> int:
+        """How many rows of the first step are completed together."""
+        return max(1, _ROWS // len(self.loop_choices))
 
     def _choices(self, step: int) -> np.ndarray:
         columns = self._columns[step]
@@ -202,7 +142,7 @@ class _Branch:
         return np.where(chosen < 0, repeated, chosen)
 
     @cached_property
-    def tile_floors(self) -> np.ndarray:
+    def floors(self) -> np.ndarray:
         """What no completion of each row of :attr:`tiles` falls below."""
         floors = np.full(self.row_count, np.inf)
         fitting = np.flatnonzero(self._fits)
@@ -271,9 +211,9 @@ class _Branch:
             split=self._values("split", rows),
         )
 
-    def candidate(self, row: np.ndarray) -> Candidate | None:
-        """Return the candidate of a row; ``None`` if a constraint excludes it."""
-        positions = {name: int(at) for name, at in zip(self._names, row, strict=True)}
+    def candidate(self, rows: np.ndarray, row: int) -> Candidate | None:
+        """Return the candidate of one of some rows; ``None`` if a constraint excludes it."""
+        positions = {name: int(at) for name, at in zip(self._names, rows[row], strict=True)}
         if self.space.csp.broken({name: (at,) for name, at in positions.items()}):
             return None
         return Candidate(self.space.mapping, self.space.schedule(positions))
