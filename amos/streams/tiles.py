@@ -107,9 +107,12 @@ class StreamTiles:
         """
         names = dict.fromkeys(name for dim in dims for name in dim.index.names)
         loops = [self._numbers[name] for name in names if name in self._numbers]
-        sizes, which = np.unique(self.lengths[loops], axis=1, return_inverse=True)
+        keys = np.zeros(self.lengths.shape[1], np.int64)
+        for n in loops:
+            keys = keys * (self.structure.extents[n] + 1) + self.lengths[n]
+        _, first, which = np.unique(keys, return_index=True, return_inverse=True)
         means = []
-        for column in sizes.T:
+        for column in self.lengths[loops][:, first].T:
             grid = np.ix_(
                 *(
                     np.arange(0, self.structure.extents[n], length)

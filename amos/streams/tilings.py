@@ -22,7 +22,7 @@ from amos.streams.schedule import StreamBatch
 from amos.streams.tiles import StreamTiles, call_cycles, independent_dims
 
 #: Tilings of a mapping that are listed at most; beyond, its floor is its bound.
-_TILINGS = 200_000
+_TILINGS = 1_000_000
 #: Rows, an order and buffers of a tiling each, that are evaluated at once, and in all.
 _ROWS, _MOST_ROWS = 20_000, 100_000
 _PICO = 1e-12
@@ -221,8 +221,8 @@ class Tilings:
             ]
         if (count := prod(map(len, domains))) > _TILINGS:
             return None
-        rows = np.array(list(itertools.product(*domains)), np.int64)
-        return rows.reshape(count, self._loop_count).T
+        grid = np.array(np.meshgrid(*domains, indexing="ij"), np.int64)
+        return grid.reshape(self._loop_count, count)
 
     @cached_property
     def _orders(self) -> tuple[np.ndarray, np.ndarray]:
