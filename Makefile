@@ -17,7 +17,7 @@ STAMP := $(VENV)/.installed
 BENCH_STAMP := $(VENV)/.installed-bench
 NETWORKS_STAMP := $(VENV)/.installed-networks
 
-.PHONY: help demo test test-avx2 test-slow test-drawn test-extras test-notebooks notebooks pictures lint types bench \
+.PHONY: help demo test test-long test-avx2 test-slow test-drawn test-extras test-notebooks notebooks pictures lint types bench \
 	bench-networks bench-parts real-models drills fuzz lock clean venv
 
 help: ## list the targets
@@ -26,19 +26,23 @@ help: ## list the targets
 demo: $(STAMP) ## map, search, compile, check and time one ResNet-18 layer
 	@$(BIN)/amos explore resnet18:C5 --dtype u8s8 --trials 64 --seed 0
 
-# Processes that run the tests of different files side by side.
-JOBS ?= 2
+# Processes that run the tests of different files side by side: one more than two cores, as
+# tests wait for processes of their own.
+JOBS ?= 3
 PYTEST := $(BIN)/python -m pytest -q -n $(JOBS) --dist loadfile
 
-test: $(STAMP) ## run the tests, without the slow ones; JOBS=2 at a time
-	@$(PYTEST) -m "not slow"
+test: $(STAMP) ## run the tests, without the long and the slow ones; JOBS=3 at a time
+	@$(PYTEST) -m "not slow and not long"
+
+test-long: $(STAMP) ## run the tests that take more than three seconds each
+	@$(BIN)/python -m pytest -q -n $(JOBS) --dist worksteal -m "long and not slow"
 
 SLOW ?= slow
 
 # What the system lists beyond AVX2 is overlooked, in every process of these tests.
 test-avx2: export AMOS_CPU_LACKS := avx512 avx_vnni amx
 test-avx2: $(STAMP) ## run the tests that look at CPU features as on a CPU with AVX2 only
-	@$(PYTEST) -m "features and not slow"
+	@$(PYTEST) -m "features and not slow and not long"
 
 test-slow: $(STAMP) ## run the slow tests only; SLOW="slow and not exhaustive" for a part
 	@$(BIN)/python -m pytest -q -m "$(SLOW)" --timeout=1800

@@ -148,6 +148,7 @@ def test_calls_are_checked() -> None:
 
 
 @pytest.mark.parametrize("shared", ["", "g,"])
+@pytest.mark.long
 def test_a_step_of_a_decoder_is_the_last_row_of_the_whole(shared: str) -> None:
     """One row of queries, and the keys of all rows before it; heads may share them."""
     text = (

@@ -22,6 +22,7 @@ def explored(trials: int = 4, **options: object) -> ChainExploration:
     return result
 
 
+@pytest.mark.long
 def test_the_model_alone_ranks_tilings_of_a_described_machine() -> None:
     result = explored(machine="xeon_6240")
     best = result.best

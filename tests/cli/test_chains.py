@@ -20,6 +20,7 @@ def run(*arguments: str) -> str:
     return result.output
 
 
+@pytest.mark.long
 def test_explore() -> None:
     output = run("explore", ATTENTION, *OPTIONS, "--trials", "2")
     assert "winner     tiles" in output and "avx512_fmadd_m16_f32_f32" in output

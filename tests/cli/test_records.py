@@ -32,6 +32,7 @@ def _json(capsys: pytest.CaptureFixture[str], *arguments: str) -> Any:
     return json.loads(printed.out)
 
 
+@pytest.mark.long
 def test_list_show_best_replay(file: str, capsys: pytest.CaptureFixture[str]) -> None:
     rows = _json(capsys, "list", file)
     assert [row["number"] for row in rows if row["phase"] == "search"] == [0, 1, 2]
@@ -110,6 +111,7 @@ def test_bad_input(
     assert len(printed.err.splitlines()) == 1
 
 
+@pytest.mark.long
 def test_options_of_explore(capsys: pytest.CaptureFixture[str]) -> None:
     small = [*GEMM, *SIZES, "--trials", "1"]
     assert main([*small, "--flush-cache", "--memory-limit", "8192", "--json"]) == 0

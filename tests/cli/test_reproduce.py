@@ -58,6 +58,7 @@ def test_table_5_under_another_rule(capsys: pytest.CaptureFixture[str]) -> None:
         ("vta --layer C11 --trials 1", {"layer", "cycles"}, 1),
     ],
 )
+@pytest.mark.long
 def test_rows_as_csv(
     command: str,
     columns: set[str],

@@ -50,6 +50,7 @@ def test_a_space_as_text(capsys: pytest.CaptureFixture[str]) -> None:
     assert "over 1 mapping\n" in printed
 
 
+@pytest.mark.long
 def test_divisors_only(capsys: pytest.CaptureFixture[str]) -> None:
     sizes = []
     for extra in ([], ["--divisors"]):

@@ -277,6 +277,7 @@ def test_kernels_run_in_the_openmp_team_of_pytorch(with_torch: dict[str, str]) -
     assert int(threads) - int(alone.split()[-1]) == 2
 
 
+@pytest.mark.long
 def test_the_team_is_left_alone_where_it_does_not_fit(with_torch: dict[str, str]) -> None:
     """It has another size, threads are bound, another thread calls, the process was forked."""
     own, first = "print(right(), pool())", "import torch"

@@ -28,6 +28,7 @@ def forgetful(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.skipif(not BLOCKS, reason="an unpacked source distribution has no docs/")
 @pytest.mark.usefixtures("forgetful")
+@pytest.mark.long
 def test_every_block_runs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -337,6 +337,7 @@ def test_mappings_of_one_name_are_kept_apart() -> None:
 
 
 @pytest.mark.features
+@pytest.mark.long
 def test_the_host_measures_and_checks() -> None:
     if not {"avx2", "fma"} <= cpu().features:
         pytest.skip("this CPU lacks avx2")

@@ -39,6 +39,7 @@ def _plain(result: Exploration) -> list[tuple[Any, ...]]:
 
 
 @pytest.mark.parametrize("method", ["ga", "random"])
+@pytest.mark.long
 def test_a_run_that_was_stopped_anywhere_ends_the_same(tmp_path: Path, method: str) -> None:
     whole = Answering()
     expected = _run(None, whole, method=method)

@@ -54,6 +54,7 @@ def test_mappings_that_nothing_of_fits_are_left_out() -> None:
     assert none.reason.startswith("none of 49 mappings has a schedule; ")
 
 
+@pytest.mark.long
 def test_a_sweep_goes_on_from_its_points(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file, axes = tmp_path / "points.jsonl", {"machine.clock": [1e8, 2e8]}
     first = list(sweep(VTA, PYNQ, axes, GEMM, trials=2, points=file))
@@ -85,6 +86,7 @@ def test_a_sweep_goes_on_from_its_points(tmp_path: Path, monkeypatch: pytest.Mon
         assert file.read_text() == text
 
 
+@pytest.mark.long
 def test_energies_are_paths() -> None:
     dear, cheap, silent = _points({"machine.DRAM.read_pj_per_byte": [200.0, 100.0, 0]})
     assert dear.energy - cheap.energy == pytest.approx(cheap.energy - silent.energy)
@@ -228,6 +230,7 @@ def test_the_machine_that_has_a_unit() -> None:
             machine_of(unit)
 
 
+@pytest.mark.long
 def test_the_command(capsys: pytest.CaptureFixture[str]) -> None:
     command = ["sweep", VTA.name, "out[i,j] += a[i,k] * weight[j,k]"]
     command += [x for n in ("i=8", "j=32", "k=32") for x in ("--extent", n)]
@@ -252,6 +255,7 @@ def test_the_command(capsys: pytest.CaptureFixture[str]) -> None:
     assert "expected at least one fragment, 64 bytes, got 8" in line
 
 
+@pytest.mark.long
 def test_points_are_searched_in_processes(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

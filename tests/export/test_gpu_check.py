@@ -50,6 +50,7 @@ def test_measured_elsewhere(
     assert "'host' is no GPU" in capsys.readouterr().err
 
 
+@pytest.mark.long
 def test_suite_for_another_machine(
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
@@ -205,6 +206,7 @@ def test_pytorch_that_fails(three: Path, driver: str, nvcc: None, tmp_path: Path
     assert "3 of 3 kernels are right" in printed
 
 
+@pytest.mark.long
 def test_damaged_folders(three: Path, driver: str, nvcc: None, tmp_path: Path) -> None:
     """Neither a launch nor a record that cannot be read ends the run, nor one that hangs."""
     shutil.copytree(three, tmp_path / "all")

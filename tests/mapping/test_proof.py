@@ -242,6 +242,7 @@ def _never_idle(op: Operator, intrinsic: Intrinsic, matrix: np.ndarray) -> Verdi
         (_never_idle, 1, "fills 0 of"),
     ],
 )
+@pytest.mark.long
 def test_a_faulty_rule_is_found_and_shrunk(judge: Judge, loops: int, words: str) -> None:
     """The proof can fail in each direction, and then shows the smallest operator."""
     op, intrinsic = find(

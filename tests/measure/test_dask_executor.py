@@ -67,6 +67,7 @@ def test_workers_without_the_instruction(cluster: Any, monkeypatch: pytest.Monke
 
 
 @pytest.mark.filterwarnings("ignore")
+@pytest.mark.long
 def test_a_run_survives_the_loss_of_a_worker(cluster: Any, tmp_path: Path) -> None:
     victims = [worker.pid for worker in cluster.workers.values()]
     path = tmp_path / "tuning.db"

@@ -325,6 +325,7 @@ def test_a_compiled_network_calls_one_kernel() -> None:
 
 
 @pytest.mark.usefixtures("paying")
+@pytest.mark.long
 def test_a_tuned_chain_is_compiled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     b = Builder()
     x = b.input("x", (2, LENGTH, WIDTH))

@@ -184,6 +184,7 @@ def test_buckets_that_onnxruntime_runs(monkeypatch: pytest.MonkeyPatch, tmp_path
     assert names == {"batch1.onnx", "batch3.onnx", "example.py", "example.cpp"}
 
 
+@pytest.mark.long
 def test_two_dimensions_make_a_network_of_each_combination(tmp_path: Path) -> None:
     """Attention over a length, which cannot be padded, and a batch, which can."""
     b = Builder()
@@ -259,6 +260,7 @@ def test_buckets_that_are_wrong() -> None:
         compiled(np.zeros((1, 4, 16), np.float32), np.zeros((1, 1, 8), np.float32))
 
 
+@pytest.mark.long
 def test_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "model.onnx"
     onnx.save(_mixing("Relu"), path)

@@ -147,6 +147,7 @@ def test_kernels_slower_than_the_engines_code_stay_out(
     np.testing.assert_allclose(compiled(values), _reference(model, x=values), rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.long
 def test_small_tasks_are_not_measured(monkeypatch: pytest.MonkeyPatch) -> None:
     rng, b = np.random.default_rng(0), Builder()
     hidden = b.node("MatMul", b.input("x", (64, 512)), b.constant(rng.random((512, 512))))
@@ -163,6 +164,7 @@ def test_small_tasks_are_not_measured(monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(compiled.kernels) == 2
 
 
+@pytest.mark.long
 def test_a_kernel_that_cannot_be_built_leaves_the_others(
     monkeypatch: pytest.MonkeyPatch, product: tuple[ModelProto, np.ndarray]
 ) -> None:

@@ -81,6 +81,7 @@ def check_case(case: Any, compute: Callable[..., list[np.ndarray]]) -> bool:
 
 
 @pytest.mark.filterwarnings("ignore")
+@pytest.mark.long
 def test_examples_of_onnx_are_read_right() -> None:
     names = [case.name for case in cases() if check_case(case, evaluate_graph)]
     assert len(names) >= _LEAST_READ

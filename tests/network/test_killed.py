@@ -182,6 +182,7 @@ def _run(program: str, folder: Path, moments: int) -> dict[str, Any]:
 
 
 @pytest.mark.skipif(not shutil.which("g++"), reason="needs g++")
+@pytest.mark.long
 def test_compiling_and_exporting_are_killed_at_every_stage(tmp_path: Path) -> None:
     report = _run(_PROGRAM, tmp_path / "out", 5)
     for kill in report["kills"]:
@@ -194,6 +195,7 @@ def test_compiling_and_exporting_are_killed_at_every_stage(tmp_path: Path) -> No
     assert report["leftovers"] == 0
 
 
+@pytest.mark.long
 def test_tuning_is_killed_at_every_stage(tmp_path: Path) -> None:
     (tmp_path / "records").mkdir()
     report = _run(_TUNING, tmp_path / "records", 6)

@@ -145,6 +145,7 @@ def test_norms_of_what_is_not_finite() -> None:
     assert relative_norm(np.array([-np.inf, np.nan, np.nan]), masked) == np.inf
 
 
+@pytest.mark.long
 def test_places_are_the_same_in_every_layout() -> None:
     """Whichever product stays as it is, onnxruntime says so of the graph before layouts, too."""
     network = amos.load_network(residual_network())
@@ -162,6 +163,7 @@ def test_places_are_the_same_in_every_layout() -> None:
 
 
 @multiplies_bfloat16
+@pytest.mark.long
 def test_auto_is_the_fastest_within_the_budget() -> None:
     network = amos.load_network(_perceptron(512))
     wide = amos.compile(network, precision="auto", budget=0.05, progress=False)

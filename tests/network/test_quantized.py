@@ -179,6 +179,7 @@ def test_arithmetic_of_bytes_wraps_around() -> None:
     assert {"Add", "Mul"} <= {n.operation for n in network.grouping.ungrouped if n.dtype == "uint8"}
 
 
+@pytest.mark.long
 def test_groups_store_bytes_and_a_network_of_them_is_exact() -> None:
     g = Model(seed=3)
     x, scale = convolution(g, zero=0), np.float32(OUT)

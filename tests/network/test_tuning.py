@@ -37,6 +37,7 @@ def _two_products() -> Any:
     return b.model(b.node("MatMul", x, b.random(32, 8)))
 
 
+@pytest.mark.long
 def test_records_are_shared_resumed_and_compiled(tmp_path: Path) -> None:
     network, records = load_whole(_two_products()), tmp_path / "records.db"
     seen: list[tuple[int, int]] = []

@@ -238,6 +238,7 @@ def test_windows_that_a_network_computes_are_none_of_a_constant() -> None:
     assert match_winograd(task) is None
 
 
+@pytest.mark.long
 def test_products_are_tuned_and_compiled_from_records(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -257,6 +258,7 @@ def test_products_are_tuned_and_compiled_from_records(
         assert tiles.measured == tiles.products[0].seconds + tiles.overhead_seconds
 
 
+@pytest.mark.long
 def test_both_ways_are_timed_with_measure(monkeypatch: pytest.MonkeyPatch) -> None:
     network = _floats((1, 32, 28, 28), 32, [1] * 4)
     seen: list[type] = []

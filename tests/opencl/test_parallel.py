@@ -77,6 +77,7 @@ def _inputs(kernel: ParallelKernel) -> dict[str, np.ndarray]:
     return values
 
 
+@pytest.mark.long
 def test_valid_mappings_compute_the_chain(tmp_path: Path) -> None:
     """On the host, in whichever order work-items run; all 21 mappings of Listing 1."""
     kernels = _cases()

@@ -8,6 +8,7 @@ from amos.errors import ExploreError
 from amos.reproduce import gta_fig10
 
 
+@pytest.mark.long
 def test_few_mappings_and_few_measurements_are_enough() -> None:
     """Within 2 % on the mean and 5 % on the worst layer, with a fifth of the measurements."""
     few, full = gta_fig10(budget=0.2, rates=(0.2, 1.0), seeds=2)

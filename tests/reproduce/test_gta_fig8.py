@@ -16,6 +16,7 @@ from amos.reproduce.gta_fig8 import NETWORKS, _divided, _until
 from amos.reproduce.pools import POOLED, PooledTask, load, save, stored
 
 
+@pytest.mark.long
 def test_trials_go_where_the_network_gains() -> None:
     rows = gta_fig8(seeds=1)
     assert [(row.network, row.scheduler) for row in rows[:5]] == [

@@ -74,6 +74,7 @@ def test_bad_input(arguments: list[str], words: str, capsys: pytest.CaptureFixtu
     assert words in capsys.readouterr().err
 
 
+@pytest.mark.long
 def test_table_10_in_small(capsys: pytest.CaptureFixture[str]) -> None:
     """Each method measures what it is told to, and the means are those of the rows."""
     arguments = ["--trials", "3", "--operator", "BMM", "--json"]
@@ -102,6 +103,7 @@ def test_means_of_table_10_are_the_papers() -> None:
     }
 
 
+@pytest.mark.long
 def test_figure_14_in_small(capsys: pytest.CaptureFixture[str]) -> None:
     """Two batches: the second one is chosen by what the first has taught."""
     arguments = ["--trials", "17", "--operator", "BMM", "--json"]

@@ -141,6 +141,7 @@ def test_arm_runs_under_qemu() -> None:
         assert {"c: aarch64", "llvm native: aarch64"} <= set(report.ran_on)
 
 
+@pytest.mark.long
 def test_every_kernel_of_nvidia_compiles() -> None:
     if shutil.which("nvcc") is None:
         pytest.skip("nvcc is not installed")
@@ -190,6 +191,7 @@ for (int i = threadIdx.x; i < 4; i += 32)
 """
 
 
+@pytest.mark.long
 def test_kernels_run_through_the_driver(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """On a fake GPU: a right kernel, one that gives something else, one that faults, none."""
     if compiler() is None:

@@ -112,6 +112,7 @@ def test_a_unit_of_another_reduction_streams() -> None:
     assert all(agrees(kernel, inputs) for kernel in kernels(op, LARGEST, machine(LARGEST), 4))
 
 
+@pytest.mark.long
 def test_a_unit_with_a_window_is_one_call_for_each_place_of_it() -> None:
     with pytest.raises(IntrinsicError, match=r"got 'i1 \+ r1'; a unit with a window is described"):
         unit("Dst[i1] += Src1[i1 + r1] * Src2[r1]", {"i1": 8, "r1": 3}, ("s8", "s32"), *FIR.memory)
