@@ -70,6 +70,8 @@ def _floats(
         ((1, 32, 3, 4), 16, [0, 0, 0, 0]),
         ((1, 16, 9, 6), 16, [2, 0, 1, 2]),
         ((3, 16, 2, 3), 48, [1, 1, 1, 1]),
+        ((1, 24, 8, 8), 40, [1, 1, 1, 1]),
+        ((1, 16, 5, 7), 8, [1, 1, 1, 1]),
     ],
 )
 def test_floats_are_as_near_as_sums_in_any_order(
@@ -206,7 +208,7 @@ def test_what_cannot_be_built_by_tiles_is_built_as_it_is(monkeypatch: pytest.Mon
         {"group": 2},
         {"window": (5, 5)},
         {"window": (1, 3)},
-        {"features": 24},
+        {"features": 20},
     ],
 )
 def test_others_are_computed_as_they_are(options: Mapping[str, Any]) -> None:

@@ -1,6 +1,6 @@
 """Convolutions by :mod:`amos.operators.winograd` as loops that enclose the kernel of their product.
 
-A step of a transform computes one tile of as many channels as a vector has lanes; steps run in
+A step of a transform computes one tile of 16 or 8 channels, the lanes of a vector; steps run in
 parallel. The epilogue is computed with the inverse transform.
 """
 
@@ -27,8 +27,8 @@ from amos.operators.winograd import (
     Winograd,
 )
 
-#: Channels of a step.
-LANES = 16
+#: Channels of a step, if they divide a tensor's, and the least.
+_LANES, LEAST_LANES = 16, 8
 
 
 def write_tiles(form: Winograd, operator: Operator, product: ScheduledProduct) -> Any:
@@ -74,7 +74,7 @@ def _write_transform(form: Winograd, band: Any, image: Any, tiles: _Flat) -> Any
     height, width = form.image[-3:-1]
 
     def transform(padded: bool) -> Any:
-        steps = _Steps()
+        steps = _Steps(_count_lanes(form.channels))
 
         def element(i: int, j: int) -> Any:
             y, x = y_begin + i, x_begin + j
@@ -107,7 +107,7 @@ def _write_inverse(
     """Write the loop that computes a band of results from tiles, with the epilogue."""
     from tvm import tirx
 
-    step, steps = tirx.Var("step", "int32"), _Steps()
+    step, steps = tirx.Var("step", "int32"), _Steps(_count_lanes(form.features))
     tile, channel, lead, row, column = _locate_tile(form, band, step, form.result)
     names = [index.names[0] for index in operator.output.indices]
 
@@ -162,10 +162,10 @@ def list_epilogue_tensors(operator: Operator) -> list[Any]:
 class _Steps:
     """Statements over the lanes of a vector, each of which computes a value."""
 
-    def __init__(self) -> None:
+    def __init__(self, lanes: int) -> None:
         from tvm import tirx
 
-        self.lane = tirx.Var("lane", "int32")
+        self._lanes, self.lane = lanes, tirx.Var("lane", "int32")
         self.statements: list[Any] = []
         self._values: list[Any] = []
 
@@ -174,7 +174,7 @@ class _Steps:
         from tvm import tirx
 
         name = f"value{len(self._values)}"
-        vector = tirx.decl_buffer((LANES,), str(value.ty.dtype), name, scope="local")
+        vector = tirx.decl_buffer((self._lanes,), str(value.ty.dtype), name, scope="local")
         self._values.append(vector)
         self.statements.append(tirx.BufferStore(vector, value, [self.lane]))
         return tirx.BufferLoad(vector, [self.lane])
@@ -185,20 +185,26 @@ class _Steps:
         from tvm import tirx
 
         vectors = tirx.ForKind.VECTORIZED
-        loop = tirx.For(self.lane, 0, LANES, vectors, tirx.SeqStmt(self.statements))
+        loop = tirx.For(self.lane, 0, self._lanes, vectors, tirx.SeqStmt(self.statements))
         return tirx.SeqStmt([*map(tirx.AllocBuffer, self._values), loop])
+
+
+def _count_lanes(channels: int) -> int:
+    """Return the channels of a step of a transform."""
+    return LEAST_LANES if channels % _LANES else _LANES
 
 
 def _locate_tile(form: Winograd, band: Any, step: Any, extents: Sequence[int]) -> tuple[Any, ...]:
     """Return a step's tile, first channel and image, and the tile's row and column in the image."""
-    blocks = extents[-1] // LANES
+    lanes = _count_lanes(extents[-1])
+    blocks = extents[-1] // lanes
     tile, (rows, columns) = step // blocks, form.grid
     image, lead = tile // (rows * columns), list[Any]()
     for extent in reversed(extents[1:-3]):
         lead.insert(0, image % extent)
         image //= extent
     row = band * rows + tile // columns % rows
-    return tile, step % blocks * LANES, [image, *lead], row, tile % columns
+    return tile, step % blocks * lanes, [image, *lead], row, tile % columns
 
 
 def _transform_tile(
@@ -272,5 +278,5 @@ def _parallel(step: Any, extents: tuple[int, int, int], body: Any) -> Any:
     """Write the loop over all tiles and the vectors of their channels."""
     from tvm import tirx
 
-    count = prod(extents[1:]) // LANES
+    count = prod(extents[1:]) // _count_lanes(extents[-1])
     return tirx.For(step, 0, count, tirx.ForKind.PARALLEL, body)

@@ -19,7 +19,7 @@ from amos.network.candidates import predict_transfer
 from amos.network.graph import Constant, Node
 from amos.network.groups import Task
 from amos.network.lowerings.base import SAFETY_FACTOR, Example, Lowering, ScheduledProduct
-from amos.network.lowerings.tiles import LANES, list_epilogue_tensors, write_tiles
+from amos.network.lowerings.tiles import LEAST_LANES, list_epilogue_tensors, write_tiles
 from amos.network.shapes import BYTES
 from amos.operators.winograd import Winograd
 from amos.validate import evaluate
@@ -99,7 +99,7 @@ def match_winograd(task: Task) -> Winograd | None:
     ones = {*attributes["strides"], *attributes["dilations"], attributes["group"]}
     if ones != {1} or weight.shape[-2:] != (3, 3):
         return None
-    if image.shape[-1] % LANES or weight.shape[0] % LANES:
+    if image.shape[-1] % LEAST_LANES or weight.shape[0] % LEAST_LANES:
         return None
     form = Winograd(
         image=image.shape,
