@@ -1,24 +1,19 @@
-"""Cascades: convolutions one behind the other, computed by strips.
+"""Cascades: convolutions one behind the other, computed in bands of rows.
 
 A pointwise convolution makes rows that a depthwise one reads a window of, and another pointwise one
 may read those. Computed one after the other, each sends its results to memory, or to a cache that
-all cores share, and the next one fetches them from there. By strips they stay in the caches near a
-core. By rows, each core makes the rows that a strip of results needs, keeps those that the next
-strip needs too, and goes on (Alwani et al., *Fused-layer CNN accelerators*, MICRO 2016). By
-channels, it makes some channels of a whole image, of which the depthwise convolution reads no
-others.
+all cores share, and the next one fetches them from there. In bands they stay in the caches near a
+core: it makes the rows that a band of results needs, keeps those that the next band needs too, and
+goes on (Alwani et al., *Fused-layer CNN accelerators*, MICRO 2016).
 
-The convolutions of a cascade are operators of their own on a strip, which are mapped and scheduled
+The convolutions of a cascade are operators of their own on a band, which are mapped and scheduled
 as any other.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
-
-import numpy as np
 
 from amos.ir import Affine, BufferLoad, Operator, Tensor
 
@@ -50,11 +45,11 @@ class Window:
 
     @property
     def halo(self) -> int:
-        """Rows that the next strip reads too."""
+        """Rows that the next band reads too."""
         return self.rows - self.stride
 
     def needed(self, rows: int) -> int:
-        """Rows of the source that a strip of some rows of results reads."""
+        """Rows of the source that a band of some rows of results reads."""
         return (rows - 1) * self.stride + self.rows
 
 
@@ -88,11 +83,6 @@ class Cascade:
         """Rows of the result of an image."""
         return self.layers[1].extents[ROWS]
 
-    @property
-    def channels(self) -> int:
-        """Channels of the result."""
-        return self.result.shape[-1]
-
     @cached_property
     def window(self) -> Window:
         """Of the depthwise convolution."""
@@ -109,30 +99,13 @@ class Cascade:
         )
 
     def between(self, rows: int) -> list[int]:
-        """Bytes of the intermediate tensors, for a strip of some rows."""
+        """Bytes of the intermediate tensors, for a band of some rows."""
         results = [layer.result for layer in self.layers[:-1]]
         counts = (self.window.needed(rows), rows)
         return [
             tensor.stored_bytes // (tensor.shape[0] * tensor.shape[1]) * count
             for tensor, count in zip(results, counts, strict=False)
         ]
-
-    def parts(self, name: str, value: np.ndarray, channels: int) -> list[np.ndarray]:
-        """An argument for each strip of some channels: parts of a constant; all else once.
-
-        Args:
-            name: of the argument.
-            value: of all channels, in any shape.
-            channels: of a strip.
-        """
-        number, _, tensor = name.partition(".")
-        layer = self.layers[int(number)]
-        if tensor not in layer.constants:
-            return [value]
-        (load,) = (load for load in layer.sources if load.tensor.name == tensor)
-        axis = axis_of(load, channel_of(layer))
-        count = layer.extents[channel_of(layer)] // channels
-        return np.split(value.reshape(load.tensor.shape), count, axis)
 
     def __str__(self) -> str:
         return "; ".join(map(str, self.layers))
@@ -161,56 +134,7 @@ def rows_of(operator: Operator, rows: int) -> Operator:
         tensor = replace(access.tensor, shape=tuple(shape))
         return replace(access, tensor=tensor, indices=tuple(indices))
 
-    strip = _with_extents(operator, extents, load)
-    return strip if operator.store is None else replace(strip, store=strip.stored)
-
-
-def _with_extents(
-    operator: Operator, extents: Mapping[str, int], load: Callable[[BufferLoad], BufferLoad]
-) -> Operator:
-    """An operator of other extents and accesses, with a tensor of its own for results."""
     iterations = tuple(replace(it, extent=extents[it.name]) for it in operator.iterations)
     fewer = replace(operator.compute, iterations=iterations)
-    return replace(operator, compute=fewer, store=None).with_loads(load)
-
-
-def channel_of(operator: Operator) -> str:
-    """The iteration of the channels of a convolution's results."""
-    (name,) = operator.output.indices[-1].names
-    return name
-
-
-def axis_of(load: BufferLoad, channel: str) -> int:
-    """The dimension of a tensor that channels of results index; -1 if none is."""
-    return next((d for d, index in enumerate(load.indices) if channel in index.names), -1)
-
-
-def channels_of(operator: Operator, channels: int, *, last: bool) -> Operator:
-    """A convolution for some channels of results of one image.
-
-    Constants, and what one convolution passes to the other, have these channels only. They are part
-    of a larger tensor in all else that is read, and in the results.
-
-    Args:
-        operator: the convolution.
-        channels: how many.
-        last: whether its results are those of the cascade.
-    """
-    channel = channel_of(operator)
-    extents = operator.extents | {IMAGES: 1, channel: channels}
-    cut = {*operator.constants, SOURCE, operator.output.tensor.name}
-
-    def load(access: BufferLoad) -> BufferLoad:
-        shape = list(access.tensor.shape)
-        for d, index in enumerate(access.indices):
-            if IMAGES in index.names:
-                shape[d] = 1
-            elif channel in index.names and access.tensor.name in cut:
-                shape[d] = channels
-        return replace(access, tensor=replace(access.tensor, shape=tuple(shape)))
-
-    block = _with_extents(operator, extents, load)
-    if not last:
-        return block
-    tensor = replace(block.stored.tensor, shape=(1, *operator.result.shape[1:]))
-    return replace(block, store=replace(block.stored, tensor=tensor))
+    band = replace(operator, compute=fewer, store=None).with_loads(load)
+    return band if operator.store is None else replace(band, store=band.stored)

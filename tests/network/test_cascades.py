@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -18,13 +17,7 @@ from amos.network import CompiledNetwork, Network
 from amos.network.building import check_kernel
 from amos.network.kernels import TaskKernel
 from amos.network.lowerings import cascade as cuts
-from amos.network.lowerings.cascade import (
-    BY_CHANNELS,
-    BY_ROWS,
-    TiledCascade,
-    choose_cascades,
-    lower_cascade,
-)
+from amos.network.lowerings.cascade import TiledCascade, choose_cascades, lower_cascade
 from amos.network.profile import time_calls
 from amos.operators.cascade import Cascade
 from tests.network.models import Builder, compile_whole, load_whole
@@ -37,28 +30,14 @@ _PREDICT_SEPARATE = cuts._predict_separate
 
 
 @pytest.fixture
-def cut(monkeypatch: pytest.MonkeyPatch) -> None:
+def paying(monkeypatch: pytest.MonkeyPatch) -> None:
     """Cascades pay everywhere, the longer ones more."""
-    for name in ("_has_resident_intermediate", "_is_resident"):
-        monkeypatch.setattr(cuts, name, lambda cascade, machine: False)
+    monkeypatch.setattr(cuts, "_has_resident_intermediate", lambda cascade, machine: False)
     monkeypatch.setattr(cuts, "_predict_separate", lambda tasks, chooser: float(len(tasks)))
 
 
-@pytest.fixture
-def paying(cut: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    """They do by rows."""
-    monkeypatch.setattr(cuts, "_fits_channel_blocks", lambda cascade: False)
-
-
-@pytest.fixture
-def paying_by_channels(cut: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    """They do by channels, half of them."""
-    monkeypatch.setattr(cuts, "_fits_bands", lambda cascade: False)
-    monkeypatch.setattr(cuts, "_list_widths", lambda cascade, machine: [cascade.channels // 2])
-
-
-def _kernel(cascade: Cascade, size: int, by: str = BY_ROWS) -> TaskKernel:
-    choice = lower_cascade(cascade, by, size, _CHOOSER)
+def _kernel(cascade: Cascade, rows: int) -> TaskKernel:
+    choice = lower_cascade(cascade, rows, _CHOOSER)
     assert choice is not None
     return choice.build("kernel")
 
@@ -84,34 +63,18 @@ def test_floats(rows: int, more: dict[str, Any]) -> None:
         assert check_kernel(_kernel(Cascade(layers), rows), References()).passed
 
 
-@pytest.mark.parametrize(
-    ("channels", "more"),
-    [(16, {}), (8, {}), (4, {"channels": 20}), (8, {"stride": 2, "taps": 5, "above": 2})],
-)
-def test_floats_by_channels(channels: int, more: dict[str, Any]) -> None:
-    """Strips of three images, of which some read parts of what the others do."""
-    last = depthwise(images=3, **more).with_epilogue("relu(acc + bias[g] + residual[n,p,q,g])")
-    first = pointwise(last, 12, before=True)
-    first = first.with_epilogue("min(acc * factor[k,q] + bias[k] + mask[q], 6.0)")
-    assert check_kernel(_kernel(Cascade((first, last)), channels, BY_CHANNELS), References()).passed
-
-
-@pytest.mark.parametrize(("by", "size"), [(BY_ROWS, 2), (BY_CHANNELS, 16)])
-def test_rounded_factors_lie_between(by: str, size: int) -> None:
+def test_rounded_factors_lie_between() -> None:
     """Pointwise convolutions of bfloat16, whose tensors the depthwise one reads and writes."""
     middle = depthwise(images=3, channels=32).with_epilogue("bf16(relu(acc + bias[g]))")
     first = pointwise(middle, 8, before=True, factors="bfloat16").with_epilogue("relu(acc)")
     last = pointwise(middle, 16, before=False, factors="bfloat16").with_epilogue("bf16(acc)")
-    layers = (first, middle, last) if by == BY_ROWS else (first, middle)
-    cascade = Cascade(layers)
+    cascade = Cascade((first, middle, last))
     assert cascade.result.stored_bytes == 2 * cascade.result.elements
-    assert check_kernel(_kernel(cascade, size, by), References()).passed
+    assert check_kernel(_kernel(cascade, 2), References()).passed
 
 
-@pytest.mark.parametrize(
-    ("by", "size", "padding"), [(BY_ROWS, 2, 0), (BY_ROWS, 3, 7), (BY_CHANNELS, 8, 7)]
-)
-def test_bytes_are_exact(by: str, size: int, padding: int) -> None:
+@pytest.mark.parametrize(("rows", "padding"), [(2, 0), (3, 7)])
+def test_bytes_are_exact(rows: int, padding: int) -> None:
     """Rows beside an image hold the zero point."""
     bytes_ = ("uint8", "int8", "int32")
     middle = depthwise(padding=padding, kinds=bytes_)
@@ -119,9 +82,8 @@ def test_bytes_are_exact(by: str, size: int, padding: int) -> None:
     first = pointwise(middle, 16, before=True).with_epilogue(quantized.format("k"))
     middle = middle.with_epilogue(quantized.format("g"))
     last = pointwise(middle, 16, before=False).with_epilogue(quantized.format("k"))
-    layers = (first, middle, last) if by == BY_ROWS else (first, middle)
     try:
-        kernel = _kernel(Cascade(layers), size, by)
+        kernel = _kernel(Cascade((first, middle, last)), rows)
     except BuildError as error:  # no instruction for them, of which loops stand for one
         pytest.skip(str(error))
     check = check_kernel(kernel, References())
@@ -148,7 +110,7 @@ def _network(*, residual: bool = False, observed: str = "") -> tuple[Network, An
 
 def _choose(network: Network) -> list[Cascade]:
     cascades = choose_cascades(network.tasks, network.graph, _CHOOSER)
-    return [strips.operator for strips in cascades.values()]
+    return [tiled.operator for tiled in cascades.values()]
 
 
 def _used(compiled: CompiledNetwork) -> list[Cascade]:
@@ -320,17 +282,7 @@ def test_what_stays_near_the_cores_is_no_cascade() -> None:
     assert not _choose(_network()[0])
 
 
-def test_channel_blocks_store_whole_lines_and_keep_all_cores_busy() -> None:
-    last = depthwise(images=1, channels=48)
-    cascade = Cascade((pointwise(last, 8, before=True), last))
-    machine = _CHOOSER.target(())
-    levels = tuple(replace(each, units=2) for each in machine.levels)
-    machine = replace(machine, cores=2, line=64, levels=levels)
-    assert cuts._list_widths(cascade, machine) == [16]
-    assert cuts._list_widths(cascade, replace(machine, cores=1)) == [16, 48]
-
-
-@pytest.mark.usefixtures("cut")
+@pytest.mark.usefixtures("paying")
 def test_a_convolution_by_tiles_is_no_part_of_a_cascade(monkeypatch: pytest.MonkeyPatch) -> None:
     network = _network()[0]
     monkeypatch.setattr(cuts, "_predict_separate", _PREDICT_SEPARATE)
@@ -340,7 +292,7 @@ def test_a_convolution_by_tiles_is_no_part_of_a_cascade(monkeypatch: pytest.Monk
         assert bool(_choose(network)) == is_fused
 
 
-@pytest.mark.usefixtures("cut")
+@pytest.mark.usefixtures("paying")
 @pytest.mark.parametrize(("constant", "expected_count"), [(False, 1), (True, 0)])
 def test_a_constant_image_is_no_part_of_a_cascade(constant: bool, expected_count: int) -> None:
     b = Builder()
@@ -350,30 +302,6 @@ def test_a_constant_image_is_no_part_of_a_cascade(constant: bool, expected_count
     y = b.convolution(y, (32, 1, 3, 3), group=32)
     if constant:
         y = b.node("Add", y, b.convolution(x, (32, 16, 1, 1)))
-    assert len(_choose(load_whole(b.model(y)))) == expected_count
-
-
-@pytest.mark.usefixtures("paying_by_channels")
-def test_channels_of_any_convolution_are_filtered_at_once() -> None:
-    """Whatever it reads; a pointwise one behind would read all of them."""
-    b = Builder()
-    x = b.node("Relu", b.convolution(b.input("x", (2, 4, 16, 16)), (16, 4, 3, 3), 2))
-    y = b.node("Relu", b.convolution(x, (16, 1, 3, 3), group=16))
-    network = load_whole(b.model(b.convolution(y, (8, 16, 1, 1))))
-    compiled = compile_whole(network, progress=False)
-    (cascade,) = _used(compiled)
-    assert cascade.name == "conv2d + depthwise_conv2d"
-    assert all(check.passed for check in compiled.checks)
-    kernel = next(each for each in compiled.to_dict()["kernels"] if "layers" in each)
-    assert 16 % kernel["channels"] == 0
-
-
-@pytest.mark.usefixtures("paying_by_channels")
-@pytest.mark.parametrize(("before", "expected_count"), [(32, 1), (16, 0)])
-def test_channels_of_several_filters_are_not_cut(before: int, expected_count: int) -> None:
-    b = Builder()
-    x = b.node("Relu", b.convolution(b.input("x", (1, 16, 8, 8)), (before, 16, 1, 1)))
-    y = b.convolution(x, (32, 1, 3, 3), group=before)
     assert len(_choose(load_whole(b.model(y)))) == expected_count
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from amos.ir import Operator
-from amos.operators.cascade import Cascade, Window, channels_of, rows_of
+from amos.operators.cascade import Cascade, Window, rows_of
 from amos.validate import evaluate, random_inputs
 
 
@@ -63,20 +63,20 @@ def pointwise(operator: Operator, channels: int, *, before: bool, factors: str =
 def test_the_window_of_a_convolution(more: dict[str, Any], window: Window) -> None:
     operator = depthwise(**more)
     assert Window.of(operator) == window
-    strip = rows_of(operator, 3)
-    assert strip.inputs[0].shape[1] == 2 * window.stride + window.rows
-    assert strip.extents == operator.extents | {"n": 1, "p": 3}
-    assert strip.result.shape == (1, 3, *operator.result.shape[2:])
+    band = rows_of(operator, 3)
+    assert band.inputs[0].shape[1] == 2 * window.stride + window.rows
+    assert band.extents == operator.extents | {"n": 1, "p": 3}
+    assert band.result.shape == (1, 3, *operator.result.shape[2:])
 
 
 @pytest.mark.parametrize("rows", [1, 2, 3])
 @pytest.mark.parametrize("stride", [1, 2])
-def test_strips_put_together_are_the_whole(stride: int, rows: int) -> None:
+def test_bands_put_together_are_the_whole(stride: int, rows: int) -> None:
     operator = depthwise(stride=stride, padding=5).with_epilogue(
         "relu(acc + bias[g] + residual[n,p,q,g])"
     )
     inputs = random_inputs(operator, np.random.default_rng(0))
-    window, strip = Window.of(operator), rows_of(operator, rows)
+    window, band = Window.of(operator), rows_of(operator, rows)
     needed = (rows - 1) * stride + window.rows
     image = np.pad(inputs["image"], [(0, 0), (window.above, 9), (0, 0), (0, 0)], constant_values=5)
     expected = evaluate(operator, inputs)
@@ -87,36 +87,7 @@ def test_strips_put_together_are_the_whole(stride: int, rows: int) -> None:
                 "image": image[n : n + 1, begin : begin + needed],
                 "residual": inputs["residual"][here],
             }
-            np.testing.assert_array_equal(evaluate(strip, own), expected[here])
-
-
-@pytest.mark.parametrize("channels", [1, 4, 8])
-def test_channels_put_together_are_the_whole(channels: int) -> None:
-    last = depthwise(padding=5).with_epilogue("relu(acc + bias[g] + residual[n,p,q,g])")
-    first = pointwise(last, 4, before=True).with_epilogue("acc * factor[k,q]")
-    cascade, rng = Cascade((first, last)), np.random.default_rng(0)
-    first_channels, last_channels = (
-        channels_of(x, channels, last=x is last) for x in cascade.layers
-    )
-    inputs, last_inputs = random_inputs(first, rng), random_inputs(last, rng)
-    expected = evaluate(last, last_inputs | {"image": evaluate(first, inputs)})
-    weights = cascade.parts("0.weight", inputs["weight"], channels)
-    filters = cascade.parts("1.weight", last_inputs["weight"], channels)
-    assert len(weights) == len(filters) == 16 // channels
-    for n in range(2):
-        image = inputs["image"][n : n + 1]
-        for strip, (weight, filter_) in enumerate(zip(weights, filters, strict=True)):
-            # A strip reads the first channels of what begins with its own, and stores the first.
-            factor = np.roll(inputs["factor"], -strip * channels, axis=0)
-            between = evaluate(first_channels, {"image": image, "weight": weight, "factor": factor})
-            own = {"image": between, "weight": filter_}
-            for name, axis in (("bias", 0), ("residual", 3)):
-                own[name] = np.roll(last_inputs[name], -strip * channels, axis)
-            own["residual"] = own["residual"][n : n + 1]
-            result = np.asarray(evaluate(last_channels, own))
-            assert result.shape == (1, *expected.shape[1:])
-            here = np.s_[strip * channels : (strip + 1) * channels]
-            np.testing.assert_array_equal(result[..., :channels], expected[n : n + 1, ..., here])
+            np.testing.assert_array_equal(evaluate(band, own), expected[here])
 
 
 def test_a_cascade_names_what_its_stages_read() -> None:

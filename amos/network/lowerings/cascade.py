@@ -1,8 +1,8 @@
-"""Convolutions of a network as cascades (:mod:`amos.operators.cascade`): which, in which tiles."""
+"""Convolutions of a network as cascades (:mod:`amos.operators.cascade`): which, in which bands."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
@@ -11,7 +11,7 @@ import numpy as np
 from amos.codegen.tir.program import MOST_ELEMENTS, Argument
 from amos.errors import AmosError
 from amos.explore.choosing import Chooser
-from amos.ir import Affine, Operator
+from amos.ir import Operator
 from amos.machine import Machine
 from amos.measure.reference import References, tolerance
 from amos.network.candidates import predict_transfer
@@ -19,7 +19,7 @@ from amos.network.graph import Graph
 from amos.network.groups import CallSite, Group, Job, Task
 from amos.network.lowerings.base import SAFETY_FACTOR, Example, Lowering, ScheduledProduct
 from amos.network.lowerings.cascade_matching import is_pointwise, match_cascades
-from amos.network.lowerings.cascade_tiles import write_bands, write_channel_blocks
+from amos.network.lowerings.cascade_tiles import write_bands
 from amos.network.lowerings.choosing import predict_lowering
 from amos.network.lowerings.direct import Direct
 from amos.operators.cascade import (
@@ -28,67 +28,50 @@ from amos.operators.cascade import (
     SOURCE,
     Cascade,
     argument,
-    channel_of,
-    channels_of,
     rows_of,
-    source_of,
 )
 from amos.validate import evaluate, random_inputs
 
-#: Dimension that is cut: tiles are bands of rows, or channel blocks of a whole image.
-BY_ROWS, BY_CHANNELS = "rows", "channels"
 #: Share of a core's private cache that intermediate tensors may take.
 _SHARE = 0.5
 
 
 @dataclass(frozen=True)
 class TiledCascade(Lowering):
-    """A cascade in tiles: a core computes all convolutions of one, each by a product of its own.
+    """A cascade in bands: a core computes all convolutions of one, each by a product of its own.
 
-    In bands of rows the first product computes a single row.
+    The first product computes a single row.
 
     Attributes:
-        by: dimension that is cut: ``"rows"`` or ``"channels"``.
-        size: rows or channels of the result in a tile.
+        rows: of the result in a band.
         cores: number of cores.
         overhead_seconds: predicted, to start the kernel and to move tensors beyond a core's caches.
     """
 
     operator: Cascade
-    by: str
-    size: int
+    rows: int
     cores: int
     overhead_seconds: float
     #: LLVM keeps no accumulators in registers if layers share the memory of staged operands.
     shared: ClassVar = False
 
     def total(self, seconds: Sequence[float]) -> float:
-        """Return the seconds of the tiles of a core, and the overhead."""
+        """Return the seconds of the bands of a core, and the overhead."""
         cascade, (first, *following) = self.operator, seconds
-        tiles_of_image = (cascade.rows if self.by == BY_ROWS else cascade.channels) // self.size
-        tile_count = -(-cascade.images * tiles_of_image // self.cores)
-        if self.by == BY_CHANNELS:
-            return self.overhead_seconds + tile_count * sum(seconds)
-        rows = self.size * tile_count
+        band_count = -(-cascade.images * (cascade.rows // self.rows) // self.cores)
+        rows = self.rows * band_count
         image_count = -(-rows // cascade.rows)
         rows = rows * cascade.window.stride + image_count * cascade.window.halo
-        return self.overhead_seconds + rows * first + tile_count * sum(following)
+        return self.overhead_seconds + rows * first + band_count * sum(following)
 
     @property
     def tuned(self) -> tuple[tuple[Operator, int], ...]:
-        """The convolutions one by one; times of their tiles are predicted."""
+        """The convolutions one by one; times of their bands are predicted."""
         return tuple((layer, 1) for layer in self.operator.layers)
 
     def write(self, products: Sequence[ScheduledProduct]) -> tuple[Sequence[Argument], Any]:
-        """Write the convolutions of a tile, one after the other."""
-        write = write_channel_blocks if self.by == BY_CHANNELS else write_bands
-        return write(self.operator, self.size, self.cores, products)
-
-    def split(self, argument: Argument, array: np.ndarray) -> Sequence[np.ndarray]:
-        """Split constants into channel blocks, which are packed one by one."""
-        if self.by == BY_ROWS:
-            return [array]
-        return self.operator.parts(argument.tensor, array, self.size)
+        """Write the convolutions of a band, one after the other."""
+        return write_bands(self.operator, self.rows, self.cores, products)
 
     def example(self, references: References) -> Example:
         """Draw inputs and compute layer by layer; errors of the layers add up."""
@@ -107,7 +90,7 @@ class TiledCascade(Lowering):
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON; seconds."""
         layers = [Direct(each.mapping.operator, (each,)).to_dict() for each in self.products]
-        return super().to_dict() | {self.by: self.size, "layers": layers}
+        return super().to_dict() | {"rows": self.rows, "layers": layers}
 
 
 def choose_cascades(
@@ -156,8 +139,8 @@ def _search_in_parallel(
     chooser.core.search_in_parallel(
         layer
         for cascade in sites
-        for by, size in _list_tilings(cascade, machine)
-        for layer in _layers_of(cascade, by, size)
+        for rows in _list_heights(cascade, machine)
+        for layer in _layers_of(cascade, rows)
     )
 
 
@@ -192,22 +175,20 @@ def _predict_separate(tasks: Sequence[Task], chooser: Chooser) -> float:
 def _choose_tiling(
     cascade: Cascade, separate_seconds: float, chooser: Chooser
 ) -> TiledCascade | None:
-    """Choose the tiles that are predicted fastest; ``None`` if separate kernels are faster."""
-    machine = chooser.target(())
-    # Channel blocks do the same work as separate kernels, so model errors cancel.
-    thresholds = {BY_ROWS: SAFETY_FACTOR * separate_seconds, BY_CHANNELS: separate_seconds}
-    tilings = (lower_cascade(cascade, by, n, chooser) for by, n in _list_tilings(cascade, machine))
-    faster = [each for each in tilings if each and each.predicted < thresholds[each.by]]
+    """Choose the bands that are predicted fastest; ``None`` if separate kernels are faster."""
+    heights = _list_heights(cascade, chooser.target(()))
+    tilings = (lower_cascade(cascade, rows, chooser) for rows in heights)
+    threshold = SAFETY_FACTOR * separate_seconds
+    faster = [each for each in tilings if each and each.predicted < threshold]
     return min(faster, key=lambda tiled: tiled.predicted, default=None)
 
 
-def lower_cascade(cascade: Cascade, by: str, size: int, chooser: Chooser) -> TiledCascade | None:
-    """Lower a cascade to tiles of a size; ``None`` if no instruction computes one of its layers.
+def lower_cascade(cascade: Cascade, rows: int, chooser: Chooser) -> TiledCascade | None:
+    """Lower a cascade to bands of some rows; ``None`` if no instruction computes one of its layers.
 
     Args:
         cascade: what is computed.
-        by: dimension that is cut.
-        size: rows or channels of the result in a tile, a divisor of all.
+        rows: of the result in a band, a divisor of all.
         chooser: of the machine.
     """
     machine = chooser.target(())
@@ -215,73 +196,36 @@ def lower_cascade(cascade: Cascade, by: str, size: int, chooser: Chooser) -> Til
         products = tuple(
             # All of them are compiled as one module.
             replace(chooser.core.choose(layer), implementation="native")
-            for layer in _layers_of(cascade, by, size)
+            for layer in _layers_of(cascade, rows)
         )
     except AmosError:
         return None
-    overhead_seconds = machine.launch
-    if by == BY_ROWS:  # the model takes inputs and results of a band to be in a private cache
-        read = sum(each.stored_bytes for each in cascade.inputs)
-        overhead_seconds = predict_transfer(machine, read, cascade.result.stored_bytes)
-    return TiledCascade(cascade, products, by, size, machine.cores, overhead_seconds)
+    # The model takes inputs and results of a band to be in a private cache.
+    read = sum(each.stored_bytes for each in cascade.inputs)
+    overhead_seconds = predict_transfer(machine, read, cascade.result.stored_bytes)
+    return TiledCascade(cascade, products, rows, machine.cores, overhead_seconds)
 
 
-def _layers_of(cascade: Cascade, by: str, size: int) -> list[Operator]:
-    """Return the convolutions of a tile."""
+def _layers_of(cascade: Cascade, rows: int) -> list[Operator]:
+    """Return the convolutions of a band."""
     first, *following = cascade.layers
-    if by == BY_ROWS:
-        return [rows_of(first, 1), *(rows_of(each, size) for each in following)]
-    layers = [channels_of(first, size, last=False)]
-    return [*layers, *(channels_of(each, size, last=True) for each in following)]
-
-
-def _list_tilings(cascade: Cascade, machine: Machine) -> Iterator[tuple[str, int]]:
-    """Yield dimensions that may be cut and sizes of tiles, each at least twice the one before."""
-    if max(each.elements for each in (*cascade.inputs, cascade.result)) > MOST_ELEMENTS:
-        return
-    tilings: list[tuple[str, list[int]]] = []
-    if _fits_bands(cascade) and not _has_resident_intermediate(cascade, machine):
-        tilings.append((BY_ROWS, _list_heights(cascade, machine)))
-    if _fits_channel_blocks(cascade) and not _is_resident(cascade, machine):
-        tilings.append((BY_CHANNELS, _list_widths(cascade, machine)))
-    for by, sizes in tilings:
-        last = 0
-        for size in sizes:
-            if size >= 2 * last:  # those between hardly differ
-                yield by, size
-                last = size
+    return [rows_of(first, 1), *(rows_of(each, rows) for each in following)]
 
 
 def _list_heights(cascade: Cascade, machine: Machine) -> list[int]:
-    """List the rows that a band may have."""
+    """List the rows that a band may have, each number at least twice the one before."""
+    if max(each.elements for each in (*cascade.inputs, cascade.result)) > MOST_ELEMENTS:
+        return []
+    if not _fits_bands(cascade) or _has_resident_intermediate(cascade, machine):
+        return []
     stride, halo = cascade.window.stride, cascade.window.halo
     capacity = _SHARE * _private_cache_bytes(machine)
-    return [
-        rows
-        for rows in _divisors(cascade.rows)
-        if stride * rows >= halo and sum(cascade.between(rows)) <= capacity
-    ]
-
-
-def _list_widths(cascade: Cascade, machine: Machine) -> list[int]:
-    """List the channels that a block may have."""
-    first, images = cascade.layers[0], cascade.images
-    image_bytes = source_of(first).tensor.stored_bytes // images
-    intermediate_bytes = first.result.stored_bytes // images // cascade.channels
-    element_bytes = cascade.result.stored_bytes // cascade.result.elements
-    capacity = _SHARE * _private_cache_bytes(machine)
-    return [
-        channels
-        for channels in _divisors(cascade.channels)
-        # Each block reads the image again, and stores whole cache lines.
-        if image_bytes + channels * intermediate_bytes <= capacity
-        if channels * element_bytes % machine.line == 0
-        if cascade.channels // channels * images >= machine.cores
-    ]
-
-
-def _divisors(number: int) -> list[int]:
-    return [n for n in range(1, number + 1) if number % n == 0]
+    heights = list[int]()
+    for rows in range(1, cascade.rows + 1):
+        is_fitting = stride * rows >= halo and sum(cascade.between(rows)) <= capacity
+        if cascade.rows % rows == 0 and is_fitting and (not heights or rows >= 2 * heights[-1]):
+            heights.append(rows)  # those between hardly differ
+    return heights
 
 
 def _fits_bands(cascade: Cascade) -> bool:
@@ -305,36 +249,9 @@ def _reads_by_rows(operator: Operator) -> bool:
     return True
 
 
-def _fits_channel_blocks(cascade: Cascade) -> bool:
-    """Whether a cascade can be computed block by block of its channels."""
-    if len(cascade.layers) > 2:
-        return False  # the next convolution reads all channels
-    channel = channel_of(cascade.layers[1])
-    of_source = source_of(cascade.layers[1]).indices[-1]
-    return of_source == Affine.of({channel: 1}) and all(map(_reads_by_channels, cascade.layers))
-
-
-def _reads_by_channels(operator: Operator) -> bool:
-    """Whether channels and images are dimensions of all that a convolution reads."""
-    own = {channel_of(operator), IMAGES}
-    return all(
-        index.names == (name,) and index == Affine.of({name: 1})
-        for load in (*operator.sources, *operator.epilogue_loads)
-        for index in load.indices
-        for name in own.intersection(index.names)
-    )
-
-
 def _has_resident_intermediate(cascade: Cascade, machine: Machine) -> bool:
     """Whether the first intermediate tensor fits in the private caches of all cores anyway."""
     return cascade.layers[0].result.stored_bytes <= _private_cache_bytes(machine) * machine.cores
-
-
-def _is_resident(cascade: Cascade, machine: Machine) -> bool:
-    """Whether the working set of a cascade fits in the private caches of all cores."""
-    tensors = (*cascade.inputs, *(layer.result for layer in cascade.layers))
-    capacity = _SHARE * _private_cache_bytes(machine) * machine.cores
-    return sum(tensor.stored_bytes for tensor in tensors) <= capacity
 
 
 def _private_cache_bytes(machine: Machine) -> int:

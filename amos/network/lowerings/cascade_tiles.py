@@ -1,17 +1,13 @@
-"""A cascade of convolutions as one function, in which each core computes tile after tile.
+"""A cascade of convolutions as one function, in which each core computes band after band.
 
-*Bands of rows*: the intermediate rows of a band are in buffers of the core. The halo, rows of the
-first convolution that the next band reads too, is moved to the beginning of its buffer; rows above
-and below an image hold its padding.
-
-*Channel blocks*: a depthwise convolution reads of each channel only that channel. A core computes
-a block of the first convolution's channels for a whole image, and feeds it to the second one:
-nothing is computed twice, and the intermediate tensor stays in the core's private cache.
+The intermediate rows of a band are in buffers of the core. The halo, rows of the first convolution
+that the next band reads too, is moved to the beginning of its buffer; rows above and below an image
+hold its padding.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from math import prod
 from typing import Any
 
@@ -22,13 +18,10 @@ from amos.codegen.tir.statements import serialize
 from amos.ir import BufferLoad, Operator, dtype
 from amos.network.lowerings.base import ScheduledProduct
 from amos.operators.cascade import (
-    IMAGES,
     ROWS,
     SOURCE,
     Cascade,
     argument,
-    axis_of,
-    channel_of,
     source_of,
 )
 
@@ -36,39 +29,20 @@ from amos.operators.cascade import (
 _VECTOR = 64
 
 
-def _list_arguments(
-    cascade: Cascade,
-    layers: Sequence[ScheduledProduct],
-    shape: Callable[[Operator, Argument], tuple[int, ...]],
-    result: tuple[int, ...],
-) -> tuple[Argument, ...]:
-    """List the image, further operands of layers, and the result, in shapes of all tiles."""
+def _list_arguments(cascade: Cascade, layers: Sequence[ScheduledProduct]) -> tuple[Argument, ...]:
+    """List the image, further operands of layers, and the result, in shapes of all bands."""
     operands = [
-        Argument(argument(number, each.tensor), each.dtype, shape(operator, each), each.packed)
+        Argument(
+            argument(number, each.tensor), each.dtype, _shape_in_rows(operator, each), each.packed
+        )
         for number, (operator, layer) in enumerate(zip(cascade.layers, layers, strict=True))
         for each in layer.program.inputs
         if not number or each.tensor != SOURCE
     ]
     operands.sort(key=lambda operand: operand.tensor != argument(0, SOURCE))
-    return (*operands, Argument("result", str(cascade.result.dtype), result))
-
-
-def _loop_over_tiles(
-    cores: int, total: int, memory: Iterable[Any], steps: Callable[[Any, Any], Iterable[Any]]
-) -> Any:
-    """Write the loop over cores, each with its memory and an even share of the tiles.
-
-    ``steps`` writes a tile from its number, and the number of tiles that the core had before.
-    """
-    from tvm import tirx
-
-    core, step = tirx.Var("core", "int32"), tirx.Var("tile", "int32")
-    first, end = (each * total // cores for each in (core, core + 1))
-    # TVM takes loops that begin elsewhere for ones from zero, but not in conditions of values.
-    tile = tirx.SeqStmt([*steps(first + step, step)])
-    loop = tirx.For(step, 0, end - first, tirx.ForKind.SERIAL, tile)
-    body = tirx.SeqStmt([*memory, loop])
-    return tirx.For(core, 0, cores, tirx.ForKind.PARALLEL, body)
+    images, height, *row = cascade.result.shape
+    shape = images * height, prod(row)
+    return (*operands, Argument("result", str(cascade.result.dtype), shape))
 
 
 def write_bands(
@@ -89,63 +63,16 @@ def write_bands(
     from tvm import tirx
 
     writer = _BandWriter(cascade, rows, layers)
-    bands = cascade.images * writer.bands
-    body = _loop_over_tiles(cores, bands, writer.memory(), writer.steps)
+    core, step = tirx.Var("core", "int32"), tirx.Var("band", "int32")
+    first, end = (each * cascade.images * writer.bands // cores for each in (core, core + 1))
+    # TVM takes loops that begin elsewhere for ones from zero, but not in conditions of values.
+    band = tirx.SeqStmt([*writer.steps(first + step, step)])
+    loop = tirx.For(step, 0, end - first, tirx.ForKind.SERIAL, band)
+    body = tirx.SeqStmt([*writer.memory(), loop])
+    body = tirx.For(core, 0, cores, tirx.ForKind.PARALLEL, body)
     # ``noalias`` would be unsound: convolutions name the rows that they share differently.
     function = tirx.PrimFunc([*writer.buffers.values()], body)
     return writer.arguments, function.with_attr("s_tir", True)
-
-
-def write_channel_blocks(
-    cascade: Cascade, channels: int, cores: int, layers: Sequence[ScheduledProduct]
-) -> tuple[tuple[Argument, ...], Any]:
-    """Write the function of a cascade of two convolutions in channel blocks; see `write_bands`."""
-    load_tvm()
-    from tvm import tirx
-
-    blocks = cascade.channels // channels
-
-    def shape(operator: Operator, read: Argument) -> tuple[int, ...]:
-        if read.tensor in operator.constants:
-            return (blocks, *read.shape)
-        return _loads_of(operator, read.tensor)[0].tensor.shape
-
-    arguments = _list_arguments(cascade, layers, shape, cascade.result.shape)
-    buffers = {
-        each.tensor: _declare(each.shape, each.dtype, each.tensor.replace(".", "_"))
-        for each in arguments
-    }
-    first, second = layers
-    between = tirx.decl_buffer(first.result.shape, first.result.dtype, "between")
-
-    def steps(number: Any, _: Any) -> Iterator[Any]:
-        image, block = number // blocks, number % blocks
-        yield _view(first.result, between)
-        yield _view(second.parameters[SOURCE], between)
-        yield _view(second.result, buffers["result"], [image, 0, 0, block * channels])
-        for number, (operator, layer) in enumerate(zip(cascade.layers, layers, strict=True)):
-            for tensor, own in layer.parameters.items():
-                whole = buffers.get(argument(number, tensor))
-                if whole is not None:
-                    at = _start_of_block(operator, tensor, len(whole.shape), image, block, channels)
-                    yield _view(own, whole, at)
-        yield from (serialize(layer.function) for layer in layers)
-
-    memory = [tirx.AllocBuffer(between)]
-    body = _loop_over_tiles(cores, cascade.images * blocks, memory, steps)
-    return arguments, tirx.PrimFunc([*buffers.values()], body).with_attr("s_tir", True)
-
-
-def _start_of_block(
-    operator: Operator, tensor: str, axes: int, image: Any, block: Any, channels: int
-) -> list[Any]:
-    """Return the index of a channel block's first element in a tensor."""
-    if tensor in operator.constants:
-        return [block, *(0 for _ in range(axes - 1))]
-    (load, *_) = _loads_of(operator, tensor)
-    at = [image if IMAGES in index.names else 0 for index in load.indices]
-    axis = axis_of(load, channel_of(operator))
-    return at if axis < 0 else [*at[:axis], block * channels, *at[axis + 1 :]]
 
 
 class _BandWriter:
@@ -153,9 +80,7 @@ class _BandWriter:
 
     def __init__(self, cascade: Cascade, rows: int, layers: Sequence[ScheduledProduct]) -> None:
         self.cascade, self.rows, self.layers, self.window = cascade, rows, layers, cascade.window
-        images, height, *row = cascade.result.shape
-        shape = images * height, prod(row)
-        self.arguments = _list_arguments(cascade, layers, _shape_in_rows, shape)
+        self.arguments = _list_arguments(cascade, layers)
         #: By the arguments' names; a layer's own buffer where the layer reads all of it.
         self.buffers: dict[str, Any] = {}
         own = {
