@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -16,7 +17,7 @@ from amos.errors import MachineError
 if TYPE_CHECKING:
     from amos.ir import Operator
     from amos.machine import Machine
-    from amos.mapping import MappingSpace
+    from amos.mapping import Mapping
     from amos.perfmodel import Prediction
     from amos.plan import Candidate
 
@@ -41,13 +42,14 @@ def predict_command(
     Each mapping stands with the best of the schedules drawn for it, fastest first.
     Nothing is compiled or run.
     """
+    from amos.explore.setting import select_mappings
     from amos.plan.target import target_of
 
     unit = options.read_intrinsic(intrinsic, files)
     target = amos.machines.get(machine, [unit])
     target_of(target).check_operator(op, unit, target)
-    space = amos.enumerate_mappings(op, unit, rule=rule, commute=commute)
-    ranked = _ranked(space, target, samples, seed)
+    mappings = select_mappings(op, unit, rule, amos.SearchOptions(commute=commute))
+    ranked = _ranked(mappings, target, samples, seed)
     listed, prediction, rate = ranked[:limit], ranked[0][0], target.peak(unit.name).source
     if as_json:
         print_json(
@@ -68,7 +70,7 @@ def predict_command(
 
 
 def _ranked(
-    space: MappingSpace, target: Machine, samples: int, seed: int
+    mappings: Sequence[Mapping], target: Machine, samples: int, seed: int
 ) -> list[tuple[Prediction, Candidate]]:
     """The best of the schedules drawn for each mapping, fastest first."""
     import numpy as np
@@ -76,10 +78,10 @@ def _ranked(
     from amos.explore.sampled import best_sampled
 
     rng = np.random.default_rng(seed)
-    fitting = (best_sampled(mapping, target, samples, rng) for mapping in space)
+    fitting = (best_sampled(mapping, target, samples, rng) for mapping in mappings)
     ranked = sorted((x for x in fitting if x is not None), key=lambda x: x[0].seconds)
     if not ranked:
-        name = space.operator.name
+        name = mappings[0].operator.name
         raise MachineError(
             f"no schedule that was drawn for {name} fits {target.name}; try more --samples"
         )

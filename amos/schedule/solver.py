@@ -72,11 +72,18 @@ def fixed(partial: Mapping[str, Value]) -> list[Constraint]:
     return [In(name, (value,), "given") for name, value in partial.items()]
 
 
-def conflict(core: Iterable[Constraint]) -> str:
+def conflict(csp: CSP, core: Iterable[Constraint]) -> str:
     """A set of constraints that cannot hold together, in words."""
-    return "infeasible: " + "; ".join(
-        f"{constraint} (rule {constraint.rule})" for constraint in core
-    )
+    return "infeasible: " + "; ".join(f"{_words(csp, c)} (rule {c.rule})" for c in core)
+
+
+def _words(csp: CSP, constraint: Constraint) -> str:
+    """What a constraint forbids if its limit is a constant, or else the constraint itself."""
+    if isinstance(constraint, Le) and constraint.reason:
+        domain = csp.variables[constraint.rhs].domain
+        if len(domain) == 1:
+            return constraint.reason.format(left="too many", right=domain[0])
+    return str(constraint)
 
 
 def explain(csp: CSP, extra: Iterable[Constraint] = ()) -> tuple[Constraint, ...]:

@@ -152,7 +152,11 @@ class ScheduleSpace(Shown):
     def _draw_positions(self, rng: np.random.Generator) -> dict[str, int]:
         if drawn := solver.sample(self.csp, 1, rng):
             return drawn[0]
-        raise ScheduleError(f"{self.mapping.name}: {solver.conflict(solver.explain(self.csp))}")
+        raise ScheduleError(f"{self.mapping.name}: {self._conflict}")
+
+    @property
+    def _conflict(self) -> str:
+        return solver.conflict(self.csp, solver.explain(self.csp))
 
     def draw(
         self, count: int, rng: np.random.Generator, extra: Iterable[Constraint] = ()
@@ -171,7 +175,7 @@ class ScheduleSpace(Shown):
         rng = np.random.default_rng(0)
         positions = decode(self.csp, first, rng, list(first)) or solver.solve(self.csp)
         if positions is None:
-            raise ScheduleError(f"{self.mapping.name}: {solver.conflict(solver.explain(self.csp))}")
+            raise ScheduleError(f"{self.mapping.name}: {self._conflict}")
         return self.schedule(positions)
 
     def mutate(self, schedule: Schedule, rng: np.random.Generator) -> Schedule:
@@ -281,7 +285,7 @@ def spaces_of(
                     f"one of {', '.join(map(str, domain))}"
                 )
         core = solver.explain(having[first].csp, constraints)
-        raise ScheduleError(f"mapping {first}: {solver.conflict(core)}")
+        raise ScheduleError(f"mapping {first}: {solver.conflict(having[first].csp, core)}")
     return feasible
 
 
@@ -301,8 +305,9 @@ def _fitting(spaces: dict[str, ScheduleSpace]) -> dict[str, ScheduleSpace]:
     feasible = {key: space for key, space in spaces.items() if _possible(space.csp)}
     if spaces and not feasible:
         name, space = next(iter(spaces.items()))
-        conflict = solver.conflict(solver.explain(space.csp))
-        raise ScheduleError(f"none of {len(spaces)} mappings has a schedule; {name}: {conflict}")
+        raise ScheduleError(
+            f"none of {len(spaces)} mappings has a schedule; {name}: {space._conflict}"
+        )
     return feasible
 
 

@@ -126,7 +126,7 @@ def _limit_instructions(
     draft.limit(
         draft.sum("instructions", parts),
         draft.constant("instructions.most", unit.stream.instructions - 1),
-        "up to {left} instructions, but a stream has room for {right}",
+        "{left} instructions may be needed, but a stream has room for {right}",
     )
 
 

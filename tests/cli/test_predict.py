@@ -42,6 +42,11 @@ def test_predictions_as_a_table(capsys: pytest.CaptureFixture[str]) -> None:
     assert "m-n-k" in capsys.readouterr().out
 
 
+def test_an_operator_without_mappings_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["predict", "gemm", "avx2_fmadd_lanes_m8_f32_f32", "--machine", "xeon_6240"]) == 2
+    assert "no mapping under rule 'access' to search (mappings: paper 0," in capsys.readouterr().err
+
+
 def test_machines(capsys: pytest.CaptureFixture[str]) -> None:
     assert _json(["machines", "list"], capsys) == list(machines.names())
     assert main(["machines", "list"]) == 0

@@ -70,6 +70,13 @@ def test_what_does_not_fit_is_named() -> None:
         **{f"buffers.{n}": 1 for n in ("Src1", "Src2", "Dst")}})))  # fmt: skip
 
 
+def test_mappings_without_a_schedule_say_what_is_too_large() -> None:
+    product = amos.operators.resolve("heron:G2", dtype="s8")
+    words = r"1 mappings has a schedule; .*too many bytes of Dst in buffer acc, but it has 131072"
+    with pytest.raises(ScheduleError, match=words):
+        spaces_of([*amos.enumerate_mappings(product, VTA)], PYNQ)
+
+
 def test_a_schedule_of_another_target_is_refused() -> None:
     with pytest.raises(ScheduleError, match="expected one of streams, got a CpuSchedule"):
         StreamPlan.of(CONV, CpuSchedule(), PYNQ)
