@@ -324,7 +324,8 @@ class UnitNetwork:
         lines += [f"  host: {name}: {why}" for name, why in self.reasons.items()]
         sources = (x.tensor.kind for task in self.network.tasks for x in task.operator.sources)
         if not self.runs and any(kind and not kind.is_integer for kind in sources):
-            lines.append("  products of floats are quantized by samples (--samples FILE.npz)")
+            hint = "products of floats are quantized by samples (--samples FILE.npz)"
+            lines.append(f"  for units of int8, {hint}")
         if self.quantization_error is not None:
             error = f"{self.quantization_error:.2g}"
             lines.append(f"  quantized to int8, which changes results by {error} (2-norm)")
