@@ -18,7 +18,7 @@ import numpy as np
 
 from amos.cuda.blocks import Blocks
 from amos.cuda.fragment_tiles import SECTOR, Tile, tiles_of
-from amos.machine.gpu_costs import WARP
+from amos.machine.gpu_costs import ASYNC_BYTES, WARP
 from amos.machine.machine import Level, Machine
 from amos.perfmodel.terms import BatchPrediction, overlapped
 from amos.perfmodel.traffic import CoreNest, LoopNestBatch, pick
@@ -48,6 +48,7 @@ class _Kernels:
         loads: cycles in which fragments of each source are loaded in one stage.
         fills: the same for filling the stage.
         copying: instructions of the warps that copy a stage.
+        draw_cycles: cycles in which a multiprocessor draws a stage from the L2 cache.
     """
 
     def __init__(self, structure: Structure, machine: Machine, batch: LoopBatch) -> None:
@@ -208,13 +209,21 @@ class _Kernels:
             stored + self.results * self._further_results[1] * self._valid_share(-1)
         )
         self._cross(level, reads, trips, total, once)
+        drawn = [moved / self._draw_bandwidth(n) for n, moved in enumerate(reads)]
+        self.draw_cycles = np.sum(drawn, axis=0)
         alone, ones = self.costs.sm_bandwidth * self.machine.clock, np.ones(len(total))
+        read, write = (level.rate(self.active, ones, write=out) for out in (False, True))
         seconds = [
-            moved / np.minimum(alone, level.rate(self.active, ones, write=write))
-            for moved, write in ((total, False), (once, True))
+            np.maximum(trips * self.draw_cycles / self.machine.clock, total / read),
+            once / np.minimum(alone, write),
         ]
         self.result.read[level.name], self.result.write[level.name] = seconds
         return np.asarray(seconds[0] + seconds[1])
+
+    def _draw_bandwidth(self, number: int) -> np.ndarray:
+        """Bytes of a source in a cycle. The L1 cache answers gathers of single elements."""
+        wide = self.blocks.pieces[number] >= ASYNC_BYTES
+        return np.where(wide, self.costs.row_bandwidth, self.costs.sm_bandwidth)
 
     def _sectors(self, number: int, tile: Tile) -> np.ndarray:
         """Bytes that copying a fragment of a source moves, in whole sectors."""
@@ -281,11 +290,8 @@ class _Kernels:
         step = np.where(blocks.prefetched, np.maximum(tensor, fetch), sequential)
         multiply = blocks.staged * step + costs.shared_latency + costs.barrier
         issue = self.copying / warps
-        name = self.machine.levels[1].name
-        stages = np.maximum(self.result.trips[name], 1.0)
-        data = self.result.bytes_in[name] / stages / costs.sm_bandwidth
         load = self._latency() * blocks.waits + np.maximum.reduce(
-            [issue, data, np.sum(self.fills, axis=0)]
+            [issue, self.draw_cycles, np.sum(self.fills, axis=0)]
         )
         ahead = blocks.outstanding
         both = load + multiply + costs.barrier

@@ -32,8 +32,8 @@ _NEWEST = 121
 class GpuCosts:
     """Costs of generated CUDA kernels, in cycles of one multiprocessor.
 
-    None of it is fitted: figures are published, read from machine code, or estimates,
-    which are marked. A machine's own are in the table ``gpu`` of its file.
+    Figures are published, read from machine code, or estimates, which are marked. A machine's
+    own are in the table ``gpu`` of its file.
 
     Attributes:
         l2_latency: a load that the L2 cache answers.
@@ -42,6 +42,8 @@ class GpuCosts:
         shared_latency: a load from shared memory.
         sm_bandwidth: bytes a cycle that one multiprocessor draws from the L2 cache at
             most (estimate: two sectors of 32 bytes).
+        row_bandwidth: the same for rows of fragments that are copied in pieces of 4 bytes and
+            more, one sector at a time (estimate: as above; measured on an H200).
         barrier: one ``__syncthreads`` of a block (estimate).
         start: starting a block, and its first addresses (estimate).
         copy: instructions of one copy into shared memory (7 to 16 in the machine code of
@@ -61,6 +63,7 @@ class GpuCosts:
     memory_latency: float = 472.0
     shared_latency: float = 29.0
     sm_bandwidth: float = 64.0
+    row_bandwidth: float = 64.0
     barrier: float = 30.0
     start: float = 500.0
     copy: float = 12.0
@@ -75,7 +78,7 @@ class GpuCosts:
         for name, value in vars(self).items():
             if not value >= 0:
                 raise MachineError(f"gpu: {name} is negative: {value}")
-        if not (self.sm_bandwidth > 0 and self.overlap > 0):
+        if not (min(self.sm_bandwidth, self.row_bandwidth) > 0 and self.overlap > 0):
             raise MachineError("gpu: sm_bandwidth and overlap must be positive")
 
 
