@@ -63,6 +63,7 @@ def test_floats(rows: int, more: dict[str, Any]) -> None:
         assert check_kernel(_kernel(Cascade(layers), rows), References()).passed
 
 
+@pytest.mark.long
 def test_rounded_factors_lie_between() -> None:
     """Pointwise convolutions of bfloat16, whose tensors the depthwise one reads and writes."""
     middle = depthwise(images=3, channels=32).with_epilogue("bf16(relu(acc + bias[g]))")
@@ -74,6 +75,7 @@ def test_rounded_factors_lie_between() -> None:
 
 
 @pytest.mark.parametrize(("rows", "padding"), [(2, 0), (3, 7)])
+@pytest.mark.long
 def test_bytes_are_exact(rows: int, padding: int) -> None:
     """Rows beside an image hold the zero point."""
     bytes_ = ("uint8", "int8", "int32")
@@ -181,6 +183,7 @@ def _timed(monkeypatch: pytest.MonkeyPatch, seconds: float) -> None:
 
 @pytest.mark.usefixtures("paying")
 @pytest.mark.parametrize("slower", [False, True])
+@pytest.mark.long
 def test_a_cascade_that_is_slower_in_the_network_is_taken_apart(
     slower: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -196,6 +199,7 @@ def test_a_cascade_that_is_slower_in_the_network_is_taken_apart(
 
 
 @pytest.mark.usefixtures("paying")
+@pytest.mark.long
 def test_quantized_cascades_are_exact() -> None:
     g = Model(0)
     x = g.pair("x", 0.03, 7)
@@ -254,6 +258,7 @@ def test_equal_cascades_that_overlap_are_one() -> None:
 
 @pytest.mark.usefixtures("paying")
 @pytest.mark.parametrize("slower", [False, True])
+@pytest.mark.long
 def test_a_cascade_is_timed_against_plain_loops(
     slower: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:

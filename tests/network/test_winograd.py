@@ -140,6 +140,7 @@ def _quantized(kind: str = "uint8", zero: int = 0, weight: int | None = None) ->
 
 
 @pytest.mark.parametrize(("kind", "zero"), [("uint8", 9), ("int8", 0), ("int8", -5)])
+@pytest.mark.long
 def test_integers_are_exact(kind: str, zero: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(winograd, "SAFETY_FACTOR", np.inf)
     network = load_whole(_quantized(kind, zero))
