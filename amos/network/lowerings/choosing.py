@@ -108,9 +108,12 @@ class TaskLowerings:
         measured = [*islice(filter(None, rebuilt), max(count - 1, 1))]
         if count == 1:
             return measured or [chooser.choose(operator)]
-        more = chooser.rank(operator, count - len(measured))
-        seen = {each.key for each in measured}
-        return [*measured, *(each for each in more if each.key not in seen)]
+        # A search of several may miss what the descent of an untuned network finds.
+        untuned = chooser.choose(operator)
+        distinct: dict[object, Product] = {}
+        for product in (*measured, untuned, *chooser.rank(operator, count - len(measured))):
+            distinct.setdefault(product.key, product)
+        return [*distinct.values()][:count]
 
 
 def list_lowerings(
