@@ -70,7 +70,7 @@ def _floats(
         ((1, 32, 3, 4), 16, [0, 0, 0, 0]),
         ((1, 16, 9, 6), 16, [2, 0, 1, 2]),
         ((3, 16, 2, 3), 48, [1, 1, 1, 1]),
-        ((1, 24, 8, 8), 40, [1, 1, 1, 1]),
+        ((2, 24, 5, 7), 40, [1, 1, 1, 1]),
         ((1, 16, 5, 7), 8, [1, 1, 1, 1]),
     ],
 )
@@ -118,9 +118,11 @@ def test_three_dimensions(taps: int) -> None:
     _check(task)
 
 
-def _quantized(kind: str = "uint8", zero: int = 0, weight: int | None = None) -> Any:
+def _quantized(
+    kind: str = "uint8", zero: int = 0, weight: int | None = None, channels: int = 16
+) -> Any:
     """Two convolutions, the second of which is added to what the first one reads."""
-    b, channels, features = Builder(seed=5), 16, 16
+    b, features = Builder(seed=5), channels
     x = b.input("x", (1, channels, 7, 9))
 
     def pair(value: str, scale: float, zero: int) -> str:
@@ -139,11 +141,15 @@ def _quantized(kind: str = "uint8", zero: int = 0, weight: int | None = None) ->
     return b.model(pair(b.node("Add", convolution(y), x), 0.05, zero))
 
 
-@pytest.mark.parametrize(("kind", "zero"), [("uint8", 9), ("int8", 0), ("int8", -5)])
+@pytest.mark.parametrize(
+    ("kind", "zero", "channels"), [("uint8", 9, 16), ("int8", 0, 24), ("int8", -5, 16)]
+)
 @pytest.mark.long
-def test_integers_are_exact(kind: str, zero: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_integers_are_exact(
+    kind: str, zero: int, channels: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(winograd, "SAFETY_FACTOR", np.inf)
-    network = load_whole(_quantized(kind, zero))
+    network = load_whole(_quantized(kind, zero, channels=channels))
     # Signed bytes whose zero point is another than 0 are stored from 0.
     stored = kind if zero == 0 else "uint8"
     assert {form.dtype for form in map(match_winograd, network.tasks) if form} == {stored}

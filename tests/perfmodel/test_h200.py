@@ -53,9 +53,10 @@ def random_kernels() -> dict[str, np.ndarray]:
 
 
 def test_kernels_are_ranked_as_measured(random_kernels: dict[str, np.ndarray]) -> None:
-    share = [pairwise(predicted, measured) for predicted, measured in random_kernels.values()]
-    assert np.mean(share) >= 0.88
-    assert min(share) >= 0.72  # six kernels of the scan: a pair of them is 0.07
+    share = {name: pairwise(*seconds) for name, seconds in random_kernels.items()}
+    assert np.mean([*share.values()]) >= 0.88
+    # The scan has six kernels: a pair of them is 0.07.
+    assert all(each >= (0.72 if "scan" in name else 0.78) for name, each in share.items())
 
 
 def test_seconds_are_those_measured_on_average(random_kernels: dict[str, np.ndarray]) -> None:
