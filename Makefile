@@ -30,26 +30,28 @@ demo: $(STAMP) ## map, search, compile, check and time one ResNet-18 layer
 # tests wait for processes of their own.
 JOBS ?= 3
 PYTEST := $(BIN)/python -m pytest -q -n $(JOBS) --dist loadfile
+# Tests of one file are shared out too, where each takes long.
+PYTEST_SHARED := $(BIN)/python -m pytest -q -n $(JOBS) --dist worksteal
 
 test: $(STAMP) ## run the tests, without the long and the slow ones; JOBS=3 at a time
 	@$(PYTEST) -m "not slow and not long"
 
 test-long: $(STAMP) ## run the tests that take more than three seconds each
-	@$(BIN)/python -m pytest -q -n $(JOBS) --dist worksteal -m "long and not slow"
+	@$(PYTEST_SHARED) -m "long and not slow"
 
 SLOW ?= slow
 
 # What the system lists beyond AVX2 is overlooked, in every process of these tests.
 test-avx2: export AMOS_CPU_LACKS := avx512 avx_vnni amx
 test-avx2: $(STAMP) ## run the tests that look at CPU features as on a CPU with AVX2 only
-	@$(PYTEST) -m "features and not slow and not long"
+	@$(PYTEST) -m "features and not slow"
 
 test-slow: $(STAMP) ## run the slow tests only; SLOW="slow and not exhaustive" for a part
 	@$(BIN)/python -m pytest -q -m "$(SLOW)" --timeout=1800
 
 # Registers of random CUDA kernels, which take longest to compile, are left to test-slow.
 test-drawn: $(STAMP) ## run the slow tests of kernels and exports, many of them drawn by chance
-	@$(BIN)/python -m pytest -q -n $(JOBS) --dist worksteal -m "slow and not exhaustive" --timeout=1800 \
+	@$(PYTEST_SHARED) -m "slow and not exhaustive" --timeout=1800 \
 		--ignore=tests/cuda/codegen/test_registers.py tests/codegen tests/cuda tests/export tests/mapping tests/streams
 
 EXTRAS ?=
