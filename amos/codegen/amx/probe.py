@@ -9,6 +9,7 @@ from typing import Any
 from amos._toolchain import load_tvm
 from amos.codegen.amx.tiles import ROWS, TILES, tile_multiply
 from amos.codegen.tir.arrays import container_dtype
+from amos.codegen.tir.tensor_intrin import parse_function
 from amos.intrinsics import Intrinsic
 from amos.intrinsics.amx import CONFIGURE, configuration
 
@@ -67,8 +68,6 @@ def tile_calls(
 def _function(intrinsic: Intrinsic, shapes: Sequence[tuple[int, ...]], lines: list[str]) -> Any:
     """A function that runs lines of TVMScript on each core."""
     load_tvm()
-    from tvm.script import from_source
-
     kinds, cores = map(container_dtype, intrinsic.dtypes), shapes[-1][0]
     buffers = list(zip(("a", "b", "out"), shapes, kinds, strict=True))
     arguments = ", ".join(f'{name}: T.Buffer({shape}, "{kind}")' for name, shape, kind in buffers)
@@ -86,7 +85,7 @@ def _function(intrinsic: Intrinsic, shapes: Sequence[tuple[int, ...]], lines: li
         f"            T.writes({written})",
         *(" " * 12 + line for line in lines),
     ]
-    return from_source("\n".join(text))
+    return parse_function("\n".join(text))
 
 
 def _load(register: int, element: str) -> str:

@@ -93,12 +93,11 @@ def register_tensor_intrin(intrinsic: Intrinsic, kind: str) -> str:
     """
     load_tvm()
     from tvm.s_tir import TensorIntrin
-    from tvm.script import from_source
 
     pattern, emitted, name = _texts(intrinsic, kind)
     with _REGISTERING:
         if TensorIntrin.get(name, allow_missing=True) is None:
-            TensorIntrin.register(name, from_source(pattern), from_source(emitted))
+            TensorIntrin.register(name, parse_function(pattern), parse_function(emitted))
     return name
 
 
@@ -123,12 +122,26 @@ def call_function(intrinsic: Intrinsic, kind: str, calls: int) -> Any:
     """
     name = register_tensor_intrin(intrinsic, kind)
     from tvm import s_tir
-    from tvm.script import from_source
 
     script = _Script(_spell_operands(intrinsic.ordered), partial_sums(intrinsic, kind), calls)
-    sch = s_tir.Schedule(from_source(script.function(script.statement())))
+    sch = s_tir.Schedule(parse_function(script.function(script.statement())))
     sch.tensorize(sch.get_loops(sch.get_sblock("update"))[1], name)
     return sch.mod["main"]
+
+
+def parse_function(text: str) -> Any:
+    """Parse the TVMScript of one function, below its decorator.
+
+    TVM's parser evaluates the last decorator. Called with arguments, ``T.prim_func``
+    inspects all frames of the Python stack, which takes longer than to parse the function.
+    So the last one is without.
+
+    Returns:
+        the prim func.
+    """
+    from tvm.script import from_source
+
+    return from_source(text.replace("\ndef ", "\n@T.prim_func\ndef ", 1))
 
 
 def _texts(intrinsic: Intrinsic, kind: str) -> tuple[str, str, str]:
