@@ -11,7 +11,7 @@ from amos.machine.machine import Machine
 from amos.opencl.schedule import OpenClBatch
 from amos.plan.fragment import Fragment
 from amos.plan.groups import Groups
-from amos.plan.nest import Nest
+from amos.plan.nest import Group, Nest
 from amos.plan.staging import staged_destination, staged_sources
 from amos.plan.structure import LoopBatch, Structure
 
@@ -40,7 +40,27 @@ class VectorFragment(Fragment):
         group = self.nest.groups[self.staged.fragment[-1]]
         if not set(group.members) & self.staged.load.names:
             return 1
-        return self.run(group, min(group.lanes, max(VECTORS)), aligned=False)
+        return group.lanes if self.is_cut else self.run(group, self._most(group), aligned=False)
+
+    @cached_property
+    def is_cut(self) -> bool:
+        """Whether only a vector at the end of the last side has fewer elements than others."""
+        if not self.staged.fragment or self.computed:
+            return False
+        group, load = self.nest.groups[self.staged.fragment[-1]], self.staged.load
+        if self._most(group) != group.lanes or not group.is_padded or group.size < group.lanes:
+            return False
+        extents = self.nest.mapping.operator.extents
+        bounds = [
+            (index.bounds(extents), size)
+            for index, size in zip(load.indices, load.tensor.shape, strict=True)
+            if set(group.members) & set(index.names)
+        ]
+        is_inside = all(low >= 0 and high < size for (low, high), size in bounds)
+        return bool(bounds) and is_inside and self.length(group) == group.size
+
+    def _most(self, group: Group) -> int:
+        return min(group.lanes, max(VECTORS))
 
     @property
     def pieces(self) -> int:

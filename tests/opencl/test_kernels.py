@@ -102,6 +102,19 @@ def test_reads_of_borders_are_no_branches_and_divide_nothing() -> None:
     assert "if (item == 0) {" not in parallel
 
 
+def test_rows_that_vectors_do_not_divide_are_read_and_stored_wide() -> None:
+    """Only the vector at the end of a row, and only the last stage, is under conditions."""
+    mapping = amos.enumerate_mappings(_operator("gemm"), MAD)[0]
+    schedule = OpenClSchedule(tile={"i": 2}, items={"i1.tile": 2}, steps=4)
+    lines = KernelText(OpenClPlan.of(mapping, schedule, POCL)).source.splitlines()
+    (head,) = [n for n, line in enumerate(lines) if "(stage < 4)" in line]
+    assert "item_i1_tile < 2)" in lines[head]
+    interior = lines[head + 1 : lines.index("    } else {", head)]
+    assert sum("vload8(" in line for line in interior) == 1
+    assert not any("valid" in line or "if (" in line for line in interior)
+    assert sum("vstore8(" in line for line in lines) == 1
+
+
 def test_local_memory_and_work_items_are_constraints() -> None:
     """What a group stages fits, and a plan that does not is refused by name."""
     mapping = amos.enumerate_mappings(_operator("gemm"), MAD)[0]

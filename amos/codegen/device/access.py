@@ -85,7 +85,7 @@ class Access:
 
     #: Whether sums are divided term by term, so that what depends on a stage alone leaves the loop.
     keeps_sums = False
-    #: Whether loops and tensors are known to go on beyond all that is read.
+    #: Whether loops, sides of the fragment and tensors are known to go on beyond all that is read.
     is_interior = False
 
     def __init__(self, plan: DevicePlan, fragment: Fragment, wide: str = WIDE_CPP) -> None:
@@ -129,7 +129,8 @@ class Access:
                 continue
             fused = self.let(target, values.get(group.tile, 0) * group.lanes + lane)
             self.fused[target] = fused
-            if at_most(fused) >= group.size:
+            is_inside = self.is_interior and group.tile in fragment.loops
+            if at_most(fused) >= group.size and not is_inside:
                 self.guards.append(f"{text(fused)} < {group.size}")
             values |= group.decode(fused)
         load, extents = fragment.staged.load, self.plan.mapping.operator.extents
@@ -157,7 +158,7 @@ class Access:
             return {}
         stage = variable("stage", plan.sequence)
         flat = self.let("at_reduction", stage * plan.staged + local.get(STEP, 0))
-        if at_most(flat) >= plan.reduction:
+        if at_most(flat) >= plan.reduction and not self.is_interior:
             self.guards.append(f"{text(flat)} < {plan.reduction}")
         names, extents = zip(*((x.name, x.extent) for x in plan.reduce_loops), strict=True)
         return Group("", "reduce", 1, names, extents).decode(flat)

@@ -16,8 +16,8 @@ from amos.opencl.groups import VectorFragment
 from amos.opencl.plan import OpenClPlan
 from amos.plan.nest import Group
 
-#: Name of the loop over the pieces of a fragment.
-_PIECE = "piece"
+#: Names of the loops over the pieces of a fragment, and over the elements of one that is cut.
+_PIECE, _LANE = "piece", "lane"
 
 
 class _Piece(Access):
@@ -218,16 +218,55 @@ def _read_piece(
     target: str,
     kind_of_access: type[_Piece] = _Piece,
 ) -> list[str]:
-    """Statements that read one piece of a fragment into a target."""
-    access, width = kind_of_access(plan, source, WIDE_OPENCL), source.width
+    """Statements that read one piece of a fragment into a target.
+
+    Where it may be cut, its elements are read one by one unless it is whole.
+    """
+    width = source.width
+    whole = _read_elements(plan, source, local, piece, target, width, kind_of_access)
+    if not source.is_cut:
+        return whole
+    last = kind_of_access(plan, source, WIDE_OPENCL)
+    last.locate(split_lanes(source, piece * width + (width - 1), 1), local)
+    if not last.guards:
+        return whole
+    qualifier = "__local " if plan.is_local(source) else ""
+    element = f"(({qualifier}{vector_type(source.dtype, 1)} *)&{target})[{_LANE}]"
+    at = piece * width + variable(_LANE, width)
+    single = _read_elements(plan, source, local, at, element, 1, kind_of_access)
+    return [
+        *last.lines,
+        f"if ({_all(last.guards)}) {{",
+        *block(whole),
+        "} else {",
+        *block(unrolled(_LANE, width, single)),
+        "}",
+    ]
+
+
+def split_lanes(source: VectorFragment, piece: Value, width: int) -> dict[str, Value]:
+    """The place along each side of a fragment at which a piece of some elements begins."""
     lanes: dict[str, Value] = {}
-    remaining = piece
     for name in reversed(source.staged.fragment):
         extent = source.nest.groups[name].lanes // (1 if lanes else width)
-        digit: Value = remaining % extent
+        digit: Value = piece % extent
         lanes[name] = digit if lanes else digit * width
-        remaining = remaining // extent
-    address = access.locate(lanes, local)
+        piece = piece // extent
+    return lanes
+
+
+def _read_elements(
+    plan: OpenClPlan,
+    source: VectorFragment,
+    local: Mapping[str, Value],
+    piece: Value,
+    target: str,
+    width: int,
+    kind_of_access: type[_Piece],
+) -> list[str]:
+    """Statements that read so many elements as one."""
+    access = kind_of_access(plan, source, WIDE_OPENCL)
+    address = access.locate(split_lanes(source, piece, width), local)
     prologue, lines = source.staged.prologue, access.lines
     conditions = [*access.guards, *access.in_bounds]
     if conditions and prologue is None:
@@ -237,7 +276,7 @@ def _read_piece(
     value = f"{source.staged.load.tensor.name}[{address}]"
     if width > 1:
         value = f"vload{width}(0, {source.staged.load.tensor.name} + ({address}))"
-    kind = _piece_type(source)
+    kind = vector_type(source.dtype, width)
     if prologue is not None:
         at = dict(zip(prologue.dimensions, access.indices, strict=True))
         value = computed(OPENCL, prologue, at)
@@ -254,31 +293,38 @@ def _read_piece(
 
 
 def interior_conditions(plan: OpenClPlan, source: VectorFragment) -> list[str]:
-    """C of whether a work-item reads a source in no border, whatever the step.
+    """C of whether a work-item reads a source in no border, whatever the step of the stage.
 
     Each index of the tensor lies between two values that the steps do not change.
     """
     load, extents = source.staged.load, plan.mapping.operator.extents
     conditions: list[str] = []
+    if source.reduced and plan.sequence * plan.staged > plan.reduction:
+        conditions.append(f"(stage < {plan.sequence - 1})")
     lowest: dict[str, Value] = dict.fromkeys(extents, 0)
     highest: dict[str, Value] = {name: extent - 1 for name, extent in extents.items()}
     values, _ = loop_values(plan, loop_steps(plan, tile_step=0), source.loops)
-    loop_extents = {loop.name: loop.extent for loop in plan.spatial}
+    ends = {loop.name: loop.extent for loop in plan.spatial}
+    ends |= {
+        group.tile: group.size // group.lanes
+        for group in map(source.nest.groups.__getitem__, source.staged.fragment)
+        if set(group.members) & load.names
+    }
     for loop in source.loops:
         last = values[loop] + (plan.schedule.tile[loop] - 1)
-        if at_most(last) >= loop_extents[loop]:
-            conditions.append(f"({text(last)} < {loop_extents[loop]})")
+        if at_most(last) >= ends[loop]:
+            conditions.append(f"({text(last)} < {ends[loop]})")
         if loop in extents:
             lowest[loop], highest[loop] = values[loop], last
     for index, size in zip(load.indices, load.tensor.shape, strict=True):
         low, high = index.bounds(extents)
         rising = {name for name, step in index.terms if step > 0}
-        ends = [
+        reach = [
             index.evaluate({n: (a if n in rising else b)[n] for n, _ in index.terms})
             for a, b in ((lowest, highest), (highest, lowest))
         ]
-        conditions += [f"({text(ends[0])} >= 0)"] if low < 0 else []
-        conditions += [f"({text(ends[1])} < {size})"] if high >= size else []
+        conditions += [f"({text(reach[0])} >= 0)"] if low < 0 else []
+        conditions += [f"({text(reach[1])} < {size})"] if high >= size else []
     return conditions
 
 

@@ -30,6 +30,7 @@ from amos.opencl.codegen.copies import (
     load_fragment,
     loop_steps,
     number_groups,
+    split_lanes,
     stage_step,
     step_axes,
 )
@@ -231,29 +232,31 @@ class KernelText:
         p = self._spelled_plan
         op, last, tile = p.mapping.operator, p.fragments[-1], p.schedule.tile
         tiled = [x.name for x in p.spatial if tile[x.name] > 1]
-        place = f"c[{fragment_at(tile, tiled)}]"
+        place, fragment = f"c[{fragment_at(tile, tiled)}]", last.staged.fragment
         plain = not (op.epilogues or op.further or op.redirected)
-        width = last.width if plain and last.width == last.elements else 1
-        lanes, remaining = dict[str, Value](), variable("e", last.elements // width)
-        for name in reversed(last.staged.fragment):
-            extent = p.nest.groups[name].lanes // (1 if lanes else width)
-            digit: Value = remaining % extent
-            lanes[name] = digit if lanes else digit * width
-            remaining = remaining // extent
-        point = locate_result(p, last.staged.fragment, loop_steps(p), lanes)
-        if width > 1:
-            out = op.stored.tensor.name
-            lines = [f"vstore{width}({place}, 0, {out} + {_place(op.stored, point.at)});"]
-        else:
+        is_wide = plain and 1 < last.width == last.elements
+        lines: list[str] = []
+        if not is_wide or last.is_cut:
+            lanes = split_lanes(last, variable("e", last.elements), 1)
+            point = locate_result(p, fragment, loop_steps(p), lanes)
             lines = self._elements(point.at)
-        if point.condition:
-            lines = [f"if ({point.condition}) {{", *block(lines), "}"]
-        if width == 1:
+            if point.condition:
+                lines = [f"if ({point.condition}) {{", *block(lines), "}"]
             kind = vector_type(p.accumulator, last.elements)
             read = f"((const {TYPES[p.accumulator]} *)&leaving)[e]" if lanes else "leaving"
             named = [f"const {TYPES[p.accumulator]} {SUM} = {read};", *lines]
             named = unrolled("e", last.elements, named) if lanes else named
             lines = ["{", *block([f"const {kind} leaving = {place};", *named]), "}"]
+        if is_wide:
+            first, end = (
+                locate_result(p, fragment, loop_steps(p), split_lanes(last, e, 1))
+                for e in (0, last.elements - 1)
+            )
+            where = f"{op.stored.tensor.name} + {_place(op.stored, first.at)}"
+            whole = [f"vstore{last.width}({place}, 0, {where});"]
+            if end.condition:
+                whole = [f"if ({end.condition}) {{", *block(whole), "}"]
+            lines = [*whole[:-1], "} else {", *block(lines), "}"] if lines else whole
         return over_fragments(tile, tiled, lines)
 
     def _elements(self, at: dict[str, Value]) -> list[str]:
