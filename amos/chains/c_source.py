@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from math import prod
-
 from amos._toolchain import load_tvm
 from amos.chains.candidate import ChainCandidate
 from amos.chains.writer import schedule_products, write_chain
-from amos.codegen.c.source import CKernel, Parameter, emitted_kinds, print_module
-from amos.codegen.c.types import OWN, c_type
+from amos.codegen.c.source import CKernel, emitted_kinds, list_parameters, print_module
+from amos.codegen.c.types import OWN
 from amos.codegen.naming import Names, spelled
-from amos.codegen.tir.arrays import container_dtype
 from amos.errors import ExportError
 from amos.machine.limits import CpuLimits
 
@@ -48,22 +45,13 @@ def _generated(candidate: ChainCandidate, limits: CpuLimits, choices: dict[str, 
 
     chain = candidate.chain
     products = schedule_products(candidate, choices, limits)
-    function = write_chain(candidate, products, limits.cores)
+    arguments, function = write_chain(candidate, products, limits.cores)
     module = tvm.IRModule({"main": function.with_attr("global_symbol", "main")})
-    names: dict[str, str] = {}
-    for tensor in (*chain.inputs, chain.result):
-        names[tensor.name] = spelled(tensor.name, OWN, names.values())
-    parameters = tuple(
-        Parameter(
-            names[tensor.name],
-            tensor.name,
-            c_type(container_dtype(str(tensor.dtype))),
-            prod(tensor.shape),
-        )
-        for tensor in (*chain.inputs, chain.result)
-    )
+    tensors: dict[str, str] = {}
+    for argument in arguments:
+        tensors[argument.tensor] = spelled(argument.tensor, OWN, tensors.values())
+    spelling = Names(tensors, {})
+    _, names = list_parameters(chain, arguments, spelling)
     kinds = {each.mapping.intrinsic: choices[name] for name, each in candidate.products.items()}
-    printed = print_module(
-        str(candidate), module, [*names.values()], kinds, share=False, views=True
-    )
-    return printed.kernel(parameters, Names(names, {}), 1)
+    printed = print_module(str(candidate), module, names, kinds, share=False, views=True)
+    return printed.kernel(chain, arguments, spelling)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -10,6 +11,7 @@ from typing import Any
 
 from amos.chains.tiling import SharedLoop, TiledStep, Tiling
 from amos.ir import Chain, Operator, Tensor
+from amos.ir.chain import loads_of
 from amos.plan import Candidate
 
 
@@ -20,12 +22,15 @@ class ProductSlot:
     Attributes:
         tensor: the name of what it writes.
         operator: on the tensors of a tile; sources that are packed ahead are its constants.
-        packed: for each of these the depth of the shared loops at which it is packed.
+        names: of the operator's tensors, by those of the chain.
+        packed: for each source that tiles share the depth of the shared loops at which it is
+            packed; further constants are packed once for all calls.
         runs: how often a kernel computes it.
     """
 
     tensor: str
     operator: Operator
+    names: Mapping[str, str] = field(hash=False)
     packed: Mapping[str, int] = field(hash=False)
     runs: int
 
@@ -129,15 +134,16 @@ def slots_of(tiling: Tiling, packs: frozenset[str]) -> tuple[ProductSlot, ...]:
         boxes = {source: tiled.size(source) for source in packed}
         local = tiling.localized(tiled, shapes_of(tiling, tiled) | boxes)
         assert isinstance(local, Operator)
-        names = naming(local)
-        operator = replace(local, constants=tuple(packed)).renamed(names.__getitem__, str)
+        names = _naming(local)
+        constants = (*_constants_of(tiling, tiled), *packed)
+        operator = replace(local, constants=constants).renamed(names.__getitem__, str)
         if (size := tiled.size(name)) != operator.output.tensor.shape:
             # A kernel fills the tensor that a statement writes, and of a stored one the results.
             dense = replace(operator.output.tensor, shape=size)
             output = replace(operator.output, tensor=dense)
             compute = replace(operator.compute, dst=output)
             operator = replace(operator, compute=compute, store=operator.stored)
-        slots.append(ProductSlot(name, operator, packed, runs_of(tiling, tiled)))
+        slots.append(ProductSlot(name, operator, names, packed, runs_of(tiling, tiled)))
     return tuple(slots)
 
 
@@ -159,7 +165,7 @@ def count_first_tiles(loop: SharedLoop) -> int:
     return 1 + (loop.count > 1 and loop.extent % loop.tile > 0)
 
 
-def naming(operator: Operator) -> dict[str, str]:
+def _naming(operator: Operator) -> dict[str, str]:
     """Names without dots for the tensors of a product."""
     tensors = [load.tensor.name for load in (*operator.operands, *operator.epilogue_loads)]
     names: dict[str, str] = {}
@@ -171,14 +177,29 @@ def naming(operator: Operator) -> dict[str, str]:
     return names
 
 
+def _constants_of(tiling: Tiling, tiled: TiledStep) -> list[str]:
+    """Constants of a product that each tile sees as a whole, and no other step sees."""
+    assert isinstance(tiled.step, Operator)
+    inputs = {tensor.name: tensor for tensor in tiling.chain.inputs}
+    reads = Counter(load.tensor.name for step in tiling.chain.steps for load in loads_of(step))
+    return [
+        name
+        for name in tiled.step.constants
+        if name in inputs and reads[name] == 1 and tiled.size(name) == inputs[name].shape
+    ]
+
+
 def packable(tiling: Tiling, tiled: TiledStep) -> dict[str, int]:
     """Sources of a product that several tiles share, with the depth of the loops they depend on."""
     order = {loop.name: n for n, loop in enumerate(tiling.loops, 1)}
     writers = {each.step.output.tensor.name: each for each in tiling.steps}
     depths: dict[str, int] = {}
     assert isinstance(tiled.step, Operator)
+    constants = _constants_of(tiling, tiled)
     for load in tiled.step.sources:
         name = load.tensor.name
+        if name in constants:
+            continue  # it is packed ahead of all calls
         origins = {n for place in tiled.boxes[name] for n in place.start.names}
         if not origins <= order.keys():
             continue  # it moves with the parts of a row

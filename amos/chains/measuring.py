@@ -78,7 +78,8 @@ def chain_tolerance(chain: Chain, expected: np.ndarray) -> float:
 
     Integers that are made of floats may round to a neighbour; others are exact.
     """
-    kinds = {str(step.output.tensor.dtype) for step in chain.steps}
+    sums = (step.output.tensor for step in chain.steps)
+    kinds = {str(tensor.dtype) for tensor in (*sums, *chain.temporaries, chain.result)}
     floats = [kind for kind in kinds if not dtype(kind).is_integer]
     if not floats:
         return 0.0

@@ -15,7 +15,7 @@ from amos.chains.loops import LANES
 from amos.chains.rolling import RollingRows
 from amos.chains.tiling import TiledStep, Tiling
 from amos.ir import Assignment, Operator, dtype
-from amos.ir.chain import loads_of
+from amos.ir.chain import loads_of, result_of
 from amos.ir.expression import Node
 from amos.machine import Level, Machine
 
@@ -97,7 +97,7 @@ def _moving_seconds(tiling: Tiling, tiled: TiledStep, level: Level) -> float:
     """Seconds of moving the rows that tiles keep, which are read and written."""
     if (rows := tiled.rows) is None or not rows.halo:
         return 0.0
-    tensor, loop = tiled.step.output.tensor, tiling.loops[-1]
+    tensor, loop = result_of(tiled.step), tiling.loops[-1]
     size = tiling.nbytes(tensor) * rows.halo // (rows.halo + rows.fresh)
     moves = tiling.count // loop.count * (loop.count - count_first_tiles(loop))
     return moves * 2 * size / level.read_bandwidth
@@ -105,9 +105,7 @@ def _moving_seconds(tiling: Tiling, tiled: TiledStep, level: Level) -> float:
 
 def temporary_bytes(tiling: Tiling) -> int:
     """Bytes that a core keeps between statements."""
-    own = {each.step.output.tensor.name: each.step.output.tensor for each in tiling.steps}
-    own.pop(tiling.chain.result.name, None)
-    return sum(map(tiling.nbytes, own.values()))
+    return sum(map(tiling.nbytes, tiling.temporaries))
 
 
 def rough_seconds(tiling: Tiling, machine: Machine) -> float:

@@ -225,6 +225,9 @@ class _Cutter:
         scaled = [value for value in values if value.is_partial]
         if scaled and not self._is_linear(step, scaled):
             self._refuse(step, f"is not linear in {user_name(scaled[0].read.tensor.name)!r}")
+        has_epilogue = isinstance(step, Operator) and step.epilogue is not None
+        if has_epilogue and (scaled or self.parts > 1):
+            self._refuse(step, "stores what its epilogue makes of the whole row")
         scale = scaled[0].scale if scaled else None
         divisors = scaled[0].divisors if scaled else ()
         if scaled and any(load.padded for load in loads_of(step)):
@@ -261,7 +264,7 @@ class _Cutter:
         scale: BufferLoad | None,
     ) -> None:
         """A row in one part: nothing is combined."""
-        if divisors and isinstance(step, Operator) and step.epilogue is None:
+        if divisors and isinstance(step, Operator):
             value = _divided(Node(ACC), divisors)
             self.body.append(replace(step, epilogue=Epilogue(value)))
             self.late.add(step.output.tensor.name)

@@ -10,6 +10,7 @@ import numpy as np
 from amos.chains.boxes import Box, offset_box
 from amos.chains.tiling import SharedLoop, TiledStep, Tiling
 from amos.ir import dtype
+from amos.ir.chain import result_of
 from amos.validate.chain import check_chain_inputs, run_step
 
 
@@ -115,7 +116,7 @@ def _run_units(
     """Compute rows that roll unit by unit, or fill them where they are beyond their tensor."""
     rows, local = tiled.rows, tiling.localized(tiled, {})
     assert rows is not None
-    tensor = tiled.step.output.tensor
+    tensor = result_of(tiled.step)
     if is_first:
         tile[tensor.name] = np.zeros(tiling.size(tensor.name), dtype(str(tensor.dtype)).numpy)
     for unit in range(0 if is_first else rows.halo // rows.unit, rows.count):

@@ -13,7 +13,7 @@ from amos.chains.rolling import RollingRows, roll_rows
 from amos.chains.rows import Phases, cut_rows
 from amos.errors import ScheduleError
 from amos.ir import Affine, Assignment, BufferLoad, Chain, Operator, Tensor, dtype
-from amos.ir.chain import Step, loads_of
+from amos.ir.chain import Step, loads_of, result_of
 
 
 @dataclass(frozen=True)
@@ -71,8 +71,8 @@ class TiledStep:
     @property
     def nbytes(self) -> int:
         """Bytes of all that it reads and writes."""
-        loads = (*loads_of(self.step), self.step.output)
-        return sum(map(self.nbytes_of, {load.tensor: 0 for load in loads}))
+        read = (load.tensor for load in loads_of(self.step))
+        return sum(map(self.nbytes_of, dict.fromkeys((*read, result_of(self.step)))))
 
 
 @dataclass(frozen=True)
@@ -284,6 +284,13 @@ class Tiling:
                 rows = self.layout.rolling.get(step.output.tensor.name)
                 steps.append(TiledStep(step, ranges, depth, phase, boxes, rows))
         return _hoisted(steps, len(self.loops))
+
+    @property
+    def temporaries(self) -> tuple[Tensor, ...]:
+        """What steps on a tile write for others, in order."""
+        own = {tensor.name: tensor for tensor in (result_of(tiled.step) for tiled in self.steps)}
+        own.pop(self.chain.result.name, None)
+        return tuple(own.values())
 
     def size(self, tensor: str) -> tuple[int, ...]:
         """The shape of what a tile has of a tensor."""

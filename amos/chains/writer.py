@@ -8,7 +8,7 @@ Steps and packing that do not depend on inner loops run when an outer one moves.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from math import prod
 from typing import Any
@@ -19,7 +19,6 @@ from amos.chains.candidate import (
     ChainCandidate,
     ProductSlot,
     external_shapes,
-    naming,
     shapes_of,
 )
 from amos.chains.loops import LocalAssignment, assignment_of, sequence, write_assignments
@@ -29,9 +28,10 @@ from amos.chains.tiling import TiledStep
 from amos.codegen.scheduled import scheduled
 from amos.codegen.tir.arrays import constant, container_dtype
 from amos.codegen.tir.cpu import vectorize_tail
-from amos.codegen.tir.program import Program, stage
+from amos.codegen.tir.program import Argument, Program, stage
 from amos.codegen.tir.statements import serialize
-from amos.ir import Operator, Tensor
+from amos.ir import Operator
+from amos.ir.chain import result_of
 from amos.machine.limits import CpuLimits
 from amos.plan.staging import StagedOperand
 
@@ -55,9 +55,16 @@ class ScheduledProduct:
 
     @cached_property
     def parameters(self) -> dict[str, Any]:
-        """Buffers of the function by the names of its operator's tensors."""
-        names = [each.tensor for each in self.program.arguments]
+        """Buffers of the function by the names of the chain's tensors."""
+        tensors = {own: tensor for tensor, own in self.slot.names.items()}
+        names = [tensors[each.tensor] for each in self.program.arguments]
         return dict(zip(names, self.function.params, strict=True))
+
+    @cached_property
+    def packed(self) -> dict[str, Argument]:
+        """The arguments that are packed, by the names of the chain's tensors."""
+        pairs = zip(self.parameters, self.program.arguments, strict=True)
+        return {name: argument for name, argument in pairs if argument.packed is not None}
 
 
 def schedule_products(
@@ -85,16 +92,22 @@ def schedule_products(
     return products
 
 
-def write_chain(candidate: ChainCandidate, products: Sequence[ScheduledProduct], cores: int) -> Any:
-    """The function of a chain: its inputs in order, then its result.
+def write_chain(
+    candidate: ChainCandidate, products: Sequence[ScheduledProduct], cores: int
+) -> tuple[tuple[Argument, ...], Any]:
+    """The function of a chain.
 
     Args:
         candidate: tiles and products.
         products: the products, scheduled.
         cores: how many share the tiles.
+
+    Returns:
+        Its arguments, the chain's inputs in order and then its result, and the function.
     """
     load_tvm()
-    return _Writer(candidate, products, cores).function()
+    writer = _Writer(candidate, products, cores)
+    return writer.arguments, writer.function()
 
 
 class _Writer:
@@ -116,40 +129,37 @@ class _Writer:
         #: The number of a tile, and how many a core has.
         self.tile, self.own = first + self.step, end - first
         self.cut = tirx.Var("part", "int32")
-        externals = (*chain.inputs, chain.result)
-        self.whole = {each.name: _declared(each, each.shape or (1,), "") for each in externals}
-        own: dict[str, Tensor] = {}
-        for tiled in self.tiling.steps:
-            tensor = tiled.step.output.tensor
-            if tensor.name != chain.result.name:
-                own[tensor.name] = tensor
+        #: Constants that are packed ahead of calls.
+        self.constants = {
+            name: replace(argument, tensor=name)
+            for each in self.products.values()
+            for name, argument in each.packed.items()
+            if name not in each.slot.packed
+        }
+        self.arguments = tuple(
+            self.constants.get(x.name, Argument(x.name, str(x.dtype), x.shape or (1,)))
+            for x in (*chain.inputs, chain.result)
+        )
+        self.whole = {x.tensor: _declared(x.tensor, x.dtype, x.shape) for x in self.arguments}
         self.memory = {
-            name: _declared(tensor, self.tiling.size(name) or (1,), "_tile")
-            for name, tensor in own.items()
+            x.name: _declared(x.name, str(x.dtype), self.tiling.size(x.name) or (1,), "_tile")
+            for x in self.tiling.temporaries
         }
         #: What a tile sees of tensors in whole memory, as declared once for each tile.
         self.views = {
-            name: _declared(each, self.shapes[name], "_view")
-            for name, each in ((each.name, each) for each in externals)
-            if name in self.shapes
+            x.tensor: _declared(x.tensor, x.dtype, self.shapes[x.tensor], "_view")
+            for x in self.arguments
+            if x.tensor in self.shapes and x.packed is None
         }
         self.packed = {
-            (name, source): _like(each.parameters[names[source]], f"{source}_packed")
+            (name, source): _like(each.parameters[source], f"{source}_packed")
             for name, each in self.products.items()
-            for names in [naming(self._localized(name))]
             for source in each.slot.packed
         }
-
         #: Memory of rows that roll, as vectors.
         self.flat = {name: declare_flat(self.memory[name]) for name in self.tiling.layout.rolling}
         #: The unit that a step is at, counted from the first that a tile lacks; by what it writes.
         self.units = {name: tirx.Var("unit", "int32") for name in self.tiling.layout.rolling}
-
-    def _localized(self, tensor: str) -> Operator:
-        tiled = next(t for t in self.tiling.steps if t.step.output.tensor.name == tensor)
-        local = self.tiling.localized(tiled, shapes_of(self.tiling, tiled))
-        assert isinstance(local, Operator)
-        return local
 
     def function(self) -> Any:
         """The whole."""
@@ -267,6 +277,8 @@ class _Writer:
         inputs, origins, buffers = self.whole.keys(), self._origins(), dict[str, Any]()
         shapes, views = shapes_of(self.tiling, tiled), list[Any]()
         for tensor, box in tiled.boxes.items():
+            if tensor in self.constants:
+                continue
             whole = self.whole[tensor] if tensor in inputs else self.memory[tensor]
             inner = box if tensor in inputs else offset_box(box, self.tiling.boxes[tensor])
             own = tirx.decl_buffer(shapes[tensor], str(whole.dtype), f"{whole.name}_unit")
@@ -281,7 +293,7 @@ class _Writer:
         if rows.padding is not None:
             first = tiled.boxes[name][rows.dimension].start.evaluate(origins)
             place = origins[rows.counter(name)] * rows.unit
-            value = constant(rows.padding, str(tiled.step.output.tensor.dtype))
+            value = constant(rows.padding, str(result_of(tiled.step).dtype))
             fill = sequence([*fill_rows(self.flat[name], rows, place, value)])
             body = tirx.IfThenElse(tirx.all(first >= 0, first < rows.rows), body, fill)
         count = rows.count - self._skipped(rows)
@@ -318,11 +330,10 @@ class _Writer:
         """A product of a tile, behind the packing of what tiles share."""
         name = tiled.step.output.tensor.name
         product = self.products[name]
-        names = naming(self._localized(name))
         for source, depth in product.slot.packed.items():
-            argument = next(a for a in product.program.inputs if a.tensor == names[source])
-            assert argument.packed is not None
-            function = pack_function(argument.packed, buffers[source].shape)
+            operand = product.packed[source].packed
+            assert operand is not None
+            function = pack_function(operand, buffers[source].shape)
             read, written = function.params
             body = [
                 _view(read, buffers[source]),
@@ -331,19 +342,17 @@ class _Writer:
             ]
             yield from self._guarded(body, depth)
         body = []
-        plain = {short: tensor for tensor, short in names.items()}
-        for short, own in product.parameters.items():
-            tensor = plain[short]
-            whole = self.packed.get((name, tensor))
-            body.append(_view(own, buffers[tensor] if whole is None else whole))
+        for tensor, own in product.parameters.items():
+            ahead = self.whole if tensor in self.constants else buffers
+            body.append(_view(own, self.packed.get((name, tensor), ahead[tensor])))
         yield from self._guarded([*body, serialize(product.function)], tiled.depth)
 
 
-def _declared(tensor: Tensor, shape: Sequence[int], suffix: str) -> Any:
+def _declared(tensor: str, kind: str, shape: Sequence[int], suffix: str = "") -> Any:
     from tvm import tirx
 
-    name = tensor.name.replace(".", "_") + suffix
-    return tirx.decl_buffer(tuple(shape), container_dtype(str(tensor.dtype)), name)
+    name = tensor.replace(".", "_") + suffix
+    return tirx.decl_buffer(tuple(shape), container_dtype(kind), name)
 
 
 def _like(buffer: Any, name: str) -> Any:

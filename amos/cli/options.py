@@ -275,8 +275,9 @@ def read_operator(
         shapes={name: size for name, size in sizes.items() if name not in stored},
         layout=layout,
     )
-    if constant is not None and len(op.statements) == 1:
-        op = replace(op, constants=() if constant == ["none"] else tuple(constant))
+    if constant is not None:
+        named = getattr(op, "with_constants", lambda names: replace(op, constants=names))
+        op = named(() if constant == ["none"] else tuple(constant))
     if output is not None:
         op = op.with_output(output, _of(output, stored, {}, sizes)[1])
     for source, expression in before:

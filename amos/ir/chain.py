@@ -6,7 +6,8 @@ core and stores only the tensor of the last statement.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import itertools
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import NoReturn
@@ -116,6 +117,11 @@ def loads_of(step: Step) -> tuple[BufferLoad, ...]:
     return (*step.sources, *step.epilogue_loads)
 
 
+def result_of(step: Step) -> Tensor:
+    """What a step writes, with the dtype in which that is stored."""
+    return step.result if isinstance(step, Operator) else step.output.tensor
+
+
 @dataclass(frozen=True, repr=False)
 class Statement:
     """One statement of a chain.
@@ -131,7 +137,7 @@ class Statement:
     @property
     def tensor(self) -> Tensor:
         """What it writes."""
-        return self.steps[-1].output.tensor
+        return result_of(self.steps[-1])
 
     def __str__(self) -> str:
         return self.text
@@ -211,7 +217,8 @@ class Chain(Shown):
                 ``float32`` if left out, sums of products of integers ``int32``.
             name: what the chain is called; the result's name if omitted.
             shapes: shape of an input that is larger than what is read.
-            constants: none; inputs of a chain are read where they are.
+            constants: inputs of products that stay the same from call to call; by default those
+                whose name begins with ``weight``.
 
         Raises:
             ParseError: a statement cannot be read; a caret marks the column.
@@ -221,8 +228,6 @@ class Chain(Shown):
 
         if not isinstance(text, str):
             raise OperatorError(f"expected statements with ';' between them, got {shown(text)}")
-        if constants:
-            raise OperatorError(f"constants: a chain packs none ahead, got {shown(constants)}")
         kinds, sizes = dictionary(dtypes, "dtypes"), dictionary(shapes, "shapes")
         canonical = {tensor: dtype(kind).name for tensor, kind in kinds.items()}
         counts = {
@@ -233,12 +238,88 @@ class Chain(Shown):
         for number, statement in enumerate([*before, *([last] if last.strip() else [])], 1):
             if not statement.strip():
                 raise OperatorError(f"statement {number}: expected a statement, got nothing")
-        return ChainParser(counts, canonical, dict(sizes)).parse(text, name)
+        chain = ChainParser(counts, canonical, dict(sizes)).parse(text, name)
+        return chain if constants is None else chain.with_constants(constants)
+
+    @staticmethod
+    def of(operators: Sequence[Operator], name: str | None = None) -> Chain:
+        """The chain of operators with their epilogues, which no statement of a text can have.
+
+        Tensors and iterations of one name are the same.
+
+        Args:
+            operators: each reads, as a source or in its epilogue, what others before it store.
+            name: what the chain is called; the result's name if omitted.
+
+        Raises:
+            OperatorError: one has a prologue, several results, or stores them elsewhere; two have
+                different tensors or iterations of one name.
+        """
+        sizes, tensors = dict[str, int](), dict[str, Tensor]()
+        for number, operator in enumerate(operators, 1):
+            where = f"operator {number} of a chain, {operator.name}"
+            if operator.prologues or operator.redirected:
+                raise OperatorError(f"{where}: expected no prologue, and results stored as summed")
+            for it in operator.iterations:
+                if (size := sizes.setdefault(it.name, it.extent)) != it.extent:
+                    raise OperatorError(f"{where}: {it.name} is {it.extent}, and {size} before")
+            for tensor in (*operator.inputs, operator.result):
+                if (first := tensors.setdefault(tensor.name, tensor)) != tensor:
+                    own, before = (f"{x.dtype} of shape {x.shape}" for x in (tensor, first))
+                    raise OperatorError(f"{where}: {tensor.name!r} is {own}, and {before} before")
+        statements = [
+            Statement(f"{x.compute}" + (f" then {x.epilogue}" if x.epilogue else ""), (x,))
+            for x in operators
+        ]
+        return Chain((*statements,), name or operators[-1].result.name)
+
+    def with_constants(self, names: Sequence[str]) -> Chain:
+        """The chain of which just these inputs stay the same from call to call.
+
+        Raises:
+            OperatorError: one is no input of a product.
+        """
+        if isinstance(names, str) or not isinstance(names, Collection):
+            raise OperatorError(f"constants: expected a list of names, got {shown(names)}")
+        inputs = {tensor.name for tensor in self.inputs}
+        sources = {step: [x.tensor.name for x in step.sources] for step in self.products}
+        own = [n for n in dict.fromkeys(itertools.chain(*sources.values())) if n in inputs]
+        if unknown := [name for name in names if name not in own]:
+            raise OperatorError(
+                f"constants: expected inputs of products ({', '.join(own) or 'none'}), got "
+                f"{shown(unknown[0])}"
+            )
+
+        def constant(step: Step) -> Step:
+            if isinstance(step, Assignment):
+                return step
+            return replace(step, constants=tuple(n for n in names if n in sources[step]))
+
+        statements = [
+            replace(statement, steps=tuple(map(constant, statement.steps)))
+            for statement in self.statements
+        ]
+        return replace(self, statements=tuple(statements))
 
     @cached_property
     def steps(self) -> tuple[Step, ...]:
         """What all statements come to, in order."""
         return tuple(step for statement in self.statements for step in statement.steps)
+
+    @property
+    def products(self) -> tuple[Operator, ...]:
+        """The steps that sum products, in order."""
+        return tuple(step for step in self.steps if isinstance(step, Operator))
+
+    @cached_property
+    def constants(self) -> tuple[str, ...]:
+        """Inputs that stay the same from call to call."""
+        named = {name for step in self.products for name in step.constants}
+        return tuple(tensor.name for tensor in self.inputs if tensor.name in named)
+
+    def feeding(self, source: str) -> tuple[Tensor, ...]:
+        """The input of a name alone, as for an operator."""
+        return tuple(tensor for tensor in self.inputs if tensor.name == source)
 
     @property
     def result(self) -> Tensor:
@@ -250,10 +331,15 @@ class Chain(Shown):
         """The result alone, as for an operator."""
         return (self.result,)
 
+    @property
+    def whole(self) -> bool:
+        """Whether each element of the result is stored: of a chain always."""
+        return True
+
     @cached_property
     def temporaries(self) -> tuple[Tensor, ...]:
         """What steps write for others, in order."""
-        return tuple(step.output.tensor for step in self.steps[:-1])
+        return tuple(map(result_of, self.steps[:-1]))
 
     @cached_property
     def inputs(self) -> tuple[Tensor, ...]:
@@ -270,7 +356,7 @@ class Chain(Shown):
     @property
     def operations(self) -> int:
         """Arithmetic operations of the products, as for operators."""
-        return sum(step.operations for step in self.steps if isinstance(step, Operator))
+        return sum(step.operations for step in self.products)
 
     def statement_of(self, tensor: str) -> Statement:
         """The statement that writes a tensor."""

@@ -127,13 +127,16 @@ def _chain_values(chain: Chain) -> dict[str, Any]:
     """A chain as JSON values; tensors within a row function have no types of their own."""
     tensors = (*chain.inputs, *chain.temporaries, chain.result)
     texts = [statement.text for statement in chain.statements]
+    if any(step.epilogue is not None for step in chain.products):
+        own = [operator_values(step) for step in chain.products]
+        return {"name": chain.name, "text": "; ".join(texts), "operators": own}
     return {
         "name": chain.name,
         "text": "; ".join(texts) + ";" * (len(texts) == 1),  # as of no operator
         "iterations": [[name, extent] for name, extent in chain.extents.items()],
         "shapes": {x.name: list(x.shape) for x in chain.inputs if x.shape},
         "dtypes": {x.name: x.kind.declared for x in tensors if x.kind and "." not in x.name},
-    }
+    } | ({"constants": list(chain.constants)} if chain.constants else {})
 
 
 def chain_from(values: Mapping[str, Any]) -> Chain:
@@ -143,9 +146,12 @@ def chain_from(values: Mapping[str, Any]) -> Chain:
         RecordError: the values describe no chain.
     """
     try:
+        if stored := values.get("operators"):
+            return Chain.of([operator_from(each) for each in stored], values["name"])
         extents = {str(name): extent for name, extent in values["iterations"]}
-        own = (values[key] for key in ("dtypes", "name", "shapes"))
-        return Chain.parse(values["text"], extents, *own)
+        own = {key: values[key] for key in ("dtypes", "name", "shapes")}
+        constants = values.get("constants", ())
+        return Chain.parse(values["text"], extents, **own, constants=constants)
     except (KeyError, TypeError, ValueError, AttributeError, AmosError) as error:
         first = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise RecordError(f"the record describes no chain: {first}") from error

@@ -49,6 +49,15 @@ def test_a_chain_is_read_back(text: str, sizes: dict[str, int], dtypes: dict[str
     assert (again.steps, again.name, str(again)) == (chain.steps, "sample", str(chain))
 
 
+def test_constants_are_read_back() -> None:
+    text = "t[i,j] += x[i,k] * weight[k,j]; o[i,f] += t[i,j] * w[j,f]"
+    for constants in ((), ("weight",), ("weight", "w")):
+        chain = Chain.parse(text, dict(i=2, j=3, k=4, f=5), constants=constants)
+        values = json.loads(json.dumps(operator_values(chain)))
+        assert chain_from(values).constants == constants
+        assert ("constants" in values) == bool(constants)  # earlier records have none
+
+
 def test_values_that_are_no_chain_are_refused() -> None:
     with pytest.raises(RecordError, match="the record describes no chain: 'text'"):
         chain_from({"iterations": [], "dtypes": {}, "name": "x", "shapes": {}})

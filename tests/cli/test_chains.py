@@ -31,6 +31,14 @@ def test_explore() -> None:
     assert {"scores", "out"} == values["products"].keys()
 
 
+def test_constants() -> None:
+    chain = ["t[i,j] += x[i,k] * w[k,j]; o = t * 2", "--extent", "i=8,j=16,k=16", *OPTIONS[2:]]
+    assert "winner" in run("explore", *chain, "--trials", "1", "--constant", "w")
+    refused = CliRunner().invoke(app, ["explore", *chain, "--constant", "o"])
+    assert isinstance(refused.exception, AmosError)
+    assert "constants: expected inputs of products (x, w), got 'o'" in str(refused.exception)
+
+
 def test_a_chain_of_one_statement() -> None:
     chain = ["p[i,k] = softmax(x[i,k], axis=k);", "--extent", "i=8,k=64", *OPTIONS[2:]]
     assert "winner     tiles" in run("explore", *chain, "--trials", "1")

@@ -19,6 +19,8 @@ from tests.support.chains import best_candidate
 CASES = [
     (ATTENTION, dict(b=2, q=21, k=32, d=16), dict(b=1, q=16, k=16), HALF),
     (STENCIL, dict(v=62, y=59, x=70, r=3, s=4), dict(y=20), dict(a="u8", w="s8", t="s32")),
+    ("t[i,j] += x[i,k] * weight[k,j]; o[i,f] += t[i,j] * weight_2[j,f]",
+     dict(i=20, j=48, k=32, f=32), dict(i=8), {}),
     # Names of C, and of the text of the kernel.
     ("int[if] = pow[if] * 2; main[if] = int + core[if]", {"if": 40}, {"if": 8}, {}),
 ]  # fmt: skip
@@ -46,6 +48,7 @@ def test_the_test_program_agrees(
     assert f"{chain.result.elements} elements" in done.stdout and "median of 3" in done.stdout
     source = (tmp_path / "fused.c").read_text()
     assert "#pragma omp parallel" in source and f"tiles      {candidate.tiling}" in source
+    assert all(f"void fused_pack_{name}(" in source for name in chain.constants)
 
 
 def test_the_test_program_finds_a_wrong_element(tmp_path: Path) -> None:

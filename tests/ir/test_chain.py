@@ -115,6 +115,23 @@ def test_bad_input_is_refused_in_the_users_words(
     assert len(str(caught.value).splitlines()) <= 3
 
 
+def test_constants_are_inputs_of_products() -> None:
+    text = "t[i,j] += x[i,k] * weight[k,j]; weight_t = t * 2; o[i,f] += weight_t[i,j] * w[j,f]"
+    sizes = dict(i=2, j=3, k=4, f=5)
+    assert Chain.parse(text, sizes).constants == ("weight",)
+    assert Chain.parse(text, sizes, constants=()).constants == ()
+    chain = Chain.parse(text, sizes, constants=["w"])
+    assert chain.constants == ("w",)
+    assert [step.constants for step in chain.products] == [(), ("w",)]
+    for names, message in (
+        (["t"], "expected inputs of products (x, weight, w), got 't'"),
+        ("w", "expected a list of names, got 'w'"),
+    ):
+        with pytest.raises(AmosError) as caught:
+            Chain.parse(text, sizes, constants=names)
+        assert message in str(caught.value)
+
+
 def test_a_cast_of_a_sum_is_of_its_terms() -> None:
     chain = Chain.parse("n[i] += u8(x[i,k]); o = n * 1", dict(i=1, k=3))
     assert chain.temporaries[0].dtype == "int32"

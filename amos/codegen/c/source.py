@@ -20,7 +20,7 @@ from amos.codegen.tir.lowering import lowered
 from amos.codegen.tir.program import Argument, stage
 from amos.errors import BuildError, ExportError
 from amos.intrinsics import Intrinsic, implementations
-from amos.ir import Operator
+from amos.ir import Chain, Operator
 from amos.machine.limits import CpuLimits
 from amos.plan import Candidate
 from amos.plan.staging import StagedOperand
@@ -144,19 +144,13 @@ def _generated(candidate: Candidate, limits: CpuLimits, kind: str) -> CKernel:
     operator = candidate.mapping.operator
     program, module = scheduled(candidate, kind, limits)
     spelling = Names.of(operator, OWN)
-    parameters, names = _parameters(operator, program.arguments, spelling)
-    packed = {parameter.name: parameter.packed for parameter in parameters}
+    _, names = list_parameters(operator, program.arguments, spelling)
     kinds = {candidate.mapping.intrinsic: kind}
     try:
         printed = print_module(str(candidate), module, names, kinds)
     except SeenOtherwise:
         printed = print_module(str(candidate), module, names, kinds, share=False)
-    packing = {
-        name: _packing(printed.printer, operator, argument, packed[name])
-        for name, argument in zip(names, program.arguments, strict=True)
-        if argument.packed is not None
-    }
-    return printed.kernel(parameters, spelling, len(operator.results), packing)
+    return printed.kernel(operator, program.arguments, spelling)
 
 
 @dataclass(frozen=True)
@@ -174,14 +168,17 @@ class PrintedModule:
     kinds: Mapping[Intrinsic, str]
 
     def kernel(
-        self,
-        parameters: tuple[Parameter, ...],
-        names: Names,
-        count: int,
-        packing: dict[str, str] | None = None,
+        self, operator: Operator | Chain, arguments: Sequence[Argument], spelling: Names
     ) -> CKernel:
-        """The text with its interface; see :class:`CKernel`."""
+        """The text with its interface, and functions that pack constants; see :class:`CKernel`."""
         printer, flags = self.printer, list[str]()
+        parameters, names = list_parameters(operator, arguments, spelling)
+        packed = {parameter.name: parameter.packed for parameter in parameters}
+        packing = {
+            name: _packing(printer, operator, argument, packed[name])
+            for name, argument in zip(names, arguments, strict=True)
+            if argument.packed is not None
+        }
         for unit, kind in self.kinds.items():
             own = implementations(unit.name)
             flags += own["c"].flags if kind != "generic" and "c" in own else ()
@@ -194,15 +191,15 @@ class PrintedModule:
         called = "".join(printer.functions[name] for name in sorted(printer.externs))
         return CKernel(
             parameters=parameters,
-            names=names,
+            names=spelling,
             helpers=helpers(printer.types | needed) + operations + called,
             body=self.body,
-            packing=packing or {},
+            packing=packing,
             workspace=printer.workspace,
             implementation="generic" if "generic" in self.kinds.values() else "native",
             features=tuple(dict.fromkeys(features)),
             flags=tuple(dict.fromkeys(flags)),
-            count=count,
+            count=len(operator.results),
             rounds=printer.rounds,
         )
 
@@ -251,8 +248,8 @@ def print_module(
     return PrintedModule(printer, printer.function(function, names), kinds)
 
 
-def _parameters(
-    operator: Operator, arguments: Sequence[Argument], spelling: Names
+def list_parameters(
+    operator: Operator | Chain, arguments: Sequence[Argument], spelling: Names
 ) -> tuple[tuple[Parameter, ...], list[str]]:
     """Parameters of the C function, and what each argument of the kernel is called in it."""
     parameters: dict[str, Parameter] = {}
@@ -264,7 +261,7 @@ def _parameters(
             name = f"packed_{name}"
             if name in parameters:
                 name = f"{name}_{number}"
-            packed = tuple(_packing_inputs(operator, argument.packed, spelling))
+            packed = tuple(_packing_inputs(operator, argument, argument.packed, spelling))
         names.append(name)
         kind = c_type(container_dtype(argument.dtype))
         parameters[name] = Parameter(name, argument.tensor, kind, prod(argument.shape), packed)
@@ -272,10 +269,10 @@ def _parameters(
 
 
 def _packing_inputs(
-    operator: Operator, packed: StagedOperand, spelling: Names
+    operator: Operator | Chain, argument: Argument, packed: StagedOperand, spelling: Names
 ) -> Iterator[PackingInput]:
     """Tensors that a constant is packed from: itself, or those that compute it."""
-    for tensor in operator.feeding(packed.load.tensor.name):
+    for tensor in operator.feeding(argument.tensor):
         alone = packed.prologue is None
         kind = packed.tensor_kind if alone else str(tensor.dtype)
         name = "given" if alone else spelling.tensors[tensor.name]
@@ -283,7 +280,10 @@ def _packing_inputs(
 
 
 def _packing(
-    printer: CPrinter, operator: Operator, argument: Argument, inputs: Sequence[PackingInput]
+    printer: CPrinter,
+    operator: Operator | Chain,
+    argument: Argument,
+    inputs: Sequence[PackingInput],
 ) -> str:
     """Body of a packing function with parameters ``inputs`` and ``packed``."""
     import tvm
@@ -297,7 +297,7 @@ def _packing(
             container_dtype(packed.tensor_kind if packed.prologue is None else str(tensor.dtype)),
             name=f"given_{number}" if number else "given",
         )
-        for number, tensor in enumerate(operator.feeding(packed.load.tensor.name))
+        for number, tensor in enumerate(operator.feeding(argument.tensor))
     }
     function: Any = te.create_prim_func([*tensors.values(), stage(packed, tensors)])
     names = [*(each.name for each in inputs), "packed"]

@@ -83,9 +83,7 @@ class FusedChain(Lowering):
     def write(self, products: Sequence[ScheduledProduct]) -> tuple[Sequence[Argument], Any]:
         """Write the kernel, whose products are scheduled here."""
         scheduled = schedule_products(self.candidate, self._kinds)
-        tensors = (*self.operator.inputs, self.operator.result)
-        arguments = [Argument(x.name, str(x.dtype), x.shape or (1,)) for x in tensors]
-        return arguments, write_chain(self.candidate, scheduled, cpu().cores)
+        return write_chain(self.candidate, scheduled, cpu().cores)
 
     def build(self, symbol: str) -> TaskKernel:
         """Compile the kernel; errors as of :meth:`Lowering.build`."""
