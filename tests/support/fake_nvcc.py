@@ -82,7 +82,7 @@ def _library(text: str, headers: str, output: str) -> int:
 
 def _launch(name: str, parameters: str, dynamic: bool) -> str:
     types = [re.sub(r"\w+$", "", p).replace("__restrict__", "").strip() for p in _split(parameters)]
-    arguments = ", ".join(f"*static_cast<{t}*>(arguments[{n}])" for n, t in enumerate(types))
+    arguments = ", ".join(f"*static_cast<{t}*>(values[{n}])" for n, t in enumerate(types))
     size = "dynamic" if dynamic else "sizeof shared_memory"
     wrong = "" if dynamic else "if (dynamic) return 1;"
     return f"""
@@ -90,8 +90,10 @@ extern "C" __attribute__((visibility("default"))) int count_{name} = {len(types)
 extern "C" __attribute__((visibility("default"))) int launch_{name}(
     unsigned gx, unsigned gy, unsigned threads, unsigned dynamic, void **arguments) {{
   {wrong}
+  static void **values;
+  values = arguments;
   amos_emulation::launch({{gx, gy, 1}}, threads, shared_memory, {size}, false, true,
-                         [&] {{ {name}({arguments}); }});
+                         [] {{ {name}({arguments}); }});
   return 0;
 }}
 """

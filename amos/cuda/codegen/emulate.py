@@ -217,7 +217,7 @@ def _main(plan: GpuPlan, text: str) -> str:
     calls = "".join(
         f"  amos_emulation::launch({{{', '.join(f'{n}u' for n in grid)}}}, {threads}, "
         f"shared_memory, {size},\n                         order[1][0] == '1', "
-        f"order[2][0] == '1',\n                         [&] {{ {name}({passed}); }});\n"
+        f"order[2][0] == '1',\n                         [] {{ {name}({passed}); }});\n"
         for name, grid, threads in launches
     )
     shared = f"static unsigned char *const shared_memory = amos_emulation::guarded({size}, 128);"
@@ -225,8 +225,8 @@ def _main(plan: GpuPlan, text: str) -> str:
     return f"""{text}
 #include "main.h"
 int main(int, char **order) {{
-  const void *in[] = {{{", ".join(f"read_tensor({_bytes(x)})" for x in read)}}};
-  void *out[] = {{{", ".join(f"tensor({size})" for size in sizes)}}};
+  static const void *in[] = {{{", ".join(f"read_tensor({_bytes(x)})" for x in read)}}};
+  static void *out[] = {{{", ".join(f"tensor({size})" for size in sizes)}}};
   {" ".join(zeros)}
 {calls}  return {" && ".join(written)} ? 0 : 4;
 }}

@@ -19,8 +19,6 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <deque>
-#include <functional>
 #include <type_traits>
 #include <utility>
 #include <vector>
@@ -170,7 +168,7 @@ struct Thread {
   bool done;
   const char *waits;  // for what: one of the block, anything else of its warp; null: it runs
   std::vector<Copy> open;               // copies of the group that is being made
-  std::deque<std::vector<Copy>> groups;  // groups on their way
+  std::vector<std::vector<Copy>> groups;  // groups on their way
 };
 
 // What the lanes of a warp show each other, and two matrices that are put together of it.
@@ -185,7 +183,7 @@ struct Machine {
   std::vector<Thread> threads;
   ucontext_t scheduler;
   Thread *current = nullptr;
-  const std::function<void()> *kernel = nullptr;
+  void (*kernel)() = nullptr;
   dim3 block{}, grid{};
   Exchange exchange[32];
   bool late = false, descending = false;
@@ -194,7 +192,7 @@ struct Machine {
 inline Machine machine;
 
 inline void enter() {
-  (*machine.kernel)();
+  machine.kernel();
   machine.current->done = true;
   swapcontext(&machine.current->context, &machine.scheduler);
 }
@@ -246,8 +244,8 @@ inline void run_block() {
 }
 
 inline void launch(dim3 grid, int threads, void *shared, size_t bytes, bool descending, bool late,
-                   const std::function<void()> &kernel) {
-  machine.kernel = &kernel;
+                   void (*kernel)()) {
+  machine.kernel = kernel;
   machine.grid = grid;
   machine.late = late;
   machine.descending = descending;
@@ -352,7 +350,7 @@ inline void commit_copies() {
 template <int PENDING>
 void wait_copies() {
   auto &thread = *amos_emulation::machine.current;
-  for (; thread.groups.size() > PENDING; thread.groups.pop_front())
+  for (; thread.groups.size() > PENDING; thread.groups.erase(thread.groups.begin()))
     for (const auto &copy : thread.groups.front()) std::memcpy(copy.to, copy.data, copy.bytes);
 }
 
