@@ -59,7 +59,7 @@ test-extras: $(STAMP) ## install each extra in an environment of its own; EXTRAS
 	@AMOS_TEST_EXTRAS=1 $(BIN)/python -m pytest -q -m extras -k "$(EXTRAS)" --timeout=7200 tests/test_extras.py
 
 test-notebooks: $(STAMP) ## run every notebook from top to bottom
-	@PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m pytest -q --nbmake --nbmake-timeout=300 notebooks
+	@PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m pytest -q -n $(JOBS) --nbmake --nbmake-timeout=300 notebooks
 
 notebooks: $(STAMP) ## run every notebook and keep its outputs
 	@PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python notebooks/refresh.py

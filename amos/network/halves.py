@@ -60,11 +60,23 @@ def widen_halves(model: Any) -> Any:
         return model
     wide = type(model)()
     wide.CopyFrom(model)
+    _state_results(wide)
     ports = _half_ports(wide.graph)
     for graph in _graphs(wide.graph):
         _widen_graph(graph, ports)
     _convert_ports(wide.graph, ports)
     return wide
+
+
+def _state_results(model: Any) -> None:
+    """State in place the dtypes of results that a model leaves open, as far as ONNX knows them."""
+    from onnx import shape_inference
+
+    if all(port.type.tensor_type.elem_type for port in model.graph.output):
+        return
+    inferred = {port.name: port for port in shape_inference.infer_shapes(model).graph.output}
+    for port in model.graph.output:
+        port.CopyFrom(inferred[port.name])
 
 
 def _codes() -> dict[int, str]:

@@ -103,6 +103,12 @@ def test_names_of_widened_ports_are_their_own() -> None:
         np.testing.assert_array_equal(got, expected)
 
 
+def test_results_without_a_dtype_keep_theirs() -> None:
+    model, open_model = _perceptron("float16"), _perceptron("float16")
+    open_model.graph.output[0].ClearField("type")
+    assert widen_halves(open_model).graph.output == widen_halves(model).graph.output
+
+
 def test_models_without_halves_and_those_that_are_too_large_stay(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
