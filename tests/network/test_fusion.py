@@ -89,6 +89,19 @@ def test_slices_are_computed_in_each_of_their_readers() -> None:
     ]
 
 
+def test_concatenations_of_many_parts_are_functions() -> None:
+    """A reader would check for each element in which part it is."""
+
+    def concatenate(b: GraphBuilder, x: Node, count: int) -> Any:
+        return b.emit("Relu", b.emit("Concat", *[x] * count, axis=1))
+
+    def make(b: GraphBuilder, x: Node) -> Any:
+        return [concatenate(b, x, 8), concatenate(b, x, 9)]
+
+    graph = graph_of(make, ((3, 2), "float32"))
+    assert _functions(graph) == [["Concat", "Relu"], ["Concat"], ["Relu"]]
+
+
 def test_results_that_are_equal_inputs_or_constants_are_copied() -> None:
     def make(b: GraphBuilder, x: Node) -> Any:
         y = b.emit("Relu", x)

@@ -20,6 +20,8 @@ _REPEATED = ("Expand", "Slice")
 _ARITHMETIC = ("Add", "Div", "Mul", "Sub")
 #: Operators of a function at most: TVM takes minutes to simplify expressions without end.
 _MOST = 40
+#: Parts of a concatenation at most that is computed where it is read, by a condition for each.
+_JOINED = 8
 
 
 def is_immediate(node: Node, constant: Constant) -> bool:
@@ -134,6 +136,8 @@ class _Fusion:
     def joined(self, node: Node, readers: list[Node]) -> list[_Function]:
         """The functions that compute a node beside others; none if it is its own, or a view."""
         if node.number in self.stored or not all(self.homes[each.number] for each in readers):
+            return []
+        if node.operation == "Concat" and len(node.operands) > _JOINED:
             return []
         functions = list({id(f): f for each in readers for f in self.homes[each.number]}.values())
         several = len(functions) > 1 and node.operation not in _REPEATED
