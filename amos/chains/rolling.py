@@ -2,8 +2,8 @@
 
 Where the innermost shared loop *rolls*, its tiles follow one another in order. The last rows of a
 temporary that a tile needs are then the first ones of the next tile: they are moved to the front,
-and only the rows behind them are computed. Cascades of convolutions do the same along padded
-rows: a row beyond the tensor is filled with the padding that its readers see.
+and only the rows behind them are computed (Alwani et al., *Fused-layer CNN accelerators*, MICRO
+2016). Rows may be padded: a row beyond the tensor is filled with the padding that its readers see.
 """
 
 from __future__ import annotations

@@ -245,7 +245,8 @@ class Chain(Shown):
     def of(operators: Sequence[Operator], name: str | None = None) -> Chain:
         """The chain of operators with their epilogues, which no statement of a text can have.
 
-        Tensors and iterations of one name are the same.
+        Tensors and iterations of one name are the same. Ranges of values that readers declare are
+        taken as they are.
 
         Args:
             operators: each reads, as a source or in its epilogue, what others before it store.
@@ -264,8 +265,9 @@ class Chain(Shown):
                 if (size := sizes.setdefault(it.name, it.extent)) != it.extent:
                     raise OperatorError(f"{where}: {it.name} is {it.extent}, and {size} before")
             for tensor in (*operator.inputs, operator.result):
-                if (first := tensors.setdefault(tensor.name, tensor)) != tensor:
-                    own, before = (f"{x.dtype} of shape {x.shape}" for x in (tensor, first))
+                first = tensors.setdefault(tensor.name, tensor)
+                own, before = (f"{x.dtype} of shape {x.shape}" for x in (tensor, first))
+                if own != before:
                     raise OperatorError(f"{where}: {tensor.name!r} is {own}, and {before} before")
         statements = [
             Statement(f"{x.compute}" + (f" then {x.epilogue}" if x.epilogue else ""), (x,))

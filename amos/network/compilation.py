@@ -108,10 +108,10 @@ def compile_network(
 
     A task gets the fastest kernel in the records of this machine, or else the one that is
     predicted fastest; records of a convolution may be of the product of its tiles. Convolutions
-    that are predicted to be faster as a cascade (:mod:`amos.operators.cascade`) are fused even
-    if they have records. A kernel whose results differ from NumPy's is replaced by the next
-    candidate; a task without a right kernel is computed by plain loops. Regions that AMOS
-    computes wrongly or more slowly stay with onnxruntime.
+    that are predicted to be faster as a cascade are fused even if they have records. A kernel
+    whose results differ from NumPy's is replaced by the next candidate; a task without a right
+    kernel is computed by plain loops. Regions that AMOS computes wrongly or more slowly stay with
+    onnxruntime.
 
     Args:
         network: what :func:`amos.load_network` returned.

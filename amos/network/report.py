@@ -19,7 +19,7 @@ class TaskRow:
     """A task in a report.
 
     Attributes:
-        kind: what its anchor is called; of a cascade (:mod:`amos.operators.cascade`) all of them,
+        kind: what its anchor is called; of a cascade all of them,
             of a chain of statements its name.
         operator: the statement, its extents, and the epilogue.
         count: how often it occurs.

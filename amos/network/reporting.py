@@ -26,7 +26,6 @@ from amos.network.network import Network
 from amos.network.offload import predict_offload
 from amos.network.report import EngineRow, Report, TaskRow
 from amos.network.shapes import count_bytes
-from amos.operators.cascade import Cascade
 from amos.plan.target import target_of
 
 if TYPE_CHECKING:
@@ -166,11 +165,9 @@ def _fallback_row(job: Job, reason: str) -> TaskRow:
 
 
 def _count_products(job: Job) -> int:
-    """Return how many products one occurrence adds up, of a cascade those of its layers."""
+    """Return how many products one occurrence adds up, of a chain those of its statements."""
     operator = job.operator
-    own: Sequence[object] = (operator,)
-    if isinstance(operator, Cascade | Chain):
-        own = operator.layers if isinstance(operator, Cascade) else operator.steps
+    own = operator.products if isinstance(operator, Chain) else (operator,)
     return sum(prod(each.extents.values()) for each in own if isinstance(each, Operator))
 
 

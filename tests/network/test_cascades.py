@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -10,20 +10,21 @@ from typing import Any
 import numpy as np
 import pytest
 
-from amos.errors import BuildError
+from amos.errors import BuildError, ScheduleError
 from amos.explore.choosing import Chooser
+from amos.ir import Chain, Operator
 from amos.measure.reference import References
 from amos.network import CompiledNetwork, Network
 from amos.network.building import check_kernel
 from amos.network.kernels import TaskKernel
 from amos.network.lowerings import cascade as cuts
-from amos.network.lowerings.cascade import TiledCascade, choose_cascades, lower_cascade
+from amos.network.lowerings.cascade import bands_of, choose_cascades, lower_cascade
+from amos.network.lowerings.cascade_matching import chain_layers
+from amos.network.lowerings.chains import FusedChain
 from amos.network.profile import time_calls
-from amos.operators.cascade import Cascade
 from tests.network.models import Builder, compile_whole, load_whole
 from tests.network.quantized_models import Model
 from tests.network.test_export import needs_compiler
-from tests.operators.test_cascade import depthwise, pointwise
 
 _CHOOSER = Chooser("host")
 _PREDICT_SEPARATE = cuts._predict_separate
@@ -36,8 +37,46 @@ def paying(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cuts, "_predict_separate", lambda tasks, chooser: float(len(tasks)))
 
 
-def _kernel(cascade: Cascade, rows: int) -> TaskKernel:
-    choice = lower_cascade(cascade, rows, _CHOOSER)
+def depthwise(
+    images: int = 2,
+    rows: int = 6,
+    stride: int = 1,
+    taps: int = 3,
+    above: int = 1,
+    dilation: int = 1,
+    padding: int = 0,
+    kinds: tuple[str, str, str] = ("float32", "float32", "float32"),
+    channels: int = 16,
+) -> Operator:
+    """A depthwise convolution, of as many rows as its results need but for those above."""
+    read = (rows - 1) * stride + (taps - 1) * dilation + 1 - 2 * above
+    index = f"{{}}*{stride}+{{}}*{dilation}-{above}"
+    at = f"{index.format('p', 'r')},{index.format('q', 's')}"
+    return Operator.parse(
+        f"out[n,p,q,g] += pad(image[n,{at},g], {padding}) * weight[g,r,s]",
+        {"n": images, "p": rows, "q": rows, "g": channels, "r": taps, "s": taps},
+        dict(zip(("image", "weight", "out"), kinds, strict=True)),
+        name="depthwise_conv2d",
+        shapes={"image": (images, read, read, channels)},
+    )
+
+
+def pointwise(operator: Operator, channels: int, *, before: bool, factors: str = "") -> Operator:
+    """A pointwise convolution before or behind a depthwise one, by default of its dtypes."""
+    tensor = operator.inputs[0] if before else operator.result
+    n, p, q, g = tensor.shape
+    k, c = (g, channels) if before else (channels, g)
+    kinds = {load.tensor.name: factors or str(load.tensor.dtype) for load in operator.sources}
+    return Operator.parse(
+        "out[n,p,q,k] += image[n,p+r,q+s,c] * weight[k,c,r,s]",
+        {"n": n, "p": p, "q": q, "k": k, "c": c, "r": 1, "s": 1},
+        kinds | {"out": str(operator.output.tensor.dtype)},
+        name="conv2d",
+    )
+
+
+def _kernel(layers: Sequence[Operator], rows: int) -> TaskKernel:
+    choice = lower_cascade(bands_of(chain_layers(layers), rows), _CHOOSER)
     assert choice is not None
     return choice.build("kernel")
 
@@ -51,7 +90,6 @@ def _kernel(cascade: Cascade, rows: int) -> TaskKernel:
         (1, {"stride": 2}),
         (3, {"stride": 2, "taps": 5, "above": 2}),
         (6, {"dilation": 2, "above": 2}),
-        (1, {"taps": 2, "above": 0, "stride": 2}),
     ],
 )
 def test_floats(rows: int, more: dict[str, Any]) -> None:
@@ -60,7 +98,7 @@ def test_floats(rows: int, more: dict[str, Any]) -> None:
     first = pointwise(middle, 8, before=True).with_epilogue("min(acc + bias[k], 6.0)")
     last = pointwise(middle, 24, before=False).with_epilogue("acc + bias[k] + residual[n,p,q,k]")
     for layers in ((first, middle), (first, middle, last)):
-        assert check_kernel(_kernel(Cascade(layers), rows), References()).passed
+        assert check_kernel(_kernel(layers, rows), References()).passed
 
 
 @pytest.mark.long
@@ -69,9 +107,28 @@ def test_rounded_factors_lie_between() -> None:
     middle = depthwise(images=3, channels=32).with_epilogue("bf16(relu(acc + bias[g]))")
     first = pointwise(middle, 8, before=True, factors="bfloat16").with_epilogue("relu(acc)")
     last = pointwise(middle, 16, before=False, factors="bfloat16").with_epilogue("bf16(acc)")
-    cascade = Cascade((first, middle, last))
+    cascade = chain_layers((first, middle, last))
+    assert [tensor.dtype for tensor in cascade.temporaries] == ["float32", "bfloat16"]
     assert cascade.result.stored_bytes == 2 * cascade.result.elements
-    assert check_kernel(_kernel(cascade, 2), References()).passed
+    assert check_kernel(_kernel((first, middle, last), 2), References()).passed
+
+
+def test_bands_are_those_of_a_chain() -> None:
+    middle = depthwise(images=3, stride=2)
+    first = pointwise(middle, 8, before=True)
+    last = pointwise(middle, 24, before=False).with_epilogue("acc + residual[n,p,q,k]")
+    cascade = chain_layers((first, middle, last))
+    assert cascade.name == "conv2d + depthwise_conv2d + conv2d"
+    names = [tensor.name for tensor in cascade.inputs]
+    assert names == ["image_0", "weight_0", "weight_1", "weight_2", "residual_2"]
+    bands = bands_of(cascade, 3)
+    assert str(bands) == "n:1, p:3 rolling"
+    assert bands.size("rows_0")[:2] == (1, 7) and bands.size("rows_1")[:2] == (1, 3)
+    (rows,) = bands.layout.rolling.values()
+    assert (rows.halo, rows.fresh, rows.unit) == (1, 6, 1)
+    middle = depthwise(taps=2, above=0, stride=2)
+    with pytest.raises(ScheduleError, match="no rows roll"):
+        bands_of(chain_layers((pointwise(middle, 8, before=True), middle)), 2)
 
 
 @pytest.mark.parametrize(("rows", "padding"), [(2, 0), (3, 7)])
@@ -85,7 +142,7 @@ def test_bytes_are_exact(rows: int, padding: int) -> None:
     middle = middle.with_epilogue(quantized.format("g"))
     last = pointwise(middle, 16, before=False).with_epilogue(quantized.format("k"))
     try:
-        kernel = _kernel(Cascade((first, middle, last)), rows)
+        kernel = _kernel((first, middle, last), rows)
     except BuildError as error:  # no instruction for them, of which loops stand for one
         pytest.skip(str(error))
     check = check_kernel(kernel, References())
@@ -110,14 +167,14 @@ def _network(*, residual: bool = False, observed: str = "") -> tuple[Network, An
     return load_whole(model), model
 
 
-def _choose(network: Network) -> list[Cascade]:
+def _choose(network: Network) -> list[Chain]:
     cascades = choose_cascades(network.tasks, network.graph, _CHOOSER)
-    return [tiled.operator for tiled in cascades.values()]
+    return [lowering.operator for lowering in cascades.values()]
 
 
-def _used(compiled: CompiledNetwork) -> list[Cascade]:
+def _used(compiled: CompiledNetwork) -> list[Chain]:
     lowerings = [kernel.lowering for kernel in compiled.kernels.values()]
-    return [each.operator for each in lowerings if isinstance(each, TiledCascade)]
+    return [each.operator for each in lowerings if isinstance(each, FusedChain)]
 
 
 @pytest.mark.usefixtures("paying")
@@ -125,7 +182,7 @@ def _used(compiled: CompiledNetwork) -> list[Cascade]:
 def test_what_is_read_elsewhere_too_is_not_between(observed: str, layers: int) -> None:
     network, _ = _network(observed=observed)
     cascades = _choose(network)
-    assert [len(each.layers) for each in cascades] == [layers] * bool(layers)
+    assert [len(each.steps) for each in cascades] == [layers] * bool(layers)
 
 
 @pytest.mark.usefixtures("paying")
@@ -142,15 +199,15 @@ def test_a_residual_of_the_first_result_is_read_of_memory() -> None:
 def test_a_network_with_a_cascade_computes_the_same(residual: bool) -> None:
     network, model = _network(residual=residual)
     compiled = compile_whole(network, progress=False)
-    assert [len(each.layers) for each in _used(compiled)] == [3]
+    assert [len(each.steps) for each in _used(compiled)] == [3]
     assert len(compiled.kernels) == 2 and all(check.passed for check in compiled.checks)
     reports = network.report(), compiled.report()
     for report in reports:
         row = next(row for row in report.tasks if "+" in row.kind)
         assert row.kind == "conv2d + depthwise_conv2d + conv2d"
         assert row.count == 1 and row.seconds and row.mappings > 1
-    kernel = next(each for each in compiled.to_dict()["kernels"] if "layers" in each)
-    assert len(kernel["layers"]) == 3 and kernel["rows"] > 0
+    kernel = next(each for each in compiled.to_dict()["kernels"] if "tiles" in each)
+    assert len(kernel["products"]) == 3 and kernel["tiles"]["p"] > 0
     profile = compiled.profile(repeat=1)
     assert {row.name for row in profile.rows} >= {"conv2d + depthwise_conv2d + conv2d"}
 
@@ -159,10 +216,10 @@ def test_a_network_with_a_cascade_computes_the_same(residual: bool) -> None:
 def test_convolutions_of_a_cascade_that_cannot_be_built_are_computed_one_by_one(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    def failing(choice: TiledCascade, symbol: str) -> TaskKernel:
+    def failing(choice: FusedChain, symbol: str) -> TaskKernel:
         raise BuildError("none")
 
-    monkeypatch.setattr(TiledCascade, "build", failing)
+    monkeypatch.setattr(FusedChain, "build", failing)
     compiled = compile_whole(_network()[0], progress=False)
     assert len(compiled.kernels) == 4 and not compiled.fallbacks
 
@@ -223,14 +280,14 @@ def test_quantized_cascades_are_exact() -> None:
 @pytest.mark.parametrize(
     ("shape", "images", "expected_count"),
     [
-        ((2, 24, 1, 1), 2, 0),  # differs from image to image
-        ((1, 24, 8, 8), 2, 0),  # the same rows for all images
+        ((2, 24, 1, 1), 2, 1),  # differs from image to image
+        ((1, 24, 8, 8), 2, 1),  # the same rows for all images
         ((1, 24, 1, 8), 2, 1),  # the same for all rows
         ((1, 24, 8, 8), 1, 1),
         ((2, 24, 8, 8), 2, 1),
     ],
 )
-def test_what_an_epilogue_reads_has_to_come_in_rows_of_all_images(
+def test_what_an_epilogue_reads_of_bands(
     shape: tuple[int, ...], images: int, expected_count: int
 ) -> None:
     b = Builder()

@@ -1,101 +1,45 @@
-"""Convolutions of a network as cascades (:mod:`amos.operators.cascade`): which, in which bands."""
+"""Convolutions one behind the other as a chain whose rows roll: which, in bands of which height.
+
+Computed one by one, each sends its results to memory, or to a cache that all cores share. In bands
+of rows they stay in the caches near a core (Alwani et al., *Fused-layer CNN accelerators*, MICRO
+2016).
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from math import prod
 
-import numpy as np
-
-from amos.codegen.tir.program import MOST_ELEMENTS, Argument
-from amos.errors import AmosError
+from amos.chains.candidate import ChainCandidate, slots_of
+from amos.chains.model import predict_chain, temporary_bytes
+from amos.chains.tiling import Tiling
+from amos.chains.trials import ChainOption
+from amos.codegen.tir.program import MOST_ELEMENTS
+from amos.errors import AmosError, OperatorError, ScheduleError
 from amos.explore.choosing import Chooser
-from amos.ir import Operator
+from amos.ir import Chain
 from amos.machine import Machine
-from amos.measure.reference import References, tolerance
 from amos.network.candidates import predict_transfer
 from amos.network.graph import Graph
 from amos.network.groups import CallSite, Group, Job, Task
-from amos.network.lowerings.base import SAFETY_FACTOR, Example, Lowering, ScheduledProduct
-from amos.network.lowerings.cascade_matching import is_pointwise, match_cascades
-from amos.network.lowerings.cascade_tiles import write_bands
-from amos.network.lowerings.choosing import predict_lowering
-from amos.network.lowerings.direct import Direct
-from amos.operators.cascade import (
+from amos.network.lowerings.base import SAFETY_FACTOR
+from amos.network.lowerings.cascade_matching import (
     IMAGES,
     ROWS,
-    SOURCE,
-    Cascade,
-    argument,
-    rows_of,
+    chain_layers,
+    layer_tensor,
+    match_cascades,
 )
-from amos.validate import evaluate, random_inputs
+from amos.network.lowerings.chains import FusedChain
+from amos.network.lowerings.choosing import predict_lowering
 
 #: Share of a core's private cache that intermediate tensors may take.
 _SHARE = 0.5
 
 
-@dataclass(frozen=True)
-class TiledCascade(Lowering):
-    """A cascade in bands: a core computes all convolutions of one, each by a product of its own.
-
-    The first product computes a single row.
-
-    Attributes:
-        rows: of the result in a band.
-        cores: number of cores.
-        overhead_seconds: predicted, to start the kernel and to move tensors beyond a core's caches.
-    """
-
-    operator: Cascade
-    rows: int
-    cores: int
-    overhead_seconds: float
-    #: LLVM keeps no accumulators in registers if layers share the memory of staged operands.
-    shared: ClassVar = False
-
-    def total(self, seconds: Sequence[float]) -> float:
-        """Return the seconds of the bands of a core, and the overhead."""
-        cascade, (first, *following) = self.operator, seconds
-        band_count = -(-cascade.images * (cascade.rows // self.rows) // self.cores)
-        rows = self.rows * band_count
-        image_count = -(-rows // cascade.rows)
-        rows = rows * cascade.window.stride + image_count * cascade.window.halo
-        return self.overhead_seconds + rows * first + band_count * sum(following)
-
-    @property
-    def tuned(self) -> tuple[tuple[Operator, int], ...]:
-        """The convolutions one by one; times of their bands are predicted."""
-        return tuple((layer, 1) for layer in self.operator.layers)
-
-    def write(self, products: Sequence[ScheduledProduct]) -> tuple[Sequence[Argument], Any]:
-        """Write the convolutions of a band, one after the other."""
-        return write_bands(self.operator, self.rows, self.cores, products)
-
-    def example(self, references: References) -> Example:
-        """Draw inputs and compute layer by layer; errors of the layers add up."""
-        rng, inputs, allowed = np.random.default_rng(0), dict[str, np.ndarray](), 0.0
-        result = np.empty(0)
-        for number, layer in enumerate(self.operator.layers):
-            values = random_inputs(layer, rng)
-            if number:
-                values[SOURCE] = result.reshape(values[SOURCE].shape)
-            own = {n: v for n, v in values.items() if not number or n != SOURCE}
-            inputs |= {argument(number, name): value for name, value in own.items()}
-            result = np.asarray(evaluate(layer, values))
-            allowed = max(allowed, tolerance(layer, result))
-        return inputs, result, (allowed * len(self.products),)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain values for JSON; seconds."""
-        layers = [Direct(each.mapping.operator, (each,)).to_dict() for each in self.products]
-        return super().to_dict() | {"rows": self.rows, "layers": layers}
-
-
-def choose_cascades(
-    tasks: Sequence[Task], graph: Graph, chooser: Chooser
-) -> dict[Job, TiledCascade]:
+def choose_cascades(tasks: Sequence[Task], graph: Graph, chooser: Chooser) -> dict[Job, FusedChain]:
     """Choose the cascades of a network that are predicted to be faster than their convolutions.
 
     Where cascades overlap, the one that saves most is chosen.
@@ -107,47 +51,46 @@ def choose_cascades(
     """
     if not chooser.target(()).cached:
         return {}
-    sites: dict[Cascade, list[tuple[Group, ...]]] = {}
+    sites: dict[Chain, list[tuple[Group, ...]]] = {}
     for site in match_cascades(tasks, graph):
-        sites.setdefault(Cascade(tuple(group.operator for group in site)), []).append(site)
-    tilings: dict[Cascade, TiledCascade] = {}
-    changes: dict[Cascade, float] = {}
+        with suppress(OperatorError):  # one reads what the other stores in another shape
+            sites.setdefault(chain_layers([group.operator for group in site]), []).append(site)
+    fastest: dict[Chain, FusedChain] = {}
+    changes: dict[Chain, float] = {}
     by_group = {group: task for task in tasks for group in task.groups}
     _search_in_parallel(sites, chooser)
     for cascade, (groups, *_) in sites.items():
         separate_seconds = _predict_separate([by_group[group] for group in groups], chooser)
-        tiled = _choose_tiling(cascade, separate_seconds, chooser)
-        if tiled is not None:
-            tilings[cascade], changes[cascade] = tiled, tiled.predicted - separate_seconds
+        bands = _choose_bands(cascade, separate_seconds, chooser)
+        if bands is not None:
+            fastest[cascade], changes[cascade] = bands, bands.predicted - separate_seconds
     fused: set[Group] = set()
-    calls: dict[Cascade, list[CallSite]] = {}
-    for cascade in sorted(tilings, key=changes.__getitem__):
+    calls: dict[Chain, list[CallSite]] = {}
+    for cascade in sorted(fastest, key=changes.__getitem__):
         for groups in sites[cascade]:
             if not fused.intersection(groups):  # two of the same cascade may overlap
                 calls.setdefault(cascade, []).append(_join_groups(cascade, groups))
                 fused.update(groups)
-    return {Job(each, tuple(places)): tilings[each] for each, places in calls.items()}
+    return {Job(each, tuple(places)): fastest[each] for each, places in calls.items()}
 
 
-def _search_in_parallel(
-    sites: Mapping[Cascade, Sequence[Sequence[Group]]], chooser: Chooser
-) -> None:
+def _search_in_parallel(sites: Mapping[Chain, Sequence[Sequence[Group]]], chooser: Chooser) -> None:
     """Search the kernels of cascades, and of their convolutions by themselves, on all cores."""
     machine = chooser.target(())
     groups = (group for places in sites.values() for group in places[0])
     chooser.search_in_parallel(group.operator for group in groups)
     chooser.core.search_in_parallel(
-        layer
+        slot.operator
         for cascade in sites
-        for rows in _list_heights(cascade, machine)
-        for layer in _layers_of(cascade, rows)
+        for bands in _list_bands(cascade, machine)
+        for slot in slots_of(bands, frozenset())
     )
 
 
-def _join_groups(cascade: Cascade, groups: Sequence[Group]) -> CallSite:
+def _join_groups(cascade: Chain, groups: Sequence[Group]) -> CallSite:
     """Join groups into the site of one call."""
     values = {
-        argument(number, name): value
+        layer_tensor(number, len(groups), name): value
         for number, group in enumerate(groups)
         for name, value in group.arguments.items()
     }
@@ -172,86 +115,72 @@ def _predict_separate(tasks: Sequence[Task], chooser: Chooser) -> float:
     )
 
 
-def _choose_tiling(
-    cascade: Cascade, separate_seconds: float, chooser: Chooser
-) -> TiledCascade | None:
+def _choose_bands(cascade: Chain, separate_seconds: float, chooser: Chooser) -> FusedChain | None:
     """Choose the bands that are predicted fastest; ``None`` if separate kernels are faster."""
-    heights = _list_heights(cascade, chooser.target(()))
-    tilings = (lower_cascade(cascade, rows, chooser) for rows in heights)
+    bands = _list_bands(cascade, chooser.target(()))
+    lowerings = (lower_cascade(each, chooser) for each in bands)
     threshold = SAFETY_FACTOR * separate_seconds
-    faster = [each for each in tilings if each and each.predicted < threshold]
-    return min(faster, key=lambda tiled: tiled.predicted, default=None)
+    faster = [each for each in lowerings if each and each.predicted < threshold]
+    return min(faster, key=lambda lowering: lowering.predicted, default=None)
 
 
-def lower_cascade(cascade: Cascade, rows: int, chooser: Chooser) -> TiledCascade | None:
-    """Lower a cascade to bands of some rows; ``None`` if no instruction computes one of its layers.
+def lower_cascade(bands: Tiling, chooser: Chooser) -> FusedChain | None:
+    """Lower a cascade to a kernel; ``None`` if no instruction computes one of its layers.
 
     Args:
-        cascade: what is computed.
-        rows: of the result in a band, a divisor of all.
+        bands: of its rows.
         chooser: of the machine.
     """
-    machine = chooser.target(())
+    machine, cascade = chooser.target(()), bands.chain
+    slots = slots_of(bands, frozenset())
     try:
-        products = tuple(
-            # All of them are compiled as one module.
-            replace(chooser.core.choose(layer), implementation="native")
-            for layer in _layers_of(cascade, rows)
-        )
+        products = {slot.tensor: chooser.core.choose(slot.operator) for slot in slots}
     except AmosError:
         return None
+    seconds = {name: product.prediction.seconds for name, product in products.items()}
+    prediction = predict_chain(bands, seconds, False, machine)
     # The model takes inputs and results of a band to be in a private cache.
     read = sum(each.stored_bytes for each in cascade.inputs)
-    overhead_seconds = predict_transfer(machine, read, cascade.result.stored_bytes)
-    return TiledCascade(cascade, products, rows, machine.cores, overhead_seconds)
+    transfer = predict_transfer(machine, read, cascade.result.stored_bytes) - machine.launch
+    prediction = replace(prediction, seconds=prediction.seconds + transfer)
+    candidate = ChainCandidate(bands, {name: each.candidate for name, each in products.items()})
+    mappings = prod(product.mappings for product in products.values())
+    return FusedChain(cascade, (), ChainOption(candidate, prediction, mappings, ()))
 
 
-def _layers_of(cascade: Cascade, rows: int) -> list[Operator]:
-    """Return the convolutions of a band."""
-    first, *following = cascade.layers
-    return [rows_of(first, 1), *(rows_of(each, rows) for each in following)]
+def bands_of(cascade: Chain, rows: int) -> Tiling:
+    """The bands of some rows of each image.
+
+    Raises:
+        ScheduleError: a band has no rows of the one before.
+    """
+    return Tiling.of(cascade, {IMAGES: 1, ROWS: rows}, rolling=ROWS)
 
 
-def _list_heights(cascade: Cascade, machine: Machine) -> list[int]:
-    """List the rows that a band may have, each number at least twice the one before."""
+def _list_bands(cascade: Chain, machine: Machine) -> Iterator[Tiling]:
+    """List bands, each of at least twice the rows of the last; those between hardly differ."""
     if max(each.elements for each in (*cascade.inputs, cascade.result)) > MOST_ELEMENTS:
-        return []
-    if not _fits_bands(cascade) or _has_resident_intermediate(cascade, machine):
-        return []
-    stride, halo = cascade.window.stride, cascade.window.halo
+        return
+    if _has_resident_intermediate(cascade, machine):
+        return
     capacity = _SHARE * _private_cache_bytes(machine)
-    heights = list[int]()
-    for rows in range(1, cascade.rows + 1):
-        is_fitting = stride * rows >= halo and sum(cascade.between(rows)) <= capacity
-        if cascade.rows % rows == 0 and is_fitting and (not heights or rows >= 2 * heights[-1]):
-            heights.append(rows)  # those between hardly differ
-    return heights
+    last, count = 0, cascade.extents[ROWS]
+    for rows in (n for n in range(1, count + 1) if count % n == 0):
+        if rows < 2 * last:
+            continue
+        try:
+            bands = bands_of(cascade, rows)
+        except ScheduleError:
+            return
+        halos = (each.halo <= each.fresh for each in bands.layout.rolling.values())
+        if all(halos) and temporary_bytes(bands) <= capacity:
+            last = rows
+            yield bands
 
 
-def _fits_bands(cascade: Cascade) -> bool:
-    """Whether a cascade can be computed band by band."""
-    first, second, *_ = cascade.layers
-    if not is_pointwise(first) or not all(map(_reads_by_rows, cascade.layers)):
-        return False
-    # The halo is copied at once; rows that nothing reads are not computed.
-    return 0 <= cascade.window.halo <= cascade.window.stride * second.extents[ROWS]
-
-
-def _reads_by_rows(operator: Operator) -> bool:
-    """Whether an epilogue reads tensors by rows of all images in order, or the same for all."""
-    whole = [(ROWS,)] if operator.extents[IMAGES] == 1 else [(IMAGES,), (ROWS,)]
-    for load in operator.epilogue_loads:
-        names = [index.names for index in load.indices]
-        if names[: len(whole)] == whole:
-            del names[: len(whole)]
-        if any({IMAGES, ROWS}.intersection(each) for each in names):
-            return False
-    return True
-
-
-def _has_resident_intermediate(cascade: Cascade, machine: Machine) -> bool:
+def _has_resident_intermediate(cascade: Chain, machine: Machine) -> bool:
     """Whether the first intermediate tensor fits in the private caches of all cores anyway."""
-    return cascade.layers[0].result.stored_bytes <= _private_cache_bytes(machine) * machine.cores
+    return cascade.temporaries[0].stored_bytes <= _private_cache_bytes(machine) * machine.cores
 
 
 def _private_cache_bytes(machine: Machine) -> int:

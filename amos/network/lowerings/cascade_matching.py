@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
-from amos.ir import Operator
+from amos.ir import Chain, Operator
 from amos.network.graph import Graph, Node
 from amos.network.groups import Group, Task
-from amos.operators.cascade import ROWS, SOURCE, Window, source_of
 
+#: Iterations of images and rows, and the source that rows are read of.
+IMAGES, ROWS, SOURCE = "n", "p", "image"
 #: Kinds of the layers of a cascade.
 _DENSE, _DEPTHWISE = "conv2d", "depthwise_conv2d"
 
@@ -25,7 +27,9 @@ def match_cascades(tasks: Sequence[Task], graph: Graph) -> Iterator[tuple[Group,
         if group.operator.name != _DEPTHWISE or not isinstance(source, Node):
             continue
         first = producers.get(source.number)
-        if first is None or not _is_only_consumer(group, first, graph):
+        if first is None or not is_pointwise(first.operator):
+            continue
+        if not _is_only_consumer(group, first, graph):
             continue
         yield first, group
         last = consumers.get(group.result.number)
@@ -62,7 +66,34 @@ def _is_only_consumer(consumer: Group, producer: Group, graph: Graph) -> bool:
 
 def is_pointwise(operator: Operator) -> bool:
     """Whether a convolution reads one element of each channel, of all rows one after the other."""
+    (load,) = (load for load in operator.sources if load.tensor.name == SOURCE)
     taps = all(operator.extents.get(tap, 1) == 1 for tap in "rs")
-    if not taps or Window.of(operator) != Window(1, 1, 0):
-        return False
-    return source_of(operator).tensor.shape[1] == operator.extents[ROWS]  # no padding below
+    is_plain = load.indices[1].coefficient(ROWS) == 1 and not load.indices[1].constant
+    return taps and is_plain and load.tensor.shape[1] == operator.extents[ROWS]
+
+
+def chain_layers(layers: Sequence[Operator]) -> Chain:
+    """Chain convolutions of which each reads the result of the one before as its image.
+
+    Iterations of the last one keep their names.
+    """
+    count, chained = len(layers), list[Operator]()
+    for number, layer in enumerate(layers):
+        suffix = "" if number == count - 1 else f"_{number}"
+        names = {x.name: layer_tensor(number, count, x.name) for x in layer.inputs}
+        names[layer.output.tensor.name] = _result_name(number, count)
+        loops = {it.name: f"{it.name}{suffix}" for it in layer.iterations}
+        plain = replace(layer, store=None)
+        chained.append(plain.renamed(names.__getitem__, loops.__getitem__))
+    return Chain.of(chained, " + ".join(layer.name for layer in layers))
+
+
+def layer_tensor(number: int, count: int, tensor: str) -> str:
+    """Name, in the chain of so many layers, what a layer reads."""
+    if number and tensor == SOURCE:
+        return _result_name(number - 1, count)
+    return f"{tensor}_{number}"
+
+
+def _result_name(number: int, count: int) -> str:
+    return "result" if number == count - 1 else f"rows_{number}"
