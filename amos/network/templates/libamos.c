@@ -213,10 +213,11 @@ static void wake_all(atomic_uint *word) {
 }
 
 /* The number of threads that an operator uses. A late helper is one that the system took off its core
- * in a call, which then has to wait for it. Narrow calls, which do without as many helpers, follow. Their
- * number grows at each late helper while they are about as fast as wide calls, late ones included, and
- * else shrinks. So beside threads that spin, an operator soon keeps to cores of its own, and a lone
- * disturbance costs little. The margin is for the first narrow calls: helpers still spin beside them. */
+ * in a call, which then has to wait for it. Narrow calls, which do without as many helpers, follow: one
+ * after the first late helper. Then their number grows at each late helper while they are about as fast
+ * as wide calls, late ones included, and else shrinks. So beside threads that spin, an operator soon
+ * keeps to cores of its own, and a lone disturbance costs little. The margin is for the first narrow
+ * calls: helpers still spin beside them. */
 #define MARGIN 0.9
 #define LEAST_CALLS 0.25
 #define MOST_SECONDS 0.4
@@ -256,7 +257,7 @@ static void count_call(Crew *crew, double seconds, int is_narrow, int late_count
   atomic_store(&crew->width, width < 1 ? 1 : width);
   if (is_narrow) return;
   double narrow = atomic_load(&crew->mean_seconds[1]);
-  calls = mean > MARGIN * narrow ? calls * GROWTH : calls / GROWTH;
+  if (narrow > 0) calls = mean > MARGIN * narrow ? calls * GROWTH : calls / GROWTH;
   if (calls * narrow > MOST_SECONDS) calls = MOST_SECONDS / narrow;
   if (calls < LEAST_CALLS) calls = LEAST_CALLS;
   atomic_store(&crew->calls, calls);
