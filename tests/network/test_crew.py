@@ -10,7 +10,7 @@ import pytest
 
 from amos.codegen.c.compiler import compiler_command
 
-#: Prints a letter for each call: w for a wide one, l for one with a late helper, n for a narrow one.
+#: Prints a letter for each call: wide (w), wide with a late helper (l), or narrow (n).
 _PROGRAM = """
 #include <stdatomic.h>
 #include <stdint.h>
