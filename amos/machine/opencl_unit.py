@@ -26,8 +26,8 @@ class OpenClUnit:
         copy: cycles of copying a piece, an element or a vector.
         line: cycles more of a piece that has a cache line of its own; of pieces that share one
             their share.
-        row: cycles more of the first piece that a stage copies of a row of a tensor, on a serial
-            unit.
+        row: cycles more of the first piece that a stage copies of a row of a tensor, and of a
+            read from a page that the core has to look up again, on a serial unit.
         guard: cycles more of a piece for its conditions and each division of its address.
         issue: cycles of issuing an instruction.
         barrier: cycles of a work-item at a barrier.

@@ -21,6 +21,8 @@ from amos.plan.structure import LoopBatch, Structure
 #: Bytes of a cache line; how calls and reads share a core; share of a cache that is there for
 #: local memory.
 _LINE, _OVERLAP, _USABLE = 64, 3.0, 0.75
+#: Bytes of a page, and pages whose addresses a core translates at once.
+_PAGE, _PAGES = 4096, 64
 
 
 def predict_groups(structure: Structure, machine: Machine, batch: LoopBatch) -> BatchPrediction:
@@ -95,11 +97,37 @@ class _Kernels:
             if source.pieces > 1 or source.computed:
                 direct = source.pieces * (self._piece(number) + unit.line * self._lines(number))
             fragments = groups.own(number) * direct + source.reduced * divisions
+            fragments = fragments + unit.row * self._entered_pages(number)
             local = groups.own(number) * self._local_read(source)
             cycles = cycles + np.where(groups.local[number], local, fragments)
         spilled = np.maximum(groups.register_bytes - unit.item_bytes, 0.0)
         cycles += 2 * unit.read * spilled / self.destination.bytes
         return np.asarray(self.turns * self.steps * cycles * self.cycle)
+
+    def _entered_pages(self, number: int) -> np.ndarray:
+        """Pages that a core enters in a step, where those of the innermost loop are too many.
+
+        Fragments that lie side by side in a row share its page.
+        """
+        source, structure = self.sources[number], self.structure
+        nothing = np.zeros(len(self.batch))
+        if not (self.unit.serial and structure.reduce) or source.pieces > 1:
+            return nothing
+        strides = self._inner_strides(number) * source.size
+        extents = structure.extents[self.batch.reduce[:, -1]]
+        rows = self.groups.own(number)
+        side = f"{source.staged.fragment[-1]}.tile" if source.staged.fragment else ""
+        if side in source.loops:
+            names = [loop.name for loop in structure.spatial]
+            rows = rows / self.groups.tile[names.index(side)]
+        share = np.minimum(strides / _PAGE, 1.0)
+        return np.where(strides * extents > _PAGE * _PAGES, rows * share, nothing)
+
+    def _inner_strides(self, number: int) -> np.ndarray:
+        """Elements of a source's tensor between steps of the innermost reduction loop."""
+        flat = self.sources[number].staged.load.flat
+        strides = np.array([abs(flat.coefficient(loop.name)) for loop in self.structure.reduce])
+        return np.asarray(strides[self.batch.reduce[:, -1] - len(self.structure.spatial)])
 
     def _divisions(self) -> np.ndarray:
         """Divisions of a step's number, where stages do not end with a reduction loop."""
@@ -169,9 +197,7 @@ class _Kernels:
         source, structure = self.sources[number], self.structure
         if not structure.reduce:
             return np.ones(len(self.batch))
-        flat = source.staged.load.flat
-        strides = np.array([abs(flat.coefficient(loop.name)) for loop in structure.reduce])
-        inner = strides[self.batch.reduce[:, -1] - len(structure.spatial)]
+        inner = self._inner_strides(number)
         share = np.maximum(inner, source.width) * source.size / _LINE
         return np.where(inner > 0, np.minimum(share, 1.0), 1.0)
 

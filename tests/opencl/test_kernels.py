@@ -115,6 +115,23 @@ def test_rows_that_vectors_do_not_divide_are_read_and_stored_wide() -> None:
     assert sum("vstore8(" in line for line in lines) == 1
 
 
+def test_the_model_counts_pages_of_reads_in_place() -> None:
+    """Rows of a page or more are copied; steps within a page are read where they are."""
+    near, far = (
+        Operator.parse(GEMM, dict(i=2048, j=j, k=2048), dict.fromkeys(("a", "b", "out"), "f32"))
+        for j in (64, 2048)
+    )
+    tile = OpenClSchedule(tile={"i": 6, "i1.tile": 2}, items={"i": 32})
+    copied = replace(tile, place={"Src2": "local"}, steps=128)
+    ratios = []
+    for operator in (near, far):
+        mapping = amos.enumerate_mappings(operator, MAD)[0]
+        seconds = [amos.predict(mapping, POCL, each).seconds for each in (tile, copied)]
+        ratios.append(seconds[0] / seconds[1])
+    assert ratios[0] < 1.2
+    assert ratios[1] > 2
+
+
 def test_local_memory_and_work_items_are_constraints() -> None:
     """What a group stages fits, and a plan that does not is refused by name."""
     mapping = amos.enumerate_mappings(_operator("gemm"), MAD)[0]
