@@ -71,10 +71,14 @@ def _models(network: PartitionedNetwork) -> Iterator[tuple[str, Any]]:
 
 def model_of_graphs(network: PartitionedNetwork, graphs: Mapping[str, Graph]) -> Any:
     """Return the model with a function for each region, whose body is the region's graph."""
-    functions = [
+    return with_functions(network, write_region_functions(network, graphs))
+
+
+def write_region_functions(network: PartitionedNetwork, graphs: Mapping[str, Graph]) -> list[Any]:
+    """Write a function for each region, whose body is the region's graph."""
+    return [
         write_function(graph, name, network.regions[name].outputs) for name, graph in graphs.items()
     ]
-    return with_functions(network, functions)
 
 
 def with_functions(network: PartitionedNetwork, functions: Sequence[Any]) -> Any:

@@ -21,7 +21,7 @@ from amos.machine.cpu import cpu
 from amos.measure.helpers import map_in_processes
 from amos.network.building import predict_in_helper, predict_seconds
 from amos.network.external.partition import PartitionedNetwork
-from amos.network.external.passes import model_of_graphs
+from amos.network.external.passes import with_functions, write_region_functions
 from amos.network.external.sessions import run_session
 from amos.network.frontend import plain_session
 from amos.network.graph import Graph, Node
@@ -164,7 +164,19 @@ class Variants:
         """The model of ONNX with rounded factors of all products but some."""
         rewrites = self._roundings(excluded)
         graphs = {name: rewrites[name](graph) for name, graph in self._graphs.items()}
-        return model_of_graphs(self.network, graphs)
+        return self._with_graphs(graphs)
+
+    def _with_graphs(self, graphs: Mapping[str, Graph]) -> Any:
+        """The model of ONNX with a function for the graph of each region."""
+        model = type(self._shell)()
+        model.CopyFrom(self._shell)
+        model.functions.extend(write_region_functions(self.network, graphs))
+        return model
+
+    @cached_property
+    def _shell(self) -> Any:
+        """The model of ONNX without the functions of its regions."""
+        return with_functions(self.network, ())
 
     def with_rounding(self, excluded: Excluded) -> PartitionedNetwork:
         """The network with rounded factors of all products but some."""
@@ -278,7 +290,7 @@ class Variants:
 
     @cached_property
     def _expected(self) -> list[tuple[np.ndarray, ...]]:
-        model = model_of_graphs(self.network, self._graphs)
+        model = self._with_graphs(self._graphs)
         return [*self._results(model, [*self.choosing, *self.confirming])]
 
     def _results(self, model: Any, samples: Samples) -> Iterator[tuple[np.ndarray, ...]]:
