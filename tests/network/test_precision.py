@@ -194,6 +194,21 @@ def test_auto_is_the_fastest_within_the_budget() -> None:
     assert "f16" in names or any(why.startswith("f16") for why in between.precision.refused)
 
 
+@multiplies_bfloat16
+def test_random_inputs_that_no_product_reaches_choose_nothing() -> None:
+    """Beyond a limit, which no random number is, the results are zeros."""
+    b = Builder()
+    product = b.node("MatMul", b.input("x", (8, 128)), b.random(128, 128))
+    gate = b.node("Greater", b.input("level", ()), b.constant(np.array(1e6)))
+    model = b.model(b.node("Where", gate, product, b.constant(np.zeros(()))))
+    network = amos.load_network(model)
+    frontier = choose_precision(network, "auto")
+    assert frontier.chosen.name == "f32"
+    assert "bf16: no result of random inputs depends on it; it needs samples" in frontier.refused
+    samples = [[random_arrays(network, seed)[0], np.float32(1e7)] for seed in range(2)]
+    assert choose_precision(network, "auto", samples=samples).chosen.name != "f32"
+
+
 def test_without_the_instruction(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(choosing, "has_bfloat16", lambda: False)
     monkeypatch.setattr(choosing, "multiplies", lambda factors: False)

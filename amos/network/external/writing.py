@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -36,9 +36,7 @@ def write_function(graph: Graph, name: str, outputs: Sequence[str]) -> Any:
         name: of the function.
         outputs: names of its results.
     """
-    writer = _Writer()
-    for node in graph.inputs:
-        writer.names[id(node)] = node.name
+    writer = _Writer(graph.inputs, outputs)
     for node in graph.computing():
         writer.write(node)
     return writer.function(name, [node.name for node in graph.inputs], graph.outputs, outputs)
@@ -49,9 +47,7 @@ def write_group_functions(
 ) -> list[Any]:
     """Write a graph as a function that calls one for each group; these functions come first."""
     owners = {node.number: group for group in groups for node in group.nodes}
-    writer, functions = _Writer(), list[Any]()
-    for node in graph.inputs:
-        writer.names[id(node)] = node.name
+    writer, functions = _Writer(graph.inputs, outputs), list[Any]()
     for node in graph.computing():
         group = owners.get(node.number)
         if group is None:
@@ -76,7 +72,7 @@ def write_nodes(
     """
     from onnx import helper
 
-    writer, own = _Writer(), {node.number for node in nodes}
+    writer, own = _Writer(reserved=(*names.values(), *results)), {node.number for node in nodes}
     read = {each.number: each for each in (*values_read(nodes), *results.values())}
     inputs = [node for number, node in read.items() if number not in own]
     for node in (*inputs, *nodes):
@@ -121,12 +117,18 @@ def _write_group(group: CallSite, name: str) -> Any:
 class _Writer:
     """Writes the nodes of a function.
 
+    Args:
+        inputs: whose names the function takes over.
+        reserved: further names that no value gets.
+
     Attributes:
         names: of values, by their identity.
     """
 
-    def __init__(self) -> None:
-        self.names, self.nodes = dict[int, str](), list[Any]()
+    def __init__(self, inputs: Sequence[Node] = (), reserved: Iterable[str] = ()) -> None:
+        self.names = {id(node): node.name for node in inputs}
+        self.nodes = list[Any]()
+        self._reserved = {*self.names.values(), *reserved}
 
     def name_of(self, operand: Operand) -> str:
         """Return the name of a value; constants are written when they are read first."""
@@ -134,8 +136,14 @@ class _Writer:
             if isinstance(operand, Constant):
                 self.names[id(operand)] = self.constant(operand.array)
             else:
-                self.names[id(operand)] = f"v{operand.number}"
+                self.names[id(operand)] = self._unused(f"v{operand.number}")
         return self.names[id(operand)]
+
+    def _unused(self, name: str) -> str:
+        """A name of this kind that the model itself does not use."""
+        while name in self._reserved:
+            name += "_"
+        return name
 
     def constant(self, array: Any, dtype: Any = None) -> str:
         from onnx import numpy_helper
@@ -147,7 +155,7 @@ class _Writer:
         """Append a node; return the name of its result."""
         from onnx import helper
 
-        name = name or f"t{len(self.nodes)}"
+        name = name or self._unused(f"t{len(self.nodes)}")
         self.nodes.append(helper.make_node(operation, inputs, [name], **attributes))
         return name
 

@@ -82,12 +82,13 @@ def choose_precision(
     calls = read_samples(network, samples)
     refused: list[str] = []
     variants = Variants(network, calls, accuracy)
+    is_drawn = samples is None and accuracy is None
     rows = [variants.plain]
     for name in _ROUNDINGS.get(precision, ()):
         if any(row.name != "mixed" and _fits(row, budget) for row in rows[1:]):
             break  # float16, which no instruction here multiplies in pairs, is not faster
         factors = variants.with_factors(name)
-        rows += _try(partial(_round, factors, precision, budget, refused), name, refused)
+        rows += _try(partial(_round, factors, precision, budget, refused, is_drawn), name, refused)
     if precision in ("int8", "auto"):
         if samples is None:
             refused.append("int8 needs samples, which give the ranges")
@@ -125,8 +126,14 @@ def _try(make: Callable[[], list[Variant]], name: str, refused: list[str]) -> li
         return []
 
 
-def _round(variants: Variants, precision: str, budget: float, refused: list[str]) -> list[Variant]:
-    """The variants with rounded factors."""
+def _round(
+    variants: Variants, precision: str, budget: float, refused: list[str], is_drawn: bool
+) -> list[Variant]:
+    """The variants with rounded factors.
+
+    Random inputs may leave all results as they are, as where a limit on them is an input, too.
+    Then they say nothing about errors.
+    """
     name = dtype(variants.rounded).short
     if not multiplies(variants.rounded):
         features = ", ".join(sorted(FEATURES[variants.rounded]))
@@ -138,6 +145,9 @@ def _round(variants: Variants, precision: str, budget: float, refused: list[str]
     rounded = variants.round_faster()
     if variants.rounded == "float16" and not math.isfinite(rounded.error):
         refused.append("some values are beyond the range of f16")
+        return []
+    if is_drawn and precision == "auto" and not rounded.errors.largest:
+        refused.append(f"{name}: no result of random inputs depends on it; it needs samples")
         return []
     mixed = precision == "auto" and variants.rounded == ROUNDED and not _fits(rounded, budget)
     return [rounded, *(_round_parts(variants, budget) if mixed else [])]

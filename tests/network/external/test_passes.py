@@ -43,6 +43,21 @@ def test_onnxruntime_runs_every_pass(make: Any, calls: int, tmp_path: Path) -> N
         np.testing.assert_allclose(result, expected, rtol=1e-4, atol=1e-5)
 
 
+def test_names_of_the_model_are_no_names_of_passes(tmp_path: Path) -> None:
+    """Values that a pass writes are numbered, and so may be those of a model."""
+    b, names = Builder(), [f"{kind}{n}" for kind in "vt" for n in range(6)]
+    x = b.input("v0", (4, 16))
+    for name in names[1:]:
+        x = b.node("Add", b.node("MatMul", x, b.random(16, 16)), b.input(name, (4, 16)))
+    model = b.model(x)
+    rng = np.random.default_rng(0)
+    values = {name: rng.standard_normal((4, 16)).astype(np.float32) for name in names}
+    (expected,) = onnxruntime.InferenceSession(model.SerializeToString()).run(None, values)
+    for path in write_passes(amos.load_network(model), tmp_path):
+        (result,) = onnxruntime.InferenceSession(path).run(None, values)
+        np.testing.assert_allclose(result, expected, rtol=1e-4)
+
+
 def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     onnx.save(residual_network(), tmp_path / "model.onnx")
     folder = tmp_path / "passes"
