@@ -7,7 +7,6 @@ import inspect
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -276,8 +275,7 @@ def read_operator(
         layout=layout,
     )
     if constant is not None:
-        named = getattr(op, "with_constants", lambda names: replace(op, constants=names))
-        op = named(() if constant == ["none"] else tuple(constant))
+        op = op.with_constants(() if constant == ["none"] else constant)
     if output is not None:
         op = op.with_output(output, _of(output, stored, {}, sizes)[1])
     for source, expression in before:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from amos.errors import AmosError
 from amos.ir import Operator
@@ -54,7 +54,7 @@ def constant_saving(candidate: Candidate, machine: Machine) -> ConstantSaving | 
         return None
     savings = []
     for name in sorted(sources):
-        constant = replace(operator, constants=(*operator.constants, name))
+        constant = operator.with_constants((*operator.constants, name))
         try:
             savings.append(
                 ConstantSaving(name, seconds, _predict_seconds(constant, candidate, machine))

@@ -116,6 +116,15 @@ def constant_sources(compute: Compute, constants: Sequence[str] | None) -> tuple
     return tuple(constants)
 
 
+def check_constants(compute: Compute, constants: Sequence[str]) -> None:
+    """Refuse constants that are no sources."""
+    inputs = [load.tensor.name for load in compute.sources]
+    if unknown := [name for name in constants if name not in inputs]:
+        raise OperatorError(
+            f"constant {unknown[0]!r} is not an input; inputs are {', '.join(inputs)}"
+        )
+
+
 def check_read_once(expressions: Sequence[Prologue | Epilogue]) -> None:
     """Refuse prologues and epilogues that read two tensors under one name."""
     seen: dict[str, Tensor] = {}

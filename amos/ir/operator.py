@@ -39,8 +39,7 @@ class Operator(Shown, Computation):
 
     compute: Compute
     name: str = "operator"
-    #: Inputs that stay the same from call to call, so that a kernel may have them
-    #: repacked ahead of time.
+    #: Inputs that stay the same from call to call, so that a kernel may have them packed ahead.
     constants: tuple[str, ...] = ()
     #: Expression stored instead of the accumulated value; mappings do not depend on it.
     epilogue: Epilogue | None = None
@@ -55,11 +54,7 @@ class Operator(Shown, Computation):
         checks.check_statement(self.compute)
         if not isinstance(self.name, str):
             raise OperatorError(f"name of an operator: expected a text, got {shown(self.name)}")
-        inputs = [load.tensor.name for load in self.compute.sources]
-        if unknown := [n for n in self.constants if n not in inputs]:
-            raise OperatorError(
-                f"constant {unknown[0]!r} is not an input; inputs are {', '.join(inputs)}"
-            )
+        checks.check_constants(self.compute, self.constants)
         checks.check_prologues(self.compute, self.prologues)
         if self.epilogue is not None:
             checks.check_epilogue(self.compute, self.epilogue)
@@ -89,9 +84,8 @@ class Operator(Shown, Computation):
 
         Args:
             text: the statement, or several with ``;`` between them, which make a
-                :class:`~amos.ir.Chain`; ``pad(image[n,c,p+r-1,q+s-1])`` reads zeros
-                outside the tensor, ``pad(image[n,c,p+r-1,q+s-1], 128)`` another
-                value of its dtype.
+                :class:`~amos.ir.Chain`; ``pad(image[n,c,p+r-1,q+s-1])`` reads zeros outside the
+                tensor, ``pad(image[n,c,p+r-1,q+s-1], 128)`` another value of its dtype.
             extents: extent of each iteration.
             dtypes: dtype of each tensor by name; a tensor left out stays open
                 and takes the dtype of the intrinsic it is mapped to.
@@ -114,6 +108,14 @@ class Operator(Shown, Computation):
         compute = parse_statement(text, extents, dtypes, shapes)
         constant_names = checks.constant_sources(compute, constants)
         return Operator(compute, compute.dst.tensor.name if name is None else name, constant_names)
+
+    def with_constants(self, names: Sequence[str]) -> Operator:
+        """The operator of which just these inputs stay the same from call to call.
+
+        Raises:
+            OperatorError: one is no input of the statement.
+        """
+        return replace(self, constants=checks.constant_sources(self.compute, names))
 
     def with_epilogue(
         self,
@@ -209,8 +211,7 @@ class Operator(Shown, Computation):
     ) -> Operator:
         """The operator with one more result of the same sums; kernels then return a tuple.
 
-        Elements that the results do not reach keep their values, as with
-        :meth:`with_output`.
+        Elements that the results do not reach keep their values, as with :meth:`with_output`.
 
         Args:
             text: an access as that of :meth:`with_output`, a sign, and an expression as that
@@ -317,7 +318,6 @@ class Operator(Shown, Computation):
         Raises:
             OperatorError: a padding value is not one of its tensor's dtype.
         """
-
         names = dictionary(names, "dtypes")
 
         def fill(load: BufferLoad) -> BufferLoad:

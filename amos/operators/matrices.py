@@ -11,8 +11,6 @@ out[n, i] += data[n, k] * triangle[k, i]  with n=2, i=4, k=4
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from amos.errors import OperatorError
 from amos.ir import Operator
 from amos.operators.formula import define
@@ -163,4 +161,4 @@ def scan_by_blocks(
     )
     kind = carry.result_dtype
     within = within.with_epilogue("acc + carry[n,u]", {"carry": kind} if kind else {})
-    return replace(carry, constants=("before",)), replace(within, constants=("triangle",))
+    return carry.with_constants(["before"]), within.with_constants(["triangle"])

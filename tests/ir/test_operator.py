@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -107,3 +108,14 @@ def test_what_is_given_by_name_is_a_dictionary(value: Any) -> None:
     ):
         with pytest.raises(OperatorError, match="expected a (dictionary|list of names), got"):
             doing()
+
+
+def test_constants_are_named_anew() -> None:
+    op = Operator.parse("o[i,j] += x[i,k] * weight[k,j]", dict(i=2, j=3, k=4))
+    op = op.with_epilogue("relu(acc)")
+    assert op.with_constants([]) == replace(op, constants=())
+    assert op.with_constants(["x"]) == replace(op, constants=("x",))
+    with pytest.raises(OperatorError, match="constant 'o' is not an input; inputs are x, weight"):
+        op.with_constants(["o"])
+    with pytest.raises(OperatorError, match="constants: expected a list of names, got 'x'"):
+        op.with_constants("x")
