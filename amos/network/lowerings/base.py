@@ -51,11 +51,6 @@ class ScheduledProduct:
         names = [each.tensor for each in self.program.arguments]
         return dict(zip(names, self.function.params, strict=True))
 
-    @property
-    def result(self) -> Any:
-        """The buffer of the results."""
-        return self.function.params[-1]
-
 
 @dataclass(frozen=True)
 class Lowering(ABC):
