@@ -6,7 +6,6 @@ import contextlib
 
 from amos.chains import ChainCandidate, Tiling
 from amos.chains.candidate import slots_of
-from amos.chains.search import rank_products
 from amos.errors import MappingError
 from amos.explore.choosing import Chooser
 
@@ -24,5 +23,5 @@ def best_candidate(chooser: Chooser, tiling: Tiling, *, packs: bool) -> ChainCan
     products = {}
     for slot in slots_of(tiling, packed):
         with contextlib.suppress(MappingError):
-            products[slot.tensor] = rank_products(slot.operator, chooser)[0].candidate
+            products[slot.tensor] = chooser.choose(slot.operator).candidate
     return ChainCandidate(tiling, products, packed)
