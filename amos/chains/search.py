@@ -180,7 +180,7 @@ def tilings_of(
         ScheduleError: what is fixed changes the result.
     """
     result = _result_loops(chain)
-    near = max((x.capacity for x in machine.levels if x.units >= machine.cores), default=0)
+    near = machine.private_cache
     rolling_loops = _rolling_loops(chain, result)
     choices = [
         [fixed[n]] if n in fixed else _sizes(chain.extents[n], _count_halo(rolling_loops.get(n)))

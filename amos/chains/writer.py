@@ -40,7 +40,7 @@ _COPIED = 16
 
 
 @dataclass(frozen=True)
-class ScheduledProduct:
+class TileProduct:
     """A product of a tile with its loops in order.
 
     Attributes:
@@ -69,7 +69,7 @@ class ScheduledProduct:
 
 def schedule_products(
     candidate: ChainCandidate, kinds: Mapping[str, str], limits: CpuLimits | None = None
-) -> list[ScheduledProduct]:
+) -> list[TileProduct]:
     """The products of a candidate, scheduled.
 
     Args:
@@ -88,12 +88,12 @@ def schedule_products(
         chosen = candidate.products[slot.tensor]
         program, module = scheduled(chosen, kinds[slot.tensor], limits or CpuLimits.here())
         ((_, function),) = module.functions.items()
-        products.append(ScheduledProduct(slot, program, function))
+        products.append(TileProduct(slot, program, function))
     return products
 
 
 def write_chain(
-    candidate: ChainCandidate, products: Sequence[ScheduledProduct], cores: int
+    candidate: ChainCandidate, products: Sequence[TileProduct], cores: int
 ) -> tuple[tuple[Argument, ...], Any]:
     """The function of a chain.
 
@@ -114,7 +114,7 @@ class _Writer:
     """Writes the function; one method for each of its parts."""
 
     def __init__(
-        self, candidate: ChainCandidate, products: Sequence[ScheduledProduct], cores: int
+        self, candidate: ChainCandidate, products: Sequence[TileProduct], cores: int
     ) -> None:
         from tvm import tirx
 
@@ -338,14 +338,14 @@ class _Writer:
             body = [
                 _view(read, buffers[source]),
                 _view(written, self.packed[name, source]),
-                serialize(function),
+                serialize(function.body),
             ]
             yield from self._guarded(body, depth)
         body = []
         for tensor, own in product.parameters.items():
             ahead = self.whole if tensor in self.constants else buffers
             body.append(_view(own, self.packed.get((name, tensor), ahead[tensor])))
-        yield from self._guarded([*body, serialize(product.function)], tiled.depth)
+        yield from self._guarded([*body, serialize(product.function.body)], tiled.depth)
 
 
 def _declared(tensor: str, kind: str, shape: Sequence[int], suffix: str = "") -> Any:

@@ -251,6 +251,12 @@ class Machine(Shown):
         return not any(level.scratchpad for level in self.levels)
 
     @property
+    def private_cache(self) -> int:
+        """Capacity of the largest cache of which each core has its own; 0 without one."""
+        own = (level.capacity for level in self.levels if level.units >= self.cores)
+        return max(own, default=0)
+
+    @property
     def core(self) -> Machine:
         """One core of it while all others do the same; nothing is started."""
         levels: list[Level] = []

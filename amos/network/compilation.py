@@ -297,7 +297,7 @@ class _Builder:
     def count_unused(self, network: Network, used: Mapping[Job, TaskKernel]) -> Counter[str]:
         """Count the records of a network's tasks that do not count here, by reason."""
         operators = [task.operator for task in network.tasks]
-        operators += [each for kernel in used.values() for each, _ in kernel.lowering.tuned]
+        operators += [each for kernel in used.values() for each in kernel.lowering.tuned]
         records = (
             record
             for operator in dict.fromkeys(operators)

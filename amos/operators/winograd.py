@@ -88,6 +88,8 @@ OUT_OF_TILES = {
 }
 #: A result is shifted by as many bits at the most, and had as many more before.
 _SHIFT = 6
+#: Rows that the busiest core may have too many, of those that it needs to have.
+_IMBALANCE = 1 / 16
 
 
 @dataclass(frozen=True)
@@ -103,8 +105,10 @@ class Winograd:
         padding: elements before the image along each axis between.
         depth: taps along the first of three dimensions.
         dtype: of the image; the window's is ``float32`` too, or ``int8``.
-        strips: equal numbers of rows of tiles that are computed one after the other, so that
-            caches hold the intermediate tensors between the image and the result.
+        bands: of as many rows of tiles, so that caches hold the intermediate tensors between the
+            image and the result. The last one begins earlier if rows are no multiple.
+        cores: each of which computes bands of single images by itself; 1 if all cores compute
+            each band, of all images.
     """
 
     image: tuple[int, ...]
@@ -112,7 +116,8 @@ class Winograd:
     padding: tuple[int, ...]
     depth: int = 1
     dtype: str = "float32"
-    strips: int = 1
+    bands: int = 1
+    cores: int = 1
 
     @property
     def integer(self) -> bool:
@@ -135,20 +140,39 @@ class Winograd:
         return self.result[-1]
 
     @property
+    def rows(self) -> int:
+        """Rows of tiles in an image."""
+        return -(-self.result[-3] // RESULTS)
+
+    @property
     def grid(self) -> tuple[int, int]:
-        """Rows and columns of tiles in a strip of one image."""
-        rows, columns = (-(-extent // RESULTS) for extent in self.result[-3:-1])
-        return rows // self.strips, columns
+        """Rows and columns of tiles in a band of one image."""
+        return -(-self.rows // self.bands), -(-self.result[-2] // RESULTS)
+
+    @property
+    def images(self) -> int:
+        """Images of a band."""
+        return self.image[0] if self.cores == 1 else 1
+
+    @property
+    def count(self) -> int:
+        """Number of bands of all images."""
+        return self.bands * self.image[0] // self.images
+
+    @property
+    def rounds(self) -> int:
+        """Bands that are computed one after the other, by the busiest core."""
+        return -(-self.count // self.cores)
 
     @property
     def factor(self) -> tuple[int, int, int]:
-        """Extents of a transformed strip: positions in a tile, tiles, channels."""
-        return ELEMENTS**2, prod(self.image[:-3]) * prod(self.grid), self.channels
+        """Extents of a transformed band: positions in a tile, tiles, channels."""
+        return ELEMENTS**2, self.images * prod((*self.image[1:-3], *self.grid)), self.channels
 
     @property
     def sums(self) -> tuple[int, int, int]:
-        """Extents of the product of a strip: positions in a tile, tiles, features."""
-        return ELEMENTS**2, prod(self.result[:-3]) * prod(self.grid), self.features
+        """Extents of the product of a band: positions in a tile, tiles, features."""
+        return ELEMENTS**2, self.images * prod((*self.result[1:-3], *self.grid)), self.features
 
     @property
     def bytes(self) -> int:
@@ -157,15 +181,18 @@ class Winograd:
         return sum(prod(shape) * np.dtype(kind).itemsize for shape, kind in sizes)
 
     def within(self, size: int) -> Winograd:
-        """The same by the fewest strips of which none takes more bytes, or by single rows."""
-        whole = replace(self, strips=1)
-        rows, _ = whole.grid
-        fitting = (n for n in range(1, rows) if not rows % n and whole.bytes <= n * size)
-        return replace(self, strips=next(fitting, rows))
+        """The same by bands of which none takes more bytes, or by single rows.
+
+        By the fewest of those that leave the busiest core few more rows than need be.
+        """
+        forms = [replace(self, bands=n) for n in range(1, self.rows + 1)]
+        fitting = [each for each in forms if each.bytes <= size] or forms[-1:]
+        most = (1 + _IMBALANCE) * min(each.rounds * each.grid[0] for each in fitting)
+        return next(each for each in fitting if each.rounds * each.grid[0] <= most)
 
     @property
     def operator(self) -> Operator:
-        """The product of a strip: of a transformed image ``x`` and windows ``weight``.
+        """The product of a band: of a transformed image ``x`` and windows ``weight``.
 
         >>> print(Winograd((1, 8, 8, 16), (1, 8, 8, 32), (1, 1)).operator.compute)
         out[b, t, k] += x[b, t, c] * weight[b, c, k]
@@ -174,7 +201,7 @@ class Winograd:
         text, positions = "out[b,t,k] += x[b,t,c] * weight[b,c,k]", {"t": self.factor[1]}
         if len(self.image) == 5:
             text = f"out[b,n,d,t,k] += {self._in_depth} * weight[b,s,c,k]"
-            positions = dict(n=self.image[0], d=self.result[1], t=prod(self.grid), s=self.depth)
+            positions = dict(n=self.images, d=self.result[1], t=prod(self.grid), s=self.depth)
         kinds = dict(zip(("x", "weight", "out"), (self.kinds[0], *self.kinds), strict=True))
         of_x = (self.image[1] if name == "d" else n for name, n in positions.items() if name != "s")
         return Operator.parse(

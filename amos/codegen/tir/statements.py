@@ -232,8 +232,8 @@ def _conditions(value: Any) -> Iterator[Any]:
         yield from _conditions(child)
 
 
-def serialize(function: Any) -> Any:
-    """Return the body of a function with serial loops, for the core that runs it."""
+def serialize(body: Any) -> Any:
+    """Return a statement with serial loops, for the core that runs it."""
     from tvm import tirx
 
     def change(loop: Any) -> Any:
@@ -242,4 +242,4 @@ def serialize(function: Any) -> Any:
         body = rewritten(loop.body, "For", change)
         return tirx.For(loop.loop_var, loop.min, loop.extent, tirx.ForKind.SERIAL, body)
 
-    return rewritten(function.body, "For", change)
+    return rewritten(body, "For", change)

@@ -76,8 +76,8 @@ class Lowering(ABC):
         """Return the seconds of the task from those of each of its products."""
 
     @property
-    def tuned(self) -> tuple[tuple[Operator, int], ...]:
-        """Operators whose records give its time and how often it computes each; none by default."""
+    def tuned(self) -> tuple[Operator, ...]:
+        """Operators whose records give its time; none by default."""
         return ()
 
     @abstractmethod

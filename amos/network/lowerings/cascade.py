@@ -163,7 +163,7 @@ def _list_bands(cascade: Chain, machine: Machine) -> Iterator[Tiling]:
         return
     if _has_resident_intermediate(cascade, machine):
         return
-    capacity = _SHARE * _private_cache_bytes(machine)
+    capacity = _SHARE * machine.private_cache
     last, count = 0, cascade.extents[ROWS]
     for rows in (n for n in range(1, count + 1) if count % n == 0):
         if rows < 2 * last:
@@ -180,10 +180,4 @@ def _list_bands(cascade: Chain, machine: Machine) -> Iterator[Tiling]:
 
 def _has_resident_intermediate(cascade: Chain, machine: Machine) -> bool:
     """Whether the first intermediate tensor fits in the private caches of all cores anyway."""
-    return cascade.temporaries[0].stored_bytes <= _private_cache_bytes(machine) * machine.cores
-
-
-def _private_cache_bytes(machine: Machine) -> int:
-    """Return the capacity of the largest private cache of a core."""
-    own = (level.capacity for level in machine.levels if level.units >= machine.cores)
-    return max(own, default=0)
+    return cascade.temporaries[0].stored_bytes <= machine.private_cache * machine.cores

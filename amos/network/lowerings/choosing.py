@@ -19,7 +19,6 @@ from amos.network.lowerings.winograd import (
     is_winograd_faster,
     list_forms,
     lower_winograd,
-    match_winograd,
 )
 from amos.operators.winograd import Winograd
 from amos.records import Record
@@ -92,12 +91,11 @@ class TaskLowerings:
             chooser: of the machine.
             select: returns the product that computes an operator.
         """
-        ordered: list[Lowering] = [Direct(self.operator, (each,)) for each in own]
-        for form in self.forms:
-            tiled = lower_winograd(form, self.operator, chooser, select)
-            if tiled is not None:
-                ordered.insert(0 if is_winograd_faster(tiled, ordered[0]) else len(own), tiled)
-        return ordered
+        direct = [Direct(self.operator, (each,)) for each in own]
+        lowered = (lower_winograd(form, self.operator, chooser, select) for form in self.forms)
+        tiles = sorted(filter(None, lowered), key=lambda lowering: lowering.expected)
+        count = int(bool(tiles) and is_winograd_faster(tiles[0], direct[0]))
+        return [*tiles[:count], *direct, *tiles[count:]]
 
     def _select_products(
         self, operator: Operator, count: int, chooser: Chooser
@@ -149,14 +147,15 @@ def predict_lowering(task: Task, chooser: Chooser) -> Lowering:
 
 
 def select_tuned_task(task: Task, chooser: Chooser) -> Task:
-    """Return what is tuned for a task: itself, or the product of its tiles if they are faster.
+    """Return what is tuned for a task: itself, or a product of tiles if these are faster.
 
-    The product occurs once for each band of tiles.
+    The product is that of all cores. It occurs once for each band of tiles.
     """
-    if match_winograd(task) is None:
-        return task
+    lowerings = list_lowerings(task, chooser, {})
     try:
-        ((operator, times),) = predict_lowering(task, chooser).tuned
+        if not lowerings.forms or not lowerings.predict(chooser).by_tiles:
+            return task
     except AmosError:
         return task  # whose own search says why
-    return Task(operator, task.groups * times)
+    form = lowerings.forms[0]
+    return Task(form.operator, task.groups * form.count)

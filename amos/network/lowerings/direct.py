@@ -23,9 +23,9 @@ class Direct(Lowering):
         return seconds[0]
 
     @property
-    def tuned(self) -> tuple[tuple[Operator, int], ...]:
+    def tuned(self) -> tuple[Operator, ...]:
         """The operator."""
-        return ((self.operator, 1),)
+        return (self.operator,)
 
     def write(self, products: Sequence[ScheduledProduct]) -> tuple[Sequence[Argument], Any]:
         """Return arguments and function of the product."""

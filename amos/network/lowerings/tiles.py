@@ -16,6 +16,7 @@ import numpy as np
 from amos._toolchain import load_tvm
 from amos.codegen.tir.arrays import container_dtype
 from amos.codegen.tir.epilogue import finished
+from amos.codegen.tir.statements import serialize
 from amos.ir import Operator
 from amos.network.lowerings.base import ScheduledProduct
 from amos.operators.winograd import (
@@ -52,12 +53,17 @@ def write_tiles(form: Winograd, operator: Operator, product: ScheduledProduct) -
         for each in list_epilogue_tensors(operator)
     }
     result = tirx.decl_buffer(form.result, container_dtype(str(operator.result.dtype)), "result")
-    band = tirx.Var("band", "int32")
+    core, number = tirx.Var("core", "int32"), tirx.Var("band", "int32")
+    first, end = (each * form.count // form.cores for each in (core, core + 1))
+    alone = form.cores > 1
+    band = first + number if alone else number
     into = _write_transform(form, band, image, _Flat(x, form.factor))
     out_of = _write_inverse(form, operator, band, _Flat(sums, form.sums), tensors, result)
     steps = tirx.SeqStmt([into, product.function.body, out_of])
-    loop = tirx.For(band, 0, form.strips, tirx.ForKind.SERIAL, steps)
+    loop = tirx.For(number, 0, end - first if alone else form.count, tirx.ForKind.SERIAL, steps)
     body = tirx.SeqStmt([tirx.AllocBuffer(x), tirx.AllocBuffer(sums), loop])
+    if alone:
+        body = tirx.For(core, 0, form.cores, tirx.ForKind.PARALLEL, serialize(body))
     function = tirx.PrimFunc([image, weight, *tensors.values(), result], body)
     return function.with_attr({"tirx.noalias": True, "s_tir": True})
 
@@ -196,6 +202,8 @@ def _count_lanes(channels: int) -> int:
 
 def _locate_tile(form: Winograd, band: Any, step: Any, extents: Sequence[int]) -> tuple[Any, ...]:
     """Return a step's tile, first channel and image, and the tile's row and column in the image."""
+    from tvm import tirx
+
     lanes = _count_lanes(extents[-1])
     blocks = extents[-1] // lanes
     tile, (rows, columns) = step // blocks, form.grid
@@ -203,7 +211,11 @@ def _locate_tile(form: Winograd, band: Any, step: Any, extents: Sequence[int]) -
     for extent in reversed(extents[1:-3]):
         lead.insert(0, image % extent)
         image //= extent
-    row = band * rows + tile // columns % rows
+    image = image + band // form.bands * form.images
+    first = band % form.bands * rows
+    if form.rows % rows:
+        first = tirx.min(first, form.rows - rows)
+    row = first + tile // columns % rows
     return tile, step % blocks * lanes, [image, *lead], row, tile % columns
 
 
@@ -230,12 +242,15 @@ def _multiply(matrices: Sequence[np.ndarray], values: Sequence[Any], steps: _Ste
     """Multiply a vector of values by matrices."""
     for matrix in matrices:
         values = [
-            values[int(row.argmax())]
-            if row.max() == np.abs(row).sum() == 1
-            else steps.value(_sum(row, values))
+            values[int(row.argmax())] if _is_copy(row) else steps.value(_sum(row, values))
             for row in matrix
         ]
     return list(values)
+
+
+def _is_copy(row: np.ndarray) -> bool:
+    """Whether a row of a matrix selects one value."""
+    return bool(row.max() == np.abs(row).sum() == 1)
 
 
 def _sum(factors: np.ndarray, values: Sequence[Any]) -> Any:
@@ -278,5 +293,20 @@ def _parallel(step: Any, extents: tuple[int, int, int], body: Any) -> Any:
     """Write the loop over all tiles and the vectors of their channels."""
     from tvm import tirx
 
-    count = prod(extents[1:]) // _count_lanes(extents[-1])
-    return tirx.For(step, 0, count, tirx.ForKind.PARALLEL, body)
+    return tirx.For(step, 0, count_steps(extents), tirx.ForKind.PARALLEL, body)
+
+
+def count_steps(extents: tuple[int, int, int]) -> int:
+    """Return the steps of a transform of positions, tiles and channels."""
+    return prod(extents[1:]) // _count_lanes(extents[-1])
+
+
+def count_operations(matrices: Sequence[np.ndarray]) -> int:
+    """Return the vector operations of a step of the transform by a product of matrices.
+
+    Args:
+        matrices: its factors, in the order in which they are applied.
+    """
+    terms = sum(np.count_nonzero(row) for each in matrices for row in each if not _is_copy(row))
+    results = len(matrices[-1])
+    return int(terms * (ELEMENTS + results) + ELEMENTS**2 + results**2)

@@ -19,15 +19,21 @@ from amos.network.candidates import predict_transfer
 from amos.network.graph import Constant, Node
 from amos.network.groups import Task
 from amos.network.lowerings.base import SAFETY_FACTOR, Example, Lowering, ScheduledProduct
-from amos.network.lowerings.tiles import LEAST_LANES, list_epilogue_tensors, write_tiles
+from amos.network.lowerings.tiles import (
+    LEAST_LANES,
+    count_operations,
+    count_steps,
+    list_epilogue_tensors,
+    write_tiles,
+)
 from amos.network.shapes import BYTES
-from amos.operators.winograd import Winograd
+from amos.operators.winograd import INTO_TILES, OUT_OF_TILES, Winograd
 from amos.validate import evaluate
 
 #: Numbers of axes between images and channels.
 _IMAGE_AXES = (2, 3)
-#: Bands of tiles take a sixth of the largest cache, which weights and images need too.
-_CACHE_SHARE = 6
+#: Share of a cache that bands of tiles take: weights and images need it, too.
+_SHARED_SHARE, _PRIVATE_SHARE = 1 / 6, 1 / 2
 
 
 @dataclass(frozen=True)
@@ -46,7 +52,7 @@ class WinogradTiles(Lowering):
 
     def total(self, seconds: Sequence[float]) -> float:
         """Return the seconds of all bands, and the overhead."""
-        return self.form.strips * seconds[0] + self.overhead_seconds
+        return self.form.rounds * seconds[0] + self.overhead_seconds
 
     @property
     def spreads(self) -> bool:
@@ -54,9 +60,9 @@ class WinogradTiles(Lowering):
         return not self.form.integer
 
     @property
-    def tuned(self) -> tuple[tuple[Operator, int], ...]:
-        """The product, for each band."""
-        return ((self.form.operator, self.form.strips),)
+    def tuned(self) -> tuple[Operator, ...]:
+        """The product of all cores; none of one core."""
+        return (self.form.operator,) if self.form.cores == 1 else ()
 
     def write(self, products: Sequence[ScheduledProduct]) -> tuple[Sequence[Argument], Any]:
         """Write the transforms, with the product between them."""
@@ -124,7 +130,9 @@ def _has_exact_weight(form: Winograd, anchor: Node) -> bool:
 
 
 def list_forms(task: Task, chooser: Chooser) -> tuple[Winograd, ...]:
-    """Return the form of a task's convolution by tiles, cut into bands; empty if it has none.
+    """Return the forms of a task's convolution by tiles, cut into bands; empty if it has none.
+
+    All cores compute each band, in the cache that they share; or each computes bands in its own.
 
     Args:
         task: of a network.
@@ -134,12 +142,14 @@ def list_forms(task: Task, chooser: Chooser) -> tuple[Winograd, ...]:
     machine = chooser.target(())
     if form is None or not machine.cached:  # transforms are kernels of CPUs
         return ()
-    return (form.within(_band_capacity_bytes(machine)),)
+    shared = form.within(_shared_capacity_bytes(machine))
+    own = replace(form, cores=machine.cores).within(int(machine.private_cache * _PRIVATE_SHARE))
+    return (shared, own) if own.count >= own.cores > 1 else (shared,)
 
 
-def _band_capacity_bytes(machine: Machine) -> int:
-    """Return the bytes that a band of tiles and its products may take."""
-    return max(level.capacity * level.units for level in machine.levels) // _CACHE_SHARE
+def _shared_capacity_bytes(machine: Machine) -> int:
+    """Return the bytes that a band of tiles and its products may take of all caches."""
+    return int(max(level.capacity * level.units for level in machine.levels) * _SHARED_SHARE)
 
 
 def lower_winograd(
@@ -151,8 +161,9 @@ def lower_winograd(
         form: of the convolution, one of :func:`list_forms`.
         operator: the convolution.
         chooser: of the machine.
-        select: returns the product that computes an operator.
+        select: returns the product that computes an operator on all cores.
     """
+    select = select if form.cores == 1 else chooser.core.choose
     try:
         product = select(form.operator)
     except AmosError:
@@ -162,8 +173,11 @@ def lower_winograd(
 
 
 def is_winograd_faster(tiles: Lowering, direct: Lowering) -> bool:
-    """Whether tiles are expected to be faster; if only one of both was measured, it is chosen."""
-    if (tiles.measured is None) == (direct.measured is None):
+    """Whether tiles are expected to be faster.
+
+    If only one of both was measured, it is chosen, but products of a core are never measured.
+    """
+    if not tiles.tuned or (tiles.measured is None) == (direct.measured is None):
         return tiles.expected < SAFETY_FACTOR * direct.expected
     return direct.measured is None
 
@@ -171,16 +185,30 @@ def is_winograd_faster(tiles: Lowering, direct: Lowering) -> bool:
 def _predict_overhead(form: Winograd, operator: Operator, machine: Machine) -> float:
     """Predict the seconds of a convolution by tiles beyond its product.
 
-    Transforms take as long as moving their data. Inside a network weights come from memory, and
-    transformed ones are more.
+    A transform takes as long as its vector operations, or as moving its tiles: by the cache of a
+    core, or by one that all share where others read them. Inside a network weights come from
+    memory, and transformed ones are more.
     """
+    core, alone = machine.core, form.cores == machine.cores
+    caches = zip(machine.levels, core.levels, strict=True)
+    level = next(
+        own
+        for each, own in caches
+        if (alone or each.units < machine.cores) and not 0 < own.capacity < form.bytes
+    )
     factor_bytes, sum_bytes = (dtype(kind).numpy.itemsize for kind in form.kinds)
+    into = max(
+        count_steps(form.factor) * count_operations(INTO_TILES[form.integer]) / core.clock,
+        factor_bytes * prod(form.factor) / level.write_bandwidth,
+    )
+    out_of = max(
+        count_steps(form.sums) * count_operations(OUT_OF_TILES[form.integer]) / core.clock,
+        sum_bytes * prod(form.sums) / level.read_bandwidth,
+    )
+    band = into + out_of if alone else (into + out_of) / machine.cores + 2 * machine.launch
     image_bytes = dtype(form.dtype).numpy.itemsize
     *read, stored = (x.stored_bytes for x in (*list_epilogue_tensors(operator), operator.result))
-    bands = form.strips
-    tiles, products = factor_bytes * prod(form.factor), sum_bytes * prod(form.sums)
-    into = predict_transfer(machine, prod(form.image) * image_bytes // bands, tiles)
-    out_of = predict_transfer(machine, products + sum(read) // bands, stored // bands)
+    outer = predict_transfer(machine, prod(form.image) * image_bytes + sum(read), stored)
     weights = prod(form.operator.inputs[1].shape)
     more = weights * factor_bytes - weights // 4 * image_bytes
-    return bands * (into + out_of) + more / machine.levels[-1].read_bandwidth
+    return form.rounds * band + outer + more / machine.levels[-1].read_bandwidth
