@@ -37,8 +37,6 @@ from amos.plan import Candidate
 from amos.plan.target import target_of
 
 RULE = "access"
-#: Schedules that a brief search begins with.
-_BRIEFLY_DRAWN = 8
 #: The model says up to two percent less than a whole count of calls times their rate.
 _SLACK = 1.1
 
@@ -96,7 +94,6 @@ class Chooser:
         machine: where the network runs, by name or itself.
         core: choose for one core while all cores do the same, from instructions without tile
             registers, which are set up for one kernel.
-        brief: search a quarter as many candidates.
         intrinsics: the only instructions to use; by default all that the machine has.
     """
 
@@ -105,12 +102,10 @@ class Chooser:
         machine: str | Machine,
         *,
         core: bool = False,
-        brief: bool = False,
         intrinsics: Sequence[Intrinsic] = (),
     ) -> None:
         self.machine = machine
         self._core = core
-        self._brief = brief
         self._intrinsics = tuple(intrinsics)
         selected = cache(lambda: self._intrinsics or tuple(select_intrinsics(None, self.machine)))
         self._selected = selected
@@ -164,7 +159,7 @@ class Chooser:
         """Choose the products of operators ahead of :meth:`choose`, on all cores."""
         requests = [_Request(each, 1, Thorough, 1) for each in operators]
         requests = [each for each in dict.fromkeys(requests) if each not in self._ranked]
-        settings = self.machine, self._core, self._brief, self._intrinsics
+        settings = self.machine, self._core, self._intrinsics
         results = map_in_processes(
             _search_in_helper,
             requests,
@@ -191,7 +186,7 @@ class Chooser:
         """
         units = [(each, implementations(each.name)) for each in self._selected()]
         machine = self.machine if self.machine == "host" else self.target(())
-        return key_of(machine, self._core, self._brief, units)
+        return key_of(machine, self._core, units)
 
     def bound(self, product: Product) -> Bound | None:
         """Find what no schedule of a kernel's operator on its instruction falls below.
@@ -215,7 +210,7 @@ class Chooser:
     @cached_property
     def core(self) -> Chooser:
         """The chooser for one core."""
-        return Chooser(self.machine, core=True, brief=self._brief, intrinsics=self._intrinsics)
+        return Chooser(self.machine, core=True, intrinsics=self._intrinsics)
 
     def search(self, request: _Request) -> list[Product]:
         """Search the products of an operator, whatever was searched before.
@@ -228,7 +223,7 @@ class Chooser:
             space = enumerate_mappings(operator, entry.intrinsic, RULE, commute=True)
             problem = Problem(list_rivals(space), self.target([entry.intrinsic]))
             candidates = (
-                [find_best(problem, _BRIEFLY_DRAWN) if self._brief else find_best(problem)]
+                [find_best(problem)]
                 if request.count == 1
                 else rank_candidates(problem, request.count, request.search)
             )
@@ -291,9 +286,9 @@ def _search_or_nothing(chooser: Chooser, request: _Request) -> list[Product]:
 @lru_cache(maxsize=4)
 def _chooser_with(settings: bytes) -> Chooser:
     """Return the chooser of some settings, the same one while these stay the same."""
-    (machine, core, brief, intrinsics), registered = pickle.loads(settings)
+    (machine, core, intrinsics), registered = pickle.loads(settings)
     adopt(registered)
-    return Chooser(machine, core=core, brief=brief, intrinsics=intrinsics)
+    return Chooser(machine, core=core, intrinsics=intrinsics)
 
 
 def with_useful_ranges(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from operator import itemgetter
@@ -12,12 +13,11 @@ from amos.explore.genetic import GeneticSearch
 from amos.explore.guided import Guided
 from amos.explore.method import Key
 from amos.explore.objective import Problem
+from amos.mapping import Mapping
 from amos.plan import Candidate
 
-#: Schedules that a descent draws at first.
-_DRAWN = 32
-#: How many of these there are for each one that a round varies, and for each round.
-_PER_PARENT, _PER_ROUND = 16, 10
+#: Schedules that a descent draws at first, its rounds, and how many schedules each of them varies.
+_DRAWN, _ROUNDS, _PARENTS = 32, 4, 2
 #: Schedules that are drawn of each mapping at the least.
 _LEAST = 4
 #: Steps to either side that a variable takes, and values of one that takes all of them.
@@ -48,7 +48,7 @@ def rank_candidates(
     return Guided(problem, np.random.default_rng(0), search, epsilon=0.0).ask(count)
 
 
-def find_best(problem: Problem, drawn: int = _DRAWN) -> Candidate:
+def find_best(problem: Problem) -> Candidate:
     """Return the best candidate that a descent finds by predicted time.
 
     Some schedules of each mapping are drawn. Then one variable of the best changes at a time. In
@@ -56,7 +56,6 @@ def find_best(problem: Problem, drawn: int = _DRAWN) -> Candidate:
 
     Args:
         problem: mappings on a machine.
-        drawn: how many schedules it begins with.
 
     Raises:
         ScheduleError: no schedule fits any mapping.
@@ -68,17 +67,26 @@ def find_best(problem: Problem, drawn: int = _DRAWN) -> Candidate:
         timed = zip(problem.seconds(fresh).tolist(), fresh, strict=True)
         predicted.update((each.key, (seconds, each)) for seconds, each in timed)
 
-    share = max(_LEAST, -(-drawn // len(problem.mappings)))
-    add(Candidate(m, x) for m in problem.mappings for x in problem.space(m).draw(share, rng))
+    mappings = _select_promising(problem)
+    share = max(_LEAST, -(-_DRAWN // len(mappings)))
+    add(Candidate(m, x) for m in mappings for x in problem.space(m).draw(share, rng))
     if not predicted:
         return problem.sample(problem.mappings[0], rng)
     varied: set[Key] = set()
-    for _ in range(-(-drawn // _PER_ROUND)):
+    for _ in range(_ROUNDS):
         best = (x for _, x in sorted(predicted.values(), key=itemgetter(0)) if x.key not in varied)
-        parents = [*islice(best, -(-drawn // _PER_PARENT))]
+        parents = [*islice(best, _PARENTS)]
         varied.update(parent.key for parent in parents)
         add(variant for parent in parents for variant in _vary(problem, parent))
     return min(predicted.values(), key=itemgetter(0))[1]
+
+
+def _select_promising(problem: Problem) -> list[Mapping]:
+    """Leave out mappings that store results one by one, if vectors take no more calls."""
+    calls = {mapping: mapping.physical().calls for mapping in problem.mappings}
+    vectors = [m for m in calls if not problem.space(m).context.destination.scalar_instructions]
+    least = min((calls[m] for m in vectors), default=math.inf)
+    return [m for m in calls if m in vectors or calls[m] < least]
 
 
 def _vary(problem: Problem, candidate: Candidate) -> Iterator[Candidate]:

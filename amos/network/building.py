@@ -62,8 +62,8 @@ def build_in_helper(
 
 
 def predict_in_helper(lowerings: TaskLowerings, added: bytes) -> float:
-    """Do the same as :func:`predict_seconds` in another process, by brief searches."""
-    return predict_seconds(_host_with(added, brief=True), lowerings)
+    """Do the same as :func:`predict_seconds` in another process."""
+    return predict_seconds(_host_with(added), lowerings)
 
 
 def predict_seconds(chooser: Chooser, lowerings: TaskLowerings) -> float:
@@ -74,11 +74,11 @@ def predict_seconds(chooser: Chooser, lowerings: TaskLowerings) -> float:
         return math.inf
 
 
-@lru_cache(maxsize=2)
-def _host_with(added: bytes, brief: bool = False) -> Chooser:
+@lru_cache(maxsize=1)
+def _host_with(added: bytes) -> Chooser:
     """Return the chooser for this machine, the same one while intrinsics stay the same."""
     adopt(pickle.loads(added))
-    return Chooser("host", brief=brief)
+    return Chooser("host")
 
 
 def build_kernels(

@@ -188,7 +188,7 @@ class _Builder:
             return False
         lowerings = list_lowerings(heaviest, self.chooser, self.ranked)
         if precision != "f32":
-            return not has_result(Chooser("host", brief=True).result_key("prediction", lowerings))
+            return not has_result(self.chooser.result_key("prediction", lowerings))
         count = _MEASURED if self.measure else 1
         return not has_result(self.chooser.result_key("kernels", lowerings, count, self.verify))
 

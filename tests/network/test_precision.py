@@ -404,4 +404,4 @@ def test_products_of_attention_are_judged_as_one_kernel(monkeypatch: pytest.Monk
     assert {(name, 0), (name, 1)} <= variants.saved.keys()
     monkeypatch.setattr(attention, "lower_chain", lambda *_: ())  # as where no tile has room
     plain = network.regions[name].network
-    assert not [*attention.predict_attention(plain, plain, Chooser("host", brief=True))]
+    assert not [*attention.predict_attention(plain, plain, Chooser("host"))]

@@ -68,7 +68,7 @@ class TaskLowerings:
             yield from (Direct(self.operator, (each,)) for each in more if each.key not in seen)
 
     def predict(self, chooser: Chooser) -> Lowering:
-        """Return the lowering that is predicted fastest by a brief search; ignores records.
+        """Return the lowering that is predicted fastest; ignores records.
 
         Raises:
             MappingError: no instruction can be used; the message says why.
@@ -138,7 +138,7 @@ def find_records(
 
 
 def predict_lowering(task: Task, chooser: Chooser) -> Lowering:
-    """Return the lowering that is predicted fastest by a brief search.
+    """Return the lowering that is predicted fastest.
 
     Raises:
         MappingError: no instruction can be used; the message says why.

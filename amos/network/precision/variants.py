@@ -75,7 +75,7 @@ class Variants:
     ) -> None:
         self.network, self._accuracy, self.rounded = network, accuracy, rounded
         self.choosing, self.confirming = samples[::2], samples[1::2]
-        self._chooser, self._predicted = Chooser("host", brief=True), dict[Operator, float]()
+        self._chooser, self._predicted = Chooser("host"), dict[Operator, float]()
         self._graphs = {name: before_layouts(x.read()) for name, x in network.regions.items()}
 
     @cached_property
