@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -35,10 +36,18 @@ class Pool:
         folder: where the processes log, and keep what they need.
         worker: the program that they run.
         limit: seconds after which a process that does not answer is ended; ``None`` for ever.
+        caches: whether each process has a cache of its own, which holds rates of this machine only.
     """
 
-    def __init__(self, folder: Path, worker: Path = WORKER, limit: float | None = None) -> None:
-        self.folder, self.worker, self.limit = folder, worker, limit
+    def __init__(
+        self,
+        folder: Path,
+        worker: Path = WORKER,
+        limit: float | None = None,
+        *,
+        caches: bool = False,
+    ) -> None:
+        self.folder, self.worker, self.limit, self.caches = folder, worker, limit, caches
         self.workers: dict[str, subprocess.Popen[str]] = {}
 
     def ask(self, family: str, command: str, **arguments: Any) -> Any:
@@ -81,6 +90,8 @@ class Pool:
             environment["ONEDNN_MAX_CPU_ISA"] = "AVX512_CORE_VNNI"
         if family.endswith("-avx2"):
             environment |= {"ONEDNN_MAX_CPU_ISA": "AVX2", "AMOS_CPU_LACKS": "avx512 avx_vnni amx"}
+        if self.caches:
+            environment["XDG_CACHE_HOME"] = str(self._new_cache(family))
         log = (self.folder / f"{family}.log").open("a")
         return subprocess.Popen(
             [sys.executable, str(self.worker), str(self.folder)],
@@ -90,6 +101,15 @@ class Pool:
             text=True,
             env=environment,
         )
+
+    def _new_cache(self, family: str) -> Path:
+        """The folder of a cache that has the rates of this machine."""
+        usual = os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")
+        cache = self.folder / f"{family}.cache"
+        (cache / "amos").mkdir(parents=True)
+        for rates in Path(usual, "amos").glob("host-*.json"):
+            shutil.copy(rates, cache / "amos")
+        return cache
 
     def close(self) -> None:
         for worker in self.workers.values():
