@@ -41,7 +41,13 @@ def build(candidate: Any, schedule: Any = None, **options: Any) -> Any:
     if isinstance(candidate, ChainCandidate | ChainExploration | ChainTrial):
         if schedule is not None:
             raise BuildError(f"schedule: a chain has its own, got {shown(schedule)}")
-        return ChainKernel(chain_candidate(candidate), **options)
+        chosen = chain_candidate(candidate)
+        if not isinstance(chosen, ChainCandidate):
+            raise BuildError(
+                f"{chosen.chain.name}: expected a kernel for this CPU, got one for an OpenCL "
+                "device; amos.opencl.runtime.kernel.OpenClKernel runs it"
+            )
+        return ChainKernel(chosen, **options)
     return build_operator(candidate, schedule, **options)
 
 

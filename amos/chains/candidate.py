@@ -10,6 +10,7 @@ from math import prod
 from typing import Any
 
 from amos.chains.tiling import SharedLoop, TiledStep, Tiling
+from amos.intrinsics import Intrinsic
 from amos.ir import Chain, Operator, Tensor
 from amos.ir.chain import loads_of
 from amos.plan import Candidate
@@ -53,6 +54,35 @@ class ChainCandidate:
     def chain(self) -> Chain:
         """What is computed."""
         return self.tiling.chain
+
+    @property
+    def intrinsics(self) -> tuple[Intrinsic, ...]:
+        """Those of its products."""
+        return tuple(each.mapping.intrinsic for each in self.products.values())
+
+    def row(self) -> dict[str, Any]:
+        """Columns of a table of trials, beside the tiles."""
+        products = (
+            f"{name}: {each.mapping.intrinsic.name} {each.mapping.name}"
+            for name, each in self.products.items()
+        )
+        return {"products": "; ".join(products), "packed": bool(self.packs)}
+
+    def values(self) -> dict[str, int | str]:
+        """Flat values, from which :func:`amos.chains.records.candidate_from` makes it again."""
+        tiles = self.tiling.tiles
+        values: dict[str, int | str] = {
+            "tiles": ",".join(f"{name}:{size}" for name, size in tiles.items()),
+            "packs": ",".join(sorted(self.packs)),
+        }
+        if self.tiling.rolls:
+            values["rolling"] = self.tiling.rolling_loop
+        for name, product in self.products.items():
+            mapping = product.mapping
+            own = product.schedule.as_dict()
+            own |= {"intrinsic": mapping.intrinsic.name, "mapping": mapping.name}
+            values |= {f"{name}/{key}": value for key, value in own.items()}
+        return values
 
     @cached_property
     def slots(self) -> tuple[ProductSlot, ...]:

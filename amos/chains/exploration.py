@@ -6,7 +6,6 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from amos._display import several
-from amos.chains.candidate import ChainCandidate
 from amos.chains.model import ChainPrediction
 from amos.explore.exploration import Outcome
 from amos.ir import Chain
@@ -23,13 +22,14 @@ class ChainTrial:
 
     Attributes:
         number: position in the exploration, from 0.
-        candidate: the shared tiles, and the mapping and schedule of each product.
+        candidate: the shared tiles, and the mapping and schedule of each product; on a device the
+            tiles, and what each loop is.
         prediction: the model's account of it.
         measurement: what happened when it ran; ``None`` on the model alone.
     """
 
     number: int
-    candidate: ChainCandidate
+    candidate: Any
     prediction: ChainPrediction
     measurement: Measurement | None = None
 
@@ -41,7 +41,8 @@ class ChainTrial:
     @property
     def tiles(self) -> dict[str, int]:
         """The tile of each shared loop, the outermost first, and of a row that is cut."""
-        return self.candidate.tiling.tiles
+        tiles: dict[str, int] = self.candidate.tiling.tiles
+        return tiles
 
     @property
     def seconds(self) -> float:
@@ -67,6 +68,7 @@ class ChainExploration(Outcome):
         trials: every candidate that was tried, in order.
         refused: tilings that cannot be, with the reason: the user's statements in a line each.
         replayed: how many trials were taken from the record of an earlier run.
+        notes: what a user may have expected otherwise, in words.
     """
 
     operator: Chain
@@ -76,6 +78,7 @@ class ChainExploration(Outcome):
     trials: tuple[ChainTrial, ...]
     refused: tuple[str, ...] = field(default=())
     replayed: int = 0
+    notes: tuple[str, ...] = ()
 
     def to_frame(self) -> pd.DataFrame:
         """One row a trial; times in seconds."""
@@ -104,6 +107,7 @@ class ChainExploration(Outcome):
             "replayed": self.replayed,
             "failures": self.failures,
             "refused": list(self.refused),
+            "notes": list(self.notes),
         }
 
     def __repr__(self) -> str:
@@ -114,7 +118,7 @@ class ChainExploration(Outcome):
         best = self.best
         lines = [str(best), f"temporaries: {best.prediction.temporary_bytes:,} bytes a core, in "
                  f"{best.prediction.level}"]  # fmt: skip
-        return "\n".join([*lines, *self.refused])
+        return "\n".join([*lines, *self.refused, *self.notes])
 
 
 def _row(trial: ChainTrial) -> dict[str, Any]:
@@ -122,11 +126,7 @@ def _row(trial: ChainTrial) -> dict[str, Any]:
     return {
         "trial": trial.number,
         **{f"tile.{name}": size for name, size in trial.tiles.items()},
-        "products": "; ".join(
-            f"{name}: {each.mapping.intrinsic.name} {each.mapping.name}"
-            for name, each in trial.candidate.products.items()
-        ),
-        "packed": bool(trial.candidate.packs),
+        **trial.candidate.row(),
         "predicted_seconds": trial.predicted,
         "measured_seconds": trial.seconds if measured else None,
         "failure": measured.failure if measured else "",

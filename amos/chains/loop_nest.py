@@ -24,10 +24,12 @@ class Allocation:
     Attributes:
         buffer: its name.
         memory: one of :data:`MEMORIES`.
+        nbytes: of it.
     """
 
     buffer: str
     memory: str
+    nbytes: int = 0
 
     def __post_init__(self) -> None:
         if self.memory not in MEMORIES:
@@ -225,7 +227,14 @@ class _Builder:
             body = (*self._copied(fixed), *self._phase("before"), *body, *self._phase("after"))
         else:
             body = (*self._copied(self.copies), *map(self._step, self.tiling.steps))
-        body = (*(Allocation(*pair) for pair in self.memory.items()), *body)
+        temporaries = {tensor.name: tensor for tensor in self.tiling.temporaries}
+        body = (
+            *(
+                Allocation(name, memory, self.tiling.nbytes(temporaries[name]))
+                for name, memory in self.memory.items()
+            ),
+            *body,
+        )
         for loop in reversed(self.tiling.loops):
             if loop.count > 1:
                 body = (Loop(loop.name, loop.count, body),)
@@ -236,10 +245,12 @@ class _Builder:
 
     def _copied(self, names: Iterable[str]) -> tuple[Node, ...]:
         nodes: list[Node] = []
+        inputs = {tensor.name: tensor for tensor in self.tiling.chain.inputs}
         for name in names:
             copy = f"{name}.copy"
             sizes = {f"{copy}.{n}": size for n, size in enumerate(self.tiling.size(name))}
-            nodes.append(Allocation(copy, self.copies[name]))
+            nbytes = self.tiling.nbytes(inputs[name])
+            nodes.append(Allocation(copy, self.copies[name], nbytes))
             nodes.append(_surround(Access(copy, (name, copy)), sizes, frozenset()))
         return tuple(nodes)
 

@@ -5,18 +5,17 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass, replace
 from math import prod
-from typing import cast
+from typing import Any, cast
 
 import numpy as np
 
-from amos.chains.candidate import ChainCandidate
 from amos.errors import AmosError
 from amos.intrinsics import Intrinsic
 from amos.ir import Chain, Operator, dtype
 from amos.measure.limits import lacks_memory
 from amos.measure.messages import Context, Failure
 from amos.measure.reference import STEPS, compare_arrays
-from amos.measure.task import repeats
+from amos.measure.task import Place, repeats
 from amos.records import Measurement
 
 
@@ -25,33 +24,35 @@ class ChainTask:
     """One measurement that is asked for.
 
     Attributes:
-        candidate: tiles, mappings and schedules.
+        candidate: the kernel, such as a :class:`~amos.chains.candidate.ChainCandidate`.
         implementation: ``"native"`` or ``"generic"``; by default what there is.
         flush: bytes of cache to overwrite before each timing.
         repeat: timings.
+        place: where to run it; by default on this CPU.
     """
 
-    candidate: ChainCandidate
+    candidate: Any
     implementation: str | None = None
     flush: int = 0
     repeat: int = 10
+    place: Place | None = None
 
     @property
     def intrinsics(self) -> tuple[Intrinsic, ...]:
         """Those of its products."""
-        return tuple(each.mapping.intrinsic for each in self.candidate.products.values())
+        intrinsics: tuple[Intrinsic, ...] = self.candidate.intrinsics
+        return intrinsics
 
     @property
     def needs(self) -> frozenset[Operator | str]:
-        """Code for this CPU."""
-        return frozenset({"cpu"})
+        """Code for this CPU, or for the device."""
+        return frozenset(filter(None, ["cpu" if self.place is None else self.place.loader]))
 
     def run(self, context: Context) -> Measurement | Failure:
         """Build, verify, then time it; nothing runs before the cores are ours."""
-        from amos.chains.kernel import ChainKernel
-
+        kernel: Any
         try:
-            kernel = ChainKernel(self.candidate, self.implementation)
+            kernel = self._built()
         except AmosError as error:
             if lacks_memory(error):
                 raise MemoryError(str(error)) from error
@@ -70,7 +71,15 @@ class ChainTask:
         if not difference <= chain_tolerance(chain, expected):
             return replace(judged, failure="wrong", message=f"largest difference {difference:g}")
         count = repeats(self.repeat, once, context.limit)
-        return replace(judged, times=tuple(kernel.times(inputs, count, self.flush)))
+        return replace(judged, times=tuple(kernel.times(inputs, repeat=count, flush=self.flush)))
+
+    def _built(self) -> Any:
+        """The kernel, where it runs."""
+        if self.place is not None:
+            return self.place.build(self.candidate)
+        from amos.chains.kernel import ChainKernel
+
+        return ChainKernel(self.candidate, self.implementation)
 
 
 def chain_tolerance(chain: Chain, expected: np.ndarray) -> float:

@@ -68,13 +68,13 @@ def predict_chain(
     """
     core = machine.core
     temporary = temporary_bytes(tiling)
-    level = _holding(core, temporary)
+    level = holding_level(core, temporary)
     steps = []
     for tiled in tiling.steps:
         name, runs = tiled.step.output.tensor.name, runs_of(tiling, tiled)
         seconds = products.get(name)
         if seconds is None:
-            vectors = _points(tiled) / LANES * _operations(tiled.step)
+            vectors = _points(tiled) / LANES * count_operations(tiled.step)
             seconds = max(vectors / core.clock, tiled.nbytes / level.read_bandwidth)
         total = runs * seconds + _moving_seconds(tiling, tiled, level)
         if packs and isinstance(tiled.step, Operator):
@@ -87,7 +87,7 @@ def predict_chain(
     return ChainPrediction(tuple(steps), seconds, temporary, level.name)
 
 
-def _holding(machine: Machine, size: int) -> Level:
+def holding_level(machine: Machine, size: int) -> Level:
     """The nearest level of memory that has room for so many bytes."""
     fitting = (each for each in machine.levels if not each.capacity or each.capacity >= size)
     return next(fitting, machine.levels[-1])
@@ -114,14 +114,14 @@ def rough_seconds(tiling: Tiling, machine: Machine) -> float:
     All points at two vectors a cycle, and what tiles read of inputs from where the inputs are.
     """
     core = machine.core
-    near = _holding(core, temporary_bytes(tiling))
+    near = holding_level(core, temporary_bytes(tiling))
     work = sum(_moving_seconds(tiling, tiled, near) for tiled in tiling.steps)
     for tiled in tiling.steps:
-        cost = 0.5 if isinstance(tiled.step, Operator) else _operations(tiled.step)
+        cost = 0.5 if isinstance(tiled.step, Operator) else count_operations(tiled.step)
         work += runs_of(tiling, tiled) * _points(tiled) / LANES * cost / core.clock
     inputs = {tensor.name: tensor for tensor in tiling.chain.inputs}
     size = sum(tensor.nbytes for tensor in inputs.values())
-    level = _holding(machine, size)
+    level = holding_level(machine, size)
     depth = {loop.name: n for n, loop in enumerate(tiling.loops, 1)}
     moved = 0.0
     for name, tensor in inputs.items():
@@ -143,7 +143,7 @@ def _points(tiled: TiledStep) -> int:
     return prod(run.size for run in tiled.ranges.values())
 
 
-def _operations(step: object) -> float:
+def count_operations(step: object) -> float:
     """Vector operations of an element, at the least one; two of a product, with its load."""
     if not isinstance(step, Assignment):
         return 2.0

@@ -12,6 +12,7 @@ from functools import cached_property
 
 import numpy as np
 
+from amos.chains.group_limits import GROUP_RULES, GroupLimits, limit_groups
 from amos.chains.loop_nest import Loop, LoopNest, LoopPath
 from amos.errors import ScheduleError, UnknownNameError
 from amos.plan import Value
@@ -25,8 +26,8 @@ SEQUENTIAL, FUSED = "sequential", "fused"
 LEVELS = ("local", "group", "global")
 #: What leaves a work-group; few loops can.
 _WIDE = "group or global"
-#: Assignments of a batch, and batches in a row that may bring nothing new.
-_BATCH, _IDLE = 1024, 8
+#: Assignments of a batch at most.
+_BATCH = 1024
 #: Constraints by what they keep, with the numbers of the paper.
 RULES = (
     "1 private memory",
@@ -49,6 +50,7 @@ class ParallelSpace:
     Attributes:
         nest: the loops.
         dimensions: of the device that are used, 1 to 3.
+        limits: what work-groups may have; by default the rules of the paper alone hold.
 
     Raises:
         ScheduleError: there are no such dimensions.
@@ -56,6 +58,7 @@ class ParallelSpace:
 
     nest: LoopNest
     dimensions: int = 3
+    limits: GroupLimits | None = None
 
     def __post_init__(self) -> None:
         if self.dimensions not in (1, 2, 3):
@@ -83,11 +86,21 @@ class ParallelSpace:
         return solver.count(self.csp)
 
     def draw(
-        self, count: int, rng: np.random.Generator, fixed: Mapping[str, str] | None = None
+        self,
+        count: int,
+        rng: np.random.Generator,
+        fixed: Mapping[str, str] | None = None,
+        patience: int = 8,
     ) -> list[dict[str, str]]:
         """Up to ``count`` different valid assignments with values of some loops, at random.
 
         What a kernel uses is drawn first, so that few draws of single loops contradict each other.
+
+        Args:
+            count: how many.
+            rng: draws them.
+            fixed: values of loops that all have.
+            patience: batches in a row that may bring nothing new.
 
         Raises:
             UnknownNameError: there is no such loop.
@@ -98,7 +111,7 @@ class ParallelSpace:
         order = [variable.name for variable in self.csp.tunables]
         loops = [f"map.{loop.name}" for loop in self.nest.loops]
         idle = 0
-        while len(drawn) < count and idle < _IDLE:
+        while len(drawn) < count and idle < patience:
             before = len(drawn)
             batch = descend_many(csp, min(_BATCH, 64 + count), rng, order)
             drawn |= dict.fromkeys(tuple(each[name] for name in loops) for each in batch)
@@ -139,10 +152,29 @@ class ParallelSpace:
         core = solver.explain(self.csp, solver.fixed(self._named(assignment)))
         return tuple(_word(c) for c in core if c.rule != "given")
 
+    def impossible(self, assignment: Mapping[str, str]) -> tuple[str, ...]:
+        """What no assignment with values of some loops keeps, in words with the rule.
+
+        It finds single constraints that nothing can meet, at once; conflicts of several are left
+        to :meth:`explain`.
+
+        Raises:
+            UnknownNameError: there is no such loop.
+            ScheduleError: a loop has a value that there is not.
+        """
+        csp = self.csp.plus(solver.fixed(self._named(assignment)))
+        empty = {name for name, positions in csp.allowed.items() if not positions}
+        broken: list[Constraint] = [
+            c for c in csp.constraints if isinstance(c, In) and c.variable in empty
+        ]
+        broken = broken or csp.broken(csp.allowed)
+        return tuple(_word(c) for c in broken if c.rule != "given")
+
     def by_rule(self) -> dict[str, int]:
         """Number of constraints of each rule; definitions of variables are not counted."""
         limits = [c.rule for c in self.csp.constraints if isinstance(c, Le | In)]
-        return {rule: limits.count(rule) for rule in RULES}
+        rules = RULES if self.limits is None else (*RULES, *GROUP_RULES)
+        return {rule: limits.count(rule) for rule in rules}
 
     def _named(self, assignment: Mapping[str, str]) -> dict[str, Value]:
         for name, value in assignment.items():
@@ -201,6 +233,10 @@ class _Rules:
             self._fuse_sequential(loop)
         for path in self.paths:
             self._limit_path(path)
+        if self.space.limits is not None:
+            for added in limit_groups(self.nest, self.space.choices, self.space.limits):
+                self.variables |= {added.name: added} if isinstance(added, Variable) else {}
+                self.constraints += [] if isinstance(added, Variable) else [added]
         return CSP(self.variables, tuple(self.constraints))
 
     def _restrict_loops(self) -> None:

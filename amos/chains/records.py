@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 from amos.chains.candidate import ChainCandidate, slots_of
 from amos.chains.exploration import ChainTrial
@@ -19,13 +19,15 @@ from amos.errors import AmosError, RecordError
 from amos.explore.replay import replayed_values
 from amos.intrinsics import get as get_intrinsic
 from amos.ir import Chain, Operator
+from amos.machine import Machine
 from amos.machine.identity import Identity, here
 from amos.mapping import Mapping as LoopMapping
 from amos.measure.executor import LocalExecutor
 from amos.measure.runner import measurement_of
 from amos.plan import Candidate
+from amos.plan.target import TARGETS, ExecutorRequest, load, target_of
 from amos.records import Measurement, Record, Records
-from amos.records.canonical import chain_from, digest, fingerprint, operator_values
+from amos.records.canonical import chain_from, digest, fingerprint, machine_values, operator_values
 from amos.records.record import JOINED, LOOPS, Run, fingerprint_of
 from amos.records.store import now
 from amos.schedule import ScheduleSpace
@@ -35,25 +37,12 @@ from amos.validate.naming import read_name
 _PATIENCE = 60.0
 
 
-def values_of(candidate: ChainCandidate) -> dict[str, int | str]:
-    """A kernel as flat values, from which :func:`candidate_from` makes it."""
-    tiles = candidate.tiling.tiles
-    values: dict[str, int | str] = {
-        "tiles": ",".join(f"{name}:{size}" for name, size in tiles.items()),
-        "packs": ",".join(sorted(candidate.packs)),
-    }
-    if candidate.tiling.rolls:
-        values["rolling"] = candidate.tiling.rolling_loop
-    for name, product in candidate.products.items():
-        mapping = product.mapping
-        own = product.schedule.as_dict()
-        own |= {"intrinsic": mapping.intrinsic.name, "mapping": mapping.name}
-        values |= {f"{name}/{key}": value for key, value in own.items()}
-    return values
-
-
-def rebuild_chain(record: Record) -> ChainCandidate:
+def rebuild_chain(record: Record) -> Any:
     """The kernel of a record, with every check that a new one passes.
+
+    Returns:
+        a :class:`~amos.chains.candidate.ChainCandidate`, or what the target of its machine has
+        in place of one.
 
     Raises:
         RecordError: the record describes no kernel, or one of another version of an instruction.
@@ -64,11 +53,17 @@ def rebuild_chain(record: Record) -> ChainCandidate:
             f"the record was made with another version of {record.intrinsic} "
             f"({record.fingerprint}, now {version})"
         )
-    return candidate_from(chain_from(record.canonical), record.schedule)
+    chain, values = chain_from(record.canonical), dict(record.schedule)
+    target = str(values.pop("target", ""))
+    if target not in ("", *TARGETS):
+        raise RecordError(f"the record describes no kernel of its chain: target {target!r}")
+    if not target:
+        return candidate_from(chain, values)
+    return load(f"{load(TARGETS[target]).chains}.candidate.candidate_from")(chain, values)
 
 
 def candidate_from(chain: Chain, values: Mapping[str, int | str]) -> ChainCandidate:
-    """The kernel of a chain that :func:`values_of` has written.
+    """The kernel of a chain whose ``values()`` these are.
 
     Raises:
         RecordError: the values describe no kernel.
@@ -115,6 +110,7 @@ class ChainLog:
         identity: the machine that measures, or the modelled one.
         seed: of the search.
         options: other than their defaults.
+        machine: a described one, whose figures are kept.
 
     Attributes:
         replayed: how many measurements were taken from the file.
@@ -127,15 +123,16 @@ class ChainLog:
         identity: Identity,
         seed: int,
         options: Mapping[str, Any],
+        machine: Machine | None = None,
     ) -> None:
         self._records, self._identity, self._seed = records, identity, seed
+        self._figures = machine and machine_values(machine)
         self._text, self._canonical = str(chain), operator_values(chain)
         self._options = dict(options)
         self.replayed = 0
 
     def _run(self, candidate: ChainCandidate) -> Run:
-        units = {each.mapping.intrinsic for each in candidate.products.values()}
-        ranked = sorted(units, key=lambda unit: unit.name)
+        ranked = sorted({*candidate.intrinsics}, key=lambda unit: unit.name)
         return Run(
             operator=self._text,
             canonical=self._canonical,
@@ -151,7 +148,7 @@ class ChainLog:
 
     def find(self, candidate: ChainCandidate) -> Measurement | None:
         """An earlier measurement of a kernel in this search."""
-        key = digest(values_of(candidate))
+        key = digest(candidate.values())
         record = self._records.find(self._run(candidate).key, key, "search", 0)
         measurement = None if record is None else record.measurement
         self.replayed += measurement is not None
@@ -163,7 +160,7 @@ class ChainLog:
         Raises:
             RecordError: the file cannot be written.
         """
-        values = values_of(trial.candidate)
+        values = trial.candidate.values()
         record = Record.of_run(
             self._run(trial.candidate),
             trial.measurement,
@@ -177,6 +174,7 @@ class ChainLog:
             rule="access",
             schedule=values,
             predicted=trial.predicted,
+            figures=self._figures,
         )
         self._records.add(record)
 
@@ -192,7 +190,7 @@ class ChainReplay:
         notes: why the two may not compare, in words.
     """
 
-    candidate: ChainCandidate
+    candidate: Any
     measurement: Measurement
     recorded_seconds: float | None
     notes: tuple[str, ...]
@@ -223,9 +221,12 @@ def replay_chain(record: Record, *, repeat: int = 20) -> ChainReplay:
     before = record.measurement
     recorded = before.seconds if before is not None and before.ok else None
     task = ChainTask(candidate, record.implementation or None, repeat=repeat)
-    with LocalExecutor(_PATIENCE) as executor:
-        runner = executor.runner
-        measured = measurement_of(runner.request(task, runner.limit(recorded or 0.0)))
+    machine, opened = record.described, None
+    if machine is not None:
+        opened = target_of(machine).open_executor(ExecutorRequest(machine, timeout=_PATIENCE))
+    with cast(LocalExecutor, opened or LocalExecutor(_PATIENCE)) as executor:
+        runner, placed = executor.runner, executor.placed(task)
+        measured = measurement_of(runner.request(placed, runner.limit(recorded or 0.0)))
     if not measured.ok:
         raise RecordError(
             f"record {record.id or ''} fails here: {measured.failure}: {measured.message}"

@@ -10,10 +10,10 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
-from amos.chains.candidate import ChainCandidate
 from amos.chains.exploration import ChainTrial
 from amos.chains.measuring import ChainTask
 from amos.chains.model import ChainPrediction
@@ -34,14 +34,29 @@ class ChainOption:
     Attributes:
         candidate: the kernel.
         prediction: its time.
-        mappings: number of combinations of mappings of its products.
+        mappings: number of combinations of mappings of its products, or of its loops.
         keys: what it has in common with others.
     """
 
-    candidate: ChainCandidate
+    candidate: Any
     prediction: ChainPrediction
     mappings: int
     keys: tuple[object, ...]
+
+
+@dataclass(frozen=True)
+class ListedOptions:
+    """What a search chooses between.
+
+    Attributes:
+        options: the candidates.
+        tilings: number of tilings that fit.
+        refused: tilings and the like that cannot be, with the reason.
+    """
+
+    options: Sequence[ChainOption]
+    tilings: int
+    refused: tuple[str, ...]
 
 
 @dataclass
@@ -87,7 +102,7 @@ class Measuring:
             return earlier
         task = ChainTask(option.candidate, self.options.implementation, self.options.flush)
         limit = self.executor.runner.limit(option.prediction.seconds)
-        return measurement_of(self.executor.runner.request(task, limit))
+        return measurement_of(self.executor.runner.request(self.executor.placed(task), limit))
 
 
 def run_trials(

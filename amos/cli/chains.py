@@ -11,11 +11,12 @@ from amos.cli.output import milliseconds, print_json, print_line, print_replay, 
 from amos.errors import UnknownNameError
 
 if TYPE_CHECKING:
-    from amos.chains import ChainCandidate
     from amos.intrinsics import Intrinsic
     from amos.ir import Chain, Operator
     from amos.records import Record
 
+#: What ``--fix`` takes; all but tiles on OpenCL devices only.
+_FIXED = ["tile.LOOP=SIZE", "map.LOOP=LEVEL", "memory.TENSOR=local", "copy.INPUT=local", "items=N"]
 #: Trials that are listed.
 _LISTED = 8
 
@@ -27,19 +28,22 @@ def is_chain(op: Operator) -> bool:
     return isinstance(op, Chain)
 
 
-def read_tiles(fix: Sequence[str] | None) -> dict[str, int]:
-    """The tiles that ``--fix tile.LOOP=SIZE`` gives.
+def read_tiles(fix: Sequence[str] | None) -> tuple[dict[str, int], list[str]]:
+    """The tiles that ``--fix tile.LOOP=SIZE`` gives, and what else is fixed, on OpenCL devices.
 
     Raises:
         UnknownNameError: something else is fixed.
     """
-    tiles = {}
-    for name, value in read_fixes(fix):
+    tiles, further = dict[str, int](), list[str]()
+    for text, (name, value) in zip(fix or (), read_fixes(fix), strict=True):
         kind, _, loop = name.partition(".")
-        if kind != "tile" or not isinstance(value, int):
-            raise UnknownNameError("variable of a chain", f"{name}={value}", ["tile.LOOP=SIZE"])
-        tiles[loop] = value
-    return tiles
+        if kind == "tile" and isinstance(value, int):
+            tiles[loop] = value
+        elif kind in ("map", "memory", "copy", "items"):
+            further.append(text)
+        else:
+            raise UnknownNameError("variable of a chain", f"{name}={value}", _FIXED)
+    return tiles, further
 
 
 def explore_chain(chain: Operator, units: Any, as_json: bool, **options: Any) -> None:
@@ -66,21 +70,30 @@ def explore_chain(chain: Operator, units: Any, as_json: bool, **options: Any) ->
     print_line(f"predicted  {best.predicted * 1e3:.4f} ms")
     if best.measurement is not None:
         print_line(f"measured   {best.seconds * 1e3:.4f} ms, {result.tops:.3f} Top/s")
+    fastest = sorted(result.trials, key=lambda trial: trial.seconds)[:_LISTED]
+    is_packed = hasattr(best.candidate, "packs")
     print_table(
-        ["tiles", "packed", "predicted ms", "best ms"],
+        ["tiles", "packed" if is_packed else "loops", "predicted ms", "best ms"],
         [
-            [str(each.candidate.tiling), bool(each.candidate.packs)]
+            [str(each.candidate.tiling)]
+            + [bool(each.candidate.packs) if is_packed else each.candidate.parallel]
             + [milliseconds(each.predicted), milliseconds(each.seconds)]
-            for each in sorted(result.trials, key=lambda trial: trial.seconds)[:_LISTED]
+            for each in fastest
         ],
     )
     for line in result.refused:
         print_line(f"refused    {line}")
+    for line in result.notes:
+        print_line(f"note       {line}")
 
 
-def _print_kernel(candidate: ChainCandidate) -> None:
-    """Print the tiles of a kernel, and what computes its products."""
+def _print_kernel(candidate: Any) -> None:
+    """Print the tiles of a kernel, and what computes its products or what its loops are."""
     print_line(f"winner     tiles {candidate.tiling}")
+    if not hasattr(candidate, "products"):
+        print_line(f"groups     {candidate.shape}")
+        print_table(["loop", "is"], [[name, what] for name, what in candidate.choices.items()])
+        return
     print_table(
         ["product", "instruction", "mapping", "schedule"],
         [

@@ -80,8 +80,9 @@ def explore_command(
         check_target(machine)
     units = options.read_intrinsics(intrinsic, files)
     basic = dict(machine=machine, trials=trials, seed=seed, method=method, rule=rule)
-    tiles = read_tiles(fix) if is_chain(op) else None
-    fix = None if tiles else fix
+    tiles = None
+    if is_chain(op):
+        tiles, fix = read_tiles(fix)
     search = _search(commute, fix, tiling, stagnation, epsilon, time_limit, objective)
     measure = _measure(executor, implementation, timeout, memory, flush_cache)
     start = time.monotonic()

@@ -11,7 +11,7 @@ import ctypes
 import subprocess
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from amos.cuda.codegen.toolchain import compiler_of_image
 from amos.cuda.plan import architecture_of
@@ -22,7 +22,7 @@ from amos.machine import Machine
 from amos.machine.identity import Identity
 from amos.measure.executor import DescribedExecutor, Executor
 from amos.measure.runner import DEFAULT_TIMEOUT, default_memory
-from amos.measure.task import Place, Task
+from amos.measure.task import Place
 from amos.plan import Candidate
 
 _LIBRARY = "libcuda.so.1"
@@ -127,8 +127,8 @@ class GpuExecutor(DescribedExecutor):
         """Bytes that this process may have: there is no limit of its own on a candidate."""
         return 2 * default_memory()
 
-    def _placed(self, task: Task) -> Task:
-        """On the GPU; ``flush`` overwrites at least twice its cache."""
+    def placed(self, task: Any) -> Any:
+        """Return a task on the GPU; ``flush`` overwrites at least twice its cache."""
         flush = max(task.flush, 2 * self._gpu.cache) if task.flush else 0
         return replace(task, flush=flush, place=GpuPlace(self._architecture, self._gpu.library))
 

@@ -97,6 +97,11 @@ def request_of(
         candidate = chain_candidate(kernel) if is_chain else candidate_of(kernel)
         measured = getattr(kernel, "measurement", None)
         implementation = implementation or getattr(measured, "implementation", None)
+    if not isinstance(candidate, Candidate | ChainCandidate):
+        raise ExportError(
+            f"{candidate.chain.name}: expected a kernel of a chain for CPUs, got one for an OpenCL "
+            "device; the source of amos.opencl.codegen.parallel.ParallelKernel is its text"
+        )
     request = Request(candidate, "", implementation, architecture or "", machine, described)
     return replace(request, name=_checked(name, request.operator))
 

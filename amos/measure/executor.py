@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
 
 from amos._closing import Closing
 from amos.errors import MeasureError
@@ -109,10 +110,10 @@ class LocalExecutor(Executor):
     def measure(self, tasks: Iterable[tuple[int, Task]]) -> Iterator[tuple[int, Measurement]]:
         """One after the other."""
         for number, task in tasks:
-            yield number, self.runner.measure(self._placed(task))
+            yield number, self.runner.measure(self.placed(task))
 
-    def _placed(self, task: Task) -> Task:
-        """The task with where it runs."""
+    def placed(self, task: Any) -> Any:
+        """Return a task of one candidate, with where it runs."""
         return task
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import socket
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
+from typing import Any
 
 from amos.errors import MeasureError
 from amos.machine.identity import Identity, here
@@ -59,5 +60,6 @@ class RpcExecutor(LocalExecutor):
                 raise MeasureError(measurement.message)
             yield number, measurement
 
-    def _placed(self, task: Task) -> Task:
+    def placed(self, task: Any) -> Any:
+        """Return a task on the board."""
         return replace(task, board=self._address)

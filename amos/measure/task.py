@@ -48,7 +48,7 @@ class Place(ABC):
     loader: ClassVar[str] = ""
 
     @abstractmethod
-    def build(self, candidate: Candidate) -> Any:
+    def build(self, candidate: Any) -> Any:
         """The kernel of a candidate: ``prepare``, ``run``, ``result``, ``times``.
 
         Raises:

@@ -20,7 +20,8 @@ from amos.machine import Machine
 from amos.machine.identity import Identity
 from amos.measure.executor import DescribedExecutor, Executor
 from amos.measure.runner import DEFAULT_TIMEOUT, default_memory
-from amos.measure.task import Place, Task
+from amos.measure.task import Place
+from amos.opencl.chains.candidate import ParallelCandidate
 from amos.opencl.plan import unit_of
 from amos.opencl.runtime.kernel import OpenClKernel
 from amos.opencl.runtime.loader import Device, KernelError
@@ -91,7 +92,7 @@ class OpenClPlace(Place):
     machine: Machine
     words: str
 
-    def build(self, candidate: Candidate) -> OpenClKernel:
+    def build(self, candidate: Candidate | ParallelCandidate) -> OpenClKernel:
         """The candidate, compiled and loaded."""
         return OpenClKernel(candidate, self.machine, self.words)
 
@@ -141,8 +142,8 @@ class OpenClExecutor(DescribedExecutor):
         """Bytes that this process may have: there is no limit of its own on a candidate."""
         return 2 * default_memory()
 
-    def _placed(self, task: Task) -> Task:
-        """On the device; ``flush`` overwrites at least twice its cache."""
+    def placed(self, task: Any) -> Any:
+        """Return a task on the device; ``flush`` overwrites at least twice its cache."""
         flush = max(task.flush, 2 * self._device.cache) if task.flush else 0
         return replace(task, flush=flush, place=OpenClPlace(self._machine, self._words))
 

@@ -34,6 +34,7 @@ class OpenCl(Target):
     name: ClassVar[str] = "opencl"
     schedule: ClassVar[type[Schedule]] = OpenClSchedule
     templates: ClassVar[str] = "few_opencl.json"
+    chains: ClassVar[str] = "amos.opencl.chains"
     exports: ClassVar[Mapping[str, str]] = {"opencl": "amos.opencl.export.files"}
     has_engine: ClassVar[bool] = False
 

@@ -78,6 +78,8 @@ class Target(ABC):
             schedules are drawn instead.
         selfcheck: function that holds implementations of intrinsics against their meaning, by
             its module; empty if there are none of its own.
+        chains: package with ``search.list_options`` and ``candidate.candidate_from``, for searches
+            and records of :mod:`amos.chains`; empty if chains have no kernels of its own.
         needs_machine: whether its schedules only make sense beside a machine.
         checks_spaces: whether a mapping may have no schedule at all, as where buffers are
             small; such mappings are left out of a search.
@@ -91,6 +93,7 @@ class Target(ABC):
     exports: ClassVar[Mapping[str, str]] = {}
     templates: ClassVar[str] = ""
     selfcheck: ClassVar[str] = ""
+    chains: ClassVar[str] = ""
     needs_machine: ClassVar[bool] = True
     checks_spaces: ClassVar[bool] = False
     has_engine: ClassVar[bool] = True

@@ -242,13 +242,14 @@ class Record(Run):
 
     @property
     def mapping_name(self) -> str:
-        """Name of the mapping, of a chain those of its products.
+        """Name of the mapping, of a chain those of its products or its parallel loops.
 
         See :func:`amos.validate.naming.matching_name`.
         """
         if self.is_chain:
-            names = (x for key, x in self.schedule.items() if key.endswith("/mapping"))
-            return "; ".join(map(str, names))
+            names = [str(x) for key, x in self.schedule.items() if key.endswith("/mapping")]
+            loops = ((key, str(x)) for key, x in self.schedule.items() if key[:4] == "map.")
+            return "; ".join(names) or ", ".join(f"{n[4:]}: {x}" for n, x in loops if " " in x)
         iterations = {name for name, _ in self.canonical.get("iterations", ())}
         return matching_name(self.mapping.values(), self.sources, iterations)
 
@@ -290,6 +291,8 @@ class Record(Run):
             return None
         if not target_of(machine).needs_machine:
             return None
+        if self.is_chain:
+            return machine
         unit = self.unit()
         return machine if unit.name in machine.peaks else catalogue.with_timings(machine, [unit])
 

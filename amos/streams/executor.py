@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 from amos.intrinsics import Intrinsic
 from amos.machine import Machine
 from amos.measure.executor import DescribedExecutor
-from amos.measure.task import Place, Task
+from amos.measure.task import Place
 from amos.plan import Candidate
 from amos.records.canonical import identity_of
 from amos.streams.runtime import StreamKernel
@@ -33,7 +34,8 @@ class SimulatorExecutor(DescribedExecutor):
     def __init__(self, machine: Machine, timeout: float, memory: int | None) -> None:
         super().__init__(machine, identity_of(machine), timeout, memory)
 
-    def _placed(self, task: Task) -> Task:
+    def placed(self, task: Any) -> Any:
+        """Return a task on the simulated unit."""
         return replace(task, place=SimulatedUnit(self._machine))
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from amos.chains import ChainKernel, Tiling, simulate_tiling
 from amos.chains.model import temporary_bytes
-from amos.chains.records import candidate_from, values_of
+from amos.chains.records import candidate_from
 from amos.errors import OperatorError, ScheduleError
 from amos.explore.choosing import Chooser
 from amos.export import export
@@ -69,7 +69,7 @@ def test_a_kernel_computes_the_operators(
     candidate = best_candidate(chooser, tiling, packs=True)
     kernel = ChainKernel(candidate)
     np.testing.assert_allclose(kernel(**inputs), expected, **close)
-    again = candidate_from(chain, values_of(candidate))
+    again = candidate_from(chain, candidate.values())
     assert again.as_dict() == candidate.as_dict()
     if rolling:
         export(candidate, "c", tmp_path)

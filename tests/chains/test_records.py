@@ -19,7 +19,7 @@ from amos.chains import (
     explore_chain,
     rebuild_chain,
 )
-from amos.chains.records import candidate_from, values_of
+from amos.chains.records import candidate_from
 from amos.cli.app import app
 from amos.errors import RecordError, UnknownNameError
 from amos.intrinsics import Intrinsic
@@ -194,6 +194,6 @@ def test_rows_that_roll_are_recorded() -> None:
     text = "t[v,x] += a[v,x+r] * w[r]; o[y,x] += t[y+s,x] * u[s]"
     chain = Chain.parse(text, dict(v=12, y=9, x=7, r=3, s=4))
     candidate = ChainCandidate(Tiling.of(chain, dict(y=4, x=5), "y"), {})
-    again = candidate_from(chain, values_of(candidate))
+    again = candidate_from(chain, candidate.values())
     assert again.tiling == candidate.tiling
     assert str(again.tiling) == "x:5, y:4 rolling"

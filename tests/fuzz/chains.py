@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from amos.chains import ChainCandidate, ChainKernel, Tiling, simulate_tiling
-from amos.chains.records import candidate_from, values_of
+from amos.chains.records import candidate_from
 from amos.errors import ExploreError, ScheduleError
 from amos.explore.choosing import Chooser
 from amos.ir import Chain
@@ -278,8 +278,8 @@ def _chooser() -> Chooser:
 def kernel(rng: np.random.Generator, about: Callable[[str], None]) -> str:
     """A kernel of it, and the kernel of its record."""
     drawn, best = _candidate(rng, about)
-    again = candidate_from(best.chain, values_of(best))
-    if str(again) != str(best) or values_of(again) != values_of(best):
+    again = candidate_from(best.chain, best.values())
+    if str(again) != str(best) or again.values() != best.values():
         raise Wrong(f"its record is of {again}")
     _compare(drawn, best.chain, ChainKernel(best)(**drawn.inputs))
     return "right"

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import importlib.util
 from collections.abc import Iterator, Mapping
-from math import prod
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from amos.chains import LoopNest, ParallelSpace, Tiling
-from amos.errors import BuildError
+from amos.chains.group_limits import GroupLimits
+from amos.errors import BuildError, ScheduleError
 from amos.ir import Chain, dtype
+from amos.opencl.chains.candidate import ParallelCandidate
 from amos.opencl.codegen.parallel import ParallelKernel
 from amos.opencl.runtime.loader import Kernel
 from amos.validate.chain import evaluate_chain
@@ -42,11 +43,10 @@ def _kernels(
     """Kernels of valid mappings that are drawn."""
     tiling = Tiling.of(Chain.parse(text, dict(sizes), dtypes), tiles)
     nest = LoopNest.of(tiling, memory, copies)
-    drawn = ParallelSpace(nest, dimensions).draw(count, np.random.default_rng(0))
-    for choices in drawn:
-        used = {*choices.values()}
-        if not any({f"global {d}", f"group {d}"} <= used for d in range(3)):
-            yield ParallelKernel(tiling, nest, choices, "kernel_under_test")
+    space = ParallelSpace(nest, dimensions, GroupLimits())
+    for choices in space.draw(count, np.random.default_rng(0)):
+        candidate = ParallelCandidate(tiling, choices, memory or {}, copies or {})
+        yield ParallelKernel(candidate, "kernel_under_test")
 
 
 def _cases() -> list[ParallelKernel]:
@@ -69,7 +69,7 @@ def _inputs(kernel: ParallelKernel) -> dict[str, np.ndarray]:
     rng = np.random.default_rng(1)
     values = {
         x.name: rng.integers(-4, 5, x.shape).astype(dtype(str(x.dtype)).numpy)
-        for x in kernel.tiling.chain.inputs
+        for x in kernel.candidate.chain.inputs
     }
     x = values["x"]
     if x.ndim == 2 and x.dtype == np.float32:
@@ -87,18 +87,18 @@ def test_valid_mappings_compute_the_chain(tmp_path: Path) -> None:
     tested = [
         HostKernel(
             kernel.source,
-            kernel.tiling.chain.inputs,
-            [kernel.tiling.chain.result],
-            prod(kernel.groups.values()),
-            prod(kernel.items.values()),
+            kernel.candidate.chain.inputs,
+            [kernel.candidate.chain.result],
+            kernel.candidate.groups,
+            kernel.candidate.group_items,
         )
         for kernel in kernels
     ]
     runs = run_on_host(tested, inputs, tmp_path)
     for kernel, values, orders in zip(kernels, inputs, runs, strict=True):
-        expected = evaluate_chain(kernel.tiling.chain, values)
+        expected = evaluate_chain(kernel.candidate.chain, values)
         for (result,) in orders:
-            np.testing.assert_allclose(result, expected, 1e-5, 1e-6, err_msg=str(kernel.choices))
+            np.testing.assert_allclose(result, expected, 1e-5, 1e-6, err_msg=str(kernel.candidate))
 
 
 def test_what_has_no_kernel_is_refused() -> None:
@@ -106,17 +106,19 @@ def test_what_has_no_kernel_is_refused() -> None:
     nest = LoopNest.of(tiling)
     sequential = dict.fromkeys([loop.name for loop in nest.loops], "sequential")
     with pytest.raises(BuildError, match=r"rule 5 group dimensions: group 0 is used without"):
-        ParallelKernel(tiling, nest, sequential | {"i": "group 0"})
+        ParallelKernel(ParallelCandidate(tiling, sequential | {"i": "group 0"}))
     (choices,) = ParallelSpace(nest, 1).draw(1, np.random.default_rng(0))
     shared = sequential | {"i": "group 0", "t.j": "local 0", "out.k": "local 0"}
-    assert ParallelKernel(tiling, nest, shared).launch["local_bytes"] == 4 * 4 * 4
+    kernel = ParallelKernel(ParallelCandidate(tiling, shared))
+    assert kernel.launch["local_bytes"] == 4 * 4 * 4
     with pytest.raises(BuildError, match="name: expected an identifier .*, got 'main'"):
-        ParallelKernel(tiling, nest, choices, "main")
+        ParallelKernel(ParallelCandidate(tiling, choices), "main")
+    with pytest.raises(ScheduleError, match=r"map\.t\.k = None is not one of"):
+        ParallelKernel(ParallelCandidate(tiling, {"i": "sequential", "t.j": "sequential"}))
     parts = Tiling.of(Chain.parse(DIVIDED, dict(i=4, k=8, j=4)), {"i": 2, "k": 4})
-    nest = LoopNest.of(parts)
-    (choices,) = ParallelSpace(nest, 1).draw(1, np.random.default_rng(0))
+    (choices,) = ParallelSpace(LoopNest.of(parts), 1).draw(1, np.random.default_rng(0))
     with pytest.raises(BuildError, match="keep rows whole, got parts of k"):
-        ParallelKernel(parts, nest, choices)
+        ParallelKernel(ParallelCandidate(parts, choices))
 
 
 @pytest.mark.skipif(importlib.util.find_spec("pyopencl") is None, reason="pyopencl is not here")
@@ -125,5 +127,5 @@ def test_kernels_on_a_device() -> None:
         values = _inputs(kernel)
         run = Kernel("chain", launch=kernel.launch, source=kernel.source)
         (data,) = run.compute([values["x"]])
-        expected = evaluate_chain(kernel.tiling.chain, values)
+        expected = evaluate_chain(kernel.candidate.chain, values)
         np.testing.assert_array_equal(data.view(np.float32).reshape(expected.shape), expected)

@@ -13,7 +13,8 @@ from amos.chains.candidate import ChainCandidate
 from amos.chains.measuring import chain_tolerance
 from amos.chains.model import predict_chain
 from amos.chains.records import rebuild_chain
-from amos.chains.search import list_options, tilings_of
+from amos.chains.search import list_options
+from amos.chains.tilings import tilings_of
 from amos.chains.trials import ChainOption
 from amos.chains.writer import schedule_products, write_chain
 from amos.codegen.tir.program import Argument
@@ -58,7 +59,8 @@ class FusedChain(Lowering):
     @property
     def candidate(self) -> ChainCandidate:
         """Tiles, mappings and schedules."""
-        return self.option.candidate
+        candidate: ChainCandidate = self.option.candidate
+        return candidate
 
     def total(self, seconds: Sequence[float]) -> float:
         """Return the predicted seconds: none of its products is a kernel by itself."""

@@ -13,7 +13,7 @@ from functools import cached_property
 from math import prod
 from typing import Any
 
-from amos.chains import LoopNest, ParallelSpace, Tiling
+from amos.chains import Tiling
 from amos.chains.loop_nest import Access, Allocation, Loop, Node
 from amos.chains.loops import assignment_of
 from amos.codegen.device.arithmetic import SUM, TextArithmetic
@@ -21,13 +21,14 @@ from amos.codegen.device.text import WIDE_OPENCL, block, element_at
 from amos.codegen.naming import spelled
 from amos.errors import BuildError
 from amos.ir import Assignment, BufferLoad, Operator, Tensor, dtype
+from amos.ir.chain import loads_of
 from amos.ir.expression import Typed
 from amos.ir.index_text import Expr, Value, text
+from amos.machine import Machine
+from amos.opencl.chains.candidate import ParallelCandidate
 from amos.opencl.codegen.text import OPENCL, OWN
 from amos.opencl.plan import TYPES
 
-#: Work-items of a group along each dimension at most, by the number of dimensions.
-_MOST_ITEMS = {0: 1, 1: 64, 2: 16, 3: 8}
 #: What a reduction begins with.
 _NEUTRAL = {
     ("+", "float32"): "0.0f",
@@ -39,71 +40,53 @@ _NEUTRAL = {
 }
 
 
+def list_problems(tiling: Tiling) -> Iterator[str]:
+    """Yield why a chain in tiles has no kernels, whatever its loops are."""
+    if tiling.cut is not None:
+        yield f"OpenCL kernels of chains keep rows whole, got parts of {tiling.cut.name}"
+    for tensor in tensors_of(tiling):
+        if dtype(str(tensor.dtype)).name not in TYPES:
+            yield f"OpenCL kernels have no elements of type {dtype(str(tensor.dtype)).short}"
+    for step in tiling.chain.steps:
+        name = step.output.tensor.name
+        if isinstance(step, Operator) and step.epilogue is not None:
+            yield f"{name}: write its epilogue as a statement"
+        if any(load.padded for load in loads_of(step)):
+            yield f"{name}: OpenCL kernels of chains read nothing beyond a tensor, got pad(…)"
+
+
+def tensors_of(tiling: Tiling) -> tuple[Tensor, ...]:
+    """Return inputs, and what steps write."""
+    outputs = (tiled.step.output.tensor for tiled in tiling.steps)
+    return (*tiling.chain.inputs, *outputs)
+
+
 @dataclass(frozen=True)
 class ParallelKernel:
     """The text and the launch of a kernel.
 
     Attributes:
-        tiling: the chain in tiles; rows are whole.
-        nest: its loops.
-        choices: what each loop is, such as ``"group 0"``.
+        candidate: the chain in tiles, and what each loop is.
         name: of the function.
+        machine: that limits memory and work-items.
 
     Raises:
-        BuildError: the assignment breaks a rule, or something of the chain has no form here.
+        BuildError: the candidate breaks a rule, or something of the chain has no form here.
     """
 
-    tiling: Tiling
-    nest: LoopNest
-    choices: Mapping[str, str]
+    candidate: ParallelCandidate
     name: str = "chain"
+    machine: Machine | None = None
 
     def __post_init__(self) -> None:
         for problem in self._problems():
-            raise BuildError(f"{self.tiling.chain.name}: {problem}")
+            raise BuildError(f"{self.candidate.chain.name}: {problem}")
 
     def _problems(self) -> Iterator[str]:
-        yield from ParallelSpace(self.nest).violations(self.choices)
+        yield from self.candidate.violations(self.machine)
         if spelled(self.name, OWN) != self.name:
             yield f"name: expected an identifier that OpenCL does not have, got {self.name!r}"
-        if self.tiling.cut is not None:
-            yield f"OpenCL kernels of chains keep rows whole, got parts of {self.tiling.cut.name}"
-        for d in range(3):
-            if {f"global {d}", f"group {d}"} <= {*self.choices.values()}:
-                yield f"a kernel has loops that are global {d} or group {d}, not both"
-        for tensor in self._tensors:
-            if dtype(str(tensor.dtype)).name not in TYPES:
-                yield f"OpenCL kernels have no elements of type {dtype(str(tensor.dtype)).short}"
-        for step in self.tiling.chain.steps:
-            if isinstance(step, Operator) and step.epilogue is not None:
-                yield f"{step.output.tensor.name}: write its epilogue as a statement"
-
-    @property
-    def _tensors(self) -> tuple[Tensor, ...]:
-        outputs = (tiled.step.output.tensor for tiled in self.tiling.steps)
-        return (*self.tiling.chain.inputs, *outputs)
-
-    def _extents(self, *levels: str) -> dict[int, int]:
-        """The longest loop of some levels along each dimension."""
-        longest: dict[int, int] = {}
-        for loop in self.nest.loops:
-            level, _, dimension = self.choices[loop.name].partition(" ")
-            if level in levels:
-                longest[int(dimension)] = max(longest.get(int(dimension), 1), loop.extent)
-        return longest
-
-    @cached_property
-    def items(self) -> dict[int, int]:
-        """Work-items of a group along each dimension in use."""
-        longest = self._extents("local", "global")
-        most = _MOST_ITEMS[len(longest)]
-        return {d: min(extent, most) for d, extent in sorted(longest.items())}
-
-    @cached_property
-    def groups(self) -> dict[int, int]:
-        """Work-groups along each dimension in use."""
-        parts = {d: -(-n // self.items[d]) for d, n in self._extents("global").items()}
-        return dict(sorted((parts | self._extents("group")).items()))
+        yield from list_problems(self.candidate.tiling)
 
     @cached_property
     def _writer(self) -> _Writer:
@@ -112,8 +95,7 @@ class ParallelKernel:
     @cached_property
     def source(self) -> str:
         """The whole file."""
-        writer, items = self._writer, prod(self.items.values())
-        chain = self.tiling.chain
+        writer, chain, items = self._writer, self.candidate.chain, self.candidate.group_items
         parameters = ", ".join(
             f"__global {'' if tensor is chain.result else 'const '}{_element(tensor)} *restrict "
             f"{writer.whole[tensor.name]}"
@@ -136,11 +118,11 @@ class ParallelKernel:
     @property
     def launch(self) -> dict[str, Any]:
         """What :class:`amos.opencl.runtime.loader.Kernel` launches."""
-        chain, items = self.tiling.chain, prod(self.items.values())
+        chain, items = self.candidate.chain, self.candidate.group_items
         return {
             "kernel": self.name,
             "extensions": [],
-            "global_size": prod(self.groups.values()) * items,
+            "global_size": self.candidate.groups * items,
             "local_size": items,
             "local_bytes": self._writer.local_bytes,
             "arguments": [
@@ -187,13 +169,13 @@ class _Writer:
     """
 
     def __init__(self, kernel: ParallelKernel) -> None:
-        self.kernel, self.tiling = kernel, kernel.tiling
-        chain = self.tiling.chain
+        self.candidate, self.tiling = kernel.candidate, kernel.candidate.tiling
+        chain, nest = self.tiling.chain, self.candidate.nest
         self.whole = {x.name: f"x{n}" for n, x in enumerate((*chain.inputs, chain.result))}
-        self.memory = {x.buffer: f"m{n}" for n, x in enumerate(kernel.nest.allocations)}
-        self.variables = {loop.name: f"l{n}" for n, loop in enumerate(kernel.nest.loops)}
+        self.memory = {x.buffer: f"m{n}" for n, x in enumerate(nest.allocations)}
+        self.variables = {loop.name: f"l{n}" for n, loop in enumerate(nest.loops)}
         self.steps = {x.step.output.tensor.name: x for x in self.tiling.steps}
-        self.tensors = {tensor.name: tensor for tensor in kernel._tensors}
+        self.tensors = {tensor.name: tensor for tensor in tensors_of(self.tiling)}
         self.arithmetic = _Arithmetic(self)
         self.local_memory: list[str] = []
         self.local_bytes = 0
@@ -201,13 +183,13 @@ class _Writer:
         self.origins: dict[str, Value] = {loop.name: 0 for loop in self.tiling.loops}
         #: Work-items around an allocation, which each have their own: the index that tells them.
         self.owners: dict[str, str] = {}
-        self.body = self._nodes(kernel.nest.body, (), ())
+        self.body = self._nodes(nest.body, (), ())
 
     def places(self) -> Iterator[str]:
         """Declarations of where a work-item and its group stand along each dimension."""
         for call, name, counts in (
-            ("get_group_id(0)", "group", self.kernel.groups),
-            ("get_local_id(0)", "item", self.kernel.items),
+            ("get_group_id(0)", "group", self.candidate.grid),
+            ("get_local_id(0)", "item", self.candidate.group_shape),
         ):
             below = 1
             for d, count in counts.items():
@@ -238,11 +220,11 @@ class _Writer:
         if node.memory == "private":
             return [f"{kind} {self.memory[node.buffer]}[{size}];"]
         owners, count = "", 1
-        for choice in dict.fromkeys(self.kernel.choices[loop.name] for loop in loops):
+        for choice in dict.fromkeys(self.candidate.choices[loop.name] for loop in loops):
             level, _, dimension = choice.partition(" ")
             if level in ("local", "global"):
                 owners += f"item{dimension} * {count * size} + "
-                count *= self.kernel.items[int(dimension)]
+                count *= self.candidate.group_shape[int(dimension)]
         self.owners[node.buffer] = owners
         self.local_memory.append(f"__local {kind} {self.memory[node.buffer]}[{size * count}];")
         self.local_bytes += size * count * dtype(str(self.tensors[tensor].dtype)).numpy.itemsize
@@ -253,15 +235,15 @@ class _Writer:
         if loop.is_reduce:
             return self._reduction(loop, guards)
         name = self.variables[loop.name]
-        level, _, dimension = self.kernel.choices[loop.name].partition(" ")
+        level, _, dimension = self.candidate.choices[loop.name].partition(" ")
         first, step = "0", 1
         if dimension:
             d = int(dimension)
-            items = self.kernel.items.get(d, 1)
+            items = self.candidate.group_shape.get(d, 1)
             first, step = {
                 "local": (f"item{d}", items),
-                "group": (f"group{d}", self.kernel.groups.get(d, 1)),
-                "global": (f"group{d} * {items} + item{d}", self.kernel.groups.get(d, 1) * items),
+                "group": (f"group{d}", self.candidate.grid.get(d, 1)),
+                "global": (f"group{d} * {items} + item{d}", self.candidate.grid.get(d, 1) * items),
             }[level]
         trips = -(-loop.extent // step)
         self.values[loop.name] = Expr(name, 0, loop.extent - 1)

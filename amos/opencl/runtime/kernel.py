@@ -8,10 +8,13 @@ from functools import lru_cache
 import numpy as np
 
 from amos.errors import BuildError
+from amos.ir import Chain, Operator, Tensor
 from amos.ir.floats import pack, quantize, unpack
 from amos.machine.machine import Machine
+from amos.opencl.chains.candidate import ParallelCandidate
 from amos.opencl.codegen import KernelText, kernel_name
 from amos.opencl.codegen.launch import launch_of
+from amos.opencl.codegen.parallel import ParallelKernel
 from amos.opencl.plan import OpenClPlan
 from amos.opencl.runtime.loader import Device, Kernel, KernelError, ResourceError
 from amos.plan import Candidate
@@ -26,7 +29,7 @@ class OpenClKernel:
     """One candidate, compiled and loaded.
 
     Args:
-        candidate: mapping and schedule of an OpenCL machine.
+        candidate: mapping and schedule of an OpenCL machine, or a kernel of a chain.
         machine: that machine, whose limits the kernel keeps to.
         words: part of the name of the device.
 
@@ -37,12 +40,21 @@ class OpenClKernel:
 
     implementation = "native"
 
-    def __init__(self, candidate: Candidate, machine: Machine, words: str) -> None:
-        plan = OpenClPlan.of(candidate.mapping, candidate.schedule, machine)
-        text, name = KernelText(plan), kernel_name(plan)
-        self._operator, self._results = candidate.mapping.operator, plan.results
+    def __init__(
+        self, candidate: Candidate | ParallelCandidate, machine: Machine, words: str
+    ) -> None:
+        self._operator: Operator | Chain
+        self._results: tuple[Tensor, ...]
+        if isinstance(candidate, ParallelCandidate):
+            kernel, name = ParallelKernel(candidate, machine=machine), candidate.chain.name
+            self._operator, self._results = candidate.chain, (candidate.chain.result,)
+            launch, source = kernel.launch, kernel.source
+        else:
+            plan = OpenClPlan.of(candidate.mapping, candidate.schedule, machine)
+            name, self._operator = kernel_name(plan), candidate.mapping.operator
+            self._results = plan.results
+            launch, source = launch_of(plan, name), KernelText(plan).source
         try:
-            launch, source = launch_of(plan, name), text.source
             self._kernel = Kernel(name, _device(words), launch=launch, source=source)
         except ResourceError as error:
             raise MemoryError(str(error)) from error

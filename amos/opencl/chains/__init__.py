@@ -1,0 +1,3 @@
+"""Chains on OpenCL devices: loops on work-groups and work-items."""
+
+__all__ = ()

@@ -1,0 +1,261 @@
+"""Searching the kernels of a chain on an OpenCL device: tiles, memories, and what each loop is.
+
+The solver draws mappings that keep Lift's rules and the device's limits. The model ranks them;
+around the best ones further mappings are drawn, which differ in some loops. The most promising
+ones are measured (:mod:`amos.chains.trials`).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import product
+from math import prod
+
+import numpy as np
+
+from amos.chains import ParallelSpace, Tiling
+from amos.chains.loop_nest import MEMORIES
+from amos.chains.model import rough_seconds
+from amos.chains.tilings import tilings_of
+from amos.chains.trials import ChainOption, ListedOptions
+from amos.errors import ExploreError, ScheduleError, UnknownNameError
+from amos.ir import Chain
+from amos.ir.chain import loads_of
+from amos.machine import Machine
+from amos.opencl.chains.candidate import ParallelCandidate
+from amos.opencl.chains.model import predict_parallel
+from amos.opencl.codegen.parallel import list_problems
+from amos.opencl.plan import unit_of
+from amos.plan import Value
+
+#: Tilings that are looked at closely, by the rough account and drawn; mappings drawn of each nest.
+_BEST, _DRAWN, _MAPPINGS = 8, 4, 12
+#: Work-items along a dimension, on a CPU and on a GPU.
+_ITEMS = {True: (8, 16), False: (16, 64)}
+#: Tiles and memories that are looked at.
+_FRAMES = 20
+#: Candidates predicted so many times slower than the best are not measured.
+_SLOWER = 8.0
+#: Candidates around which others are drawn, how often, and how many each time.
+_LEADERS, _ROUNDS, _NEIGHBOURS = 6, 2, 12
+#: Reasons that are told.
+_REASONS = 8
+
+
+@dataclass(frozen=True)
+class Fixed:
+    """What every candidate has.
+
+    Attributes:
+        loops: what loops are.
+        memory: of temporaries.
+        copies: inputs that tiles copy; ``"none"`` for those that they do not.
+        items: work-items along a dimension, if that is fixed.
+    """
+
+    loops: dict[str, str] = field(default_factory=dict)
+    memory: dict[str, str] = field(default_factory=dict)
+    copies: dict[str, str] = field(default_factory=dict)
+    items: int | None = None
+
+    @staticmethod
+    def of(values: Sequence[tuple[str, Value]]) -> Fixed:
+        """What ``SearchOptions.fix`` says.
+
+        Raises:
+            UnknownNameError: there is no such variable.
+            ScheduleError: ``items`` is no number from 1 on.
+        """
+        fixed, kinds = Fixed(), ["map.LOOP", "memory.TENSOR", "copy.INPUT", "items", "tile.LOOP"]
+        for name, value in values:
+            kind, _, own = name.partition(".")
+            chosen = {"map": fixed.loops, "memory": fixed.memory, "copy": fixed.copies}.get(kind)
+            if name == "items":
+                if not isinstance(value, int) or value < 1:
+                    raise ScheduleError(f"items: expected a number from 1 on, got {value!r}")
+                fixed = replace(fixed, items=value)
+            elif chosen is None or not own:
+                raise UnknownNameError("variable of a chain", name, kinds)
+            else:
+                chosen[own] = str(value)
+        return fixed
+
+
+def list_options(
+    chain: Chain,
+    machine: Machine,
+    tiles: Mapping[str, int],
+    fix: Sequence[tuple[str, Value]],
+    rng: np.random.Generator,
+) -> ListedOptions:
+    """List promising kernels of a chain: drawn by the solver, predicted by the model.
+
+    Args:
+        chain: what to compute.
+        machine: an OpenCL device.
+        tiles: tiles that every candidate has, by iteration.
+        fix: ``map.LOOP``, ``memory.TENSOR``, ``copy.INPUT`` and ``items`` of every candidate.
+        rng: draws them.
+
+    Raises:
+        ExploreError: no candidate keeps the rules, or the chain has no kernels of OpenCL.
+        UnknownNameError: a loop or tensor that is fixed is none.
+        ScheduleError: what is fixed is no tile, memory or level.
+    """
+    drawing = _Drawing(chain, machine, Fixed.of(fix), rng)
+    tilings, options = drawing.options(dict(tiles))
+    refused = tuple(
+        f"{count} of the tiles and memories: {reason}"
+        for reason, count in drawing.refused.most_common(_REASONS)
+    )
+    return ListedOptions(options, tilings, refused)
+
+
+@dataclass
+class _Drawing:
+    """Draws candidates.
+
+    Attributes:
+        chain: what to compute.
+        machine: whose limits they keep.
+        fixed: what each has.
+        rng: draws them.
+        refused: how many tiles and memories have none, by why, in words with the rule.
+    """
+
+    chain: Chain
+    machine: Machine
+    fixed: Fixed
+    rng: np.random.Generator
+    refused: Counter[str] = field(default_factory=Counter)
+
+    def options(self, tiles: dict[str, int]) -> tuple[int, list[ChainOption]]:
+        """Count the tilings, and rank candidates of some.
+
+        Raises:
+            ExploreError: there are none.
+        """
+        for problem in list_problems(Tiling.of(self.chain, {})):
+            raise ExploreError(f"{self.chain.name} on {self.machine.name}: {problem}")
+        tilings = [
+            tiling
+            for tiling in tilings_of(self.chain, self.machine, tiles)[0]
+            if tiling.cut is None and not tiling.rolls
+        ]
+        if not tilings:
+            raise ExploreError(f"{self.chain.name}: OpenCL kernels of chains keep rows whole")
+        frames = [*self._frames(self._choose(tilings))]
+        drawn, used = dict[str, ChainOption](), 0
+        for number in self.rng.permutation(len(frames)):
+            frame, before = frames[int(number)], len(drawn)
+            for dimensions in (1, 2):
+                self._add(drawn, frame, self._draw(frame, dimensions, self.fixed.loops, _MAPPINGS))
+            used += len(drawn) > before
+            if used == _FRAMES:
+                break
+        if not drawn:
+            raise ExploreError(
+                f"{self.chain.name} on {self.machine.name}: {self._conflict(frames)}"
+            )
+        for _ in range(_ROUNDS):
+            ranked = sorted(drawn.values(), key=lambda option: option.prediction.seconds)
+            for leader in ranked[:_LEADERS]:
+                frame = leader.candidate
+                names = [name for name in frame.choices if self.rng.random() < 0.5]
+                retained = {name: frame.choices[name] for name in names} | self.fixed.loops
+                self._add(drawn, frame, self._draw(frame, 3, retained, _NEIGHBOURS))
+        most = _SLOWER * min(option.prediction.seconds for option in drawn.values())
+        return len(tilings), [x for x in drawn.values() if x.prediction.seconds <= most]
+
+    def _choose(self, tilings: Sequence[Tiling]) -> list[Tiling]:
+        """Return promising tilings, and some that are drawn."""
+        ranked = sorted(tilings, key=lambda tiling: rough_seconds(tiling, self.machine))
+        second = ranked[_BEST:]
+        drawn = [second[int(n)] for n in self.rng.permutation(len(second))[:_DRAWN]]
+        return ranked[:_BEST] + drawn
+
+    def _frames(self, tilings: Sequence[Tiling]) -> Iterator[ParallelCandidate]:
+        """Yield tiles and memories whose loops are still open."""
+        serial = unit_of(self.machine).serial
+        items = _ITEMS[serial] if self.fixed.items is None else (self.fixed.items,)
+        for tiling in tilings:
+            own = [tensor.name for tensor in tiling.temporaries]
+            memories = [dict.fromkeys(own, kind) | self.fixed.memory for kind in MEMORIES]
+            copied = [dict[str, str](), dict.fromkeys(_reused(tiling), "local")]
+            copies = [_without_none(each | self.fixed.copies) for each in copied]
+            for memory, copy, count in product(_unique(memories), _unique(copies), items):
+                yield ParallelCandidate(tiling, {}, memory, copy, count)
+
+    def _draw(
+        self, frame: ParallelCandidate, dimensions: int, fixed: Mapping[str, str], count: int
+    ) -> list[dict[str, str]]:
+        space = self._space(frame, dimensions)
+        loops = {loop.name for loop in frame.nest.loops}
+        if missing := [name for name in fixed if name not in loops]:
+            self.refused[f"there is no loop {missing[0]!r}"] += 1
+            return []
+        if not {*fixed.values()} <= {*space.choices}:
+            space = self._space(frame)
+        if impossible := space.impossible(fixed):
+            self.refused[impossible[0]] += 1
+            return []
+        return space.draw(count, self.rng, fixed, patience=1)
+
+    def _space(self, frame: ParallelCandidate, dimensions: int = 3) -> ParallelSpace:
+        return ParallelSpace(frame.nest, dimensions, frame.limits_on(self.machine))
+
+    def _add(
+        self,
+        drawn: dict[str, ChainOption],
+        frame: ParallelCandidate,
+        mappings: Sequence[Mapping[str, str]],
+    ) -> None:
+        for choices in mappings:
+            own = choices if self.fixed.loops else _renumbered(choices)
+            candidate = replace(frame, choices=own)
+            # Code of the two is the same.
+            key = str(candidate).replace("fused", "sequential")
+            if key not in drawn:
+                prediction = predict_parallel(candidate, self.machine)
+                keys = ((str(frame.tiling), frame.items), candidate.parallel)
+                drawn[key] = ChainOption(candidate, prediction, len(mappings), keys)
+
+    def _conflict(self, frames: Sequence[ParallelCandidate]) -> str:
+        """Say why nothing keeps the rules."""
+        for frame in sorted(frames, key=lambda frame: "private" in frame.memory.values()):
+            if {*self.fixed.loops} <= {loop.name for loop in frame.nest.loops}:
+                return "; ".join(self._space(frame).explain(self.fixed.loops))
+        names = {loop.name: None for frame in frames for loop in frame.nest.loops}
+        missing = next(name for name in self.fixed.loops if name not in names)
+        raise UnknownNameError("loop", missing, names)
+
+
+def _reused(tiling: Tiling) -> list[str]:
+    """List inputs whose elements a tile reads several times."""
+    reads = dict[str, int]()
+    for tiled in tiling.steps:
+        points = prod(run.size for run in tiled.ranges.values())
+        for load in loads_of(tiled.step):
+            reads[load.tensor.name] = reads.get(load.tensor.name, 0) + points
+    inputs = [tensor.name for tensor in tiling.chain.inputs if tensor.name in tiling.boxes]
+    return [name for name in inputs if reads.get(name, 0) > prod(tiling.size(name))]
+
+
+def _without_none(copies: Mapping[str, str]) -> dict[str, str]:
+    return {name: memory for name, memory in copies.items() if memory != "none"}
+
+
+def _unique(choices: Sequence[dict[str, str]]) -> list[dict[str, str]]:
+    return [each for n, each in enumerate(choices) if each not in choices[:n]]
+
+
+def _renumbered(choices: Mapping[str, str]) -> dict[str, str]:
+    """Return the same mapping on the first dimensions: others would be the same kernel."""
+    used = sorted({choice.partition(" ")[2] for choice in choices.values()} - {""})
+    place = {name: str(n) for n, name in enumerate(used)}
+    return {
+        name: f"{level} {place[d]}" if d else level
+        for name, (level, _, d) in ((n, c.partition(" ")) for n, c in choices.items())
+    }
