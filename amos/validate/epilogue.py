@@ -13,6 +13,9 @@ from amos.ir.expression import ACCUMULATORS, Function, Node, Typed, inlined
 from amos.ir.floats import quantize
 from amos.validate.buffers import FlatAccess, write_output
 
+#: Bits of a double beyond those of a float, their value halfway between two floats, and the least
+#: float that is not denormal.
+_BELOW_FLOATS, _HALFWAY, _LEAST_NORMAL = (1 << 29) - 1, 1 << 28, 2.0**-126
 #: Added to a small integer, it leaves a float's exponent, 127 more, in the lowest bits.
 _TO_EXPONENT = np.float32(1.5 * 2**23 + 127)
 
@@ -210,21 +213,30 @@ class _InNumPy:
 def fma(a: Any, b: Any, c: Any) -> Any:
     """``a * b + c``, rounded once.
 
-    A double holds the product exactly, and the sum but for its end. If that is not zero,
-    the sum is made the odd one of its neighbours (rounding to odd: Boldo and Melquiond,
-    IEEE TC 2008), so that the second rounding, to a float, is that of the exact sum.
+    A double holds the product exactly, and the sum but for its end, which decides only where the
+    sum lies halfway between two floats, or where floats are denormal. There, if it is not zero,
+    the sum is made the odd one of its neighbours (rounding to odd: Boldo and Melquiond, IEEE TC
+    2008), so that the second rounding, to a float, is that of the exact sum.
     """
     product, addend = np.float64(a) * np.float64(b), np.float64(c)
     total = np.asarray(product + addend)
+    halfway = (total.view(np.int64) & _BELOW_FLOATS) == _HALFWAY
+    size = np.abs(total)
+    doubtful = halfway | ((size < _LEAST_NORMAL) & (size > 0))
+    if doubtful.any():
+        terms = np.broadcast_arrays(product, addend, total)
+        total[doubtful] = _round_to_odd(*(each[doubtful] for each in terms))
+    return total.astype(np.float32)
+
+
+def _round_to_odd(product: np.ndarray, addend: np.ndarray, total: np.ndarray) -> Any:
+    """Sums of doubles, the odd one of both neighbours where they are not exact."""
     back = total - product
     error = (product - (total - back)) + (addend - back)
     bits = total.view(np.int64)
     odd = np.where((error > 0) == (total > 0), 1, -1)
-    return (
-        np.where((error != 0) & np.isfinite(error) & (bits % 2 == 0), bits + odd, bits)
-        .view(np.float64)
-        .astype(np.float32)
-    )
+    inexact = (error != 0) & np.isfinite(error) & (bits % 2 == 0)
+    return np.where(inexact, bits + odd, bits).view(np.float64)
 
 
 def _power_of_two(exponent: Any) -> Any:

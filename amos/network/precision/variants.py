@@ -31,9 +31,9 @@ from amos.network.model import flatten_results
 from amos.network.network import Network, before_layouts, network_of
 from amos.network.precision.attention import predict_attention
 from amos.network.precision.frontier import Errors, Exclusion, Variant
+from amos.network.precision.measured_models import rewrite_for_measuring
 from amos.network.precision.quantizing import quantize_network
 from amos.network.precision.rounding import ROUNDED, can_round, is_product, round_products
-from amos.network.precision.sigmoids import with_exact_sigmoids
 
 #: Features, one of which a CPU needs to multiply factors of a dtype.
 FEATURES = {
@@ -296,7 +296,7 @@ class Variants:
     def _results(self, model: Any, samples: Samples) -> Iterator[tuple[np.ndarray, ...]]:
         """Results of a model for some samples, computed node by node."""
         try:
-            session = plain_session(with_exact_sigmoids(model))
+            session = plain_session(rewrite_for_measuring(model))
         except Exception:  # of types of its own: onnxruntime has no Softplus of float64
             session = plain_session(model)
         ports = self.network.inputs
