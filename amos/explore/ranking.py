@@ -17,7 +17,7 @@ from amos.mapping import Mapping
 from amos.plan import Candidate
 
 #: Schedules that a descent draws at first, its rounds, and how many schedules each of them varies.
-_DRAWN, _ROUNDS, _PARENTS = 32, 4, 2
+_DRAWN, _ROUNDS, _PARENTS = 64, 3, 2
 #: Schedules that are drawn of each mapping at the least.
 _LEAST = 4
 #: Steps to either side that a variable takes, and values of one that takes all of them.
