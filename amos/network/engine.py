@@ -17,9 +17,9 @@ from amos.codegen.scheduled import last_line
 from amos.codegen.tir.comparing import with_nan
 from amos.codegen.tir.memory import aligned_to_bytes, pipeline_with
 from amos.codegen.tir.rounding import (
+    define_operators,
     fenced,
     quantizes,
-    round_in_vectors,
     with_rounded_products,
 )
 from amos.codegen.tir.statements import collect_nodes, occurs
@@ -63,7 +63,7 @@ def object_code(text: str) -> bytes:
     import tvm
     from tvm_ffi.serialization import from_json_graph_str
 
-    round_in_vectors()
+    define_operators()
     pipeline = pipeline_with("amos_engine", fenced)
     module = from_json_graph_str(text)
     try:

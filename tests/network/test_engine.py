@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -11,6 +13,7 @@ import pytest
 from onnx import TensorProto, helper
 
 from amos.errors import NetworkError
+from amos.network import engine
 from amos.network.graph import Constant, GraphBuilder, Node
 from tests.network.lines import compile_loops, graph_of, line_of, run_graph, text_of
 from tests.network.models import Builder, compile_whole, load_whole
@@ -266,3 +269,16 @@ def test_constants_keep_64_bits() -> None:
     values = np.arange(64).reshape(4, 16)
     compiled = compile_whole(load_whole(b.model(y)), progress=False)
     np.testing.assert_array_equal(compiled(values), values + np.arange(16))
+
+
+def test_a_process_that_scheduled_nothing_compiles_rounded_products() -> None:
+    """Helper processes get functions with operators of AMOS that they have not defined."""
+
+    def make(b: GraphBuilder, x: Node) -> Any:
+        product = b.emit("Mul", x, Constant(np.full((1,), 0.3, np.float32)))
+        return b.emit("Round", b.emit("Add", product, Constant(np.full((1,), 0.7, np.float32))))
+
+    text = engine.to_text(line_of(graph_of(make, ((300, 64), "float32")))[1])
+    assert "amos_rounded" in text
+    code = "import sys; from amos.network.engine import object_code; object_code(sys.stdin.read())"
+    subprocess.run([sys.executable, "-c", code], input=text, text=True, check=True)

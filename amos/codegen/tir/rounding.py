@@ -170,6 +170,13 @@ def nearest(value: Any) -> Any:
     return tirx.call_intrin("float32", "tirx.nearbyint", value)
 
 
+def define_operators() -> None:
+    """Define for this process what scheduled functions that come from another may hold."""
+    round_in_vectors()
+    _rounded()
+    _settled()
+
+
 @cache
 def round_in_vectors() -> None:
     """Let TVM keep vectors where values are rounded to the nearest integer.
