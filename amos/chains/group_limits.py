@@ -123,4 +123,4 @@ def _limit_bytes(
         yield Variable(whole, "other")
         yield Sum(whole, tuple(products[name]), "definition")
         owner = "a group" if name == "local" else "a work-item"
-        yield Le(whole, room, whole, f"{buffers} take more than the {most:,} {whole} of {owner}")
+        yield Le(whole, room, whole, f"tiles of {buffers} exceed the {most:,} {whole} of {owner}")

@@ -12,6 +12,7 @@ from amos.cli.options import AsJson
 from amos.cli.output import print_json, print_line, print_table
 
 if TYPE_CHECKING:
+    from amos.chains import ParallelSpace
     from amos.ir import Chain
 
 #: Mappings that are printed.
@@ -41,26 +42,41 @@ def _read_fixes(fixes: Sequence[tuple[str, int | str]]) -> _Fixed:
     return fixed
 
 
+def _make_space(
+    chain: Chain, tiles: dict[str, int], memory: Sequence[str], dimensions: int, machine: str
+) -> ParallelSpace:
+    """Make the space of a chain in tiles, with the limits of a machine of OpenCL."""
+    import amos
+    from amos.chains import LoopNest, ParallelSpace, Tiling
+    from amos.opencl.chains.candidate import ParallelCandidate
+    from amos.operators.lookup import read_pair
+
+    memories = dict(read_pair(item, "TENSOR=MEMORY") for item in memory)
+    inputs = {tensor.name for tensor in chain.inputs}
+    copies = {name: kind for name, kind in memories.items() if name in inputs}
+    temporaries = {name: kind for name, kind in memories.items() if name not in inputs}
+    tiling = Tiling.of(chain, tiles)
+    nest = LoopNest.of(tiling, temporaries, copies)
+    described, limits = amos.machines.get(machine, []), None
+    if described.opencl is not None:
+        limits = ParallelCandidate(tiling, {}, temporaries, copies).limits_on(described)
+    return ParallelSpace(nest, dimensions, limits)
+
+
 def space_of_chain(
     chain: Chain,
     fixes: Sequence[tuple[str, int | str]],
     memory: Sequence[str],
     dimensions: int,
+    machine: str,
     as_json: bool,
 ) -> None:
     """Print the loops of a chain in tiles, and the constraints on their mapping."""
     import numpy as np
 
-    from amos.chains import LoopNest, ParallelSpace, Tiling
-    from amos.operators.lookup import read_pair
-
     fixed = _read_fixes(fixes)
-    memories = dict(read_pair(item, "TENSOR=MEMORY") for item in memory)
-    inputs = {tensor.name for tensor in chain.inputs}
-    copies = {name: kind for name, kind in memories.items() if name in inputs}
-    temporaries = {name: kind for name, kind in memories.items() if name not in inputs}
-    nest = LoopNest.of(Tiling.of(chain, fixed.tiles), temporaries, copies)
-    space = ParallelSpace(nest, dimensions)
+    space = _make_space(chain, fixed.tiles, memory, dimensions, machine)
+    nest = space.nest
     conflict = space.explain(fixed.loops)
     drawn = space.draw(_LISTED, np.random.default_rng(0), fixed.loops)
     report = {

@@ -52,14 +52,15 @@ def space_command(
     """Print variables, constraints by type and by rule, and the size of a schedule space.
 
     Of a chain it is the space of its loops on work-groups and work-items: --fix tile.LOOP=SIZE cuts
-    tiles, --fix "map.LOOP=group 0" maps a loop, and what cannot be is explained.
+    tiles, --fix "map.LOOP=group 0" maps a loop, and what cannot be is explained. With an OpenCL
+    MACHINE its local and private memory and its work-items are rules, too.
     """
     from amos.cli.parallel import space_of_chain
     from amos.ir import Chain
     from amos.schedule import spaces_of
 
     if isinstance(op, Chain):
-        space_of_chain(op, options.read_fixes(fix), memory or [], dimensions, as_json)
+        space_of_chain(op, options.read_fixes(fix), memory or [], dimensions, machine, as_json)
         return
     if memory:
         raise typer.BadParameter("expected a chain of statements", param_hint="--memory")

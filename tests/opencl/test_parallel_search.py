@@ -85,8 +85,16 @@ def test_limits_of_a_device_are_rules() -> None:
     assert ParallelKernel(own).launch["local_bytes"] == 8 * 32 * 4  # each has a tile of its own
     assert POCL.opencl is not None
     for limit, memory, rule in (
-        (dict(local_bytes=8 * 32 * 4 - 1), "local", "rule local bytes: t take more than the 1,023"),
-        (dict(item_bytes=32 * 4 - 1), "private", "rule private bytes: t take more than the 127"),
+        (
+            dict(local_bytes=8 * 32 * 4 - 1),
+            "local",
+            "rule local bytes: tiles of t exceed the 1,023",
+        ),
+        (
+            dict(item_bytes=32 * 4 - 1),
+            "private",
+            "rule private bytes: tiles of t exceed the 127",
+        ),
         (dict(group_items=7), "local", "rule work-items: 8 work-items along each of more than 0"),
     ):
         small = replace(POCL, opencl=replace(POCL.opencl, **limit))  # type: ignore[arg-type]
@@ -161,6 +169,16 @@ def test_records_and_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixt
         amos.build(explored(trials=1))
     assert main(["explore", TEXT, *options, "--fix", "map.t.j=group 0"]) == 2
     assert "rule" in capsys.readouterr().err
+
+
+def test_the_space_of_a_device_has_its_limits(capsys: pytest.CaptureFixture[str]) -> None:
+    options = ["space", TEXT, *EXTENTS, "--json", "--memory"]
+    assert main([*options, "t=local"]) == 0
+    report = json.loads(capsys.readouterr().out)
+    assert (report["by_rule"]["local bytes"], report["conflict"]) == (1, [])
+    assert main([*options, "t=private"]) == 0
+    (text,) = json.loads(capsys.readouterr().out)["conflict"]
+    assert text == "rule private bytes: tiles of t exceed the 512 private bytes of a work-item"
 
 
 @pytest.mark.long
