@@ -7,6 +7,7 @@ import os
 import shutil
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 from threading import Timer
 from typing import Any
@@ -36,7 +37,7 @@ class Pool:
         folder: where the processes log, and keep what they need.
         worker: the program that they run.
         limit: seconds after which a process that does not answer is ended; ``None`` for ever.
-        caches: whether each process has a cache of its own, which holds rates of this machine only.
+        caches: whether each process begins with an empty cache, but for the rates of this machine.
     """
 
     def __init__(
@@ -105,8 +106,8 @@ class Pool:
     def _new_cache(self, family: str) -> Path:
         """The folder of a cache that has the rates of this machine."""
         usual = os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")
-        cache = self.folder / f"{family}.cache"
-        (cache / "amos").mkdir(parents=True)
+        cache = Path(tempfile.mkdtemp(prefix=f"{family}.", dir=self.folder))
+        (cache / "amos").mkdir()
         for rates in Path(usual, "amos").glob("host-*.json"):
             shutil.copy(rates, cache / "amos")
         return cache

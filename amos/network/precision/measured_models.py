@@ -8,16 +8,18 @@ where it sees none: two programs in ``float32`` then differ by several percent. 
 from __future__ import annotations
 
 import os
-from collections.abc import Container, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
+import numpy as np
+
 _SIGMOID = "Sigmoid"
-#: Operators that bound a value, and the input of ``Clip`` that does.
-_BOUNDS = {"Max": 1, "Min": 2}
+#: Operators that bound a value, the input of ``Clip`` that does, and what its other one then is.
+_BOUNDS = {"Max": (1, np.inf), "Min": (2, -np.inf)}
 
 
 def rewrite_for_measuring(model: Any) -> Any:
-    """Return a model of ONNX whose sigmoids have relative errors as of other functions.
+    """Return a model of ONNX with the same results, whose small sigmoids are exact.
 
     Args:
         model: an ``onnx.ModelProto``; the path of a file is returned as it is.
@@ -27,20 +29,26 @@ def rewrite_for_measuring(model: Any) -> Any:
     exact = type(model)()
     exact.CopyFrom(model)
     for owner in (exact.graph, *exact.functions):
-        numbers = {node.output[0] for node in owner.node if _is_number(node)}
+        numbers = dict(_list_numbers(owner.node))
         nodes = [new for node in owner.node for new in _rewrite(node, numbers)]
         del owner.node[:]
         owner.node.extend(nodes)
     return exact
 
 
-def _is_number(node: Any) -> bool:
-    """Whether a node is a constant without dimensions."""
-    values = (each.t for each in node.attribute if each.name == "value")
-    return node.op_type == "Constant" and any(not value.dims for value in values)
+def _list_numbers(nodes: Iterable[Any]) -> Iterator[tuple[str, np.ndarray]]:
+    """Yield name and value of each constant without dimensions, but NaN."""
+    from onnx import numpy_helper
+
+    for node in nodes:
+        for attribute in node.attribute:
+            if node.op_type == "Constant" and attribute.name == "value" and not attribute.t.dims:
+                value = numpy_helper.to_array(attribute.t)
+                if value == value:
+                    yield node.output[0], value
 
 
-def _rewrite(node: Any, numbers: Container[str]) -> Iterator[Any]:
+def _rewrite(node: Any, numbers: Mapping[str, np.ndarray]) -> Iterator[Any]:
     """Yield the nodes that compute the same as a node.
 
     A sigmoid of x is ``exp(-softplus(-x))``, a bound by a number is a ``Clip``.
@@ -56,14 +64,26 @@ def _rewrite(node: Any, numbers: Container[str]) -> Iterator[Any]:
             value = following
         yield helper.make_node("Exp", [value], [result])
     elif standard and node.op_type in _BOUNDS and _bounds(node, numbers):
-        value, number = sorted(node.input, key=numbers.__contains__)
-        inputs = [value, "", ""]
-        inputs[_BOUNDS[node.op_type]] = number
-        yield helper.make_node("Clip", inputs, node.output)
+        yield from _write_clip(node, numbers)
     else:
         yield node
 
 
-def _bounds(node: Any, numbers: Container[str]) -> bool:
+def _bounds(node: Any, numbers: Mapping[str, np.ndarray]) -> bool:
     """Whether a node bounds one value by a number."""
     return len(node.input) == 2 and sum(name in numbers for name in node.input) == 1
+
+
+def _write_clip(node: Any, numbers: Mapping[str, np.ndarray]) -> Iterator[Any]:
+    """Yield a ``Clip`` for a bound. Without its other bound it would make infinities finite."""
+    from onnx import helper, numpy_helper
+
+    place, limit = _BOUNDS[node.op_type]
+    value, number = sorted(node.input, key=numbers.__contains__)
+    inputs = [value, number, number]
+    inputs[3 - place] = ""
+    if numbers[number].dtype.kind == "f":
+        inputs[3 - place] = infinity = f"{node.output[0]}_limit"
+        constant = numpy_helper.from_array(np.array(limit, numbers[number].dtype))
+        yield helper.make_node("Constant", [], [infinity], value=constant)
+    yield helper.make_node("Clip", inputs, node.output)
