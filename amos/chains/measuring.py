@@ -13,7 +13,7 @@ from amos.errors import AmosError
 from amos.intrinsics import Intrinsic
 from amos.ir import Chain, Operator, dtype
 from amos.measure.limits import lacks_memory
-from amos.measure.messages import Context, Failure
+from amos.measure.messages import LOADER, Context, Failure
 from amos.measure.reference import STEPS, compare_arrays
 from amos.measure.task import Place, repeats
 from amos.records import Measurement
@@ -45,8 +45,9 @@ class ChainTask:
 
     @property
     def needs(self) -> frozenset[Operator | str]:
-        """Code for this CPU, or for the device."""
-        return frozenset(filter(None, ["cpu" if self.place is None else self.place.loader]))
+        """What loads code for the device."""
+        loader = LOADER if self.place is None else self.place.loader
+        return frozenset(filter(None, [loader]))
 
     def run(self, context: Context) -> Measurement | Failure:
         """Build, verify, then time it; nothing runs before the cores are ours."""

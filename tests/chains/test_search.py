@@ -8,8 +8,10 @@ import pytest
 
 import amos
 from amos.chains import ChainExploration, explore_chain
+from amos.chains.measuring import ChainTask
 from amos.errors import AmosError, ExploreError, ScheduleError
 from amos.ir import Chain
+from amos.plan.target import load
 from tests.ir.test_chain import ATTENTION
 
 SIZES = dict(b=2, q=40, k=64, d=16)
@@ -34,6 +36,11 @@ def test_the_model_alone_ranks_tilings_of_a_described_machine() -> None:
     assert json.loads(json.dumps(result.to_dict()))["tiles"] == best.tiles
     assert list(result.to_frame()["trial"]) == [0, 1, 2, 3]
     assert "tiles" in str(result)
+
+
+def test_guards_load_what_candidates_need() -> None:
+    best = explored(1, machine="xeon_6240").best
+    assert [callable(load(str(need))) for need in ChainTask(best.candidate).needs] == [True]
 
 
 def test_tiles_can_be_fixed() -> None:
