@@ -68,6 +68,15 @@ class ChainCandidate:
         )
         return {"products": "; ".join(products), "packed": bool(self.packs)}
 
+    @property
+    def table(self) -> tuple[tuple[str, ...], ...]:
+        """What computes each product, behind a row of names."""
+        rows = (
+            (name, each.mapping.intrinsic.name, each.mapping.name, str(each.schedule))
+            for name, each in self.products.items()
+        )
+        return (("product", "instruction", "mapping", "schedule"), *rows)
+
     def values(self) -> dict[str, int | str]:
         """Flat values, from which :func:`amos.chains.records.candidate_from` makes it again."""
         tiles = self.tiling.tiles

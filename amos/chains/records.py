@@ -55,11 +55,12 @@ def rebuild_chain(record: Record) -> Any:
         )
     chain, values = chain_from(record.canonical), dict(record.schedule)
     target = str(values.pop("target", ""))
-    if target not in ("", *TARGETS):
-        raise RecordError(f"the record describes no kernel of its chain: target {target!r}")
     if not target:
         return candidate_from(chain, values)
-    return load(f"{load(TARGETS[target]).chains}.candidate.candidate_from")(chain, values)
+    package = load(TARGETS[target]).chains if target in TARGETS else ""
+    if not package:
+        raise RecordError(f"the record describes no kernel of its chain: target {target!r}")
+    return load(f"{package}.candidate.candidate_from")(chain, values)
 
 
 def candidate_from(chain: Chain, values: Mapping[str, int | str]) -> ChainCandidate:

@@ -88,7 +88,7 @@ def explore_chain(
     check_run(trials, seed, measure)
     target = machines.get(machine, [])
     kernels = target_of(target).chains
-    _check(tiles, search, {"fix"} if kernels else set())
+    _check(tiles, search, {"epsilon", "time_limit", *(["fix"] if kernels else [])}, target.name)
     if not kernels and (not target.cached or target_of(target) is not target_of(None)):
         raise ExploreError(f"machine {target.name!r}: chains are for CPUs and OpenCL only")
     rng, notes = np.random.default_rng(seed), list[str]()
@@ -202,21 +202,21 @@ def list_options(
     return [each for tiling in chosen for each in _options(tiling, chooser, machine)]
 
 
-def _check(tiles: Mapping[str, int] | None, search: object, further: set[str]) -> None:
+def _check(
+    tiles: Mapping[str, int] | None, search: object, options: set[str], machine: str
+) -> None:
     """Refuse tiles that are no sizes by iteration, and options that mean nothing for chains."""
     for name, size in dictionary(tiles, "tiles").items():
         if not isinstance(size, int) or isinstance(size, bool):
             raise ExploreError(f"tile.{name}: expected a whole number, got {shown(size)}")
     if not isinstance(search, SearchOptions):
         raise ExploreError(f"search: expected amos.SearchOptions, got {shown(search)}")
-    usual = SearchOptions(epsilon=search.epsilon, time_limit=search.time_limit)
-    for option in fields(SearchOptions):
-        if option.name in further:
-            continue
-        if (value := getattr(search, option.name)) != getattr(usual, option.name):
+    usual = SearchOptions()
+    for name in (field.name for field in fields(SearchOptions) if field.name not in options):
+        if (value := getattr(search, name)) != getattr(usual, name):
             raise ExploreError(
-                f"search: {option.name} does not apply to chains, got {shown(value)}; epsilon and "
-                "time_limit do"
+                f"search: {name} does not apply to chains on {machine}, got {shown(value)}; "
+                f"{', '.join(sorted(options))} do"
             )
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import amos
 from amos.cli.options import read_fixes
 from amos.cli.output import milliseconds, print_json, print_line, print_replay, print_table
-from amos.errors import UnknownNameError
+from amos.errors import ScheduleError, UnknownNameError
 
 if TYPE_CHECKING:
     from amos.intrinsics import Intrinsic
@@ -33,12 +33,14 @@ def read_tiles(fix: Sequence[str] | None) -> tuple[dict[str, int], list[str]]:
 
     Raises:
         UnknownNameError: something else is fixed.
+        ScheduleError: a tile has two sizes.
     """
     tiles, further = dict[str, int](), list[str]()
     for text, (name, value) in zip(fix or (), read_fixes(fix), strict=True):
         kind, _, loop = name.partition(".")
         if kind == "tile" and isinstance(value, int):
-            tiles[loop] = value
+            if tiles.setdefault(loop, value) != value:
+                raise ScheduleError(f"{name}: fixed as {tiles[loop]} and as {value}")
         elif kind in ("map", "memory", "copy", "items"):
             further.append(text)
         else:
@@ -90,17 +92,10 @@ def explore_chain(chain: Operator, units: Any, as_json: bool, **options: Any) ->
 def _print_kernel(candidate: Any) -> None:
     """Print the tiles of a kernel, and what computes its products or what its loops are."""
     print_line(f"winner     tiles {candidate.tiling}")
-    if not hasattr(candidate, "products"):
-        print_line(f"groups     {candidate.shape}")
-        print_table(["loop", "is"], [[name, what] for name, what in candidate.choices.items()])
-        return
-    print_table(
-        ["product", "instruction", "mapping", "schedule"],
-        [
-            [name, each.mapping.intrinsic.name, each.mapping.name, str(each.schedule)]
-            for name, each in candidate.products.items()
-        ],
-    )
+    if shape := getattr(candidate, "shape", ""):
+        print_line(f"groups     {shape}")
+    columns, *rows = candidate.table
+    print_table(columns, rows)
 
 
 def replay_chain(record: Record, repeat: int, as_json: bool) -> None:

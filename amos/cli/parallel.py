@@ -47,7 +47,7 @@ def _make_space(
 ) -> ParallelSpace:
     """Make the space of a chain in tiles, with the limits of a machine of OpenCL."""
     import amos
-    from amos.chains import LoopNest, ParallelSpace, Tiling
+    from amos.chains import ParallelSpace, Tiling
     from amos.opencl.chains.candidate import ParallelCandidate
     from amos.operators.lookup import read_pair
 
@@ -55,12 +55,10 @@ def _make_space(
     inputs = {tensor.name for tensor in chain.inputs}
     copies = {name: kind for name, kind in memories.items() if name in inputs}
     temporaries = {name: kind for name, kind in memories.items() if name not in inputs}
-    tiling = Tiling.of(chain, tiles)
-    nest = LoopNest.of(tiling, temporaries, copies)
-    described, limits = amos.machines.get(machine, []), None
-    if described.opencl is not None:
-        limits = ParallelCandidate(tiling, {}, temporaries, copies).limits_on(described)
-    return ParallelSpace(nest, dimensions, limits)
+    frame = ParallelCandidate(Tiling.of(chain, tiles), {}, temporaries, copies)
+    described = amos.machines.get(machine, [])
+    limits = None if described.opencl is None else frame.limits_on(described)
+    return ParallelSpace(frame.nest, dimensions, limits)
 
 
 def space_of_chain(

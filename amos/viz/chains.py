@@ -46,13 +46,7 @@ def chain(chain: Chain) -> list[Block]:
 def exploration(run: ChainExploration) -> list[Block]:
     """The best kernel, what it keeps near a core, and the best trials."""
     best = run.best
-    chosen = Table(("loop", "is"), tuple(getattr(best.candidate, "choices", {}).items()))
-    if hasattr(best.candidate, "products"):
-        products = (
-            (name, each.mapping.intrinsic.name, each.mapping.name, str(each.schedule))
-            for name, each in best.candidate.products.items()
-        )
-        chosen = Table(("product", "instruction", "mapping", "schedule"), tuple(products))
+    columns, *rows = best.candidate.table
     steps = tuple((x.tensor, x.runs, x.seconds * 1e3) for x in best.prediction.steps)
     trials = tuple(
         (each.number, str(each.candidate.tiling), each.predicted * 1e3, each.seconds * 1e3)
@@ -65,7 +59,7 @@ def exploration(run: ChainExploration) -> list[Block]:
         Note(
             (f"{prediction.temporary_bytes:,} bytes of temporaries a core, in {prediction.level}",)
         ),
-        chosen,
+        Table(columns, tuple(rows)),
         Table(("step", "runs", "predicted ms on one core"), steps),
         Table(("trial", "tiles", "predicted ms", "ms"), trials),
         *([Note((*run.refused, *run.notes))] if run.refused or run.notes else []),

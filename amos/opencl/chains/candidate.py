@@ -140,13 +140,13 @@ class ParallelCandidate:
 
     def row(self) -> dict[str, Any]:
         """Columns of a table of trials, beside the tiles."""
-        own = self.as_dict()
-        del own["tiles"]
-        return {
-            f"{kind}.{name}": value
-            for kind, values in own.items()
-            for name, value in (values.items() if isinstance(values, dict) else [("", values)])
-        }
+        values = self.values()
+        return {name: values[name] for name in values if name not in ("target", "tiles")}
+
+    @property
+    def table(self) -> tuple[tuple[str, ...], ...]:
+        """What each loop is, behind a row of names."""
+        return (("loop", "is"), *self.choices.items())
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values: tiles, memories, and what each loop is."""

@@ -55,10 +55,10 @@ class Fixed:
         items: work-items along a dimension, if that is fixed.
     """
 
-    loops: dict[str, str] = field(default_factory=dict)
-    memory: dict[str, str] = field(default_factory=dict)
-    copies: dict[str, str] = field(default_factory=dict)
-    items: int | None = None
+    loops: dict[str, str]
+    memory: dict[str, str]
+    copies: dict[str, str]
+    items: int | None
 
     @staticmethod
     def of(values: Sequence[tuple[str, Value]]) -> Fixed:
@@ -66,21 +66,24 @@ class Fixed:
 
         Raises:
             UnknownNameError: there is no such variable.
-            ScheduleError: ``items`` is no number from 1 on.
+            ScheduleError: ``items`` is no number from 1 on, or a variable has two values.
         """
-        fixed, kinds = Fixed(), ["map.LOOP", "memory.TENSOR", "copy.INPUT", "items", "tile.LOOP"]
+        named: dict[str, dict[str, str]] = {"map": {}, "memory": {}, "copy": {}}
+        items, seen = None, dict[str, Value]()
         for name, value in values:
+            if seen.setdefault(name, value) != value:
+                raise ScheduleError(f"{name}: fixed as {seen[name]!r} and as {value!r}")
             kind, _, own = name.partition(".")
-            chosen = {"map": fixed.loops, "memory": fixed.memory, "copy": fixed.copies}.get(kind)
             if name == "items":
                 if not isinstance(value, int) or value < 1:
                     raise ScheduleError(f"items: expected a number from 1 on, got {value!r}")
-                fixed = replace(fixed, items=value)
-            elif chosen is None or not own:
+                items = value
+            elif kind not in named or not own:
+                kinds = ["map.LOOP", "memory.TENSOR", "copy.INPUT", "items"]
                 raise UnknownNameError("variable of a chain", name, kinds)
             else:
-                chosen[own] = str(value)
-        return fixed
+                named[kind][own] = str(value)
+        return Fixed(named["map"], named["memory"], named["copy"], items)
 
 
 def list_options(
@@ -139,6 +142,10 @@ class _Drawing:
         """
         for problem in list_problems(Tiling.of(self.chain, {})):
             raise ExploreError(f"{self.chain.name} on {self.machine.name}: {problem}")
+        inputs = [tensor.name for tensor in self.chain.inputs]
+        for name in self.fixed.copies:
+            if name not in inputs:
+                raise UnknownNameError("input", name, inputs)
         tilings = [
             tiling
             for tiling in tilings_of(self.chain, self.machine, tiles)[0]
@@ -150,6 +157,8 @@ class _Drawing:
         drawn, used = dict[str, ChainOption](), 0
         for number in self.rng.permutation(len(frames)):
             frame, before = frames[int(number)], len(drawn)
+            if not self._is_possible(frame):
+                continue
             for dimensions in (1, 2):
                 self._add(drawn, frame, self._draw(frame, dimensions, self.fixed.loops, _MAPPINGS))
             used += len(drawn) > before
@@ -188,19 +197,22 @@ class _Drawing:
             for memory, copy, count in product(_unique(memories), _unique(copies), items):
                 yield ParallelCandidate(tiling, {}, memory, copy, count)
 
+    def _is_possible(self, frame: ParallelCandidate) -> bool:
+        """Whether loops may be what is fixed; if not, count why."""
+        loops = {loop.name for loop in frame.nest.loops}
+        missing = [name for name in self.fixed.loops if name not in loops]
+        reasons = [f"there is no loop {name!r}" for name in missing]
+        for reason in reasons or self._space(frame).impossible(self.fixed.loops):
+            self.refused[reason] += 1
+            return False
+        return True
+
     def _draw(
         self, frame: ParallelCandidate, dimensions: int, fixed: Mapping[str, str], count: int
     ) -> list[dict[str, str]]:
         space = self._space(frame, dimensions)
-        loops = {loop.name for loop in frame.nest.loops}
-        if missing := [name for name in fixed if name not in loops]:
-            self.refused[f"there is no loop {missing[0]!r}"] += 1
-            return []
         if not {*fixed.values()} <= {*space.choices}:
             space = self._space(frame)
-        if impossible := space.impossible(fixed):
-            self.refused[impossible[0]] += 1
-            return []
         return space.draw(count, self.rng, fixed, patience=1)
 
     def _space(self, frame: ParallelCandidate, dimensions: int = 3) -> ParallelSpace:

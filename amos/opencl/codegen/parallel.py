@@ -174,7 +174,6 @@ class _Writer:
         self.whole = {x.name: f"x{n}" for n, x in enumerate((*chain.inputs, chain.result))}
         self.memory = {x.buffer: f"m{n}" for n, x in enumerate(nest.allocations)}
         self.variables = {loop.name: f"l{n}" for n, loop in enumerate(nest.loops)}
-        self.steps = {x.step.output.tensor.name: x for x in self.tiling.steps}
         self.tensors = {tensor.name: tensor for tensor in tensors_of(self.tiling)}
         self.arithmetic = _Arithmetic(self)
         self.local_memory: list[str] = []
@@ -236,15 +235,12 @@ class _Writer:
             return self._reduction(loop, guards)
         name = self.variables[loop.name]
         level, _, dimension = self.candidate.choices[loop.name].partition(" ")
-        first, step = "0", 1
-        if dimension:
-            d = int(dimension)
-            items = self.candidate.group_shape.get(d, 1)
-            first, step = {
-                "local": (f"item{d}", items),
-                "group": (f"group{d}", self.candidate.grid.get(d, 1)),
-                "global": (f"group{d} * {items} + item{d}", self.candidate.grid.get(d, 1) * items),
-            }[level]
+        items, step = self.candidate.group_shape, self.candidate.stride_of(loop)
+        first = "0"
+        if level == "global":
+            first = f"group{dimension} * {items[int(dimension)]} + item{dimension}"
+        elif dimension:
+            first = f"{'item' if level == 'local' else 'group'}{dimension}"
         trips = -(-loop.extent // step)
         self.values[loop.name] = Expr(name, 0, loop.extent - 1)
         lines = [f"const int {name} = {f't{name} * {step} + ' if trips > 1 else ''}{first};"]
@@ -298,7 +294,7 @@ class _Writer:
         return [f"{self.element(access.name, at)} = {self.element(tensor, at)};"]
 
     def _element_of_step(self, access: Access, loops: Sequence[Loop]) -> list[str]:
-        tiled, by = self.steps[access.name], self.arithmetic
+        tiled, by = self.candidate.step_of(access.name), self.arithmetic
         local = self.tiling.localized(tiled, {})
         # Where rows are whole, a product may divide its sums by those of rows.
         epilogue = local.epilogue if isinstance(local, Operator) else None
