@@ -13,7 +13,7 @@ import pytest
 import amos
 from amos.chains import ParallelSpace, Tiling, explore_chain, rebuild_chain
 from amos.cli import main
-from amos.errors import AmosError, BuildError, ExportError, RecordError
+from amos.errors import AmosError, BuildError, ExploreError, ExportError, RecordError
 from amos.ir import Chain
 from amos.opencl.chains.candidate import ParallelCandidate, candidate_from
 from amos.opencl.chains.model import predict_parallel
@@ -84,6 +84,13 @@ def test_tiles_and_memories_are_counted_once() -> None:
 def test_what_breaks_a_rule_is_said_with_its_name(fix: list[Any], message: str) -> None:
     with pytest.raises(AmosError, match=message):
         explored(*fix, trials=1)
+
+
+def test_loops_that_no_tiles_have_together_are_refused() -> None:
+    chain = Chain.parse(TEXT, SIZES | {"i": 2})  # i has tiles of 1, or t.i has both rows
+    fix = (("map.i", "sequential"), ("map.t.i", "sequential"))
+    with pytest.raises(ExploreError, match="no tiles have all loops that are fixed"):
+        explore_chain(chain, machine="pocl", search=amos.SearchOptions(fix=fix), measure=MODEL)
 
 
 def test_limits_of_a_device_are_rules() -> None:

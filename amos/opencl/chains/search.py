@@ -236,12 +236,15 @@ class _Drawing:
 
     def _conflict(self, frames: Sequence[ParallelCandidate]) -> str:
         """Say why nothing keeps the rules."""
-        for frame in sorted(frames, key=lambda frame: "private" in frame.memory.values()):
-            if {*self.fixed.loops} <= {loop.name for loop in frame.nest.loops}:
-                return "; ".join(self._space(frame).explain(self.fixed.loops))
         names = {loop.name: None for frame in frames for loop in frame.nest.loops}
-        missing = next(name for name in self.fixed.loops if name not in names)
-        raise UnknownNameError("loop", missing, names)
+        for name in self.fixed.loops:
+            if name not in names:
+                raise UnknownNameError("loop", name, names)
+        for frame in sorted(frames, key=lambda frame: "private" in frame.memory.values()):
+            has_loops = {*self.fixed.loops} <= {loop.name for loop in frame.nest.loops}
+            if has_loops and (broken := self._space(frame).explain(self.fixed.loops)):
+                return "; ".join(broken)
+        return "no tiles have all loops that are fixed, or nothing was drawn that keeps the rules"
 
 
 def _reused(tiling: Tiling) -> list[str]:
