@@ -19,7 +19,11 @@ from amos.network.groups import Task
 from amos.network.kernels import TaskKernel
 from amos.network.lowerings import choosing, winograd
 from amos.network.lowerings.base import Lowering
-from amos.network.lowerings.choosing import predict_lowering, select_tuned_task
+from amos.network.lowerings.choosing import (
+    list_lowerings,
+    predict_lowering,
+    select_tuned_task,
+)
 from amos.network.lowerings.direct import Direct
 from amos.network.lowerings.winograd import (
     WinogradTiles,
@@ -299,6 +303,23 @@ def test_both_ways_are_timed_with_measure(monkeypatch: pytest.MonkeyPatch) -> No
     recorded(WinogradTiles)
     compile_whole(network, measure=True, progress=False)
     assert seen.count(WinogradTiles) in (1, 2) and seen.count(Direct) >= 1
+
+
+def test_measured_tiles_win_beside_others_that_are_predicted(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    (task,) = _floats((1, 16, 16, 8), 16, [1] * 4).tasks
+    form = match_winograd(task)
+    assert form is not None
+    forms = form, replace(form, bands=2, cores=2)
+    monkeypatch.setattr(choosing, "list_forms", lambda task, chooser: forms)
+    monkeypatch.setattr(winograd, "SAFETY_FACTOR", 0.0)
+    direct = _CHOOSER.choose(task.operator)
+    first, *later = list_lowerings(task, _CHOOSER, {}).add_winograd(
+        [direct], _CHOOSER, lambda operator: replace(_CHOOSER.choose(operator), seconds=1.0)
+    )
+    assert isinstance(first, WinogradTiles) and first.form == form
+    assert [type(each) for each in later] == [Direct, WinogradTiles]
 
 
 def _list_single_rows(task: Task, chooser: Chooser) -> tuple[Winograd, ...]:

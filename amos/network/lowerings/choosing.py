@@ -94,8 +94,8 @@ class TaskLowerings:
         direct = [Direct(self.operator, (each,)) for each in own]
         lowered = (lower_winograd(form, self.operator, chooser, select) for form in self.forms)
         tiles = sorted(filter(None, lowered), key=lambda lowering: lowering.expected)
-        count = int(bool(tiles) and is_winograd_faster(tiles[0], direct[0]))
-        return [*tiles[:count], *direct, *tiles[count:]]
+        first = [each for each in tiles if is_winograd_faster(each, direct[0])][:1]
+        return [*first, *direct, *(each for each in tiles if each not in first)]
 
     def _select_products(
         self, operator: Operator, count: int, chooser: Chooser
