@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from amos.cli.options import AsJson
+from amos.cli.chains import read_tiles
+from amos.cli.options import AsJson, read_fixes
 from amos.cli.output import print_json, print_line, print_table
+from amos.errors import UnknownNameError
 
 if TYPE_CHECKING:
     from amos.chains import ParallelSpace
@@ -17,29 +19,6 @@ if TYPE_CHECKING:
 
 #: Mappings that are printed.
 _LISTED = 4
-
-
-@dataclass(frozen=True)
-class _Fixed:
-    """Tiles and choices of loops that ``--fix`` gives."""
-
-    tiles: dict[str, int]
-    loops: dict[str, str]
-
-
-def _read_fixes(fixes: Sequence[tuple[str, int | str]]) -> _Fixed:
-    from amos.errors import UnknownNameError
-
-    fixed = _Fixed({}, {})
-    for name, value in fixes:
-        kind, _, loop = name.partition(".")
-        if kind == "tile" and isinstance(value, int):
-            fixed.tiles[loop] = value
-        elif kind == "map":
-            fixed.loops[loop] = str(value)
-        else:
-            raise UnknownNameError("variable", name, ["tile.LOOP=SIZE", "map.LOOP=LEVEL"])
-    return fixed
 
 
 def _make_space(
@@ -63,7 +42,7 @@ def _make_space(
 
 def space_of_chain(
     chain: Chain,
-    fixes: Sequence[tuple[str, int | str]],
+    fix: Sequence[str] | None,
     memory: Sequence[str],
     dimensions: int,
     machine: str,
@@ -72,11 +51,17 @@ def space_of_chain(
     """Print the loops of a chain in tiles, and the constraints on their mapping."""
     import numpy as np
 
-    fixed = _read_fixes(fixes)
-    space = _make_space(chain, fixed.tiles, memory, dimensions, machine)
+    tiles, further = read_tiles(fix)
+    loops = dict[str, str]()
+    for name, value in read_fixes(further):
+        kind, _, loop = name.partition(".")
+        if kind != "map":
+            raise UnknownNameError("variable", name, ["tile.LOOP=SIZE", "map.LOOP=LEVEL"])
+        loops[loop] = str(value)
+    space = _make_space(chain, tiles, memory, dimensions, machine)
     nest = space.nest
-    conflict = space.explain(fixed.loops)
-    drawn = space.draw(_LISTED, np.random.default_rng(0), fixed.loops)
+    conflict = space.explain(loops)
+    drawn = space.draw(_LISTED, np.random.default_rng(0), loops)
     report = {
         "operator": str(chain),
         "nest": str(nest),

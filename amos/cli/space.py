@@ -60,7 +60,7 @@ def space_command(
     from amos.schedule import spaces_of
 
     if isinstance(op, Chain):
-        space_of_chain(op, options.read_fixes(fix), memory or [], dimensions, machine, as_json)
+        space_of_chain(op, fix, memory or [], dimensions, machine, as_json)
         return
     if memory:
         raise typer.BadParameter("expected a chain of statements", param_hint="--memory")
