@@ -189,7 +189,7 @@ def _predict_overhead(form: Winograd, operator: Operator, machine: Machine) -> f
     core, or by one that all share where others read them. Inside a network weights come from
     memory, and transformed ones are more.
     """
-    core, alone = machine.core, form.cores == machine.cores
+    core, alone = machine.core, form.cores >= machine.cores
     caches = zip(machine.levels, core.levels, strict=True)
     level = next(
         own
