@@ -14,7 +14,7 @@ from amos.errors import OperatorError
 from amos.ir import Operator
 from amos.network.blocked import BlockedWeight
 from amos.network.graph import Constant, Node, Operand
-from amos.operators.transposed import transposed_conv2d
+from amos.operators.transposed import TransposedAxis, transposed_axis
 
 
 @dataclass(frozen=True)
@@ -42,6 +42,8 @@ class Anchor:
 
 #: Names of the axes of a window by how many there are: of the output, and of the kernel.
 _WINDOWS = {1: ("q", "s"), 2: ("pq", "rs"), 3: ("dpq", "trs")}
+#: Names of the phases of a transposed convolution, by the number of axes.
+_PHASES = {1: "b", 2: "ab"}
 #: Names of the leading axes of a matrix product.
 BATCHES = "abefgh"
 
@@ -177,18 +179,23 @@ def _transposed(node: Node) -> Anchor:
     """By phases, which read no inserted zero (:mod:`amos.operators.transposed`)."""
     image, weight = node.operands
     attributes = node.attributes
-    kind = f"transposed_conv{len(image.shape) - 2}d"
-    if len(image.shape) != 4 or not attributes["channels_last"]:
-        return Anchor(kind, refused="channels are not the last axis, or it is no image")
-    strides, padding = {*attributes["strides"]}, {*attributes["pads"]}
+    dimensions = len(image.shape) - 2
+    kind = f"transposed_conv{dimensions}d"
+    if dimensions not in _PHASES or not attributes["channels_last"]:
+        return Anchor(kind, refused="channels are not the last axis, or there are three of images")
+    before, after = attributes["pads"][:dimensions], attributes["pads"][dimensions:]
     plain = {*attributes["dilations"], attributes["group"]} == {1}
-    if not plain or len(strides) > 1 or len(padding) > 1 or any(attributes["output_padding"]):
+    if not plain or before != after or any(attributes["output_padding"]):
         return Anchor(kind, refused="groups, dilation, or sides that differ")
-    (n, p, q, k), (c, _, r, s) = node.shape, weight.shape
-    sizes = dict(n=n, c=c, k=k, p=p, q=q, r=r, s=s)
-    (stride,), (pad,) = strides, padding
+    names = zip(*_WINDOWS[dimensions], _PHASES[dimensions], strict=True)
+    sizes = zip(node.shape[1:-1], weight.shape[2:], strict=True)
+    steps = zip(attributes["strides"], before, strict=True)
     try:
-        op = transposed_conv2d(**sizes, stride=stride, padding=pad, form="phases", layout="NHWC")
+        axes = [
+            transposed_axis(letters, size, stride, padding, phases=True)
+            for letters, size, (stride, padding) in zip(names, sizes, steps, strict=True)
+        ]
+        op = _written_by_phases(node, axes)
     except OperatorError as error:
         return Anchor(kind, refused=str(error))
     text = str(op.compute)
@@ -203,6 +210,20 @@ def _transposed(node: Node) -> Anchor:
         shapes={"image": image.shape, "weight": weight.shape},
         axes=tuple(index.names for index in op.output.indices),
     )
+
+
+def _written_by_phases(node: Node, axes: Sequence[TransposedAxis]) -> Operator:
+    """The operator of a transposed convolution along these axes."""
+    image, weight = node.operands
+    extents = dict(n=node.shape[0], c=weight.shape[0], k=weight.shape[1])
+    extents |= {name: extent for axis in axes for name, extent in axis.extents.items()}
+    written, read, tap = (
+        ", ".join(getattr(axis, field) for axis in axes) for field in ("written", "read", "tap")
+    )
+    factor = f"weight[c, k, {tap}]"
+    factor = f"pad({factor})" if any(axis.partial for axis in axes) else factor
+    text = f"out[n, {written}, k] += pad(image[n, {read}, c]) * {factor}"
+    return Operator.parse(text, extents, shapes={"image": image.shape, "weight": weight.shape})
 
 
 def _order_by_phases(op: Operator, weight: Constant) -> tuple[tuple[str, ...], Constant]:

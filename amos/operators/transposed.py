@@ -57,16 +57,12 @@ def transposed_conv2d(
     >>> print(transposed_conv2d(form="phases", layout="NHWC").compute.dst)
     out[n, p*2 + a, q*2 + b, k]
     """
-    if padding >= min(r, s):
-        raise OperatorError(
-            f"transposed_conv2d: padding {padding} is not below the kernel's {r}×{s}"
-        )
     if form not in ("upsampled", "phases"):
         raise OperatorError(f"unknown form {form!r}: expected 'upsampled' or 'phases'")
     phases = form == "phases"
     source = "image" if phases else "upsampled"
-    rows = _axis(("p", "r", "a"), (p, r), stride, padding, phases)
-    columns = _axis(("q", "s", "b"), (q, s), stride, padding, phases)
+    rows = transposed_axis(("p", "r", "a"), (p, r), stride, padding, phases)
+    columns = transposed_axis(("q", "s", "b"), (q, s), stride, padding, phases)
     order = letters(layout, "NCHW", "NHWC")
 
     def access(tensor: str, channel: str, row: str, column: str) -> str:
@@ -92,7 +88,7 @@ def _pad(access: str, zeros: bool) -> str:
 
 
 @dataclass(frozen=True)
-class _Axis:
+class TransposedAxis:
     """One axis of a transposed convolution.
 
     Attributes:
@@ -112,15 +108,24 @@ class _Axis:
     partial: bool
 
 
-def _axis(
+def transposed_axis(
     names: tuple[str, str, str], sizes: tuple[int, int], stride: int, padding: int, phases: bool
-) -> _Axis:
-    """An axis with these names of output, kernel and phase, and sizes of the first two."""
+) -> TransposedAxis:
+    """Write an axis with these names of output, kernel and phase, and sizes of the first two.
+
+    Raises:
+        OperatorError: ``padding`` is the kernel's size or more, no image gives the output,
+            or phases of it are not all equally long.
+    """
     (output, kernel, phase), (p, r) = names, sizes
+    if padding >= r:
+        raise OperatorError(
+            f"transposed convolution: padding {padding} is not below the kernel's {r}"
+        )
     steps, beyond = divmod(p - r + 2 * padding, stride)
     if steps < 0:
         raise OperatorError(
-            f"transposed_conv2d: no image gives {p} outputs along {output!r} "
+            f"transposed convolution: no image gives {p} outputs along {output!r} "
             f"with window {r} and padding {padding}"
         )
     m = stride if phases else 1
@@ -135,7 +140,7 @@ def _axis(
     def by_phase(factor: int) -> str:
         return f" {'+' if factor > 0 else '-'} {phase}*{abs(factor)}" if m > 1 and factor else ""
 
-    return _Axis(
+    return TransposedAxis(
         written=f"{output}*{m}{by_phase(1)}",
         read=f"{output} + {kernel}{by_phase((1 + g) // m)} + {(c - border) // m}",
         tap=f"{r - 1 - c} - {kernel}*{m}{by_phase(-g)}",

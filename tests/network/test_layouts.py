@@ -217,7 +217,7 @@ def test_a_graph_without_images_stays() -> None:
 def test_transposed_convolutions_without_a_kernel_keep_channels_second() -> None:
     w = Writer()
     x = w.convolution(w.image(1, 2, 6), 4, 3)
-    y = w.transposed(x, w.random(4, 3, 2), 2)
+    y = w.transposed(x, w.random(4, 3, 2), 2, group=2)
     graph = channels_last(w.graph(y))
     (node,) = (node for node in graph.nodes if node.operation == "ConvTranspose")
     assert not node.attributes["channels_last"]
