@@ -323,10 +323,6 @@ def _cache_traffic(
         own = depth if more is None else first_fitting_depth(used + more, room)
         where = here if more is None else places(own)
         traffic = pick_at(nest.traffic(op, windows=refined), where)
-        if more is not None:
-            # Lines that evict each other within a step are gone before the next one reads them.
-            step = nest.footprint(op)[-1]
-            traffic = np.where(step + more[-1] > room, step * nest.trips[-1], traffic)
         # What fits as a whole stays in the memory inside from one run to the next.
         moved.append(np.where(own == 0, 0.0, traffic))
     return depth, moved

@@ -66,18 +66,6 @@ def test_an_image_with_rows_a_page_apart_is_read_again() -> None:
     assert read[0] > 2 * read[1]
 
 
-def test_rows_of_more_lines_than_ways_are_read_again_in_each_step() -> None:
-    read = []
-    for row in (2048, 2112):
-        op = Operator.parse("out[m,n] += x[m,k] * weight[k,n]", extents=dict(m=28, n=256, k=row))
-        structure = Structure(next(m for m in amos.enumerate_mappings(op, VNNI) if "n" in str(m)))
-        values: dict[str, int | str] = {"order": "m i1.tile", "tile.m": 28, "parallel": 1}
-        batch = batch_of(structure, [Schedule.of({"reduce": "r1.tile", **values})])
-        read.append(evaluate(structure, ZEN, batch).bytes_in["L2"][0])
-    # A line has 16 steps of four bytes. Half of 28 lines are more than the 8 ways of a set.
-    assert read[0] > 8 * read[1]
-
-
 def test_what_lies_in_order_takes_all_sets() -> None:
     structure = _structure(64)
     weight = next(op for op in structure.sources if op.packed)
