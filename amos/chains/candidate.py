@@ -79,9 +79,8 @@ class ChainCandidate:
 
     def values(self) -> dict[str, int | str]:
         """Flat values, from which :func:`amos.chains.records.candidate_from` makes it again."""
-        tiles = self.tiling.tiles
         values: dict[str, int | str] = {
-            "tiles": ",".join(f"{name}:{size}" for name, size in tiles.items()),
+            "tiles": self.tiling.tiles_text,
             "packs": ",".join(sorted(self.packs)),
         }
         if self.tiling.rolls:

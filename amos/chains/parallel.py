@@ -235,8 +235,10 @@ class _Rules:
             self._limit_path(path)
         if self.space.limits is not None:
             for added in limit_groups(self.nest, self.space.choices, self.space.limits):
-                self.variables |= {added.name: added} if isinstance(added, Variable) else {}
-                self.constraints += [] if isinstance(added, Variable) else [added]
+                if isinstance(added, Variable):
+                    self.variables[added.name] = added
+                else:
+                    self.constraints.append(added)
         return CSP(self.variables, tuple(self.constraints))
 
     def _restrict_loops(self) -> None:

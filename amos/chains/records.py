@@ -14,7 +14,7 @@ from typing import Any, cast
 from amos.chains.candidate import ChainCandidate, slots_of
 from amos.chains.exploration import ChainTrial
 from amos.chains.measuring import ChainTask
-from amos.chains.tiling import Tiling
+from amos.chains.tiling import Tiling, read_tiles
 from amos.errors import AmosError, RecordError
 from amos.explore.replay import replayed_values
 from amos.intrinsics import get as get_intrinsic
@@ -75,8 +75,7 @@ def candidate_from(chain: Chain, values: Mapping[str, int | str]) -> ChainCandid
         products[name][variable] = value
     try:
         shared = products.pop("")
-        pairs = (each.partition(":") for each in str(shared["tiles"]).split(",") if each)
-        tiles = {name: int(size) for name, _, size in pairs}
+        tiles = read_tiles(str(shared["tiles"]))
         tiling = Tiling.of(chain, tiles, str(shared.get("rolling", "")))
         packs = frozenset(each for each in str(shared["packs"]).split(",") if each)
         rebuilt = {

@@ -178,6 +178,11 @@ class Tiling:
         return {loop.name: loop.tile for loop in (*self.loops, *([self.cut] if self.cut else []))}
 
     @property
+    def tiles_text(self) -> str:
+        """The tile of each loop as text, which :func:`read_tiles` reads."""
+        return ",".join(f"{name}:{size}" for name, size in self.tiles.items())
+
+    @property
     def count(self) -> int:
         """How many tiles the result has."""
         return prod(loop.count for loop in self.loops)
@@ -360,3 +365,13 @@ def _hoisted(steps: list[TiledStep], most: int) -> tuple[TiledStep, ...]:
         depths[own] = depth
         placed.append(replace(tiled, depth=min(depth, most)))
     return tuple(placed)
+
+
+def read_tiles(text: str) -> dict[str, int]:
+    """Read the tile of each loop from :attr:`Tiling.tiles_text`.
+
+    Raises:
+        ValueError: a size is no whole number.
+    """
+    pairs = (each.partition(":") for each in text.split(",") if each)
+    return {name: int(size) for name, _, size in pairs}

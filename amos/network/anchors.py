@@ -14,7 +14,7 @@ from amos.errors import OperatorError
 from amos.ir import Operator
 from amos.network.blocked import BlockedWeight
 from amos.network.graph import Constant, Node, Operand
-from amos.operators.transposed import TransposedAxis, transposed_axis
+from amos.operators.transposed import TransposedAxis, transposed_axis, transposed_text
 
 
 @dataclass(frozen=True)
@@ -182,7 +182,9 @@ def _transposed(node: Node) -> Anchor:
     dimensions = len(image.shape) - 2
     kind = f"transposed_conv{dimensions}d"
     if dimensions not in _PHASES or not attributes["channels_last"]:
-        return Anchor(kind, refused="channels are not the last axis, or there are three of images")
+        return Anchor(
+            kind, refused="channels are not the last axis, or images have three dimensions"
+        )
     before, after = attributes["pads"][:dimensions], attributes["pads"][dimensions:]
     plain = {*attributes["dilations"], attributes["group"]} == {1}
     if not plain or before != after or any(attributes["output_padding"]):
@@ -217,12 +219,7 @@ def _written_by_phases(node: Node, axes: Sequence[TransposedAxis]) -> Operator:
     image, weight = node.operands
     extents = dict(n=node.shape[0], c=weight.shape[0], k=weight.shape[1])
     extents |= {name: extent for axis in axes for name, extent in axis.extents.items()}
-    written, read, tap = (
-        ", ".join(getattr(axis, field) for axis in axes) for field in ("written", "read", "tap")
-    )
-    factor = f"weight[c, k, {tap}]"
-    factor = f"pad({factor})" if any(axis.partial for axis in axes) else factor
-    text = f"out[n, {written}, k] += pad(image[n, {read}, c]) * {factor}"
+    text = transposed_text(axes, "NHWC" if len(axes) > 1 else "NWC")
     return Operator.parse(text, extents, shapes={"image": image.shape, "weight": weight.shape})
 
 

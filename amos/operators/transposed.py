@@ -14,6 +14,7 @@ and read zeros behind the kernel's ends. With the zeros inserted there is a sing
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from amos.errors import OperatorError
@@ -64,23 +65,43 @@ def transposed_conv2d(
     rows = transposed_axis(("p", "r", "a"), (p, r), stride, padding, phases)
     columns = transposed_axis(("q", "s", "b"), (q, s), stride, padding, phases)
     order = letters(layout, "NCHW", "NHWC")
-
-    def access(tensor: str, channel: str, row: str, column: str) -> str:
-        index = {"N": "n", "C": channel, "H": row, "W": column}
-        return f"{tensor}[{', '.join(index[letter] for letter in order)}]"
-
-    image = access(source, "c", rows.read, columns.read)
     # Which phases read beyond the image, bounds tell; pad() costs nothing where none does.
-    image = _pad(image, phases or rows.zeros or columns.zeros)
-    weight = _pad(f"weight[c, k, {rows.tap}, {columns.tap}]", rows.partial or columns.partial)
+    padded = phases or rows.zeros or columns.zeros
     sizes = {"N": n, "C": c, "H": rows.size, "W": columns.size}
     return build(
-        f"{access('out', 'k', rows.written, columns.written)} += {image} * {weight}",
+        transposed_text((rows, columns), order, source, padded=padded),
         {"n": n, "c": c, "k": k, **rows.extents, **columns.extents},
         name=name,
         dtype=dtype,
         shapes={source: [sizes[letter] for letter in order], "weight": [c, k, r, s]},
     )
+
+
+def transposed_text(
+    axes: Sequence[TransposedAxis],
+    order: Iterable[str],
+    source: str = "image",
+    *,
+    padded: bool = True,
+) -> str:
+    """Write a transposed convolution along some axes.
+
+    Args:
+        axes: one or two.
+        order: of the dimensions of images, such as ``"NHWC"``, or ``"NWC"`` of one axis.
+        source: name of the image.
+        padded: whether zeros are read around it.
+    """
+
+    def access(tensor: str, channel: str, places: Iterable[str]) -> str:
+        along = dict(zip("HW"[-len(axes) :], places, strict=True))
+        index = {"N": "n", "C": channel, **along}
+        return f"{tensor}[{', '.join(index[letter] for letter in order)}]"
+
+    out = access("out", "k", (axis.written for axis in axes))
+    image = _pad(access(source, "c", (axis.read for axis in axes)), padded)
+    taps = ", ".join(axis.tap for axis in axes)
+    return f"{out} += {image} * {_pad(f'weight[c, k, {taps}]', any(x.partial for x in axes))}"
 
 
 def _pad(access: str, zeros: bool) -> str:

@@ -174,7 +174,6 @@ def define_operators() -> None:
     """Define for this process what scheduled functions that come from another may hold."""
     round_in_vectors()
     _rounded()
-    _settled()
 
 
 @cache

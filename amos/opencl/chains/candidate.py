@@ -10,7 +10,7 @@ from typing import Any
 
 from amos.chains import Loop, LoopNest, ParallelSpace, Tiling
 from amos.chains.group_limits import GroupLimits
-from amos.chains.tiling import TiledStep
+from amos.chains.tiling import TiledStep, read_tiles
 from amos.errors import AmosError, RecordError
 from amos.intrinsics import Intrinsic
 from amos.ir import Chain
@@ -132,7 +132,7 @@ class ParallelCandidate:
 
     def values(self) -> dict[str, int | str]:
         """Flat values, from which :func:`candidate_from` makes it again."""
-        tiles = ",".join(f"{name}:{size}" for name, size in self.tiling.tiles.items())
+        tiles = self.tiling.tiles_text
         values: dict[str, int | str] = {"target": "opencl", "tiles": tiles, "items": self.items}
         values |= {f"memory.{name}": memory for name, memory in self.memory.items()}
         values |= {f"copy.{name}": memory for name, memory in self.copies.items()}
@@ -180,8 +180,7 @@ def candidate_from(chain: Chain, values: Mapping[str, int | str]) -> ParallelCan
             kind, _, name = key.partition(".")
             if name:
                 named[kind][name] = str(value)
-        pairs = (each.partition(":") for each in str(values["tiles"]).split(",") if each)
-        tiling = Tiling.of(chain, {name: int(size) for name, _, size in pairs})
+        tiling = Tiling.of(chain, read_tiles(str(values["tiles"])))
         items = int(values["items"])
         again = ParallelCandidate(tiling, named["map"], named["memory"], named["copy"], items)
         problems = again.violations()
