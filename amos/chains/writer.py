@@ -81,12 +81,12 @@ def schedule_products(
         BuildError: TVM refuses one.
         ScheduleError: a schedule is not one of its mapping's space.
     """
-    products = []
+    products, core = [], (limits or CpuLimits.here()).core
     for slot in candidate.slots:
         if slot.tensor not in candidate.products:
             continue  # no instruction computes it
         chosen = candidate.products[slot.tensor]
-        program, module = scheduled(chosen, kinds[slot.tensor], limits or CpuLimits.here())
+        program, module = scheduled(chosen, kinds[slot.tensor], core)
         ((_, function),) = module.functions.items()
         products.append(TileProduct(slot, program, function))
     return products

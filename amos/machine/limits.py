@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from amos.machine.cpu import Cache, cpu
 from amos.machine.machine import Level, Machine
@@ -32,6 +32,11 @@ class CpuLimits:
     def here() -> CpuLimits:
         """Those of the CPU that this process runs on."""
         return _limits(cpu().cores, cpu().caches)
+
+    @property
+    def core(self) -> CpuLimits:
+        """Those of one core, which runs a kernel by itself while all others do the same."""
+        return replace(self, cores=1)
 
 
 def _limits(cores: int, memories: tuple[Level, ...] | tuple[Cache, ...]) -> CpuLimits:

@@ -10,9 +10,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from amos.chains.writer import schedule_products
 from amos.errors import BuildError, ScheduleError
 from amos.explore.choosing import Chooser
 from amos.ir import Chain, Operator
+from amos.machine.limits import CpuLimits
 from amos.measure.reference import References
 from amos.network import CompiledNetwork, Network
 from amos.network.building import check_kernel
@@ -129,6 +131,18 @@ def test_bands_are_those_of_a_chain() -> None:
     middle = depthwise(taps=2, above=0, stride=2)
     with pytest.raises(ScheduleError, match="no rows roll"):
         bands_of(chain_layers((pointwise(middle, 8, before=True), middle)), 2)
+
+
+def test_products_are_planned_for_the_core_that_computes_them() -> None:
+    """Copies stand where the model of one core took them to be."""
+    limits = CpuLimits(cores=8, cache=1 << 20)
+    layers = pointwise(middle := depthwise(rows=12, channels=48), 8, before=True), middle
+    choice = lower_cascade(bands_of(chain_layers(layers), 4), _CHOOSER)
+    assert choice is not None
+    kinds = dict.fromkeys(choice.candidate.products, "generic")
+    plans = [each.program.plan for each in schedule_products(choice.candidate, kinds, limits)]
+    assert len(plans) == 2 and {plan.ranges for plan in plans} == {1}
+    assert any(plan.steps > 1 for plan in plans)
 
 
 @pytest.mark.parametrize(("rows", "padding"), [(2, 0), (3, 7)])

@@ -98,6 +98,11 @@ class Lowering(ABC):
         return False
 
     @property
+    def limits(self) -> CpuLimits:
+        """Limits of the cores that compute a product together; by default of all."""
+        return CpuLimits.here()
+
+    @property
     def predicted(self) -> float:
         """Predicted seconds of the task."""
         return self.total([each.prediction.seconds for each in self.products])
@@ -147,7 +152,7 @@ class Lowering(ABC):
             BuildError: TVM refuses it, or this CPU lacks an instruction of it.
             ScheduleError: a schedule is not one of its mapping's space.
         """
-        products = [_schedule(each) for each in self.products]
+        products = [_schedule(each, self.limits) for each in self.products]
         arguments, function = self.write(products)
         first = products[0]
         tiled = first.program.plan.tiled
@@ -199,8 +204,8 @@ class Lowering(ABC):
         }
 
 
-def _schedule(product: Product) -> ScheduledProduct:
+def _schedule(product: Product, limits: CpuLimits) -> ScheduledProduct:
     kind = implementation_of(product.candidate, product.implementation)
-    program, module = scheduled(product.candidate, kind, CpuLimits.here())
+    program, module = scheduled(product.candidate, kind, limits)
     ((_, function),) = module.functions.items()
     return ScheduledProduct(program, function, kind)

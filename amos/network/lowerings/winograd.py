@@ -14,6 +14,7 @@ from amos.errors import AmosError
 from amos.explore.choosing import Chooser, Product
 from amos.ir import Operator, dtype
 from amos.machine import Machine
+from amos.machine.limits import CpuLimits
 from amos.measure.reference import References, tolerance
 from amos.network.candidates import predict_transfer
 from amos.network.graph import Constant, Node
@@ -58,6 +59,11 @@ class WinogradTiles(Lowering):
     def spreads(self) -> bool:
         """Whether tiles are of floats."""
         return not self.form.integer
+
+    @property
+    def limits(self) -> CpuLimits:
+        """Limits of the cores that compute the product of a band."""
+        return CpuLimits.here() if self.form.cores == 1 else CpuLimits.here().core
 
     @property
     def tuned(self) -> tuple[Operator, ...]:
