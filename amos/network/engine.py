@@ -232,7 +232,7 @@ def _schedule_block(schedule: Any, block: Any) -> Callable[[], None]:
     if rows and _along_rows(schedule, block):
         return _schedule_rows(schedule, block, large)
     if not summed and (lengths := _concatenated_lengths(schedule, block, extents[loops[-1]])):
-        return _schedule_concatenation(schedule, loops, lengths, large)
+        return _schedule_concatenation(schedule, loops, lengths, vectors, large)
     *outer, last = spatial
     lanes = next((n for n in vectors if extents[last] % n == 0), 1)
     if lanes == 1 and vectors and not summed and outer and extents[last] > 2 * LANES:
@@ -324,13 +324,20 @@ def _concatenated_lengths(schedule: Any, block: Any, extent: int) -> list[int]:
 
 
 def _schedule_concatenation(
-    schedule: Any, loops: list[Any], lengths: list[int], large: bool
+    schedule: Any, loops: list[Any], lengths: list[int], vectors: list[int], large: bool
 ) -> Callable[[], None]:
-    """Write a loop for each operand of a concatenation, without conditions on elements."""
+    """Write a loop for each operand of a concatenation, without conditions on elements.
+
+    Vectors are stated, as LLVM unrolls short loops and then makes vectors of the loop around them.
+    """
     *outer, last = loops
     if large and outer:
         _divide(schedule, outer)
-    schedule.loop_partition(last, [*lengths[:-1], None])
+    lanes = next((n for n in vectors if not any(each % n for each in lengths)), 1)
+    if lanes > 1:
+        last, lane = schedule.split(last, [None, lanes])
+        schedule.vectorize(lane)
+    schedule.loop_partition(last, [*(each // lanes for each in lengths[:-1]), None])
     return lambda: None
 
 

@@ -173,26 +173,27 @@ def test_products_are_rounded_before_they_are_added(fused: bool) -> None:
     assert "T.vectorized" in text_of(graph)
 
 
-@pytest.mark.parametrize("axis", [1, 2])
-def test_parts_of_a_concatenation_are_copied_one_after_another(axis: int) -> None:
+@pytest.mark.parametrize(("axis", "width"), [(1, 17), (2, 17), (2, 24)])
+def test_parts_of_a_concatenation_are_copied_one_after_another(axis: int, width: int) -> None:
     """Of different lengths, one of them joined before, and computed with on the way."""
 
     def joined(b: GraphBuilder, x: Node) -> Any:
         starts, sizes = [0, 0, 0], [*x.shape]
-        starts[axis], sizes[axis] = 3, 17
+        starts[axis], sizes[axis] = 3, width
         attributes = {"starts": tuple(starts), "steps": (1, 1, 1), "sizes": tuple(sizes)}
         narrow = b.emit("Slice", x, **attributes)
         inner = b.emit("Concat", b.emit("Relu", x), narrow, axis=axis)
         return b.emit("Round", b.emit("Concat", narrow, inner, x, axis=axis))
 
     values = np.random.default_rng(0).standard_normal((4, 70, 96)).astype(np.float32)
-    narrow = values[:, 3:20] if axis == 1 else values[:, :, 3:20]
+    narrow = values[:, 3 : 3 + width] if axis == 1 else values[:, :, 3 : 3 + width]
     expected = np.concatenate([narrow, np.maximum(values, 0), narrow, values], axis)
     np.testing.assert_array_equal(_computed(joined, values), np.round(expected))
     if axis == 2:
         text = _scheduled(joined, values.shape)
         assert "T.parallel" in text
         assert text.count("_partition") == 4
+        assert ("T.vectorized" in text) == (width == 24)
 
 
 def test_what_follows_sums_is_computed_beside_them() -> None:
