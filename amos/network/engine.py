@@ -15,7 +15,7 @@ from typing import Any
 from amos._toolchain import load_tvm
 from amos.codegen.scheduled import last_line
 from amos.codegen.tir.comparing import with_nan
-from amos.codegen.tir.memory import aligned_to_bytes, pipeline_with
+from amos.codegen.tir.memory import UNCHECKED, aligned_to_bytes, pipeline_with
 from amos.codegen.tir.rounding import (
     define_operators,
     fenced,
@@ -67,7 +67,8 @@ def object_code(text: str) -> bytes:
     pipeline = pipeline_with("amos_engine", fenced)
     module = from_json_graph_str(text)
     try:
-        compiled = tvm.tirx.build(module, target=host_target(), pipeline=pipeline)
+        with tvm.transform.PassContext(config=UNCHECKED):
+            compiled = tvm.tirx.build(module, target=host_target(), pipeline=pipeline)
     except Exception as error:  # TVM's passes fail with errors of many types
         raise NetworkError(f"TVM cannot compile the engine's loops: {last_line(error)}") from error
     return code_of(compiled)

@@ -6,7 +6,7 @@ from typing import Any
 
 from amos._toolchain import load_tvm
 from amos.codegen.scheduled import last_line
-from amos.codegen.tir.memory import aligned_to_bytes, pipeline
+from amos.codegen.tir.memory import UNCHECKED, aligned_to_bytes, pipeline
 from amos.codegen.tir.program import Program
 from amos.codegen.tir.statements import conditions_depend, gives_names
 from amos.codegen.tir.target import host_target, without
@@ -65,6 +65,7 @@ def compile_function(
     target = host_target(without(module, kind))
     passes = pipeline(larger=larger)
     config = {
+        **UNCHECKED,
         "tirx.disable_cse_tir": views or gives_names(module),
         "tirx.disable_storage_rewrite": not shared,
     }
