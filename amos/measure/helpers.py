@@ -14,6 +14,7 @@ import subprocess
 from collections import deque
 from collections.abc import Callable, Generator, Iterable
 from concurrent.futures import Future, wait
+from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import repeat
 from threading import Lock, Thread
@@ -52,10 +53,18 @@ class _Answer:
 
 @dataclass(eq=False)
 class _Helper:
-    """A process, which answers one call at a time."""
+    """A process, which answers one call at a time.
+
+    Attributes:
+        parent: process that it belongs to.
+        process: itself, once it was started.
+        listens: whether it has said that it is ready for calls.
+        lock: of the thread that calls it.
+    """
 
     parent: int = field(default_factory=os.getpid)
     process: subprocess.Popen[bytes] | None = None
+    listens: bool = False
     lock: Lock = field(default_factory=Lock)
 
     @property
@@ -63,29 +72,43 @@ class _Helper:
         """Whether the process is there."""
         return self.process is not None and self.process.poll() is None
 
+    def start(self, prepare: Callable[[], Any] | None = None) -> subprocess.Popen[bytes]:
+        """Start the process, and do not wait until it listens.
+
+        Args:
+            prepare: function of a module that it calls before.
+
+        Raises:
+            Exception: it does not start.
+        """
+        self.close()
+        # Several processes with as many threads as cores each would get in each other's way.
+        alone = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
+        self.process = subprocess.Popen(
+            python(__name__),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            env={**os.environ, **alone},
+        )
+        send(_number(self.process.stdin), encode(prepare))
+        return self.process
+
     def ready(self) -> subprocess.Popen[bytes]:
         """The process, once it listens.
 
         Raises:
             Exception: it does not start.
         """
-        if self.process is None or not self.runs:
-            self.close()
-            # Several processes with as many threads as cores each would get in each other's way.
-            alone = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
-            self.process = subprocess.Popen(
-                python(__name__),
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.DEVNULL,
-                env={**os.environ, **alone},
-            )
+        process = self.process if self.process is not None and self.runs else self.start()
+        if not self.listens:
             try:
-                receive(_number(self.process.stdout))
+                receive(_number(process.stdout))
             except BaseException:
                 self.close()
                 raise
-        return self.process
+            self.listens = True
+        return process
 
     def serve(self, jobs: deque[_Job]) -> None:
         """Take jobs as long as there are any."""
@@ -128,7 +151,7 @@ class _Helper:
             for pipe in (self.process.stdin, self.process.stdout):
                 if pipe is not None:
                     pipe.close()
-            self.process = None
+            self.process, self.listens = None, False
 
 
 @dataclass(eq=False)
@@ -227,8 +250,9 @@ def start_helpers(calls: int, function: Callable[[], Any]) -> None:
     """
     if calls >= LEAST_CALLS:
         for helper in _some_helpers(_count_cores() - 1, start=True):
-            job = deque([_Job(function, ())])
-            Thread(target=helper.serve, args=(job,), daemon=True).start()
+            if not helper.runs:
+                with suppress(Exception):  # whatever is in its way, calls are made without it
+                    helper.start(function)
 
 
 def _count_cores() -> int:
@@ -280,6 +304,12 @@ def _serve() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     outward = os.dup(1)
     os.dup2(2, 1)  # compilers' output is no answer
+    try:
+        prepare = receive(0)
+    except EOFError:
+        return
+    if prepare is not None:
+        _answer(prepare, ())  # the calls that need it say what is wrong
     send(outward, encode(None))
     while select.select([0], [], [], _IDLE_SECONDS)[0]:
         try:

@@ -14,7 +14,7 @@ import os
 import tempfile
 from collections.abc import Sequence
 from dataclasses import asdict, replace
-from functools import lru_cache
+from functools import cache, lru_cache
 from importlib import metadata
 from pathlib import Path
 
@@ -42,13 +42,18 @@ def cache_file() -> Path:
     from platformdirs import user_cache_path
 
     here = cpu()
-    try:
-        compiler = metadata.version("apache-tvm")
-    except metadata.PackageNotFoundError:
-        compiler = "none"
-    key = json.dumps([_VERSION, here.model, here.cores, sorted(here.features), compiler])
+    key = json.dumps([_VERSION, here.model, here.cores, sorted(here.features), _compiler()])
     digest = hashlib.sha256(key.encode()).hexdigest()[:16]
     return user_cache_path("amos", appauthor=False) / f"host-{digest}.json"
+
+
+@cache
+def _compiler() -> str:
+    """The version of TVM; it takes milliseconds to read."""
+    try:
+        return metadata.version("apache-tvm")
+    except metadata.PackageNotFoundError:
+        return "none"
 
 
 def measured_rates() -> dict[str, float]:

@@ -149,6 +149,7 @@ def compile_network(
             precision = "f32"
         if build.is_new(network.tasks, precision):
             start_helpers(len(network.tasks), load_builders)
+            load_builders()  # before there are threads, beside which TVM would load PyTorch
         if precision != "f32":
             build.line.show("measuring errors of other precisions")
             frontier = choose_precision(
