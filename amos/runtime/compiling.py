@@ -44,6 +44,7 @@ def compile_function(
     larger: bool = False,
     shared: bool = True,
     views: bool = False,
+    compact: bool = False,
 ) -> Any:
     """The library of a module of one function, for this CPU.
 
@@ -55,6 +56,8 @@ def compile_function(
         shared: whether buffers may have the same memory, one after the other.
         views: whether buffers begin within others. TVM would share expressions of where they
             begin, and use them ahead of the loops that define them.
+        compact: whether its buffers have their least shapes already, as :func:`compacted` returns
+            them, which TVM would look for in each of its conditions.
 
     Raises:
         BuildError: TVM refuses it.
@@ -69,12 +72,30 @@ def compile_function(
         "tirx.disable_cse_tir": views or gives_names(module),
         "tirx.disable_storage_rewrite": not shared,
     }
-    unsound = ["s_tir.HoistIfThenElse"] if conditions_depend(module) else []
+    disabled = ["s_tir.HoistIfThenElse"] if conditions_depend(module) else []
+    disabled += ["s_tir.CompactBufferAllocation"] if compact else []
     try:
-        with tvm.transform.PassContext(config=config, disabled_pass=unsound):
+        with tvm.transform.PassContext(config=config, disabled_pass=disabled):
             return tvm.compile(aligned_to_bytes(module), target=target, tir_pipeline=passes)
     except Exception as error:
         raise BuildError(f"{what}: TVM cannot compile it: {last_line(error)}") from error
+
+
+def compacted(function: Any) -> Any:
+    """The scheduled function with buffers of the least shapes that hold what it reads of them."""
+    load_tvm()
+    import tvm
+    from tvm.s_tir import transform
+
+    passes = [
+        transform.CanonicalizeLoop(),
+        transform.LowerInitBlock(),
+        transform.PlanAndUpdateBufferAllocationLocation(),
+        transform.ConvertBlocksToOpaque(),
+        transform.CompactBufferAllocation(),
+    ]
+    module = tvm.ir.transform.Sequential(passes)(tvm.IRModule({"main": function}))
+    return module["main"]
 
 
 def timed(

@@ -185,7 +185,13 @@ class Lowering(ABC):
         larger = tiled or not self.shared
         title = str(self.operator)
         library = compile_function(
-            title, kind, module, larger=larger, shared=self.shared, views=self.views
+            title,
+            kind,
+            module,
+            larger=larger,
+            shared=self.shared,
+            views=self.views,
+            compact=self.by_tiles,
         )
         if tiled:
             ask_for_tiles()
