@@ -36,7 +36,7 @@ PYTEST_SHARED := $(BIN)/python -m pytest -q -n $(JOBS) --dist worksteal
 test: $(STAMP) ## run the tests, without the long and the slow ones; JOBS=3 at a time
 	@$(PYTEST) -m "not slow and not long"
 
-test-long: $(STAMP) ## run the tests that take more than three seconds each
+test-long: $(STAMP) ## run the tests that take more than two seconds each
 	@$(PYTEST_SHARED) -m "long and not slow"
 
 SLOW ?= slow

@@ -87,6 +87,7 @@ def _best(file: Path) -> Record:
         return min(records.all(), key=lambda record: record.seconds)
 
 
+@pytest.mark.long
 def test_a_search_goes_on_where_it_stopped(measured: ChainExploration, file: Path) -> None:
     again = _explored(file, 3)
     assert (measured.replayed, again.replayed) == (0, 2)
@@ -142,6 +143,7 @@ def test_a_record_that_describes_no_kernel(
         rebuild_chain(record)
 
 
+@pytest.mark.long
 def test_the_command_line(measured: ChainExploration, file: Path, tmp_path: Path) -> None:
     def run(*arguments: str) -> str:
         result = CliRunner().invoke(app, [*arguments])
@@ -169,6 +171,7 @@ def _modelled(
         return result, records.all()
 
 
+@pytest.mark.long
 def test_the_model_alone_is_recorded(tmp_path: Path) -> None:
     result, (first, second) = _modelled(tmp_path / "x.db", Chain.parse(ATTENTION, SIZES))
     assert {first.standing, second.standing} == {"model"}

@@ -38,6 +38,7 @@ def test_the_model_alone_ranks_tilings_of_a_described_machine() -> None:
     assert "tiles" in str(result)
 
 
+@pytest.mark.long
 def test_guards_load_what_candidates_need() -> None:
     best = explored(1, machine="xeon_6240").best
     assert [callable(load(str(need))) for need in ChainTask(best.candidate).needs] == [True]

@@ -36,6 +36,7 @@ EXECUTES = implementation(amos.intrinsics.get(VNNI), cpu().features) == "native"
 MODEL = [*GEMM, *SIZES, "--machine", "xeon_6240"]
 
 
+@pytest.mark.long
 def test_searches_with_and_without_an_epilogue(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
@@ -66,6 +67,7 @@ def test_searches_with_and_without_an_epilogue(
     assert "'scale' is indexed by 'k', which is no iteration" in capsys.readouterr().err
 
 
+@pytest.mark.long
 def test_stores_results_elsewhere(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     path = str(tmp_path / "tuning.db")
     command = [*GEMM, *SIZES, "--trials", "1", "--records", path, "--json"]
@@ -85,6 +87,7 @@ def test_stores_results_elsewhere(capsys: pytest.CaptureFixture[str], tmp_path: 
         assert says in capsys.readouterr().err
 
 
+@pytest.mark.long
 def test_searches_with_prologues(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     path = str(tmp_path / "tuning.db")
     command = [*GEMM, *SIZES, "--trials", "1", "--records", path, "--json"]
@@ -107,6 +110,7 @@ def test_searches_with_prologues(capsys: pytest.CaptureFixture[str], tmp_path: P
 
 
 @pytest.mark.features
+@pytest.mark.long
 def test_text_has_the_five_parts(capsys: pytest.CaptureFixture[str]) -> None:
     assert main([*GEMM, *SIZES, "--trials", "2"]) == 0
     printed = capsys.readouterr()
@@ -132,6 +136,7 @@ def test_text_has_the_five_parts(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 @pytest.mark.features
+@pytest.mark.long
 def test_the_generic_implementation_says_so(capsys: pytest.CaptureFixture[str]) -> None:
     assert main([*GEMM, *SIZES, "--trials", "1", "--implementation", "generic"]) == 0
     text = capsys.readouterr().out
@@ -184,6 +189,7 @@ def test_bad_input(arguments: list[str], words: str, capsys: pytest.CaptureFixtu
     not Path("/proc/self/stat").exists(), reason="needs /proc to see which processes live"
 )
 @pytest.mark.parametrize("end", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+@pytest.mark.long
 def test_an_interrupt_leaves_nothing_behind(end: signal.Signals, tmp_path: Path) -> None:
     """No process, no file, and a record file that the next run can go on with."""
     command = [sys.executable, "-m", "amos", *GEMM, *SIZES, "--trials", "1000"]
@@ -222,6 +228,7 @@ def test_an_interrupt_leaves_nothing_behind(end: signal.Signals, tmp_path: Path)
         run.wait()
 
 
+@pytest.mark.long
 def test_the_bar_shows_what_is_going_on() -> None:
     """On a terminal: trials, the best, failures by kind, time left; and nothing is left of it."""
     command = [*MODEL, "--trials", "200"]

@@ -24,6 +24,7 @@ def records(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return file
 
 
+@pytest.mark.long
 def test_by_number(records: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["export", f"{records}:2", "--format", "c", "--out", str(tmp_path)]) == 0
     printed = capsys.readouterr().out.split()

@@ -74,6 +74,7 @@ def test_show_tells_of_buffers_and_layouts(capsys: pytest.CaptureFixture[str]) -
     assert "layout i1 = lane // 4, r1 = lane % 4" in capsys.readouterr().out
 
 
+@pytest.mark.long
 def test_check_of_one_name_is_one_object(capsys: pytest.CaptureFixture[str]) -> None:
     row = _json(["intrinsics", "check", VNNI], capsys)
     assert {"name", "described", "compiled_for", "ran_on", "equal", "skipped"} <= row.keys()
@@ -83,6 +84,7 @@ def test_check_of_one_name_is_one_object(capsys: pytest.CaptureFixture[str]) -> 
     assert [each["name"] for each in two] == [VNNI, "gemmini_matmul_m16n16k16_s8_s32"]
 
 
+@pytest.mark.long
 def test_check_prints_one_line_each(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["intrinsics", "check", VNNI]) == 0
     line, summary = capsys.readouterr().out.splitlines()

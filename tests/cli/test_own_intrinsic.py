@@ -113,6 +113,7 @@ def test_a_file_in_place_of_a_name(
 
 
 @pytest.mark.parametrize("options_given", [False, True])
+@pytest.mark.long
 def test_replay_and_export(
     recorded: Path,
     file: Path,

@@ -13,6 +13,7 @@ pytestmark = pytest.mark.usefixtures("short_search")
 C5 = ["resnet18:C5", "wmma_m16n16k16_f16_f32", "--machine", "a100"]
 
 
+@pytest.mark.long
 def test_a_space_as_json(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["space", *C5, "--divisors", "--json"]) == 0
     report = json.loads(capsys.readouterr().out)
@@ -83,6 +84,7 @@ def test_fixes_that_cannot_be(
     assert all(word in printed.err for word in words), printed.err
 
 
+@pytest.mark.long
 def test_what_is_fixed_is_kept(capsys: pytest.CaptureFixture[str]) -> None:
     fixed = ["--fix", "split=4", "--fix", "unroll=2"]
     assert main(["explore", *C5, "--trials", "6", "--json", *fixed]) == 0

@@ -155,6 +155,7 @@ def test_as_many_threads_as_the_process_may_use_cpus() -> None:
     assert _run("print(right(), pool())", cpus={allowed[-1]}) == "True 0"
 
 
+@pytest.mark.long
 def test_threads_are_bound_if_that_is_asked_for() -> None:
     """To the CPUs that the process may use, not to the first ones of the machine."""
     allowed = sorted(os.sched_getaffinity(0))
@@ -187,6 +188,7 @@ ours._RESET(reset)(3, 10, None, ctypes.cast(report, ctypes.c_void_p))
 """
 
 
+@pytest.mark.long
 def test_a_piece_that_fails_is_an_error() -> None:
     """Whoever ran it; all of the others have run."""
     code = """
@@ -202,6 +204,7 @@ def test_a_piece_that_fails_is_an_error() -> None:
     assert printed == "-1 True [(b'RuntimeError', b'a piece of a parallel loop failed')]"
 
 
+@pytest.mark.long
 def test_callers_do_without_workers_that_come_late() -> None:
     code = """
     main, runs = threading.get_ident(), []
@@ -218,6 +221,7 @@ def test_callers_do_without_workers_that_come_late() -> None:
     assert _run(code, first=_PIECES) == "2 True"
 
 
+@pytest.mark.long
 def test_many_slow_workers_are_faster_than_none() -> None:
     """As small cores of a CPU are: eight that take twice as long save most of the time."""
     code = """

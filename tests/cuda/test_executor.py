@@ -182,6 +182,7 @@ def test_errors_of_the_driver(
     assert "\n" not in result.message
 
 
+@pytest.mark.long
 def test_a_kernel_that_hangs(fakes: Fakes, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FAKE_CUDA_HANG", "cuLaunchKernel")
     with GpuExecutor(machines.get("a100"), find_gpu(fakes.library), timeout=2.0) as executor:
@@ -236,6 +237,7 @@ def test_without_being_asked(fakes: Fakes, monkeypatch: pytest.MonkeyPatch) -> N
     assert "is no h200 (sm_90)" in messages.pop()
 
 
+@pytest.mark.long
 def test_explore(fakes: Fakes, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """A measured search from the command line, its records, and an export of its best."""
     store = tmp_path / "gpu.db"

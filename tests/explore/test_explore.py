@@ -81,6 +81,7 @@ print("tvm" in sys.modules, file=sys.stderr)
 """
 
 
+@pytest.mark.long
 def test_another_process_proposes_the_same() -> None:
     """Whatever the order of its sets; and the model alone needs no TVM."""
     here = [

@@ -148,6 +148,7 @@ def _tamper(recorded: Path, path: Path, rounds: int, seed: int) -> None:
     assert refused > rounds // 10
 
 
+@pytest.mark.long
 def test_a_changed_byte(recorded: Path, tmp_path: Path) -> None:
     _flip(recorded, tmp_path / "damaged.db", 30, seed=0)
 

@@ -114,6 +114,7 @@ def test_other_operators_are_kept_and_said(tmp_path: Path) -> None:
         assert {row.operator for row in records.all() if row.id < 4} != {str(OPERATOR)}
 
 
+@pytest.mark.long
 def test_a_file_of_several_operators_is_no_news(tmp_path: Path) -> None:
     """Nor are records of the operator on another instruction those of another operator."""
     path, messages = tmp_path / "tuning.db", list[str]()

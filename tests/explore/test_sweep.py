@@ -45,6 +45,7 @@ def test_sizes_of_a_unit_and_its_machine() -> None:
         assert point.share == pytest.approx(point.utilization * calls / (point.simulated * 1e8))
 
 
+@pytest.mark.long
 def test_mappings_that_nothing_of_fits_are_left_out() -> None:
     """Three accumulators of one row read three fragments, where a window has holes more."""
     small, none = sweep(VTA, PYNQ, {"memory.inp.capacity": [32, 16]}, [OPERATORS["conv"]], trials=2)

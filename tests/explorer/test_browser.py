@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 CELL = "td[role=gridcell][data-t='{}'][data-s='{}']"
 #: Clicks a cell and resolves when the verdict on it is drawn: milliseconds.
 CLICK = """(selector) => new Promise((resolve) => {
@@ -53,6 +55,7 @@ def _wait_verdict(page: Any, text: str) -> None:
     )
 
 
+@pytest.mark.long
 def test_a_click_changes_the_verdict(page: Any) -> None:
     assert "Valid under rule access" in _verdict(page)
     page.click(CELL.format(1, 1))
@@ -81,6 +84,7 @@ def test_another_intrinsic_has_another_matrix(page: Any) -> None:
     _wait_verdict(page, "rule access")
 
 
+@pytest.mark.long
 def test_an_instruction_is_picked_from_those_of_the_machine(page: Any) -> None:
     page.select_option("[data-field=machine]", "a100")
     _fill(page, "dtype", "f16")
@@ -129,6 +133,7 @@ def test_what_a_wider_rule_accepts_is_shown_and_marked(page: Any) -> None:
     assert page.inner_text(".physical h4") == "q-k-cs"
 
 
+@pytest.mark.long
 def test_sources_in_any_order(page: Any) -> None:
     assert page.is_hidden(".fed")
     page.select_option("[data-field=commute]", label="any order")
@@ -206,6 +211,7 @@ def test_keys_alone_will_do(page: Any) -> None:
     page.wait_for_function("() => document.querySelector('.physical h4')?.innerText === 'npq-k-cs'")
 
 
+@pytest.mark.long
 def test_ten_thousand_mappings_scroll(page: Any) -> None:
     _fill(page, "operator", LARGE)
     _fill(page, "extents", ", ".join(f"{n}=4" for n in "abcdefghijklmn"))

@@ -32,6 +32,7 @@ def chooser() -> Chooser:
 
 
 @pytest.mark.parametrize(("text", "sizes", "tiles", "dtypes"), CASES)
+@pytest.mark.long
 def test_the_test_program_agrees(
     chooser: Chooser,
     text: str,

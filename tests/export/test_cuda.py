@@ -51,6 +51,7 @@ def test_files(exported: Exporter, tmp_path: Path) -> None:
     assert "import amos" not in (tmp_path / "load.py").read_text()
 
 
+@pytest.mark.long
 def test_launches_from_cpp(exported: Exporter, tmp_path: Path) -> None:
     nvcc = shutil.which("nvcc")
     if nvcc is None:
@@ -116,6 +117,7 @@ def test_an_epilogue_goes_along(
 
 
 @pytest.mark.parametrize("dtype", ["s8", "bf16"])
+@pytest.mark.long
 def test_further_results_go_along(
     exported: Exporter, tmp_path: Path, dtype: str, driver: str, nvcc: None
 ) -> None:

@@ -44,6 +44,7 @@ NATIVE = ("-march=native", "-ffp-contract=off")
     ("op", "unit", "count"),
     [(BYTES, "vnni_dpbusd_m16k4_u8_s8_s32", 566), (FLOATS, "avx2_fmadd_m8_f32_f32", 345)],
 )
+@pytest.mark.long
 def test_every_result_is_right(op: amos.Operator, unit: str, count: int, tmp_path: Path) -> None:
     for text in RESULTS:
         op = op.with_result(text)

@@ -73,6 +73,7 @@ def test_the_plug_in_maps(site: Path) -> None:
     assert _json(site, "map", "gemm", OUTER)["count"] == 1
 
 
+@pytest.mark.long
 def test_the_plug_in_checks(site: Path) -> None:
     row = _json(site, "intrinsics", "check", MATMUL)
     assert row["described"] is True

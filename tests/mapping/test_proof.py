@@ -168,6 +168,7 @@ def prove(op: Operator, intrinsic: Intrinsic) -> int:
 
 @given(pairs())
 @settings(max_examples=150, derandomize=True)
+@pytest.mark.long
 def test_gather_is_what_execution_says(pair: tuple[Operator, Intrinsic]) -> None:
     prove(*pair)
 

@@ -138,6 +138,7 @@ def test_kernels_stage_columns_where_the_statement_has_them(operand: str) -> Non
     assert f", {shape})" in kernel.source
 
 
+@pytest.mark.long
 def test_implementations_take_fragments_as_the_statement_has_them(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -102,6 +102,7 @@ def test_nobody_answers(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.filterwarnings("ignore")
+@pytest.mark.long
 def test_calls_on_workers(cluster: Any) -> None:
     address = cluster.scheduler_address
     assert list(map_on_cluster(address, abs, range(-3, 3))) == [3, 2, 1, 0, 1, 2]

@@ -21,6 +21,7 @@ pytestmark = pytest.mark.skipif(
 )
 
 
+@pytest.mark.long
 def test_kills(tmp_path: Path) -> None:
     figures = kill_drill(2, tmp_path, trials=30, seed=1)
     assert figures["completed_resumes"] == 2
@@ -29,6 +30,7 @@ def test_kills(tmp_path: Path) -> None:
         assert figures[name] == 0
 
 
+@pytest.mark.long
 def test_hostile_candidates(tmp_path: Path) -> None:
     figures = hostile_drill(60, 2 * len(HOSTILE), tmp_path, timeout=0.5)
     assert figures["candidates"] == 60

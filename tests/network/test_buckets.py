@@ -286,6 +286,7 @@ def test_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
 
 # What PyTorch says about itself.
 @pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::DeprecationWarning")
+@pytest.mark.long
 def test_programs_of_pytorch_name_their_dimensions() -> None:
     torch = pytest.importorskip("torch", reason="PyTorch is not installed")
     torch.manual_seed(0)

@@ -210,6 +210,7 @@ def test_a_residual_of_the_first_result_is_read_of_memory() -> None:
 
 @pytest.mark.usefixtures("paying")
 @pytest.mark.parametrize("residual", [False, True])
+@pytest.mark.long
 def test_a_network_with_a_cascade_computes_the_same(residual: bool) -> None:
     network, model = _network(residual=residual)
     compiled = compile_whole(network, progress=False)

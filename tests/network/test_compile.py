@@ -126,6 +126,7 @@ def product() -> tuple[ModelProto, np.ndarray]:
     return model, np.random.default_rng(2).standard_normal((4, 16)).astype(np.float32)
 
 
+@pytest.mark.long
 def test_kernels_slower_than_the_engines_code_stay_out(
     monkeypatch: pytest.MonkeyPatch, product: tuple[ModelProto, np.ndarray]
 ) -> None:

@@ -139,6 +139,7 @@ def test_products_of_mixed_models_stay_as_they_are() -> None:
 
 
 @pytest.mark.skipif(not multiplies("float16"), reason="this CPU has neither f16c nor avx512f")
+@pytest.mark.long
 def test_weights_of_models_in_float16_stay_so_where_products_wait_for_them() -> None:
     rng = np.random.default_rng(0)
     weight = _constant("w", rng.standard_normal((1024, 2048)), "float16")

@@ -195,6 +195,7 @@ def test_auto_is_the_fastest_within_the_budget() -> None:
 
 
 @multiplies_bfloat16
+@pytest.mark.long
 def test_random_inputs_that_no_product_reaches_choose_nothing() -> None:
     """Beyond a limit, which no random number is, the results are zeros."""
     b = Builder()
@@ -390,6 +391,7 @@ def test_values_beyond_the_range_of_float16_are_refused() -> None:
 
 
 @multiplies_bfloat16
+@pytest.mark.long
 def test_products_of_attention_are_judged_as_one_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
     b = Builder()
     x = b.input("x", (1, 128, 32))

@@ -35,6 +35,7 @@ def built_here(monkeypatch: pytest.MonkeyPatch) -> list[BuiltKernels]:
     return built
 
 
+@pytest.mark.long
 def test_a_network_is_built_by_two_processes(built_here: list[BuiltKernels]) -> None:
     b = Builder()
     x = b.input("x", (4, 16))

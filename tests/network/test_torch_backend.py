@@ -69,6 +69,7 @@ def _network(torch: Any) -> Any:
     return Network().eval()
 
 
+@pytest.mark.long
 def test_it_computes_what_pytorch_does(torch: Any) -> None:
     network = _network(torch)
     compiled = torch.compile(network, backend=amos_backend)
@@ -143,6 +144,7 @@ def test_dropout_and_changes_in_place_stay_with_pytorch(torch: Any) -> None:
     assert torch.equal(doubled, torch.full((64, 64), 4.0)) and torch.equal(x, 0 * x + 2)
 
 
+@pytest.mark.long
 def test_trials_are_measured_into_records(torch: Any, tmp_path: Path) -> None:
     layer, path = torch.nn.Linear(16, 16).eval(), tmp_path / "tuning.db"
     options = {"records": str(path), "trials": 2}
@@ -202,6 +204,7 @@ def test_what_is_random_runs_eagerly_after_zeros_too(torch: Any) -> None:
     assert "draws random numbers" in message[0]
 
 
+@pytest.mark.long
 def test_layers_made_under_inference_mode_are_compiled(torch: Any) -> None:
     with torch.inference_mode():
         layer = torch.nn.Linear(8, 8)
@@ -287,6 +290,7 @@ def _layers(torch: Any) -> dict[str, tuple[Any, tuple[Any, ...]]]:
 @pytest.mark.parametrize(
     "name", ["causal", "attention", "lstm", "gru", "levels", "half", "bfloat16"]
 )
+@pytest.mark.long
 def test_layers_are_compiled(torch: Any, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     compiled = _compiled_graphs(monkeypatch)
     layer, inputs = _layers(torch)[name]
@@ -347,6 +351,7 @@ def test_operators_that_pytorch_allows_to_be_rounded(precisions: Any, name: str)
     assert reducible_operations() == products | {"Conv", "ConvTranspose"}
 
 
+@pytest.mark.long
 def test_products_have_the_precision_of_pytorch(
     precisions: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:

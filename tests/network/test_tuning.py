@@ -121,6 +121,7 @@ def test_a_run_that_was_stopped_divides_its_trials_as_it_would_have(tmp_path: Pa
     assert "█" in amos.viz.html(again)
 
 
+@pytest.mark.long
 def test_a_machine_that_is_described_anew_changes_no_division(tmp_path: Path) -> None:
     """What the model said when the run began counts."""
 
@@ -210,6 +211,7 @@ def test_one_task_gets_all(scheduler: str, expected: list[int], tmp_path: Path) 
     assert [each.trials for each in tuned.slices] == expected
 
 
+@pytest.mark.long
 def test_a_task_that_fails_does_not_end_the_others(tmp_path: Path) -> None:
     wide = str(load_whole(_two_products()).tasks[0].operator.extents["n"])
 

@@ -106,6 +106,7 @@ def test_small_results_of_large_sums_are_right(
 @pytest.mark.parametrize(
     ("channels", "bands", "cores"), [(16, 2, 1), (8, 3, 1), (24, 1, 2), (40, 2, 2), (72, 3, 3)]
 )
+@pytest.mark.long
 def test_bands_need_not_divide_rows_of_tiles(channels: int, bands: int, cores: int) -> None:
     shape, pads = (2, channels, 17, 7), [1, 1, 1, 1]  # five rows of tiles
     (task,) = _floats(shape, channels, pads, residual=True).tasks

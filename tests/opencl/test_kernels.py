@@ -59,6 +59,7 @@ def _plans(name: str, count: int, machine: Machine = POCL) -> list[OpenClPlan]:
     return [OpenClPlan.of(mapping, each, machine) for each in space.draw(count, rng)]
 
 
+@pytest.mark.long
 def test_kernels_on_the_host(tmp_path: Path) -> None:
     """Of every kind, whatever the schedule, and in whichever order work-items run."""
     plans = [plan for name in CASES for plan in (*_plans(name, 2), *_plans(name, 1, PARALLEL))]

@@ -34,6 +34,7 @@ def explored(*fix: tuple[str, Any], **options: Any) -> Any:
     return explore_chain(CHAIN, machine="pocl", search=search, measure=MODEL, **options)
 
 
+@pytest.mark.long
 def test_the_model_ranks_mappings_that_keep_rules_and_limits() -> None:
     result = explored(trials=6)
     assert len(result.trials) == 6
@@ -155,6 +156,7 @@ def test_chains_that_have_no_kernels(text: str, message: str) -> None:
         explore_chain(chain, machine="pocl", measure=MODEL)
 
 
+@pytest.mark.long
 def test_records_and_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = str(tmp_path / "ocl.db")
     options = [*EXTENTS, "--executor", "model", "--trials", "2", "--records", file]

@@ -52,6 +52,7 @@ def random_kernels() -> dict[str, np.ndarray]:
     return _measured("random")
 
 
+@pytest.mark.long
 def test_kernels_are_ranked_as_measured(random_kernels: dict[str, np.ndarray]) -> None:
     share = {name: pairwise(*seconds) for name, seconds in random_kernels.items()}
     assert np.mean([*share.values()]) >= 0.88

@@ -140,6 +140,7 @@ def drawn(draw: st.DrawFn) -> Drawn:
 
 @settings(max_examples=15, deadline=None)
 @given(drawn())
+@pytest.mark.long
 def test_the_code_does_what_the_plan_says(case: Drawn) -> None:
     plan, blocks = case.plan, case.blocks
     assert (plan.ranges, plan.steps) == (blocks.ranges[1], blocks.loops.steps[1])

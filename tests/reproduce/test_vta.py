@@ -8,6 +8,7 @@ from amos.reproduce.vta import vta
 from amos.streams.runtime import StreamKernel
 
 
+@pytest.mark.long
 def test_a_layer_beside_its_bounds_and_a_plain_schedule() -> None:
     (row,) = vta(["C10"], trials=2, drawn=4)
     assert row.failed == 0

@@ -68,6 +68,7 @@ def test_what_nobody_runs_is_refused_when_it_is_compiled(monkeypatch: pytest.Mon
 
 
 @needs_compiler
+@pytest.mark.long
 def test_strings_and_sequences_go_through_onnxruntime(monkeypatch: pytest.MonkeyPatch) -> None:
     """Inputs and results of types that no kernel has, as tokenizers and scikit-learn have them."""
     monkeypatch.setattr(Timing, "wins", property(lambda timing: not timing.fault))
