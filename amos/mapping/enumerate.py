@@ -209,7 +209,7 @@ def enumerate_mappings(
     orders = _orders(op, intrinsic)
     pairings, refusals = _compatible(op, intrinsic, orders if commute else orders[:1])
     if not pairings:
-        alternatives, _ = _compatible(op, intrinsic, orders[1:])
+        alternatives, _ = _compatible(op, intrinsic, () if commute else orders[1:])
         if alternatives:
             order = ", ".join(f"`{load.tensor.name}`" for load in alternatives[0].loads[:-1])
             hint = f"; with its sources in the order {order} it can: commute=True"

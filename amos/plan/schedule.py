@@ -20,7 +20,7 @@ from amos.machine.machine import Machine
 from amos.mapping.mapping import Mapping
 from amos.plan.nest import Loop, Nest
 from amos.plan.structure import LoopBatch, Structure
-from amos.plan.variables import Defaulted, Value, variable, variables_of
+from amos.plan.variables import Defaulted, Value, names_of, variable, variables_of
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -74,6 +74,8 @@ class Schedule(ABC):
             heads = {key.partition(".")[0] for key in values} - CpuSchedule.keys()
             kinds = [target.schedule for target in targets()]
             return cast(Self, max(kinds, key=lambda kind: len(kind.keys() & heads)).of(values))
+        if not cls.earlier_keys:
+            return cls._read(values)
         named = {key: value for key, value in values.items() if cls.renamed_key(key) == key}
         for key, value in values.items():
             if named.setdefault(cls.renamed_key(key), value) != value:
@@ -102,11 +104,11 @@ class Schedule(ABC):
 
     @classmethod
     def _read(cls, values: MappingType[str, Value]) -> Self:
-        names = {kind.key: name for name, kind in variables_of(cls).items()}
+        names, kinds = names_of(cls), variables_of(cls)
         arguments: dict[str, Any] = {}
         for key, value in values.items():
             head, dot, suffix = key.partition(".")
-            kind = variables_of(cls)[names[head]] if head in names else None
+            kind = kinds[names[head]] if head in names else None
             if kind is None or bool(kind.per) != bool(dot):
                 raise ScheduleError(
                     f"{key} = {value!r}: unknown variable {key!r}; expected {', '.join(names)}"

@@ -52,12 +52,12 @@ class Variable:
             if value is not None and not right:
                 raise ScheduleError(f"{name} = {value!r}: expected names of loops")
         elif not self.per:
-            self._check(self._label(name), value)
+            self._check(name, "", value)
         elif not isinstance(value, MappingType):
             raise ScheduleError(f"{name} = {value!r}: expected a value for each name")
         else:
             for key, single in value.items():
-                self._check(self._label(name, f".{key}"), single)
+                self._check(name, f".{key}", single)
             return Defaulted(value, self.default)
         return value
 
@@ -70,21 +70,18 @@ class Variable:
         elif value != self.default or companion is not None:
             yield self.key, " ".join(value) if self.default is None else value
 
-    def _label(self, name: str, suffix: str = "") -> str:
+    def _label(self, name: str, suffix: str) -> str:
         label = f"{self.key}{suffix}"
         return label if name == self.key else f"{name}{suffix} ({label})"
 
-    def _check(self, label: str, value: Any) -> None:
-        if self.words:
-            right, expected = value in self.words, " or ".join(self.words)
-        else:
-            whole = isinstance(value, int) and not isinstance(value, bool)
-            right = whole and self.lowest <= value < _LIMIT
-            expected = f"a whole number, {self.lowest} or more"
-            if whole and value >= _LIMIT:
-                expected = f"a whole number, at most {_LIMIT - 1}"
-        if not right:
-            raise ScheduleError(f"{label} = {value!r}: expected {expected}")
+    def _check(self, name: str, suffix: str, value: Any) -> None:
+        whole = isinstance(value, int) and not isinstance(value, bool)
+        if value in self.words if self.words else whole and self.lowest <= value < _LIMIT:
+            return
+        expected = " or ".join(self.words) or f"a whole number, {self.lowest} or more"
+        if not self.words and whole and value >= _LIMIT:
+            expected = f"a whole number, at most {_LIMIT - 1}"
+        raise ScheduleError(f"{self._label(name, suffix)} = {value!r}: expected {expected}")
 
 
 class Defaulted(dict[str, Any]):
@@ -109,3 +106,9 @@ def variable(key: str, default: Value | None, **more: Any) -> Any:
 def variables_of(kind: type[Any]) -> dict[str, Variable]:
     """The variables of a class of schedules, by the name of the field."""
     return {each.name: each.metadata["variable"] for each in fields(kind)}
+
+
+@cache
+def names_of(kind: type[Any]) -> dict[str, str]:
+    """The fields of a class of schedules by the keys of their variables."""
+    return {each.metadata["variable"].key: each.name for each in fields(kind)}
