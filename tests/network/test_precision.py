@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -21,7 +22,7 @@ from amos.network.external.sessions import run_session
 from amos.network.frontend import plain_session
 from amos.network.model import random_arrays
 from amos.network.operations import numpy_dtype
-from amos.network.precision import attention, choosing
+from amos.network.precision import attention, choosing, rounding
 from amos.network.precision.choosing import choose_precision
 from amos.network.precision.frontier import Errors, Exclusion, Frontier, Variant
 from amos.network.precision.rounding import is_product
@@ -100,6 +101,26 @@ def test_products_can_be_left_out() -> None:
     assert kinds == ["bfloat16", "float32"]
     (x,) = random_arrays(network)
     assert 1e-4 < relative_norm(_results(rounded, [x]), _results(network, [x])) < 1e-2
+
+
+@pytest.mark.parametrize(
+    ("channels", "feature", "is_rounded"),
+    [
+        (3, "avx512_bf16", False),
+        (4, "avx512_bf16", True),
+        (3, "amx_bf16", True),
+    ],
+)
+def test_first_layers_of_few_channels_are_not_rounded(
+    monkeypatch: pytest.MonkeyPatch, channels: int, feature: str, is_rounded: bool
+) -> None:
+    """Unless tiles read rows of a window as they are."""
+    b = Builder()
+    image = b.input("x", (1, channels, 8, 8))
+    network = amos.load_network(b.model(b.node("Conv", image, b.random(16, channels, 3, 3))))
+    (node,) = filter(is_product, network.regions["Region0"].network.graph.nodes)
+    monkeypatch.setattr(rounding, "cpu", lambda: SimpleNamespace(features={feature}))
+    assert rounding.can_round(node) == is_rounded
 
 
 def test_convolutions_with_residual_sums() -> None:
