@@ -84,15 +84,15 @@ def _limit_items(levels: Sequence[str], limits: GroupLimits) -> Iterator[Variabl
     yield Le(along, most, "work-items", reason)
 
 
-def _allocations(
-    nodes: Sequence[Node], loops: tuple[Loop, ...]
+def enclosed_allocations(
+    nodes: Sequence[Node], loops: tuple[Loop, ...] = ()
 ) -> Iterator[tuple[Allocation, tuple[Loop, ...]]]:
     """Yield each allocation with the loops around it."""
     for node in nodes:
         if isinstance(node, Allocation):
             yield node, loops
         elif isinstance(node, Loop):
-            yield from _allocations(node.body, (*loops, node))
+            yield from enclosed_allocations(node.body, (*loops, node))
 
 
 def _limit_bytes(
@@ -102,7 +102,7 @@ def _limit_bytes(
     memory = {"local": limits.local_bytes, "private": limits.private_bytes}
     products: dict[str, list[str]] = {name: [] for name in memory}
     owned: dict[str, str] = {}
-    for allocation, loops in _allocations(nest.body, ()):
+    for allocation, loops in enclosed_allocations(nest.body):
         size, total = f"bytes of {allocation.buffer}", f"all bytes of {allocation.buffer}"
         yield Variable(size, "architecture", (allocation.nbytes,))
         for loop in loops if allocation.memory == "local" else ():

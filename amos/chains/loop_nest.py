@@ -123,6 +123,7 @@ class LoopNest:
         tiling: Tiling,
         memory: Mapping[str, str] | None = None,
         copies: Mapping[str, str] | None = None,
+        spans: Mapping[str, int] | None = None,
     ) -> LoopNest:
         """The loops of a chain in tiles.
 
@@ -130,6 +131,7 @@ class LoopNest:
             tiling: the chain and its shared loops.
             memory: of temporaries, ``"local"`` where omitted.
             copies: inputs of which each tile copies its box, and the memory of the copy.
+            spans: values of loops of steps, such as ``t.j``, that one trip computes; others 1.
 
         Raises:
             UnknownNameError: a name is no temporary, or no input.
@@ -140,7 +142,7 @@ class LoopNest:
                 "loop nest: expected tiles in any order, got rows rolling along "
                 f"{tiling.rolling_loop}"
             )
-        return LoopNest(_Builder(tiling, memory or {}, copies or {}).nest())
+        return LoopNest(_Builder(tiling, memory or {}, copies or {}, spans or {}).nest())
 
     @cached_property
     def loops(self) -> tuple[Loop, ...]:
@@ -198,7 +200,11 @@ class _Builder:
     """Builds the nest of a tiling."""
 
     def __init__(
-        self, tiling: Tiling, memory: Mapping[str, str], copies: Mapping[str, str]
+        self,
+        tiling: Tiling,
+        memory: Mapping[str, str],
+        copies: Mapping[str, str],
+        spans: Mapping[str, int],
     ) -> None:
         chain = tiling.chain
         temporaries = {tensor.name for tensor in chain.temporaries}
@@ -209,7 +215,7 @@ class _Builder:
         for name in copies:
             if name not in inputs:
                 raise UnknownNameError("input", name, inputs)
-        self.tiling, self.copies = tiling, copies
+        self.tiling, self.copies, self.spans = tiling, copies, spans
         written = dict.fromkeys(tiled.step.output.tensor.name for tiled in tiling.steps)
         self.memory = {
             name: memory.get(name, "local") for name in written if name != chain.result.name
@@ -266,7 +272,8 @@ class _Builder:
         name = f"{result}.start" if is_start else result
         access = Access(name, tuple(dict.fromkeys(buffers)))
         ordered = (*step.spatial, *step.reduce)
-        sizes = {f"{name}.{it.name}": tiled.ranges[it.name].size for it in ordered}
+        loops = {f"{name}.{it.name}": tiled.ranges[it.name].size for it in ordered}
+        sizes = {loop: -(-size // self.spans.get(loop, 1)) for loop, size in loops.items()}
         return _surround(access, sizes, frozenset(f"{name}.{it.name}" for it in step.reduce))
 
 

@@ -66,7 +66,7 @@ def explore_chain(
     Args:
         chain: what to compute.
         intrinsic: instructions that may compute products; by default those of the machine. Loops
-            compute products that none of them fits, and everything on OpenCL devices.
+            compute products that none of them fits.
         machine: ``"host"`` or an OpenCL device, where candidates are measured, or another, where
             the model decides.
         trials: how many candidates to try.
@@ -74,7 +74,7 @@ def explore_chain(
         tiles: tiles that every candidate has, by iteration.
         records: file to keep every trial in; the same call goes on where an earlier one stopped.
         search: ``epsilon`` and ``time_limit`` count; on OpenCL devices also ``fix``, of
-            ``map.LOOP``, ``memory.TENSOR``, ``copy.INPUT`` and ``items``.
+            ``map.LOOP``, ``memory.TENSOR``, ``copy.INPUT``, ``items`` and ``intrinsic.TENSOR``.
         measure: where and within which limits.
         progress: called after each trial, with it and the number of trials.
 
@@ -98,11 +98,14 @@ def explore_chain(
             stack.enter_context(executor)
         if kernels:
             listed: ListedOptions = load(f"{kernels}.search.list_options")(
-                chain, target, tiles or {}, search.fix, rng
+                chain,
+                target,
+                tiles or {},
+                search.fix,
+                rng,
+                units=select_intrinsics(intrinsic, target),
+                is_named=intrinsic is not None,
             )
-            if intrinsic is not None:
-                units = ", ".join(unit.name for unit in select_intrinsics(intrinsic, target))
-                notes.append(f"{units}: not used, loops compute chains on {target.name}")
         else:
             listed = _list_for_cpu(chain, intrinsic, machine, tiles or {}, rng)
         log = None

@@ -16,7 +16,8 @@ if TYPE_CHECKING:
     from amos.records import Record
 
 #: What ``--fix`` takes; all but tiles on OpenCL devices only.
-_FIXED = ["tile.LOOP=SIZE", "map.LOOP=LEVEL", "memory.TENSOR=local", "copy.INPUT=local", "items=N"]
+_FIXED = ["tile.LOOP=SIZE", "map.LOOP=LEVEL", "memory.TENSOR=local", "copy.INPUT=local"]
+_FIXED += ["items=N", "intrinsic.TENSOR=NAME"]
 #: Trials that are listed.
 _LISTED = 8
 
@@ -41,7 +42,7 @@ def read_tiles(fix: Sequence[str] | None) -> tuple[dict[str, int], list[str]]:
         if kind == "tile" and isinstance(value, int):
             if tiles.setdefault(loop, value) != value:
                 raise ScheduleError(f"{name}: fixed as {tiles[loop]} and as {value}")
-        elif kind in ("map", "memory", "copy", "items"):
+        elif kind in ("map", "memory", "copy", "items", "intrinsic"):
             further.append(text)
         else:
             raise UnknownNameError("variable of a chain", f"{name}={value}", _FIXED)

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+import amos
 from amos.chains import LoopNest, ParallelSpace, Tiling
 from amos.chains.group_limits import GroupLimits
-from amos.errors import BuildError, ScheduleError
+from amos.errors import BuildError, ScheduleError, UnknownNameError
 from amos.ir import Chain, dtype
-from amos.opencl.chains.candidate import ParallelCandidate
+from amos.opencl.chains.candidate import ParallelCandidate, candidate_from
+from amos.opencl.chains.product import list_products, product_from
 from amos.opencl.codegen.parallel import ParallelKernel
 from amos.opencl.runtime.loader import Kernel
 from amos.validate.chain import evaluate_chain
@@ -28,6 +31,9 @@ DIVIDED = "p = softmax(x[i,k], axis=k); out[i,j] += p[i,k] * v[k,j]"
 AVERAGE = "p = softmax(x[i,k], axis=k); out[i] += p[i,k]"
 FILTERED = "t[k] = relu(x[k]); u[j] += t[k] * w[k,j]; out[q] += u[q+r] * v[r]"
 LOCAL = {"x": "local", "w": "local"}
+#: Products on bytes, whose sums become bytes.
+BYTES = "t[i,j] += x[i,k] * w[j,k]; u = s8(min(t, 100)); out[i,l] += u[i,j] * v[l,j]"
+MACHINES = {"opencl": amos.machines.get("pocl"), "mali": amos.machines.get("mali_g76")}
 
 
 def _kernels(
@@ -65,6 +71,66 @@ def _cases() -> list[ParallelKernel]:
     ]
 
 
+def _products(
+    text: str,
+    sizes: Mapping[str, int],
+    tiles: Mapping[str, int],
+    count: int,
+    family: str = "opencl",
+    dtypes: Mapping[str, str] | None = None,
+    copies: Mapping[str, str] | None = None,
+    memory: Mapping[str, str] | None = None,
+) -> Iterator[ParallelKernel]:
+    """Kernels whose products instructions on vectors compute, in fragments that are drawn."""
+    rng, machine = np.random.default_rng(2), MACHINES[family]
+    tiling = Tiling.of(Chain.parse(text, dict(sizes), dtypes), tiles)
+    units = [amos.intrinsics.get(x) for x in amos.intrinsics.names() if x in machine.peaks]
+    units = [unit for unit in units if unit.family == family]
+    listed = {x.step.output.tensor.name: x for x in tiling.steps}
+    options = {n: [*list_products(tiling, x, machine, units)] for n, x in listed.items()}
+    for _ in range(count):
+        drawn = {n: x[int(rng.integers(len(x)))] for n, x in options.items() if x}
+        frame = ParallelCandidate(tiling, {}, memory or {}, copies or {}, 4, drawn)
+        for choices in ParallelSpace(frame.nest, 2, GroupLimits()).draw(2, rng):
+            candidate = replace(frame, choices=choices)
+            assert candidate_from(tiling.chain, candidate.values()) == candidate
+            yield ParallelKernel(candidate, "kernel_under_test")
+
+
+def _product_cases() -> list[ParallelKernel]:
+    odd, kinds = dict(i=7, j=21, k=5, l=13), dict(x="int8", w="int8", v="int8")
+    two = "t[i,j] += x[i,k] * w[k,j]; u = relu(t); out[i,l] += u[i,j] * v[j,l]"
+    return [
+        *_products(two, odd, {"i": 3}, 4),
+        *_products(two, odd, {"l": 12}, 2, copies=LOCAL),
+        *_products(two, odd, {"i": 1, "l": 9}, 2, memory={"t": "private", "u": "private"}),
+        *_products(CONV, dict(p=6, q=5, k=11, r=3, s=2, c=3), {"p": 4}, 3),
+        *_products(DIVIDED, dict(i=5, k=9, j=10), {"i": 4}, 3),
+        *_products(BYTES, dict(i=5, j=8, k=12, l=6), {"i": 2}, 3, "mali", kinds),
+    ]
+
+
+def test_products_on_vectors_compute_the_chain(tmp_path: Path) -> None:
+    """In whichever order work-items run; fragments need not divide a loop."""
+    kernels = _product_cases()
+    assert all(kernel.candidate.products for kernel in kernels)
+    assert sum("loose_float" in kernel.source for kernel in kernels) > 5
+    _compare(kernels, tmp_path)
+
+
+def test_products_that_no_work_item_can_compute_are_refused() -> None:
+    tiling = Tiling.of(Chain.parse(CONV, dict(p=6, q=5, k=11, r=3, s=2, c=3)), {"p": 2})
+    mad = "opencl_mad_m8_f32"
+    wide = product_from(tiling, "t", mad, "k", {"k": 2})
+    problem = f"t on {mad}: expected 1 to 11 values of k at once, got 16"
+    candidate = ParallelCandidate(tiling, {}, products={"t": wide})
+    assert candidate.violations() == (problem,)
+    with pytest.raises(BuildError, match="values of k at once, got 16"):
+        ParallelKernel(candidate)
+    with pytest.raises(UnknownNameError, match="unknown product 'out'"):
+        product_from(tiling, "out", mad, "k", {})
+
+
 def _inputs(kernel: ParallelKernel) -> dict[str, np.ndarray]:
     rng = np.random.default_rng(1)
     values = {
@@ -72,7 +138,7 @@ def _inputs(kernel: ParallelKernel) -> dict[str, np.ndarray]:
         for x in kernel.candidate.chain.inputs
     }
     x = values["x"]
-    if x.ndim == 2 and x.dtype == np.float32:
+    if x.ndim == 2 and x.dtype == np.float32 and "w" not in values:
         x[1, 0] = x[2, -1] = np.nan  # at both ends of rows
     return values
 
@@ -83,6 +149,11 @@ def test_valid_mappings_compute_the_chain(tmp_path: Path) -> None:
     kernels = _cases()
     assert len(kernels) > 21 + 15
     assert sum("barrier(" in kernel.source for kernel in kernels) > 20
+    _compare(kernels, tmp_path)
+
+
+def _compare(kernels: Sequence[ParallelKernel], folder: Path) -> None:
+    """Run kernels on the host, in two orders, and compare their results."""
     inputs = [_inputs(kernel) for kernel in kernels]
     tested = [
         HostKernel(
@@ -94,7 +165,7 @@ def test_valid_mappings_compute_the_chain(tmp_path: Path) -> None:
         )
         for kernel in kernels
     ]
-    runs = run_on_host(tested, inputs, tmp_path)
+    runs = run_on_host(tested, inputs, folder)
     for kernel, values, orders in zip(kernels, inputs, runs, strict=True):
         expected = evaluate_chain(kernel.candidate.chain, values)
         for (result,) in orders:

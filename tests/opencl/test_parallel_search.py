@@ -76,6 +76,7 @@ def test_tiles_and_memories_are_counted_once() -> None:
         ([("map.t.j", "warp")], "map.t.j = 'warp' is not one of sequential"),
         ([("memory.z", "local")], "unknown temporary 'z'"),
         ([("copy.a", "global")], "expected local or private, got 'global'"),
+        ([("intrinsic.out", "loops"), ("memory", "local")], "unknown variable of a chain 'memory'"),
         ([("items", 0)], "items: expected a number from 1 on, got 0"),
         ([("items", 8), ("items", 16)], "items: fixed as 8 and as 16"),
         ([("copy.z", "none")], "unknown input 'z'"),
@@ -164,11 +165,11 @@ def test_records_and_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixt
     assert main(["explore", TEXT, unit, *options, "--fix", "tile.i=4"]) == 0
     printed = capsys.readouterr().out
     assert "i:4" in printed[printed.index("winner") :].splitlines()[0]
-    assert f"note       {unit}: not used" in printed
+    assert f"t                {unit} j" in printed
     with Records(file, readonly=True) as records:
         first, second = records.all()
-    assert (first.intrinsic, first.machine.name) == ("loops", "pocl")
-    assert "local 0" in first.mapping_name
+    assert (first.intrinsic, first.machine.name) == (unit, "pocl")
+    assert rebuild_chain(first).products["t"].mapping.name == "j"
     assert rebuild_chain(second).tiling.tiles["i"] == 4
     for change, message in (
         ({"tiles": "z:4"}, "no iteration of out"),
@@ -176,6 +177,8 @@ def test_records_and_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixt
         ({"target": "x"}, "target 'x'"),
         ({"target": "cuda"}, "target 'cuda'"),
         ({"other.t": "1"}, "'other'"),
+        ({"intrinsic.out": unit, "mapping.out": "j"}, "unknown product 'out'"),
+        ({"fragments.t.i": 9}, "expected 1 to 4 values of i at once, got 9"),
     ):
         broken = replace(first, schedule={**first.schedule, **change})
         with pytest.raises(RecordError, match=message):

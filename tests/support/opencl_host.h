@@ -14,6 +14,7 @@
 #include <vector>
 
 #define __global
+#define __private
 #define __kernel
 #define __local static
 #define restrict __restrict__
@@ -24,7 +25,7 @@ using ushort = unsigned short;
 using uint = unsigned;
 
 template <typename T, int N>
-struct alignas(sizeof(T) * N) Vector {
+struct Vector {
   T at[N];
   Vector() = default;
   Vector(T value) { for (T &each : at) each = value; }

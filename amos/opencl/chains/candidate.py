@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from math import prod
 from typing import Any
 
 from amos.chains import Loop, LoopNest, ParallelSpace, Tiling
-from amos.chains.group_limits import GroupLimits
+from amos.chains.group_limits import GroupLimits, enclosed_allocations, has_items
 from amos.chains.tiling import TiledStep, read_tiles
 from amos.errors import AmosError, RecordError
 from amos.intrinsics import Intrinsic
-from amos.ir import Chain
+from amos.ir import BufferLoad, Chain
 from amos.machine import Machine
+from amos.opencl.chains.product import VectorProduct, product_from
 from amos.opencl.plan import unit_of
 
 
@@ -28,6 +30,8 @@ class ParallelCandidate:
         memory: of temporaries, ``"local"`` where omitted.
         copies: inputs of which each tile has a copy, and its memory.
         items: work-items of a group along a dimension at most.
+        products: those that instructions on vectors compute, by what they write; loops compute
+            the others.
 
     Raises:
         UnknownNameError: a name is no temporary, or no input.
@@ -39,6 +43,7 @@ class ParallelCandidate:
     memory: Mapping[str, str] = field(default_factory=dict, hash=False)
     copies: Mapping[str, str] = field(default_factory=dict, hash=False)
     items: int = 16
+    products: Mapping[str, VectorProduct] = field(default_factory=dict, hash=False)
 
     @property
     def chain(self) -> Chain:
@@ -47,13 +52,18 @@ class ParallelCandidate:
 
     @property
     def intrinsics(self) -> tuple[Intrinsic, ...]:
-        """None: loops compute products."""
-        return ()
+        """Those of its products."""
+        return tuple(each.mapping.intrinsic for each in self.products.values())
 
     @cached_property
     def nest(self) -> LoopNest:
         """Its loops."""
-        return LoopNest.of(self.tiling, self.memory, self.copies)
+        spans = {
+            f"{name}.{loop}": span
+            for name, each in self.products.items()
+            for loop, span in each.spans.items()
+        }
+        return LoopNest.of(self.tiling, self.memory, self.copies, spans)
 
     def limits_on(self, machine: Machine | None) -> GroupLimits:
         """What a group may have: the limits of a machine, or only its work-items."""
@@ -74,6 +84,9 @@ class ParallelCandidate:
         """
         if self.items < 1:
             return (f"rule work-items: expected 1 or more along a dimension, got {self.items}",)
+        for name, product in self.products.items():
+            if problems := tuple(product.problems(self.step_of(name))):
+                return problems
         space = ParallelSpace(self.nest, limits=self.limits_on(machine))
         return space.violations(self.choices)
 
@@ -103,6 +116,39 @@ class ParallelCandidate:
         level, _, d = self.choices[loop.name].partition(" ")
         items = self.group_shape.get(int(d), 1) if level in ("local", "global") else 1
         return items * (self.grid.get(int(d), 1) if level in ("group", "global") else 1)
+
+    def stride_between(self, load: BufferLoad, iteration: str) -> int:
+        """Elements between what a load reads for neighbouring values of an iteration."""
+        name = load.tensor.name
+        buffer = f"{name}.copy" if name in self.copies else name
+        in_tile = buffer in {each.buffer for each in self.nest.allocations}
+        shape = self.tiling.size(name) if in_tile else self._whole_shapes[name]
+        return sum(
+            index.coefficient(iteration) * prod(shape[d + 1 :])
+            for d, index in enumerate(load.indices)
+        )
+
+    @cached_property
+    def _whole_shapes(self) -> dict[str, tuple[int, ...]]:
+        tensors = (*self.chain.inputs, *(tiled.step.output.tensor for tiled in self.tiling.steps))
+        return {tensor.name: tensor.shape for tensor in tensors}
+
+    def owners_of(self, loops: Iterable[Loop]) -> dict[int, int]:
+        """Work-items, by dimension, that each have local memory of their own inside of loops."""
+        limits, owners = self.limits_on(None), dict[int, int]()
+        for loop in loops:
+            if has_items(choice := self.choices[loop.name]):
+                owners[int(choice[-1])] = limits.items_of(loop.extent)
+        return owners
+
+    @property
+    def local_bytes(self) -> int:
+        """Local memory of a group."""
+        return sum(
+            allocation.nbytes * prod(self.owners_of(loops).values())
+            for allocation, loops in enclosed_allocations(self.nest.body)
+            if allocation.memory == "local"
+        )
 
     def step_of(self, name: str) -> TiledStep:
         """The step that writes a tensor."""
@@ -136,6 +182,8 @@ class ParallelCandidate:
         values: dict[str, int | str] = {"target": "opencl", "tiles": tiles, "items": self.items}
         values |= {f"memory.{name}": memory for name, memory in self.memory.items()}
         values |= {f"copy.{name}": memory for name, memory in self.copies.items()}
+        for name, product in self.products.items():
+            values |= product.values(name)
         return values | {f"map.{name}": choice for name, choice in self.choices.items()}
 
     def row(self) -> dict[str, Any]:
@@ -145,8 +193,9 @@ class ParallelCandidate:
 
     @property
     def table(self) -> tuple[tuple[str, ...], ...]:
-        """What each loop is, behind a row of names."""
-        return (("loop", "is"), *self.choices.items())
+        """What each product and loop is, behind a row of names."""
+        products = ((name, str(each)) for name, each in self.products.items())
+        return (("loop or product", "is"), *products, *self.choices.items())
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values: tiles, memories, and what each loop is."""
@@ -155,6 +204,7 @@ class ParallelCandidate:
             "memory": dict(self.memory),
             "copies": dict(self.copies),
             "items": self.items,
+            "products": {name: each.as_dict() for name, each in self.products.items()},
             "map": dict(self.choices),
         }
 
@@ -162,6 +212,7 @@ class ParallelCandidate:
         mapped = ", ".join(f"{name} {choice}" for name, choice in self.choices.items())
         own = [f"{name} {memory}" for name, memory in self.memory.items()]
         own += [f"copy of {name} {memory}" for name, memory in self.copies.items()]
+        own += [f"{name} {each}" for name, each in self.products.items()]
         return "; ".join([f"tiles {self.tiling}", mapped or "no loops", *own])
 
     def __repr__(self) -> str:
@@ -174,15 +225,24 @@ def candidate_from(chain: Chain, values: Mapping[str, int | str]) -> ParallelCan
     Raises:
         RecordError: the values describe no kernel.
     """
-    named: dict[str, dict[str, str]] = {"map": {}, "memory": {}, "copy": {}}
+    kinds = ("map", "memory", "copy", "intrinsic", "mapping", "fragments")
+    named: dict[str, dict[str, str]] = {kind: {} for kind in kinds}
     try:
         for key, value in values.items():
             kind, _, name = key.partition(".")
             if name:
                 named[kind][name] = str(value)
         tiling = Tiling.of(chain, read_tiles(str(values["tiles"])))
-        items = int(values["items"])
-        again = ParallelCandidate(tiling, named["map"], named["memory"], named["copy"], items)
+        tiles = defaultdict[str, dict[str, int]](dict)
+        for loop, count in named["fragments"].items():
+            name, _, iteration = loop.rpartition(".")
+            tiles[name][iteration] = int(count)
+        products = {
+            name: product_from(tiling, name, unit, named["mapping"][name], tiles[name])
+            for name, unit in named["intrinsic"].items()
+        }
+        items, own = int(values["items"]), (named["map"], named["memory"], named["copy"])
+        again = ParallelCandidate(tiling, *own, items, products)
         problems = again.violations()
     except (KeyError, TypeError, ValueError, AmosError) as error:
         raise RecordError(f"the record describes no kernel of its chain: {error}") from error

@@ -11,6 +11,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from math import prod
 
+import numpy as np
+
 from amos.chains.group_limits import has_items
 from amos.chains.loop_nest import Allocation, Loop, LoopPath, Node
 from amos.chains.model import ChainPrediction, StepSeconds, count_operations, holding_level
@@ -18,7 +20,9 @@ from amos.ir import BufferLoad
 from amos.ir.chain import loads_of
 from amos.machine import Machine
 from amos.opencl.chains.candidate import ParallelCandidate
+from amos.opencl.chains.product import VectorProduct
 from amos.opencl.plan import unit_of
+from amos.perfmodel.terms import overlapped
 
 #: PoCL makes one vector of the work-items of a group along one dimension, if there are so few. It
 #: gives up where some skip an access, and behind a step whose neighbours are scattered.
@@ -26,6 +30,8 @@ _MOST_LANES = 16
 #: Elements of a vector of a loop, operations of a cycle, and how much longer it takes a GPU's
 #: neighbours to access memory that is scattered.
 _LANES, _ISSUED, _SCATTERED = 8, 2.0, 8.0
+#: How calls and reads of an instruction share a core.
+_OVERLAP = 3.0
 
 
 def predict_parallel(candidate: ParallelCandidate, machine: Machine) -> ChainPrediction:
@@ -38,6 +44,10 @@ def predict_parallel(candidate: ParallelCandidate, machine: Machine) -> ChainPre
     unit, model = unit_of(machine), _Model(candidate, machine)
     cycles, vectors = dict[str, float](), True
     for path in candidate.nest.paths:
+        if (product := candidate.products.get(path.access.name)) is not None:
+            cost = step_cycles(candidate, product, machine)
+            cycles[path.access.name] = cost * model.points(path, scattered=False, vectors=False)
+            continue
         cost, scattered = model.point(path)
         vectors &= not any(loop.extent % candidate.stride_of(loop) for loop in path.loops)
         cycles[path.access.name] = cost * model.points(path, scattered, vectors)
@@ -56,6 +66,27 @@ def predict_parallel(candidate: ParallelCandidate, machine: Machine) -> ChainPre
     )
     seconds = machine.launch + work + memory
     return ChainPrediction(steps, seconds, temporary, level.name)
+
+
+def step_cycles(candidate: ParallelCandidate, product: VectorProduct, machine: Machine) -> float:
+    """Predict the cycles of a step of a product's reduction, for all fragments of a work-item.
+
+    Args:
+        candidate: whose memories hold what is read.
+        product: how an instruction computes it.
+        machine: that has the instruction.
+    """
+    unit, count = unit_of(machine), product.accumulators
+    peak = machine.peak(product.mapping.intrinsic.name)
+    resident = 1 if unit.serial else unit.threads
+    calls = count * max(peak.interval, peak.latency / (count * resident)) * machine.clock
+    reads = unit.issue * count
+    for operand in product.operands[:-1]:
+        is_gathered = (
+            operand.elements > 1 and candidate.stride_between(operand.load, operand.loop) != 1
+        )
+        reads += product.own(operand) * (operand.elements * unit.copy if is_gathered else unit.read)
+    return float(overlapped([np.array(calls), np.array(reads)], _OVERLAP))
 
 
 @dataclass(frozen=True)
@@ -128,18 +159,10 @@ class _Model:
 
     def _stride(self, loop: Loop, access: str, load: BufferLoad) -> int:
         """Elements between what two neighbours touch."""
-        tiling, name = self.candidate.tiling, load.tensor.name
-        iteration = loop.name.removeprefix(f"{access}.")
-        factor = {each.name: each.tile for each in tiling.loops}.get(loop.name, 1)
-        copied = f"{name}.copy" if name in self.candidate.copies else name
-        own = {each.buffer for each in self.candidate.nest.allocations}
-        shape = tiling.size(name) if copied in own else load.tensor.shape
-        strides = [prod(shape[d + 1 :]) for d in range(len(shape))]
-        if copied in own and loop.name in [each.name for each in tiling.loops]:
+        candidate, name = self.candidate, load.tensor.name
+        shared = {each.name: each.tile for each in candidate.tiling.loops}
+        copied = f"{name}.copy" if name in candidate.copies else name
+        if loop.name in shared and copied in {each.buffer for each in candidate.nest.allocations}:
             return 2  # each has a tile of its own
-        return factor * abs(
-            sum(
-                index.coefficient(iteration) * stride
-                for index, stride in zip(load.indices, strides, strict=True)
-            )
-        )
+        iteration = loop.name.removeprefix(f"{access}.")
+        return shared.get(loop.name, 1) * abs(candidate.stride_between(load, iteration))

@@ -18,14 +18,17 @@ import numpy as np
 from amos.chains import ParallelSpace, Tiling
 from amos.chains.loop_nest import MEMORIES
 from amos.chains.model import rough_seconds
+from amos.chains.tiling import TiledStep
 from amos.chains.tilings import tilings_of
 from amos.chains.trials import ChainOption, ListedOptions
 from amos.errors import ExploreError, ScheduleError, UnknownNameError
+from amos.intrinsics import Intrinsic
 from amos.ir import Chain
 from amos.ir.chain import loads_of
 from amos.machine import Machine
 from amos.opencl.chains.candidate import ParallelCandidate
-from amos.opencl.chains.model import predict_parallel
+from amos.opencl.chains.model import predict_parallel, step_cycles
+from amos.opencl.chains.product import VectorProduct, list_products
 from amos.opencl.codegen.parallel import list_problems
 from amos.opencl.plan import unit_of
 from amos.plan import Value
@@ -40,6 +43,10 @@ _FRAMES = 20
 _SLOWER = 8.0
 #: Candidates around which others are drawn, how often, and how many each time.
 _LEADERS, _ROUNDS, _NEIGHBOURS = 6, 2, 12
+#: What can be fixed besides tiles.
+_VARIABLES = ["map.LOOP", "memory.TENSOR", "copy.INPUT", "items", "intrinsic.TENSOR"]
+#: Ways to compute a product by instructions that are looked at.
+_PRODUCTS = 3
 #: Reasons that are told.
 _REASONS = 8
 
@@ -53,12 +60,14 @@ class Fixed:
         memory: of temporaries.
         copies: inputs that tiles copy; ``"none"`` for those that they do not.
         items: work-items along a dimension, if that is fixed.
+        units: instructions of products by what these write; ``"loops"`` for none.
     """
 
     loops: dict[str, str]
     memory: dict[str, str]
     copies: dict[str, str]
     items: int | None
+    units: dict[str, str]
 
     @staticmethod
     def of(values: Sequence[tuple[str, Value]]) -> Fixed:
@@ -68,7 +77,8 @@ class Fixed:
             UnknownNameError: there is no such variable.
             ScheduleError: ``items`` is no number from 1 on, or a variable has two values.
         """
-        named: dict[str, dict[str, str]] = {"map": {}, "memory": {}, "copy": {}}
+        kinds = ("map", "memory", "copy", "intrinsic")
+        named: dict[str, dict[str, str]] = {kind: {} for kind in kinds}
         items, seen = None, dict[str, Value]()
         for name, value in values:
             if seen.setdefault(name, value) != value:
@@ -79,11 +89,16 @@ class Fixed:
                     raise ScheduleError(f"items: expected a number from 1 on, got {value!r}")
                 items = value
             elif kind not in named or not own:
-                kinds = ["map.LOOP", "memory.TENSOR", "copy.INPUT", "items"]
-                raise UnknownNameError("variable of a chain", name, kinds)
+                raise UnknownNameError("variable of a chain", name, _VARIABLES)
             else:
                 named[kind][own] = str(value)
-        return Fixed(named["map"], named["memory"], named["copy"], items)
+        return Fixed(
+            loops=named["map"],
+            memory=named["memory"],
+            copies=named["copy"],
+            items=items,
+            units=named["intrinsic"],
+        )
 
 
 def list_options(
@@ -92,6 +107,9 @@ def list_options(
     tiles: Mapping[str, int],
     fix: Sequence[tuple[str, Value]],
     rng: np.random.Generator,
+    *,
+    units: Sequence[Intrinsic],
+    is_named: bool,
 ) -> ListedOptions:
     """List promising kernels of a chain: drawn by the solver, predicted by the model.
 
@@ -99,15 +117,22 @@ def list_options(
         chain: what to compute.
         machine: an OpenCL device.
         tiles: tiles that every candidate has, by iteration.
-        fix: ``map.LOOP``, ``memory.TENSOR``, ``copy.INPUT`` and ``items`` of every candidate.
+        fix: ``map.LOOP``, ``memory.TENSOR``, ``copy.INPUT``, ``items`` and ``intrinsic.TENSOR`` of
+            every candidate.
         rng: draws them.
+        units: instructions that may compute products.
+        is_named: whether loops compute only what these do not.
 
     Raises:
         ExploreError: no candidate keeps the rules, or the chain has no kernels of OpenCL.
         UnknownNameError: a loop or tensor that is fixed is none.
+        MachineError: the machine has no rate of an instruction that is named.
         ScheduleError: what is fixed is no tile, memory or level.
     """
-    drawing = _Drawing(chain, machine, Fixed.of(fix), rng)
+    for unit in units if is_named else ():
+        machine.peak(unit.name)
+    rated = [unit for unit in units if unit.name in machine.peaks]
+    drawing = _Drawing(chain, machine, Fixed.of(fix), rng, rated, is_named)
     tilings, options = drawing.options(dict(tiles))
     refused = tuple(
         f"{count} of the tiles and memories: {reason}"
@@ -125,14 +150,20 @@ class _Drawing:
         machine: whose limits they keep.
         fixed: what each has.
         rng: draws them.
+        units: instructions that may compute products.
+        is_named: whether loops compute only what these do not.
         refused: how many tiles and memories have none, by why, in words with the rule.
+        counted: reasons, and the tiles and memories that were counted for them.
     """
 
     chain: Chain
     machine: Machine
     fixed: Fixed
     rng: np.random.Generator
+    units: Sequence[Intrinsic]
+    is_named: bool
     refused: Counter[str] = field(default_factory=Counter)
+    counted: set[tuple[str, str]] = field(default_factory=set)
 
     def options(self, tiles: dict[str, int]) -> tuple[int, list[ChainOption]]:
         """Count the tilings, and rank candidates of some.
@@ -154,6 +185,9 @@ class _Drawing:
         if not tilings:
             raise ExploreError(f"{self.chain.name}: OpenCL kernels of chains keep rows whole")
         frames = [*self._frames(self._choose(tilings))]
+        if self.is_named and not any(frame.products for frame in frames):
+            units = ", ".join(unit.name for unit in self.units)
+            raise ExploreError(f"{self.chain.name}: {units} can compute no product of it")
         drawn, used = dict[str, ChainOption](), 0
         for number in self.rng.permutation(len(frames)):
             frame, before = frames[int(number)], len(drawn)
@@ -194,8 +228,34 @@ class _Drawing:
             memories = [dict.fromkeys(own, kind) | self.fixed.memory for kind in MEMORIES]
             copied = [dict[str, str](), dict.fromkeys(_reused(tiling), "local")]
             copies = [_without_none(each | self.fixed.copies) for each in copied]
-            for memory, copy, count in product(_unique(memories), _unique(copies), items):
-                yield ParallelCandidate(tiling, {}, memory, copy, count)
+            own_products = self._products(tiling)
+            for memory, copy, count, products in product(
+                _unique(memories), _unique(copies), items, own_products
+            ):
+                yield ParallelCandidate(tiling, {}, memory, copy, count, products)
+
+    def _products(self, tiling: Tiling) -> list[dict[str, VectorProduct]]:
+        """List what instructions compute: the ways that are predicted fastest, then loops."""
+        ranked: dict[str, list[VectorProduct]] = {}
+        for tiled in tiling.steps:
+            name = tiled.step.output.tensor.name
+            named = self.fixed.units.get(name)
+            units = [unit for unit in self.units if named in (None, unit.name)]
+
+            def cost(option: VectorProduct, tiled: TiledStep = tiled) -> float:
+                cycles = step_cycles(ParallelCandidate(tiling, {}), option, self.machine)
+                sizes = ((tiled.ranges[loop].size, span) for loop, span in option.spans.items())
+                return cycles * prod(-(-size // span) / size for size, span in sizes)
+
+            listed = list_products(tiling, tiled, self.machine, units)
+            if best := sorted(listed, key=cost)[:_PRODUCTS]:
+                ranked[name] = best
+        ways = [
+            {name: best[min(n, len(best) - 1)] for name, best in ranked.items()}
+            for n in range(max(map(len, ranked.values()), default=0))
+        ]
+        has_loops = not self.is_named and {*self.fixed.units.values()} <= {"loops"}
+        return [*ways, {}] if has_loops or not ways else ways
 
     def _is_possible(self, frame: ParallelCandidate) -> bool:
         """Whether loops may be what is fixed; if not, count why."""
@@ -203,7 +263,9 @@ class _Drawing:
         missing = [name for name in self.fixed.loops if name not in loops]
         reasons = [f"there is no loop {name!r}" for name in missing]
         for reason in reasons or self._space(frame).impossible(self.fixed.loops):
-            self.refused[reason] += 1
+            key = (reason, str(replace(frame, products={})))
+            self.refused[reason] += key not in self.counted
+            self.counted.add(key)
             return False
         return True
 
@@ -231,7 +293,8 @@ class _Drawing:
             key = str(candidate).replace("fused", "sequential")
             if key not in drawn:
                 prediction = predict_parallel(candidate, self.machine)
-                keys = ((str(frame.tiling), frame.items), candidate.parallel)
+                products = ", ".join(map(str, frame.products.values()))
+                keys = ((str(frame.tiling), frame.items, products), candidate.parallel)
                 drawn[key] = ChainOption(candidate, prediction, len(mappings), keys)
 
     def _conflict(self, frames: Sequence[ParallelCandidate]) -> str:

@@ -11,7 +11,7 @@ from amos.codegen.device.arithmetic import computed
 from amos.codegen.device.text import WIDE_OPENCL, block, identifier, unrolled
 from amos.ir.index_text import Expr, Value, at_most, text, variable
 from amos.ir.tasks import decode
-from amos.opencl.codegen.text import OPENCL, vector_type
+from amos.opencl.codegen.text import OPENCL, vector_at, vector_type
 from amos.opencl.groups import VectorFragment
 from amos.opencl.plan import OpenClPlan
 from amos.plan.nest import Group
@@ -275,7 +275,8 @@ def _read_elements(
         address = f"valid ? {address} : 0"
     value = f"{source.staged.load.tensor.name}[{address}]"
     if width > 1:
-        value = f"vload{width}(0, {source.staged.load.tensor.name} + ({address}))"
+        place = f"{source.staged.load.tensor.name} + ({address})"
+        value = vector_at(vector_type(source.dtype, width), place)
     kind = vector_type(source.dtype, width)
     if prologue is not None:
         at = dict(zip(prologue.dimensions, access.indices, strict=True))

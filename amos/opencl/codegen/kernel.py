@@ -34,8 +34,8 @@ from amos.opencl.codegen.copies import (
     stage_step,
     step_axes,
 )
-from amos.opencl.codegen.text import OPENCL, OWN, vector_type
-from amos.opencl.groups import VectorFragment
+from amos.opencl.codegen.fragments import StepSource, multiply_step, write_call
+from amos.opencl.codegen.text import OPENCL, OWN, loose_vectors, vector_at, vector_type
 from amos.opencl.plan import TYPES, OpenClPlan
 
 #: Function of a call; steps that are unrolled of one loop, and at most of several.
@@ -72,15 +72,16 @@ class KernelText:
     @cached_property
     def source(self) -> str:
         """The whole file."""
-        p = self._spelled_plan
+        p, body = self._spelled_plan, self._body()
         return "\n".join(
             [
                 self._comment(),
-                *self._call(),
+                *loose_vectors(body),
+                *write_call(_CALL, self.plan.mapping.intrinsic),
                 *self._helpers(),
                 f"__kernel __attribute__((reqd_work_group_size({p.items}, 1, 1)))",
                 f"void {self.name or kernel_name(self.plan)}({self.parameters}) {{",
-                *block(self._body()),
+                *block(body),
                 "}",
                 "",
             ]
@@ -106,25 +107,6 @@ class KernelText:
             "Tensors are row-major." + (" The output must be zero at the start." * p.zeroed),
         ]
         return "".join(f"// {line}\n" for line in lines)
-
-    def _call(self) -> list[str]:
-        """The intrinsic as a function of vectors, which returns the new accumulator."""
-        implementation, intrinsic = self.plan.implementation, self.plan.mapping.intrinsic
-        lines = [implementation.headers.strip()] if implementation.headers.strip() else []
-        kinds = [vector_type(f.dtype, f.elements) for f in self.plan.fragments]
-        names = [load.tensor.name for load in intrinsic.operands]
-        parameters = ", ".join(f"{kind} {name}_" for kind, name in zip(kinds, names, strict=True))
-        if implementation.function:
-            arguments = ", ".join(f"{name}_" for name in names)
-            body = [f"return {implementation.function}({arguments});"]
-        else:
-            body = [
-                f"{'const ' * (name != names[-1])}{TYPES[f.dtype]} *{name} = "
-                f"({'const ' * (name != names[-1])}{TYPES[f.dtype]} *)&{name}_;"
-                for f, name in zip(self.plan.fragments, names, strict=True)
-            ]
-            body += [implementation.source.strip(), f"return {names[-1]}_;"]
-        return [*lines, f"static {kinds[-1]} {_CALL}({parameters}) {{", *block(body), "}", ""]
 
     def _helpers(self) -> list[str]:
         """Functions of epilogues and prologues, in which no compiler fuses operations."""
@@ -186,25 +168,16 @@ class KernelText:
         }
         place = f"c[{fragment_at(tile, tiled)}]"
         arguments = ", ".join([slots[x.staged.name] for x in p.sources] + [place])
-        inner = [n for n in tiled if n not in own[single.staged.name]]
-        count = self._count(whole, own[whole.staged.name])
-        step = [
-            f"{vector_type(whole.dtype, whole.elements)} a[{count}];",
-            *over_fragments(
-                tile,
-                own[whole.staged.name],
-                load_fragment(p, whole, slots[whole.staged.name], local, interior=interior),
-            ),
-            *over_fragments(
-                tile,
-                own[single.staged.name],
-                [
-                    f"{vector_type(single.dtype, single.elements)} b;",
-                    *load_fragment(p, single, "b", local, interior=interior),
-                    *over_fragments(tile, inner, [f"{place} = {_CALL}({arguments});"]),
-                ],
-            ),
-        ]
+        whole_step, single_step = (
+            StepSource(
+                vector_type(source.dtype, source.elements),
+                own[source.staged.name],
+                load_fragment(p, source, slots[source.staged.name], local, interior=interior),
+            )
+            for source in (whole, single)
+        )
+        call = f"{place} = {_CALL}({arguments});"
+        step = multiply_step(tile, tiled, whole_step, single_step, call)
         if not axes:
             return ["{", *block(step), "}"]
         whole_steps = 1
@@ -219,13 +192,6 @@ class KernelText:
                 pragma = [f"#pragma unroll {min(axis.extent, _UNROLLED)}"]
             step = [*pragma, head, *block(step), "}"]
         return step
-
-    def _count(self, source: VectorFragment, loops: list[str]) -> int:
-        """Fragments of a source that a work-item holds at once."""
-        count = 1
-        for name in loops:
-            count *= self._spelled_plan.schedule.tile[name]
-        return count
 
     def _output(self) -> list[str]:
         """Every live element of every accumulator is stored."""
@@ -253,7 +219,8 @@ class KernelText:
                 for e in (0, last.elements - 1)
             )
             where = f"{op.stored.tensor.name} + {_place(op.stored, first.at)}"
-            whole = [f"vstore{last.width}({place}, 0, {where});"]
+            vector = vector_type(p.accumulator, last.elements)
+            whole = [f"{vector_at(vector, where, '__global')} = {place};"]
             if end.condition:
                 whole = [f"if ({end.condition}) {{", *block(whole), "}"]
             lines = [*whole[:-1], "} else {", *block(lines), "}"] if lines else whole

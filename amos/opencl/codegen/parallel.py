@@ -26,7 +26,9 @@ from amos.ir.expression import Typed
 from amos.ir.index_text import Expr, Value, text
 from amos.machine import Machine
 from amos.opencl.chains.candidate import ParallelCandidate
-from amos.opencl.codegen.text import OPENCL, OWN
+from amos.opencl.codegen.fragments import write_call
+from amos.opencl.codegen.products import ProductText, call_name
+from amos.opencl.codegen.text import OPENCL, OWN, loose_vectors
 from amos.opencl.plan import TYPES
 
 #: What a reduction begins with.
@@ -107,6 +109,8 @@ class ParallelKernel:
                 *(f"// {statement.text}" for statement in chain.statements),
                 f"{contract} OFF",
                 writer.arithmetic.definitions(),
+                *loose_vectors(writer.body),
+                *self._calls(),
                 f"__kernel __attribute__((reqd_work_group_size({items}, 1, 1)))",
                 f"void {self.name}({parameters}) {{",
                 *block([*writer.places(), *writer.local_memory, *writer.body]),
@@ -114,6 +118,17 @@ class ParallelKernel:
                 "",
             ]
         )
+
+    def _calls(self) -> list[str]:
+        """Functions of instructions, in which compilers fuse what they multiply and add."""
+        products = {call_name(each): each for each in self.candidate.products.values()}
+        lines = [
+            line
+            for name, each in products.items()
+            for line in write_call(name, each.mapping.intrinsic)
+        ]
+        contract = "#pragma OPENCL FP_CONTRACT"
+        return [f"{contract} ON", *lines, f"{contract} OFF"] if lines else []
 
     @property
     def launch(self) -> dict[str, Any]:
@@ -124,7 +139,7 @@ class ParallelKernel:
             "extensions": [],
             "global_size": self.candidate.groups * items,
             "local_size": items,
-            "local_bytes": self._writer.local_bytes,
+            "local_bytes": self.candidate.local_bytes,
             "arguments": [
                 {
                     "name": tensor.name,
@@ -153,8 +168,16 @@ class _Arithmetic(TextArithmetic):
     def element(self, load: BufferLoad) -> str:
         """C of an element, in a copy if the statement reads one."""
         where = {name: self.at.get(name, 0) for name in load.names}
-        name = self.copies.get(load.tensor.name, load.tensor.name)
-        return self.writer.element(name, [index.evaluate(where) for index in load.indices])
+        indices = [index.evaluate(where) for index in load.indices]
+        return self.writer.element(self._buffer(load), indices)
+
+    def space_of(self, load: BufferLoad) -> str:
+        """The address space of what an access reads."""
+        memory = {x.buffer: x.memory for x in self.writer.candidate.nest.allocations}
+        return f"__{memory.get(self._buffer(load), 'global')}"
+
+    def _buffer(self, load: BufferLoad) -> str:
+        return self.copies.get(load.tensor.name, load.tensor.name)
 
 
 class _Writer:
@@ -164,7 +187,6 @@ class _Writer:
         whole: names of the parameters by tensor.
         memory: names of memory of tiles by buffer.
         local_memory: declarations of what work-groups share.
-        local_bytes: of it.
         body: the whole nest.
     """
 
@@ -177,7 +199,6 @@ class _Writer:
         self.tensors = {tensor.name: tensor for tensor in tensors_of(self.tiling)}
         self.arithmetic = _Arithmetic(self)
         self.local_memory: list[str] = []
-        self.local_bytes = 0
         self.values: dict[str, Value] = {}
         self.origins: dict[str, Value] = {loop.name: 0 for loop in self.tiling.loops}
         #: Work-items around an allocation, which each have their own: the index that tells them.
@@ -219,14 +240,11 @@ class _Writer:
         if node.memory == "private":
             return [f"{kind} {self.memory[node.buffer]}[{size}];"]
         owners, count = "", 1
-        for choice in dict.fromkeys(self.candidate.choices[loop.name] for loop in loops):
-            level, _, dimension = choice.partition(" ")
-            if level in ("local", "global"):
-                owners += f"item{dimension} * {count * size} + "
-                count *= self.candidate.group_shape[int(dimension)]
+        for dimension, items in self.candidate.owners_of(loops).items():
+            owners += f"item{dimension} * {count * size} + "
+            count *= items
         self.owners[node.buffer] = owners
         self.local_memory.append(f"__local {kind} {self.memory[node.buffer]}[{size * count}];")
-        self.local_bytes += size * count * dtype(str(self.tensors[tensor].dtype)).numpy.itemsize
         return []
 
     def _loop(self, loop: Loop, loops: tuple[Loop, ...], guards: tuple[str, ...]) -> list[str]:
@@ -296,13 +314,25 @@ class _Writer:
     def _element_of_step(self, access: Access, loops: Sequence[Loop]) -> list[str]:
         tiled, by = self.candidate.step_of(access.name), self.arithmetic
         local = self.tiling.localized(tiled, {})
+        by.copies = {x.removesuffix(".copy"): x for x in access.buffers if x.endswith(".copy")}
+        if (product := self.candidate.products.get(access.name)) is not None:
+            assert isinstance(local, Operator)
+            own = {it.name: f"{access.name}.{it.name}" for it in local.iterations}
+            return ProductText(
+                product=product,
+                tiled=tiled,
+                local=local,
+                values={it: self.values[n] for it, n in own.items() if n in self.values},
+                stride=self.candidate.stride_between,
+                space=by.space_of,
+                arithmetic=by,
+            ).lines(loops, self.variables)
         # Where rows are whole, a product may divide its sums by those of rows.
         epilogue = local.epilogue if isinstance(local, Operator) else None
         step = assignment_of(local) if isinstance(local, Operator) else local
         assert isinstance(step, Assignment)
         at = {it.name: self.values.get(f"{access.name}.{it.name}", 0) for it in step.iterations}
         by.at = at
-        by.copies = {x.removesuffix(".copy"): x for x in access.buffers if x.endswith(".copy")}
         variables = {
             name: Typed(f"({text(run.start.evaluate(self.origins) + at[name])})", "int32")
             for name, run in tiled.ranges.items()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 from amos.codegen.c.types import KEYWORDS, MACROS
 from amos.codegen.device.arithmetic import Dialect
@@ -33,7 +34,7 @@ _BUILT_IN = (
     r"|NAN|INFINITY|MAXFLOAT|HUGE_VALF?|(?:CLK|FLT|DBL|M|U?(?:CHAR|SHRT|INT|LONG))_[A-Z0-9_]+"
 )
 #: Names of every file with a kernel.
-GLOBALS = re.compile(f"{_QUALIFIERS}|{_FUNCTIONS}|{_BUILT_IN}|main|call|[if]_\\w+")
+GLOBALS = re.compile(f"{_QUALIFIERS}|{_FUNCTIONS}|{_BUILT_IN}|main|call|[if]_\\w+|loose_\\w+")
 #: Names that an operator must not have: those, names that a kernel's text or its loader in C use
 #: themselves, and names that they derive from others.
 OWN = re.compile(
@@ -86,3 +87,25 @@ def vector_type(name: str, elements: int) -> str:
     ('float8', 'char')
     """
     return f"{TYPES[dtype(name).name]}{elements if elements > 1 else ''}"
+
+
+def vector_at(kind: str, place: str, space: str = "__global const") -> str:
+    """OpenCL C of a vector in memory that begins at any element.
+
+    ``vload`` and ``vstore`` are calls where a compiler does not inline them, as that of PoCL 3.0.
+
+    >>> vector_at("float8", "a + i")
+    '((__global const loose_float8 *)(a + i))->at'
+    """
+    return f"(({space} loose_{kind} *)({place}))->at"
+
+
+def loose_vectors(lines: Sequence[str]) -> list[str]:
+    """The types that :func:`vector_at` names in some lines."""
+    used = sorted({kind for line in lines for kind in re.findall(r"loose_(\w+) \*", line)})
+    sizes = {name: dtype(kind).bits // 8 for kind, name in TYPES.items()}
+    return [
+        f"typedef struct __attribute__((packed, aligned({sizes[kind.rstrip('0123456789')]}))) "
+        f"{{ {kind} at; }} loose_{kind};"
+        for kind in used
+    ]
