@@ -56,6 +56,7 @@ def explore_chain(
     trials: int = 64,
     seed: int = 0,
     tiles: dict[str, int] | None = None,
+    tilings: Sequence[Tiling] | None = None,
     records: str | Path | None = None,
     search: SearchOptions = SearchOptions(),  # noqa: B008 (frozen)
     measure: MeasureOptions = MeasureOptions(),  # noqa: B008 (frozen)
@@ -72,6 +73,7 @@ def explore_chain(
         trials: how many candidates to try.
         seed: of the one random generator.
         tiles: tiles that every candidate has, by iteration.
+        tilings: on a CPU, those that are searched; by default all that fit it.
         records: file to keep every trial in; the same call goes on where an earlier one stopped.
         search: ``epsilon`` and ``time_limit`` count; on OpenCL devices also ``fix``, of
             ``map.LOOP``, ``memory.TENSOR``, ``copy.INPUT``, ``items`` and ``intrinsic.TENSOR``.
@@ -107,7 +109,10 @@ def explore_chain(
                 is_named=intrinsic is not None,
             )
         else:
-            listed = _list_for_cpu(chain, intrinsic, machine, tiles or {}, rng)
+            refused: tuple[str, ...] = ()
+            if tilings is None:
+                tilings, refused = tilings_of(chain, target, tiles or {})
+            listed = _list_for_cpu(tilings, refused, intrinsic, machine, rng)
         log = None
         if records is not None:
             store = stack.enter_context(Records(records))
@@ -149,16 +154,15 @@ def _open_executor(
 
 
 def _list_for_cpu(
-    chain: Chain,
+    tilings: Sequence[Tiling],
+    refused: tuple[str, ...],
     intrinsic: str | Intrinsic | Sequence[str | Intrinsic] | None,
     machine: str | Machine,
-    tiles: dict[str, int],
     rng: np.random.Generator,
 ) -> ListedOptions:
     """List kernels whose products instructions compute."""
     target, units = machines.get(machine, []), select_intrinsics(intrinsic, machine)
     chooser = Chooser(machine, core=True, intrinsics=units)
-    tilings, refused = tilings_of(chain, target, tiles)
     options = list_options(tilings, chooser, target, best=_BEST, rng=rng)
     if intrinsic is not None and not any(each.candidate.products for each in options):
         raise _refuse_instructions(units, tilings[0], chooser)

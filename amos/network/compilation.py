@@ -39,14 +39,13 @@ from amos.network.external.sessions import MODEL
 from amos.network.groups import Job, Task, drop_fused_groups, select_heaviest
 from amos.network.kernels import TaskKernel, require_compiler
 from amos.network.lowerings.base import Lowering
-from amos.network.lowerings.cascade import choose_cascades
-from amos.network.lowerings.chains import choose_chains
 from amos.network.lowerings.choosing import (
     TaskLowerings,
     find_records,
     list_lowerings,
     predict_lowering,
 )
+from amos.network.lowerings.fused import choose_fused
 from amos.network.model import CompiledRegion
 from amos.network.network import Network, check_network
 from amos.network.precision.choosing import (
@@ -108,7 +107,8 @@ def compile_network(
 
     A task gets the fastest kernel in the records of this machine, or else the one that is
     predicted fastest; records of a convolution may be of the product of its tiles. Convolutions
-    that are predicted to be faster as a cascade are fused even if they have records. A kernel
+    that are faster as a cascade are fused: by the records, if these have the cascade and all of
+    its convolutions, else by the model. A kernel
     whose results differ from NumPy's is replaced by the next candidate; a task without a right
     kernel is computed by plain loops. Regions that AMOS computes wrongly or more slowly stay with
     onnxruntime.
@@ -258,11 +258,8 @@ class _Builder:
 
     def build_fused(self, network: Network) -> dict[Job, BuiltKernels]:
         """Build the kernels of cascades and chains; statements without one stay tasks."""
-        graph, count = network.graph, _CHAINS if self.measure else 1
         self.line.show("searching cascades and chains")
-        cascades = choose_cascades(network.tasks, graph, self.chooser)
-        jobs: dict[Job, tuple[Lowering, ...]] = {job: (each,) for job, each in cascades.items()}
-        jobs |= choose_chains(graph, network.grouping, self.chooser, count, self.ranked)
+        jobs = choose_fused(network, self.chooser, _CHAINS if self.measure else 1, self.ranked)
         lowerings = [*jobs.values()]
         return dict(
             zip(jobs, self.build_jobs([*jobs], lowerings, map(len, lowerings)), strict=True)

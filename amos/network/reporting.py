@@ -18,10 +18,9 @@ from amos.network.candidates import predict_transfer
 from amos.network.graph import Node
 from amos.network.groups import Job, Task, drop_fused_groups
 from amos.network.lowerings.base import Lowering
-from amos.network.lowerings.cascade import choose_cascades
-from amos.network.lowerings.chains import choose_chains
 from amos.network.lowerings.choosing import predict_lowering
 from amos.network.lowerings.direct import Direct
+from amos.network.lowerings.fused import choose_fused
 from amos.network.network import Network
 from amos.network.offload import predict_offload
 from amos.network.report import EngineRow, Report, TaskRow
@@ -48,11 +47,7 @@ def report(
     if not target_of(target).has_engine:
         return _unit_report(network, chooser, target, bounds=bounds)
     fused: dict[Job, Lowering] = {
-        **choose_cascades(network.tasks, network.graph, chooser),
-        **{
-            job: first
-            for job, (first, *_) in choose_chains(network.graph, network.grouping, chooser).items()
-        },
+        job: first for job, (first, *_) in choose_fused(network, chooser).items()
     }
     separate = drop_fused_groups(dict.fromkeys(network.tasks), fused)
     rows = [_task_row(task, chooser) for task in separate]

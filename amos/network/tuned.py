@@ -72,7 +72,7 @@ class Tuning(Shown):
         tasks: the longest first.
         order: the same in the order of their numbers in :attr:`slices`.
         slices: the division of the trials.
-        chains: kernels of attention, which compete with the tasks that they replace.
+        chains: attention and cascades, which compete with the tasks that they replace.
     """
 
     network: str

@@ -2,19 +2,59 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import replace
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from amos.chains.search import explore_chain
+from amos.chains.tiling import Tiling
 from amos.errors import AmosError, MeasureError, RecordError
+from amos.explore.choosing import Chooser
 from amos.explore.options import MeasureOptions
 from amos.ir import Chain
+from amos.network.attention import match_attention
+from amos.network.lowerings.cascade import choose_cascades, list_bands
+from amos.network.network import Network
 from amos.network.tuned import TunedTask
 
 
+@dataclass(frozen=True, eq=False)
+class SearchedChain:
+    """A distinct chain of some networks.
+
+    Attributes:
+        chain: what is computed.
+        count: its calls.
+        tilings: that are searched; ``None`` for all that fit.
+    """
+
+    chain: Chain
+    count: int
+    tilings: Sequence[Tiling] | None
+
+
+def list_chains(networks: Iterable[Network], chooser: Chooser) -> tuple[SearchedChain, ...]:
+    """List attention, and the cascades that are predicted to be faster than their convolutions.
+
+    Args:
+        networks: of a model.
+        chooser: of the machine.
+    """
+    attention, cascades = Counter[Chain](), Counter[Chain]()
+    for network in networks:
+        attention.update(x.chain for x in match_attention(network.graph, network.grouping))
+        for job, (kernel, *_) in choose_cascades(network, chooser).items():
+            cascades[kernel.operator] += job.weight
+    machine = chooser.target(())
+    return (
+        *(SearchedChain(chain, count, None) for chain, count in attention.items()),
+        *(SearchedChain(x, count, [*list_bands(x, machine)]) for x, count in cascades.items()),
+    )
+
+
 def tune_chains(
-    chains: Mapping[Chain, int],
+    chains: Sequence[SearchedChain],
     trials: int,
     records: str | Path,
     *,
@@ -25,7 +65,7 @@ def tune_chains(
     """Measure kernels of each chain on this machine, and record them.
 
     Args:
-        chains: with the number of calls of each.
+        chains: what is computed.
         trials: kernels of each chain.
         records: file that keeps every trial.
         seed: of the searches.
@@ -37,12 +77,18 @@ def tune_chains(
         RecordError: the record file cannot be read or written.
     """
     rows = []
-    for number, (chain, count) in enumerate(chains.items(), 1):
+    for number, searched in enumerate(chains, 1):
+        chain = searched.chain
         progress(f"chain {number} of {len(chains)}: {chain.name}")
-        row = TunedTask(chain.name, str(chain), count)
+        row = TunedTask(chain.name, str(chain), searched.count)
         try:
             result = explore_chain(
-                chain, trials=trials, seed=seed, records=records, measure=measure
+                chain,
+                trials=trials,
+                seed=seed,
+                tilings=searched.tilings,
+                records=records,
+                measure=measure,
             )
             best = result.best
         except (MeasureError, RecordError):

@@ -26,11 +26,10 @@ from amos.measure.executor import Executor, open_executor
 from amos.network.buckets import Loaded
 from amos.network.groups import Task, merge_tasks
 from amos.network.lowerings.blocked import format_of
-from amos.network.lowerings.chains import count_chains
 from amos.network.lowerings.choosing import select_tuned_task
 from amos.network.network import Network, check_network
 from amos.network.tuned import Slice, TunedTask, Tuning
-from amos.network.tuned_chains import tune_chains
+from amos.network.tuned_chains import list_chains, tune_chains
 from amos.records import Records
 
 #: Called after each trial with the trials so far, the trials in all, and the network's seconds.
@@ -86,7 +85,7 @@ def tune(
     tasks = [task for task in network.tasks if format_of(task) is None]
     if not tasks:
         raise ExploreError(f"{network.name} has no task to tune")
-    chains = {} if measure.executor else count_chains(_regions_of(network))
+    chains = () if measure.executor else list_chains(_regions_of(network), Chooser("host"))
     share = max(1, trials // (len(tasks) + len(chains)))
     with ExitStack() as stack:
         line = stack.enter_context(ProgressLine(progress is True))

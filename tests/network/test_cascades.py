@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from amos.chains import rebuild_chain
 from amos.chains.writer import schedule_products
 from amos.errors import BuildError, ScheduleError
 from amos.explore.choosing import Chooser
@@ -18,12 +19,15 @@ from amos.machine.limits import CpuLimits
 from amos.measure.reference import References
 from amos.network import CompiledNetwork, Network
 from amos.network.building import check_kernel
+from amos.network.candidates import records_by_operator
 from amos.network.kernels import TaskKernel
 from amos.network.lowerings import cascade as cuts
 from amos.network.lowerings.cascade import bands_of, choose_cascades, lower_cascade
 from amos.network.lowerings.cascade_matching import chain_layers
 from amos.network.lowerings.chains import FusedChain
 from amos.network.profile import time_calls
+from amos.network.tuning import tune
+from amos.records import Records
 from tests.network.models import Builder, compile_whole, load_whole
 from tests.network.quantized_models import Model
 from tests.network.test_export import needs_compiler
@@ -182,8 +186,7 @@ def _network(*, residual: bool = False, observed: str = "") -> tuple[Network, An
 
 
 def _choose(network: Network) -> list[Chain]:
-    cascades = choose_cascades(network.tasks, network.graph, _CHOOSER)
-    return [lowering.operator for lowering in cascades.values()]
+    return [kernel.operator for kernel, *_ in choose_cascades(network, _CHOOSER).values()]
 
 
 def _used(compiled: CompiledNetwork) -> list[Chain]:
@@ -225,6 +228,27 @@ def test_a_network_with_a_cascade_computes_the_same(residual: bool) -> None:
     assert len(kernel["products"]) == 3 and kernel["tiles"]["p"] > 0
     profile = compiled.profile(repeat=1)
     assert {row.name for row in profile.rows} >= {"conv2d + depthwise_conv2d + conv2d"}
+
+
+@pytest.mark.usefixtures("paying")
+@pytest.mark.long
+def test_records_decide_where_they_have_a_cascade_and_its_convolutions(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    b = Builder()
+    network = load_whole(b.model(_inverted(b, b.input("x", (1, 8, 8, 8)), 8)[2]))
+    tuning = tune(network, trials=4, records=tmp_path / "x.db", progress=False)
+    (row,) = tuning.chains
+    assert row.kind == "conv2d + depthwise_conv2d + conv2d" and row.count == 1 and row.trials
+    with Records(tmp_path / "x.db", readonly=True) as store:
+        ranked = records_by_operator(store.all())
+    monkeypatch.setattr(FusedChain, "measured", property(lambda self: self.seconds and 0.0))
+    ((_, kernels),) = choose_cascades(network, _CHOOSER, 3, ranked).items()
+    assert kernels[0].seconds == row.seconds and len(kernels) > row.trials
+    best = (record for record in sum(ranked.values(), []) if record.is_chain)
+    assert str(kernels[0].candidate) == str(rebuild_chain(next(best)))
+    monkeypatch.setattr(FusedChain, "measured", property(lambda self: self.seconds and 1.0))
+    assert not choose_cascades(network, _CHOOSER, 3, ranked)
 
 
 @pytest.mark.usefixtures("paying")

@@ -8,7 +8,6 @@ of rows they stay in the caches near a core (Alwani et al., *Fused-layer CNN acc
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import replace
 from math import prod
 
@@ -17,85 +16,109 @@ from amos.chains.model import predict_chain, temporary_bytes
 from amos.chains.tiling import Tiling
 from amos.chains.trials import ChainOption
 from amos.codegen.tir.program import MOST_ELEMENTS
-from amos.errors import AmosError, OperatorError, ScheduleError
+from amos.errors import AmosError, ScheduleError
 from amos.explore.choosing import Chooser
 from amos.ir import Chain
 from amos.machine import Machine
+from amos.network.attention import ChainSite
 from amos.network.candidates import predict_transfer
-from amos.network.graph import Graph
 from amos.network.groups import CallSite, Group, Job, Task
 from amos.network.lowerings.base import SAFETY_FACTOR
 from amos.network.lowerings.cascade_matching import (
     IMAGES,
     ROWS,
-    chain_layers,
-    layer_tensor,
     match_cascades,
 )
-from amos.network.lowerings.chains import FusedChain
-from amos.network.lowerings.choosing import predict_lowering
+from amos.network.lowerings.chains import NO_RECORDS, FusedChain, put_recorded_first
+from amos.network.lowerings.choosing import list_lowerings, predict_lowering
+from amos.network.network import Network
+from amos.records import Record
 
 #: Share of a core's private cache that intermediate tensors may take.
 _SHARE = 0.5
 
 
-def choose_cascades(tasks: Sequence[Task], graph: Graph, chooser: Chooser) -> dict[Job, FusedChain]:
-    """Choose the cascades of a network that are predicted to be faster than their convolutions.
+def choose_cascades(
+    network: Network,
+    chooser: Chooser,
+    count: int = 1,
+    ranked: Mapping[str, Sequence[Record]] = NO_RECORDS,
+) -> dict[Job, tuple[FusedChain, ...]]:
+    """Choose the cascades of a network that are faster than their convolutions.
 
-    Where cascades overlap, the one that saves most is chosen.
+    By the records, if they have both, else by the model. Where cascades overlap, the one that is
+    predicted to save most is chosen, or none if its records refuse it.
 
     Args:
-        tasks: of the network.
-        graph: of the network.
+        network: the network.
         chooser: of the machine.
+        count: of kernels of a cascade, the fastest first.
+        ranked: records by operator.
     """
     if not chooser.target(()).cached:
         return {}
-    sites: dict[Chain, list[tuple[Group, ...]]] = {}
-    for site in match_cascades(tasks, graph):
-        with suppress(OperatorError):  # one reads what the other stores in another shape
-            sites.setdefault(chain_layers([group.operator for group in site]), []).append(site)
-    fastest: dict[Chain, FusedChain] = {}
-    changes: dict[Chain, float] = {}
-    by_group = {group: task for task in tasks for group in task.groups}
+    sites: dict[Chain, list[ChainSite]] = {}
+    for site in match_cascades(network.tasks, network.graph):
+        sites.setdefault(site.chain, []).append(site)
+    ranking: dict[Chain, tuple[FusedChain, ...]] = {}
+    savings: dict[Chain, float] = {}
+    refused: set[Chain] = set()
+    by_group = {group: task for task in network.tasks for group in task.groups}
     _search_in_parallel(sites, chooser)
-    for cascade, (groups, *_) in sites.items():
-        separate_seconds = _predict_separate([by_group[group] for group in groups], chooser)
-        bands = _choose_bands(cascade, separate_seconds, chooser)
-        if bands is not None:
-            fastest[cascade], changes[cascade] = bands, bands.predicted - separate_seconds
+    for cascade, (site, *_) in sites.items():
+        if not (modelled := _lower_bands(cascade, chooser)):
+            continue
+        kernels = put_recorded_first(modelled, chooser, count, ranked)
+        tasks = [by_group[group] for group in site.groups]
+        predicted = _predict_separate(tasks, chooser)
+        measured = None if kernels[0].measured is None else _find_measured(tasks, chooser, ranked)
+        if measured is None and modelled[0].predicted >= SAFETY_FACTOR * predicted:
+            continue
+        if measured is not None and kernels[0].expected >= measured:
+            refused.add(cascade)
+        # Predictions alone compare those that overlap: not all of them have records.
+        ranking[cascade], savings[cascade] = kernels, predicted - modelled[0].predicted
     fused: set[Group] = set()
     calls: dict[Chain, list[CallSite]] = {}
-    for cascade in sorted(fastest, key=changes.__getitem__):
-        for groups in sites[cascade]:
-            if not fused.intersection(groups):  # two of the same cascade may overlap
-                calls.setdefault(cascade, []).append(_join_groups(cascade, groups))
-                fused.update(groups)
-    return {Job(each, tuple(places)): fastest[each] for each, places in calls.items()}
+    for cascade in sorted(ranking, key=savings.__getitem__, reverse=True):
+        for site in sites[cascade]:
+            if not fused.intersection(site.groups):  # two of the same cascade may overlap
+                calls.setdefault(cascade, []).append(site)
+                fused.update(site.groups)
+    return {
+        Job(each, tuple(places)): ranking[each]
+        for each, places in calls.items()
+        if each not in refused
+    }
 
 
-def _search_in_parallel(sites: Mapping[Chain, Sequence[Sequence[Group]]], chooser: Chooser) -> None:
+def _search_in_parallel(sites: Mapping[Chain, Sequence[ChainSite]], chooser: Chooser) -> None:
     """Search the kernels of cascades, and of their convolutions by themselves, on all cores."""
     machine = chooser.target(())
-    groups = (group for places in sites.values() for group in places[0])
+    groups = (group for places in sites.values() for group in places[0].groups)
     chooser.search_in_parallel(group.operator for group in groups)
     chooser.core.search_in_parallel(
         slot.operator
         for cascade in sites
-        for bands in _list_bands(cascade, machine)
+        for bands in list_bands(cascade, machine)
         for slot in slots_of(bands, frozenset())
     )
 
 
-def _join_groups(cascade: Chain, groups: Sequence[Group]) -> CallSite:
-    """Join groups into the site of one call."""
-    values = {
-        layer_tensor(number, len(groups), name): value
-        for number, group in enumerate(groups)
-        for name, value in group.arguments.items()
-    }
-    nodes = tuple(node for group in groups for node in group.nodes)
-    return CallSite({tensor.name: values[tensor.name] for tensor in cascade.inputs}, nodes)
+def _find_measured(
+    tasks: Sequence[Task], chooser: Chooser, ranked: Mapping[str, Sequence[Record]]
+) -> float | None:
+    """Return the measured seconds of convolutions; ``None`` unless records have all of them."""
+    total = 0.0
+    for task in tasks:
+        try:
+            lowering = next(list_lowerings(task, chooser, ranked).rank(1, chooser))
+        except AmosError:
+            return None
+        if lowering.measured is None:
+            return None
+        total += lowering.measured
+    return total
 
 
 def _predict_separate(tasks: Sequence[Task], chooser: Chooser) -> float:
@@ -115,13 +138,11 @@ def _predict_separate(tasks: Sequence[Task], chooser: Chooser) -> float:
     )
 
 
-def _choose_bands(cascade: Chain, separate_seconds: float, chooser: Chooser) -> FusedChain | None:
-    """Choose the bands that are predicted fastest; ``None`` if separate kernels are faster."""
-    bands = _list_bands(cascade, chooser.target(()))
-    lowerings = (lower_cascade(each, chooser) for each in bands)
-    threshold = SAFETY_FACTOR * separate_seconds
-    faster = [each for each in lowerings if each and each.predicted < threshold]
-    return min(faster, key=lambda lowering: lowering.predicted, default=None)
+def _lower_bands(cascade: Chain, chooser: Chooser) -> list[FusedChain]:
+    """Lower a cascade to bands of different heights, those that are predicted fastest first."""
+    bands = list_bands(cascade, chooser.target(()))
+    lowerings = filter(None, (lower_cascade(each, chooser) for each in bands))
+    return sorted(lowerings, key=lambda lowering: lowering.predicted)
 
 
 def lower_cascade(bands: Tiling, chooser: Chooser) -> FusedChain | None:
@@ -157,7 +178,7 @@ def bands_of(cascade: Chain, rows: int) -> Tiling:
     return Tiling.of(cascade, {IMAGES: 1, ROWS: rows}, rolling=ROWS)
 
 
-def _list_bands(cascade: Chain, machine: Machine) -> Iterator[Tiling]:
+def list_bands(cascade: Chain, machine: Machine) -> Iterator[Tiling]:
     """List bands, each of at least twice the rows of the last; those between hardly differ."""
     if max(each.elements for each in (*cascade.inputs, cascade.result)) > MOST_ELEMENTS:
         return

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import replace
 
+from amos.errors import OperatorError
 from amos.ir import Chain, Operator
+from amos.network.attention import ChainSite
 from amos.network.graph import Graph, Node
 from amos.network.groups import Group, Task
 
@@ -15,7 +18,30 @@ IMAGES, ROWS, SOURCE = "n", "p", "image"
 _DENSE, _DEPTHWISE = "conv2d", "depthwise_conv2d"
 
 
-def match_cascades(tasks: Sequence[Task], graph: Graph) -> Iterator[tuple[Group, ...]]:
+def match_cascades(tasks: Sequence[Task], graph: Graph) -> Iterator[ChainSite]:
+    """Yield cascades of two and three groups; they may overlap."""
+    for groups in _match_groups(tasks, graph):
+        with suppress(OperatorError):  # one reads what the other stores in another shape
+            yield _join_groups(groups)
+
+
+def _join_groups(groups: tuple[Group, ...]) -> ChainSite:
+    """Join groups into the site of one call.
+
+    Raises:
+        OperatorError: a tensor between them has two shapes.
+    """
+    chain = chain_layers([group.operator for group in groups])
+    values = {
+        layer_tensor(number, len(groups), name): value
+        for number, group in enumerate(groups)
+        for name, value in group.arguments.items()
+    }
+    nodes = tuple(node for group in groups for node in group.nodes)
+    return ChainSite({each.name: values[each.name] for each in chain.inputs}, nodes, chain, groups)
+
+
+def _match_groups(tasks: Sequence[Task], graph: Graph) -> Iterator[tuple[Group, ...]]:
     """Yield two and three groups that could be a cascade."""
     groups = [group for task in tasks for group in task.groups if _is_supported(group.operator)]
     dense = [group for group in groups if group.operator.name == _DENSE]

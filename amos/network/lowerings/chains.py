@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from types import MappingProxyType
@@ -31,7 +30,6 @@ from amos.network.groups import Grouping, Job, Task
 from amos.network.kernels import TaskKernel
 from amos.network.lowerings.base import Example, Lowering, ScheduledProduct
 from amos.network.lowerings.choosing import predict_lowering
-from amos.network.network import Network
 from amos.network.shapes import count_bytes
 from amos.perfmodel import predict
 from amos.records import Record
@@ -49,10 +47,12 @@ class FusedChain(Lowering):
 
     Attributes:
         option: tiles, mappings and schedules, with the model's account of them.
+        seconds: of a record; ``None`` without one.
     """
 
     operator: Chain
     option: ChainOption
+    seconds: float | None = None
     shared: ClassVar = False
     views: ClassVar = True
 
@@ -65,6 +65,11 @@ class FusedChain(Lowering):
     def total(self, seconds: Sequence[float]) -> float:
         """Return the predicted seconds: none of its products is a kernel by itself."""
         return self.option.prediction.seconds
+
+    @property
+    def measured(self) -> float | None:
+        """Measured seconds; ``None`` without a record."""
+        return self.seconds
 
     @property
     def instruction(self) -> str:
@@ -136,10 +141,7 @@ def choose_chains(
         modelled = lower_chain(chain, chooser, count)
         if not modelled:
             continue
-        recorded = [*islice(_recorded_lowerings(chain, chooser, ranked), count)]
-        measured = [each.candidate for each in recorded]
-        unmeasured = (each for each in modelled if each.candidate not in measured)
-        lowerings = (*recorded, *unmeasured)[:count]
+        lowerings = put_recorded_first(modelled, chooser, count, ranked)
         first = modelled[0]
         separate_seconds = predict_statements(places[0], first, chooser)
         # Both do the same work, so model errors cancel.
@@ -148,12 +150,24 @@ def choose_chains(
     return chosen
 
 
-def count_chains(networks: Iterable[Network]) -> dict[Chain, int]:
-    """Count the calls of each distinct chain of some networks."""
-    counts = Counter(
-        site.chain for each in networks for site in match_attention(each.graph, each.grouping)
-    )
-    return dict(counts)
+def put_recorded_first(
+    modelled: Sequence[FusedChain],
+    chooser: Chooser,
+    count: int,
+    ranked: Mapping[str, Sequence[Record]],
+) -> tuple[FusedChain, ...]:
+    """Return so many kernels of a chain: those of records, the fastest first, then modelled ones.
+
+    Args:
+        modelled: at least one kernel of the chain.
+        chooser: of the machine.
+        count: of kernels at most.
+        ranked: records by operator.
+    """
+    recorded = [*islice(_recorded_lowerings(modelled[0].operator, chooser, ranked), count)]
+    measured = [each.candidate for each in recorded]
+    unmeasured = (each for each in modelled if each.candidate not in measured)
+    return (*recorded, *unmeasured)[:count]
 
 
 def lower_chain(chain: Chain, chooser: Chooser, count: int) -> tuple[FusedChain, ...]:
@@ -199,7 +213,8 @@ def _recorded_lowerings(
             seconds[name] = predict(mapping, core.target([unit]), product.schedule).seconds
             mappings *= enumerate_mappings(mapping.operator, unit, RULE, commute=True).count
         prediction = predict_chain(candidate.tiling, seconds, bool(candidate.packs), machine)
-        yield FusedChain(chain, (), ChainOption(candidate, prediction, mappings, ()))
+        option = ChainOption(candidate, prediction, mappings, ())
+        yield FusedChain(chain, (), option, record.seconds)
 
 
 def predict_statements(site: ChainSite, lowering: FusedChain, chooser: Chooser) -> float:
