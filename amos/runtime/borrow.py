@@ -159,8 +159,8 @@ class ArgumentAdapter:
                 f"{self._where}: expected a contiguous tensor, its last index fastest, got "
                 f"strides {tuple(tensor.strides)} of shape {shape}; tensor.contiguous() makes one"
             )
-        if stored != kind:
-            raise BuildError(f"{expected}, got {stored} of shape {shape}")
+        if stored != kind or tuple(tensor.shape) != shape:  # those without ``shape``
+            raise BuildError(f"{expected}, got {stored} of shape {tuple(tensor.shape)}")
         return tensor
 
 

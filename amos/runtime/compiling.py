@@ -45,6 +45,7 @@ def compile_function(
     shared: bool = True,
     views: bool = False,
     compact: bool = False,
+    checked: bool = True,
 ) -> Any:
     """The library of a module of one function, for this CPU.
 
@@ -58,6 +59,7 @@ def compile_function(
             begin, and use them ahead of the loops that define them.
         compact: whether its buffers have their least shapes already, as :func:`compacted` returns
             them, which TVM would look for in each of its conditions.
+        checked: whether a call with other arguments is an error, also from a program without AMOS.
 
     Raises:
         BuildError: TVM refuses it.
@@ -68,7 +70,7 @@ def compile_function(
     target = host_target(without(module, kind))
     passes = pipeline(larger=larger)
     config = {
-        **UNCHECKED,
+        **({} if checked else UNCHECKED),
         "tirx.disable_cse_tir": views or gives_names(module),
         "tirx.disable_storage_rewrite": not shared,
     }

@@ -99,6 +99,13 @@ def test_what_is_refused(kernel: Kernel, a: Any, out: Any, message: str) -> None
         np.testing.assert_array_equal(out, before)
 
 
+def test_libraries_check_arguments_themselves(kernel: Kernel) -> None:
+    """An exported one is called by programs without AMOS."""
+    *sources, out = kernel.prepare({"a": A})
+    with pytest.raises(TypeError, match="expected int32"):
+        kernel.run([*sources, out._create_view(out.shape, "float32")])
+
+
 def test_the_output_may_not_overlap_an_input(kernel: Kernel) -> None:
     room = np.zeros(EXPECTED.nbytes, np.uint8)
     out = room.view(np.int32).reshape(EXPECTED.shape)
@@ -117,6 +124,16 @@ def test_other_devices_are_refused() -> None:
     nowhere = SimpleNamespace(__dlpack__=lambda **_: None, __dlpack_device__=fail)
     with pytest.raises(BuildError, match="^input 'a': no device type$"):
         ArgumentAdapter(Tensor("a", (2,), "int32"), (2,))(nowhere)
+
+
+def test_tensors_without_a_shape_of_their_own_are_refused_by_what_they_share() -> None:
+    half = np.zeros((4, 16), np.uint8)
+    bare = SimpleNamespace(
+        __dlpack__=lambda **_: half.__dlpack__(), __dlpack_device__=half.__dlpack_device__
+    )
+    message = "input 'a': expected uint8 of shape (8, 16), got uint8 of shape (4, 16)"
+    with pytest.raises(BuildError, match=re.escape(message)):
+        ArgumentAdapter(Tensor("a", (8, 16), "uint8"), (8, 16))(bare)
 
 
 def test_bfloat16_as_values_and_as_bits() -> None:

@@ -34,8 +34,8 @@ _LARGEST_OF_ALL = 8 * 1024
 _ROUNDS_TO_BFLOAT16 = frozenset({"avx512_bf16", "avx512vl"})
 #: TVM's mark of an allocation that is not to become a call of its runtime.
 _AS_IT_IS = "disable_lower_builtin"
-#: Options of TVM that leave out its checks of arguments, which are made ahead of a call here: they
-#: are two thirds of the machine code, and take a quarter of the time that LLVM takes.
+#: Options of TVM that leave out its checks of arguments, which are two thirds of the machine code
+#: and a quarter of LLVM's time: networks call functions with buffers of their own.
 UNCHECKED = {"tirx.disable_assert": True}
 #: The alignment of a type of buffers in TVM's serialized form.
 _ALIGNMENT = re.compile(r'"data_alignment":\s*\d+')

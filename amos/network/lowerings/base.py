@@ -192,6 +192,7 @@ class Lowering(ABC):
             shared=self.shared,
             views=self.views,
             compact=self.by_tiles,
+            checked=False,
         )
         if tiled:
             ask_for_tiles()
