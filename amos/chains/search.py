@@ -99,14 +99,9 @@ def explore_chain(
         if executor is not None:
             stack.enter_context(executor)
         if kernels:
+            units, is_named = select_intrinsics(intrinsic, target), intrinsic is not None
             listed: ListedOptions = load(f"{kernels}.search.list_options")(
-                chain,
-                target,
-                tiles or {},
-                search.fix,
-                rng,
-                units=select_intrinsics(intrinsic, target),
-                is_named=intrinsic is not None,
+                chain, target, tiles or {}, search.fix, rng, units=units, is_named=is_named
             )
         else:
             refused: tuple[str, ...] = ()
