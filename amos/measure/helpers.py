@@ -251,7 +251,7 @@ def start_helpers(calls: int, function: Callable[[], Any]) -> None:
     if calls >= LEAST_CALLS:
         for helper in _some_helpers(_count_cores() - 1, start=True):
             if not helper.runs:
-                with suppress(Exception):  # whatever is in its way, calls are made without it
+                with suppress(Exception), helper.lock:  # else calls are made without it
                     helper.start(function)
 
 
