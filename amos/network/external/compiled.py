@@ -27,6 +27,7 @@ from amos.network.model import (
     CompiledRegion,
     bind_inputs,
     check_results,
+    perturb,
     random_arrays,
     values_of,
 )
@@ -163,7 +164,7 @@ class CompiledNetwork(Shown):
         worst = self.worst_check(*arrays, **named)
         if worst is None:
             return ()
-        if self.is_fault(worst):
+        if worst.is_fault:
             raise NetworkError(
                 f"{worst.name}: differs from {worst.reference} by {worst.difference:g}, "
                 f"{worst.allowed:g} is allowed"
@@ -178,34 +179,57 @@ class CompiledNetwork(Shown):
         network, reference = self.network, self.reference
         if reference is None or network.is_random:
             return None
-        values = self._bound_or_random(arrays, named)
-        expected = reference.evaluate([*map(values_of, network.inputs, values)])
+        inputs = self._bound_or_random(arrays, named)
+        values = [*map(values_of, network.inputs, inputs)]
+        expected = reference.evaluate(values)
         if expected is None:
             return None
-        rounded = any(each.rounds for each in network.networks.values())
-        spreads = any(each.spreads for each in self.regions.values())
-        results = self.outputs_of(values)
+        results = self.outputs_of(inputs)
+        check = self._compare(results, expected)
+        if check.passed:
+            return check
+        if any(each.network.quantized for each in self.regions.values()):
+            if not np.isinf(check.difference) and check.share <= _ROUNDED_APART:
+                check = replace(check, accepted="levels of 8 bits are rounded apart")
+        elif self._is_unstable(values, results, expected):
+            accepted = f"{reference.name}'s results change as much where inputs do by 1e-6"
+            check = replace(check, accepted=accepted)
+        return check
+
+    def _compare(self, results: Sequence[Any], expected: Sequence[Any]) -> Check:
+        network = self.network
         return check_results(
             network.name,
-            reference.name,
+            "" if self.reference is None else self.reference.name,
             results,
             expected,
-            rounded=rounded,
-            spreads=spreads,
+            rounded=any(each.rounds for each in network.networks.values()),
+            spreads=any(each.spreads for each in self.regions.values()),
             precision=ROUNDED if self.has_rounded_products or ROUNDED in network.halves else "",
         )
+
+    def _is_unstable(
+        self, values: Sequence[Any], results: Sequence[Any], expected: Sequence[Any]
+    ) -> bool:
+        """Whether only outputs differ that the reference changes as much for inputs nearby.
+
+        So does what selects: of two scores that rounding decides between, ``TopK`` takes either.
+        """
+        assert self.reference is not None
+        nearby = self.reference.evaluate(perturb(values))
+        if nearby is None or len(nearby) != len(expected):
+            return False
+        pairs = zip(expected, nearby, strict=True)
+        unstable = [not self._compare([near], [right]).passed for right, near in pairs]
+        stable = [n for n, moves in enumerate(unstable) if not moves]
+        same = self._compare([results[n] for n in stable], [expected[n] for n in stable])
+        return any(unstable) and same.passed
 
     def _bound_or_random(self, arrays: tuple[Any, ...], named: Mapping[str, Any]) -> list[Any]:
         """Return the inputs of a call; random ones by default."""
         if arrays or named:
             return bind_inputs(self.network.inputs, arrays, named)
         return random_arrays(self.network)
-
-    def is_fault(self, check: Check) -> bool:
-        """Whether a difference is too large, even if levels of 8 bits are rounded differently."""
-        quantized = any(each.network.quantized for each in self.regions.values())
-        large = not quantized or np.isinf(check.difference) or check.share > _ROUNDED_APART
-        return not check.passed and bool(large)
 
     def profile(self, /, *arrays: Any, repeat: int = 20, **named: Any) -> Profile:
         """Time each function in the network, beside its prediction.

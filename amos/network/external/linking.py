@@ -91,14 +91,14 @@ class _Draft:
                 timings = (*(replace(each, fault=each.fault or slow) for each in timings), whole)
                 compiled = self.write({})
         check = compiled.worst_check() if verify and compiled.regions else None
-        if check is not None and compiled.is_fault(check):
+        if check is not None and check.is_fault:
             why = (*why, f"with {several(len(compiled.regions), 'region')} of AMOS it {check}")
             check, compiled = None, self.write({})
         checks: tuple[Check, ...] = tuple(
             each for region in compiled.regions.values() for each in region.checks
         )
         if check is not None:
-            checks = (*checks, replace(check, rounded_apart=not check.passed))
+            checks = (*checks, check)
         compiled = replace(compiled, timings=timings, checks=checks, refused=why)
         if not compiled.regions:
             _check_session(compiled)

@@ -17,6 +17,7 @@ from amos.network.external.compiled import CompiledNetwork
 from amos.network.external.library import write_library
 from amos.network.external.partition import PartitionedNetwork
 from amos.network.external.race import Timing
+from amos.network.frontend import Reference
 from amos.network.model import random_arrays
 from amos.network.reading.model import Reading, read_model
 from tests.network.external.test_onnxruntime import partly
@@ -282,3 +283,25 @@ def test_what_divides_integers_outside_of_regions_draws_no_zeros() -> None:
     assert ("Div", "no product is near it") in network.external
     assert network.divides_integers
     assert all(array.all() for array in random_arrays(network)[1:])
+
+
+@needs_compiler
+def test_only_what_is_unstable_may_differ() -> None:
+    b = Builder()
+    x = b.input("x", (4, 16))
+    model = b.model(b.node("MatMul", x, b.random(16, 8)), b.node("MatMul", x, b.random(16, 4)))
+    compiled = amos.compile(amos.load_network(model), progress=False)
+    assert isinstance(compiled, CompiledNetwork)
+    values = _values(4, 16)
+    right = [np.asarray(each) for each in compiled(values)]
+
+    def check(stable: float) -> Any:
+        def evaluate(arrays: Any) -> Any:
+            moves = 5.0 if np.array_equal(arrays[0], values) else 9.0
+            return [right[0] + moves, right[1] + stable]
+
+        rival = Reference("onnxruntime", evaluate)
+        return replace(compiled, reference=rival).worst_check(values)
+
+    assert not check(0.0).is_fault and not check(0.0).passed
+    assert check(1.0).is_fault
