@@ -130,7 +130,7 @@ def test_the_model_counts_pages_of_reads_in_place() -> None:
         seconds = [amos.predict(mapping, POCL, each).seconds for each in (tile, copied)]
         ratios.append(seconds[0] / seconds[1])
     assert ratios[0] < 1.2
-    assert ratios[1] > 2
+    assert ratios[1] > 1.3 * ratios[0]
 
 
 def test_local_memory_and_work_items_are_constraints() -> None:

@@ -24,11 +24,24 @@ using uchar = unsigned char;
 using ushort = unsigned short;
 using uint = unsigned;
 
+template <typename To, typename From>
+To bits_as(const From &from) {
+  To to;
+  std::memcpy(&to, &from, sizeof to);
+  return to;
+}
 template <typename T, int N>
-struct Vector {
+struct alignas(sizeof(T) * N) Vector {
   T at[N];
   Vector() = default;
   Vector(T value) { for (T &each : at) each = value; }
+};
+// A vector that lies anywhere in memory, as in a packed structure.
+template <typename V>
+struct Place {
+  unsigned char bytes[sizeof(V)];
+  operator V() const { return bits_as<V>(bytes); }
+  void operator=(V value) { std::memcpy(bytes, value.at, sizeof bytes); }
 };
 template <typename T, int N>
 Vector<T, N> operator*(Vector<T, N> a, Vector<T, N> b) {
@@ -53,28 +66,13 @@ int4 convert_int4(Vector<T, 4> v) { return {v.at[0], v.at[1], v.at[2], v.at[3]};
 template <typename T>
 uint4 convert_uint4(Vector<T, 4> v) { return {v.at[0], v.at[1], v.at[2], v.at[3]}; }
 
-#define WIDTH(T, N)                                                                    \
-  using T##N = Vector<T, N>;                                                           \
-  inline T##N vload##N(long place, const T *from) {                                    \
-    T##N value;                                                                        \
-    std::memcpy(value.at, from + place * N, sizeof value.at);                          \
-    return value;                                                                      \
-  }                                                                                    \
-  inline void vstore##N(T##N value, long place, T *to) {                               \
-    std::memcpy(to + place * N, value.at, sizeof value.at);                            \
-  }
+#define WIDTH(T, N) using T##N = Vector<T, N>;
 #define WIDTHS(T) WIDTH(T, 2) WIDTH(T, 4) WIDTH(T, 8) WIDTH(T, 16)
 WIDTHS(float) WIDTHS(char) WIDTHS(uchar)
 
 inline int add_sat(int a, int b) {
   const int64_t sum = int64_t{a} + b;
   return sum > INT32_MAX ? INT32_MAX : sum < INT32_MIN ? INT32_MIN : static_cast<int>(sum);
-}
-template <typename To, typename From>
-To bits_as(From from) {
-  To to;
-  std::memcpy(&to, &from, sizeof to);
-  return to;
 }
 inline int as_int(unsigned value) { return static_cast<int>(value); }
 inline unsigned as_uint(int value) { return static_cast<unsigned>(value); }

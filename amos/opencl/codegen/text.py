@@ -93,6 +93,7 @@ def vector_at(kind: str, place: str, space: str = "__global const") -> str:
     """OpenCL C of a vector in memory that begins at any element.
 
     ``vload`` and ``vstore`` are calls where a compiler does not inline them, as that of PoCL 3.0.
+    Other accesses see the same memory as elements, hence ``may_alias``.
 
     >>> vector_at("float8", "a + i")
     '((__global const loose_float8 *)(a + i))->at'
@@ -105,7 +106,7 @@ def loose_vectors(lines: Sequence[str]) -> list[str]:
     used = sorted({kind for line in lines for kind in re.findall(r"loose_(\w+) \*", line)})
     sizes = {name: dtype(kind).bits // 8 for kind, name in TYPES.items()}
     return [
-        f"typedef struct __attribute__((packed, aligned({sizes[kind.rstrip('0123456789')]}))) "
-        f"{{ {kind} at; }} loose_{kind};"
+        "typedef struct __attribute__((packed, may_alias, "
+        f"aligned({sizes[kind.rstrip('0123456789')]}))) {{ {kind} at; }} loose_{kind};"
         for kind in used
     ]
