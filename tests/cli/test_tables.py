@@ -12,10 +12,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from amos import operators
+from amos import operators, viz
 from amos.cli import main
+from amos.cli.networks import _print_tuning
 from amos.cli.output import print_table
 from amos.cli.tables import table_lines
+from amos.network.tuned import TunedTask, Tuning
 from amos.operators import short_name
 
 WMMA = "wmma_m16n16k16_f16_f32"
@@ -135,3 +137,13 @@ def test_operators_go_by_their_name_in_the_library(
 ) -> None:
     op = operators.resolve(text, **options)
     assert short_name(op) == (name or "o[i] += a[i, k] * b[k] i=4 k=2")
+
+
+def test_tuned_chains_stand_below_tasks(capsys: pytest.CaptureFixture[str]) -> None:
+    task = TunedTask("conv2d", "y[i] += x[i]", 2, trials=3, predicted=1e-3, seconds=2e-3)
+    chain = TunedTask("attention", "s[i] += q[i]; p[i] = s[i]", 4, reason="nothing fits")
+    tuning = Tuning("net", (task,), (task,), chains=(chain,))
+    assert chain.operator in viz.html(tuning)
+    _print_tuning(tuning)
+    rows = [line.split()[:2] for line in capsys.readouterr().out.splitlines() if line[:1].isdigit()]
+    assert rows == [["1", "y[i]"], ["2", "s[i]"]]
