@@ -22,7 +22,7 @@ def export_command(
         ),
     ],
     form: Annotated[
-        str, typer.Option("--format", metavar="FORMAT", help="c, so, cuda, stream or vta.")
+        str, typer.Option("--format", metavar="FORMAT", help="c, so, cuda, opencl, stream or vta.")
     ],
     out: Annotated[
         Path | None,

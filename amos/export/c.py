@@ -23,6 +23,7 @@ from amos.export.cpuid import feature_query
 from amos.export.reference import test_program
 from amos.export.request import Request
 from amos.ir import Chain, Operator, Tensor
+from amos.plan import Candidate
 from amos.plan.planning import cpu_limits
 
 #: Options that the text relies on: wrapping integers, and aliasing only through memcpy. Vectors
@@ -94,6 +95,11 @@ def _kernel(request: Request) -> CKernel:
     limits, candidate = cpu_limits(request.machine), request.candidate
     if isinstance(candidate, ChainCandidate):
         return c_chain(candidate, limits, request.implementation)
+    if not isinstance(candidate, Candidate):
+        raise ExportError(
+            f"{candidate.chain.name}: expected a kernel of a chain for CPUs, got one for an OpenCL "
+            "device; format opencl writes it"
+        )
     return c_kernel(candidate, limits, request.implementation)
 
 

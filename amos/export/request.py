@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from amos.chains import ChainCandidate, ChainExploration, ChainTrial, rebuild_chain
+from amos.chains import ChainExploration, ChainTrial, rebuild_chain
 from amos.chains.search import chain_candidate
 from amos.codegen.c.types import KEYWORDS
 from amos.codegen.naming import spelled
@@ -36,7 +36,8 @@ class Request:
     """One kernel to write down.
 
     Attributes:
-        candidate: mapping and schedule, or a kernel of a chain.
+        candidate: a :class:`~amos.plan.Candidate`, or a kernel of a chain for a CPU or another
+            target.
         name: a C identifier: the function's name, and the stem of every file.
         implementation: ``"native"``, ``"generic"``, or ``None`` to choose.
         architecture: of the GPU that a CUDA kernel is for, as ``"sm_80"``; empty for that
@@ -46,7 +47,7 @@ class Request:
         described: machine that the kernel was made for, if its schedules need one.
     """
 
-    candidate: Candidate | ChainCandidate
+    candidate: Any
     name: str
     implementation: str | None = None
     architecture: str = ""
@@ -56,9 +57,10 @@ class Request:
     @property
     def operator(self) -> Operator | Chain:
         """What the kernel computes."""
-        if isinstance(self.candidate, ChainCandidate):
-            return self.candidate.chain
-        return self.candidate.mapping.operator
+        is_chain = not isinstance(self.candidate, Candidate)
+        computed: Operator | Chain
+        computed = self.candidate.chain if is_chain else self.candidate.mapping.operator
+        return computed
 
     @property
     def alone(self) -> Candidate:
@@ -67,8 +69,8 @@ class Request:
         Raises:
             ExportError: it is that of a chain.
         """
-        if isinstance(self.candidate, ChainCandidate):
-            raise ExportError(f"{self.operator.name}: chains are exported as c or so only")
+        if not isinstance(self.candidate, Candidate):
+            raise ExportError(f"{self.operator.name}: chains are exported as c, so or opencl only")
         return self.candidate
 
 
@@ -86,22 +88,16 @@ def request_of(
         kernel = _read(str(kernel))
     machine, described = "host", None
     if isinstance(kernel, Record):
-        candidate: Candidate | ChainCandidate
         candidate = rebuild_chain(kernel) if kernel.is_chain else kernel.rebuild()
-        described = None if kernel.is_chain else kernel.described
+        described = kernel.described
         implementation = implementation or kernel.implementation or None
         if kernel.machine.name in catalogue.names():
             machine = kernel.machine.name
     else:
-        is_chain = isinstance(kernel, ChainCandidate | ChainExploration | ChainTrial)
+        is_chain = isinstance(kernel, ChainExploration | ChainTrial) or hasattr(kernel, "tiling")
         candidate = chain_candidate(kernel) if is_chain else candidate_of(kernel)
         measured = getattr(kernel, "measurement", None)
         implementation = implementation or getattr(measured, "implementation", None)
-    if not isinstance(candidate, Candidate | ChainCandidate):
-        raise ExportError(
-            f"{candidate.chain.name}: expected a kernel of a chain for CPUs, got one for an OpenCL "
-            "device; the source of amos.opencl.codegen.parallel.ParallelKernel is its text"
-        )
     request = Request(candidate, "", implementation, architecture or "", machine, described)
     return replace(request, name=_checked(name, request.operator))
 

@@ -2,28 +2,35 @@
 
 ``kernel.cl`` is OpenCL C, ``launch.json`` says how to start it, ``load.py`` does so from Python
 with pyopencl, and ``load.h`` from C. ``test.c`` runs it on ``inputs`` and compares the results
-with ``expected``, which NumPy computed.
+with ``expected``, which NumPy computed; ``load.py`` does the same for chains.
 """
 
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
+from math import prod
+from typing import Any, cast
 
 import numpy as np
 
-from amos.codegen.device.launch import describe_arguments
+from amos.chains.measuring import chain_tolerance
+from amos.codegen.naming import spelled
 from amos.errors import ExportError
 from amos.export.request import Request
 from amos.export.standalone import standalone
-from amos.ir import dtype
+from amos.ir import Chain, Operator, dtype
 from amos.ir.floats import pack, quantize
-from amos.measure.reference import References, several, tolerance
+from amos.measure.reference import References, tolerance
+from amos.opencl.chains.candidate import ParallelCandidate
 from amos.opencl.codegen.kernel import KernelText
 from amos.opencl.codegen.launch import launch_of
-from amos.opencl.codegen.text import GLOBALS
+from amos.opencl.codegen.parallel import ParallelKernel
+from amos.opencl.codegen.text import GLOBALS, OWN
 from amos.opencl.plan import TYPES, OpenClPlan
 from amos.opencl.runtime import loader
 from amos.runtime import values
+from amos.runtime.values import inputs_of, size_of
 
 #: C of the elements that results are compared as.
 _C_TYPES = {kind: name for kind, name in TYPES.items() if name[0] != "u"} | {
@@ -34,6 +41,26 @@ _C_TYPES = {kind: name for kind, name in TYPES.items() if name[0] != "u"} | {
 }
 
 
+@dataclass(frozen=True)
+class _Kernel:
+    """What is written down.
+
+    Attributes:
+        source: OpenCL C.
+        launch: contents of ``launch.json``.
+        names: identifiers in C of its arguments, in order.
+    """
+
+    source: str
+    launch: dict[str, Any]
+    names: list[str]
+
+    @property
+    def sizes(self) -> list[int]:
+        """Bytes of each argument."""
+        return [size_of(argument) for argument in self.launch["arguments"]]
+
+
 def files(request: Request) -> dict[str, str | bytes]:
     """The files of an export by name; see :func:`amos.export.formats.formats`.
 
@@ -41,70 +68,81 @@ def files(request: Request) -> dict[str, str | bytes]:
         ExportError: the candidate is not for an OpenCL device.
         BuildError: the device lacks something.
     """
-    machine = request.described
+    if GLOBALS.fullmatch(request.name):
+        raise ExportError(f"name {request.name!r}: OpenCL C uses it itself; choose another")
+    kernel, operator = _kernel(request), request.operator
+    inputs, results = References().get(cast(Operator, operator))
+    if isinstance(operator, Chain):
+        allowed = [chain_tolerance(operator, each) for each in results]
+        kernel.launch["tolerance"] = allowed[0]
+    else:
+        allowed = [tolerance(operator, each, n) for n, each in enumerate(results)]
+    contents: dict[str, str | bytes] = {
+        "kernel.cl": kernel.source,
+        "launch.json": json.dumps(kernel.launch, indent=2) + "\n",
+        "load.py": standalone(loader),
+        "values.py": standalone(values),
+        "load.h": _header(kernel),
+        "test.c": _test(kernel, allowed),
+    }
+    arguments = kernel.launch["arguments"]
+    for argument in inputs_of(kernel.launch):
+        name, kind = argument["name"], argument["dtype"]
+        data = pack(quantize(inputs[name], kind), kind)
+        contents[f"inputs/{name}.bin"] = np.asarray(data).tobytes()
+    for argument, array in zip(arguments[-len(results) :], results, strict=True):
+        numbers = np.asarray(array, dtype(argument["dtype"]).numpy)
+        contents[f"expected/{argument['name']}.bin"] = numbers.tobytes()
+    return contents
+
+
+def _kernel(request: Request) -> _Kernel:
+    """The text of a request.
+
+    Raises:
+        ExportError: the candidate is not for an OpenCL device.
+        BuildError: the device lacks something.
+    """
+    machine, candidate = request.described, request.candidate
+    if isinstance(candidate, ParallelCandidate):
+        parallel = ParallelKernel(candidate, request.name, machine)
+        names: list[str] = []
+        for tensor in (*candidate.chain.inputs, candidate.chain.result):
+            names.append(spelled(tensor.name, OWN, names))
+        return _Kernel(parallel.source, parallel.launch, names)
     if machine is None or machine.opencl is None:
         raise ExportError(
             "format opencl: expected the record of a kernel for an OpenCL device such as pocl, got "
             f"one for {request.machine if machine is None else machine.name}"
         )
-    if GLOBALS.fullmatch(request.name):
-        raise ExportError(f"name {request.name!r}: OpenCL C uses it itself; choose another")
-    operator = request.alone.mapping.operator
     plan = OpenClPlan.of(request.alone.mapping, request.alone.schedule, machine)
     text = KernelText(plan, request.name)
-    inputs, expected = References().get(operator)
-    results = several(expected)
-    contents: dict[str, str | bytes] = {
-        "kernel.cl": text.source,
-        "launch.json": json.dumps(launch_of(plan, request.name), indent=2) + "\n",
-        "load.py": standalone(loader),
-        "values.py": standalone(values),
-        "load.h": _header(plan, text),
-        "test.c": _test(plan, text, [tolerance(operator, x, n) for n, x in enumerate(results)]),
-    }
-    for tensor in operator.inputs:
-        kind = plan.arguments[tensor.name]
-        data = pack(quantize(inputs[tensor.name], kind), kind)
-        contents[f"inputs/{tensor.name}.bin"] = np.asarray(data).tobytes()
-    for tensor, array in zip(plan.results, results, strict=True):
-        numbers = np.asarray(array, dtype(str(tensor.dtype)).numpy)
-        contents[f"expected/{tensor.name}.bin"] = numbers.tobytes()
-    return contents
+    named = [text.names.tensors[name] for name in plan.arguments]
+    return _Kernel(text.source, launch_of(plan, request.name), named)
 
 
-def _sizes(plan: OpenClPlan) -> dict[str, int]:
-    """Bytes of each argument."""
-    tensors = {tensor.name: tensor for tensor in (*plan.mapping.operator.inputs, *plan.results)}
-    return {
-        name: tensors[name].elements * dtype(kind).bits // 8
-        for name, kind in plan.arguments.items()
-    }
-
-
-def _header(plan: OpenClPlan, text: KernelText) -> str:
-    names = [text.names.tensors[name] for name in plan.arguments]
-    sizes = _sizes(plan)
+def _header(kernel: _Kernel) -> str:
     set_arguments = "\n".join(
         f"  if (!status) status = clSetKernelArg(kernel, {number}, sizeof(cl_mem), &{name});"
-        for number, name in enumerate(names)
+        for number, name in enumerate(kernel.names)
     )
-    first = names[len(plan.mapping.operator.inputs)]
-    size = [*sizes.values()][len(plan.mapping.operator.inputs)]
-    clear = (
-        f"""  const cl_uchar zero = 0;
-  if (!status) status = clEnqueueFillBuffer(queue, {first}, &zero, 1, 0, {size}, 0, NULL, NULL);
-"""
-        if plan.zeroed
-        else ""
+    described = zip(kernel.launch["arguments"], kernel.names, kernel.sizes, strict=True)
+    cleared = "".join(
+        f"  if (!status) status = clEnqueueFillBuffer(queue, {name}, &zero, 1, 0, {size}, 0, NULL, "
+        "NULL);\n"
+        for argument, name, size in described
+        if argument["zeroed"]
     )
-    return f"""// Enqueues {text.name} of kernel.cl; queues are in order.
+    clear = f"  const cl_uchar zero = 0;\n{cleared}" if cleared else ""
+    launch = kernel.launch
+    return f"""// Enqueues {launch["kernel"]} of kernel.cl; queues are in order.
 #pragma once
 #include <CL/cl.h>
 
 // Buffers hold row-major tensors. `done` may be NULL.
-static cl_int enqueue_{text.name}(cl_command_queue queue, cl_kernel kernel,
-    {", ".join(f"cl_mem {name}" for name in names)}, cl_event *done) {{
-  const size_t items = {plan.groups * plan.items}, group = {plan.items};
+static cl_int enqueue_{launch["kernel"]}(cl_command_queue queue, cl_kernel kernel,
+    {", ".join(f"cl_mem {name}" for name in kernel.names)}, cl_event *done) {{
+  const size_t items = {launch["global_size"]}, group = {launch["local_size"]};
   cl_int status = CL_SUCCESS;
 {set_arguments}
 {clear}  if (!status)
@@ -114,30 +152,31 @@ static cl_int enqueue_{text.name}(cl_command_queue queue, cl_kernel kernel,
 """
 
 
-def _test(plan: OpenClPlan, text: KernelText, allowed: list[float]) -> str:
-    sizes, operator = _sizes(plan), plan.mapping.operator
-    inputs = [tensor.name for tensor in operator.inputs]
+def _test(kernel: _Kernel, allowed: list[float]) -> str:
+    inputs, arguments = inputs_of(kernel.launch), kernel.launch["arguments"]
     buffers, compared = [], []
-    # Elements that a kernel leaves as they are have to be zero as in the expected ones.
-    preserved = {argument["name"] for argument in describe_arguments(plan) if argument.get("kept")}
-    for number, (name, size) in enumerate(sizes.items()):
-        source = f"calloc({size}, 1)" if name in preserved else "NULL"
-        source = f'read_file("inputs/{name}.bin", {size})' if name in inputs else source
+    for number, (argument, size) in enumerate(zip(arguments, kernel.sizes, strict=True)):
+        # Elements that a kernel leaves as they are have to be zero as in the expected ones.
+        source = f"calloc({size}, 1)" if argument.get("kept") else "NULL"
+        if argument in inputs:
+            source = f'read_file("inputs/{argument["name"]}.bin", {size})'
         buffers.append(f"  buffers[{number}] = make_buffer(context, {size}, {source});")
-    for number, (tensor, off) in enumerate(zip(plan.results, allowed, strict=True), len(inputs)):
-        size, kind = sizes[tensor.name], _C_TYPES[dtype(str(tensor.dtype)).name]
+    outputs = list(zip(arguments, kernel.sizes, strict=True))[len(inputs) :]
+    for number, ((argument, size), off) in enumerate(zip(outputs, allowed, strict=True)):
+        kind = _C_TYPES[argument["dtype"]]
         compared.append(f"""  {{
-    {kind} *got = malloc({size}), *right = read_file("expected/{tensor.name}.bin", {size});
-    check(clEnqueueReadBuffer(queue, buffers[{number}], CL_TRUE, 0, {size}, got, 0, NULL, NULL));
-    for (size_t i = 0; i < {tensor.elements}; ++i) {{
+    {kind} *got = malloc({size}), *right = read_file("expected/{argument["name"]}.bin", {size});
+    cl_mem buffer = buffers[{number + len(inputs)}];
+    check(clEnqueueReadBuffer(queue, buffer, CL_TRUE, 0, {size}, got, 0, NULL, NULL));
+    for (size_t i = 0; i < {prod(argument["shape"])}; ++i) {{
       const double off = fabs((double)got[i] - (double)right[i]);
       if (!(off <= {off!r})) ++wrong;
     }}
   }}""")
-    passed = ", ".join(f"buffers[{number}]" for number in range(len(sizes)))
+    passed = ", ".join(f"buffers[{number}]" for number in range(len(arguments)))
     return _TEST.format(
-        name=text.name,
-        count=len(sizes),
+        name=kernel.launch["kernel"],
+        count=len(arguments),
         buffers="\n".join(buffers),
         compared="\n".join(compared),
         passed=passed,

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -14,9 +16,12 @@ import numpy as np
 import pytest
 
 import amos
+from amos.chains import Tiling
 from amos.errors import ExportError, MeasureError
 from amos.export.request import Request
+from amos.ir import Chain
 from amos.opencl import executor, probe
+from amos.opencl.chains.candidate import ParallelCandidate
 from amos.opencl.executor import OpenClDevice, OpenClExecutor, opencl_executor
 from amos.opencl.export import files
 from amos.opencl.groups import is_serial
@@ -184,9 +189,47 @@ def test_a_probe_of_many_units_has_room_for_their_results(monkeypatch: pytest.Mo
     assert sizes == [132 * 64 * 32 * 4]
 
 
-def test_exported_programs(tmp_path: Path) -> None:
+def _chain_request() -> Request:
+    text = "t[i,j] += a[i,k] * sum[k,j]; queue[i,j] = exp(t[i,j] - c[j])"
+    tiling = Tiling.of(Chain.parse(text, dict(i=7, j=11, k=9)), dict(i=2))
+    loops = {"t.j": "local 0", "queue.j": "local 0", "i": "group 0"}
+    frame = ParallelCandidate(tiling, {}, {"t": "local"})
+    choices = {loop.name: loops.get(loop.name, "sequential") for loop in frame.nest.loops}
+    return Request(replace(frame, choices=choices), "kern", described=POCL)
+
+
+def test_a_chain_is_compared_with_its_own_results(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Missing, short and wrong ones are noticed."""
+    contents = {
+        name: x if isinstance(x, bytes) else x.encode()
+        for name, x in files(_chain_request()).items()
+    }
+    kernel = Kernel.__new__(Kernel)
+    kernel.folder, kernel.launch = tmp_path, json.loads(contents["launch.json"])
+    right = np.frombuffer(contents["expected/queue.bin"], np.float32).copy()
+    (tmp_path / "expected").mkdir()
+    (tmp_path / "inputs").mkdir()
+    right.tofile(tmp_path / "expected" / "queue.bin")
+    with pytest.raises(KernelError, match=r"a\.bin: expected 252 bytes, got 0"):
+        kernel.check()
+    for name in "a", "sum", "c":
+        (tmp_path / "inputs" / f"{name}.bin").write_bytes(contents[f"inputs/{name}.bin"])
+    wrong = 2 * kernel.launch["tolerance"]
+    for difference, verdict in ((0, True), (wrong, False), (np.nan, False)):
+        result = right + np.float32(difference) * (np.arange(77) == 5)
+        data = result.astype(np.float32).view(np.uint8)
+        monkeypatch.setattr(kernel, "compute", lambda inputs, x=data: [x])
+        assert kernel.check()["correct"] is verdict
+    with pytest.raises(ExportError, match="chains are exported as c, so or opencl only"):
+        str(_chain_request().alone)
+
+
+@pytest.mark.parametrize("request_", [_request, _chain_request])
+def test_exported_programs(tmp_path: Path, request_: Callable[[], Request]) -> None:
     """The C program compiles; both loaders say that the kernel is right where a device is."""
-    for name, content in files(_request()).items():
+    for name, content in files(request_()).items():
         path = tmp_path / name
         path.parent.mkdir(exist_ok=True)
         path.write_bytes(content if isinstance(content, bytes) else content.encode())

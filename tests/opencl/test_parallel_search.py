@@ -185,6 +185,7 @@ def test_records_and_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixt
             rebuild_chain(broken)
     with pytest.raises(ExportError, match="got one for an OpenCL device"):
         amos.export(first, "c")
+    assert [path.name for path in amos.export(first, "opencl", tmp_path / "out")][0] == "kernel.cl"
     with pytest.raises(BuildError, match="expected a kernel for this CPU, got one for an OpenCL"):
         amos.build(explored(trials=1))
     assert main(["explore", TEXT, *options, "--fix", "map.t.j=group 0"]) == 2

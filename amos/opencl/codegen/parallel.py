@@ -20,6 +20,7 @@ from amos.codegen.device.arithmetic import SUM, TextArithmetic
 from amos.codegen.device.text import WIDE_OPENCL, block, element_at
 from amos.codegen.naming import spelled
 from amos.errors import BuildError
+from amos.intrinsics import implementations
 from amos.ir import Assignment, BufferLoad, Operator, Tensor, dtype
 from amos.ir.chain import loads_of
 from amos.ir.expression import Typed
@@ -134,9 +135,14 @@ class ParallelKernel:
     def launch(self) -> dict[str, Any]:
         """What :class:`amos.opencl.runtime.loader.Kernel` launches."""
         chain, items = self.candidate.chain, self.candidate.group_items
+        units = [implementations(unit.name)["opencl"] for unit in self.candidate.intrinsics]
         return {
             "kernel": self.name,
-            "extensions": [],
+            "machine": self.machine.name if self.machine else "",
+            "extensions": sorted({name for unit in units for name in unit.requires}),
+            "operations": chain.operations,
+            "chain": str(chain),
+            "schedule": self.candidate.values(),
             "global_size": self.candidate.groups * items,
             "local_size": items,
             "local_bytes": self.candidate.local_bytes,
