@@ -64,5 +64,5 @@ def test_the_test_program_finds_a_wrong_element(tmp_path: Path) -> None:
 def test_other_formats_refuse_chains(tmp_path: Path) -> None:
     chain = Chain.parse("t[i] = x[i] * 2; o[i] = t + y[i]", dict(i=40), name="fused")
     candidate = ChainCandidate(Tiling.of(chain, {}), {})
-    with pytest.raises(ExportError, match="fused: chains are exported as c or so only"):
+    with pytest.raises(ExportError, match="fused: chains are exported as c, so or opencl only"):
         export(candidate, "cuda", tmp_path)
