@@ -5,6 +5,8 @@ SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
 MAKEFLAGS += --no-print-directory
+# Tests start Python hundreds of times; what each imports is compiled once.
+unexport PYTHONDONTWRITEBYTECODE
 
 # The first Python on the PATH that is new enough; `make PYTHON=...` names another.
 PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \

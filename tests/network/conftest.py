@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
 from amos.measure import helpers
 from amos.network.external.race import Timing
+from amos.network.lowerings import cascade
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -25,3 +27,19 @@ def _not_raced() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Timing, "wins", property(lambda timing: not timing.fault))
         yield
+
+
+@pytest.fixture
+def cascades_pay(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Cascades pay everywhere, the longer ones more."""
+    monkeypatch.setattr(cascade, "_has_resident_intermediate", lambda chain, machine: False)
+    monkeypatch.setattr(cascade, "_predict_separate", lambda tasks, chooser: float(len(tasks)))
+
+
+@pytest.fixture
+def torch() -> Any:
+    """PyTorch, as if nothing had been compiled before."""
+    module = pytest.importorskip("torch", reason="PyTorch is not installed")
+    module.manual_seed(0)
+    module._dynamo.reset()
+    return module

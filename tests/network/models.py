@@ -8,9 +8,11 @@ from typing import Any
 
 import numpy as np
 from onnx import TensorProto, checker, helper, numpy_helper, shape_inference
+from onnx.reference import ReferenceEvaluator
 
 from amos.errors import NetworkError
 from amos.network import CompiledNetwork
+from amos.network.attention import ChainSite, match_attention
 from amos.network.compilation import _Builder, _rank_records
 from amos.network.external.linking import link_trials
 from amos.network.frontend import Reference, closed_shapes, onnxruntime_reference, title_of
@@ -24,8 +26,11 @@ __all__ = [
     "WholeNetwork",
     "compile_whole",
     "load_whole",
+    "normal_inputs",
     "read_whole",
+    "reference_result",
     "residual_network",
+    "sites_of",
 ]
 
 
@@ -130,3 +135,20 @@ def compile_whole(
     (compiled,) = link_trials([region])
     compiled = replace(compiled, reference=getattr(network, "reference", None))
     return replace(compiled, checks=(*compiled.checks, *compiled.check())) if verify else compiled
+
+
+def normal_inputs(**shapes: tuple[int, ...]) -> dict[str, np.ndarray]:
+    """Draw inputs of a normal distribution by name."""
+    rng = np.random.default_rng(0)
+    return {name: rng.standard_normal(shape).astype("f") for name, shape in shapes.items()}
+
+
+def sites_of(network: Network) -> list[ChainSite]:
+    """List the places of attention in a network."""
+    return [*match_attention(network.graph, network.grouping)]
+
+
+def reference_result(model: Any, **inputs: np.ndarray) -> np.ndarray:
+    """Compute the first result of a model with the reference of ONNX."""
+    result: np.ndarray = ReferenceEvaluator(model).run(None, inputs)[0]
+    return result

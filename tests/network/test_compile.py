@@ -2,32 +2,28 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
-from onnx import ModelProto, TensorProto, helper
+from onnx import TensorProto, helper
 from onnx.reference import ReferenceEvaluator
 
-import amos
-from amos.errors import BuildError, NetworkError, ToolchainError
+from amos.errors import BuildError, NetworkError
 from amos.network import CompiledNetwork
-from amos.network.comparison import Comparison, compare_alone, compare_in_network
+from amos.network.comparison import compare_alone
 from amos.network.frontend import Reference
 from amos.network.groups import Job
-from amos.network.kernels import TaskKernel, load_code
-from amos.network.lowerings.direct import Direct
+from amos.network.kernels import TaskKernel
 from amos.network.model import random_arrays
-from tests.network.models import Builder, compile_whole, load_whole, residual_network
-
-
-def _reference(model: Any, **inputs: np.ndarray) -> np.ndarray:
-    result: np.ndarray = ReferenceEvaluator(model).run(None, inputs)[0]
-    return result
+from tests.network.models import (
+    Builder,
+    compile_whole,
+    load_whole,
+    reference_result,
+    residual_network,
+)
 
 
 @pytest.fixture(scope="module")
@@ -37,7 +33,7 @@ def compiled() -> CompiledNetwork:
 
 def test_a_residual_network_computes_what_onnx_says(compiled: CompiledNetwork) -> None:
     image = np.random.default_rng(1).standard_normal((1, 3, 16, 16)).astype(np.float32)
-    expected = _reference(residual_network(), image=image)
+    expected = reference_result(residual_network(), image=image)
     np.testing.assert_allclose(compiled(image), expected, rtol=1e-4, atol=1e-4)
     np.testing.assert_array_equal(compiled(image=image), compiled(image))
     assert len(compiled.kernels) == 7
@@ -101,7 +97,7 @@ def test_products_with_batches_and_grouped_convolutions() -> None:
     kinds = [task.operator.name for task in network.tasks]
     assert kinds == ["grouped_conv2d", "batched_matmul", "matmul"]
     result = compile_whole(network, progress=False)(values)
-    np.testing.assert_allclose(result, _reference(model, x=values), rtol=1e-4, atol=1e-3)
+    np.testing.assert_allclose(result, reference_result(model, x=values), rtol=1e-4, atol=1e-3)
 
 
 def test_depthwise_and_transposed_convolutions() -> None:
@@ -116,36 +112,9 @@ def test_depthwise_and_transposed_convolutions() -> None:
     values = np.random.default_rng(2).standard_normal((1, 16, 5, 5)).astype(np.float32)
     compiled = compile_whole(network, progress=False)
     assert not dict(compiled.fallbacks)
-    np.testing.assert_allclose(compiled(values), _reference(model, x=values), rtol=1e-4, atol=1e-5)
-
-
-@pytest.fixture
-def product() -> tuple[ModelProto, np.ndarray]:
-    b = Builder()
-    model = b.model(b.node("Relu", b.node("MatMul", b.input("x", (4, 16)), b.random(16, 32))))
-    return model, np.random.default_rng(2).standard_normal((4, 16)).astype(np.float32)
-
-
-@pytest.mark.long
-def test_kernels_slower_than_the_engines_code_stay_out(
-    monkeypatch: pytest.MonkeyPatch, product: tuple[ModelProto, np.ndarray]
-) -> None:
-    model, values = product
-
-    def rigged(kernels: Sequence[TaskKernel], task: Job) -> list[float]:
-        seconds = compare_alone(kernels, task)
-        assert all(0 < each < 1 for each in seconds)
-        return [2.0] * len(kernels) + [1.0]
-
-    monkeypatch.setattr("amos.network.compilation.compare_alone", rigged)
-    network = load_whole(model)
-    compiled = compile_whole(network, measure=True, verify=False, progress=False)
-    assert not compiled.kernels and not compiled.comparisons
-    (why,) = compiled.fallbacks.values()
-    assert why == "the kernel takes 2000 ms, plain loops 1000 ms"
-    (row,) = compiled.report().tasks
-    assert (row.reason, row.instruction) == (why, "")
-    np.testing.assert_allclose(compiled(values), _reference(model, x=values), rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(
+        compiled(values), reference_result(model, x=values), rtol=1e-4, atol=1e-5
+    )
 
 
 @pytest.mark.long
@@ -163,66 +132,6 @@ def test_small_tasks_are_not_measured(monkeypatch: pytest.MonkeyPatch) -> None:
     compiled = compile_whole(load_whole(model), measure=True, progress=False)
     assert compared == [512]
     assert len(compiled.kernels) == 2
-
-
-@pytest.mark.long
-def test_a_kernel_that_cannot_be_built_leaves_the_others(
-    monkeypatch: pytest.MonkeyPatch, product: tuple[ModelProto, np.ndarray]
-) -> None:
-    model, values = product
-    tried, build = list[Direct](), Direct.build
-
-    def failing(direct: Direct, symbol: str) -> TaskKernel:
-        tried.append(direct)
-        if len(tried) == 1:
-            raise BuildError("the first")
-        return build(direct, symbol)
-
-    monkeypatch.setattr(Direct, "build", failing)
-    network = load_whole(model)
-    compiled = compile_whole(network, measure=True, progress=False)
-    assert len(tried) > 1 and [*compiled.fallbacks.values()] != ["the first"]
-    np.testing.assert_allclose(compiled(values), _reference(model, x=values), rtol=1e-5, atol=1e-6)
-    tried.clear()
-    compiled = compile_whole(network, progress=False)
-    assert len(tried) > 1 and not compiled.fallbacks
-
-
-def test_the_kernel_that_is_fastest_inside_the_network_stays(
-    monkeypatch: pytest.MonkeyPatch, product: tuple[ModelProto, np.ndarray]
-) -> None:
-    """All are really run there, in the order of what they take alone."""
-    model, values = product
-    alone: list[TaskKernel] = []
-
-    def backwards(kernels: Sequence[TaskKernel], task: Job) -> list[float]:
-        alone[:] = kernels[::-1]
-        return [float(len(kernels) - n) for n in range(len(kernels))] + [math.inf]
-
-    def rigged(
-        models: Sequence[CompiledNetwork], kernels: Mapping[Job, Sequence[TaskKernel]]
-    ) -> dict[Job, Comparison]:
-        for loaded in models:
-            np.testing.assert_allclose(loaded(values), expected, rtol=1e-5, atol=1e-6)
-        ((task, comparison),) = compare_in_network(models, kernels).items()
-        assert [each.kernels[task] for each in models] == alone[:2] == kernels[task]
-        assert len(comparison.seconds) == 2
-        assert all(0 < each < 1 for each in comparison.seconds)
-        return {task: replace(comparison, seconds=(2.0, 1.0))}
-
-    expected = _reference(model, x=values)
-    monkeypatch.setattr("amos.network.compilation._MEASURED", 3)
-    monkeypatch.setattr("amos.network.compilation._FINALISTS", 2)
-    monkeypatch.setattr("amos.network.compilation.compare_alone", backwards)
-    monkeypatch.setattr("amos.network.compilation.compare_in_network", rigged)
-    compiled = compile_whole(load_whole(model), measure=True, progress=False)
-    assert list(compiled.kernels.values()) == [alone[1]]
-    keys = {piece.key for each in alone for piece in each.lowering.products}
-    assert len(keys) == 3
-    (summary,) = compiled.to_dict()["comparisons"]
-    assert (summary["chosen"], summary["count"], summary["seconds"]) == (1, 1, (2.0, 1.0))
-    assert "2000000.0, 1000000.0 us in the network, of 1 x out[m, n]" in str(compiled)
-    np.testing.assert_allclose(compiled(values), expected, rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize(
@@ -262,7 +171,7 @@ def test_axes_of_extent_one_are_taken_away(axes: list[int] | None) -> None:
     model = b.model(y)
     values = np.random.default_rng(2).standard_normal((2, 4, 3, 3)).astype(np.float32)
     result = compile_whole(load_whole(model), progress=False)(values)
-    np.testing.assert_allclose(result, _reference(model, x=values), rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(result, reference_result(model, x=values), rtol=1e-4, atol=1e-5)
 
 
 def test_constant_indices_count_from_the_end() -> None:
@@ -313,7 +222,7 @@ def test_bytes_as_truth_values_are_0_or_1() -> None:
     compiled = compile_whole(network, progress=False)
     rng = np.random.default_rng(0)
     mask_, x = rng.integers(0, 3, (4, 8)).astype(np.uint8), rng.standard_normal((4, 8), np.float32)
-    result = _reference(model, mask=mask_, x=x)
+    result = reference_result(model, mask=mask_, x=x)
     np.testing.assert_allclose(compiled(mask=mask_, x=x), result, rtol=1e-5, atol=1e-6)
     assert random_arrays(network)[0].max() > 1
 
@@ -332,70 +241,6 @@ def test_truth_values_are_inputs_and_results() -> None:
     values = {"mask": rng.random((4, 8)) < 0.5, "x": rng.standard_normal((4, 8), np.float32)}
     product, inverse = compiled(**values)
     np.testing.assert_array_equal(inverse, np.logical_not(values["mask"]))
-    np.testing.assert_allclose(product, _reference(model, **values), rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(product, reference_result(model, **values), rtol=1e-5, atol=1e-6)
     bytes_ = compiled(values["mask"].astype(np.uint8), values["x"])
     np.testing.assert_array_equal(bytes_[0], product)
-
-
-def test_calls_need_no_compiler(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Nothing of this network is left to the engine."""
-    b = Builder()
-    y = b.node("MatMul", b.input("x", (4, 16)), b.random(16, 40))
-    model = compile_whole(load_whole(b.model(y)), verify=False, progress=False)
-    monkeypatch.setenv("PATH", str(tmp_path))
-    assert model(np.zeros((4, 16), np.float32)).shape == (4, 40)
-
-
-def test_no_kernel_is_built_without_a_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
-    b = Builder()
-    model = b.model(b.node("MatMul", b.input("x", (4, 24)), b.random(24, 40)))
-    monkeypatch.setattr("amos.network.kernels.compiler_command", lambda: None)
-    monkeypatch.setattr(Direct, "build", lambda *_: pytest.fail("a kernel was built"))
-    with pytest.raises(NetworkError, match="needs a C compiler: apt install gcc"):
-        amos.compile(amos.load_network(model), progress=False)
-
-
-def test_code_that_cannot_be_loaded_ends_compiling(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Another kernel could not be loaded either, and later ones may be."""
-    b = Builder()
-    network = load_whole(b.model(b.node("MatMul", b.input("x", (4, 24)), b.random(24, 40))))
-    with monkeypatch.context() as patch:
-        patch.setattr("amos.network.kernels.complaint", lambda *_: "")  # links nothing
-        with pytest.raises(ToolchainError, match=r"cannot be loaded from .* TMPDIR names another"):
-            compile_whole(network, progress=False)
-    assert compile_whole(network, progress=False).kernels
-
-
-class _Silent:
-    """The library of a kernel that stores nothing."""
-
-    def __getitem__(self, _: str) -> Any:
-        return lambda *tensors: None
-
-
-@pytest.mark.parametrize("wrong", [1, 100])
-def test_a_wrong_kernel_gives_way(wrong: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """To the next candidate, or at last to the engine; the failure is reported."""
-    built, build = list[TaskKernel](), Direct.build
-
-    def rigged(direct: Direct, symbol: str) -> TaskKernel:
-        built.append(build(direct, symbol))
-        return built[-1]
-
-    def load(code: bytes) -> Any:
-        return _Silent() if len(built) <= wrong else load_code(code)
-
-    monkeypatch.setattr(Direct, "build", rigged)
-    monkeypatch.setattr("amos.network.kernels.load_code", load)
-    b = Builder()
-    model = b.model(b.node("MatMul", b.input("x", (4, 16)), b.random(16, 40)))
-    compiled = compile_whole(load_whole(model), progress=False)
-    values = np.random.default_rng(0).standard_normal((4, 16)).astype(np.float32)
-    np.testing.assert_allclose(compiled(values), _reference(model, x=values), 1e-4, 1e-4)
-    keys = {piece.key for kernel in built for piece in kernel.lowering.products}
-    assert len(keys) == len(built) > 1
-    assert len(compiled.failures) == min(wrong, len(built))
-    assert "not used: the kernel of" in str(compiled)
-    assert compiled.to_dict()["failures"] == list(compiled.failures)
-    assert list(compiled.kernels.values()) == ([] if wrong > 1 else built[1:])
-    assert list(compiled.fallbacks.values()) == ([compiled.failures[0]] if wrong > 1 else [])
