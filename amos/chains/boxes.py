@@ -54,7 +54,6 @@ def load_box(
     """The elements that an access reaches; whole dimensions where it reads beyond the tensor.
 
     Args:
-        load: the access.
         ranges: of its iterations within a tile.
         extents: of these; ``None`` if it reads nothing beyond.
         rolling: the shared loop along which rows beyond the tensor are filled.

@@ -18,7 +18,6 @@ def c_chain(
     """Generate C for a kernel of a chain.
 
     Args:
-        candidate: tiles and products.
         limits: of the CPU that the code is for; its cores share the tiles.
         implementation: ``"native"`` or ``"generic"`` for all products; by default native where an
             instruction has one, whatever this CPU has.

@@ -160,7 +160,6 @@ def slots_of(tiling: Tiling, packs: frozenset[str]) -> tuple[ProductSlot, ...]:
     """The products of a tiling.
 
     Args:
-        tiling: of a chain.
         packs: those of which shared sources are packed ahead.
     """
     slots = []

@@ -61,10 +61,8 @@ def predict_chain(
     """Predict a kernel.
 
     Args:
-        tiling: the tiles.
         products: seconds of one run of each product that an instruction computes, on one core.
         packs: whether sources that tiles share are packed once for all of these.
-        machine: where it runs.
     """
     core = machine.core
     temporary = temporary_bytes(tiling)

@@ -97,8 +97,6 @@ class ParallelSpace:
         What a kernel uses is drawn first, so that few draws of single loops contradict each other.
 
         Args:
-            count: how many.
-            rng: draws them.
             fixed: values of loops that all have.
             patience: batches in a row that may bring nothing new.
 

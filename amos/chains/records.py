@@ -208,7 +208,6 @@ def replay_chain(record: Record, *, repeat: int = 20) -> ChainReplay:
     """Build the kernel of a record, compare it with NumPy, and time it on this machine.
 
     Args:
-        record: of a chain.
         repeat: timings.
 
     Raises:

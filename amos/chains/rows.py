@@ -327,7 +327,6 @@ def cut_rows(chain: Chain, axis: str, parts: int) -> Phases:
     """The steps of a chain of which one iteration comes in parts.
 
     Args:
-        chain: the chain.
         axis: an iteration that is reduced.
         parts: how many; of one, only quotients are put off.
 

@@ -65,13 +65,10 @@ def explore_chain(
     """Search tiles, mappings and schedules for a chain.
 
     Args:
-        chain: what to compute.
         intrinsic: instructions that may compute products; by default those of the machine. Loops
             compute products that none of them fits.
         machine: ``"host"`` or an OpenCL device, where candidates are measured, or another, where
             the model decides.
-        trials: how many candidates to try.
-        seed: of the one random generator.
         tiles: tiles that every candidate has, by iteration.
         tilings: on a CPU, those that are searched; by default all that fit it.
         records: file to keep every trial in; the same call goes on where an earlier one stopped.
@@ -191,9 +188,7 @@ def list_options(
     """List the kernels of tilings that a rough estimate finds promising, and of some drawn ones.
 
     Args:
-        tilings: of a chain.
         chooser: maps products, for one core.
-        machine: where they run.
         best: number of promising tilings.
         rng: draws further ones; none without it.
     """

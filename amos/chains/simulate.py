@@ -21,7 +21,6 @@ def simulate_tiling(tiling: Tiling, inputs: Mapping[str, np.ndarray]) -> np.ndar
     an inner loop are computed when an outer one moves.
 
     Args:
-        tiling: of the chain.
         inputs: an array for each input tensor, by name.
 
     Returns:

@@ -139,7 +139,6 @@ class Tiling:
         """The tiling with so many values of each iteration in a tile; others stay whole.
 
         Args:
-            chain: the chain.
             tiles: by iteration, in the order of the shared loops; one that the result does not
                 have is cut into parts.
             rolling: the iteration along which tiles keep rows for the next one; it becomes the

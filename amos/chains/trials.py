@@ -116,9 +116,7 @@ def run_trials(
     """Trials, the most promising first as far as is known by then.
 
     Args:
-        options: the candidates.
         measuring: what they are measured with.
-        trials: how many.
         rng: draws some of them by chance.
         search: how often it does, and for how long.
         progress: called after each trial, with it and the number of trials.

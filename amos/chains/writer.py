@@ -73,7 +73,6 @@ def schedule_products(
     """The products of a candidate, scheduled.
 
     Args:
-        candidate: the kernel.
         kinds: ``"native"``, ``"c"`` or ``"generic"`` for each.
         limits: of the CPU that the code is for; by default of this one.
 
@@ -98,8 +97,6 @@ def write_chain(
     """The function of a chain.
 
     Args:
-        candidate: tiles and products.
-        products: the products, scheduled.
         cores: how many share the tiles.
 
     Returns:

@@ -309,7 +309,7 @@ def _print_tuning(tuning: Tuning) -> None:
         [
             [number, task.operator, task.count, task.trials]
             + [ms(task.predicted), ms(task.seconds), task.instruction or task.reason]
-            for number, task in enumerate((*tuning.order, *tuning.chains), 1)
+            for number, task in enumerate(tuning.rows, 1)
         ],
         title=f"{tuning.network}: {tuning.seconds * 1e3:.4g} ms in kernels",
     )

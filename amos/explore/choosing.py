@@ -137,7 +137,6 @@ class Chooser:
         The model does not rank compute-bound products among each other.
 
         Args:
-            operator: the task's.
             count: products of each instruction.
             search: of several products; a descent finds a single one.
             instructions: how many are searched, those that a brief search predicts fastest.
@@ -269,7 +268,6 @@ def _search_in_helper(request: _Request, settings: bytes) -> list[Product]:
     """Search in another process; returns nothing where no instruction can be used.
 
     Args:
-        request: what is searched.
         settings: pickled, those of the chooser, and the intrinsics that were registered beside
             built-in ones.
     """

@@ -101,7 +101,6 @@ def select_intrinsics(
 
     Args:
         request: one, several, the name of a family, or ``None`` for all that the machine has.
-        machine: by name or itself.
         features: of the CPU that measures, if it is not this one.
 
     Raises:
@@ -256,8 +255,6 @@ def predict_contender(
     """A contender with its predicted seconds, or the reason why it cannot take part.
 
     Args:
-        operator: the operator.
-        contender: the contender.
         machine: where, with a rate of its instruction.
         rule: which mappings are valid.
         search: the user's options.

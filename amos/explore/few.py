@@ -59,7 +59,6 @@ def list_candidates(
     Every mapping has the first templates; the best of these, by the model, have the others.
 
     Args:
-        problem: mappings and a machine.
         choices: templates, the most useful first; without one, schedules are drawn.
         most: candidates of all mappings.
     """

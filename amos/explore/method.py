@@ -127,7 +127,6 @@ class Search:
         """The best told so far, but at most so many that have something in common.
 
         Args:
-            count: how many.
             limits: what a candidate has in common with others, and how many such there may be.
         """
         crowd: Counter[Hashable] = Counter()

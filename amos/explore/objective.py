@@ -190,7 +190,6 @@ def value_of(trial: Trial, objective: str) -> float:
 
     Args:
         trial: with joules where energy counts.
-        objective: one of :data:`OBJECTIVES`.
     """
     if objective in ("time", TIME_AND_MEMORY) or not math.isfinite(trial.seconds):
         return trial.seconds

@@ -85,7 +85,6 @@ def _search_above_floors(
 
     Args:
         problem: whose candidates are searched.
-        rng: of the genetic search.
         floors: of the objective, of each mapping or of all together.
         end: of the genetic search, by the monotonic clock.
 

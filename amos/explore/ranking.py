@@ -41,8 +41,6 @@ def rank_candidates(
     They differ in their register tiles and outermost loops as far as that is possible.
 
     Args:
-        problem: mappings on a machine.
-        count: number of candidates.
         search: how long the model is searched.
     """
     return Guided(problem, np.random.default_rng(0), search, epsilon=0.0).ask(count)
@@ -53,9 +51,6 @@ def find_best(problem: Problem) -> Candidate:
 
     Some schedules of each mapping are drawn. Then one variable of the best changes at a time. In
     half of the time it finds what the genetic search finds, which gives several candidates.
-
-    Args:
-        problem: mappings on a machine.
 
     Raises:
         ScheduleError: no schedule fits any mapping.

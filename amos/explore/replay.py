@@ -65,7 +65,6 @@ def replay(record: Record, *, repeat: int = 20) -> Replay:
     """Build the kernel of a record, compare it with NumPy, and time it on this machine.
 
     Args:
-        record: the record.
         repeat: timings.
 
     Raises:

@@ -52,7 +52,6 @@ def explore(
     has measured on a machine of the same kind is taken from the file.
 
     Args:
-        operator: the operator.
         intrinsic: the instruction, by name or as a description; several of them or a family
             compete for the trials, without any all that the machine has (see
             :mod:`amos.explore.contest`).

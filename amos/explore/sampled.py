@@ -25,9 +25,7 @@ def best_sampled(
     """The best of some schedules of a mapping by the model; ``None`` if none of them fits.
 
     Args:
-        machine: where.
         samples: schedules to draw besides the smallest one.
-        rng: the generator that draws them.
         space: its schedules, if only some of them count.
 
     Raises:

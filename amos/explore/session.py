@@ -55,7 +55,6 @@ class Session:
         At least one is made. Ends early if the method has nothing left to propose.
 
         Args:
-            count: how many.
             time_limit: seconds after which no other is begun.
             stagnation: trials without progress after which no other batch is begun.
         """

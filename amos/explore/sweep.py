@@ -97,7 +97,6 @@ def sweep(
     out as it would alone.
 
     Args:
-        unit: the instruction.
         machine: a described one, which has its rate. A call takes as long whatever its size,
             unless its timing is set as well.
         axes: values by path: ``extents.i1``, ``memory.inp.capacity`` by the name of an
@@ -109,7 +108,6 @@ def sweep(
             that cannot be pickled, as those of :func:`amos.load_network`, are predicted by this
             process.
         trials: candidates of each search of an operator.
-        seed: of its random generator.
         points: file that keeps every point, in this order; those that it has are taken from it.
         executor: address of a Dask scheduler whose workers search; by default this computer.
 
@@ -278,8 +276,6 @@ def resized(
     """Unit and machine under some settings.
 
     Args:
-        unit: the instruction.
-        machine: that it runs on.
         settings: values by path; see :func:`sweep`.
         number: behind the unit's name, as another unit has another name.
 

@@ -32,7 +32,6 @@ def build_toolbox(
     """A toolbox with the operators of the search, or those that take their places.
 
     Args:
-        problem: the problem.
         rng: the only source of chance.
         exchanged: operators by name; see :class:`amos.SearchOptions`.
     """

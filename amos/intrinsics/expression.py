@@ -48,7 +48,6 @@ def evaluate(text: str, values: Mapping[str, Any]) -> Any:
     """Value of a formula: integers, ``+ - * // %`` and one comparison.
 
     Args:
-        text: the formula.
         values: an integer or a NumPy array of integers for each name.
 
     Raises:

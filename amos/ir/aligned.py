@@ -17,12 +17,7 @@ _LINE = 64
 
 
 def aligned(shape: tuple[int, ...], kind: npt.DTypeLike) -> np.ndarray:
-    """An uninitialized array, its last index fastest, that begins at a cache line.
-
-    Args:
-        shape: its shape.
-        kind: its dtype.
-    """
+    """An uninitialized array, its last index fastest, that begins at a cache line."""
     element = np.dtype(kind)
     size = prod(shape) * element.itemsize
     memory = np.empty(size + _LINE, np.uint8)

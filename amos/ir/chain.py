@@ -211,8 +211,6 @@ class Chain(Shown):
         """Read statements with ``;`` between them; see :mod:`amos.ir.chain_parser`.
 
         Args:
-            text: the statements.
-            extents: extent of each iteration.
             dtypes: dtype of each tensor by name; inputs and what expressions compute are
                 ``float32`` if left out, sums of products of integers ``int32``.
             name: what the chain is called; the result's name if omitted.

@@ -80,7 +80,6 @@ def lane_filling(
     Args:
         combiner: of the reduction.
         join: joins the sources.
-        sources: how many there are.
         kind: dtype of the destination.
         arbitrary_source: whether another source may hold anything there.
 

@@ -184,7 +184,6 @@ def resolve_dtypes(spec: str | tuple[str, ...] | None, sources: int) -> tuple[st
             ``"u8s8"`` (VNNI: first source unsigned, second signed, output int32; so
             are ``"u8s7"`` and ``"u7s8"``),
             or a tuple with ``sources + 1`` names.
-        sources: number of sources.
 
     Returns:
         ``sources + 1`` canonical names, with declared ranges, the output last; ``None``

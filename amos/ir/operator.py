@@ -86,7 +86,6 @@ class Operator(Shown, Computation):
             text: the statement, or several with ``;`` between them, which make a
                 :class:`~amos.ir.Chain`; ``pad(image[n,c,p+r-1,q+s-1])`` reads zeros outside the
                 tensor, ``pad(image[n,c,p+r-1,q+s-1], 128)`` another value of its dtype.
-            extents: extent of each iteration.
             dtypes: dtype of each tensor by name; a tensor left out stays open
                 and takes the dtype of the intrinsic it is mapped to.
             name: name of the operator; the output's name if omitted.

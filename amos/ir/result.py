@@ -150,7 +150,6 @@ def check_result(
     """Refuse a result of which two elements would be one, or that has another's name.
 
     Args:
-        result: the result.
         iterations: extents of the output's.
         read: names of tensors that the operator reads.
         written: names of its results before this one.

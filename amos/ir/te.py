@@ -28,9 +28,6 @@ def from_te(tensor: Any) -> Operator:
     (``int8 -> int32``) are dropped: operators multiply without overflow, in the
     output's dtype. Iterations take TE's names, made unique where they repeat.
 
-    Args:
-        tensor: result of ``te.compute``.
-
     Raises:
         OperatorError: the computation is none of these; the message names the
             part that is not supported.

@@ -94,7 +94,6 @@ class Runner(Closing):
         """Have a job done; a crash or a hang comes back as a failure.
 
         Args:
-            job: the job.
             timeout: seconds that it may take; by default the runner's.
         """
         limit = self.timeout if timeout is None else timeout

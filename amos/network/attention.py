@@ -67,12 +67,7 @@ class _Softmax:
 
 
 def match_attention(graph: Graph, grouping: Grouping) -> Iterator[ChainSite]:
-    """Yield the chains of a graph, in the order of their softmaxes.
-
-    Args:
-        graph: of a network.
-        grouping: the graph divided.
-    """
+    """Yield the chains of a graph, in the order of their softmaxes."""
     by_result = {group.result.number: group for group in grouping.groups}
     by_anchor = {group.nodes[0].number: group for group in grouping.groups}
     claimed = {node.number for group in grouping.groups for node in group.nodes}

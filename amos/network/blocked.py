@@ -173,7 +173,6 @@ def emit_dequantized_blocks(
     """Emit DequantizeLinear of constants with a scale for each block of an axis, as floats.
 
     Args:
-        builder: of the graph.
         x: constant integers.
         scales: of the rank of ``x``; the result has their dtype.
         zero_points: as many; ``None`` for 0.
@@ -251,7 +250,6 @@ def emit_matmul_nbits(
     """Emit MatMulNBits of ``com.microsoft``: a product with constant weights of a few bits each.
 
     Args:
-        builder: of the graph.
         a: floats, … × k.
         packed: uint8, n × blocks of k × bytes of a block; lower bits first.
         scales: n × blocks, in any shape.

@@ -91,10 +91,8 @@ def build_kernels(
     """Build the kernels of a task; those that are wrong give way to the next candidate.
 
     Args:
-        chooser: of the machine.
         lowerings: of the task, ranked or not.
         symbol: name of the function, or its beginning.
-        count: number of kernels.
         verify: compare each kernel with NumPy.
     """
     ranked = lowerings.rank(count, chooser) if isinstance(lowerings, TaskLowerings) else lowerings
@@ -130,7 +128,6 @@ def check_kernel(kernel: TaskKernel, references: References) -> Check:
     """Compare a kernel with NumPy on random inputs.
 
     Args:
-        kernel: the kernel.
         references: results of NumPy, which kernels of the same operator share.
 
     Raises:

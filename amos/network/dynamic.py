@@ -28,7 +28,6 @@ def emit_quantize(
     """Emit QuantizeLinear with a scale and a zero point that may be computed.
 
     Args:
-        builder: of the graph.
         x: floats.
         scale: one, or one for each step of the axis.
         zero: as many, of the result's dtype.
@@ -54,7 +53,6 @@ def emit_dequantize(
     """Emit DequantizeLinear with a scale and a zero point that may be computed.
 
     Args:
-        builder: of the graph.
         x: integers.
         scale: one, or one for each step of the axis; the result has its dtype.
         zero: as many.
@@ -97,7 +95,6 @@ def emit_matmul_integer(
     """Emit MatMulInteger: a matrix product of bytes less their zero points, as int32.
 
     Args:
-        builder: of the graph.
         a: bytes, of rank 2 at least.
         b: bytes, of rank 2 at least.
         a_zero: one zero point; ``None`` for 0.
@@ -138,7 +135,6 @@ def emit_conv_integer(
     What the image is padded with is its zero point.
 
     Args:
-        builder: of the graph.
         x: an image of bytes, channels second.
         w: constant bytes.
         x_zero: one zero point; ``None`` for 0.

@@ -137,7 +137,6 @@ class GraphBuilder:
         """Append an operator; of constants alone it is computed at once, where NumPy can.
 
         Args:
-            operation: its name.
             operands: values of this graph, and constants.
             attributes: all that it has.
 
@@ -211,7 +210,6 @@ def rewrite_graph(graph: Graph, rewrites: Mapping[int, Rewrite]) -> Graph:
     """Return a graph with other nodes in place of some, and without those that nothing needs.
 
     Args:
-        graph: what is computed.
         rewrites: by number of the nodes that they replace.
     """
     if not rewrites:

@@ -159,7 +159,6 @@ def check_results(
     """Compare results with those of another program; return the worst difference.
 
     Args:
-        name: of the network.
         reference: name of the other program.
         results: of the network.
         expected: of the other program.

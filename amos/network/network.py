@@ -164,7 +164,6 @@ class Network(Shown):
         """Predict what runs where and how fast.
 
         Args:
-            machine: by name or itself.
             intrinsics: the only instructions to use; by default all that the machine has.
             bounds: also find what no schedule falls below, of units that streams drive; this
                 takes a second or more for each task.
@@ -204,7 +203,6 @@ def network_of(
 
     Args:
         graph: with the channels of images second.
-        name: of the network.
         round_graph: rounds factors of products, ahead of the choice of layouts.
 
     Raises:

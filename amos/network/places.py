@@ -69,7 +69,6 @@ def trace_source(operand: Operand, axes: Axes, claimed: Collection[int]) -> Trac
     """Trace a value back through moves, and products with a number.
 
     Args:
-        operand: the value.
         axes: its dimensions.
         claimed: numbers of nodes that are in kernels, ahead of which nothing is read.
     """
@@ -98,7 +97,6 @@ def find_division(operand: Operand, axes: Axes, claimed: Collection[int]) -> Div
     """Find the place that has to be divided to trace a value back to what is repeated for it.
 
     Args:
-        operand: the value.
         axes: its dimensions.
         claimed: as for :func:`trace_source`.
     """
@@ -188,7 +186,6 @@ def follow_moves(node: Node, axes: Axes, graph: Graph, stop: Collection[int]) ->
     """Follow a value through transposes and reshapes, up to the last transpose.
 
     Args:
-        node: the value.
         axes: its dimensions.
         graph: whose nodes read it.
         stop: numbers of nodes that stay as they are.

@@ -172,7 +172,6 @@ def _engine_rows(
     """What stays, by operation and reason, the most frequent first.
 
     Args:
-        network: a network.
         machine: where it runs; ``None`` if nobody says.
         fused: kernels, some of which compute more than products.
     """

@@ -50,7 +50,7 @@ class Slice:
 
     Attributes:
         slice: number, from 0.
-        task: position in :attr:`Tuning.order`.
+        task: position in :attr:`Tuning.rows`.
         trials: that the task has had by then.
         best_seconds: of its fastest kernel by then; infinite while none ran.
         network_seconds: of all tasks by then, those that were not measured as predicted.
@@ -69,27 +69,35 @@ class Tuning(Shown):
 
     Attributes:
         network: its name.
-        tasks: the longest first.
-        order: the same in the order of their numbers in :attr:`slices`.
+        order: the tasks in the order of their searches.
         slices: the division of the trials.
         chains: attention and cascades, which compete with the tasks that they replace.
     """
 
     network: str
-    tasks: tuple[TunedTask, ...]
     order: tuple[TunedTask, ...]
     slices: tuple[Slice, ...] = field(default=(), repr=False)
     chains: tuple[TunedTask, ...] = ()
 
     @property
+    def tasks(self) -> tuple[TunedTask, ...]:
+        """The tasks, the longest first."""
+        return tuple(sorted(self.order, key=lambda task: -task.expected))
+
+    @property
+    def rows(self) -> tuple[TunedTask, ...]:
+        """The tasks in the order of their searches, then the chains."""
+        return (*self.order, *self.chains)
+
+    @property
     def seconds(self) -> float:
         """Seconds of all tasks, each as often as it occurs."""
-        return sum(task.expected for task in self.tasks)
+        return sum(task.expected for task in self.order)
 
     @property
     def trials(self) -> int:
         """Number of trials of all tasks and chains."""
-        return sum(task.trials for task in (*self.tasks, *self.chains))
+        return sum(task.trials for task in self.rows)
 
     @property
     def history(self) -> pd.DataFrame:

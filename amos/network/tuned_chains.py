@@ -35,12 +35,7 @@ class SearchedChain:
 
 
 def list_chains(networks: Iterable[Network], chooser: Chooser) -> tuple[SearchedChain, ...]:
-    """List attention, and the cascades that are predicted to be faster than their convolutions.
-
-    Args:
-        networks: of a model.
-        chooser: of the machine.
-    """
+    """List attention, and the cascades that are predicted to be faster than their convolutions."""
     attention, cascades = Counter[Chain](), Counter[Chain]()
     for network in networks:
         attention.update(x.chain for x in match_attention(network.graph, network.grouping))
@@ -65,11 +60,8 @@ def tune_chains(
     """Measure kernels of each chain on this machine, and record them.
 
     Args:
-        chains: what is computed.
         trials: kernels of each chain.
         records: file that keeps every trial.
-        seed: of the searches.
-        measure: how to measure.
         progress: called with a line before each chain.
 
     Raises:

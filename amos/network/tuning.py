@@ -65,8 +65,6 @@ def tune(
             ``"gradient"``, ``"dual"`` or ``"bound"``; see :mod:`amos.explore.task_scheduler`.
         retain: share of a task's mappings that stays in the search, above 0 and at most 1; by
             default 0.2 for ``"dual"``, and 1 for others.
-        seed: of the searches.
-        measure: how to measure.
         progress: True for a line on a terminal and in a notebook, False for none; a function
             is called after each trial instead.
 
@@ -82,10 +80,11 @@ def tune(
     named_scheduler(scheduler, 1)
     retain = RETAINED.get(scheduler, 1.0) if retain is None else retain
     search = SearchOptions(commute=True, retain=retain)
-    tasks = [task for task in network.tasks if format_of(task) is None]
+    chooser = Chooser("host")
+    tasks = [select_tuned_task(x, chooser) for x in network.tasks if format_of(x) is None]
     if not tasks:
         raise ExploreError(f"{network.name} has no task to tune")
-    chains = () if measure.executor else list_chains(_regions_of(network), Chooser("host"))
+    chains = () if measure.executor else list_chains(_regions_of(network), chooser)
     share = max(1, trials // (len(tasks) + len(chains)))
     with ExitStack() as stack:
         line = stack.enter_context(ProgressLine(progress is True))
@@ -235,10 +234,9 @@ class _Run:
     ) -> None:
         self.network, self.total, self.line = network, trials, line
         self._call = progress if callable(progress) else None
-        tasks = merge_tasks(map(partial(select_tuned_task, chooser=Chooser("host")), tasks))
         self.searches = [
             _Search(each, TunedTask(each.operator.name, str(each.operator), each.weight))
-            for each in tasks
+            for each in merge_tasks(tasks)
         ]
         self.done = 0
         self.slices: list[Slice] = []
@@ -291,8 +289,7 @@ class _Run:
     @property
     def tuning(self) -> Tuning:
         """The present result."""
-        ranked = sorted(self.order, key=lambda task: -task.expected)
-        return Tuning(self.network, tuple(ranked), self.order, tuple(self.slices))
+        return Tuning(self.network, self.order, tuple(self.slices))
 
     def _show_progress(self, number: int) -> None:
         tuning = self.tuning

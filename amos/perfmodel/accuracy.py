@@ -12,7 +12,6 @@ def pairwise(predicted: np.ndarray, measured: np.ndarray, noise: float = 0.0) ->
 
     Args:
         predicted: seconds, or anything of the same order.
-        measured: seconds.
         noise: leave out pairs whose measured times differ by no more than this
             share, of which nobody knows the order.
 

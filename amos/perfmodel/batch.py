@@ -336,7 +336,6 @@ def _register_traffic(operand: Operand, nest: CoreNest, *, is_floor: bool = Fals
 
     Args:
         operand: that is loaded, or stored.
-        nest: the loops.
         is_floor: whether to take the order of the reductions that moves least.
     """
     # A loop inside of which none goes on to another fragment finds the same one.

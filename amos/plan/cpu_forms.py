@@ -89,7 +89,6 @@ def cpu_forms(structure: Structure, tiled: bool) -> CpuForms:
     """The forms of a mapping's operands.
 
     Args:
-        structure: of the mapping.
         tiled: whether the kernel keeps accumulators in numbered tile registers.
     """
     nest = structure.nest

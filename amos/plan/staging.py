@@ -321,7 +321,6 @@ def stage_array(staged: StagedOperand, array: np.ndarray) -> np.ndarray:
     """Move a tensor into its staged form with NumPy.
 
     Args:
-        staged: the staged operand.
         array: the tensor, of shape ``staged.load.tensor.shape``.
 
     Returns:

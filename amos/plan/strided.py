@@ -156,7 +156,6 @@ def _regular(
     fused) are such: one pixel after the other, ``q * 6 + (s * 3 + c)`` for three of them.
 
     Args:
-        nest: the loop nest.
         indices: an index of each dimension.
         shape: their sizes.
 

@@ -190,7 +190,6 @@ class Target(ABC):
 
         Args:
             spaces: schedules of each mapping.
-            machine: of this target.
             objective: what is minimized, one of those of a search.
             limit_seconds: after which the best one so far is returned.
         """

@@ -209,7 +209,6 @@ def machine_values(machine: Machine, *, whole: bool = False) -> dict[str, Any]:
     """A machine description as JSON values.
 
     Args:
-        machine: the description.
         whole: also fields that earlier versions had not and that say nothing.
     """
     values = asdict(replace(machine, peaks={}))

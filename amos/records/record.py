@@ -194,7 +194,6 @@ class Record(Run):
         """The record of a candidate of a run.
 
         Args:
-            run: the run.
             measurement: of the candidate; ``None`` on the model alone.
             predicted: seconds by the model.
             own: the other fields of a record, by name.

@@ -59,7 +59,6 @@ def connect(path: Path, *, readonly: bool) -> sqlite3.Connection:
     """A connection without transactions of its own.
 
     Args:
-        path: the file.
         readonly: change nothing, and need no permission to.
 
     Raises:

@@ -36,7 +36,6 @@ def replay_search(
         names: mapping of each sample.
         measured: seconds of each.
         rate: share of the mappings that is retained.
-        seed: of what chance decides.
         predicted: seconds of each by the model; ``None`` to search without.
         batch: candidates between two looks at the results.
     """

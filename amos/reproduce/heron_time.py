@@ -165,8 +165,6 @@ def heron_table10(
     Args:
         trials: measurements of each search.
         names: of some operators; all five by default.
-        seed: of the searches.
-        progress: told how far it is.
 
     Raises:
         ExploreError: ``trials`` is not positive, or ``seed`` is negative.
@@ -195,8 +193,6 @@ def heron_fig14(
     Args:
         trials: measurements of each search.
         names: of some operators; all five by default.
-        seed: of the searches.
-        progress: told how far it is.
 
     Raises:
         ExploreError: ``trials`` is not positive, or ``seed`` is negative.
@@ -222,9 +218,7 @@ def time_search(
 
     Args:
         operator: of bytes.
-        method: name of the search method.
         trials: measurements; fewer if the space has no more.
-        seed: of the random generator.
         runner: measures.
     """
     mappings = list(enumerate_mappings(operator, intrinsics.get(_INTRINSIC)))

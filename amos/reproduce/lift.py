@@ -129,7 +129,6 @@ def lift(candidates: int = 1000, seed: int = 0) -> Lift:
 
     Args:
         candidates: valid mappings to draw of each layer.
-        seed: of the draws.
     """
     names = [name for name in layers() if name.startswith("vgg16:")]
     spaces = tuple(_draw_layer(name, candidates, seed) for name in names)
@@ -195,7 +194,6 @@ def accepts(nest: LoopNest, assignment: Mapping[str, str], innermost_only: bool 
     """Whether a mapping keeps rules 1 to 8, by predicates instead of the solver.
 
     Args:
-        nest: the loops.
         assignment: what each loop is.
         innermost_only: let rules 1 and 2 look at the innermost loop around an access alone.
     """

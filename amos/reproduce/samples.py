@@ -168,10 +168,8 @@ def collect(
 
     Args:
         layers: names in the layer tables.
-        intrinsic: name of the intrinsic.
         machine: this machine, as it was probed.
         count: candidates of a layer.
-        seed: seed of the random generator.
         rounds: how often everything is measured, one round after the other, so
             that a disturbance does not hit the same candidates twice.
         progress: told the layers that are done, all of them over all rounds, and the next.

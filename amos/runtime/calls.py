@@ -60,7 +60,6 @@ def compile_object(
         intrinsic: the intrinsic to compile; it must have an implementation for LLVM.
         calls: leading extent of every argument.
         target: TVM's description of the target.
-        path: file to write.
 
     Raises:
         BuildError: TVM refuses it.

@@ -26,7 +26,6 @@ def compile_module(
         candidate: label of the candidate, for messages.
         program: its arguments, and whether it has tile registers.
         kind: ``"native"`` or ``"generic"``.
-        module: the scheduled TensorIR.
         shared: whether buffers may have the same memory, one after the other.
 
     Raises:
@@ -52,7 +51,6 @@ def compile_function(
     Args:
         what: it is, for messages.
         kind: ``"native"`` or ``"generic"``.
-        module: the scheduled TensorIR.
         larger: whether its buffers may need more room than a stack has.
         shared: whether buffers may have the same memory, one after the other.
         views: whether buffers begin within others. TVM would share expressions of where they

@@ -137,7 +137,6 @@ def compare_results(
         launch: contents of ``launch.json``.
         values: of each input, by name.
         results: bytes of each result.
-        rng: chooses the elements.
 
     Returns:
         ``correct``, ``largest_difference`` and the number of ``elements`` compared.

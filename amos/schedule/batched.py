@@ -25,9 +25,7 @@ def descend_many(
     """Different feasible assignments as positions, drawn at random.
 
     Args:
-        csp: the problem.
         batch: how many to start; dead ends and repetitions are dropped.
-        rng: decides the values.
         order: every tunable, the one that is decided first before the others.
 
     Raises:

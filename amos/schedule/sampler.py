@@ -33,7 +33,6 @@ def decode(
     """The assignment nearest to a wish: each variable in turn keeps what it can.
 
     Args:
-        csp: the problem.
         goals: position for each tunable, in its domain or not; others are drawn.
         rng: decides the order of the variables if none is given.
         order: every tunable, the one that is decided first before the others.

@@ -146,7 +146,6 @@ def solve(
     """One feasible assignment as positions by CP-SAT, or ``None`` if there is none.
 
     Args:
-        csp: the problem.
         partial: values that must be taken.
         rng: makes the answer a random one, by random branching and a random goal.
 

@@ -248,8 +248,6 @@ def spaces_of(
     out; on a machine with streams also one that no schedule fits the buffers of.
 
     Args:
-        mappings: the mappings.
-        machine: where.
         fixes: variables and values; dots in names may be underscores.
         tiling: kind of tiles.
 

@@ -23,7 +23,6 @@ def assigned(
     Sums are of float64, or of int32 that wraps around, and are rounded once.
 
     Args:
-        step: what is computed.
         arrays: an array for each tensor that it reads.
         origin: where iterations begin, for those whose value the expression reads.
     """

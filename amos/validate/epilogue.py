@@ -128,8 +128,6 @@ def expression_values(
 
     Args:
         expression: of tensors and of the loops, whose names are their values.
-        extents: of the loops.
-        inputs: the tensors, by name.
         origin: the first value of a loop; 0 if left out.
     """
     names = list(extents)

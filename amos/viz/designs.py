@@ -16,9 +16,6 @@ if TYPE_CHECKING:
 def designs(rows: Sequence[DesignRow]) -> Any:
     """Energy against time of networks on machines, with the Pareto front of each network.
 
-    Args:
-        rows: what :func:`amos.network.designs.compare_designs` returned.
-
     Returns:
         A plotly figure with a trace for each network; machines on its front are joined.
 

@@ -26,9 +26,6 @@ class _Bar:
 def report(report: Report) -> Any:
     """Predicted time of each distinct kernel, and of what stays with the engine.
 
-    Args:
-        report: result of :meth:`amos.network.Network.report`.
-
     Returns:
         A plotly figure with a bar for each, the longest on top, and one trace for each bound.
 

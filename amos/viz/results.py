@@ -103,7 +103,7 @@ def tuning(tuning: Tuning) -> list[Block]:
     rows = tuple(
         (number, task.count, task.operator, task.predicted or "", task.seconds or "")
         + (task.instruction or task.reason,)
-        for number, task in enumerate((*tuning.order, *tuning.chains), 1)
+        for number, task in enumerate(tuning.rows, 1)
     )
     reached = tuple(step.network_seconds for step in tuning.slices)
     return [

@@ -117,9 +117,6 @@ def accuracy(runs: Exploration | Mapping[str, tuple[Any, Any]]) -> Any:
 def allocation(tuning: Tuning) -> Any:
     """Which task of a network got which trials, and what that made of the whole (GTA, Figure 1).
 
-    Args:
-        tuning: result of :func:`amos.tune`.
-
     Returns:
         A plotly figure with a row of marks for each task over the slices, and the network's
         time so far on an axis of its own.

@@ -27,9 +27,6 @@ _HEIGHT, _GAP = 150, 0.2
 def sizes(points: Sequence[Point]) -> Any:
     """Bars for each size, one colour an operator; a row for each quantity that any point has.
 
-    Args:
-        points: results of :func:`amos.explore.sweep.sweep`.
-
     Raises:
         ExploreError: no operator runs under any of the settings.
     """

@@ -63,10 +63,6 @@ _PAGE = """
 
 
 def sliders(points: Sequence[Point]) -> str:
-    """A part of a web page in which sizes are moved among those that were swept.
-
-    Args:
-        points: results of :func:`amos.explore.sweep.sweep`.
-    """
+    """A part of a web page in which sizes are moved among those that were swept."""
     values = json.dumps([asdict(point) for point in points], allow_nan=False)
     return _PAGE % values.replace("<", "\\u003c")

@@ -39,7 +39,6 @@ def space(
         machine: where the model runs them, by name or as a description.
         by: intrinsic iteration whose group colours a point; the first one if omitted.
         samples: schedules to draw for a mapping.
-        seed: seed of the drawing.
 
     Returns:
         A plotly figure with one trace for each group; ``customdata`` are the names.
@@ -112,7 +111,6 @@ def landscape(
         x, y: schedule variables.
         schedule: gives all other variables their values; the best of 64 by chance
             if omitted.
-        seed: seed of that chance.
 
     Returns:
         A plotly figure with one heat map, in microseconds.

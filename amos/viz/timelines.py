@@ -16,9 +16,6 @@ if TYPE_CHECKING:
 def timeline(compiled: UnitNetwork) -> Any:
     """Shares of the unit's peak and of its port to DRAM, layer after layer.
 
-    Args:
-        compiled: what :func:`amos.compile_for_unit` returned.
-
     Returns:
         A plotly figure; the width of a bar is the time of its layer. The host's time is left out.
 

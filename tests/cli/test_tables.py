@@ -142,7 +142,7 @@ def test_operators_go_by_their_name_in_the_library(
 def test_tuned_chains_stand_below_tasks(capsys: pytest.CaptureFixture[str]) -> None:
     task = TunedTask("conv2d", "y[i] += x[i]", 2, trials=3, predicted=1e-3, seconds=2e-3)
     chain = TunedTask("attention", "s[i] += q[i]; p[i] = s[i]", 4, reason="nothing fits")
-    tuning = Tuning("net", (task,), (task,), chains=(chain,))
+    tuning = Tuning("net", (task,), chains=(chain,))
     assert chain.operator in viz.html(tuning)
     _print_tuning(tuning)
     rows = [line.split()[:2] for line in capsys.readouterr().out.splitlines() if line[:1].isdigit()]

@@ -55,7 +55,6 @@ class CPrinter(CExpressions):
         """The body of a function, indented.
 
         Args:
-            function: a lowered prim func.
             names: what its parameters are called in C.
         """
         load_tvm()

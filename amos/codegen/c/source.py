@@ -225,7 +225,6 @@ def print_module(
 
     Args:
         what: it is, for messages.
-        module: the module.
         names: of its parameters in C.
         kinds: how each instruction is emitted: ``"native"``, ``"c"`` or ``"generic"``.
         share: whether buffers may have the same memory, one after the other.

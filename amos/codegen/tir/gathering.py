@@ -27,7 +27,6 @@ def gathered(
     Args:
         op: the staged destination.
         finish: makes what is stored of a position in it, and of the iterations there.
-        position: the element's.
     """
     from tvm import tirx
 
@@ -58,7 +57,6 @@ def invert(index: Affine, where: Any, extents: dict[str, int]) -> tuple[dict[str
         index: an index of the output: no coefficient is negative, and iterations of more
             than one step are digits of a mixed radix (checked by the operator).
         where: the element's coordinate.
-        extents: extents of the iterations.
     """
     is_sum = len(index.terms) > 1
     values: dict[str, Any] = {n: 0 for n in index.names if is_sum and extents[n] == 1}

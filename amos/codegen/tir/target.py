@@ -68,7 +68,6 @@ def without(module: Any, kind: str) -> Vectorizer | None:
     """The vectorizer that a kernel has to be compiled without.
 
     Args:
-        module: the scheduled kernel.
         kind: ``"native"`` or ``"generic"``, whose loops LLVM has to vectorize.
     """
     if kind == "generic":

@@ -11,11 +11,7 @@ from amos.cuda.plan import GpuPlan
 
 
 def launch_of(plan: GpuPlan, name: str) -> dict[str, Any]:
-    """Contents of ``launch.json``.
-
-    Args:
-        name: of its function.
-    """
+    """Contents of ``launch.json``."""
     op, text = plan.mapping.operator, KernelText(plan, name)
     return {
         "kernel": name,

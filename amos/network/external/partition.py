@@ -144,7 +144,6 @@ def load_partition(
     Args:
         source: as of :func:`amos.network.loading.load_network`.
         shapes: extents of inputs that the model leaves open.
-        name: of the model.
         reference: runs the model; by default onnxruntime does.
         prefix: of the operators' names.
 

@@ -62,9 +62,7 @@ def load_region(graph: OnnxGraph, nodes: Sequence[int], name: str) -> Region:
     """Load nodes as a network.
 
     Args:
-        graph: of the model.
         nodes: numbers of a convex set.
-        name: of the network.
 
     Raises:
         NetworkError: AMOS does not take them together.
@@ -167,7 +165,6 @@ def contract_regions(graph: OnnxGraph, regions: Mapping[str, Region], domain: st
     Nodes and weights without a reader are dropped; weights are no inputs, as old models list them.
 
     Args:
-        graph: of the model.
         regions: by the name of their operator.
         domain: of the operators.
     """

@@ -113,8 +113,6 @@ def straight_line(name: str, graph: Graph, calls: Sequence[Call]) -> StraightLin
     Results of the network are written to its outputs. A view shares the memory of its operand.
 
     Args:
-        name: of the network's function.
-        graph: what is computed.
         calls: of functions that compute it, in any order.
 
     Raises:

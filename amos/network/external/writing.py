@@ -33,7 +33,6 @@ def write_function(graph: Graph, name: str, outputs: Sequence[str]) -> Any:
 
     Args:
         graph: whose inputs are the function's.
-        name: of the function.
         outputs: names of its results.
     """
     writer = _Writer(graph.inputs, outputs)

@@ -91,7 +91,6 @@ def fuse(graph: Graph, called: Set[int], read: Set[int]) -> tuple[Fused, ...]:
     """Divide what no kernel computes into functions, in an order in which they can be computed.
 
     Args:
-        graph: what is computed.
         called: numbers of the nodes that kernels compute.
         read: numbers of the nodes that kernels read.
     """

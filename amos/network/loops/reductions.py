@@ -22,7 +22,6 @@ def reduced(x: Any, axes: Sequence[int], combine: Any) -> Any:
     """Reduce a tensor along axes, which stay with one element.
 
     Args:
-        x: the tensor.
         axes: one or more, rising.
         combine: a reduction of TE, for example ``te.sum``.
     """

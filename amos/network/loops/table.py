@@ -32,7 +32,6 @@ def emit_loops(node: Node, tensors: Sequence[Any]) -> Any:
     """Return the tensor expression of an operator.
 
     Args:
-        node: the operator.
         tensors: its operands; ``None`` stands for a constant of one element, which nothing reads.
     """
     operands = [

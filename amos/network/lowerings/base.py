@@ -145,9 +145,6 @@ class Lowering(ABC):
     def build(self, symbol: str) -> TaskKernel:
         """Compile the kernel.
 
-        Args:
-            symbol: what to call its function.
-
         Raises:
             BuildError: TVM refuses it, or this CPU lacks an instruction of it.
             ScheduleError: a schedule is not one of its mapping's space.
@@ -170,9 +167,6 @@ class Lowering(ABC):
         """Compile a scheduled function of TensorIR.
 
         Args:
-            symbol: what to call it.
-            arguments: that it takes.
-            function: the function.
             kind: ``"native"`` or ``"generic"``.
             tiled: whether it uses tile registers.
 

@@ -131,13 +131,7 @@ def format_of(task: Task) -> BlockFormat | None:
 def lower_blocks(
     operator: Operator, format: BlockFormat, chooser: Chooser
 ) -> UnpackedBlocks | None:
-    """Return the lowering of a product that unpacks its weights; ``None`` if there is none.
-
-    Args:
-        operator: the product.
-        format: of its weights.
-        chooser: of the machine.
-    """
+    """Return the lowering of a product that unpacks its weights; ``None`` if there is none."""
     names = (*(_BYTES if format.rounds_rows else ()), *_FLOATS)
     unit = next((each for each in map(get, names) if executes(chooser.machine, each)), None)
     if unit is None:

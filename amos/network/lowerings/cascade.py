@@ -50,10 +50,7 @@ def choose_cascades(
     predicted to save most is chosen, or none if its records refuse it.
 
     Args:
-        network: the network.
-        chooser: of the machine.
         count: of kernels of a cascade, the fastest first.
-        ranked: records by operator.
     """
     if not chooser.target(()).cached:
         return {}
@@ -146,12 +143,7 @@ def _lower_bands(cascade: Chain, chooser: Chooser) -> list[FusedChain]:
 
 
 def lower_cascade(bands: Tiling, chooser: Chooser) -> FusedChain | None:
-    """Lower a cascade to a kernel; ``None`` if no instruction computes one of its layers.
-
-    Args:
-        bands: of its rows.
-        chooser: of the machine.
-    """
+    """Lower a cascade to a kernel; ``None`` if no instruction computes one of its layers."""
     machine, cascade = chooser.target(()), bands.chain
     slots = slots_of(bands, frozenset())
     try:

@@ -124,9 +124,6 @@ def choose_chains(
     """Choose the chains of a network that are predicted to be faster than their statements.
 
     Args:
-        graph: of the network.
-        grouping: the graph divided.
-        chooser: of the machine.
         count: of kernels of a chain, the one that is predicted fastest first; with several, which
             are going to be measured, also where statements by themselves are predicted faster.
         ranked: records by operator; a kernel that was measured stands before those of the model.
@@ -160,9 +157,7 @@ def put_recorded_first(
 
     Args:
         modelled: at least one kernel of the chain.
-        chooser: of the machine.
         count: of kernels at most.
-        ranked: records by operator.
     """
     recorded = [*islice(_recorded_lowerings(modelled[0].operator, chooser, ranked), count)]
     measured = [each.candidate for each in recorded]
@@ -176,8 +171,6 @@ def lower_chain(chain: Chain, chooser: Chooser, count: int) -> tuple[FusedChain,
     Empty if nothing fits the machine.
 
     Args:
-        chain: what is computed.
-        chooser: of the machine.
         count: of kernels at most.
     """
     machine = chooser.target(())
@@ -223,9 +216,7 @@ def predict_statements(site: ChainSite, lowering: FusedChain, chooser: Chooser) 
     Loops compute what the chain does between its products, and move tensors.
 
     Args:
-        site: of the chain.
         lowering: of the chain as one kernel.
-        chooser: of the machine.
 
     Returns:
         seconds, infinite if no instruction computes a product.

@@ -52,7 +52,6 @@ class TaskLowerings:
 
         Args:
             count: of direct lowerings.
-            chooser: of the machine.
 
         Raises:
             MappingError: no instruction can be used; the message says why.
@@ -88,7 +87,6 @@ class TaskLowerings:
 
         Args:
             own: products of the operator.
-            chooser: of the machine.
             select: returns the product that computes an operator.
         """
         direct = [Direct(self.operator, (each,)) for each in own]
@@ -120,8 +118,6 @@ def list_lowerings(
     """Return how a task can be computed.
 
     Args:
-        task: of a network.
-        chooser: of the machine.
         ranked: records by :func:`operator_key`, the fastest first.
     """
     forms = list_forms(task, chooser)

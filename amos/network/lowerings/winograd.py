@@ -139,10 +139,6 @@ def list_forms(task: Task, chooser: Chooser) -> tuple[Winograd, ...]:
     """Return the forms of a task's convolution by tiles, cut into bands; empty if it has none.
 
     All cores compute each band, in the cache that they share; or each computes bands in its own.
-
-    Args:
-        task: of a network.
-        chooser: of the machine.
     """
     form = match_winograd(task)
     machine = chooser.target(())
@@ -165,8 +161,6 @@ def lower_winograd(
 
     Args:
         form: of the convolution, one of :func:`list_forms`.
-        operator: the convolution.
-        chooser: of the machine.
         select: returns the product that computes an operator on all cores.
     """
     select = select if form.cores == 1 else chooser.core.choose

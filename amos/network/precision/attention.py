@@ -36,9 +36,7 @@ def predict_attention(
     None that no kernel computes as a whole; its products are then tasks as any other.
 
     Args:
-        plain: the network.
         rounded: the same with rounded factors.
-        chooser: of the machine.
     """
     seconds: dict[object, float] = {}
 

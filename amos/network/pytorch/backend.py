@@ -94,7 +94,6 @@ def amos_backend(
     Args:
         graph: a ``torch.fx.GraphModule``.
         examples: its inputs, with the module's own parameters and buffers.
-        options: see :class:`Options`.
 
     Raises:
         NetworkError: an option is wrong.

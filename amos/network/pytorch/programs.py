@@ -96,7 +96,6 @@ def translate(model: Any, inputs: Any, name: str) -> Translation:
     Args:
         model: a ``torch.nn.Module`` or a ``torch.export.ExportedProgram``.
         inputs: example inputs of a module.
-        name: of the model.
 
     Raises:
         NetworkError: inputs are wrong or missing, PyTorch cannot export it, it changes tensors

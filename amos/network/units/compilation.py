@@ -224,7 +224,6 @@ def _correction(operator: Operator, name: str, arguments: Mapping[str, Operand])
 
     Args:
         operator: whose other factor is a constant.
-        name: of the source.
         arguments: the network's operands.
     """
 

@@ -146,7 +146,6 @@ def list_stages(
     """List the stages of a model.
 
     Args:
-        network: the model.
         layers: of each region, in the order of their results.
     """
     stages, external = list[Stage](), list[int]()
@@ -176,8 +175,6 @@ def _region_stages(
     """Yield the stages of a region.
 
     Args:
-        name: of the region.
-        graph: of the region.
         outputs: its results by their names in the model.
         layers: that the unit computes.
     """

@@ -39,7 +39,6 @@ def predict_parallel(candidate: ParallelCandidate, machine: Machine) -> ChainPre
 
     Args:
         candidate: valid.
-        machine: of OpenCL.
     """
     unit, model = unit_of(machine), _Model(candidate, machine)
     cycles, vectors = dict[str, float](), True

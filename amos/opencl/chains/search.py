@@ -114,12 +114,10 @@ def list_options(
     """List promising kernels of a chain: drawn by the solver, predicted by the model.
 
     Args:
-        chain: what to compute.
         machine: an OpenCL device.
         tiles: tiles that every candidate has, by iteration.
         fix: ``map.LOOP``, ``memory.TENSOR``, ``copy.INPUT``, ``items`` and ``intrinsic.TENSOR`` of
             every candidate.
-        rng: draws them.
         units: instructions that may compute products.
         is_named: whether loops compute only what these do not.
 

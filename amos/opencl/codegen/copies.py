@@ -338,7 +338,6 @@ def loop_steps(plan: OpenClPlan, tile_step: int | None = None) -> dict[str, Valu
     """The steps of a work-item's fragment within the group, by spatial loop.
 
     Args:
-        plan: the kernel.
         tile_step: of the fragment in the work-item's tile; by default variables.
     """
     steps: dict[str, Value] = {}

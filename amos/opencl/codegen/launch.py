@@ -9,11 +9,7 @@ from amos.opencl.plan import OpenClPlan
 
 
 def launch_of(plan: OpenClPlan, name: str) -> dict[str, Any]:
-    """Contents of ``launch.json``.
-
-    Args:
-        name: of its function.
-    """
+    """Contents of ``launch.json``."""
     return {
         "kernel": name,
         "machine": plan.machine.name,

@@ -21,7 +21,6 @@ def exchanges(operand: Operand, machine: Machine, nest: CoreNest, cores: np.ndar
     Args:
         operand: the destination, whose dimensions are in the order of memory.
         machine: its lines, and what fetching one back takes.
-        cores: how many run.
     """
     if not nest.steps.spatial:
         return np.zeros(len(nest.steps))

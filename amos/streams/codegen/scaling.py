@@ -48,7 +48,6 @@ def scaling_of(op: Operator, kind: str, unit: str) -> Scaling | None:
     """Scaling by a unit's stores for an operator's epilogue; ``None`` if it has none.
 
     Args:
-        op: the operator.
         kind: dtype that stores can leave; empty if they leave sums as they are.
         unit: name of the unit, for messages.
 

@@ -33,7 +33,6 @@ class Accesses:
         """Some accesses: rows of one after the other.
 
         Args:
-            name: of the buffer.
             rows: in it.
             numbers: of the instructions.
             counts: rows of each.
