@@ -9,6 +9,8 @@ from amos.explore.choosing import RULE, Chooser, Product
 from amos.ir import Chain, Operator
 from amos.machine import Machine
 from amos.mapping import enumerate_mappings
+from amos.network.graph import Node
+from amos.network.shapes import count_bytes
 from amos.perfmodel import predict
 from amos.records import Record
 from amos.records.canonical import digest, operator_values
@@ -24,6 +26,11 @@ def predict_transfer(machine: Machine, read_bytes: int, written_bytes: int) -> f
     )
     moved = read_bytes / level.read_bandwidth + written_bytes / level.write_bandwidth
     return machine.launch + moved / level.units
+
+
+def predict_node(machine: Machine, node: Node) -> float:
+    """Predict the seconds of a node as those of moving its operands and its result."""
+    return predict_transfer(machine, sum(map(count_bytes, node.operands)), count_bytes(node))
 
 
 def records_by_operator(records: Sequence[Record]) -> dict[str, list[Record]]:

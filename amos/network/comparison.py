@@ -11,7 +11,7 @@ from typing import Any
 from amos.network.external.compiled import CompiledNetwork
 from amos.network.external.linking import link_trials
 from amos.network.graph import Graph, Node
-from amos.network.groups import CallSite, Grouping, Job
+from amos.network.groups import CallSite, Grouping, Job, drop_fused_groups
 from amos.network.kernels import TaskKernel
 from amos.network.model import CompiledRegion, random_arrays
 from amos.network.network import Network
@@ -87,21 +87,18 @@ def compare_in_network(
         task: Comparison(
             str(task.operator),
             task.weight,
-            tuple(sum(_fastest_calls(runs[n], kernel)) for n, kernel in enumerate(each)),
+            tuple(sum(_least(runs[n], kernel.symbol)) for n, kernel in enumerate(each)),
         )
         for task, each in kernels.items()
     }
 
 
 def select_faster_fused(
-    models: Sequence[CompiledNetwork], fused: Mapping[Job, TaskKernel]
+    network: Network, kernels: dict[Job, TaskKernel], fused: dict[Job, TaskKernel]
 ) -> dict[Job, TaskKernel]:
-    """Select the cascades and chains that are no slower in the network than separate kernels.
-
-    Args:
-        models: the network without them, and with all of them.
-        fused: with their kernels.
-    """
+    """Select the cascades and chains that are no slower in the network than separate kernels."""
+    lineups = kernels, drop_fused_groups(kernels, fused) | fused
+    models = link_trials(CompiledRegion(network, lineup) for lineup in lineups)
     runs = time_calls(models, random_arrays(models[0].network), _turns(len(models)))
     separate, joint = (_least_by_node(*each) for each in zip(models, runs, strict=True))
 
@@ -119,13 +116,6 @@ def _least_by_node(
     (steps,) = model.library.steps.values()
     calls = {name: iter(_least(runs, name)) for name in runs[0]}
     return {step.node: next(calls[step.function or "copy"]) for step in steps}
-
-
-def _fastest_calls(
-    runs: Sequence[Mapping[str, Sequence[float]]], kernel: TaskKernel
-) -> list[float]:
-    """Return the least seconds of each call of a kernel, in the order of its groups."""
-    return _least(runs, kernel.symbol)
 
 
 def _least(runs: Sequence[Mapping[str, Sequence[float]]], function: str) -> list[float]:

@@ -234,7 +234,7 @@ class _Builder:
             for task, each in finalists.items()
         }
         if self.measure and fused:
-            fused = _select_faster(network, used, fused)
+            fused = select_faster_fused(network, used, fused)
             used = drop_fused_groups(used, fused)
             fallbacks = drop_fused_groups(fallbacks, fused)
         used, built_kernels = used | fused, [*built_fused.values(), *single.values()]
@@ -316,15 +316,6 @@ def _select_alone(job: Job, built: BuiltKernels) -> TaskKernel:
         return kernels[0]
     *seconds, _ = compare_alone(kernels, job)
     return kernels[seconds.index(min(seconds))]
-
-
-def _select_faster(
-    network: Network, kernels: dict[Job, TaskKernel], fused: dict[Job, TaskKernel]
-) -> dict[Job, TaskKernel]:
-    """Select the cascades and chains that are no slower in the network than separate kernels."""
-    lineups = kernels, drop_fused_groups(kernels, fused) | fused
-    models = link_trials(CompiledRegion(network, lineup) for lineup in lineups)
-    return select_faster_fused(models, fused)
 
 
 def _select_heavy(tasks: Sequence[Task], chooser: Chooser) -> frozenset[Task]:

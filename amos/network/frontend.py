@@ -15,6 +15,17 @@ import numpy as np
 from amos.codegen.scheduled import last_line
 from amos.errors import NetworkError, shown
 
+#: Operators of ONNX and onnxruntime that add up products.
+PRODUCT_OPERATORS = frozenset(
+    ["Attention", "Conv", "ConvInteger", "ConvTranspose", "DeformConv", "Einsum", "Gemm", "GRU"]
+    + ["LSTM", "MatMul", "MatMulInteger", "MatMulNBits", "MultiHeadAttention", "QGemm"]
+    + ["QLinearConv", "QLinearMatMul", "RNN"]
+)
+#: Operators of ONNX that draw numbers, beside a ``Dropout`` that is told to.
+RANDOM_OPERATORS = frozenset(
+    ["Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform"]
+    + ["RandomUniformLike"]
+)
 #: Extents of inputs by name.
 Shapes = Mapping[str, Sequence[int]]
 

@@ -116,9 +116,9 @@ class CompiledRegion:
         Raises:
             MeasureError: this machine could not be measured.
         """
-        from amos.network.reporting import compiled_report
+        from amos.network.reporting import region_report
 
-        return compiled_report(self)
+        return region_report(self)
 
 
 def bind_inputs(

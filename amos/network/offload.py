@@ -16,7 +16,7 @@ from amos.explore.choosing import Chooser, Product
 from amos.ir import BufferLoad, Operator
 
 #: From an unsigned byte to the signed one of the same bits with the first one flipped.
-_ZERO_POINT = 128
+ZERO_POINT = 128
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ def offloads(operator: Operator) -> Iterator[Offload]:
     if unsigned := _unsigned(operator):
         if refuse_shift(operator):
             return
-        shifted = [f"{name} less {_ZERO_POINT}, a constant more in the bias" for name in unsigned]
+        shifted = [f"{name} less {ZERO_POINT}, a constant more in the bias" for name in unsigned]
         yield Offload(replace(sums, compute=sums.compute.with_loads(_shift)), (*shifted, *steps))
 
 
@@ -91,7 +91,7 @@ def _shift(load: BufferLoad) -> BufferLoad:
     if load.tensor.dtype != "uint8":
         return load
     bounds = load.tensor.bounds
-    moved = None if bounds is None else (bounds[0] - _ZERO_POINT, bounds[1] - _ZERO_POINT)
+    moved = None if bounds is None else (bounds[0] - ZERO_POINT, bounds[1] - ZERO_POINT)
     tensor = replace(load.tensor, dtype="int8", bounds=moved)
-    padding = load.padding - _ZERO_POINT if load.padded else load.padding
+    padding = load.padding - ZERO_POINT if load.padded else load.padding
     return replace(load, tensor=tensor, padding=padding)

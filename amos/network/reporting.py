@@ -1,4 +1,4 @@
-"""What makes reports: predictions of tasks, and of what stays with an engine or a host."""
+"""Reports of networks: predictions of tasks, and of operators that an engine or a host runs."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ from amos.intrinsics import Intrinsic
 from amos.ir import Chain, Operator
 from amos.machine import Machine
 from amos.network.anchors import count_products
-from amos.network.candidates import predict_transfer
+from amos.network.candidates import predict_node, predict_transfer
+from amos.network.frontend import PRODUCT_OPERATORS
 from amos.network.graph import Node
 from amos.network.groups import Job, Task, drop_fused_groups
 from amos.network.lowerings.base import Lowering
@@ -24,10 +25,11 @@ from amos.network.lowerings.fused import choose_fused
 from amos.network.network import Network
 from amos.network.offload import predict_offload
 from amos.network.report import EngineRow, Report, TaskRow
-from amos.network.shapes import count_bytes
 from amos.plan.target import target_of
 
 if TYPE_CHECKING:
+    from amos.network.external.compiled import CompiledNetwork
+    from amos.network.external.partition import PartitionedNetwork
     from amos.network.model import CompiledRegion
 
 #: What moves nothing: names for values that are there.
@@ -105,7 +107,7 @@ def _step_rows(
     ]
 
 
-def compiled_report(region: CompiledRegion) -> Report:
+def region_report(region: CompiledRegion) -> Report:
     """See :meth:`CompiledRegion.report <amos.network.model.CompiledRegion.report>`."""
     rows = [_kernel_row(job, kernel.lowering) for job, kernel in region.kernels.items()]
     rows += [_fallback_row(job, reason) for job, reason in region.fallbacks.items()]
@@ -188,7 +190,7 @@ def _engine_rows(
             len(nodes),
             None
             if nodes[0].number in refused or machine is None
-            else sum(_predict_node(n, machine) for n in nodes),
+            else sum(predict_node(machine, node) for node in nodes),
             reason,
             sum(map(count_products, nodes)),
         )
@@ -197,6 +199,60 @@ def _engine_rows(
     return tuple(sorted(results, key=lambda row: -row.count))
 
 
-def _predict_node(node: Node, machine: Machine) -> float:
-    """Predict the seconds of a node as those of moving its operands and its result."""
-    return predict_transfer(machine, sum(map(count_bytes, node.operands)), count_bytes(node))
+def partition_report(
+    network: PartitionedNetwork,
+    machine: str | Machine,
+    intrinsics: Sequence[Intrinsic],
+    bounds: bool,
+) -> Report:
+    """See :meth:`PartitionedNetwork.report`."""
+    reports = [
+        each.report(machine, intrinsics, bounds=bounds) for each in network.networks.values()
+    ]
+    if not reports:  # whose machine nobody has read yet
+        machine = Chooser(machine, intrinsics=intrinsics).target(())
+    return _join_reports(network, reports, machine)
+
+
+def model_report(model: CompiledNetwork) -> Report:
+    """See :meth:`CompiledNetwork.report`."""
+    return _join_reports(model.network, [each.report() for each in model.regions.values()], "host")
+
+
+def _join_reports(
+    network: Network | PartitionedNetwork, reports: Iterable[Report], machine: str | Machine
+) -> Report:
+    """Join reports into one, with equal tasks in one row."""
+    reports = list(reports)
+    tasks: dict[tuple[str, str], TaskRow] = {}
+    for row in (row for each in reports for row in each.tasks):
+        key = row.kind, row.operator
+        before = tasks.get(key)
+        tasks[key] = row if before is None else replace(row, count=before.count + row.count)
+    engine: dict[tuple[str, str], EngineRow] = {}
+    for current in (row for each in reports for row in each.engine):
+        place = current.operation, current.reason
+        if place in engine:
+            first = engine[place]
+            seconds = None
+            if first.seconds is not None and current.seconds is not None:
+                seconds = first.seconds + current.seconds
+            products = (first.products or 0) + (current.products or 0)
+            current = replace(
+                current, count=first.count + current.count, seconds=seconds, products=products
+            )
+        engine[place] = current
+    rows = [*engine.values()]
+    rows += [
+        EngineRow(operation, count, None, why, None if operation in PRODUCT_OPERATORS else 0)
+        for (operation, why), count in network.external.items()
+        if operation != "Constant"
+    ]
+    if reports:
+        name, own, host = reports[0].machine, reports[0].has_engine, reports[0].host
+    elif isinstance(machine, str):
+        name, own, host = machine, True, ""
+    else:
+        name, own, host = machine.name, target_of(machine).has_engine, machine.host
+    whole = Report(network.name, name, tuple(tasks.values()), tuple(rows), own, host)
+    return whole.with_shares()

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from amos.network.graph import Constant, GraphBuilder, Node
-from amos.network.loops.table import LOOPS
+from amos.network.loops.functions import LOOPS
 from amos.network.operations import OPERATIONS, numpy_dtype
 from tests.network.graphs import evaluate_graph
 from tests.network.lines import graph_of, run_graph

@@ -11,8 +11,7 @@ from amos.errors import NetworkError
 from amos.network.precision.rounding import is_product
 from amos.network.precision.variants import has_bfloat16
 from amos.network.pytorch import backend
-from amos.network.pytorch.backend import amos_backend
-from amos.network.pytorch.precision import reducible_operations
+from amos.network.pytorch.backend import amos_backend, reducible_operations
 from amos.network.races import Race
 from tests.network.torch_graphs import record_compiled_graphs
 

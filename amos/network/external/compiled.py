@@ -253,9 +253,9 @@ class CompiledNetwork(Shown):
         Raises:
             MeasureError: this machine could not be measured.
         """
-        from amos.network.external.report import compiled_report
+        from amos.network.reporting import model_report
 
-        return compiled_report(self)
+        return model_report(self)
 
     def export(self, folder: str | Path) -> tuple[Path, ...]:
         """Write the model and its library, for any application of onnxruntime, and examples.

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from amos.network.external.memory import ALIGNMENT_BYTES
+from amos.network.external.straight_line import ALIGNMENT_BYTES
 
 #: Hexadecimal digits of the digest in the names of file and domain.
 _DIGITS = 16

@@ -17,6 +17,7 @@ from amos.machine import Machine
 from amos.network.external.onnx_graph import OnnxGraph
 from amos.network.external.regions import Region, find_regions, load_region
 from amos.network.frontend import (
+    RANDOM_OPERATORS,
     Reference,
     Shapes,
     closed_shapes,
@@ -34,11 +35,6 @@ from amos.network.reading.validity import inline_functions, naming
 
 if TYPE_CHECKING:
     from amos.network.report import Report
-
-#: Operators that draw numbers; a ``Dropout`` that does is not read, and stays with onnxruntime.
-_RANDOM = frozenset(
-    f"Random{kind}{like}" for kind in ("Normal", "Uniform") for like in ("", "Like")
-) | {"Bernoulli", "Multinomial"}
 
 
 @dataclass(frozen=True, eq=False)
@@ -103,7 +99,7 @@ class PartitionedNetwork(Shown):
     @cached_property
     def is_random(self) -> bool:
         """Whether it draws random numbers, so that no two calls have equal results."""
-        return not _RANDOM.isdisjoint(operators_of(self.graph.model.graph))
+        return not RANDOM_OPERATORS.isdisjoint(operators_of(self.graph.model.graph))
 
     @cached_property
     def tasks(self) -> tuple[Task, ...]:
@@ -118,7 +114,7 @@ class PartitionedNetwork(Shown):
         bounds: bool = False,
     ) -> Report:
         """What would run where and how fast; see :meth:`Network.report`."""
-        from amos.network.external.report import partition_report
+        from amos.network.reporting import partition_report
 
         return partition_report(self, machine, intrinsics, bounds)
 

@@ -1,14 +1,33 @@
-"""Functions of TensorIR that compute operators by loops, equal ones once."""
+"""Functions of TensorIR that compute operators by loops, equal ones once.
+
+The loops of each operator have the meaning of ONNX: NaN stays NaN, integers are divided towards 0,
+halves are summed in ``float32``.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from amos._toolchain import load_tvm
 from amos.network.graph import Constant, Node, Operand
+from amos.network.loops.elementwise import ELEMENTWISE_LOOPS
 from amos.network.loops.fusion import Fused, is_immediate
-from amos.network.loops.table import emit_loops
+from amos.network.loops.moves import MOVE_LOOPS
+from amos.network.loops.norms import NORM_LOOPS
+from amos.network.loops.products import PRODUCT_LOOPS
+from amos.network.loops.reductions import REDUCTION_LOOPS
 
+#: Makes the tensor of a node of those of its operands.
+Loops = Callable[[Node, Sequence[Any]], Any]
+#: By operator; the integer arithmetic of DequantizeLinear and QuantizeLinear replaces both.
+LOOPS: Mapping[str, Loops] = {
+    **ELEMENTWISE_LOOPS,
+    **MOVE_LOOPS,
+    **NORM_LOOPS,
+    **PRODUCT_LOOPS,
+    **REDUCTION_LOOPS,
+}
 #: Operators in the name of a function at most.
 _NAMED = 4
 
@@ -59,7 +78,7 @@ def _function(fused: Fused) -> Any:
         return tensors[id(operand)]
 
     for node in fused.nodes:
-        tensors[id(node)] = emit_loops(node, [tensor(node, each) for each in node.operands])
+        tensors[id(node)] = _emit_loops(node, [tensor(node, each) for each in node.operands])
     result = tensors[id(fused.result)]
     if not fused.result.shape:  # TVM divides no sums beside what has no loop
         result = te.compute((1,), lambda _: tensors[id(fused.result)](), name="scalar")
@@ -76,3 +95,26 @@ def _with_distinct_names(function: Any) -> Any:
     renamed = {x: tirx.Var(f"{x.name}_{number}", x.ty) for number, x in enumerate(tensors)}
     kinds = tirx.Var, lambda variable: renamed.get(variable, variable)
     return function.with_body(tvm_ffi.structural_map(function.body, kinds))
+
+
+def _emit_loops(node: Node, tensors: Sequence[Any]) -> Any:
+    """Return the tensor expression of an operator.
+
+    Args:
+        tensors: its operands; ``None`` stands for a constant of one element, which nothing reads.
+    """
+    operands = [
+        _number(operand, node) if tensor is None and isinstance(operand, Constant) else tensor
+        for operand, tensor in zip(node.operands, tensors, strict=True)
+    ]
+    return LOOPS[node.operation](node, operands)
+
+
+def _number(constant: Constant, node: Node) -> Any:
+    """A constant of one element as an expression, or as a tensor where a node needs one."""
+    from tvm import te, tirx
+
+    number = tirx.const(constant.array.reshape(()).item(), constant.dtype)
+    if node.operation in ELEMENTWISE_LOOPS:
+        return number
+    return te.compute(constant.shape, lambda *_: number, name="number")

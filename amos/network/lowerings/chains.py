@@ -24,13 +24,12 @@ from amos.machine.cpu import cpu
 from amos.mapping import enumerate_mappings
 from amos.measure.reference import References
 from amos.network.attention import ChainSite, match_attention
-from amos.network.candidates import operator_key, predict_transfer
+from amos.network.candidates import operator_key, predict_node
 from amos.network.graph import Graph
 from amos.network.groups import Grouping, Job, Task
 from amos.network.kernels import TaskKernel
 from amos.network.lowerings.base import Example, Lowering, ScheduledProduct
 from amos.network.lowerings.choosing import predict_lowering
-from amos.network.shapes import count_bytes
 from amos.perfmodel import predict
 from amos.records import Record
 from amos.runtime.kernel import implementation_of
@@ -231,7 +230,4 @@ def predict_statements(site: ChainSite, lowering: FusedChain, chooser: Chooser) 
         return float("inf")
     products, steps = lowering.candidate.products, lowering.option.prediction.steps
     seconds += sum(x.seconds for x in steps if x.tensor not in products) / machine.cores
-    return seconds + sum(
-        predict_transfer(machine, sum(map(count_bytes, node.operands)), count_bytes(node))
-        for node in loops
-    )
+    return seconds + sum(predict_node(machine, node) for node in loops)

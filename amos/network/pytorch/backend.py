@@ -4,9 +4,9 @@ PyTorch passes a graph whose parameters are inputs like any others. Those that b
 become constants, so that weights are packed ahead; when one of them was changed, the graph is
 compiled again. PyTorch does not count changes through ``.data``. Each combination of shapes is
 exported to ONNX when it first occurs, divided between AMOS and onnxruntime, compared with PyTorch
-on the data of that call and on random inputs (:mod:`amos.network.pytorch.samples`), and timed in
+on the data of that call and on random inputs (:mod:`amos.network.pytorch.check`), and timed in
 turns with PyTorch's own graph. The slower of the two is dropped. Products are computed in the
-precision that PyTorch is set to (:mod:`amos.network.pytorch.precision`). A graph that cannot be
+precision that PyTorch is set to (:func:`reducible_operations`). A graph that cannot be
 compiled runs eagerly, with a warning that says why.
 """
 
@@ -28,24 +28,19 @@ from amos.network.compilation import compile_network
 from amos.network.external.compiled import CompiledNetwork
 from amos.network.external.partition import PartitionedNetwork, load_partition
 from amos.network.external.sessions import QUIET
+from amos.network.frontend import PRODUCT_OPERATORS
 from amos.network.precision.rounding import PRODUCTS
 from amos.network.precision.variants import Variants
-from amos.network.pytorch.check import array_of_tensor, check_tensor, operators_of
+from amos.network.pytorch.check import array_of_tensor, check_tensor, draw_inputs
 from amos.network.pytorch.layers import exportable
-from amos.network.pytorch.precision import reducible_operations
 from amos.network.pytorch.programs import translate
-from amos.network.pytorch.samples import draw_inputs
 from amos.network.races import Race, race
+from amos.network.reading.branches import operators_of
 from amos.network.tuning import tune
 
 _LOG = logging.getLogger(__name__)
 #: Combinations of shapes that stay compiled; more run eagerly.
 _SHAPES = 8
-#: Operators of ONNX that take long enough to be worth a compilation.
-_PRODUCTS = frozenset(
-    ["Conv", "ConvTranspose", "Einsum", "Gemm", "GRU", "LSTM", "MatMul", "RNN", "ConvInteger"]
-    + ["DeformConv", "MatMulInteger", "QLinearConv", "QLinearMatMul"]
-)
 
 if "torch" in sys.modules:  # as where torch.compile loads this file
     import torch
@@ -217,8 +212,8 @@ class CompiledGraph:
             # Which refuses what changes something in place.
             examples = [x.float() if x.dtype == torch.bfloat16 else x for x in inputs]
             translation = translate(self._frozen(values), examples, "torch")
-            operators = operators_of(translation.model)
-            if not operators & _PRODUCTS:
+            operators = frozenset(operators_of(translation.model.graph))
+            if not operators & PRODUCT_OPERATORS:  # nothing that takes long
                 _LOG.debug("a graph without a product runs eagerly")
                 return None
             expected = self._eager(*values)
@@ -334,3 +329,17 @@ def _equal(first: Any, second: Any) -> bool:
     import torch
 
     return bool(torch.allclose(first, second, equal_nan=True))
+
+
+def reducible_operations() -> frozenset[str]:
+    """Return the products of ``float32`` whose factors PyTorch allows to be rounded.
+
+    ``torch.set_float32_matmul_precision("medium")`` is such a permission for matrix products, and
+    ``torch.backends.mkldnn.conv.fp32_precision = "bf16"`` for convolutions. ``"high"`` asks for
+    10 bits of mantissa, of which ``bfloat16`` has 7.
+    """
+    import torch
+
+    mkldnn = torch.backends.mkldnn
+    settings = {"MatMul": mkldnn.matmul, "Conv": mkldnn.conv, "ConvTranspose": mkldnn.conv}
+    return frozenset(name for name, each in settings.items() if each.fp32_precision == "bf16")

@@ -1,8 +1,11 @@
-"""Results of PyTorch's models held against PyTorch's own."""
+"""Comparison of results with those of PyTorch, on the inputs of a call and on random ones.
+
+A call may bring zeros, of which much that is wrong makes zeros as well.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Set
+from collections.abc import Callable, Iterator, Sequence, Set
 from itertools import chain
 from typing import Any
 
@@ -13,8 +16,13 @@ from amos.measure.reference import compare_arrays
 from amos.network.frontend import plain_session
 from amos.network.model import tolerance_of
 from amos.network.pytorch.programs import Translation
-from amos.network.pytorch.samples import draw_inputs
+from amos.network.reading.branches import operators_of
 
+#: Magnitudes of integers: such that products of 32 bits leave the range in which float32 is exact.
+_LARGEST = {"int8": 127, "uint8": 255, "int16": 1 << 12, "int32": 1 << 14, "int64": 1 << 24}
+#: Standard deviations of floats.
+_NARROW, _WIDE = 1.0, 16.0
+_SEED = 20220618
 #: Operators that round to integers, of which one and the next are both right.
 _ROUNDING = frozenset(["Cast", "DynamicQuantizeLinear", "QuantizeLinear"])
 
@@ -25,11 +33,6 @@ def array_of_tensor(tensor: Any) -> np.ndarray:
 
     exact = tensor.float() if tensor.dtype == torch.bfloat16 else tensor
     return np.ascontiguousarray(exact.numpy(force=True))
-
-
-def operators_of(model: Any) -> frozenset[str]:
-    """The types of operators in an ONNX model."""
-    return frozenset(node.op_type for node in model.graph.node)
 
 
 def check_tensor(result: Any, expected: Any, operators: Set[str], rounded: bool = False) -> None:
@@ -77,7 +80,7 @@ def check_translation(translation: Translation, name: str) -> None:
         session.run(None, dict(zip(names, map(array_of_tensor, examples), strict=True)))
     except Exception:  # onnxruntime raises types of its own
         return
-    operators = operators_of(translation.model)
+    operators = frozenset(operators_of(translation.model.graph))
     samples = chain([(examples, translation.run(examples))], draw_inputs(examples, translation.run))
     for tensors, expected in samples:
         values = dict(zip(names, map(array_of_tensor, tensors), strict=True))
@@ -86,3 +89,57 @@ def check_translation(translation: Translation, name: str) -> None:
                 check_tensor(np.asarray(result), right, operators)
         except NetworkError as error:
             raise NetworkError(f"{name}: PyTorch exports it to ONNX wrongly: {error}") from None
+
+
+def draw_inputs(
+    inputs: Sequence[Any], evaluate: Callable[[Sequence[Any]], Sequence[Any]]
+) -> Iterator[tuple[Sequence[Any], Sequence[Any]]]:
+    """Draw inputs of the shapes and dtypes of a call; yield them with PyTorch's results.
+
+    Floats are normal, narrow and wide. Integers are drawn over what is useful of their dtype;
+    where PyTorch raises for those, as for an index that is too large, over the range of the
+    call's own integers; and where it raises again, they are the call's own.
+
+    Args:
+        inputs: tensors of the call.
+        evaluate: PyTorch's results of tensors.
+    """
+    import torch
+
+    generator = torch.Generator().manual_seed(_SEED)
+    for deviation in (_NARROW, _WIDE):
+        for ranges in (_whole_range, _own_range, None):
+            values = [_tensor(each, deviation, ranges, generator) for each in inputs]
+            try:
+                expected = evaluate(values)
+            except Exception:  # PyTorch refuses values with errors of many types
+                continue
+            yield values, expected
+            break
+
+
+def _tensor(example: Any, deviation: float, ranges: Any, generator: Any) -> Any:
+    """A random tensor like another, or that itself."""
+    import torch
+
+    shape, kind = tuple(example.shape), example.dtype
+    if kind.is_floating_point:
+        return (torch.randn(shape, generator=generator) * deviation).to(kind)
+    if kind == torch.bool:
+        return torch.randint(0, 2, shape, generator=generator).bool()
+    if ranges is None or kind.is_complex:
+        return example
+    low, high = ranges(example)
+    return torch.randint(low, high + 1, shape, generator=generator).to(kind)
+
+
+def _whole_range(example: Any) -> tuple[int, int]:
+    """The least and largest integer that is useful for a dtype."""
+    name = str(example.dtype).removeprefix("torch.")
+    largest = _LARGEST.get(name, _LARGEST["int16"])
+    return (0 if name.startswith("uint") else -largest), largest
+
+
+def _own_range(example: Any) -> tuple[int, int]:
+    """The least and largest integer of a tensor."""
+    return int(example.min()), int(example.max())

@@ -16,13 +16,7 @@ from typing import Any
 import numpy as np
 
 from amos.errors import NetworkError, shown
-from amos.network.frontend import Reference, type_names
-
-#: Operators of ONNX that draw random numbers, beside a Dropout that is told to.
-_RANDOM = frozenset(
-    ["Bernoulli", "Multinomial", "RandomNormal", "RandomUniform"]
-    + ["RandomNormalLike", "RandomUniformLike"]
-)
+from amos.network.frontend import RANDOM_OPERATORS, Reference, type_names
 
 #: Held while the levels of the loggers of packages that export a module are changed.
 _LOCK = RLock()
@@ -107,7 +101,7 @@ def translate(model: Any, inputs: Any, name: str) -> Translation:
         _check_functional(program)
         translated = _translated(program, name)
     for node in translated.graph.node:
-        if node.op_type in _RANDOM or (node.op_type == "Dropout" and len(node.input) == 3):
+        if node.op_type in RANDOM_OPERATORS or (node.op_type == "Dropout" and len(node.input) == 3):
             raise NetworkError(f"model {name!r}: {node.op_type} draws random numbers")
     return Translation(program, translated)
 

@@ -17,10 +17,10 @@ from amos.ir import BufferLoad, Operator
 from amos.machine import Machine
 from amos.network.buckets import BucketedNetwork, Loaded
 from amos.network.external.partition import PartitionedNetwork
-from amos.network.external.report import PRODUCTS
+from amos.network.frontend import PRODUCT_OPERATORS
 from amos.network.graph import Constant, Operand
 from amos.network.groups import CallSite, Group, Task
-from amos.network.offload import Offload, predict_offload
+from amos.network.offload import ZERO_POINT, Offload, predict_offload
 from amos.network.precision.choosing import check_choice, choose_precision
 from amos.network.precision.samples import Samples
 from amos.network.units.compiled import UnitNetwork
@@ -32,7 +32,6 @@ from amos.validate import evaluate
 
 #: Streams of a task that are simulated, the ones with the least predicted time.
 _SIMULATED = 4
-_ZERO_POINT = 128
 
 
 def compile_for_unit(
@@ -127,7 +126,7 @@ def _explain_refused(network: PartitionedNetwork) -> dict[str, str]:
         reasons += [(node.operation, refused[node.number]) for node in nodes]
     explained: dict[str, str] = {}
     for name, why in dict.fromkeys(reasons):
-        if name in PRODUCTS:
+        if name in PRODUCT_OPERATORS:
             explained[name] = f"{explained[name]}; {why}" if name in explained else why
     return explained
 
@@ -239,4 +238,4 @@ def _correction(operator: Operator, name: str, arguments: Mapping[str, Operand])
             assert isinstance(operand, Constant)
             inputs[tensor.name] = operand.array.reshape(tensor.shape)
     sums = Operator(operator.compute.with_loads(fill), operator.name, operator.constants)
-    return np.asarray(evaluate(sums, inputs)).astype(np.int32) * _ZERO_POINT
+    return np.asarray(evaluate(sums, inputs)).astype(np.int32) * ZERO_POINT

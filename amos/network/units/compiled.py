@@ -18,8 +18,8 @@ from amos.machine import Machine
 from amos.measure.reference import compare_arrays
 from amos.network.anchors import count_products
 from amos.network.external.partition import PartitionedNetwork
-from amos.network.external.report import PRODUCTS
 from amos.network.external.sessions import array_of
+from amos.network.frontend import PRODUCT_OPERATORS
 from amos.network.model import Check, bind_inputs, check_results, random_arrays
 from amos.network.precision.samples import Samples, read_samples
 from amos.network.units.reference import evaluate_reference, quantum_of
@@ -268,7 +268,7 @@ class UnitNetwork:
         ``None`` without any, or where onnxruntime adds up products whose number is not known.
         """
         network = self.network
-        if any(operation in PRODUCTS for operation, _ in network.external):
+        if any(operation in PRODUCT_OPERATORS for operation, _ in network.external):
             return None
         total = sum(prod(x.operator.extents.values()) * x.weight for x in network.tasks)
         for region in network.networks.values():
@@ -307,7 +307,7 @@ class UnitNetwork:
         """What part of the products the unit computes, in words."""
         if self.unit_share is not None:
             return f"{self.unit_share:.1%} of the products"
-        is_unknown = any(operation in PRODUCTS for operation, _ in self.network.external)
+        is_unknown = any(operation in PRODUCT_OPERATORS for operation, _ in self.network.external)
         return "an unknown share of the products" if is_unknown else "the model has no products"
 
     def __str__(self) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from amos.network.external.memory import ALIGNMENT_BYTES, Span, plan_offsets
+from amos.network.external.straight_line import ALIGNMENT_BYTES, Span, plan_offsets
 
 _SPANS = st.lists(
     st.builds(
