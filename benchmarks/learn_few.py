@@ -2,6 +2,7 @@
 
     python benchmarks/learn_few.py --pool /tmp/pool.jsonl --write  # all targets, minutes each
     python benchmarks/learn_few.py --pool /tmp/pool.jsonl --holdout heron
+    python benchmarks/learn_few.py --pool /tmp/pool.jsonl --shipped  # judges those of the package
 
 A long genetic search on the model gives the best schedules of each layer, which the pool keeps, so
 that a run resumes. Greedily, the template comes next that brings all layers nearest to their best.
@@ -28,7 +29,7 @@ from amos.explore.guided import Guided
 from amos.explore.objective import Problem
 from amos.plan import Candidate, Schedule
 from amos.plan.target import target_of
-from amos.schedule.few import Template
+from amos.schedule.few import Template, templates
 
 #: Instruction and machine of each target.
 UNITS = (
@@ -225,6 +226,7 @@ def main() -> None:
     parser.add_argument("--most", type=int, default=100, help="templates of a target")
     parser.add_argument("--holdout", choices=LAYERS, help="a table to judge by alone")
     parser.add_argument("--target", help="only this one")
+    parser.add_argument("--shipped", action="store_true", help="judge the package's; learn none")
     parser.add_argument("--write", action="store_true", help="write the files of the package")
     arguments = parser.parse_args()
     tasks = search_pool(arguments.pool, arguments.target)
@@ -233,7 +235,10 @@ def main() -> None:
             continue
         own = [t for t in tasks if target_of(amos.machines.get(t.machine)).name == name]
         held = [t for t in own if t.layer.partition(":")[0] == arguments.holdout]
-        choices = learn([t for t in own if t not in held], arguments.most)
+        if arguments.shipped:
+            choices = list(templates(target_of(amos.machines.get(own[0].machine))))
+        else:
+            choices = learn([t for t in own if t not in held], arguments.most)
         print(f"{name}: {len(choices)} templates")
         judge(held or own, choices)
         if arguments.write:

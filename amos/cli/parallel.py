@@ -90,13 +90,21 @@ def lift_command(
     candidates: Annotated[
         int, typer.Option(min=1, metavar="N", help="Valid mappings to draw of each layer.")
     ] = 1000,
-    seed: Annotated[int, typer.Option(min=0, help="Seed of the draws.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the draws and searches.")] = 0,
+    trials: Annotated[
+        int,
+        typer.Option(min=0, metavar="N", help="Kernels to measure of each layer through PoCL."),
+    ] = 0,
+    layer: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME", help="Only this layer, such as V8; repeatable."),
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Valid mappings of loops to OpenCL's levels: Listing 1, and the layers of VGG-16."""
     from amos.reproduce.lift import lift
 
-    result = lift(candidates, seed)
+    result = lift(candidates, seed, trials, layer or ())
     if as_json:
         layers = [
             asdict(row) | {"per_second": row.per_second, "total": sum(row.constraints.values())}
@@ -130,6 +138,16 @@ def lift_command(
         ],
         title=f"Lift, Table 4: constraints of a convolution by rule ({', '.join(rules)})",
     )
-    print_line(
-        "Seconds are of the processor. Figures 4 to 6 are times on a Mali-G72, not measured here."
+    if not result.rates:
+        print_line("Seconds are of the processor. --trials N measures the layers through PoCL.")
+        return
+    after = [*result.rates[0].gflops_after]
+    print_table(
+        ["", *(f"after {n}" for n in after), f"after {trials}", "memory", "search s"],
+        [
+            [row.layer, *(f"{row.gflops_after[n]:.1f}" for n in after), f"{row.gflops:.1f}"]
+            + [f"{1 + row.memory:.2f}x", f"{row.seconds:.0f}"]
+            for row in result.rates
+        ],
+        title="Lift, Figures 4 and 5: GFLOP/s of the best kernel, and memory beside the tensors'",
     )

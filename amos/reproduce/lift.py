@@ -1,6 +1,6 @@
-"""Lift, Tables 1 and 4: valid mappings of loops to OpenCL's levels, and the constraints for them.
+"""Lift, Tables 1 and 4, Figures 4 and 5: mappings of loops to OpenCL's levels, and VGG-16.
 
-Nothing runs on a device here: the paper's figures 4 to 6 are times of a Mali-G72.
+The paper's figures are times of a Mali-G72; ours are of the OpenCL device here.
 """
 
 from __future__ import annotations
@@ -12,9 +12,11 @@ from itertools import product
 
 import numpy as np
 
+import amos
 from amos.chains import LoopNest, ParallelSpace, Tiling
 from amos.chains.loop_nest import LoopPath
 from amos.chains.parallel import LEVELS
+from amos.errors import UnknownNameError
 from amos.ir import Chain
 from amos.operators.tables import layer, layers
 
@@ -38,6 +40,8 @@ TABLE4 = {
     "6 hierarchy": 34,
     "7 exhaustive": 9,
 }
+#: Trials after which the best rate is shown.
+SHOWN = (1, 10, 30)
 _WORDS = {"S": "sequential", "L": "local", "W": "group", "G": "global"}
 _CONVOLUTION = (
     "sum[p,q,k] += image[p+r,q+s,c] * weight[k,r,s,c]; out[p,q,k] = relu(sum[p,q,k] + bias[k])"
@@ -110,6 +114,27 @@ class LayerSpace:
 
 
 @dataclass(frozen=True)
+class LayerRate:
+    """The fastest kernel that a search of a layer finds.
+
+    Attributes:
+        layer: its name.
+        trials: kernels that were tried.
+        gflops: 10^9 operations per second of the fastest.
+        gflops_after: the same after some trials (Figure 5).
+        memory: bytes that it takes beside its tensors, as a share of these (Figure 4).
+        seconds: of the search.
+    """
+
+    layer: str
+    trials: int
+    gflops: float
+    gflops_after: Mapping[int, float]
+    memory: float
+    seconds: float
+
+
+@dataclass(frozen=True)
 class Lift:
     """What :func:`lift` reproduces.
 
@@ -117,22 +142,61 @@ class Lift:
         listing1: the paper's example.
         paper_constraints: Table 4.
         layers: of VGG-16.
+        rates: of the same, if they are searched.
     """
 
     listing1: Listing1
     paper_constraints: Mapping[str, int]
     layers: tuple[LayerSpace, ...]
+    rates: tuple[LayerRate, ...] = ()
 
 
-def lift(candidates: int = 1000, seed: int = 0) -> Lift:
-    """Count the mappings of Listing 1, and draw mappings of VGG-16's layers.
+def lift(
+    candidates: int = 1000,
+    seed: int = 0,
+    trials: int = 0,
+    only: Sequence[str] = (),
+    measure: amos.MeasureOptions | None = None,
+) -> Lift:
+    """Count the mappings of Listing 1, draw mappings of VGG-16's layers, and search these.
 
     Args:
         candidates: valid mappings to draw of each layer.
+        trials: kernels to measure of each layer; none by default.
+        only: layers, such as ``"V8"``; all by default.
+        measure: where they are measured; by default on the first OpenCL device.
+
+    Raises:
+        UnknownNameError: there is no such layer.
+        MeasureError: there is no OpenCL device.
     """
-    names = [name for name in layers() if name.startswith("vgg16:")]
+    known = {name.partition(":")[2]: name for name in layers() if name.startswith("vgg16:")}
+    for name in only:
+        if name not in known:
+            raise UnknownNameError("layer of VGG-16", name, known)
+    names = [known[name] for name in only or known]
+    measure = measure or amos.MeasureOptions(executor="opencl")
+    rates = tuple(_search_layer(name, trials, seed, measure) for name in names if trials)
     spaces = tuple(_draw_layer(name, candidates, seed) for name in names)
-    return Lift(_count_listing1(), TABLE4, spaces)
+    return Lift(_count_listing1(), TABLE4, spaces, rates)
+
+
+def _search_layer(name: str, trials: int, seed: int, measure: amos.MeasureOptions) -> LayerRate:
+    op, start = layer(name), time.perf_counter()
+    found = amos.explore(
+        op, "opencl_mad_m8_f32", machine="pocl", trials=trials, seed=seed, measure=measure
+    )
+    seconds = time.perf_counter() - start
+    rates = [found.operator.operations / trial.seconds / 1e9 for trial in found.trials]
+    tensors = (*found.operator.inputs, *found.operator.results)
+    return LayerRate(
+        layer=name,
+        trials=len(rates),
+        gflops=max(rates),
+        gflops_after={n: max(rates[:n]) for n in SHOWN if n < len(rates)},
+        memory=found.memory_bytes(found.best) / sum(tensor.nbytes for tensor in tensors),
+        seconds=seconds,
+    )
 
 
 def listing1_space() -> ParallelSpace:

@@ -10,12 +10,13 @@ import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
+import amos
 from amos.chains import Loop, LoopNest, ParallelSpace, Tiling
 from amos.chains.loop_nest import Access, Allocation, Node
 from amos.cli import main
 from amos.errors import ScheduleError, UnknownNameError
 from amos.ir import Chain
-from amos.reproduce.lift import LISTING1, accepts, layer_space
+from amos.reproduce.lift import LISTING1, accepts, layer_space, lift
 
 SIZES = ["--extent", "i=8,j=4,k=4", "--fix", "tile.i=1"]
 
@@ -82,6 +83,17 @@ def test_listing_1_and_the_layers_of_vgg16(capsys: pytest.CaptureFixture[str]) -
         assert row["valid"] or row["broken"] == ["rule 2 local memory"]
     assert sum(result["paper_constraints"].values()) == 123
     assert [row["drawn"] for row in result["layers"]] == [4] * 9
+
+
+def test_layers_of_vgg16_are_searched_where_trials_are_asked_for() -> None:
+    model = amos.MeasureOptions(executor="model")
+    result = lift(1, trials=12, only=["V9"], measure=model)
+    assert [space.layer for space in result.layers] == ["vgg16:V9"]
+    (rate,) = result.rates
+    assert (rate.trials, rate.memory) == (12, 0)
+    assert rate.gflops_after[1] <= rate.gflops_after[10] <= rate.gflops
+    with pytest.raises(UnknownNameError, match="unknown layer of VGG-16 'V0'"):
+        lift(only=["V0"])
 
 
 def test_rule_2_on_innermost_loops_alone_accepts_what_the_paper_refuses() -> None:
