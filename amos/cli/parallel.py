@@ -16,6 +16,7 @@ from amos.errors import UnknownNameError
 if TYPE_CHECKING:
     from amos.chains import ParallelSpace
     from amos.ir import Chain
+    from amos.reproduce.lift import Lift
 
 #: Mappings that are printed.
 _LISTED = 4
@@ -93,7 +94,7 @@ def lift_command(
     seed: Annotated[int, typer.Option(min=0, help="Seed of the draws and searches.")] = 0,
     trials: Annotated[
         int,
-        typer.Option(min=0, metavar="N", help="Kernels to measure of each layer through PoCL."),
+        typer.Option(min=0, metavar="N", help="Kernels to measure of each layer through OpenCL."),
     ] = 0,
     layer: Annotated[
         list[str] | None,
@@ -112,6 +113,10 @@ def lift_command(
         ]
         print_json(asdict(result) | {"layers": layers})
         return
+    _print_lift(result)
+
+
+def _print_lift(result: Lift) -> None:
     listing = result.listing1
     print_table(
         ["mapping", "A to E", "", "broken rules"],
@@ -139,11 +144,11 @@ def lift_command(
         title=f"Lift, Table 4: constraints of a convolution by rule ({', '.join(rules)})",
     )
     if not result.rates:
-        print_line("Seconds are of the processor. --trials N measures the layers through PoCL.")
+        print_line("Seconds are of the processor. --trials N measures the layers.")
         return
     after = [*result.rates[0].gflops_after]
     print_table(
-        ["", *(f"after {n}" for n in after), f"after {trials}", "memory", "search s"],
+        ["", *(f"after {n}" for n in after), "best", "memory", "search s"],
         [
             [row.layer, *(f"{row.gflops_after[n]:.1f}" for n in after), f"{row.gflops:.1f}"]
             + [f"{1 + row.memory:.2f}x", f"{row.seconds:.0f}"]
