@@ -42,7 +42,7 @@ def scheduled(candidate: Candidate, kind: str, limits: CpuLimits) -> tuple[Progr
 
 
 def last_line(error: BaseException) -> str:
-    """What an error of TVM comes to."""
+    """Return the message of an error of TVM."""
     lines = [line.strip() for line in str(error).splitlines()]
     # Programs that an error shows begin with a comment of TVM's printer.
     lines = [line for line in lines if line and not line.startswith("# Metadata omitted")]

@@ -28,7 +28,7 @@ class Anchor:
         sources: the network's value that each source stands for.
         shapes: of each source as the statement indexes it; as many elements as the value has.
         axes: for each axis of the node's result the iterations that walk it, outermost first.
-        refused: why it is none, where it is not; then nothing else counts.
+        refused: why no kernel takes it; the other fields are then empty.
     """
 
     kind: str
@@ -49,7 +49,7 @@ BATCHES = "abefgh"
 
 
 def anchor_of(node: Node) -> Anchor | None:
-    """The anchor that a node is, or why it cannot be one; ``None`` if it is of another kind."""
+    """Return a node as an anchor, refused or not; ``None`` if it adds up no products."""
     make = _ANCHORS.get(node.operation)
     return make(node) if make else None
 
@@ -85,12 +85,12 @@ def _convolution(node: Node) -> Anchor:
         reads.append(_index(out, strides[d], tap, dilation[d], padding[d]))
         last = (node.shape[1 + d] - 1) * strides[d] + (weight.shape[2 + d] - 1) * dilation[d]
         padded |= padding[d] > 0 or last - padding[d] >= image.shape[1 + d]
-    return _written(
-        _grouped(kind, groups, extents), node, extents, ",".join(outputs), reads, taps, padded
+    return _write_convolution(
+        _name_grouped(kind, groups, extents), node, extents, ",".join(outputs), reads, taps, padded
     )
 
 
-def _grouped(kind: str, groups: int, extents: dict[str, int]) -> str:
+def _name_grouped(kind: str, groups: int, extents: dict[str, int]) -> str:
     if groups == 1:
         return kind
     return f"depthwise_{kind}" if extents["c"] == 1 and extents["k"] == 1 else f"grouped_{kind}"
@@ -102,7 +102,7 @@ def _index(out: str, stride: int, tap: str, dilation: int, padding: int) -> str:
     return f"{first}+{second}-{padding}" if padding else f"{first}+{second}"
 
 
-def _written(
+def _write_convolution(
     kind: str,
     node: Node,
     extents: dict[str, int],
@@ -146,10 +146,10 @@ def _matmul(node: Node) -> Anchor:
     lead = node.shape[:-2]
     if len(lead) > len(BATCHES):
         return Anchor("matmul", refused=f"{len(node.shape)} axes")
-    # What has a single step moves nothing.
+    # An axis of extent 1 moves no factor.
     batches = [n if extent > 1 else "" for n, extent in zip(BATCHES, lead, strict=False)]
     extents = {n: extent for n, extent in zip(batches, lead, strict=True) if n}
-    of_x, of_y = _moving(batches, x), _moving(batches, y)
+    of_x, of_y = _select_moving(batches, x), _select_moving(batches, y)
     kind = "batched_matmul" if of_y else "matmul"
     kind += f"_{y.format}" if isinstance(y, BlockedWeight) else ""
     outer, of_x, of_y = [*extents, "m", "n"], [*of_x, "m", "k"], [*of_y, "k", "n"]
@@ -168,7 +168,7 @@ def _matmul(node: Node) -> Anchor:
     )
 
 
-def _moving(batches: Sequence[str], factor: Operand) -> list[str]:
+def _select_moving(batches: Sequence[str], factor: Operand) -> list[str]:
     """The batches that move a factor; its axes are the last ones of the result's."""
     lead = factor.shape[:-2]
     own = batches[len(batches) - len(lead) :]
@@ -176,7 +176,7 @@ def _moving(batches: Sequence[str], factor: Operand) -> list[str]:
 
 
 def _transposed(node: Node) -> Anchor:
-    """By phases, which read no inserted zero (:mod:`amos.operators.transposed`)."""
+    """Write a transposed convolution by phases, which read no inserted zeros."""
     image, weight = node.operands
     attributes = node.attributes
     dimensions = len(image.shape) - 2
@@ -197,7 +197,7 @@ def _transposed(node: Node) -> Anchor:
             transposed_axis(letters, size, stride, padding, phases=True)
             for letters, size, (stride, padding) in zip(names, sizes, steps, strict=True)
         ]
-        op = _written_by_phases(node, axes)
+        op = _write_by_phases(node, axes)
     except OperatorError as error:
         return Anchor(kind, refused=str(error))
     text = str(op.compute)
@@ -214,7 +214,7 @@ def _transposed(node: Node) -> Anchor:
     )
 
 
-def _written_by_phases(node: Node, axes: Sequence[TransposedAxis]) -> Operator:
+def _write_by_phases(node: Node, axes: Sequence[TransposedAxis]) -> Operator:
     """The operator of a transposed convolution along these axes."""
     image, weight = node.operands
     extents = dict(n=node.shape[0], c=weight.shape[0], k=weight.shape[1])

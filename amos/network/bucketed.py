@@ -123,7 +123,7 @@ class CompiledBuckets(Shown):
         values = self._bound(arrays, named)
         sizes = self._sizes(values)
         model = self.models[self._bucket(sizes)]
-        outputs = model.outputs_of(padded(self.network, values, self._bucket(sizes)))
+        outputs = model.outputs_of(pad_inputs(self.network, values, self._bucket(sizes)))
         for dimension, size in zip(self.dimensions, sizes, strict=True):
             if size not in dimension.sizes:
                 outputs = dimension.cut(outputs, size)
@@ -144,7 +144,7 @@ class CompiledBuckets(Shown):
             return self.models[max(self.models)].profile(repeat=repeat)
         values = self._bound(arrays, named)
         sizes = self._bucket(self._sizes(values))
-        return self.models[sizes].profile(*padded(self.network, values, sizes), repeat=repeat)
+        return self.models[sizes].profile(*pad_inputs(self.network, values, sizes), repeat=repeat)
 
     def check(self, /, *arrays: Any, **named: Any) -> tuple[Check, ...]:
         """Compare the bucket of a call with others that run the model; all without inputs.
@@ -159,7 +159,7 @@ class CompiledBuckets(Shown):
             return tuple(check for model in self.models.values() for check in model.check())
         values = self._bound(arrays, named)
         sizes = self._bucket(self._sizes(values))
-        return self.models[sizes].check(*padded(self.network, values, sizes))
+        return self.models[sizes].check(*pad_inputs(self.network, values, sizes))
 
     def report(self) -> BucketReports:
         """Report each bucket; see :meth:`CompiledNetwork.report`."""
@@ -218,10 +218,10 @@ class CompiledBuckets(Shown):
         )
 
 
-def compiled_buckets(
+def join_buckets(
     network: BucketedNetwork, compiled: Iterable[CompiledNetwork], verify: bool
 ) -> CompiledBuckets:
-    """The compiled buckets, and what is right between them.
+    """Join compiled buckets, and test between which of them padding is right.
 
     Args:
         network: the buckets.
@@ -230,13 +230,13 @@ def compiled_buckets(
     """
     models = dict(zip(network.networks, compiled, strict=True))
     dimensions = [
-        _dimension(network, models, position, verify) for position in range(len(network.sizes))
+        _test_dimension(network, models, position, verify) for position in range(len(network.sizes))
     ]
     return CompiledBuckets(network, models, tuple(dimensions))
 
 
-def padded(network: BucketedNetwork, values: Sequence[Any], bucket: Sequence[int]) -> list[Any]:
-    """Inputs with zeros up to the sizes of a bucket."""
+def pad_inputs(network: BucketedNetwork, values: Sequence[Any], bucket: Sequence[int]) -> list[Any]:
+    """Pad inputs with zeros up to the sizes of a bucket."""
     sizes: dict[Any, int] = dict(zip(network.sizes, bucket, strict=True))
     arrays = []
     ports = next(iter(network.networks.values())).inputs
@@ -250,7 +250,7 @@ def padded(network: BucketedNetwork, values: Sequence[Any], bucket: Sequence[int
     return arrays
 
 
-def _dimension(
+def _test_dimension(
     network: BucketedNetwork, models: Mapping[_Sizes, CompiledNetwork], position: int, verify: bool
 ) -> Dimension:
     name, sizes = [*network.sizes.items()][position]
@@ -266,17 +266,17 @@ def _dimension(
     ]
     try:
         # They may differ from one pair to another where sizes are multiplied.
-        first, *further = (_rows(models, *pair, position) for pair in pairs)
+        first, *further = (_find_rows(models, *pair, position) for pair in pairs)
         if first is None or any(each != first for each in further):
             return Dimension(name, sizes, exact="its outputs do not grow with it")
         dimension = Dimension(name, sizes, rows=first)
-        faults = (_fault(network, models, dimension, position, *pair) for pair in pairs)
+        faults = (_find_fault(network, models, dimension, position, *pair) for pair in pairs)
         return replace(dimension, exact=next(filter(None, faults), ""))
     except NetworkError as error:  # integers may be shapes
         return Dimension(name, sizes, exact=f"random inputs do not run: {error}")
 
 
-def _rows(
+def _find_rows(
     models: Mapping[_Sizes, CompiledNetwork], small: _Sizes, large: _Sizes, position: int
 ) -> tuple[Rows | None, ...] | None:
     """Return where outputs grow with a dimension; ``None`` if one is not proportional to it."""
@@ -299,7 +299,7 @@ def _rows(
     return tuple(rows)
 
 
-def _fault(
+def _find_fault(
     network: BucketedNetwork,
     models: Mapping[_Sizes, CompiledNetwork],
     dimension: Dimension,
@@ -316,7 +316,7 @@ def _fault(
     rounded = any(each.rounds for each in single.networks.values())
     for integers in _INTEGERS:
         arrays = random_arrays(single, integers=integers)
-        result = dimension.cut(larger_model.outputs_of(padded(network, arrays, large)), size)
+        result = dimension.cut(larger_model.outputs_of(pad_inputs(network, arrays, large)), size)
         check = check_results("", "", result, model.outputs_of(arrays), rounded=rounded)
         if not check.passed:
             return f"padded from {size} to {full} it differs by {check.difference:.3g}"

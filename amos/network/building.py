@@ -40,7 +40,7 @@ class BuiltKernels:
 
 
 def load_builders() -> None:
-    """Import ahead what building takes."""
+    """Import all modules that building needs."""
     load_tvm()
     Chooser("host").target(())
 

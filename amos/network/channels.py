@@ -103,7 +103,7 @@ def _keeps_channels(node: Node, filled: Set[int]) -> bool:
 
 
 def _channels(operand: Operand, node: Node) -> int:
-    """Count the channels of what a node reads, whose last axes are those of its result."""
+    """Count the channels of an operand, whose last axis is that of the node's result."""
     axis = len(operand.shape) - len(node.shape) + 1
     return operand.shape[axis] if axis >= 0 else 1
 

@@ -17,7 +17,7 @@ from amos.explore.choosing import Chooser
 from amos.intrinsics import added
 from amos.measure.helpers import HelperLost, map_in_processes, start_helpers
 from amos.measure.result_cache import has_result
-from amos.network.bucketed import CompiledBuckets, compiled_buckets
+from amos.network.bucketed import CompiledBuckets, join_buckets
 from amos.network.buckets import BucketedNetwork, Loaded
 from amos.network.building import (
     BuiltKernels,
@@ -159,7 +159,7 @@ def compile_network(
         else:
             network = keep_precision(network)
         if isinstance(network, BucketedNetwork):
-            return compiled_buckets(network, build.models(network.files), verify)
+            return join_buckets(network, build.models(network.files), verify)
         (model,) = build.models({MODEL: network})
         return replace(model, precision=frontier)
 

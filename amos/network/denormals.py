@@ -19,20 +19,20 @@ _SMALL, _LARGE = 2.0**-110, 2.0**-84
 
 
 def without_denormals(graph: Graph) -> Graph:
-    """Return a graph with zeros in place of tiny constants beside others of usual size."""
+    """Return a graph whose tiny constants are zeros where others are of usual size."""
     rewrites: dict[int, Rewrite] = {}
     flushed: dict[int, Constant] = {}
     for node in graph.nodes:
         for operand in node.operands:
             if isinstance(operand, Constant) and id(operand) not in flushed:
-                flushed[id(operand)] = _flushed(operand)
+                flushed[id(operand)] = _flush(operand)
         if any(flushed.get(id(each), each) is not each for each in node.operands):
             rewrites[node.number] = partial(_emit_flushed, node, flushed)
     return rewrite_graph(graph, rewrites)
 
 
-def _flushed(constant: Constant) -> Constant:
-    """A constant with zeros for tiny numbers; itself if there are none."""
+def _flush(constant: Constant) -> Constant:
+    """Replace tiny numbers of a constant by zeros; return it as it is if there are none."""
     if constant.dtype != "float32" or isinstance(constant, BlockedWeight):
         return constant
     sizes = np.abs(constant.array)

@@ -42,7 +42,7 @@ _KINDS = _PARALLEL, _SUMMED = 0, 2
 
 
 def to_text(functions: Mapping[str, Any]) -> str:
-    """Scheduled functions of TensorIR by name, as text for another process."""
+    """Serialize scheduled functions of TensorIR by name, for another process."""
     load_tvm()
     import tvm
     from tvm_ffi.serialization import to_json_graph_str
@@ -75,7 +75,7 @@ def object_code(text: str) -> bytes:
 
 
 def code_of(module: Any) -> bytes:
-    """The object file of a compiled module of TVM."""
+    """Return the object file of a compiled module of TVM."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "code.o")
         module.write_to_file(str(path), "o")
@@ -89,7 +89,7 @@ def scheduled_loops(functions: Mapping[str, Any]) -> dict[str, Any]:
     exact = any(map(quantizes, functions.values()))
     results = {}
     for name, function in functions.items():
-        scheduled = _begin_at_infinity(with_nan(_simple(function)))
+        scheduled = _begin_at_infinity(with_nan(_schedule_loops(function)))
         results[name] = _allow_unaligned(with_rounded_products(scheduled) if exact else scheduled)
     return results
 
@@ -128,8 +128,8 @@ def _allow_unaligned(function: Any) -> Any:
     return aligned_to_bytes(tvm.IRModule({"main": function}))["main"]
 
 
-def _simple(function: Any) -> Any:
-    """A function with its outer loops parallel and its innermost ones as vectors."""
+def _schedule_loops(function: Any) -> Any:
+    """Schedule a function: outer loops in parallel, innermost ones as vectors."""
     import tvm
     from tvm import s_tir
     from tvm.error import InternalError
@@ -138,7 +138,7 @@ def _simple(function: Any) -> Any:
     schedule = s_tir.Schedule(tvm.IRModule({"main": function}))
     try:
         root = schedule.get_sblock("root")
-        for block in _inlined(schedule, schedule.get_child_blocks(root)):
+        for block in _select_inlined(schedule, schedule.get_child_blocks(root)):
             _inline(schedule, block)
         begins = [_schedule_block(schedule, b) for b in schedule.get_child_blocks(root)]
         # Apart from their first value sums can no longer be moved.
@@ -149,8 +149,8 @@ def _simple(function: Any) -> Any:
     return schedule.mod["main"]
 
 
-def _inlined(schedule: Any, blocks: list[Any]) -> list[Any]:
-    """Blocks that are computed where they are read.
+def _select_inlined(schedule: Any, blocks: list[Any]) -> list[Any]:
+    """Select the blocks that are computed where they are read.
 
     Ahead of a transpose values are complete: they are computed in vectors, and moved one by one.
     """
@@ -216,19 +216,19 @@ def _reads_inlined(schedule: Any, block: Any, consumer: Any) -> int:
 
 
 def _schedule_block(schedule: Any, block: Any) -> Callable[[], None]:
-    """Order and divide the loops of a block; what remains to be done when all blocks are."""
+    """Schedule the loops of a block; return the last step, which waits for all other blocks."""
     kinds = [int(each.iter_type) for each in schedule.get(block).iter_vars]
     loops = schedule.get_loops(block)
     plain = len(loops) == len(kinds) and all(kind in _KINDS for kind in kinds)
     if any(schedule.get(loop).kind for loop in loops):
-        return lambda: None  # it is beside the sums that it is computed of
+        return lambda: None  # it is computed in the loops of its sums
     spatial = [loop for loop, kind in zip(loops, kinds, strict=False) if kind == _PARALLEL]
     if not plain or not spatial:
         return lambda: None
     summed = [loop for loop, kind in zip(loops, kinds, strict=True) if kind == _SUMMED]
     extents = {loop: int(schedule.get(loop).extent) for loop in loops}
     large = prod(extents.values()) >= _PARALLEL_STEPS
-    vectors = _vectors(schedule, block)
+    vectors = _list_lanes(schedule, block)
     rows = vectors and summed == loops[-1:] and extents[loops[-1]] % LANES == 0
     if rows and _along_rows(schedule, block):
         return _schedule_rows(schedule, block, large)
@@ -243,7 +243,7 @@ def _schedule_block(schedule: Any, block: Any) -> Callable[[], None]:
         last, inner = schedule.split(last, [None, lanes])
         vector = [inner]
     schedule.reorder(*outer, last, *summed, *vector)
-    if summed and vector and (follower := _follower(schedule, block)):
+    if summed and vector and (follower := _find_follower(schedule, block)):
         schedule.reverse_compute_at(follower, last)
         vector.append(schedule.get_loops(follower)[-1])
     if large:
@@ -253,7 +253,7 @@ def _schedule_block(schedule: Any, block: Any) -> Callable[[], None]:
     return lambda: schedule.decompose_reduction(block, summed[0]) if summed else None
 
 
-def _follower(schedule: Any, block: Any) -> Any:
+def _find_follower(schedule: Any, block: Any) -> Any:
     """Return the only consumer of the sums of a block, if it is elementwise."""
     consumers = schedule.get_consumers(block)
     sums = schedule.get(block).writes[0].source
@@ -271,7 +271,7 @@ def _follower(schedule: Any, block: Any) -> Any:
     return consumers[0] if all(own) else None
 
 
-def _vectors(schedule: Any, block: Any) -> list[int]:
+def _list_lanes(schedule: Any, block: Any) -> list[int]:
     """Elements of the vectors that a block may have; TVM stores none of constants of bfloat16.
 
     What is the same for a whole vector, as the indices of rows are, may be wider.

@@ -68,7 +68,7 @@ def _write_examples(model: CompiledNetwork, folder: Path) -> None:
 
 
 def _remove_leftovers(target: Path) -> None:
-    """Remove what exports that were killed have left behind."""
+    """Remove the leftovers of killed exports."""
     for path in target.glob(f"{_PARTIAL}*-*"):
         process = path.name.removeprefix(_PARTIAL).partition("-")[0]
         if process.isdigit() and not Path("/proc", process).exists():

@@ -42,7 +42,7 @@ _LONGEST = 1000
 
 
 @dataclass
-class Chain:
+class FollowedAnchor:
     """An anchor and followers, which are one epilogue.
 
     Attributes:
@@ -58,9 +58,9 @@ class Chain:
     nodes: tuple[Node, ...] = ()
 
 
-def build_chain(
+def follow_anchor(
     node: Node, anchor: Anchor, later: Sequence[Node], users: Mapping[int, tuple[Node, ...]]
-) -> Chain:
+) -> FollowedAnchor:
     """Build the longest chain of an anchor of which only the result is read by other nodes.
 
     Args:
@@ -86,10 +86,10 @@ def build_chain(
         is_wider = best.nodes[-1].dtype in _NARROW and follower.dtype not in _NARROW
         if results <= {follower.number} and not is_wider:
             best = writer.chain(tuple(fused.values()))
-    return replace(best, nodes=_with_widened(best.nodes, writer.widened, users))
+    return replace(best, nodes=_add_widened(best.nodes, writer.widened, users))
 
 
-def _with_widened(
+def _add_widened(
     nodes: tuple[Node, ...], widened: Mapping[int, Node], users: Mapping[int, tuple[Node, ...]]
 ) -> tuple[Node, ...]:
     """Add the conversions of bytes that only a chain reads, ahead of its last node.
@@ -105,19 +105,19 @@ def _with_widened(
     return (*nodes[:-1], *before, nodes[-1]) if len(nodes) > 1 else nodes
 
 
-def _clamped(node: Node) -> Node | None:
-    """Return the operand of a conversion to bytes, less its rounding and clamping.
+def _strip_clamping(node: Node) -> Node | None:
+    """Strip rounding and clamping off a conversion to bytes; return the rounded operand.
 
     ``None`` if it is not rounded or not clamped to the dtype: a conversion alone truncates, that
     of an epilogue rounds and clamps.
     """
     info, (clamped,) = np.iinfo(node.dtype), node.operands
-    above = _bounded(clamped, "Min")
-    below = _bounded(above[0], "Max") if above else None
+    above = _match_bound(clamped, "Min")
+    below = _match_bound(above[0], "Max") if above else None
     if above is None or below is None or above[1] != info.max or below[1] < info.min:
         return None
     source = below[0]
-    if not _whole(source) or not below[1].is_integer():
+    if not _is_integral(source) or not below[1].is_integer():
         return None
     if below[1] > info.min:
         return above[0]
@@ -125,17 +125,17 @@ def _clamped(node: Node) -> Node | None:
     return rounded if isinstance(rounded, Node) else None
 
 
-def _whole(value: Operand) -> bool:
+def _is_integral(value: Operand) -> bool:
     """Whether all elements are known to be integers, whatever their dtype."""
     if "float" not in value.dtype:
         return True
     if isinstance(value, Constant):
         return bool((value.array == np.rint(value.array)).all())
     exact = value.operation in ("Add", "Sub", "Max", "Min", "Cast")
-    return value.operation == "Round" or (exact and all(map(_whole, value.operands)))
+    return value.operation == "Round" or (exact and all(map(_is_integral, value.operands)))
 
 
-def _bounded(node: Operand, operation: str) -> tuple[Node, float] | None:
+def _match_bound(node: Operand, operation: str) -> tuple[Node, float] | None:
     """Return the operand of a maximum or minimum with a number, and the number."""
     if not isinstance(node, Node) or node.operation != operation:
         return None
@@ -157,10 +157,10 @@ class _Writer:
         #: The anchor's.
         self.node = node
 
-    def chain(self, nodes: tuple[Node, ...]) -> Chain:
+    def chain(self, nodes: tuple[Node, ...]) -> FollowedAnchor:
         text = self.texts[nodes[-1].number]
         reads = {name: read for name, read in self.reads.items() if f"{name}[" in text}
-        return Chain(self.anchor, text, reads, nodes)
+        return FollowedAnchor(self.anchor, text, reads, nodes)
 
     def add(self, node: Node) -> bool:
         """Whether a node is elementwise and could be written."""
@@ -201,7 +201,7 @@ class _Writer:
         return None
 
     def quotient(self, text: str, node: Node) -> str | None:
-        """The text of a division by a scale, if its rounded results need none."""
+        """Write a division by a scale as products, if these round to the same integers."""
         divisor = node.operands[1]
         if self.node.dtype != "int32" or not isinstance(divisor, Constant):
             return None
@@ -212,7 +212,7 @@ class _Writer:
         return f"times({text}, {', '.join(map(str, names))})"
 
     def cast(self, node: Node, text: str) -> str | None:
-        """The text of a conversion of values of the chain; ``None`` where it could lose some."""
+        """Write a conversion of values of the chain; ``None`` where it could lose some."""
         before = node.operands[0].dtype
         if node.dtype == "float32":
             return text if before == "float32" else f"f32({text})"
@@ -220,13 +220,13 @@ class _Writer:
             return f"{dtype(node.dtype).short}({text})" if before == "float32" else None
         if node.dtype not in _CASTS:
             return text if node.dtype == "int32" and before in _CASTS else None
-        levels = _clamped(node)
+        levels = _strip_clamping(node)
         if levels is None:
             return None
         return f"{_CASTS[node.dtype]}({self.texts[levels.number]})"
 
     def operand(self, operand: Operand, node: Node) -> str | None:
-        """The text of what a node reads; ``None`` if it cannot be read by element."""
+        """Write an operand of a node; ``None`` if it cannot be read by element."""
         if isinstance(operand, Node) and operand.number in self.texts:
             return self.texts[operand.number]
         if isinstance(operand, Node) and (text := self.of_bytes(operand)) is not None:
@@ -234,7 +234,7 @@ class _Writer:
         return self.read(operand, node)
 
     def of_bytes(self, node: Node) -> str | None:
-        """The text of bytes that are widened and scaled here: they are a quarter of the floats."""
+        """Write bytes that are widened and scaled here: they are a quarter of the floats."""
         if node.operation not in ("Cast", "Sub", "Mul"):
             return None
         if node.dtype not in ("float32", "int32"):  # a truth value is not its byte
@@ -256,7 +256,7 @@ class _Writer:
         return text
 
     def read(self, operand: Operand, node: Node) -> str | None:
-        """The text of a tensor's element, or of a number."""
+        """Write a tensor's element, or a number."""
         if operand.dtype not in _DTYPES:
             return None
         if isinstance(operand, Constant) and prod(operand.shape) == 1:

@@ -218,7 +218,7 @@ def onnxruntime_reference(source: Any) -> Reference | None:
 
 
 def check_shapes(shapes: object) -> None:
-    """Refuse what does not state shapes.
+    """Refuse values that state no shapes.
 
     Raises:
         NetworkError: it is something else.

@@ -10,13 +10,13 @@ from amos.errors import AmosError
 from amos.intrinsics import get, names
 from amos.ir import DType, Operator, Tensor
 from amos.network.anchors import Anchor, anchor_of
-from amos.network.followers import Chain, build_chain
+from amos.network.followers import FollowedAnchor, follow_anchor
 from amos.network.graph import Constant, Graph, Node, Operand
 from amos.network.shapes import BYTES
 
 
 class Computation(Protocol):
-    """What a kernel computes: an operator, or a cascade of several."""
+    """The computation of a kernel: an operator, or a chain of several."""
 
     @property
     def name(self) -> str:
@@ -62,7 +62,7 @@ class Group(CallSite):
 
 @dataclass(frozen=True, eq=False)
 class Job:
-    """What one kernel computes, with all of its calls in a network.
+    """A computation of one kernel, with all of its calls in a network.
 
     Attributes:
         operator: what it computes.
@@ -165,9 +165,9 @@ def group_nodes(graph: Graph) -> Grouping:
             refused[node.number] = why
             continue
         later = [each for each in following if each.number not in claimed]
-        chain = build_chain(node, anchor, later, users)
+        chain = follow_anchor(node, anchor, later, users)
         try:
-            group = _longest(chain)
+            group = _group_longest(chain)
         except AmosError as error:
             refused[node.number] = str(error).splitlines()[0]
             continue
@@ -194,7 +194,7 @@ def unfit(anchor: Anchor, node: Node) -> str:
     return ""
 
 
-def _declared(value: Operand) -> str:
+def _declare_dtype(value: Operand) -> str:
     """Return the dtype; of constants with the narrowest range for which an instruction is exact."""
     if isinstance(value, Constant):
         for kind in _exact_ranges():
@@ -209,19 +209,19 @@ def _exact_ranges() -> list[DType]:
     return sorted(kinds, key=lambda kind: (kind.limits[1] - kind.limits[0], kind.declared))
 
 
-def _longest(chain: Chain) -> Group:
+def _group_longest(chain: FollowedAnchor) -> Group:
     """Return the group of a chain, or of its anchor alone if the followers are no epilogue.
 
     Raises:
         AmosError: the anchor is no operator.
     """
     try:
-        return _group(chain)
+        return _form_group(chain)
     except AmosError:
-        return _group(Chain(chain.anchor, nodes=chain.nodes[:1]))
+        return _form_group(FollowedAnchor(chain.anchor, nodes=chain.nodes[:1]))
 
 
-def _group(chain: Chain) -> Group:
+def _form_group(chain: FollowedAnchor) -> Group:
     """Return the group of an anchor and its followers.
 
     Raises:
@@ -232,7 +232,8 @@ def _group(chain: Chain) -> Group:
     operator = Operator.parse(
         anchor.text,
         anchor.extents,
-        {name: _declared(value) for name, value in sources.items()} | {"out": chain.nodes[0].dtype},
+        {name: _declare_dtype(value) for name, value in sources.items()}
+        | {"out": chain.nodes[0].dtype},
         name=anchor.kind,
         shapes=shapes,
         constants=[name for name, value in sources.items() if isinstance(value, Constant)],

@@ -47,7 +47,7 @@ def find_factors(model: Any) -> str:
 
 
 def widen_halves(model: Any) -> Any:
-    """Return a model that computes in ``float32`` what another computes in 16 bits.
+    """Return a model whose 16-bit computations are in ``float32``.
 
     Its inputs and results keep their dtypes. A model that protobuf could not hold is returned as
     it is.

@@ -91,7 +91,7 @@ def load_code(code: bytes) -> Any:
     Raises:
         NetworkError: there is no C compiler.
         ToolchainError: it fails, or nothing in the folder for temporary files may be executed.
-            No kernel could do better, so that none gives way to another one.
+            Every other kernel would fail alike, so that none is tried.
     """
     import tvm_ffi
 

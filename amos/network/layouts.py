@@ -133,7 +133,7 @@ def _product_orders(graph: Graph, windows: Set[int], tails: Set[int]) -> dict[in
 
 
 def _wish(node: Node, place: int, own: Order | None, windows: Set[int]) -> Order | None:
-    """In which order a node, whose result is read in an order, reads an operand."""
+    """Return the order in which a node should read an operand, given that of its result."""
     rank = len(node.operands[place].shape)
     if node.number in windows and place == 0:
         return with_channels_last(rank)

@@ -83,7 +83,7 @@ class Check:
 
 @dataclass(frozen=True, eq=False)
 class CompiledRegion:
-    """The kernels of what AMOS takes as one operator of onnxruntime.
+    """The kernels of a region, which is one operator of onnxruntime.
 
     Attributes:
         network: that was compiled.
@@ -107,7 +107,7 @@ class CompiledRegion:
 
     @property
     def spreads(self) -> bool:
-        """Whether Winograd's tiles of floats may spread what is not finite."""
+        """Whether Winograd's tiles of floats may spread NaN and infinities."""
         return any(kernel.lowering.spreads for kernel in self.kernels.values())
 
     def report(self) -> Report:

@@ -39,7 +39,7 @@ PASSES: Mapping[str, Callable[[Graph], Graph]] = {
 }
 
 
-def with_rounding(
+def list_passes(
     round_graph: Callable[[Graph], Graph] | None,
 ) -> Mapping[str, Callable[[Graph], Graph]]:
     """Return the passes with one that rounds factors of products, if there is one."""
@@ -49,7 +49,7 @@ def with_rounding(
     return dict([*before, ("round_products", round_graph), layouts])
 
 
-def before_layouts(graph: Graph) -> Graph:
+def apply_before_layouts(graph: Graph) -> Graph:
     """Apply the passes ahead of the choice of layouts, which is the last one."""
     *before, _ = PASSES.values()
     for rewrite in before:
@@ -208,6 +208,6 @@ def network_of(
     Raises:
         NetworkError: operators do not go together.
     """
-    for rewrite in with_rounding(round_graph).values():
+    for rewrite in list_passes(round_graph).values():
         graph = rewrite(graph)
     return Network(name, graph, group_nodes(graph))

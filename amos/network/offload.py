@@ -1,4 +1,4 @@
-"""The part of a task that a unit computes where its host does what the unit cannot.
+"""Division of a task between a unit and its host.
 
 Loads and stores of a unit compute little: its host takes the epilogue on the sums that the unit
 leaves. Bytes without a sign reach a unit of signed bytes less 128. A zero point moves no sum by

@@ -1,4 +1,4 @@
-"""The operators of a graph: of each its kind, the shape of its result, and what NumPy computes.
+"""The operators of a graph: kind, shape of the result, and evaluation by NumPy.
 
 They are ONNX's, by its names. What ONNX says in several ways (as attribute or as input, by an
 operator of its own or by others) is said in one way here: :mod:`amos.network.reading` writes it so.

@@ -1,4 +1,4 @@
-"""Orders of axes: how a tensor lies in memory, and what that makes of operators that read it.
+"""Orders of axes in memory, and operators that read tensors of other orders.
 
 An order names the axes of a tensor as they follow each other in memory, the outermost first. The
 axes of ``(n, c, h, w)`` with its channels last are in order ``(0, 2, 3, 1)``.
@@ -44,7 +44,7 @@ def places_of_followed(node: Node) -> tuple[int, ...]:
     if node.operation in _ALONG_AXES:
         return (0,)
     if node.operation == "Gather":
-        # What is looked up in a table is where its index is.
+        # A lookup in a table has the axes of its index.
         return (1,) if len(node.operands[0].shape) == 1 else (0,)
     if node.operation == "Concat" or kind_of(node.operation) is Kind.ELEMENTWISE:
         return tuple(range(len(node.operands)))
@@ -55,10 +55,10 @@ def moved_attributes(node: Node, order: Order) -> dict[str, Any]:
     """Return the attributes of a node that reads its operands in an order."""
     if node.operation == "Gather" and places_of_followed(node) == (1,):
         return dict(node.attributes)
-    return {name: _moved(name, value, order) for name, value in node.attributes.items()}
+    return {name: _reorder(name, value, order) for name, value in node.attributes.items()}
 
 
-def _moved(name: str, value: Any, order: Order) -> Any:
+def _reorder(name: str, value: Any, order: Order) -> Any:
     if name == "axis":
         return order.index(value)
     if name == "axes":
@@ -69,14 +69,14 @@ def _moved(name: str, value: Any, order: Order) -> Any:
 def order_behind(node: Node, order: Order) -> Order | None:
     """Return the order of a result whose operands are read in an order.
 
-    ``None`` where they cannot be read in it: axes that become one apart, batches inside.
+    ``None`` if there is none: merged axes are apart, or batches are not outermost.
     """
     if node.operation == "GroupNormalization" and order[0] != 0:
         return None
     if node.operation == "Reshape":
         return reshaped_order(order, node.operands[0].shape, node.shape)
     for axis, count in _replaced_axes(node):
-        order = _replaced(order, axis, count)
+        order = _replace_axis(order, axis, count)
     return order
 
 
@@ -88,7 +88,7 @@ def order_ahead(node: Node, order: Order) -> Order | None:
 
 
 def _replaced_axes(node: Node) -> list[tuple[int, int]]:
-    """The axes of what a node reads in whose place its result has others, and how many."""
+    """List the operand's axes that the result replaces, each with the number of its new axes."""
     attributes = node.attributes
     if node.operation == "Gather" and places_of_followed(node) == (0,):
         indices = len(node.operands[1].shape)
@@ -99,8 +99,8 @@ def _replaced_axes(node: Node) -> list[tuple[int, int]]:
     return []
 
 
-def _replaced(order: Order, axis: int, count: int) -> Order:
-    """An order with as many axes in place of one."""
+def _replace_axis(order: Order, axis: int, count: int) -> Order:
+    """Replace an axis of an order by others."""
 
     def renamed() -> Iterator[int]:
         for own in order:
@@ -119,7 +119,7 @@ def reshaped_order(order: Order, before: Sequence[int], after: Sequence[int]) ->
     """
     axes = significant(order, before)
     result: list[int] = []
-    groups = {old[0]: (old, new) for old, new in _factors(before, after)}
+    groups = {old[0]: (old, new) for old, new in _match_factors(before, after)}
     place = 0
     while place < len(axes):
         old, new = groups.get(axes[place], ((), ()))
@@ -127,11 +127,11 @@ def reshaped_order(order: Order, before: Sequence[int], after: Sequence[int]) ->
             return None
         result += new
         place += len(old)
-    return _completed(tuple(result), after)
+    return _complete(tuple(result), after)
 
 
-def _factors(before: Sequence[int], after: Sequence[int]) -> Iterator[tuple[Order, Order]]:
-    """The axes that become others together, in the smallest groups; of more than one element."""
+def _match_factors(before: Sequence[int], after: Sequence[int]) -> Iterator[tuple[Order, Order]]:
+    """Yield the smallest groups of axes that a reshape merges or splits, none of extent 1."""
     olds = [axis for axis, extent in enumerate(before) if extent != 1]
     news = [axis for axis, extent in enumerate(after) if extent != 1]
     old: list[int] = []
@@ -152,8 +152,8 @@ def _factors(before: Sequence[int], after: Sequence[int]) -> Iterator[tuple[Orde
             return
 
 
-def _completed(order: Order, shape: Sequence[int]) -> Order:
-    """An order with the axes of one element as well."""
+def _complete(order: Order, shape: Sequence[int]) -> Order:
+    """Add the axes of one element to an order."""
     rank = len(shape)
     for whole in (original(rank), with_channels_last(rank)):
         if significant(whole, shape) == order:

@@ -1,4 +1,4 @@
-"""Where elements of a value lie in another that moves make it of."""
+"""Places of a value's elements in the value that moves made it of."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from amos.network.graph import Constant, Graph, Node, Operand
 
 @dataclass(frozen=True)
 class Place:
-    """A dimension, and what walks it.
+    """A dimension, and the iterations that walk it.
 
     Attributes:
         name: of the iteration; empty for a single place.
@@ -136,7 +136,7 @@ def _trace_one(traced: Traced) -> Traced | None:
     elif node.operation == "Slice":
         own = _sliced(node, axes)
     elif node.operation == "Expand":
-        # What has one element is the same for all steps.
+        # A dimension of one element is the same for all steps.
         missing = len(node.shape) - len(source.shape)
         pairs = zip(source.shape, axes[missing:], strict=True)
         own = tuple(axis if extent > 1 else () for extent, axis in pairs)

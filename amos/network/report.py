@@ -1,4 +1,4 @@
-"""The report of a network: what would run where and how fast, before anything is measured."""
+"""The report of a network: where its operators would run and how fast, before measurements."""
 
 from __future__ import annotations
 
@@ -68,13 +68,13 @@ class TaskRow:
 
     @property
     def energy_joules(self) -> float | None:
-        """Of one occurrence; ``None`` where the machine does not say all of it."""
+        """Energy of one occurrence; ``None`` where the machine lacks a part of it."""
         joules = [row.joules for row in self.energy if row.joules is not None]
         return sum(joules) if joules and len(joules) == len(self.energy) else None
 
     @property
     def method(self) -> str:
-        """The instruction, and what it multiplies if that is not the operator itself."""
+        """The instruction, and whether it multiplies Winograd's tiles."""
         return f"{self.instruction} by Winograd's tiles" if self.winograd else self.instruction
 
 
@@ -137,7 +137,7 @@ class Report(Shown):
 
     @cached_property
     def seconds(self) -> float | None:
-        """Predicted of the whole; ``None`` while a part of it has no prediction."""
+        """Predicted seconds of the whole; ``None`` while a part has no prediction."""
         if not self.complete:
             return None
         return self.kernel_seconds + sum(row.seconds or 0.0 for row in self.engine)
@@ -151,7 +151,7 @@ class Report(Shown):
 
     @property
     def kernel_seconds(self) -> float:
-        """Predicted of all kernels."""
+        """Predicted seconds of all kernels."""
         return sum((row.seconds or 0.0) * row.count for row in self.tasks)
 
     @cached_property
@@ -186,7 +186,7 @@ class Report(Shown):
 
     @property
     def coverage(self) -> str:
-        """The share of the products that is modelled, and what is not, in a line."""
+        """The modelled share of the products, and the layers that are not, in a line."""
         share = self.modelled_share
         count = sum(row.count for row in self.unmapped)
         if share is None:
@@ -210,7 +210,7 @@ class Report(Shown):
 
     @cached_property
     def energy_joules(self) -> float | None:
-        """Of all products; ``None`` while one of them has no energy, or is not modelled."""
+        """Energy of all products; ``None`` while one has none, or is not modelled."""
         joules = [(row.energy_joules, row.count) for row in self.tasks]
         if self.unmapped or not joules or any(each is None for each, _ in joules):
             return None
@@ -218,7 +218,7 @@ class Report(Shown):
 
     @cached_property
     def traffic_bytes(self) -> float | None:
-        """From and to DRAM; ``None`` while a task has none, or is not modelled."""
+        """Bytes from and to DRAM; ``None`` while a task has none, or is not modelled."""
         moved = [(row.traffic_bytes, row.count) for row in self.tasks]
         if self.unmapped or not moved or any(each is None for each, _ in moved):
             return None
@@ -234,7 +234,7 @@ class Report(Shown):
 
     @cached_property
     def bound_seconds(self) -> float | None:
-        """What no schedules of all tasks fall below; ``None`` while one of them has none."""
+        """Lower bound of the seconds of all tasks; ``None`` while one has none."""
         bounds = [(row.bound_seconds, row.count) for row in self.tasks]
         if self.unmapped or not bounds or any(each is None for each, _ in bounds):
             return None
@@ -318,7 +318,7 @@ class Report(Shown):
 
 @dataclass(frozen=True, eq=False)
 class BucketReports(Shown):
-    """What would run where, for each bucket.
+    """The reports of all buckets.
 
     Attributes:
         network: its name.

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from amos.network.external.partition import PartitionedNetwork
     from amos.network.model import CompiledRegion
 
-#: What moves nothing: names for values that are there.
+#: Operators that move no data.
 _FREE = ("Reshape", "Identity")
 
 
@@ -54,7 +54,7 @@ def report(
     separate = drop_fused_groups(dict.fromkeys(network.tasks), fused)
     rows = [_task_row(task, chooser) for task in separate]
     rows += [_kernel_row(job, lowering) for job, lowering in fused.items()]
-    return _summed(network, target, rows, _engine_rows(network, target, fused))
+    return _sum_up(network, target, rows, _engine_rows(network, target, fused))
 
 
 def _unit_report(network: Network, chooser: Chooser, target: Machine, *, bounds: bool) -> Report:
@@ -63,7 +63,7 @@ def _unit_report(network: Network, chooser: Chooser, target: Machine, *, bounds:
     host_chooser = Chooser(host) if host else None
     rows = [_unit_row(task, chooser, host_chooser, bounds=bounds) for task in network.tasks]
     engine = [*_engine_rows(network, host), *_step_rows(network.tasks, rows, host)]
-    return _summed(network, target, rows, engine)
+    return _sum_up(network, target, rows, engine)
 
 
 def _unit_row(task: Task, chooser: Chooser, host: Chooser | None, *, bounds: bool) -> TaskRow:
@@ -92,7 +92,7 @@ def _unit_row(task: Task, chooser: Chooser, host: Chooser | None, *, bounds: boo
 def _step_rows(
     tasks: Sequence[Task], rows: Sequence[TaskRow], host: Machine | None
 ) -> list[EngineRow]:
-    """What hosts do of tasks that a unit computes: as long as sums and results take to move."""
+    """List the steps of hosts in tasks of a unit: they take as long as moving sums and results."""
     steps: dict[tuple[str, str], list[float | None]] = {}
     for task, row in zip(tasks, rows, strict=True):
         for step in row.host_steps:
@@ -113,13 +113,13 @@ def region_report(region: CompiledRegion) -> Report:
     rows += [_fallback_row(job, reason) for job, reason in region.fallbacks.items()]
     target = Chooser("host").target(())
     engine = _engine_rows(region.network, target, region.kernels)
-    return _summed(region.network, target, rows, engine)
+    return _sum_up(region.network, target, rows, engine)
 
 
-def _summed(
+def _sum_up(
     network: Network, machine: Machine, rows: Sequence[TaskRow], engine: Sequence[EngineRow]
 ) -> Report:
-    """The report of some tasks, with what stays with the engine or the host."""
+    """Return the report of some tasks, and of the operators of the engine or the host."""
     whole = Report(
         network.name,
         machine.name,
@@ -171,7 +171,7 @@ def _count_products(job: Job) -> int:
 def _engine_rows(
     network: Network, machine: Machine | None, fused: Iterable[Job] = ()
 ) -> tuple[EngineRow, ...]:
-    """What stays, by operation and reason, the most frequent first.
+    """List the operators without a kernel by name and reason, the most frequent first.
 
     Args:
         machine: where it runs; ``None`` if nobody says.

@@ -73,7 +73,7 @@ def infer_truth(operands: Sequence[Typed], _: Attributes) -> Result:
 
 
 def infer_where(operands: Sequence[Typed], _: Attributes) -> Result:
-    """Of a condition and two operands, broadcast."""
+    """Broadcast a condition and two operands."""
     return Result(_broadcast(operands), operands[1].dtype)
 
 
@@ -83,12 +83,12 @@ def infer_cast(operands: Sequence[Typed], attributes: Attributes) -> Result:
 
 
 def infer_shaped(operands: Sequence[Typed], attributes: Attributes) -> Result:
-    """In the shape that is stated."""
+    """Take the shape that is stated."""
     return Result(attributes["shape"], operands[0].dtype)
 
 
 def infer_reshape(operands: Sequence[Typed], attributes: Attributes) -> Result:
-    """As many elements in another shape."""
+    """Check that another shape has as many elements."""
     result = infer_shaped(operands, attributes)
     if math.prod(result.shape) != math.prod(operands[0].shape):
         raise NetworkError(f"{operands[0].shape} cannot be {result.shape}")
@@ -110,12 +110,12 @@ def infer_concat(operands: Sequence[Typed], attributes: Attributes) -> Result:
 
 
 def infer_slice(operands: Sequence[Typed], attributes: Attributes) -> Result:
-    """As many elements of each axis as are stated."""
+    """Take the stated number of elements of each axis."""
     return Result(attributes["sizes"], operands[0].dtype)
 
 
 def infer_pad(operands: Sequence[Typed], attributes: Attributes) -> Result:
-    """With elements ahead of and behind each axis."""
+    """Add elements ahead of and behind each axis."""
     columns = zip(operands[0].shape, attributes["before"], attributes["after"], strict=True)
     return Result(tuple(sum(column) for column in columns), operands[0].dtype)
 
@@ -133,7 +133,7 @@ def infer_gather(operands: Sequence[Typed], attributes: Attributes) -> Result:
 
 
 def infer_gather_elements(operands: Sequence[Typed], _: Attributes) -> Result:
-    """As the indices."""
+    """Take the shape of the indices."""
     return Result(operands[1].shape, operands[0].dtype)
 
 

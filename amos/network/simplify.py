@@ -25,14 +25,14 @@ def fold_scales(graph: Graph) -> Graph:
     """
     rewrites: dict[int, Rewrite] = {}
     for node in graph.nodes:
-        chain = _chain_behind(graph, node)
+        chain = _follow_product(graph, node)
         if chain is not None and (chain.weight is not node.operands[1] or chain.length > 1):
-            rewrites[chain.last.number] = partial(_emit_chain, chain)
+            rewrites[chain.last.number] = partial(_emit_scaled, chain)
     return rewrite_graph(graph, rewrites)
 
 
 @dataclass
-class _Chain:
+class _ScaledProduct:
     """A linear operator with the products and sums behind it, in double precision.
 
     Attributes:
@@ -57,7 +57,7 @@ class _Chain:
         return len(self.anchor.shape) - 1 if self.anchor.operation == "MatMul" else 1
 
     def take(self, node: Node) -> bool:
-        """Append what reads the last node; returns whether that can be."""
+        """Append the reader of the last node; return whether it can be folded."""
         values = self._values(node)
         if values is None:
             return False
@@ -87,13 +87,13 @@ class _Chain:
         return array.astype(np.float64).reshape(-1)
 
 
-def _chain_behind(graph: Graph, node: Node) -> _Chain | None:
-    """The chain of a linear operator of floats; of others there is none."""
+def _follow_product(graph: Graph, node: Node) -> _ScaledProduct | None:
+    """Return the chain of a linear operator of floats; ``None`` for other operators."""
     linear = node.operation in ("Conv", "ConvTranspose", "MatMul") and "float" in node.dtype
     weight = node.operands[1] if linear else None
     if not isinstance(weight, Constant) or isinstance(weight, BlockedWeight):
         return None
-    chain = _Chain(node, node, weight, np.ones(1))
+    chain = _ScaledProduct(node, node, weight, np.ones(1))
     while graph.has_one_reader(chain.last):
         (reader,) = graph.users[chain.last.number]
         if not chain.take(reader):
@@ -118,7 +118,7 @@ def _scaled_weight(node: Node, scale: np.ndarray) -> Constant:
     return Constant(scaled.astype(weight.array.dtype))
 
 
-def _emit_chain(chain: _Chain, builder: GraphBuilder) -> Operand:
+def _emit_scaled(chain: _ScaledProduct, builder: GraphBuilder) -> Operand:
     anchor = chain.anchor
     value = builder.copy(anchor, [builder.value(anchor.operands[0]), chain.weight])
     if chain.shift is None:
@@ -189,7 +189,7 @@ def _emit_unpadded(
 def merge_moves(graph: Graph) -> Graph:
     """Return a graph without moves that move nothing, and with one for several in a row.
 
-    What is repeated only for an elementwise operator, which repeats operands itself, is not.
+    Elementwise operators broadcast their operands themselves, so that none is repeated for them.
     """
     merged = {node.number: partial(_emit_merged, node) for node in graph.computing()}
     return rewrite_graph(graph, merged)
@@ -205,7 +205,7 @@ def _emit_merged(node: Node, builder: GraphBuilder) -> Operand:
     if (is_nothing := _IS_NOTHING.get(node.operation)) and is_nothing(node):
         return source
     if kind_of(node.operation) is Kind.ELEMENTWISE:
-        operands = _unexpanded(node, operands)
+        operands = _drop_expansions(node, operands)
     return builder.copy(node, operands)
 
 
@@ -246,8 +246,8 @@ _IS_NOTHING: dict[str, Callable[[Node], bool]] = {
 }
 
 
-def _unexpanded(node: Node, operands: Sequence[Operand]) -> list[Operand]:
-    """The operands of an elementwise node, unrepeated where the others give its shape."""
+def _drop_expansions(node: Node, operands: Sequence[Operand]) -> list[Operand]:
+    """Drop the repetitions of operands of an elementwise node whose others give its shape."""
     result = [*operands]
     for place, operand in enumerate(operands):
         if isinstance(operand, Node) and operand.operation == "Expand":

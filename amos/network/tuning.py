@@ -116,7 +116,7 @@ def tune(
 
 
 def _open_workers(stack: ExitStack, measure: MeasureOptions) -> Executor | None:
-    """Open what measures, until a stack is left; ``None`` for the model alone."""
+    """Open an executor until a stack is left; ``None`` for the model alone."""
     workers = open_executor(
         measure.executor, measure.timeout, measure.memory, None, measure.implementation
     )

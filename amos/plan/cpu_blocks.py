@@ -1,4 +1,4 @@
-"""What is decided about kernels for CPUs: arrays with one column a schedule.
+"""The decisions about kernels for CPUs: arrays with one column a schedule.
 
 A plan is one column of these, the model reads thousands at once, and the generator prints
 one. So nothing of it has a second formula.
@@ -27,7 +27,7 @@ _WIDTH = 64
 
 
 def partial_sums(intrinsic: Intrinsic, kind: str = "native") -> int:
-    """Parts of each sum that an implementation keeps apart, to be added up in the end.
+    """Count the partial sums of an implementation, which are added up in the end.
 
     Args:
         kind: ``"native"``, ``"generic"`` or ``"c"``.

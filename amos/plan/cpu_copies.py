@@ -76,7 +76,7 @@ class CopyBlocks:
 
     @cached_property
     def extents(self) -> np.ndarray:
-        """Extents of what one copy covers: dimensions × schedules."""
+        """Extents of one copy: dimensions × schedules."""
         loops = self.blocks.loops
         whole, local = loops.whole(self.source.dims), loops.covered(self.source.dims, self.share)
         return np.where(self.ahead, np.stack(whole), np.stack(local))
@@ -182,7 +182,7 @@ class CopyBlocks:
 
     @cached_property
     def spread(self) -> np.ndarray:
-        """The dimension whose steps lie a cache line further apart than what they hold; or -1.
+        """The dimension whose steps get a cache line of padding between them; or -1.
 
         They would fall into few sets of the nearest cache otherwise. A register tile reads one
         after the other, and few of their lines would stay.

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class FetchBlocks:
-    """What each step of the reduction fetches of the weights of the register tiles that follow.
+    """The weights of following register tiles that each step of the reduction prefetches.
 
     Tiles that share weights fetch those of the next ones together, a piece in every step.
 

@@ -78,7 +78,7 @@ class CpuForms:
 
     @property
     def stored_shape(self) -> tuple[int, ...]:
-        """Shape of what accumulators are stored to."""
+        """Shape of the buffer that accumulators are stored to."""
         out = self.destination
         whole = not isinstance(out, StridedOperand) if out.redirected else out.in_place
         return out.shape if whole else out.source_shape

@@ -1,4 +1,4 @@
-"""What plans of parallel devices share: groups along loops, arguments, results."""
+"""Shared parts of plans of parallel devices: groups along loops, arguments, results."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class DevicePlan(Plan):
     @property
     @abstractmethod
     def device(self) -> str:
-        """Name of what it runs on, for messages."""
+        """Name of the device, for messages."""
 
     def _set_numbers(self) -> None:
         for number in fields(self):

@@ -34,12 +34,12 @@ class Fragment:
 
     @property
     def computed(self) -> bool:
-        """Whether its elements are computed of others, and not moved as they are."""
+        """Whether its elements are computed, and not copied."""
         return self.staged.prologue is not None
 
     @property
     def bits(self) -> int:
-        """Of one element."""
+        """Bits of one element."""
         return dtype(self.dtype).bits
 
     @property

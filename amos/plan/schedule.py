@@ -1,4 +1,4 @@
-"""Schedules: what a search decides about a kernel (AMOS, Table 3a), typed for each target.
+"""Schedules: the decisions of a search about a kernel (AMOS, Table 3a), typed for each target.
 
 Each field has a unit and a default, and a key under which records and JSON hold it.
 """
@@ -91,7 +91,7 @@ class Schedule(ABC):
 
     @classmethod
     def renamed_key(cls, key: str) -> str:
-        """A key of an earlier record as it is called today; others as they are."""
+        """Return today's name of a key of an earlier record; other keys stay."""
         head, dot, name = key.partition(".")
         return f"{cls.earlier_keys.get(head, head)}{dot}{name}"
 
@@ -125,7 +125,7 @@ class Schedule(ABC):
         return dict(self.values)
 
     def as_recorded(self) -> dict[str, Value]:
-        """The variables under the keys that candidates of all records are told apart by."""
+        """Return the variables under the keys that identify candidates in all records."""
         return {self.recorded_key(key): value for key, value in self.values}
 
     @cached_property
@@ -165,7 +165,7 @@ class Schedule(ABC):
 
     @abstractmethod
     def _row(self, structure: Structure) -> dict[str, Any]:
-        """What :class:`LoopBatch` has of this schedule beyond tiles and orders."""
+        """Return the row of :class:`LoopBatch` for this schedule, without tiles and orders."""
 
     def spatial_order(self, nest: Nest) -> tuple[Loop, ...]:
         """Spatial loops from the outermost to the innermost; extent 1 left out."""
@@ -252,7 +252,7 @@ class CpuSchedule(Schedule):
 
 @dataclass(frozen=True)
 class Candidate(Shown):
-    """What a search proposes, the model predicts, and a worker measures."""
+    """A mapping with a schedule, which is searched, predicted and measured."""
 
     mapping: Mapping
     schedule: Schedule
@@ -286,7 +286,7 @@ class Candidate(Shown):
 
 @dataclass(frozen=True)
 class Plan:
-    """What the plans of all targets hold.
+    """The common part of the plans of all targets.
 
     Attributes:
         mapping: what goes where.

@@ -1,4 +1,4 @@
-"""What cores run of the loops that are shared out, and what a copy covers inside of them.
+"""Shares of cores in the loops that are divided among them, and copies inside of these.
 
 The formulas here take many schedules at once, one in each column: a plan asks for one, the
 model for thousands.

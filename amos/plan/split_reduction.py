@@ -45,7 +45,7 @@ class SplitReduction:
         return self.extent % self.steps == 0
 
     def at(self, number: Any, step: Any) -> Any:
-        """Where the loop is in a step of a part."""
+        """Return the position of the loop in a step of a part."""
         return number * self.steps + step
 
 

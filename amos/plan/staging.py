@@ -207,7 +207,7 @@ class StagedOperand:
         return not live
 
     def coordinates(self, indices: Sequence[Any]) -> Sequence[Any]:
-        """Where an element that :meth:`locate` finds is along the tensor's own dimensions."""
+        """Return the coordinates of an element that :meth:`locate` found."""
         return indices
 
     @cached_property

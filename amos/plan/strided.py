@@ -1,4 +1,4 @@
-"""Fragments whose rows lie apart, read where the tensor has them.
+"""Fragments of strided rows, read in place.
 
 An instruction that loads a fragment row by row, each row contiguous and any two rows
 equally far apart, as AMX does, reads a matrix in place, and the overlapping windows of
@@ -64,7 +64,7 @@ class StridedOperand(StagedOperand):
         return indices, guards
 
     def coordinates(self, indices: Sequence[Any]) -> list[Any]:
-        """Where an element is along the tensor's own dimensions, merged ones taken apart."""
+        """Return the coordinates of an element, with merged dimensions split."""
         shape, coordinates = list(self.load.tensor.shape), list[Any]()
         for size, at in zip(self.sizes, indices, strict=True):
             inner = size

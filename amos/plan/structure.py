@@ -1,4 +1,4 @@
-"""What the model needs to know of a mapping, as plain numbers.
+"""The facts about a mapping that the model needs, as plain numbers.
 
 Extracted once for a mapping and used for every schedule of it.
 """
@@ -177,7 +177,7 @@ class Structure:
         return (*self.sources, self.destination)
 
     def derived(self, derive: Callable[[Nest], T]) -> T:
-        """What a target derives from the nest, once."""
+        """Derive facts of a target from the nest, once."""
         if derive not in self._derived:
             self._derived[derive] = derive(self.nest)
         derived: T = self._derived[derive]

@@ -47,7 +47,7 @@ TARGETS: dict[str, str] = {
 
 @dataclass(frozen=True)
 class ExecutorRequest:
-    """What an executor is asked for.
+    """A request for an executor.
 
     Attributes:
         machine: described, whose candidates are measured.
@@ -172,11 +172,11 @@ class Target(ABC):
         return ()
 
     def bound(self, mappings: Sequence[LoopMapping], machine: Machine) -> Bound | None:
-        """What no schedule of any of the mappings falls below; ``None`` if that is not known."""
+        """Return a lower bound of all schedules of the mappings; ``None`` if unknown."""
         return None
 
     def floor_seconds(self, structure: Structure, machine: Machine) -> float:
-        """Return what no schedule of a mapping falls below by the model; 0 if that is not known."""
+        """Return the model's lower bound of all schedules of a mapping; 0 if unknown."""
         return 0.0
 
     def find_optimum(
@@ -264,7 +264,7 @@ def target_of(machine: Machine | None, structure: Structure | None = None) -> Ta
 
 
 def load(place: str) -> Any:
-    """What stands at a place: a module, a dot, and a name in it."""
+    """Load an object by its place: module, dot, name."""
     module, _, name = place.rpartition(".")
     return getattr(import_module(module), name)
 

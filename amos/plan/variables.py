@@ -12,9 +12,9 @@ from amos.errors import ScheduleError
 
 #: Numbers are below this, so that arrays of 64 bits hold products of two of them.
 _LIMIT = 1 << 31
-#: What a schedule variable can be.
+#: A value of a schedule variable.
 Value = int | str
-#: What the values of a variable belong to, if it has several.
+#: The owners of a variable's values, if it has several.
 Owners = Literal["", "spatial", "reduce", "operand"]
 
 

@@ -76,7 +76,7 @@ def tile_multiply(intrinsic: Intrinsic) -> str:
 
 
 def schedule_tiles(program: Program) -> Any:
-    """Do to a program what its plan says, and write its register tiles out as AMX instructions.
+    """Schedule a program by its plan, and write its register tiles as AMX instructions.
 
     Returns:
         A module that is ready to compile.

@@ -1,4 +1,4 @@
-"""The C compiler of this machine, and what it says."""
+"""The C compiler of this machine, and its messages."""
 
 from __future__ import annotations
 

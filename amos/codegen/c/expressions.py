@@ -56,7 +56,7 @@ class CBuffer:
 
 @dataclass
 class CExpressions:
-    """Prints expressions, and collects what they need.
+    """Prints expressions, and collects the helpers that they call.
 
     Attributes:
         types: TVM names of the types whose helpers they use.

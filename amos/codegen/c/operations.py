@@ -1,4 +1,4 @@
-"""Functions of C for what an epilogue computes, on scalars and on GNU C vectors.
+"""Functions of C for epilogues, on scalars and on GNU C vectors.
 
 Each is exact and needs no library: where the CPU has no instruction for it, or it is
 another CPU, the text is plain arithmetic that any compiler makes vectors of.

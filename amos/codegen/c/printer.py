@@ -122,7 +122,7 @@ class CPrinter(CExpressions):
         yield from _over_lanes(f"{name}[lane]", value, lanes, copies)
 
     def _on_DeclBuffer(self, node: Any) -> Iterator[str]:
-        """A view of another buffer under another shape, or of what it has from an element on."""
+        """Print a view of another buffer, under another shape or from some element on."""
         if type(node.data).__name__ == "Call" and str(node.data.op.name).endswith("address_of"):
             spelled, name = c_type(str(node.buffer.dtype)), self._fresh(str(node.buffer.name))
             place = self._call_address_of(node.data)
@@ -219,7 +219,7 @@ class CPrinter(CExpressions):
         yield f"store_{c_type(kind)}({target}, {value});"
 
     def _store_by_lanes(self, node: Any) -> Iterator[str]:
-        """The store as a loop over lanes: vectors become what they hold in one lane."""
+        """Print a store as a loop over lanes, with the element of one lane for each vector."""
         lanes, (index,) = split(type_of(node.value))[1], node.indices
         buffer = self._buffers[node.buffer]
         with self._lanes() as copies:
@@ -235,7 +235,7 @@ class CPrinter(CExpressions):
 
     @contextmanager
     def _lanes(self) -> Iterator[list[str]]:
-        """While vectors are printed as what they hold in one lane.
+        """Print vectors as the element of one lane.
 
         Yields declarations that go before the loop over lanes, complete at the end.
         """

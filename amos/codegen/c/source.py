@@ -205,7 +205,7 @@ class PrintedModule:
 
 
 def _required(unit: Intrinsic, kind: str) -> tuple[str, ...]:
-    """What a CPU must have for an instruction that is emitted in some way."""
+    """Return the CPU features that an instruction needs in some form."""
     own = implementations(unit.name)
     used = [own[name] for name in ("llvm", "c") if kind != "generic" and name in own]
     requires = (unit.requires, *(source.requires for source in used)) if used else ()

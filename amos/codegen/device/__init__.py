@@ -1,3 +1,3 @@
-"""What generators of kernels for parallel devices share: index arithmetic, text, expressions."""
+"""Shared parts of generators for parallel devices: index arithmetic, text, expressions."""
 
 __all__ = ()

@@ -1,4 +1,4 @@
-"""Where elements of fragments are in their tensors, by the mapping's own arithmetic."""
+"""Addresses of fragments' elements in their tensors, by the mapping's own arithmetic."""
 
 from __future__ import annotations
 

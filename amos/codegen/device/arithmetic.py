@@ -72,7 +72,7 @@ def arithmetic_helpers(op: Operator, accumulator: str, dialect: Dialect) -> str:
 def finished(
     dialect: Dialect, epilogue: Epilogue, accumulator: str, at: Mapping[str, Value]
 ) -> str:
-    """C text of what is stored for the accumulator :data:`SUM`.
+    """Write the value that is stored for the accumulator :data:`SUM` in C.
 
     Args:
         dialect: how it is written.
@@ -141,7 +141,7 @@ class TextArithmetic:
         return narrowed[final].format(wide) if final in narrowed else wide
 
     def read(self, load: BufferLoad, kind: str) -> str:
-        """C of what an access reads, as a value of a kind."""
+        """Write an access in C, as a value of a dtype."""
         element = self.element(load)
         if str(load.tensor.dtype) in self.dialect.widened:
             return self.dialect.widened[str(load.tensor.dtype)].format(element)
@@ -155,7 +155,7 @@ class TextArithmetic:
         return f"{load.tensor.name}[{place}]"
 
     def combine(self, combiner: str, kind: str, first: str, second: str) -> str:
-        """C of a sum, or of the larger or smaller of two values; NaN stays NaN.
+        """Write a sum, maximum or minimum in C; NaN stays NaN.
 
         Args:
             combiner: ``"+"``, ``"max"`` or ``"min"``.
@@ -169,7 +169,7 @@ class TextArithmetic:
         return self._called("unless_nan", kind, [first, both])
 
     def definitions(self) -> str:
-        """The functions that what was written calls."""
+        """Return the functions that the written text calls."""
         lines = [
             "// Integers wrap around; each operation on floats rounds once, and none is fused."
         ]

@@ -33,7 +33,7 @@ def block(lines: Iterable[str]) -> list[str]:
 
 
 def identifier(loop: str) -> str:
-    """A loop's name as C can have it: tiles have a dot, which keeps them apart."""
+    """Spell a loop's name in C: names of tile loops have a dot."""
     return loop.replace(".", "_")
 
 

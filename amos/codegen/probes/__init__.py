@@ -1,3 +1,3 @@
-"""Small kernels that measure what a machine can do."""
+"""Small kernels that measure the rates of a machine."""
 
 __all__ = ()

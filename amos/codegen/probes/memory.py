@@ -163,7 +163,7 @@ def probe_launch(cores: int) -> float:
 
 
 def _seconds(module: Any, tensors: list[Any], repeat: int = _REPEAT) -> float:
-    """Best of a few timings: a probe asks what the machine can do, not what it did."""
+    """Return the best of a few timings: a probe asks for the capability of the machine."""
     load_tvm()
     import tvm
 

@@ -40,7 +40,7 @@ class TiledNest:
 
 
 def schedule_cpu(program: Program) -> Any:
-    """Do to a program what its plan says, and tensorize.
+    """Schedule a program by its plan, and tensorize it.
 
     Returns:
         A module that is ready to compile.

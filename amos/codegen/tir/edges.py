@@ -1,4 +1,4 @@
-"""Tiles at the end of a loop that they do not divide: written out apart from the others.
+"""Tiles at the end of a loop that they do not divide, which get code of their own.
 
 A condition for each result of a register tile would stand behind the reduction, and
 LLVM moves the calls that make the result behind it too: one after the other instead of
@@ -103,7 +103,7 @@ def _cut(stmt: Any, edge: _Edge, steps: int, step: Any = 0) -> Any:
 
 
 def _with_own_variables(tile: Any) -> Any:
-    """A register tile of the same meaning, so that it may stand beside others."""
+    """Return a copy of a register tile with variables of its own."""
     import tvm_ffi
     from tvm import tirx
     from tvm_ffi.serialization import from_json_graph_str, to_json_graph_str

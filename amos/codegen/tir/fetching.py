@@ -63,7 +63,7 @@ def fetch_ahead(function: Any, program: Program) -> Any:
 
 
 def fetch_residuals(function: Any, program: Program) -> Any:
-    """A scheduled function that fetches what an epilogue reads of large tensors, tile by tile."""
+    """Prefetch the large tensors that an epilogue reads, tile by tile."""
     from tvm import ir, tirx
 
     main, stored = find(function.body, program.main), find(function.body, STORED)
@@ -114,7 +114,7 @@ def _fetch(buffer: Any, index: Sequence[Any], how: tuple[int, int, int]) -> Any:
 
 
 def _loops(program: Program, main: BlockNest) -> tuple[list[Any], list[Any]]:
-    """The loops that stay loops around the calls: of register tiles, and of the reduction."""
+    """List the loops around the calls: of register tiles, and of the reduction."""
     from tvm import tirx
 
     kinds = tirx.ForKind.SERIAL, tirx.ForKind.PARALLEL
@@ -142,7 +142,7 @@ def _following(loops: Sequence[Any]) -> dict[Any, Any]:
 
 
 def _replaced(value: Any, variables: Mapping[Any, Any]) -> Any:
-    """An expression with other values of some variables, and 0 for all others."""
+    """Substitute some variables of an expression, and 0 for all others."""
     import tvm_ffi
     from tvm import sym, tirx
 

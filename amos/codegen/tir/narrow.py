@@ -82,7 +82,7 @@ def _may_be_masked(loops: Sequence[tuple[Any, bool]]) -> bool:
 
 
 def _is_copy(value: Any, kind: str) -> bool:
-    """Whether a value comes from memory or a constant as it is, or is a vector."""
+    """Whether a value is a plain load, a constant or a vector."""
     if str(value.ty.dtype) != kind:  # lanes
         return True
     node = type(value).__name__

@@ -201,7 +201,7 @@ class Program:
         return te.create_prim_func([*buffers, self._out(main, extra)])
 
     def _main(self, staged: Sequence[Any]) -> Any:
-        """The accumulators: multiply-adds of what is staged, or the products alone."""
+        """Write the accumulators: multiply-adds of staged sources, or the products alone."""
         from tvm import sym, te, tirx
 
         nest, parts, compute = self.plan.nest, self.plan.split, self.plan.mapping.operator.compute
@@ -251,7 +251,7 @@ class Program:
         return te.compute(shape, body, name="main")
 
     def _folded(self, main: Any) -> Any:
-        """The accumulators with what lanes hold of each added up."""
+        """Add up the partial sums of lanes."""
         from tvm import te
 
         if self.plan.partial == 1:
@@ -309,7 +309,7 @@ def _step(term: tuple[str, int]) -> int:
 
 
 def stage(op: StagedOperand, tensors: MappingType[str, Any]) -> Any:
-    """The staged form of a TE tensor, or of what is computed of others, all by name."""
+    """Stage a TE tensor, or a computed source, by name."""
     from tvm import te
 
     def element(indices: Sequence[Any]) -> Any:

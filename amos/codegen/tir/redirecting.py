@@ -34,7 +34,7 @@ def redirect_results(function: Any, program: Program) -> Any:
 
 @dataclass(frozen=True)
 class _Sums:
-    """Where the elements of a reduction are put together.
+    """The place of a reduction's elements in memory.
 
     Attributes:
         whole: the result itself, or what it is finished of.
@@ -142,7 +142,7 @@ class _Redirection:
         return s_tir.SBlockRealize(values, realize.predicate, changed)
 
     def _point(self, block: Any) -> tuple[MappingType[str, Any], list[Any]]:
-        """The iterations of what a block stores, and when there is such a point."""
+        """Return the iterations of a stored element, and the condition of its existence."""
         from tvm import sym
 
         analyzer = sym.Analyzer()

@@ -117,7 +117,7 @@ def _fenced(call: Any) -> Any:
 
 
 def as_meant(body: Any) -> Any:
-    """The vectorized body of a function with what operators stand for."""
+    """Replace operators in the vectorized body of a function by their meaning."""
     import tvm_ffi
     from tvm import ir, tirx
 
@@ -171,7 +171,7 @@ def nearest(value: Any) -> Any:
 
 
 def define_operators() -> None:
-    """Define for this process what scheduled functions that come from another may hold."""
+    """Define the operators of scheduled functions that another process wrote."""
     round_in_vectors()
     _rounded()
 
@@ -188,7 +188,7 @@ def round_in_vectors() -> None:
 
 
 def unsettled(function: Any) -> Any:
-    """A function, or a value, in which settled values are what they are."""
+    """Remove the marks of settled values from a function or a value."""
     import tvm_ffi
     from tvm import ir
 

@@ -16,7 +16,7 @@ from amos.plan.split_reduction import PART
 
 
 def skip_padding(function: Any, program: Program) -> Any:
-    """A scheduled function whose reduction skips what its plan knows to be padding."""
+    """Skip the steps of a reduction that read only padding, by the plan."""
     main = find(function.body, program.main)
     if main is None:
         return function
@@ -43,7 +43,7 @@ def shorten_last_part(function: Any, program: Program) -> Any:
 
 
 def iterations(program: Program, main: BlockNest) -> dict[str, Any]:
-    """Where each loop of the nest is in a call, in terms of the loops around it."""
+    """Express each loop of the nest in a call by the enclosing loops."""
     names = {axis[0]: spatial_variable(n) for n, axis in enumerate(program.axes)}
     names |= {x.name: step_variable(x.name) for x in program.plan.nest.reduce}
     values = {loop: main.values[var] for loop, var in names.items() if var in main.values}

@@ -12,7 +12,7 @@ from amos._toolchain import load_tvm
 
 @dataclass(frozen=True)
 class BlockNest:
-    """A block of a scheduled function, and what is around it.
+    """A block of a scheduled function, and its enclosing loops.
 
     Attributes:
         loops: the loops around it, from the outermost inward.
@@ -100,7 +100,7 @@ def collect_nodes(node: Any, kind: Any) -> list[Any]:
 
 
 def rewritten(stmt: Any, kind: str, change: Callable[[Any], Any]) -> Any:
-    """A statement in which some others are replaced.
+    """Replace some statements within another.
 
     Args:
         stmt: where they are.

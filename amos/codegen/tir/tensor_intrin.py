@@ -145,7 +145,7 @@ def parse_function(text: str) -> Any:
 
 
 def _texts(intrinsic: Intrinsic, kind: str) -> tuple[str, str, str]:
-    """TVMScript of the pattern and of what is emitted, and the name of the two."""
+    """Write pattern and implementation in TVMScript, and name the two."""
     holdable(intrinsic)
     intrinsic = intrinsic.ordered
     compute, parts = _spell_operands(intrinsic), partial_sums(intrinsic, kind)
@@ -165,7 +165,7 @@ def _texts(intrinsic: Intrinsic, kind: str) -> tuple[str, str, str]:
 
 
 def _spell_operands(intrinsic: Intrinsic) -> Compute:
-    """What an intrinsic computes of staged operands, by names that TVMScript leaves free."""
+    """Write the meaning of an intrinsic on staged operands, by names that TVMScript leaves free."""
 
     def staged(load: BufferLoad) -> BufferLoad:
         kind = intrinsic.staged_dtype(load.tensor.name)
@@ -176,7 +176,7 @@ def _spell_operands(intrinsic: Intrinsic) -> Compute:
 
 
 def _written(intrinsic: Intrinsic, compute: Compute) -> list[str]:
-    """The implementation that somebody wrote, who calls operands by their own names."""
+    """Return a registered implementation, with operands by its author's names."""
     for load, named in zip(intrinsic.operands, compute.operands, strict=True):
         if load.tensor.name != named.tensor.name:
             raise BuildError(
@@ -252,7 +252,7 @@ def _nest(steps: list[_Step], statement: str) -> list[str]:
 
 @dataclass(frozen=True)
 class _Script:
-    """TVMScript of what an intrinsic computes.
+    """The meaning of an intrinsic in TVMScript.
 
     Attributes:
         compute: under the names of the text.

@@ -42,7 +42,7 @@ def link_models(
         NetworkError: there is no C compiler, or onnxruntime does not take a model.
     """
     folder = ModelFolder()
-    library, failed = _built_library(regions, folder.path)
+    library, failed = _build_library(regions, folder.path)
     models = []
     for file, network in networks.items():
         built = {n: each for n, each in regions.items() if n in network.regions and n not in failed}
@@ -56,7 +56,7 @@ def link_models(
 
 @dataclass(frozen=True)
 class _Draft:
-    """A model whose regions are not decided yet.
+    """A model before it is decided which regions AMOS runs.
 
     Attributes:
         network: the model.
@@ -85,7 +85,7 @@ class _Draft:
         losers = {each.name for each in timings if not each.wins} | failed.keys()
         compiled = self.write({n: each for n, each in regions.items() if n not in losers})
         if compiled.regions and not self.network.is_single_region:
-            whole = _raced_whole(compiled, self.network.source)
+            whole = _race_whole(compiled, self.network.source)
             if whole is not None and not whole.wins:
                 slow = "the whole is no faster"
                 timings = (*(replace(each, fault=each.fault or slow) for each in timings), whole)
@@ -125,7 +125,7 @@ class _Draft:
         """Write the model with an operator for each region that AMOS runs."""
         library = self.library if regions else None
         if library is None:
-            model = _opened(self.network.source)
+            model = _load_onnx(self.network.source)
         else:
             parts = {name: self.network.regions[name] for name in regions}
             model = contract_regions(self.network.graph, parts, library.domain)
@@ -157,8 +157,8 @@ def _opens(model: Any) -> bool:
     return True
 
 
-def _raced_whole(compiled: CompiledNetwork, source: Any) -> Timing | None:
-    """The whole beside the model as it was read; ``None`` if random inputs do not run it."""
+def _race_whole(compiled: CompiledNetwork, source: Any) -> Timing | None:
+    """Time the whole beside the original model; ``None`` if random inputs do not run it."""
     try:
         return race_whole(compiled, source)
     except NetworkError:  # integers may be shapes
@@ -167,10 +167,10 @@ def _raced_whole(compiled: CompiledNetwork, source: Any) -> Timing | None:
 
 def link_trials(regions: Iterable[CompiledRegion]) -> list[CompiledNetwork]:
     """Compile networks for measurements of their kernels, a library each."""
-    return [*map(_linked, regions)]
+    return [*map(_link_trial, regions)]
 
 
-def _linked(region: CompiledRegion) -> CompiledNetwork:
+def _link_trial(region: CompiledRegion) -> CompiledNetwork:
     """Compile a network into a library of its own, and write a model of its operator alone."""
     folder, network, name = ModelFolder(), region.network, region.function
     library = write_library([region], folder.path)
@@ -178,19 +178,19 @@ def _linked(region: CompiledRegion) -> CompiledNetwork:
     return CompiledNetwork(network, {name: region}, library, folder, checks=region.checks)
 
 
-def _built_library(regions: Regions, folder: Path) -> tuple[Library | None, dict[str, str]]:
-    """A library of the regions that can be compiled, and why others cannot."""
+def _build_library(regions: Regions, folder: Path) -> tuple[Library | None, dict[str, str]]:
+    """Compile the regions that can be into a library; return why others cannot."""
     if not regions:
         return None, {}
     try:
         return write_library([*regions.values()], folder), {}
     except NetworkError:
-        failed = _failures(regions, folder)
+        failed = _explain_failures(regions, folder)
     sound = [region for name, region in regions.items() if name not in failed]
     return write_library(sound, folder) if sound else None, failed
 
 
-def _failures(regions: Regions, folder: Path) -> dict[str, str]:
+def _explain_failures(regions: Regions, folder: Path) -> dict[str, str]:
     """Return why regions cannot be compiled alone; trials leave no files."""
     failures = {}
     for name, region in regions.items():
@@ -202,8 +202,8 @@ def _failures(regions: Regions, folder: Path) -> dict[str, str]:
     return failures
 
 
-def _opened(source: Any) -> Any:
-    """A model of ONNX in memory."""
+def _load_onnx(source: Any) -> Any:
+    """Load a model of ONNX."""
     import onnx
 
     return onnx.load(source) if isinstance(source, str | os.PathLike) else source

@@ -1,4 +1,4 @@
-"""An ONNX model as nodes that read each other's results, with what was read of them."""
+"""An ONNX model as a graph of nodes, with their shapes and constants."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from amos.network.reading.model import Reading
 
 @dataclass(frozen=True)
 class OnnxGraph:
-    """A model with what is known of its values.
+    """A model with the shapes, dtypes and constants that were read.
 
     Attributes:
         reading: of the model.

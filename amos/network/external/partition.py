@@ -93,7 +93,7 @@ class PartitionedNetwork(Shown):
 
     @cached_property
     def divides_integers(self) -> bool:
-        """Whether integers are divided by what is no constant."""
+        """Whether integers are divided by values that are no constants."""
         return divides_integers(self.graph.reading.nodes)
 
     @cached_property

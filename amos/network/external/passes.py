@@ -18,7 +18,7 @@ from amos.network.external.writing import (
     write_group_functions,
 )
 from amos.network.graph import Graph
-from amos.network.network import PASSES, with_rounding
+from amos.network.network import PASSES, list_passes
 
 if TYPE_CHECKING:
     from amos.network.buckets import Loaded
@@ -33,7 +33,7 @@ def write_passes(network: Loaded, folder: str | Path) -> tuple[Path, ...]:
 
     Returns:
         the files. In each a region is a call of a function of the domain ``amos``, whose body is
-        what the pass in the file's name has made. In the last one groups are functions as well.
+        the result of the pass in the file's name. In the last one groups are functions as well.
 
     Raises:
         NetworkError: it has buckets, or nothing can be written there.
@@ -55,7 +55,7 @@ def _models(network: PartitionedNetwork) -> Iterator[tuple[str, Any]]:
     """The model after each pass, by name."""
     graphs = {name: region.read() for name, region in network.regions.items()}
     yield "read", model_of_graphs(network, graphs)
-    passes = {name: with_rounding(network.roundings.get(name)) for name in graphs}
+    passes = {name: list_passes(network.roundings.get(name)) for name in graphs}
     for title in next(iter(passes.values()), PASSES):
         graphs = {name: passes[name][title](graph) for name, graph in graphs.items()}
         yield title, model_of_graphs(network, graphs)

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Timing:
-    """A region beside onnxruntime's own operators.
+    """Times of a region and of onnxruntime's own operators.
 
     Attributes:
         name: of its operator.
@@ -67,12 +67,12 @@ def race_region(
     network = region.network
     ports, arrays = network.inputs, random_arrays(network)
     own = whole_model(network, region.function, library.domain)
-    sessions = [_opened(own, library, folder), _opened(plain, None, folder)]
+    sessions = [_open_either(own, library, folder), _open_either(plain, None, folder)]
     try:
         results, expected = (run_session(session, ports, arrays) for session in sessions)
     except RuntimeError as error:
         raise NetworkError(f"{network.name}: {last_line(error)}") from error
-    fault = _fault(region, results, expected) if verify else ""
+    fault = _find_fault(region, results, expected) if verify else ""
     own_session, engine = sessions
     times = race(
         lambda: run_session(own_session, ports, arrays), lambda: run_session(engine, ports, arrays)
@@ -92,7 +92,7 @@ def race_whole(compiled: CompiledNetwork, plain: Any) -> Timing:
     """
     arrays = random_arrays(compiled.network)
     own = compiled.with_session(QUIET)
-    engine = _opened(plain, None, compiled.folder.path)
+    engine = _open_either(plain, None, compiled.folder.path)
     try:
         times = race(
             lambda: own.outputs_of(arrays),
@@ -103,7 +103,7 @@ def race_whole(compiled: CompiledNetwork, plain: Any) -> Timing:
     return Timing("the whole", times)
 
 
-def _fault(region: CompiledRegion, results: Sequence[Any], expected: Sequence[Any]) -> str:
+def _find_fault(region: CompiledRegion, results: Sequence[Any], expected: Sequence[Any]) -> str:
     """Return the error of results, if any; levels of 8 bits may be rounded differently."""
     if region.network.quantized:
         return ""
@@ -119,7 +119,7 @@ def _fault(region: CompiledRegion, results: Sequence[Any], expected: Sequence[An
     return "" if check.passed else str(check)
 
 
-def _opened(model: Any, library: Library | None, folder: Path) -> Any:
+def _open_either(model: Any, library: Library | None, folder: Path) -> Any:
     """Open a session on a model of a region, or on a file."""
     if isinstance(model, str | os.PathLike):
         return open_session(model, library, QUIET)

@@ -73,7 +73,7 @@ def load_region(graph: OnnxGraph, nodes: Sequence[int], name: str) -> Region:
 
 
 def slice_between(graph: OnnxGraph, inputs: Sequence[str], outputs: Sequence[str]) -> Graph:
-    """Return what was read between some values of a model."""
+    """Return the graph between some values of a model."""
     reading, values = graph.reading, graph.reading.values
     return slice_graph(reading.nodes, {n: values[n] for n in inputs}, [values[n] for n in outputs])
 

@@ -1,4 +1,4 @@
-"""The C source of a library of compiled networks: their tables in front of what runs them."""
+"""The C source of a library of compiled networks: tables of calls, and the code that runs them."""
 
 from __future__ import annotations
 

@@ -120,7 +120,7 @@ def straight_line(name: str, graph: Graph, calls: Sequence[Call]) -> StraightLin
     Raises:
         Unsupported: nothing computes a value that is read.
     """
-    # What a call reads has lower numbers than its result.
+    # Operands of a call have lower numbers than its result.
     ordered = sorted(calls, key=lambda call: call.result.number)
     return _Line(name, graph, ordered).written()
 
@@ -161,7 +161,7 @@ class _Line:
         )
 
     def place_outputs(self) -> list[tuple[int, Node]]:
-        """Place what is computed for an output there; return the outputs that are copied."""
+        """Compute outputs in their buffers where possible; return the outputs that are copied."""
         copied = []
         for number, node in enumerate(self.graph.outputs):
             owner = self.owner(node)

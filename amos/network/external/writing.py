@@ -169,7 +169,7 @@ class _Writer:
         return helper.make_function(DOMAIN, name, inputs, outputs, self.nodes, opsets)
 
     def write(self, node: Node) -> None:
-        """Append what a node of a graph is."""
+        """Append the ONNX operators of a node."""
         operands, name = [*map(self.name_of, node.operands)], self.name_of(node)
         special = _SPECIAL.get(node.operation)
         if special is not None:

@@ -63,7 +63,7 @@ class LoopFunctions:
 
 
 def _function(fused: Fused) -> Any:
-    """A function of what operators read and of their result."""
+    """Return a function of the operands and the result of operators."""
     from tvm import te
 
     tensors: dict[int, Any] = {

@@ -16,7 +16,7 @@ from amos.network.operations import Kind, kind_of
 VIEWS = ("Identity", "Reshape")
 #: Moves that cost no more in each of several readers than in one of them.
 _REPEATED = ("Expand", "Slice")
-#: Operators whose numbers are read.
+#: Operators that read their numbers from memory.
 _ARITHMETIC = ("Add", "Div", "Mul", "Sub")
 #: Operators of a function at most: TVM takes minutes to simplify expressions without end.
 _MOST = 40
@@ -88,7 +88,7 @@ class _Function:
 
 
 def fuse(graph: Graph, called: Set[int], read: Set[int]) -> tuple[Fused, ...]:
-    """Divide what no kernel computes into functions, in an order in which they can be computed.
+    """Divide the nodes that no kernel computes into functions, in an order of computation.
 
     Args:
         called: numbers of the nodes that kernels compute.
@@ -133,7 +133,7 @@ class _Fusion:
         return [each for each in self.graph.users[node.number] if each.number in self.homes]
 
     def joined(self, node: Node, readers: list[Node]) -> list[_Function]:
-        """The functions that compute a node beside others; none if it is its own, or a view."""
+        """Return the functions that a node joins; none if it begins its own, or is a view."""
         if node.number in self.stored or not all(self.homes[each.number] for each in readers):
             return []
         if node.operation == "Concat" and len(node.operands) > _JOINED:
@@ -146,7 +146,7 @@ class _Fusion:
         return functions if fits else []
 
     def is_inner_view(self, node: Node) -> bool:
-        """Whether what a view reads is computed beside it: otherwise it costs nothing."""
+        """Whether the operand of a view is computed in its function; otherwise it is free."""
         (operand,) = node.operands
         return (
             isinstance(operand, Node)

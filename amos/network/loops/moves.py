@@ -12,8 +12,8 @@ from amos.network.graph import Constant, Node
 from amos.network.loops.elementwise import element
 
 
-def _moving(place: Callable[[Node, Sequence[Any]], Sequence[Any]]) -> Callable[..., Any]:
-    """Loops of an operator, of what says from where an element comes."""
+def _emit_moving(place: Callable[[Node, Sequence[Any]], Sequence[Any]]) -> Callable[..., Any]:
+    """Return the loops of an operator, given the function that locates the source of an element."""
 
     def emit(node: Node, operands: Sequence[Any]) -> Any:
         from tvm import te
@@ -25,12 +25,12 @@ def _moving(place: Callable[[Node, Sequence[Any]], Sequence[Any]]) -> Callable[.
     return emit
 
 
-def _transposed(node: Node, at: Sequence[Any]) -> Sequence[Any]:
+def _locate_transposed(node: Node, at: Sequence[Any]) -> Sequence[Any]:
     perm = node.attributes["perm"]
     return [at[perm.index(axis)] for axis in range(len(perm))]
 
 
-def _sliced(node: Node, at: Sequence[Any]) -> Sequence[Any]:
+def _locate_sliced(node: Node, at: Sequence[Any]) -> Sequence[Any]:
     attributes = node.attributes
     return [
         s + step * i
@@ -38,21 +38,21 @@ def _sliced(node: Node, at: Sequence[Any]) -> Sequence[Any]:
     ]
 
 
-def _tiled(node: Node, at: Sequence[Any]) -> Sequence[Any]:
+def _locate_tiled(node: Node, at: Sequence[Any]) -> Sequence[Any]:
     sizes = node.operands[0].shape
     repeats = node.attributes["repeats"]
     columns = zip(at, sizes, repeats, strict=True)
     return [i % size if times > 1 else i for i, size, times in columns]
 
 
-def _reshaped(node: Node, at: Sequence[Any]) -> Sequence[Any]:
+def _locate_reshaped(node: Node, at: Sequence[Any]) -> Sequence[Any]:
     """Return the index of an element in the operand's shape.
 
     Axes are merged only where the shapes require it: if the last axis is an axis of the operand,
     or a part of one, vectors read consecutive elements.
     """
     place = []
-    for own, theirs in _matched(node.shape, node.operands[0].shape):
+    for own, theirs in _match_axes(node.shape, node.operands[0].shape):
         index: Any = 0
         for axis in own:
             index = index * node.shape[axis] + at[axis]
@@ -64,7 +64,7 @@ def _reshaped(node: Node, at: Sequence[Any]) -> Sequence[Any]:
     return place
 
 
-def _matched(own: Sequence[int], theirs: Sequence[int]) -> Iterator[tuple[list[int], list[int]]]:
+def _match_axes(own: Sequence[int], theirs: Sequence[int]) -> Iterator[tuple[list[int], list[int]]]:
     """Yield the shortest runs of axes of two shapes that have as many elements."""
     i = j = 0
     while i < len(own) or j < len(theirs):
@@ -131,7 +131,7 @@ def clamped(index: Any, size: int) -> Any:
     return tirx.max(tirx.min(index, size - 1), 0)
 
 
-def _reflected(index: Any, size: int, farthest: int) -> Any:
+def _reflect(index: Any, size: int, farthest: int) -> Any:
     from tvm import tirx
 
     if size == 1:
@@ -145,7 +145,7 @@ def _reflected(index: Any, size: int, farthest: int) -> Any:
 
 _REPEATED: Mapping[str, Callable[[Any, int, int], Any]] = {
     "edge": lambda index, size, _: clamped(index, size),
-    "reflect": _reflected,
+    "reflect": _reflect,
     "wrap": lambda index, size, _: index % size,
 }
 
@@ -157,7 +157,7 @@ def _emit_gather(node: Node, operands: Sequence[Any]) -> Any:
     count = len(indices.shape)
 
     def gathered(*at: Any) -> Any:
-        index = _counted(indices(*at[axis : axis + count]), node)
+        index = _wrap_index(indices(*at[axis : axis + count]), node)
         return data(*at[:axis], index, *at[axis + count :])
 
     return te.compute(node.shape, gathered, name="gather")
@@ -169,12 +169,12 @@ def _emit_gather_elements(node: Node, operands: Sequence[Any]) -> Any:
     (data, indices), axis = operands, node.attributes["axis"]
     return te.compute(
         node.shape,
-        lambda *at: data(*at[:axis], _counted(indices(*at), node), *at[axis + 1 :]),
+        lambda *at: data(*at[:axis], _wrap_index(indices(*at), node), *at[axis + 1 :]),
         name="gather_elements",
     )
 
 
-def _counted(index: Any, node: Node) -> Any:
+def _wrap_index(index: Any, node: Node) -> Any:
     """Return an index of the axis: counted from its end if negative, and clamped."""
     from tvm import tirx
 
@@ -198,8 +198,8 @@ MOVE_LOOPS: Mapping[str, Callable[[Node, Sequence[Any]], Any]] = {
     "Gather": _emit_gather,
     "GatherElements": _emit_gather_elements,
     "Pad": _emit_pad,
-    "Reshape": _moving(_reshaped),
-    "Slice": _moving(_sliced),
-    "Tile": _moving(_tiled),
-    "Transpose": _moving(_transposed),
+    "Reshape": _emit_moving(_locate_reshaped),
+    "Slice": _emit_moving(_locate_sliced),
+    "Tile": _emit_moving(_locate_tiled),
+    "Transpose": _emit_moving(_locate_transposed),
 }

@@ -1,4 +1,4 @@
-"""Loops of operators that scale elements by what others are: softmax, and norms.
+"""Loops of softmax and norms, which scale elements by the values of others.
 
 Of norms the mean is subtracted before squares are summed: of the mean of squares less the square of
 the mean nothing is left where the mean is large. All are computed in ``float32`` at least.
@@ -41,7 +41,7 @@ def _emit_log_softmax(node: Node, operands: Sequence[Any]) -> Any:
 
 
 def _powers(node: Node, operands: Sequence[Any]) -> tuple[Any, Any, Any]:
-    """Exponentials of what is less than the largest element, their sums, and their exponents."""
+    """Return exponentials of distances from the largest element, their sums, and the distances."""
     from tvm import te
 
     axes, x = [node.attributes["axis"]], in_float32(operands[0])

@@ -163,7 +163,7 @@ def padded(x: Any, node: Node, value: Any, axes: Sequence[int]) -> Any:
 
 
 def at_tap(at: Sequence[Any], taps: Sequence[Any], node: Node, axes: Sequence[int]) -> list[Any]:
-    """Return the place of what a window reads in a padded image.
+    """Return the place in a padded image that a window reads.
 
     Args:
         at: place in the result.

@@ -36,7 +36,7 @@ from amos.runtime.kernel import implementation_of
 
 #: Tilings whose products are mapped, at the least.
 _LEAST = 3
-#: What there is without a file of records.
+#: Stands for a missing file of records.
 NO_RECORDS: Mapping[str, Sequence[Record]] = MappingProxyType({})
 
 

@@ -143,7 +143,7 @@ def predict_lowering(task: Task, chooser: Chooser) -> Lowering:
 
 
 def select_tuned_task(task: Task, chooser: Chooser) -> Task:
-    """Return what is tuned for a task: itself, or a product of tiles if these are faster.
+    """Select the task that is tuned for another: itself, or a product of tiles if that is faster.
 
     The product is that of all cores. It occurs once for each band of tiles.
     """

@@ -1,4 +1,4 @@
-"""What loops of products with weights of a few bits share: vectors, lines of codes, results."""
+"""Shared parts of loops of products with weights of a few bits: vectors, codes, results."""
 
 from __future__ import annotations
 

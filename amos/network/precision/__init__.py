@@ -1,3 +1,3 @@
-"""The precision of networks: what is rounded, by how much results differ, what is chosen."""
+"""The precision of networks: rounding, its errors, and the choice within a budget."""
 
 __all__ = ()

@@ -166,7 +166,7 @@ def _fits(variant: Variant, budget: float) -> bool:
 
 
 def _use(errors: Errors, budget: float) -> float:
-    """Return the share of the budget that errors take, of which what chooses has a part."""
+    """Return the share of the budget that errors take; choosing may use a part of it."""
     shares = (errors.choosing, _SHARE * budget), (errors.confirming or 0.0, budget)
     return max(_ratio(error, most) for error, most in shares)
 
@@ -179,7 +179,7 @@ def _ratio(error: float, most: float) -> float:
 
 
 def check_choice(precision: object, budget: object) -> None:
-    """Refuse what is no precision or no budget.
+    """Refuse values that are no precision or no budget.
 
     Raises:
         NetworkError: it is neither.

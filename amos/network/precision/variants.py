@@ -28,7 +28,7 @@ from amos.network.graph import Graph, Node
 from amos.network.groups import Group, Task, select_heaviest
 from amos.network.lowerings.choosing import list_lowerings
 from amos.network.model import flatten_results
-from amos.network.network import Network, before_layouts, network_of
+from amos.network.network import Network, apply_before_layouts, network_of
 from amos.network.precision.attention import predict_attention
 from amos.network.precision.frontier import Errors, Exclusion, Variant
 from amos.network.precision.measured_models import rewrite_for_measuring
@@ -76,7 +76,7 @@ class Variants:
         self.network, self._accuracy, self.rounded = network, accuracy, rounded
         self.choosing, self.confirming = samples[::2], samples[1::2]
         self._chooser, self._predicted = Chooser("host"), dict[Operator, float]()
-        self._graphs = {name: before_layouts(x.read()) for name, x in network.regions.items()}
+        self._graphs = {name: apply_before_layouts(x.read()) for name, x in network.regions.items()}
 
     @cached_property
     def plain(self) -> Variant:

@@ -51,7 +51,7 @@ if "torch" in sys.modules:  # as where torch.compile loads this file
 
 @dataclass(frozen=True)
 class Options:
-    """What ``options`` of ``torch.compile`` may say.
+    """The ``options`` of ``torch.compile``.
 
     Attributes:
         records: file of measurements that kernels are taken from.
@@ -113,7 +113,7 @@ class _Model:
     dtypes: tuple[Any, ...]
 
     def __call__(self, tensors: Sequence[Any]) -> tuple[Any, ...]:
-        """The results of the inputs that are not the module's own."""
+        """Return the results for inputs, without the module's own tensors."""
         import torch
 
         # Checks of shapes and dtypes, which PyTorch's guards make too, would take longer than

@@ -97,9 +97,9 @@ def translate(model: Any, inputs: Any, name: str) -> Translation:
     """
     with _suppress_logs(), warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        program = _exported(model, inputs)
+        program = _export(model, inputs)
         _check_functional(program)
-        translated = _translated(program, name)
+        translated = _export_onnx(program, name)
     for node in translated.graph.node:
         if node.op_type in RANDOM_OPERATORS or (node.op_type == "Dropout" and len(node.input) == 3):
             raise NetworkError(f"model {name!r}: {node.op_type} draws random numbers")
@@ -121,7 +121,7 @@ def _suppress_logs() -> Iterator[None]:
                 logger.setLevel(level)
 
 
-def _exported(model: Any, inputs: Any) -> Any:
+def _export(model: Any, inputs: Any) -> Any:
     """The program of a module; a program is one already.
 
     Raises:
@@ -195,7 +195,7 @@ def _example(value: Any) -> Any:
 
 
 def _check_functional(program: Any) -> None:
-    """Refuse programs that take what is no tensor, or change something in place.
+    """Refuse programs with inputs that are no tensors, or with changes in place.
 
     Raises:
         NetworkError: it does; a change would be lost from one call to the next.
@@ -214,7 +214,7 @@ def _check_functional(program: Any) -> None:
         raise NetworkError(f"{changed[0]!r} is changed in place")
 
 
-def _translated(program: Any, name: str) -> Any:
+def _export_onnx(program: Any, name: str) -> Any:
     """A program as an ONNX model in memory.
 
     Raises:

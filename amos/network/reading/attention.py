@@ -30,7 +30,7 @@ class _Heads:
 
 
 def _divide(node: NodeSource, value: Operand, heads: int) -> Operand:
-    """Divide rows among heads: batch × length × width becomes batch × heads × length × width."""
+    """Divide rows among heads: batch × length × width to batch × heads × length × width."""
     if len(value.shape) == 4:
         return value
     batch, length, width = value.shape

@@ -1,4 +1,4 @@
-"""Graphs inside of nodes: what they read and compute, and branches that are always taken."""
+"""Graphs inside of nodes: names, operators, and branches that are always taken."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Elementwise operators: those of the graph as they are, others by what they are made of."""
+"""Elementwise operators, those that a graph lacks composed of its own."""
 
 from __future__ import annotations
 

@@ -194,7 +194,7 @@ class _ModelReader:
         return self.values.get(name)
 
     def read_node(self, node: Any, read: set[str]) -> None:
-        """Append what a node stands for.
+        """Append the operators of a node.
 
         Raises:
             NetworkError: it stays with onnxruntime.

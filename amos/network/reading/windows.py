@@ -83,7 +83,7 @@ def divide_padding(total: int, upper: bool) -> tuple[int, int]:
 
 
 def read_window(node: NodeSource, image: Operand, kernel: Sequence[int]) -> Window:
-    """Read what a node says of its window.
+    """Read the window of a node.
 
     Raises:
         NetworkError: the image has no or too many axes, or padding is negative.

@@ -145,7 +145,7 @@ class UnitNetwork:
         results: Sequence[np.ndarray],
         expected: Sequence[np.ndarray],
     ) -> Check:
-        """Compare the whole with what the framework of the model returns.
+        """Compare the whole with the results of the model's framework.
 
         Raises:
             NetworkError: it differs by more than rounding.
@@ -304,7 +304,7 @@ class UnitNetwork:
 
     @property
     def _share(self) -> str:
-        """What part of the products the unit computes, in words."""
+        """The unit's share of the products, in words."""
         if self.unit_share is not None:
             return f"{self.unit_share:.1%} of the products"
         is_unknown = any(operation in PRODUCT_OPERATORS for operation, _ in self.network.external)

@@ -1,4 +1,4 @@
-"""What a whole network is held against, and the step of its results."""
+"""The reference of a whole network, and the step of its results."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A network as stages: layers of a unit, and what onnxruntime runs between them.
+"""A network as stages: layers of a unit, and the parts of onnxruntime between them.
 
 A stage reads and writes values by name. Those of a region are named for its nodes, those between
 regions as in the model.
@@ -109,7 +109,7 @@ class UnitStage:
 
 @dataclass(frozen=True, eq=False)
 class HostStage:
-    """What onnxruntime runs between layers.
+    """A part of a model that onnxruntime runs between layers.
 
     Attributes:
         model: of ONNX, whose ports are named for values.
