@@ -157,10 +157,15 @@ def _check_file(path: str) -> None:
         raise
 
 
-def plain_session(source: Any, *, optimized: bool = False) -> Any:
+def plain_session(source: Any, *, optimized: bool = False, threads: int = 0) -> Any:
     """Open a session of onnxruntime that runs an ONNX model node by node, or optimized.
 
     onnxruntime raises errors of its own types where it does not take the model.
+
+    Args:
+        source: file or model.
+        optimized: let onnxruntime rewrite it.
+        threads: that run a call; 0 for all cores.
     """
     import onnxruntime
 
@@ -168,6 +173,7 @@ def plain_session(source: Any, *, optimized: bool = False) -> Any:
     if not optimized:
         options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     options.log_severity_level = 4
+    options.intra_op_num_threads = threads
     file = isinstance(source, str | os.PathLike)
     return onnxruntime.InferenceSession(
         os.fspath(source) if file else source.SerializeToString(),

@@ -33,6 +33,9 @@ class _Products:
     def sensitivity(self, places: Places) -> float:
         return math.hypot(*(self.errors[n] for _, n in places))
 
+    def sensitivities(self, parts: Sequence[Places]) -> list[float]:
+        return [self.sensitivity(places) for places in parts]
+
     def measure_errors(self, places: Places) -> Errors:
         self.measured += 1
         return Errors(self.factor * self.sensitivity(places))

@@ -18,10 +18,10 @@ from amos.network.model import random_arrays
 from amos.network.precision import choosing
 from amos.network.precision.choosing import choose_precision
 from amos.network.precision.frontier import Errors, Exclusion, Frontier, Variant
+from amos.network.precision.norms import relative_norm
 from amos.network.precision.samples import read_samples
 from amos.network.precision.variants import (
     Variants,
-    relative_norm,
 )
 from tests.network.models import Builder
 from tests.network.precisions import multiplies_bfloat16, perceptron, results_of, variants_of
@@ -45,7 +45,7 @@ def test_auto_is_the_fastest_within_the_budget() -> None:
     assert relative_norm(narrow.outputs_of([x])[0], exact) < 1e-5
     # Some of the products fit between the two.
     variants = variants_of(network)
-    budget = 1.5 * min(variants.sensitivity([("Region0", n)]) for n in range(2))
+    budget = 1.5 * min(variants.sensitivities([[("Region0", n)] for n in range(2)]))
     between = amos.compile(network, precision="auto", budget=budget, progress=False)
     assert between.precision is not None
     chosen = between.precision.chosen

@@ -85,7 +85,8 @@ def choose_precision(
     is_drawn = samples is None and accuracy is None
     rows = [variants.plain]
     for name in _ROUNDINGS.get(precision, ()):
-        if any(row.name != "mixed" and _fits(row, budget) for row in rows[1:]):
+        fitting = {row.name for row in rows[1:] if _fits(row, budget)}
+        if fitting - {"mixed"} or (fitting and not variants.waits_for_weights):
             break  # float16, which no instruction here multiplies in pairs, is not faster
         factors = variants.with_factors(name)
         rows += _try(partial(_round, factors, precision, budget, refused, is_drawn), name, refused)

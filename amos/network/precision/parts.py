@@ -1,11 +1,11 @@
-"""Rounding some of the products: which parts of a network, by an integer program.
+"""Rounding some of the products: which parts of a network.
 
-Products are divided into parts. Each part's error is measured where it alone is rounded, its time
-is predicted. Errors of several are taken to be independent, so their squares add up: an integer
-program selects the parts that save most time within an allowed error. Of parts that are left out
-those that would save most are halved, as a single product may spoil its part. Then the errors of
-the whole are measured, and what is allowed is scaled by how far these are from the budget, down or
-up.
+Products are divided into parts. Each part's error is measured where it alone is rounded, several
+at a time; its time is predicted. Errors of several are taken to be independent, so their squares
+add up: of all combinations of parts within an allowed error, the one is selected that saves most
+time. Of parts that are left out those that would save most are halved, as a single product may
+spoil its part. Then the errors of the whole are measured, and what is allowed is scaled by how far
+these are from the budget, down or up.
 """
 
 from __future__ import annotations
@@ -13,6 +13,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+
+import numpy as np
 
 from amos.network.precision.frontier import Errors
 from amos.network.precision.variants import Variants
@@ -27,8 +29,6 @@ _CLEAR = 0.8
 _ATTEMPTS, _ENOUGH = 6, 0.92
 #: Share of the budget to which errors count at least: what hardly errs allows no more than this.
 _LEAST_USE = 0.1
-#: Whole numbers that stand for the budget and for the largest saving in the integer program.
-_SCALE = 1_000_000
 
 
 @dataclass(frozen=True)
@@ -82,10 +82,8 @@ def _measure_parts(variants: Variants, budget: float) -> list[Part]:
     """Divide the products into parts with their errors."""
     places = tuple(variants.saved)
     size = math.ceil(len(places) / _PARTS)
-    parts = [
-        _measure_part(variants, places[begin : begin + size])
-        for begin in range(0, len(places), size)
-    ]
+    begins = range(0, len(places), size)
+    parts = _measure_each(variants, [places[begin : begin + size] for begin in begins])
     for _ in range(_HALVED):
         selected = select_parts(parts, budget)
         left_out = [n for n, each in enumerate(parts) if n not in selected and len(each.places) > 1]
@@ -96,17 +94,18 @@ def _measure_parts(variants: Variants, budget: float) -> list[Part]:
     return parts
 
 
-def _measure_part(variants: Variants, places: Places) -> Part:
-    saved = sum(map(variants.saved.__getitem__, places))
-    return Part(places, saved, variants.sensitivity(places))
+def _measure_each(variants: Variants, parts: Sequence[Places]) -> list[Part]:
+    errors = variants.sensitivities(parts)
+    saved = (sum(map(variants.saved.__getitem__, places)) for places in parts)
+    return [Part(*each) for each in zip(parts, saved, errors, strict=True)]
 
 
-def _halve(variants: Variants, whole: Part) -> tuple[Part, Part]:
+def _halve(variants: Variants, whole: Part) -> Sequence[Part]:
     """Halve a part; the second error follows from the first one, unless that is nearly all."""
     middle = len(whole.places) // 2
-    first = _measure_part(variants, whole.places[:middle])
+    (first,) = _measure_each(variants, [whole.places[:middle]])
     if abs(first.error) >= _CLEAR * abs(whole.error):  # a loss of accuracy may be negative
-        return first, _measure_part(variants, whole.places[middle:])
+        return first, *_measure_each(variants, [whole.places[middle:]])
     error = math.sqrt(whole.error**2 - first.error**2)
     return first, Part(whole.places[middle:], whole.saved - first.saved, error)
 
@@ -121,16 +120,9 @@ def select_parts(parts: Sequence[Part], budget: float) -> frozenset[int]:
     fitting = [n for n, each in enumerate(parts) if abs(each.error) <= budget]
     if not fitting or not budget:
         return frozenset()
-    from ortools.sat.python import cp_model
-
-    largest = max(parts[n].saved for n in fitting)
-    model = cp_model.CpModel()
-    variables = {n: model.new_bool_var(f"part {n}") for n in fitting}
-    squares = (math.ceil(_SCALE * (parts[n].error / budget) ** 2) * variables[n] for n in fitting)
-    model.add(sum(squares) <= _SCALE)
-    seconds = (max(1, round(_SCALE * parts[n].saved / largest)) * variables[n] for n in fitting)
-    model.maximize(sum(seconds))
-    solver = cp_model.CpSolver()
-    solver.parameters.num_workers, solver.parameters.max_deterministic_time = 1, 10.0
-    solver.solve(model)
-    return frozenset(n for n in fitting if solver.value(variables[n]))
+    squares, saved = np.zeros(1), np.zeros(1)  # of all combinations, whose numbers are binary
+    for n in fitting:
+        squares = np.append(squares, squares + (parts[n].error / budget) ** 2)
+        saved = np.append(saved, saved + parts[n].saved)
+    best = int(np.where(squares <= 1, saved, -1).argmax())
+    return frozenset(n for bit, n in enumerate(fitting) if best >> bit & 1)

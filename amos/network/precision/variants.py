@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 import pickle
-from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from copy import copy
 from dataclasses import replace
 from functools import cached_property, partial
 from itertools import repeat
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -32,6 +33,7 @@ from amos.network.network import Network, apply_before_layouts, network_of
 from amos.network.precision.attention import predict_attention
 from amos.network.precision.frontier import Errors, Exclusion, Variant
 from amos.network.precision.measured_models import rewrite_for_measuring
+from amos.network.precision.norms import relative_norm
 from amos.network.precision.quantizing import quantize_network
 from amos.network.precision.rounding import ROUNDED, can_round, is_product, round_products
 
@@ -42,12 +44,16 @@ FEATURES = {
 }
 #: Share of a network's multiplications in the products whose time is predicted.
 _SHARE = 0.95
+#: Uses of a weight up to which a product takes as long as its weights take to come.
+_FEW_USES = 16
 #: Returns how good results are: more is better.
 Accuracy = Callable[[Sequence[np.ndarray]], float]
 #: For each region the products that stay as they are, counted in the order of its graph.
 Excluded = Mapping[str, frozenset[int]]
 #: Inputs of calls in order.
 Samples = Sequence[Sequence[np.ndarray]]
+_T = TypeVar("_T")
+_R = TypeVar("_R")
 
 
 class AccuracyError(NetworkError):
@@ -77,6 +83,13 @@ class Variants:
         self.choosing, self.confirming = samples[::2], samples[1::2]
         self._chooser, self._predicted = Chooser("host"), dict[Operator, float]()
         self._graphs = {name: apply_before_layouts(x.read()) for name, x in network.regions.items()}
+
+    @property
+    def waits_for_weights(self) -> bool:
+        """Whether a product that matters reads its weights for a few results only."""
+        operators = [task.operator for task in _that_matter(self.network.tasks)]
+        weights = ((x, each) for x in operators for each in x.inputs if each.name in x.constants)
+        return any(x.points <= _FEW_USES * math.prod(each.shape) for x, each in weights)
 
     @cached_property
     def plain(self) -> Variant:
@@ -146,10 +159,15 @@ class Variants:
         changed = _select_operators(network, lambda group: group.nodes[0].dtype == "int32")
         return Variant("int8", network, errors, seconds, changed)
 
-    def sensitivity(self, places: Sequence[tuple[str, int]]) -> float:
-        """Measure the error of the first sample where only some products are rounded."""
-        (error,) = self._differences(self._model_with(places), self.choosing[:1])
-        return error
+    def sensitivities(self, parts: Sequence[Sequence[tuple[str, int]]]) -> list[float]:
+        """Measure errors of the first sample where only the products of one part are rounded."""
+        samples, _ = self.choosing[:1], self._expected  # which several threads would compute
+
+        def run(places: Sequence[tuple[str, int]]) -> list[tuple[np.ndarray, ...]]:
+            return [*self._results(self._model_with(places), samples, len(parts))]
+
+        results = _map_in_threads(run, parts)
+        return [error for each in results for error in self._compare(each)]
 
     def measure_errors(self, places: Sequence[tuple[str, int]]) -> Errors:
         """Measure the errors of all samples where only some products are rounded."""
@@ -293,14 +311,22 @@ class Variants:
         model = self._with_graphs(self._graphs)
         return [*self._results(model, [*self.choosing, *self.confirming])]
 
-    def _results(self, model: Any, samples: Samples) -> Iterator[tuple[np.ndarray, ...]]:
-        """Results of a model for some samples, computed node by node."""
+    def _results(
+        self, model: Any, samples: Samples, models: int = 1
+    ) -> Iterator[tuple[np.ndarray, ...]]:
+        """Results of one of so many models for some samples, computed node by node.
+
+        Each thread runs a sample: one sample takes half of the time on two threads at best.
+        """
+        threads = max(1, cpu().cores // (models * len(samples)))
         try:
-            session = plain_session(rewrite_for_measuring(model))
+            session = plain_session(rewrite_for_measuring(model), threads=threads)
         except Exception:  # of types of its own: onnxruntime has no Softplus of float64
-            session = plain_session(model)
+            session = plain_session(model, threads=threads)
         ports = self.network.inputs
-        return (tuple(flatten_results(run_session(session, ports, x))) for x in samples)
+        return _map_in_threads(
+            lambda x: tuple(flatten_results(run_session(session, ports, x))), samples
+        )
 
     def _errors(self, model: Any) -> Errors:
         """By how much the results of a model differ from those of the network."""
@@ -310,7 +336,11 @@ class Variants:
 
     def _differences(self, model: Any, samples: Samples) -> list[float]:
         """The same of each of the first samples."""
-        pairs = zip(self._results(model, samples), self._expected, strict=False)
+        return self._compare(self._results(model, samples))
+
+    def _compare(self, results: Iterable[tuple[np.ndarray, ...]]) -> list[float]:
+        """By how much results for the first samples differ from those of the network."""
+        pairs = zip(results, self._expected, strict=False)
         if self._accuracy is not None:
             return [self._rate(right) - self._rate(results) for results, right in pairs]
         return [max(map(relative_norm, results, expected)) for results, expected in pairs]
@@ -324,6 +354,12 @@ class Variants:
         if not math.isfinite(value):
             raise AccuracyError(f"accuracy: expected a finite number, got {value}")
         return value
+
+
+def _map_in_threads(function: Callable[[_T], _R], values: Iterable[_T]) -> Iterator[_R]:
+    """Yield results in order; onnxruntime lets other threads run."""
+    with ThreadPoolExecutor(cpu().cores) as pool:
+        yield from pool.map(function, values)
 
 
 def _that_matter(tasks: Sequence[Task]) -> list[Task]:
@@ -350,30 +386,6 @@ def multiplies(factors: str) -> bool:
 def has_bfloat16() -> bool:
     """Whether this CPU multiplies ``bfloat16``."""
     return multiplies(ROUNDED)
-
-
-def relative_norm(result: np.ndarray, expected: np.ndarray) -> float:
-    """Return the 2-norm of a difference over that of what is expected.
-
-    Integers count as numbers. What is not finite has to be the same on both sides, or the norm is
-    infinite; so have strings.
-    """
-    if expected.dtype.kind not in "fiub":
-        return 0.0 if np.array_equal(result, expected) else math.inf
-    value, exact = result.astype(np.float64), expected.astype(np.float64)
-    finite = np.isfinite(exact)
-    same = np.array_equal(value[~finite], exact[~finite], equal_nan=True)
-    if not same or not np.isfinite(value[finite]).all():
-        return math.inf
-    exact = exact[finite]
-    size, difference = _norm(exact), _norm(value[finite] - exact)
-    return difference / size if size else difference
-
-
-def _norm(values: np.ndarray) -> float:
-    """Return the 2-norm; NumPy's own waits for cores on which onnxruntime's threads spin."""
-    with np.errstate(over="ignore"):
-        return math.sqrt(np.square(values).sum())
 
 
 def _select_operators(
