@@ -35,7 +35,7 @@ class FetchBlocks:
         free = np.ones(len(blocks), dtype=bool)
         if intrinsic.registers:
             # Where registers are nearly all taken LLVM would spill some around fetches.
-            free = blocks.registers <= intrinsic.registers - len(sources)
+            free &= blocks.registers <= intrinsic.registers - len(sources)
         for number, source in enumerate(sources):
             if source.staged.constant:
                 free = free & ~self._fetch(number, source, free)
