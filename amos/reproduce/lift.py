@@ -170,11 +170,11 @@ def lift(
         UnknownNameError: there is no such layer.
         MeasureError: there is no OpenCL device.
     """
-    known = {name.partition(":")[2]: name for name in layers() if name.startswith("vgg16:")}
+    layer_names = {name.partition(":")[2]: name for name in layers() if name.startswith("vgg16:")}
     for name in only:
-        if name not in known:
-            raise UnknownNameError("layer of VGG-16", name, known)
-    names = [known[name] for name in only or known]
+        if name not in layer_names:
+            raise UnknownNameError("layer of VGG-16", name, layer_names)
+    names = [layer_names[name] for name in only or layer_names]
     measure = measure or amos.MeasureOptions(executor="opencl")
     rates = tuple(_search_layer(name, trials, seed, measure) for name in names if trials)
     spaces = tuple(_draw_layer(name, candidates, seed) for name in names)
@@ -183,18 +183,18 @@ def lift(
 
 def _search_layer(name: str, trials: int, seed: int, measure: amos.MeasureOptions) -> LayerRate:
     op, start = layer(name), time.perf_counter()
-    found = amos.explore(
+    result = amos.explore(
         op, "opencl_mad_m8_f32", machine="pocl", trials=trials, seed=seed, measure=measure
     )
     seconds = time.perf_counter() - start
-    rates = [found.operator.operations / trial.seconds / 1e9 for trial in found.trials]
-    tensors = (*found.operator.inputs, *found.operator.results)
+    rates = [result.operator.operations / trial.seconds / 1e9 for trial in result.trials]
+    tensors = (*result.operator.inputs, *result.operator.results)
     return LayerRate(
         layer=name,
         trials=len(rates),
         gflops=max(rates),
         gflops_after={n: max(rates[:n]) for n in SHOWN if n < len(rates)},
-        memory=found.memory_bytes(found.best) / sum(tensor.nbytes for tensor in tensors),
+        memory=result.memory_bytes(result.best) / sum(tensor.nbytes for tensor in tensors),
         seconds=seconds,
     )
 
