@@ -262,9 +262,15 @@ def values_of(port: Port, value: Any) -> np.ndarray:
     Raises:
         BuildError: it is of another shape, dtype or device.
     """
-    if port.dtype in _EXTERNAL:
-        return _external_values(port, value)
-    return _adapter(port).values(_view_bytes(value, port.dtype))
+    try:
+        if port.dtype in _EXTERNAL:
+            return _external_values(port, value)
+        return _adapter(port).values(_view_bytes(value, port.dtype))
+    except ValueError:  # NumPy's, of lists whose parts have different lengths
+        raise BuildError(
+            f"input {port.name!r}: expected {port.dtype} of shape {port.shape}, "
+            f"got a {type(value).__name__} that is no array"
+        ) from None
 
 
 def _external_values(port: Port, value: Any) -> np.ndarray:

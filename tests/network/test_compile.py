@@ -82,6 +82,8 @@ def test_wrong_calls_are_told(compiled: CompiledNetwork) -> None:
         compiled(np.zeros((1, 3, 16, 17), np.float32))
     with pytest.raises(BuildError, match="got float64"):
         compiled(np.zeros((1, 3, 16, 16)))
+    with pytest.raises(BuildError, match="got a list that is no array"):
+        compiled([[1.0, 2.0], [3.0]])
 
 
 def test_products_with_batches_and_grouped_convolutions() -> None:

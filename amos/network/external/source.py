@@ -123,7 +123,7 @@ class _Tables:
 
     def port(self, port: Node) -> str:
         number, _, _ = ELEMENT_TYPES[port.dtype]
-        return f"{{{number}, {prod(port.shape)}, {len(port.shape)}, {self.shape(port.shape)}}}"
+        return f"{{{number}, {len(port.shape)}, {self.shape(port.shape)}}}"
 
     def buffer(self, buffer: Buffer, program: StraightLine) -> str:
         _, code, bits = ELEMENT_TYPES[buffer.dtype]

@@ -59,7 +59,8 @@ enum {
   DOMAIN_ADD = 27,
   ADD_DOMAIN = 28,
   TENSOR_DATA = 51,
-  TENSOR_ELEMENT_COUNT = 64,
+  TENSOR_RANK = 61,
+  TENSOR_SHAPE = 62,
   TENSOR_INFO = 65,
   CONTEXT_INPUT = 90,
   CONTEXT_OUTPUT = 91,
@@ -97,7 +98,6 @@ typedef struct CustomOp {
 /* A network: ports, buffers, and calls in order. */
 typedef struct {
   int type; /* onnxruntime's number of the element type */
-  int64_t element_count;
   int rank;
   const int64_t *shape;
 } Port;
@@ -462,26 +462,43 @@ static OrtStatus *run_steps(void *data) {
   return NULL;
 }
 
+static OrtStatus *refuse_shape(Api api, const Network *network, uint32_t input, const char *got) {
+  char shape[128] = "", text[384];
+  const Port *port = &network->inputs[input];
+  for (int k = 0; k < port->rank; ++k) {
+    size_t used = strlen(shape);
+    snprintf(shape + used, sizeof shape - used, k ? ", %lld" : "%lld", (long long)port->shape[k]);
+  }
+  snprintf(text, sizeof text,
+           "AMOS: %s was compiled for input %u of shape (%s), got %s; compile the model for this shape",
+           network->name, input, shape, got);
+  return fail(api, text);
+}
+
 static OrtStatus *bind_ports(const Network *network, Api api, void *context, void **inputs,
                              void **outputs) {
   OrtStatus *status = NULL;
   for (uint32_t i = 0; i < network->input_count && !status; ++i) {
     const void *value = NULL;
     void *info = NULL;
-    size_t count = 0;
+    const Port *port = &network->inputs[i];
+    int64_t shape[port->rank + 1];
+    size_t rank = 0;
     status = CALL(api, CONTEXT_INPUT, const void *, size_t, const void **)(context, i, &value);
     if (!status) status = CALL(api, TENSOR_INFO, const void *, void **)(value, &info);
     if (!status) {
-      status = CALL(api, TENSOR_ELEMENT_COUNT, const void *, size_t *)(info, &count);
+      status = CALL(api, TENSOR_RANK, const void *, size_t *)(info, &rank);
+      if (!status && rank == (size_t)port->rank)
+        status = CALL(api, TENSOR_SHAPE, const void *, int64_t *, size_t)(info, shape, rank);
       ((void (*)(void *))api[RELEASE_TENSOR_INFO])(info);
     }
-    if (!status && (int64_t)count != network->inputs[i].element_count) {
-      char text[256];
-      snprintf(text, sizeof text,
-               "AMOS: %s was compiled for %lld elements of input %u, got %zu; compile the model "
-               "for this shape",
-               network->name, (long long)network->inputs[i].element_count, i, count);
-      return fail(api, text);
+    if (!status && rank != (size_t)port->rank)
+      return refuse_shape(api, network, i, "another number of dimensions");
+    for (size_t k = 0; k < rank && !status; ++k) {
+      if (shape[k] == port->shape[k]) continue;
+      char extent[64];
+      snprintf(extent, sizeof extent, "%lld in dimension %zu", (long long)shape[k], k);
+      return refuse_shape(api, network, i, extent);
     }
     if (!status) status = CALL(api, TENSOR_DATA, const void *, void **)(value, &inputs[i]);
   }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from functools import partial
@@ -118,6 +119,21 @@ def _session(*folders: Path) -> onnxruntime.InferenceSession:
     for folder in folders:
         options.register_custom_ops_library(str(folder / "libamos.so"))
     return onnxruntime.InferenceSession(folders[0] / "model.onnx", options)
+
+
+@needs_compiler
+def test_inputs_of_another_shape_are_refused(exported: Path, tmp_path: Path) -> None:
+    """Also where they have as many elements, and onnxruntime does not know the shape."""
+    model = onnx.load(exported / "model.onnx")
+    for port in (*model.graph.input, *model.graph.output):
+        port.type.tensor_type.ClearField("shape")
+    shutil.copytree(exported, tmp_path / "open")
+    onnx.save(model, tmp_path / "open" / "model.onnx")
+    session = _session(tmp_path / "open")
+    session.run(None, {"image": np.ones((1, 3, 12, 12), "float32")})
+    for shape, got in ((3, 1, 12, 12), "3 in dimension 0"), ((3, 144), "another number of dim"):
+        with pytest.raises(Exception, match=rf"input 0 of shape \(1, 3, 12, 12\), got {got}"):
+            session.run(None, {"image": np.ones(shape, "float32")})
 
 
 @needs_compiler
