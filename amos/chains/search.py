@@ -70,7 +70,7 @@ def explore_chain(
         machine: ``"host"`` or an OpenCL device, where candidates are measured, or another, where
             the model decides.
         tiles: tiles that every candidate has, by iteration.
-        tilings: on a CPU, those that are searched; by default all that fit it.
+        tilings: on a CPU, those that are searched, in place of ``tiles``; by default all that fit.
         records: file to keep every trial in; the same call goes on where an earlier one stopped.
         search: ``epsilon`` and ``time_limit`` count; on OpenCL devices also ``fix``, of
             ``map.LOOP``, ``memory.TENSOR``, ``copy.INPUT``, ``items`` and ``intrinsic.TENSOR``.
@@ -85,6 +85,8 @@ def explore_chain(
         RecordError: the record file cannot be read or written.
     """
     check_run(trials, seed, measure)
+    if tiles is not None and tilings is not None:
+        raise ExploreError(f"tiles = {shown(tiles)}: expected none beside tilings")
     target = machines.get(machine, [])
     kernels = target_of(target).chains
     _check(tiles, search, {"epsilon", "time_limit", *(["fix"] if kernels else [])}, target.name)

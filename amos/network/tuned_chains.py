@@ -14,7 +14,8 @@ from amos.explore.choosing import Chooser
 from amos.explore.options import MeasureOptions
 from amos.ir import Chain
 from amos.network.attention import match_attention
-from amos.network.lowerings.cascade import choose_cascades, list_bands
+from amos.network.lowerings.cascade import is_layered, list_tilings
+from amos.network.lowerings.fused import choose_fused
 from amos.network.network import Network
 from amos.network.tuned import TunedTask
 
@@ -35,16 +36,21 @@ class SearchedChain:
 
 
 def list_chains(networks: Iterable[Network], chooser: Chooser) -> tuple[SearchedChain, ...]:
-    """List attention, and the cascades that are predicted to be faster than their convolutions."""
-    attention, cascades = Counter[Chain](), Counter[Chain]()
+    """List attention, and the layers that are predicted to be faster as a chain.
+
+    Args:
+        networks: of a model.
+        chooser: of the machine.
+    """
+    counts, machine = Counter[Chain](), chooser.target(())
     for network in networks:
-        attention.update(x.chain for x in match_attention(network.graph, network.grouping))
-        for job, (kernel, *_) in choose_cascades(network, chooser).items():
-            cascades[kernel.operator] += job.weight
-    machine = chooser.target(())
-    return (
-        *(SearchedChain(chain, count, None) for chain, count in attention.items()),
-        *(SearchedChain(x, count, [*list_bands(x, machine)]) for x, count in cascades.items()),
+        counts.update(x.chain for x in match_attention(network.graph, network.grouping))
+        for job in choose_fused(network, chooser):
+            if isinstance(job.operator, Chain) and is_layered(job.operator):
+                counts[job.operator] += job.weight
+    return tuple(
+        SearchedChain(each, count, list_tilings(each, machine) if is_layered(each) else None)
+        for each, count in counts.items()
     )
 
 
@@ -60,8 +66,11 @@ def tune_chains(
     """Measure kernels of each chain on this machine, and record them.
 
     Args:
+        chains: what is computed.
         trials: kernels of each chain.
         records: file that keeps every trial.
+        seed: of the searches.
+        measure: how to measure.
         progress: called with a line before each chain.
 
     Raises:

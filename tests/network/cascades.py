@@ -7,8 +7,8 @@ from typing import Any
 from amos.explore.choosing import Chooser
 from amos.ir import Chain
 from amos.network import CompiledNetwork, Network
-from amos.network.lowerings.cascade import choose_cascades
 from amos.network.lowerings.chains import FusedChain
+from amos.network.lowerings.fused import choose_fused
 from tests.network.models import Builder, load_whole
 
 CHOOSER = Chooser("host")
@@ -33,7 +33,7 @@ def small_network(*, residual: bool = False, observed: str = "") -> tuple[Networ
 
 
 def choose_chains_of(network: Network) -> list[Chain]:
-    return [kernel.operator for kernel, *_ in choose_cascades(network, CHOOSER).values()]
+    return [kernel.operator for kernel, *_ in choose_fused(network, CHOOSER).values()]
 
 
 def used_chains(compiled: CompiledNetwork) -> list[Chain]:

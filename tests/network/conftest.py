@@ -9,7 +9,7 @@ import pytest
 
 from amos.measure import helpers
 from amos.network.external.race import Timing
-from amos.network.lowerings import cascade
+from amos.network.lowerings import cascade, fused
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -33,7 +33,7 @@ def _not_raced() -> Iterator[None]:
 def cascades_pay(monkeypatch: pytest.MonkeyPatch) -> None:
     """Cascades pay everywhere, the longer ones more."""
     monkeypatch.setattr(cascade, "_has_resident_intermediate", lambda chain, machine: False)
-    monkeypatch.setattr(cascade, "_predict_separate", lambda tasks, chooser: float(len(tasks)))
+    monkeypatch.setattr(fused, "predict_separate", lambda site, *_: float(len(site.groups)))
 
 
 @pytest.fixture

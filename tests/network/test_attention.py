@@ -16,8 +16,9 @@ from amos.network.attention import match_attention
 from amos.network.candidates import records_by_operator
 from amos.network.graph import Graph, Node, Operand
 from amos.network.groups import group_nodes
-from amos.network.lowerings import chains
+from amos.network.lowerings import cascade, fused
 from amos.network.lowerings.chains import FusedChain
+from amos.network.lowerings.fused import choose_fused
 from amos.network.precision.rounding import round_products
 from amos.network.tuning import tune
 from amos.records import Records
@@ -164,8 +165,8 @@ def _inputs(hidden: int) -> dict[str, np.ndarray]:
 @pytest.fixture
 def paying(monkeypatch: pytest.MonkeyPatch) -> None:
     """Chains pay everywhere, in the tiles of a brief search."""
-    monkeypatch.setattr(chains, "_LEAST", 1)
-    monkeypatch.setattr(chains, "predict_statements", lambda *_: float("inf"))
+    monkeypatch.setattr(cascade, "_LEAST", 1)
+    monkeypatch.setattr(fused, "predict_separate", lambda *_: float("inf"))
 
 
 @pytest.mark.parametrize(
@@ -335,16 +336,12 @@ def test_a_tuned_chain_is_compiled(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert row.seconds and row.trials and tuning.trials >= 4
     with Records(tmp_path / "x.db", readonly=True) as store:
         ranked = records_by_operator(store.all())
-    ((_, lowerings),) = chains.choose_chains(
-        network.graph, network.grouping, _CHOOSER, ranked=ranked
-    ).items()
+    ((_, lowerings),) = choose_fused(network, _CHOOSER, ranked=ranked).items()
     best = min((r for r in sum(ranked.values(), []) if r.is_chain), key=lambda r: r.seconds)
     assert str(lowerings[0].candidate) == str(rebuild_chain(best))
-    monkeypatch.setattr(chains, "lower_chain", lambda *_: lowerings)
+    monkeypatch.setattr(fused, "lower_chain", lambda *_: lowerings)
     twice = {key: [*x, *x] for key, x in ranked.items()}
-    ((_, several),) = chains.choose_chains(
-        network.graph, network.grouping, _CHOOSER, 4, twice
-    ).items()
+    ((_, several),) = choose_fused(network, _CHOOSER, 4, twice).items()
     assert [each.candidate for each in several].count(lowerings[0].candidate) == 1
 
 
@@ -374,7 +371,7 @@ def test_what_is_read_elsewhere_too_stays_in_kernels_of_its_own() -> None:
 @pytest.mark.usefixtures("paying")
 def test_kernels_that_are_measured_have_different_tiles() -> None:
     network = _network(_bert)
-    chosen = chains.choose_chains(network.graph, network.grouping, _CHOOSER, count=2)
+    chosen = choose_fused(network, _CHOOSER, count=2)
     ((job, lowerings),) = chosen.items()
     assert isinstance(job.operator, Chain) and len(lowerings) == 2
     assert lowerings[0].predicted <= lowerings[1].predicted

@@ -15,7 +15,7 @@ from amos.machine.limits import CpuLimits
 from amos.measure.reference import References
 from amos.network.building import check_kernel
 from amos.network.kernels import TaskKernel
-from amos.network.lowerings import cascade as cuts
+from amos.network.lowerings import fused
 from amos.network.lowerings.cascade import bands_of, lower_cascade
 from amos.network.lowerings.cascade_matching import chain_layers
 from tests.network.cascades import (
@@ -25,7 +25,7 @@ from tests.network.cascades import (
 )
 from tests.network.models import Builder, load_whole
 
-_PREDICT_SEPARATE = cuts._predict_separate
+_PREDICT_SEPARATE = fused.predict_separate
 
 
 def depthwise(
@@ -184,10 +184,10 @@ def test_what_stays_near_the_cores_is_no_cascade() -> None:
 @pytest.mark.usefixtures("cascades_pay")
 def test_a_convolution_by_tiles_is_no_part_of_a_cascade(monkeypatch: pytest.MonkeyPatch) -> None:
     network = small_network()[0]
-    monkeypatch.setattr(cuts, "_predict_separate", _PREDICT_SEPARATE)
+    monkeypatch.setattr(fused, "predict_separate", _PREDICT_SEPARATE)
     for seconds, is_fused in ((1.0, True), (0.0, False)):  # as it is, and by tiles
         choice = SimpleNamespace(predicted=seconds)
-        monkeypatch.setattr(cuts, "predict_lowering", lambda task, chooser, choice=choice: choice)
+        monkeypatch.setattr(fused, "predict_lowering", lambda task, chooser, choice=choice: choice)
         assert bool(choose_chains_of(network)) == is_fused
 
 

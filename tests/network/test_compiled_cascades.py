@@ -13,8 +13,9 @@ from amos.chains import rebuild_chain
 from amos.errors import BuildError
 from amos.network.candidates import records_by_operator
 from amos.network.kernels import TaskKernel
-from amos.network.lowerings.cascade import choose_cascades
+from amos.network.lowerings import fused
 from amos.network.lowerings.chains import FusedChain
+from amos.network.lowerings.fused import choose_fused
 from amos.network.profile import time_calls
 from amos.network.tuning import tune
 from amos.records import Records
@@ -61,13 +62,14 @@ def test_records_decide_where_they_have_a_cascade_and_its_convolutions(
     assert row.kind == "conv2d + depthwise_conv2d + conv2d" and row.count == 1 and row.trials
     with Records(tmp_path / "x.db", readonly=True) as store:
         ranked = records_by_operator(store.all())
-    monkeypatch.setattr(FusedChain, "measured", property(lambda self: self.seconds and 0.0))
-    ((_, kernels),) = choose_cascades(network, CHOOSER, 3, ranked).items()
-    assert kernels[0].seconds == row.seconds and len(kernels) > row.trials
+    monkeypatch.setattr(fused, "_find_measured", lambda *_: 1.0)
+    ((_, kernels),) = choose_fused(network, CHOOSER, 3, ranked).items()
+    assert kernels[0].measured == row.seconds and len(kernels) > row.trials
     best = (record for record in sum(ranked.values(), []) if record.is_chain)
     assert str(kernels[0].candidate) == str(rebuild_chain(next(best)))
-    monkeypatch.setattr(FusedChain, "measured", property(lambda self: self.seconds and 1.0))
-    assert not choose_cascades(network, CHOOSER, 3, ranked)
+    monkeypatch.setattr(fused, "_find_measured", lambda *_: 0.0)
+    ((job, _),) = choose_fused(network, CHOOSER, 3, ranked).items()
+    assert job.operator.name == "conv2d + depthwise_conv2d"  # of which there is no record
 
 
 @pytest.mark.usefixtures("cascades_pay")

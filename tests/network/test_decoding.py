@@ -9,7 +9,7 @@ import pytest
 from onnx import helper
 
 from amos.network.attention import match_attention
-from amos.network.lowerings import chains
+from amos.network.lowerings import cascade, fused
 from amos.network.lowerings.chains import FusedChain
 from tests.network.models import Builder, WholeNetwork, compile_whole, load_whole
 
@@ -77,8 +77,8 @@ def _network(step: Step, heads: int) -> WholeNetwork:
 def test_a_step_with_a_cache_is_one_kernel(
     step: Step, heads: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(chains, "_LEAST", 1)
-    monkeypatch.setattr(chains, "predict_statements", lambda *_: float("inf"))
+    monkeypatch.setattr(cascade, "_LEAST", 1)
+    monkeypatch.setattr(fused, "predict_separate", lambda *_: float("inf"))
     network = _network(step, heads)
     (site,) = match_attention(network.graph, network.grouping)
     assert PAST + 1 in site.chain.extents.values()

@@ -1,149 +1,70 @@
-"""Convolutions one behind the other as a chain whose rows roll: which, in bands of which height.
+"""Lowering chains: to tiles that fit the caches near a core, or bands of rows that roll.
 
-Computed one by one, each sends its results to memory, or to a cache that all cores share. In bands
-of rows they stay in the caches near a core (Alwani et al., *Fused-layer CNN accelerators*, MICRO
-2016).
+Computed one by one, layers send their results to memory, or to a cache that all cores share. In
+bands of rows they stay in the caches near a core (Alwani et al., *Fused-layer CNN accelerators*,
+MICRO 2016).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from math import prod
 
 from amos.chains.candidate import ChainCandidate, slots_of
 from amos.chains.model import predict_chain, temporary_bytes
+from amos.chains.search import list_options
 from amos.chains.tiling import Tiling
+from amos.chains.tilings import tilings_of
 from amos.chains.trials import ChainOption
 from amos.codegen.tir.program import MOST_ELEMENTS
 from amos.errors import AmosError, ScheduleError
 from amos.explore.choosing import Chooser
-from amos.ir import Chain
+from amos.ir import Chain, Operator
 from amos.machine import Machine
-from amos.network.attention import ChainSite
 from amos.network.candidates import predict_transfer
-from amos.network.groups import CallSite, Group, Job, Task
-from amos.network.lowerings.base import SAFETY_FACTOR
-from amos.network.lowerings.cascade_matching import (
-    IMAGES,
-    ROWS,
-    match_cascades,
-)
-from amos.network.lowerings.chains import NO_RECORDS, FusedChain, put_recorded_first
-from amos.network.lowerings.choosing import list_lowerings, predict_lowering
-from amos.network.network import Network
-from amos.records import Record
+from amos.network.lowerings.cascade_matching import IMAGES, ROWS, is_pointwise
+from amos.network.lowerings.chains import FusedChain
 
-#: Share of a core's private cache that intermediate tensors may take.
+#: Share of a core's private cache that intermediate tensors of layers may take.
 _SHARE = 0.5
+#: Tilings whose products are mapped, at the least.
+_LEAST = 3
 
 
-def choose_cascades(
-    network: Network,
-    chooser: Chooser,
-    count: int = 1,
-    ranked: Mapping[str, Sequence[Record]] = NO_RECORDS,
-) -> dict[Job, tuple[FusedChain, ...]]:
-    """Choose the cascades of a network that are faster than their convolutions.
+def lower_chain(chain: Chain, chooser: Chooser, count: int) -> tuple[FusedChain, ...]:
+    """Lower a chain to kernels of different tiles, those that are predicted fastest first.
 
-    By the records, if they have both, else by the model. Where cascades overlap, the one that is
-    predicted to save most is chosen, or none if its records refuse it.
+    Empty if nothing fits the machine.
 
     Args:
-        count: of kernels of a cascade, the fastest first.
-    """
-    if not chooser.target(()).cached:
-        return {}
-    sites: dict[Chain, list[ChainSite]] = {}
-    for site in match_cascades(network.tasks, network.graph):
-        sites.setdefault(site.chain, []).append(site)
-    ranking: dict[Chain, tuple[FusedChain, ...]] = {}
-    savings: dict[Chain, float] = {}
-    refused: set[Chain] = set()
-    by_group = {group: task for task in network.tasks for group in task.groups}
-    _search_in_parallel(sites, chooser)
-    for cascade, (site, *_) in sites.items():
-        if not (modelled := _lower_bands(cascade, chooser)):
-            continue
-        kernels = put_recorded_first(modelled, chooser, count, ranked)
-        tasks = [by_group[group] for group in site.groups]
-        predicted = _predict_separate(tasks, chooser)
-        measured = None if kernels[0].measured is None else _find_measured(tasks, chooser, ranked)
-        if measured is None and modelled[0].predicted >= SAFETY_FACTOR * predicted:
-            continue
-        if measured is not None and kernels[0].expected >= measured:
-            refused.add(cascade)
-        # Predictions alone compare those that overlap: not all of them have records.
-        ranking[cascade], savings[cascade] = kernels, predicted - modelled[0].predicted
-    fused: set[Group] = set()
-    calls: dict[Chain, list[CallSite]] = {}
-    for cascade in sorted(ranking, key=savings.__getitem__, reverse=True):
-        for site in sites[cascade]:
-            if not fused.intersection(site.groups):  # two of the same cascade may overlap
-                calls.setdefault(cascade, []).append(site)
-                fused.update(site.groups)
-    return {
-        Job(each, tuple(places)): ranking[each]
-        for each, places in calls.items()
-        if each not in refused
-    }
-
-
-def _search_in_parallel(sites: Mapping[Chain, Sequence[ChainSite]], chooser: Chooser) -> None:
-    """Search the kernels of cascades, and of their convolutions by themselves, on all cores."""
-    machine = chooser.target(())
-    groups = (group for places in sites.values() for group in places[0].groups)
-    chooser.search_in_parallel(group.operator for group in groups)
-    chooser.core.search_in_parallel(
-        slot.operator
-        for cascade in sites
-        for bands in list_bands(cascade, machine)
-        for slot in slots_of(bands, frozenset())
-    )
-
-
-def _find_measured(
-    tasks: Sequence[Task], chooser: Chooser, ranked: Mapping[str, Sequence[Record]]
-) -> float | None:
-    """Return the measured seconds of convolutions; ``None`` unless records have all of them."""
-    total = 0.0
-    for task in tasks:
-        try:
-            lowering = next(list_lowerings(task, chooser, ranked).rank(1, chooser))
-        except AmosError:
-            return None
-        if lowering.measured is None:
-            return None
-        total += lowering.measured
-    return total
-
-
-def _predict_separate(tasks: Sequence[Task], chooser: Chooser) -> float:
-    """Predict the seconds of convolutions as kernels of their own; 0 if one has no instruction.
-
-    The model of a single kernel takes its tensors to be in the smallest cache that holds them.
-    Intermediate results are written there and read again, which is added here.
+        chain: what is computed.
+        chooser: of the machine.
+        count: of kernels at most; all bands of rows that roll.
     """
     machine = chooser.target(())
-    intermediate_bytes = (task.operator.result.stored_bytes for task in tasks[:-1])
+    tilings = list_tilings(chain, machine)
+    if any(tiling.rolls for tiling in tilings):
+        bands = filter(None, (lower_cascade(each, chooser) for each in tilings))
+        return (*sorted(bands, key=lambda lowering: lowering.predicted),)
     try:
-        seconds = sum(predict_lowering(task, chooser).predicted for task in tasks)
+        options = list_options(tilings, chooser.core, machine, best=max(_LEAST, 2 * count))
     except AmosError:
-        return 0.0
-    return seconds + sum(
-        predict_transfer(machine, n, n) - machine.launch for n in intermediate_bytes
-    )
-
-
-def _lower_bands(cascade: Chain, chooser: Chooser) -> list[FusedChain]:
-    """Lower a cascade to bands of different heights, those that are predicted fastest first."""
-    bands = list_bands(cascade, chooser.target(()))
-    lowerings = filter(None, (lower_cascade(each, chooser) for each in bands))
-    return sorted(lowerings, key=lambda lowering: lowering.predicted)
+        return ()
+    options.sort(key=lambda option: option.prediction.seconds)
+    distinct: dict[object, ChainOption] = {}
+    for option in options:
+        distinct.setdefault(option.keys[0], option)
+    return tuple(FusedChain(chain, (), option) for option in [*distinct.values()][:count])
 
 
 def lower_cascade(bands: Tiling, chooser: Chooser) -> FusedChain | None:
-    """Lower a cascade to a kernel; ``None`` if no instruction computes one of its layers."""
+    """Lower a cascade to a kernel; ``None`` if no instruction computes one of its layers.
+
+    Args:
+        bands: of its rows.
+        chooser: of the machine.
+    """
     machine, cascade = chooser.target(()), bands.chain
     slots = slots_of(bands, frozenset())
     try:
@@ -170,10 +91,29 @@ def bands_of(cascade: Chain, rows: int) -> Tiling:
     return Tiling.of(cascade, {IMAGES: 1, ROWS: rows}, rolling=ROWS)
 
 
-def list_bands(cascade: Chain, machine: Machine) -> Iterator[Tiling]:
-    """List bands, each of at least twice the rows of the last; those between hardly differ."""
-    if max(each.elements for each in (*cascade.inputs, cascade.result)) > MOST_ELEMENTS:
-        return
+def is_layered(chain: Chain) -> bool:
+    """Whether all statements are products, as of layers one behind the other."""
+    return all(isinstance(step, Operator) for step in chain.steps)
+
+
+def list_tilings(chain: Chain, machine: Machine) -> Sequence[Tiling]:
+    """List the tilings of a chain that a network's kernels choose between; empty if none fits.
+
+    Layers come in bands of rows.
+    """
+    if max(each.elements for each in (*chain.inputs, chain.result)) > MOST_ELEMENTS:
+        return ()
+    if is_layered(chain):
+        reads_rows = all(is_pointwise(layer) for layer in chain.products)
+        return [*(_list_blocks if reads_rows else _list_bands)(chain, machine)]
+    try:
+        return tilings_of(chain, machine, {})[0]
+    except AmosError:
+        return ()
+
+
+def _list_bands(cascade: Chain, machine: Machine) -> Iterator[Tiling]:
+    """List bands that roll, of at least twice the rows of the last; those between hardly differ."""
     if _has_resident_intermediate(cascade, machine):
         return
     capacity = _SHARE * machine.private_cache
@@ -189,6 +129,18 @@ def list_bands(cascade: Chain, machine: Machine) -> Iterator[Tiling]:
         if all(halos) and temporary_bytes(bands) <= capacity:
             last = rows
             yield bands
+
+
+def _list_blocks(chain: Chain, machine: Machine) -> Iterator[Tiling]:
+    """List blocks of rows that share nothing: halves of each loop, which cores share evenly."""
+    *loops, _ = (index.names[0] for index in chain.steps[-1].output.indices if index.names)
+    for place, loop in enumerate(loops):
+        outer, size = dict.fromkeys(loops[:place], 1), chain.extents[loop]
+        while size > 1:
+            blocks = Tiling.of(chain, {**outer, loop: size})
+            if blocks.count > 1 and temporary_bytes(blocks) <= _SHARE * machine.private_cache:
+                yield blocks
+            size = -(-size // 2)
 
 
 def _has_resident_intermediate(cascade: Chain, machine: Machine) -> bool:

@@ -1,4 +1,8 @@
-"""Convolutions of a network that could be computed as a cascade."""
+"""Layers of a network that one kernel could compute as a cascade.
+
+A cascade is a pointwise convolution with the depthwise one behind it, and a pointwise one behind
+that; or the two matrix products of an MLP block.
+"""
 
 from __future__ import annotations
 
@@ -9,13 +13,14 @@ from dataclasses import replace
 from amos.errors import OperatorError
 from amos.ir import Chain, Operator
 from amos.network.attention import ChainSite
-from amos.network.graph import Graph, Node
+from amos.network.graph import Graph, Node, Operand
 from amos.network.groups import Group, Task
 
-#: Iterations of images and rows, and the source that rows are read of.
-IMAGES, ROWS, SOURCE = "n", "p", "image"
-#: Kinds of the layers of a cascade.
-_DENSE, _DEPTHWISE = "conv2d", "depthwise_conv2d"
+#: Iterations of images and rows of convolutions.
+IMAGES, ROWS = "n", "p"
+#: Kinds of layers, and of which those before and behind one are.
+_MATMUL, _DEPTHWISE = "matmul", "depthwise_conv2d"
+_DENSE = {_MATMUL: _MATMUL, _DEPTHWISE: "conv2d"}
 
 
 def match_cascades(tasks: Sequence[Task], graph: Graph) -> Iterator[ChainSite]:
@@ -31,9 +36,10 @@ def _join_groups(groups: tuple[Group, ...]) -> ChainSite:
     Raises:
         OperatorError: a tensor between them has two shapes.
     """
-    chain = chain_layers([group.operator for group in groups])
+    layers = [group.operator for group in groups]
+    chain = chain_layers(layers)
     values = {
-        layer_tensor(number, len(groups), name): value
+        name_tensor(layers, number, name): value
         for number, group in enumerate(groups)
         for name, value in group.arguments.items()
     }
@@ -44,32 +50,35 @@ def _join_groups(groups: tuple[Group, ...]) -> ChainSite:
 def _match_groups(tasks: Sequence[Task], graph: Graph) -> Iterator[tuple[Group, ...]]:
     """Yield two and three groups that could be a cascade."""
     groups = [group for task in tasks for group in task.groups if _is_supported(group.operator)]
-    dense = [group for group in groups if group.operator.name == _DENSE]
+    dense = [group for group in groups if group.operator.name in _DENSE.values()]
     producers = {group.result.number: group for group in dense}
-    sources = ((group.arguments[SOURCE], group) for group in dense)
+    sources = ((_source_of(group), group) for group in dense)
     consumers = {source.number: group for source, group in sources if isinstance(source, Node)}
     for group in groups:
-        source = group.arguments[SOURCE]
-        if group.operator.name != _DEPTHWISE or not isinstance(source, Node):
+        kind, source = group.operator.name, _source_of(group)
+        first = producers.get(source.number) if isinstance(source, Node) else None
+        if first is None or first.operator.name != _DENSE.get(kind):
             continue
-        first = producers.get(source.number)
-        if first is None or not is_pointwise(first.operator):
-            continue
-        if not _is_only_consumer(group, first, graph):
+        if not is_pointwise(first.operator) or not _is_only_consumer(group, first, graph):
             continue
         yield first, group
-        last = consumers.get(group.result.number)
+        last = consumers.get(group.result.number) if kind == _DEPTHWISE else None
         if last is None or not is_pointwise(last.operator):
             continue
         if _is_only_consumer(last, group, graph):
             yield first, group, last
 
 
+def _source_of(group: Group) -> Operand:
+    """Return the value that a group reads rows of."""
+    return group.arguments[name_source(group.operator)]
+
+
 def _is_supported(operator: Operator) -> bool:
-    """Whether a convolution may be a layer of a cascade."""
-    if operator.name not in (_DENSE, _DEPTHWISE) or operator.further or operator.prologues:
+    """Whether an operator may be a layer of a cascade."""
+    if operator.name not in {*_DENSE, *_DENSE.values()} or operator.further or operator.prologues:
         return False
-    if SOURCE in operator.constants:  # packed ahead, as no tiles are
+    if operator.constants != ("weight",):  # rows that are constant would be packed ahead
         return False
     same = operator.result.shape == operator.output.tensor.shape
     return same and operator.stored.indices == operator.output.indices
@@ -78,35 +87,38 @@ def _is_supported(operator: Operator) -> bool:
 def _is_only_consumer(consumer: Group, producer: Group, graph: Graph) -> bool:
     """Whether a group reads another one's result as its source, and nothing else reads it."""
     result = producer.result
-    operands = (each for name, each in consumer.arguments.items() if name != SOURCE)
+    operands = [*consumer.arguments.values()]
     kinds = {str(group.operator.output.tensor.dtype) for group in (producer, consumer)}
     return (
         # Sums of integers are exact, those of floats are not; a check allows for one or the other.
         len(kinds) == 1
-        and consumer.arguments[SOURCE] is result
+        and _source_of(consumer) is result
         and set(consumer.nodes).issuperset(graph.users[result.number])
         and result.number not in graph.returned
-        and all(operand is not result for operand in operands)
+        and sum(operand is result for operand in operands) == 1
     )
 
 
 def is_pointwise(operator: Operator) -> bool:
-    """Whether a convolution reads one element of each channel, of all rows one after the other."""
-    (load,) = (load for load in operator.sources if load.tensor.name == SOURCE)
-    taps = all(operator.extents.get(tap, 1) == 1 for tap in "rs")
-    is_plain = load.indices[1].coefficient(ROWS) == 1 and not load.indices[1].constant
-    return taps and is_plain and load.tensor.shape[1] == operator.extents[ROWS]
+    """Whether an operator reads one element of each channel, of all rows one after the other."""
+    source = operator.sources[0]
+    for index, size in zip(source.indices[:-1], source.tensor.shape, strict=False):
+        names = [name for name in index.names if operator.extents[name] > 1]
+        steps = [(index.coefficient(name), operator.extents[name]) for name in names] or [(1, 1)]
+        if index.constant or steps != [(1, size)]:
+            return False
+    return True
 
 
 def chain_layers(layers: Sequence[Operator]) -> Chain:
-    """Chain convolutions of which each reads the result of the one before as its image.
+    """Chain layers of which each reads the result of the one before as its first source.
 
     Iterations of the last one keep their names.
     """
     count, chained = len(layers), list[Operator]()
     for number, layer in enumerate(layers):
         suffix = "" if number == count - 1 else f"_{number}"
-        names = {x.name: layer_tensor(number, count, x.name) for x in layer.inputs}
+        names = {x.name: name_tensor(layers, number, x.name) for x in layer.inputs}
         names[layer.output.tensor.name] = _result_name(number, count)
         loops = {it.name: f"{it.name}{suffix}" for it in layer.iterations}
         plain = replace(layer, store=None)
@@ -114,10 +126,15 @@ def chain_layers(layers: Sequence[Operator]) -> Chain:
     return Chain.of(chained, " + ".join(layer.name for layer in layers))
 
 
-def layer_tensor(number: int, count: int, tensor: str) -> str:
-    """Name, in the chain of so many layers, what a layer reads."""
-    if number and tensor == SOURCE:
-        return _result_name(number - 1, count)
+def name_source(operator: Operator) -> str:
+    """Name the source that a layer reads rows of."""
+    return operator.sources[0].tensor.name
+
+
+def name_tensor(layers: Sequence[Operator], number: int, tensor: str) -> str:
+    """Name in the chain what the layer of a number reads."""
+    if number and tensor == name_source(layers[number]):
+        return _result_name(number - 1, len(layers))
     return f"{tensor}_{number}"
 
 

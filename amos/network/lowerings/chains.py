@@ -1,4 +1,4 @@
-"""Chains of a network as one kernel each: which kernels, and whether they are faster."""
+"""Chains of a network as one kernel each, from records or from the model."""
 
 from __future__ import annotations
 
@@ -12,8 +12,6 @@ from amos.chains.candidate import ChainCandidate
 from amos.chains.measuring import chain_tolerance
 from amos.chains.model import predict_chain
 from amos.chains.records import rebuild_chain
-from amos.chains.search import list_options
-from amos.chains.tilings import tilings_of
 from amos.chains.trials import ChainOption
 from amos.chains.writer import schedule_products, write_chain
 from amos.codegen.tir.program import Argument
@@ -23,19 +21,13 @@ from amos.ir import Chain, Operator
 from amos.machine.cpu import cpu
 from amos.mapping import enumerate_mappings
 from amos.measure.reference import References
-from amos.network.attention import ChainSite, match_attention
-from amos.network.candidates import operator_key, predict_node
-from amos.network.graph import Graph
-from amos.network.groups import Grouping, Job, Task
+from amos.network.candidates import operator_key
 from amos.network.kernels import TaskKernel
 from amos.network.lowerings.base import Example, Lowering, ScheduledProduct
-from amos.network.lowerings.choosing import predict_lowering
 from amos.perfmodel import predict
 from amos.records import Record
 from amos.runtime.kernel import implementation_of
 
-#: Tilings whose products are mapped, at the least.
-_LEAST = 3
 #: Stands for a missing file of records.
 NO_RECORDS: Mapping[str, Sequence[Record]] = MappingProxyType({})
 
@@ -46,12 +38,12 @@ class FusedChain(Lowering):
 
     Attributes:
         option: tiles, mappings and schedules, with the model's account of them.
-        seconds: of a record; ``None`` without one.
+        measured: seconds of a record; ``None`` without one.
     """
 
     operator: Chain
     option: ChainOption
-    seconds: float | None = None
+    measured: float | None = None
     shared: ClassVar = False
     views: ClassVar = True
 
@@ -64,11 +56,6 @@ class FusedChain(Lowering):
     def total(self, seconds: Sequence[float]) -> float:
         """Return the predicted seconds: none of its products is a kernel by itself."""
         return self.option.prediction.seconds
-
-    @property
-    def measured(self) -> float | None:
-        """Measured seconds; ``None`` without a record."""
-        return self.seconds
 
     @property
     def instruction(self) -> str:
@@ -113,39 +100,6 @@ class FusedChain(Lowering):
         return super().to_dict() | own | {"mapping": mappings, "schedule": {}}
 
 
-def choose_chains(
-    graph: Graph,
-    grouping: Grouping,
-    chooser: Chooser,
-    count: int = 1,
-    ranked: Mapping[str, Sequence[Record]] = NO_RECORDS,
-) -> dict[Job, tuple[FusedChain, ...]]:
-    """Choose the chains of a network that are predicted to be faster than their statements.
-
-    Args:
-        count: of kernels of a chain, the one that is predicted fastest first; with several, which
-            are going to be measured, also where statements by themselves are predicted faster.
-        ranked: records by operator; a kernel that was measured stands before those of the model.
-    """
-    if not chooser.target(()).cached:
-        return {}
-    sites: dict[Chain, list[ChainSite]] = {}
-    for site in match_attention(graph, grouping):
-        sites.setdefault(site.chain, []).append(site)
-    chosen: dict[Job, tuple[FusedChain, ...]] = {}
-    for chain, places in sites.items():
-        modelled = lower_chain(chain, chooser, count)
-        if not modelled:
-            continue
-        lowerings = put_recorded_first(modelled, chooser, count, ranked)
-        first = modelled[0]
-        separate_seconds = predict_statements(places[0], first, chooser)
-        # Both do the same work, so model errors cancel.
-        if count > 1 or first.predicted < separate_seconds:
-            chosen[Job(chain, tuple(places))] = lowerings
-    return chosen
-
-
 def put_recorded_first(
     modelled: Sequence[FusedChain],
     chooser: Chooser,
@@ -162,27 +116,6 @@ def put_recorded_first(
     measured = [each.candidate for each in recorded]
     unmeasured = (each for each in modelled if each.candidate not in measured)
     return (*recorded, *unmeasured)[:count]
-
-
-def lower_chain(chain: Chain, chooser: Chooser, count: int) -> tuple[FusedChain, ...]:
-    """Lower a chain to kernels of different tiles, those that are predicted fastest first.
-
-    Empty if nothing fits the machine.
-
-    Args:
-        count: of kernels at most.
-    """
-    machine = chooser.target(())
-    try:
-        tilings, _ = tilings_of(chain, machine, {})
-        options = list_options(tilings, chooser.core, machine, best=max(_LEAST, 2 * count))
-    except AmosError:
-        return ()
-    options.sort(key=lambda option: option.prediction.seconds)
-    distinct: dict[object, ChainOption] = {}
-    for option in options:
-        distinct.setdefault(option.keys[0], option)
-    return tuple(FusedChain(chain, (), option) for option in [*distinct.values()][:count])
 
 
 def _recorded_lowerings(
@@ -207,27 +140,3 @@ def _recorded_lowerings(
         prediction = predict_chain(candidate.tiling, seconds, bool(candidate.packs), machine)
         option = ChainOption(candidate, prediction, mappings, ())
         yield FusedChain(chain, (), option, record.seconds)
-
-
-def predict_statements(site: ChainSite, lowering: FusedChain, chooser: Chooser) -> float:
-    """Predict the seconds of a chain's products as kernels, and of plain loops between them.
-
-    Loops compute what the chain does between its products, and move tensors.
-
-    Args:
-        lowering: of the chain as one kernel.
-
-    Returns:
-        seconds, infinite if no instruction computes a product.
-    """
-    machine = chooser.target(())
-    own = {node.number for group in site.groups for node in group.nodes}
-    loops = (node for node in site.nodes if node.number not in own and node.operation != "Reshape")
-    try:
-        tasks = [Task(group.operator, (group,)) for group in site.groups]
-        seconds = sum(predict_lowering(task, chooser).predicted for task in tasks)
-    except AmosError:
-        return float("inf")
-    products, steps = lowering.candidate.products, lowering.option.prediction.steps
-    seconds += sum(x.seconds for x in steps if x.tensor not in products) / machine.cores
-    return seconds + sum(predict_node(machine, node) for node in loops)

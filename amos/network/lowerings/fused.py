@@ -1,15 +1,31 @@
-"""Groups of a network that one kernel computes: cascades, and chains such as attention."""
+"""Groups of a network that one kernel computes as a chain: attention, cascades and MLP blocks."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import pairwise
 
+from amos.chains.candidate import slots_of
+from amos.errors import AmosError
 from amos.explore.choosing import Chooser
-from amos.network.groups import Job
-from amos.network.lowerings.cascade import choose_cascades
-from amos.network.lowerings.chains import NO_RECORDS, FusedChain, choose_chains
+from amos.ir import Chain
+from amos.network.attention import ChainSite, match_attention
+from amos.network.candidates import predict_node, predict_transfer
+from amos.network.graph import Node
+from amos.network.groups import CallSite, Group, Job, Task
+from amos.network.lowerings.base import SAFETY_FACTOR
+from amos.network.lowerings.cascade import is_layered, list_tilings, lower_chain
+from amos.network.lowerings.cascade_matching import match_cascades
+from amos.network.lowerings.chains import NO_RECORDS, FusedChain, put_recorded_first
+from amos.network.lowerings.choosing import list_lowerings, predict_lowering
 from amos.network.network import Network
 from amos.records import Record
+
+
+def match_chains(network: Network) -> Iterator[ChainSite]:
+    """Yield the groups of a network that one kernel could compute; some overlap."""
+    yield from match_cascades(network.tasks, network.graph)
+    yield from match_attention(network.graph, network.grouping)
 
 
 def choose_fused(
@@ -18,6 +34,118 @@ def choose_fused(
     count: int = 1,
     ranked: Mapping[str, Sequence[Record]] = NO_RECORDS,
 ) -> dict[Job, tuple[FusedChain, ...]]:
-    """Choose what one kernel computes; arguments as of :func:`choose_chains`."""
-    cascades = choose_cascades(network, chooser, count, ranked)
-    return cascades | choose_chains(network.graph, network.grouping, chooser, count, ranked)
+    """Choose the chains of a network that are faster than their statements as kernels.
+
+    By the records, if they have both, else by the model. Where chains overlap, the one that is
+    predicted to save most is chosen.
+
+    Args:
+        network: the network.
+        chooser: of the machine.
+        count: of kernels of a chain, the fastest first; with several, which are going to be
+            measured, also where separate kernels are predicted faster, but for bands that roll.
+        ranked: records by operator; a kernel that was measured stands before those of the model.
+    """
+    if not chooser.target(()).cached:
+        return {}
+    sites: dict[Chain, list[ChainSite]] = {}
+    for site in match_chains(network):
+        sites.setdefault(site.chain, []).append(site)
+    _search_in_parallel(sites, chooser)
+    ranking: dict[Chain, tuple[FusedChain, ...]] = {}
+    savings: dict[Chain, float] = {}
+    for chain, (site, *_) in sites.items():
+        if not (modelled := lower_chain(chain, chooser, count)):
+            continue
+        kernels = put_recorded_first(modelled, chooser, count, ranked)
+        predicted = predict_separate(site, modelled[0], chooser)
+        measured = None if kernels[0].measured is None else _find_measured(site, chooser, ranked)
+        if measured is not None:
+            is_faster = kernels[0].expected < measured
+        elif modelled[0].candidate.tiling.rolls:
+            is_faster = modelled[0].predicted < SAFETY_FACTOR * predicted
+        else:  # both do the same work, so model errors cancel
+            is_faster = count > 1 or modelled[0].predicted < predicted
+        if is_faster:
+            # Predictions alone compare those that overlap: not all of them have records.
+            ranking[chain], savings[chain] = kernels, predicted - modelled[0].predicted
+    fused: set[Group] = set()
+    calls: dict[Chain, list[CallSite]] = {}
+    for chain in sorted(ranking, key=savings.__getitem__, reverse=True):
+        for site in sites[chain]:
+            if not fused.intersection(site.groups):  # two of the same chain may overlap
+                calls.setdefault(chain, []).append(site)
+                fused.update(site.groups)
+    return {Job(each, tuple(places)): ranking[each] for each, places in calls.items()}
+
+
+def predict_separate(site: ChainSite, lowering: FusedChain, chooser: Chooser) -> float:
+    """Predict the seconds of a chain's products as kernels, and of plain loops between them.
+
+    Loops compute what the chain does between its products, and move tensors. The model of a single
+    kernel takes its tensors to be in the smallest cache that holds them; what one product writes
+    for the next one is moved besides.
+
+    Args:
+        site: of the chain.
+        lowering: of the chain as one kernel.
+        chooser: of the machine.
+
+    Returns:
+        seconds, infinite if no instruction computes a product.
+    """
+    machine = chooser.target(())
+    try:
+        seconds = sum(predict_lowering(task, chooser).predicted for task in _tasks_of(site))
+    except AmosError:
+        return float("inf")
+    products, steps = lowering.candidate.products, lowering.option.prediction.steps
+    if not is_layered(site.chain):
+        seconds += sum(x.seconds for x in steps if x.tensor not in products) / machine.cores
+    for producer, consumer in pairwise(site.groups):
+        if any(value is producer.result for value in consumer.arguments.values()):
+            size = producer.operator.result.stored_bytes
+            seconds += predict_transfer(machine, size, size) - machine.launch
+    return seconds + sum(predict_node(machine, node) for node in _list_loops(site))
+
+
+def _list_loops(site: ChainSite) -> list[Node]:
+    """List the nodes of a chain that are plain loops beside kernels of its products."""
+    own = {node.number for group in site.groups for node in group.nodes}
+    return [x for x in site.nodes if x.number not in own and x.operation != "Reshape"]
+
+
+def _tasks_of(site: ChainSite) -> list[Task]:
+    return [Task(group.operator, (group,)) for group in site.groups]
+
+
+def _find_measured(
+    site: ChainSite, chooser: Chooser, ranked: Mapping[str, Sequence[Record]]
+) -> float | None:
+    """Return the measured seconds of separate kernels; ``None`` unless records have all of them."""
+    total = 0.0
+    for task in _tasks_of(site):
+        try:
+            lowering = next(list_lowerings(task, chooser, ranked).rank(1, chooser))
+        except AmosError:
+            return None
+        if lowering.measured is None:
+            return None
+        total += lowering.measured
+    return None if _list_loops(site) else total
+
+
+def _search_in_parallel(sites: Mapping[Chain, Sequence[ChainSite]], chooser: Chooser) -> None:
+    """Search the kernels of layers, and of their bands that roll, on all cores."""
+    machine = chooser.target(())
+    layered = {chain: places for chain, places in sites.items() if is_layered(chain)}
+    chooser.search_in_parallel(
+        group.operator for places in layered.values() for group in places[0].groups
+    )
+    chooser.core.search_in_parallel(
+        slot.operator
+        for chain in layered
+        for bands in list_tilings(chain, machine)
+        if bands.rolls
+        for slot in slots_of(bands, frozenset())
+    )

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 
 from amos.explore.choosing import Chooser
 from amos.network.attention import ChainSite, match_attention
-from amos.network.lowerings.chains import lower_chain, predict_statements
+from amos.network.lowerings.cascade import lower_chain
+from amos.network.lowerings.fused import predict_separate
 from amos.network.network import Network
 from amos.network.precision.rounding import is_product
 
@@ -45,7 +46,7 @@ def predict_attention(
             return math.inf
         if site.chain not in seconds:
             lowerings = lower_chain(site.chain, chooser, 1)
-            separate = [predict_statements(site, each, chooser) for each in lowerings]
+            separate = [predict_separate(site, each, chooser) for each in lowerings]
             fused = [each.predicted for each in lowerings]
             seconds[site.chain] = min([*separate, *fused], default=math.inf)
         return seconds[site.chain]
