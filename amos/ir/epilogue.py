@@ -38,7 +38,7 @@ They are off by at most so many ulp, where the result is a normal number:
 ==================================  ==============================================
 ``exp``                             1 ulp; 0 from -104 down, infinite above 88.72
 ``log``                             2 ulp, of normal numbers
-``sigmoid``, ``silu``               2.5, 3.5 ulp
+``sigmoid``, ``silu``               2.5, 3.5 ulp; 0 below -88.37
 ``tanh``, ``erf``                   6 ulp, and never beyond 1
 ``gelu``, ``gelu_tanh``             3 ulp of the argument, by ``erf`` and by ``tanh``
 ``hardsigmoid``, ``hardswish``      1, 2 ulp

@@ -51,8 +51,8 @@ OF_FLOATS = (
     # Beyond the largest float there is infinity; of zero and below a root decides.
     "_log_within(x) = _choose(x, 3.4028234e38, x, _log_finite(_greater(x, 1.1754944e-38)))",
     "log(x) = _choose(x, 0, _log_within(x), 0 - 1 / sqrt(x + 0))",
-    "_sigmoid_of(x, e) = _choose(x, 0, 1, e) / (1 + e)",
-    "sigmoid(x) = _sigmoid_of(x, exp(0 - abs(x)))",
+    # Of -x up to where two to the power of n is infinite, which gives 0.
+    "sigmoid(x) = 1 / (1 + _exp_low(clip(0 - x, -87.33654, 89)))",
     "silu(x) = x * sigmoid(x)",
     "_tanh_ratio(x, s) = x * fma(fma(fma(fma(1.3335574e-08, s, 2.0595358e-05), s, 0.0034947563), "
     "s, 0.13380326), s, 1) / fma(fma(fma(fma(7.768761e-07, s, 0.0003284273), s, 0.025873821), "

@@ -20,7 +20,7 @@ FITTED: Mapping[str, Costs] = {
         reload=1.2,
         sweep=1.6,
         exchange=39.0,
-        ahead=0.0,
+        ahead=0.5,
         overlap=5.7,
         far=45.6,
     ),

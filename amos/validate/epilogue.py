@@ -238,7 +238,7 @@ def _round_to_odd(product: np.ndarray, addend: np.ndarray, total: np.ndarray) ->
 
 
 def _power_of_two(exponent: Any) -> Any:
-    """The float whose exponent is an integer from -126 to 127, made of its bits."""
+    """The float whose exponent is an integer from -126 to 127, of its bits; infinite for 128."""
     return (np.asarray(exponent + _TO_EXPONENT).view(np.uint32) << np.uint32(23)).view(np.float32)
 
 
