@@ -243,8 +243,9 @@ class Chain(Shown):
     def of(operators: Sequence[Operator], name: str | None = None) -> Chain:
         """The chain of operators with their epilogues, which no statement of a text can have.
 
-        Tensors and iterations of one name are the same. Ranges of values that readers declare are
-        taken as they are.
+        Tensors and iterations of one name are the same. Open dtypes are those of tensors before,
+        else as :meth:`parse` takes them. Ranges of values that readers declare are taken as they
+        are.
 
         Args:
             operators: each reads, as a source or in its epilogue, what others before it store.
@@ -254,8 +255,10 @@ class Chain(Shown):
             OperatorError: one has a prologue, several results, or stores them elsewhere; two have
                 different tensors or iterations of one name.
         """
-        sizes, tensors = dict[str, int](), dict[str, Tensor]()
+        sizes, tensors, closed = dict[str, int](), dict[str, Tensor](), list[Operator]()
         for number, operator in enumerate(operators, 1):
+            operator = typed(operator, {name: str(x.dtype) for name, x in tensors.items()})
+            closed.append(operator)
             where = f"operator {number} of a chain, {operator.name}"
             if operator.prologues or operator.redirected:
                 raise OperatorError(f"{where}: expected no prologue, and results stored as summed")
@@ -269,9 +272,9 @@ class Chain(Shown):
                     raise OperatorError(f"{where}: {tensor.name!r} is {own}, and {before} before")
         statements = [
             Statement(f"{x.compute}" + (f" then {x.epilogue}" if x.epilogue else ""), (x,))
-            for x in operators
+            for x in closed
         ]
-        return Chain((*statements,), name or operators[-1].result.name)
+        return Chain((*statements,), name or closed[-1].result.name)
 
     def with_constants(self, names: Sequence[str]) -> Chain:
         """The chain of which just these inputs stay the same from call to call.

@@ -97,6 +97,16 @@ def test_parts_of_a_row_behind_an_epilogue_are_refused() -> None:
     assert Tiling.of(Chain.of([first, second]), dict(j=16)).steps
 
 
+def test_open_dtypes_are_those_of_tensors_before_else_float32() -> None:
+    first = Operator.parse("t[i,j] += x[i,k] * w[k,j]", dict(i=8, j=32, k=16))
+    second = Operator.parse("o[i,f] += t[i,j] * v[j,f]", dict(i=8, j=32, f=16))
+    chain = Chain.of([first.with_epilogue("relu(acc)"), second])
+    assert {str(t.dtype) for t in (*chain.inputs, *chain.temporaries, chain.result)} == {"float32"}
+    stored = first.with_dtypes(dict(x="int8", w="int8")).with_epilogue("s8(acc * 0.1)")
+    chain = Chain.of([stored, second.with_dtypes(dict(v="int8"))])
+    assert [str(t.dtype) for t in (*chain.temporaries, chain.result)] == ["int8", "int32"]
+
+
 def test_operators_that_contradict_each_other_are_refused() -> None:
     kinds = dict(x="f32", w="f32", t="f32")
     first = Operator.parse("t[i,j] += x[i,k] * w[k,j]", dict(i=8, j=32, k=16), kinds)
