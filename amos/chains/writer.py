@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import groupby
 from math import prod
 from typing import Any
 
@@ -153,6 +154,14 @@ class _Writer:
             for name, each in self.products.items()
             for source in each.slot.packed
         }
+        #: Temporaries that steps whose rows roll write, and read from an element on.
+        self.unit_memory = {
+            name: self.memory[name]
+            for step in self.tiling.steps
+            if step.rows is not None
+            for name in step.boxes
+            if name in self.memory
+        }
         #: Memory of rows that roll, as vectors.
         self.flat = {name: declare_flat(self.memory[name]) for name in self.tiling.layout.rolling}
         #: The unit that a step is at, counted from the first that a tile lacks; by what it writes.
@@ -163,13 +172,15 @@ class _Writer:
         from tvm import tirx
 
         memory, views = dict(self.memory), list[Any]()
-        for name, flat in self.flat.items():
+        for name, own in self.unit_memory.items():
             # LLVM is told that memory and its views differ, so that all accesses are to views; but
             # TVM drops memory that is only viewed, so that an element behind all is stored to.
-            count = int(flat.shape[0])
-            memory[name] = tirx.decl_buffer((count + 1,), str(flat.dtype), f"{flat.name}_memory")
-            views.append(tirx.BufferStore(memory[name], tirx.const(0, str(flat.dtype)), [count]))
-            views += [_view(own, memory[name], [0]) for own in (self.memory[name], flat)]
+            count, kind = prod(map(int, own.shape)), str(own.dtype)
+            memory[name] = tirx.decl_buffer((count + 1,), kind, f"{own.name}_memory")
+            views.append(tirx.BufferStore(memory[name], tirx.const(0, kind), [count]))
+            views.append(_view(own, memory[name], [0]))
+            if name in self.flat:
+                views.append(_view(self.flat[name], memory[name], [0]))
         tile = sequence([*self._tile()])
         loop = tirx.For(self.step, 0, self.own, tirx.ForKind.SERIAL, tile)
         allocated = map(tirx.AllocBuffer, (*memory.values(), *self.packed.values()))
@@ -231,22 +242,16 @@ class _Writer:
 
     def _steps(self, steps: Sequence[TiledStep]) -> Iterator[Any]:
         """Steps in order; assignments of one depth that follow one another share loops."""
-        place = 0
-        while place < len(steps):
-            depth, end = steps[place].depth, place
-            if steps[place].rows is not None:
-                yield self._units(steps[place])
-                place += 1
+        for (is_plain, depth), run in groupby(steps, lambda x: (self._is_plain(x), x.depth)):
+            if is_plain:
+                written = write_assignments([*map(self._local, run)], self._buffers)
+                yield from self._guarded([*written], depth)
                 continue
-            while end < len(steps) and steps[end].depth == depth and self._assigns(steps[end]):
-                end += 1
-            if end > place:
-                run = [self._local(each) for each in steps[place:end]]
-                yield from self._guarded([*write_assignments(run, self._buffers)], depth)
-                place = end
-            else:
-                yield from self._product(steps[place], self._buffers)
-                place += 1
+            for tiled in run:
+                if tiled.rows is not None:
+                    yield self._units(tiled)
+                else:
+                    yield from self._product(tiled, self._buffers)
 
     def _is_first(self) -> Any:
         """Whether a tile has no rows of the one before."""
@@ -307,6 +312,10 @@ class _Writer:
     def _assigns(self, tiled: TiledStep) -> bool:
         """Whether a step is loops, not an instruction's product."""
         return tiled.step.output.tensor.name not in self.products
+
+    def _is_plain(self, tiled: TiledStep) -> bool:
+        """Whether a step is loops over a whole tile."""
+        return self._assigns(tiled) and tiled.rows is None
 
     @cached_property
     def _buffers(self) -> dict[str, Any]:

@@ -79,8 +79,17 @@ def test_a_kernel_computes_the_chain(
     np.testing.assert_allclose(out, expected, rtol=allowed, atol=allowed)
 
 
+#: Rows that roll are made of whole temporaries, or come behind a step whose rows do not roll.
+BESIDE = [
+    ("t[v] = relu(a[v]); p = softmax(t[v], axis=v); o[y] += p[y+r] * w[r]",
+     dict(v=17, y=16, r=2), "y"),
+    ("u[y] = relu(a[y]); t[v] = a[v] * 2; d[y] += t[y+r] * w[r]; o[y] = d + u",
+     dict(v=17, y=16, r=2), "y"),
+]  # fmt: skip
+
+
 @pytest.mark.parametrize("packs", [False, True])
-@pytest.mark.parametrize("case", ROLLING, ids=lambda case: case[0])
+@pytest.mark.parametrize("case", [*ROLLING, *BESIDE], ids=lambda case: case[0])
 def test_a_kernel_keeps_rows(
     chooser: Chooser, case: tuple[str, dict[str, int], str], packs: bool
 ) -> None:
