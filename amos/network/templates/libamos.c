@@ -42,7 +42,7 @@ typedef struct {
 } ParallelGroup;
 typedef int (*ParallelBody)(int32_t, ParallelGroup *, void *);
 
-enum { CPU_DEVICE = 1, DLTENSOR_POINTER = 7 };
+enum { CPU_DEVICE = 1, DLTENSOR_POINTER = 7, MOST_DIMENSIONS = 16 };
 enum { PLACE_INPUT, PLACE_OUTPUT, PLACE_ARENA, PLACE_CONSTANT };
 
 /* onnxruntime: opaque objects, its table of functions, a custom operator. */
@@ -462,16 +462,37 @@ static OrtStatus *run_steps(void *data) {
   return NULL;
 }
 
-static OrtStatus *refuse_shape(Api api, const Network *network, uint32_t input, const char *got) {
-  char shape[128] = "", text[384];
-  const Port *port = &network->inputs[input];
-  for (int k = 0; k < port->rank; ++k) {
-    size_t used = strlen(shape);
-    snprintf(shape + used, sizeof shape - used, k ? ", %lld" : "%lld", (long long)port->shape[k]);
+/* Whether a value has a port's shape; one of another rank, its extents but those of 1: a scalar may
+   come as a row of one element. */
+static int has_shape(const Port *port, const int64_t *shape, size_t rank) {
+  if (rank == (size_t)port->rank) return !memcmp(shape, port->shape, rank * sizeof *shape);
+  int k = 0;
+  for (size_t i = 0; i < rank; ++i) {
+    if (shape[i] == 1) continue;
+    while (k < port->rank && port->shape[k] == 1) ++k;
+    if (k == port->rank || port->shape[k++] != shape[i]) return 0;
   }
+  while (k < port->rank && port->shape[k] == 1) ++k;
+  return k == port->rank;
+}
+
+static void print_shape(char *text, size_t size, const int64_t *shape, size_t rank) {
+  text[0] = 0;
+  for (size_t k = 0; k < rank && k < MOST_DIMENSIONS; ++k) {
+    size_t used = strlen(text);
+    snprintf(text + used, size - used, k ? ", %lld" : "%lld", (long long)shape[k]);
+  }
+}
+
+static OrtStatus *refuse_shape(Api api, const Network *network, uint32_t input, const int64_t *shape,
+                               size_t rank) {
+  const Port *port = &network->inputs[input];
+  char expected[128], got[128], text[384];
+  print_shape(expected, sizeof expected, port->shape, (size_t)port->rank);
+  print_shape(got, sizeof got, shape, rank);
   snprintf(text, sizeof text,
-           "AMOS: %s was compiled for input %u of shape (%s), got %s; compile the model for this shape",
-           network->name, input, shape, got);
+           "AMOS: %s was compiled for input %u of shape (%s), got (%s); compile the model for this shape",
+           network->name, input, expected, got);
   return fail(api, text);
 }
 
@@ -482,24 +503,18 @@ static OrtStatus *bind_ports(const Network *network, Api api, void *context, voi
     const void *value = NULL;
     void *info = NULL;
     const Port *port = &network->inputs[i];
-    int64_t shape[port->rank + 1];
+    int64_t shape[MOST_DIMENSIONS];
     size_t rank = 0;
     status = CALL(api, CONTEXT_INPUT, const void *, size_t, const void **)(context, i, &value);
     if (!status) status = CALL(api, TENSOR_INFO, const void *, void **)(value, &info);
     if (!status) {
       status = CALL(api, TENSOR_RANK, const void *, size_t *)(info, &rank);
-      if (!status && rank == (size_t)port->rank)
+      if (!status && rank <= MOST_DIMENSIONS)
         status = CALL(api, TENSOR_SHAPE, const void *, int64_t *, size_t)(info, shape, rank);
       ((void (*)(void *))api[RELEASE_TENSOR_INFO])(info);
     }
-    if (!status && rank != (size_t)port->rank)
-      return refuse_shape(api, network, i, "another number of dimensions");
-    for (size_t k = 0; k < rank && !status; ++k) {
-      if (shape[k] == port->shape[k]) continue;
-      char extent[64];
-      snprintf(extent, sizeof extent, "%lld in dimension %zu", (long long)shape[k], k);
-      return refuse_shape(api, network, i, extent);
-    }
+    if (!status && (rank > MOST_DIMENSIONS || !has_shape(port, shape, rank)))
+      return refuse_shape(api, network, i, shape, rank);
     if (!status) status = CALL(api, TENSOR_DATA, const void *, void **)(value, &inputs[i]);
   }
   for (uint32_t i = 0; i < network->output_count && !status; ++i) {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -131,8 +132,10 @@ def test_inputs_of_another_shape_are_refused(exported: Path, tmp_path: Path) -> 
     onnx.save(model, tmp_path / "open" / "model.onnx")
     session = _session(tmp_path / "open")
     session.run(None, {"image": np.ones((1, 3, 12, 12), "float32")})
-    for shape, got in ((3, 1, 12, 12), "3 in dimension 0"), ((3, 144), "another number of dim"):
-        with pytest.raises(Exception, match=rf"input 0 of shape \(1, 3, 12, 12\), got {got}"):
+    session.run(None, {"image": np.ones((3, 12, 12), "float32")})
+    for shape in (3, 1, 12, 12), (3, 144), (1, 3, 12, 12, 2), ():
+        message = f"input 0 of shape (1, 3, 12, 12), got ({', '.join(map(str, shape))});"
+        with pytest.raises(Exception, match=re.escape(message)):
             session.run(None, {"image": np.ones(shape, "float32")})
 
 
