@@ -19,10 +19,10 @@ multiplies_bfloat16 = pytest.mark.skipif(
 )
 
 
-def perceptron(width: int = 128) -> Any:
+def perceptron(width: int = 128, rows: int = 8) -> Any:
     """Two products with a ReLU between, whose hidden row another operator reads as well."""
     b = Builder()
-    hidden = b.node("Relu", b.node("MatMul", b.input("x", (8, width)), b.random(width, width)))
+    hidden = b.node("Relu", b.node("MatMul", b.input("x", (rows, width)), b.random(width, width)))
     return b.model(b.node("Add", b.node("MatMul", hidden, b.random(width, width)), hidden))
 
 

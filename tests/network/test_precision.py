@@ -20,10 +20,7 @@ from amos.network.precision import attention, rounding
 from amos.network.precision.choosing import choose_precision
 from amos.network.precision.norms import relative_norm
 from amos.network.precision.rounding import is_product
-from amos.network.precision.variants import (
-    Variants,
-    multiplies,
-)
+from amos.network.precision.variants import Variants, multiplies
 from tests.network.lines import run_graph
 from tests.network.models import Builder, residual_network
 from tests.network.precisions import multiplies_bfloat16, perceptron, results_of, variants_of

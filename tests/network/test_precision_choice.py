@@ -20,9 +20,7 @@ from amos.network.precision.choosing import choose_precision
 from amos.network.precision.frontier import Errors, Exclusion, Frontier, Variant
 from amos.network.precision.norms import relative_norm
 from amos.network.precision.samples import read_samples
-from amos.network.precision.variants import (
-    Variants,
-)
+from amos.network.precision.variants import Variants
 from tests.network.models import Builder
 from tests.network.precisions import multiplies_bfloat16, perceptron, results_of, variants_of
 
@@ -54,9 +52,19 @@ def test_auto_is_the_fastest_within_the_budget() -> None:
     assert 0 < chosen.errors.choosing <= 0.8 * budget
     assert chosen.errors.confirming is not None and 0 < chosen.errors.confirming <= budget
     assert [*chosen.excluded.values()] == [Exclusion("over the budget")]
-    # All of them may fit in f16, which was tried, too.
-    names = [row.name for row in between.precision.variants]
-    assert "f16" in names or any(why.startswith("f16") for why in between.precision.refused)
+
+
+@multiplies_bfloat16
+@pytest.mark.parametrize(("rows", "is_tried"), [(8, True), (64, False)])
+def test_f16_is_tried_beside_some_products_where_weights_are_waited_for(
+    rows: int, is_tried: bool
+) -> None:
+    network = amos.load_network(perceptron(512, rows))
+    budget = 1.5 * min(variants_of(network).sensitivities([[("Region0", n)] for n in range(2)]))
+    frontier = choose_precision(network, "auto", budget=budget)
+    names = [row.name for row in frontier.variants]
+    assert "mixed" in names
+    assert is_tried == any(each.startswith("f16") for each in (*names, *frontier.refused))
 
 
 @multiplies_bfloat16

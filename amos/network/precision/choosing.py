@@ -87,7 +87,7 @@ def choose_precision(
     for name in _ROUNDINGS.get(precision, ()):
         fitting = {row.name for row in rows[1:] if _fits(row, budget)}
         if fitting - {"mixed"} or (fitting and not variants.waits_for_weights):
-            break  # float16, which no instruction here multiplies in pairs, is not faster
+            break  # no instruction here multiplies pairs of f16: only weights come sooner
         factors = variants.with_factors(name)
         rows += _try(partial(_round, factors, precision, budget, refused, is_drawn), name, refused)
     if precision in ("int8", "auto"):
