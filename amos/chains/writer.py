@@ -154,14 +154,6 @@ class _Writer:
             for name, each in self.products.items()
             for source in each.slot.packed
         }
-        #: Temporaries that steps whose rows roll write, and read from an element on.
-        self.unit_memory = {
-            name: self.memory[name]
-            for step in self.tiling.steps
-            if step.rows is not None
-            for name in step.boxes
-            if name in self.memory
-        }
         #: Memory of rows that roll, as vectors.
         self.flat = {name: declare_flat(self.memory[name]) for name in self.tiling.layout.rolling}
         #: The unit that a step is at, counted from the first that a tile lacks; by what it writes.
@@ -172,9 +164,13 @@ class _Writer:
         from tvm import tirx
 
         memory, views = dict(self.memory), list[Any]()
-        for name, own in self.unit_memory.items():
+        steps = [step for step in self.tiling.steps if step.rows is not None]
+        # Temporaries that steps whose rows roll write, and read from an element on.
+        names = dict.fromkeys(x for step in steps for x in step.boxes if x in self.memory)
+        for name in names:
             # LLVM is told that memory and its views differ, so that all accesses are to views; but
             # TVM drops memory that is only viewed, so that an element behind all is stored to.
+            own = self.memory[name]
             count, kind = prod(map(int, own.shape)), str(own.dtype)
             memory[name] = tirx.decl_buffer((count + 1,), kind, f"{own.name}_memory")
             views.append(tirx.BufferStore(memory[name], tirx.const(0, kind), [count]))
