@@ -252,9 +252,14 @@ class Chain(Shown):
             name: what the chain is called; the result's name if omitted.
 
         Raises:
-            OperatorError: one has a prologue, several results, or stores them elsewhere; two have
-                different tensors or iterations of one name.
+            OperatorError: there is none; one has a prologue, several results, or stores them
+                elsewhere; two have different tensors or iterations of one name.
         """
+        is_list = isinstance(operators, Sequence) and all(
+            isinstance(x, Operator) for x in operators
+        )
+        if not is_list or not operators:
+            raise OperatorError(f"a chain: expected a list of operators, got {shown(operators)}")
         sizes, tensors, closed = dict[str, int](), dict[str, Tensor](), list[Operator]()
         for number, operator in enumerate(operators, 1):
             operator = typed(operator, {name: str(x.dtype) for name, x in tensors.items()})

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -105,6 +106,12 @@ def test_open_dtypes_are_those_of_tensors_before_else_float32() -> None:
     stored = first.with_dtypes(dict(x="int8", w="int8")).with_epilogue("s8(acc * 0.1)")
     chain = Chain.of([stored, second.with_dtypes(dict(v="int8"))])
     assert [str(t.dtype) for t in (*chain.temporaries, chain.result)] == ["int8", "int32"]
+
+
+@pytest.mark.parametrize("operators", [[], None, [1]])
+def test_what_is_no_list_of_operators_is_refused(operators: Any) -> None:
+    with pytest.raises(OperatorError, match="expected a list of operators, got"):
+        Chain.of(operators)
 
 
 def test_operators_that_contradict_each_other_are_refused() -> None:
