@@ -50,5 +50,5 @@ def test_a_network_is_built_by_two_processes(built_here: list[BuiltKernels]) -> 
     assert len(compiled.checks) == 5  # and the whole
     values = np.random.default_rng(0).standard_normal((4, 16)).astype(np.float32)
     expected = plain_session(model).run(None, {"x": values})
-    for got, wanted in zip(compiled(values), expected, strict=True):
-        np.testing.assert_allclose(got, wanted, rtol=1e-4, atol=1e-4)
+    for result, reference in zip(compiled(values), expected, strict=True):
+        np.testing.assert_allclose(result, reference, rtol=1e-4, atol=1e-4)
