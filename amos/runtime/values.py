@@ -119,10 +119,8 @@ def encode(values: np.ndarray, kind: str) -> np.ndarray:
 def decode(data: np.ndarray, kind: str) -> np.ndarray:
     """Values of bit patterns."""
     if kind == "bfloat16":
-        wide: np.ndarray = (data.view(np.uint16).astype(np.uint32) << 16).view(np.float32)
-        return wide
-    values: np.ndarray = data.view(_BITS[kind])
-    return values
+        return np.asarray((data.view(np.uint16).astype(np.uint32) << 16).view(np.float32))
+    return np.asarray(data.view(_BITS[kind]))
 
 
 def compare_results(
@@ -148,13 +146,19 @@ def compare_results(
         tolerance = _tolerance(inputs, how.get("accumulator", out["dtype"]))
         where, total, allowed = _expected(how, values, tolerance, rng)
         got = decode(data, out["dtype"]).astype(np.float64)[where]
-        with np.errstate(invalid="ignore"):
-            difference = np.abs(got - total)
-        difference[~np.isfinite(got)] = np.inf
-        difference[(got == total) | (np.isnan(got) & np.isnan(total))] = 0
+        difference = measure_differences(got, total)
         correct &= bool((difference <= allowed).all())
         largest, elements = max(largest, float(difference.max())), elements + len(where)
     return {"correct": correct, "largest_difference": largest, "elements": elements}
+
+
+def measure_differences(values: np.ndarray, expected: np.ndarray) -> np.ndarray:
+    """How far each value is off: infinitely far if it alone is not finite, 0 if both are NaN."""
+    with np.errstate(invalid="ignore"):
+        difference: np.ndarray = np.abs(values - expected)
+    difference[~np.isfinite(values)] = np.inf
+    difference[(values == expected) | (np.isnan(values) & np.isnan(expected))] = 0
+    return difference
 
 
 def _expected(

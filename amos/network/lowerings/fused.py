@@ -123,6 +123,8 @@ def _find_measured(
     site: ChainSite, chooser: Chooser, ranked: Mapping[str, Sequence[Record]]
 ) -> float | None:
     """Return the measured seconds of separate kernels; ``None`` unless records have all of them."""
+    if _list_loops(site):
+        return None
     total = 0.0
     for task in _tasks_of(site):
         try:
@@ -132,7 +134,7 @@ def _find_measured(
         if lowering.measured is None:
             return None
         total += lowering.measured
-    return None if _list_loops(site) else total
+    return total
 
 
 def _search_in_parallel(sites: Mapping[Chain, Sequence[ChainSite]], chooser: Chooser) -> None:

@@ -21,7 +21,15 @@ from typing import Any
 
 import numpy as np
 
-from amos.runtime.values import compare_results, decode, draw_values, encode, inputs_of, size_of
+from amos.runtime.values import (
+    compare_results,
+    decode,
+    draw_values,
+    encode,
+    inputs_of,
+    measure_differences,
+    size_of,
+)
 
 #: Seconds that one timing spans at least, and launches that it has at most.
 _SPAN, _MOST = 0.005, 200
@@ -249,8 +257,7 @@ class Kernel:
         if "operator" not in launch:
             return self._check_files()
         values = draw_values(launch, rng)
-        inputs = [encode(values[a["name"]], a["dtype"]) for a in inputs_of(launch)]
-        return compare_results(launch, values, self.compute(inputs), rng)
+        return compare_results(launch, values, self.compute(self._encode(values)), rng)
 
     def _check_files(self) -> dict[str, Any]:
         """Run a chain on the inputs in the folder, whose results are there, too."""
@@ -260,20 +267,19 @@ class Kernel:
             decode(x, out["dtype"]).astype(np.float64)
             for x in (data, self._stored("expected", out))
         )
-        with np.errstate(invalid="ignore"):
-            off = np.abs(got - right)
-        off[(got == right) | (np.isnan(got) & np.isnan(right))] = 0
+        off = measure_differences(got, right)
         correct = bool((off <= self.launch["tolerance"]).all())
         largest = float(off.max(initial=0))
         return {"correct": correct, "largest_difference": largest, "elements": off.size}
 
     def _own_inputs(self) -> list[np.ndarray]:
         """Bit patterns of inputs: random ones, for a chain those in the folder."""
-        inputs = inputs_of(self.launch)
         if "operator" not in self.launch:
-            return [self._stored("inputs", a) for a in inputs]
-        values = draw_values(self.launch, np.random.default_rng(0))
-        return [encode(values[a["name"]], a["dtype"]) for a in inputs]
+            return [self._stored("inputs", a) for a in inputs_of(self.launch)]
+        return self._encode(draw_values(self.launch, np.random.default_rng(0)))
+
+    def _encode(self, values: dict[str, np.ndarray]) -> list[np.ndarray]:
+        return [encode(values[a["name"]], a["dtype"]) for a in inputs_of(self.launch)]
 
     def _stored(self, kind: str, argument: dict[str, Any]) -> np.ndarray:
         """Bytes of a tensor in the folder."""
