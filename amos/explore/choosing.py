@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 import pickle
 from bisect import insort
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property, lru_cache
 from itertools import repeat
+from typing import Any, TypeVar
 
 from amos import machines
 from amos.errors import MappingError
@@ -29,13 +30,14 @@ from amos.ir import Operator
 from amos.machine import Machine
 from amos.mapping import enumerate_mappings
 from amos.mapping.mapping import Mapping
-from amos.measure.helpers import map_in_processes
+from amos.measure.helpers import HelperLost, map_in_processes
 from amos.measure.result_cache import MISSING, key_of, load_result, store_result
 from amos.perfmodel import Prediction
 from amos.perfmodel.bound import Bound
 from amos.plan import Candidate
 from amos.plan.target import target_of
 
+_T = TypeVar("_T")
 RULE = "access"
 #: The model says up to two percent less than a whole count of calls times their rate.
 _SLACK = 1.1
@@ -158,17 +160,34 @@ class Chooser:
         """Choose the products of operators ahead of :meth:`choose`, on all cores."""
         requests = [_Request(each, 1, Thorough, 1) for each in operators]
         requests = [each for each in dict.fromkeys(requests) if each not in self._ranked]
-        settings = self.machine, self._core, self._intrinsics
-        results = map_in_processes(
-            _search_in_helper,
-            requests,
-            repeat(pickle.dumps((settings, added()))),
-            keys=map(self._ranking_key, requests),
-            here=lambda request, _: _search_or_nothing(self, request),
-            lost=lambda _: [],
-        )
+        keys = map(self._ranking_key, requests)
+        results = self.map_in_processes(_search_or_nothing, requests, keys=keys, lost=lambda _: [])
         ranked = zip(requests, results, strict=True)
         self._ranked.update((request, products) for request, products in ranked if products)
+
+    def map_in_processes(
+        self,
+        function: Callable[..., _T],
+        *arguments: Iterable[Any],
+        keys: Iterable[str],
+        lost: Callable[[HelperLost], _T],
+    ) -> Generator[_T, None, None]:
+        """Call a function of a chooser and further arguments on all cores.
+
+        Args:
+            function: of a module; other processes call it on a chooser like this one.
+            arguments, keys, lost: as of :func:`amos.measure.helpers.map_in_processes`.
+        """
+        settings = (self.machine, self._core, self._intrinsics), added()
+        return map_in_processes(
+            _call_with_chooser,
+            repeat(function),
+            repeat(pickle.dumps(settings)),
+            *arguments,
+            keys=keys,
+            here=lambda function, _, *values: function(self, *values),
+            lost=lost,
+        )
 
     def _ranking_key(self, request: _Request) -> str:
         return self.result_key("ranking", request)
@@ -264,21 +283,21 @@ class Chooser:
         return ranked
 
 
-def _search_in_helper(request: _Request, settings: bytes) -> list[Product]:
-    """Search in another process; returns nothing where no instruction can be used.
-
-    Args:
-        settings: pickled, those of the chooser, and the intrinsics that were registered beside
-            built-in ones.
-    """
-    return _search_or_nothing(_chooser_with(settings), request)
-
-
 def _search_or_nothing(chooser: Chooser, request: _Request) -> list[Product]:
     try:
         return chooser.search(request)
     except MappingError:
         return []
+
+
+def _call_with_chooser(function: Callable[..., _T], settings: bytes, *arguments: Any) -> _T:
+    """Call a function in another process.
+
+    Args:
+        settings: pickled, those of the chooser, and the intrinsics that were registered beside
+            built-in ones.
+    """
+    return function(_chooser_with(settings), *arguments)
 
 
 @lru_cache(maxsize=4)

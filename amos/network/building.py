@@ -6,17 +6,14 @@ Requests and results are plain values, so that another process can build the ker
 from __future__ import annotations
 
 import math
-import pickle
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
 
 import numpy as np
 
 from amos._toolchain import load_tvm
 from amos.errors import BuildError, MappingError, NetworkError, ScheduleError
 from amos.explore.choosing import Chooser
-from amos.intrinsics import adopt
 from amos.measure.reference import References, compare_arrays
 from amos.network.kernels import TaskKernel
 from amos.network.lowerings.base import Lowering
@@ -45,40 +42,12 @@ def load_builders() -> None:
     Chooser("host").target(())
 
 
-def build_in_helper(
-    lowerings: TaskLowerings | Sequence[Lowering],
-    symbol: str,
-    count: int,
-    verify: bool,
-    added: bytes,
-) -> BuiltKernels:
-    """Do the same as :func:`build_kernels` in another process.
-
-    Args:
-        lowerings, symbol, count, verify: the same.
-        added: pickled, the intrinsics that were registered beside built-in ones.
-    """
-    return build_kernels(_host_with(added), lowerings, symbol, count, verify)
-
-
-def predict_in_helper(lowerings: TaskLowerings, added: bytes) -> float:
-    """Do the same as :func:`predict_seconds` in another process."""
-    return predict_seconds(_host_with(added), lowerings)
-
-
 def predict_seconds(chooser: Chooser, lowerings: TaskLowerings) -> float:
     """Predict the seconds of one call of a task; infinite where no instruction can be used."""
     try:
         return lowerings.predict(chooser).predicted
     except MappingError:
         return math.inf
-
-
-@lru_cache(maxsize=1)
-def _host_with(added: bytes) -> Chooser:
-    """Return the chooser for this machine, the same one while intrinsics stay the same."""
-    adopt(pickle.loads(added))
-    return Chooser("host")
 
 
 def build_kernels(
@@ -88,27 +57,21 @@ def build_kernels(
     count: int,
     verify: bool,
 ) -> BuiltKernels:
-    """Build the kernels of a task; those that are wrong give way to the next candidate.
+    """Build the first right kernel of a task, or with a count above 1 all right ones.
 
     Args:
         lowerings: of the task, ranked or not.
         symbol: name of the function, or its beginning.
+        count: of lowerings to rank.
         verify: compare each kernel with NumPy.
     """
     ranked = lowerings.rank(count, chooser) if isinstance(lowerings, TaskLowerings) else lowerings
-    return build_lowerings(ranked, symbol, count, verify=verify)
-
-
-def build_lowerings(
-    lowerings: Iterable[Lowering], symbol: str, count: int = 1, *, verify: bool
-) -> BuiltKernels:
-    """Build kernels of equivalent lowerings: the first right one, or with a count above 1 all."""
     references = References()
     kernels: dict[TaskKernel, tuple[Check, ...]] = {}
     failures: list[str] = []
     reason = ""
     try:
-        for lowering in lowerings:
+        for lowering in ranked:
             try:
                 kernel = lowering.build(symbol if count == 1 else f"{symbol}_{len(kernels)}")
                 kernels[kernel] = (check_kernel(kernel, references),) if verify else ()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing, suppress
@@ -14,17 +13,11 @@ from typing import TypedDict, Unpack, overload
 from amos._progress import ProgressLine
 from amos.errors import MappingError, NetworkError, shown
 from amos.explore.choosing import Chooser
-from amos.intrinsics import added
-from amos.measure.helpers import HelperLost, map_in_processes, start_helpers
+from amos.measure.helpers import HelperLost, start_helpers
 from amos.measure.result_cache import has_result
 from amos.network.bucketed import CompiledBuckets, join_buckets
 from amos.network.buckets import BucketedNetwork, Loaded
-from amos.network.building import (
-    BuiltKernels,
-    build_in_helper,
-    build_kernels,
-    load_builders,
-)
+from amos.network.building import BuiltKernels, build_kernels, load_builders
 from amos.network.candidates import records_by_operator
 from amos.network.comparison import (
     Comparison,
@@ -274,15 +267,13 @@ class _Builder:
         """Build so many kernels of each task, cascade or chain, on all cores."""
         requests = [*zip(lowerings, counts, strict=True)]
         keys = [self.chooser.result_key("kernels", *each, self.verify) for each in requests]
-        results = map_in_processes(
-            build_in_helper,
+        results = self.chooser.map_in_processes(
+            build_kernels,
             lowerings,
             [f"amos_{key[:_DIGITS]}" for key in keys],
             [count for _, count in requests],
             repeat(self.verify),
-            repeat(pickle.dumps(added())),
             keys=keys,
-            here=lambda *request: build_kernels(self.chooser, *request[:-1]),
             lost=_report_lost,
         )
         built: list[BuiltKernels] = []

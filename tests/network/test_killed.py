@@ -19,7 +19,6 @@ _PROGRAM = """
 import json, os, signal, sys
 from pathlib import Path
 import amos
-from amos.network import building
 from amos.network.external import linking
 from tests.network.models import Builder, compile_whole, load_whole
 
@@ -58,7 +57,6 @@ def files(skip=".amos-"):
         if path.is_file() and not path.relative_to(out).parts[0].startswith(skip)
     }
 
-building.build_lowerings = before(building.build_lowerings)
 linking.write_library = before(linking.write_library)
 old = model(8)
 model(24).export(out)

@@ -5,14 +5,15 @@ from __future__ import annotations
 import os
 import time
 from collections import deque
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
 
+from amos.explore import choosing
 from amos.measure import helpers
-from amos.network import compilation
-from amos.network.building import BuiltKernels, build_kernels, load_builders
+from amos.network.building import BuiltKernels, load_builders
 from amos.network.frontend import plain_session
 from tests.network.models import Builder, compile_whole, load_whole
 
@@ -25,13 +26,17 @@ def built_here(monkeypatch: pytest.MonkeyPatch) -> list[BuiltKernels]:
     (helper,) = helpers._some_helpers(1, start=True)
     helper.serve(deque([helpers._Job(load_builders, ())]))
 
-    def build_later(*arguments: Any) -> BuiltKernels:
-        time.sleep(0.5)  # or this process might build all of them
-        built.append(build_kernels(*arguments))
-        return built[-1]
-
     built: list[BuiltKernels] = []
-    monkeypatch.setattr(compilation, "build_kernels", build_later)
+
+    def map_later(*arguments: Any, here: Callable[..., Any], **options: Any) -> Any:
+        def build_later(*request: Any) -> Any:
+            time.sleep(0.5)  # or this process might build all of them
+            built.append(here(*request))
+            return built[-1]
+
+        return helpers.map_in_processes(*arguments, here=build_later, **options)
+
+    monkeypatch.setattr(choosing, "map_in_processes", map_later)
     return built
 
 

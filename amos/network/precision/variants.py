@@ -3,24 +3,20 @@
 from __future__ import annotations
 
 import math
-import pickle
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from copy import copy
 from dataclasses import replace
 from functools import cached_property, partial
-from itertools import repeat
 from typing import Any, TypeVar
 
 import numpy as np
 
 from amos.errors import NetworkError
 from amos.explore.choosing import Chooser
-from amos.intrinsics import added
 from amos.ir import Operator, dtype
 from amos.machine.cpu import cpu
-from amos.measure.helpers import map_in_processes
-from amos.network.building import predict_in_helper, predict_seconds
+from amos.network.building import predict_seconds
 from amos.network.external.partition import PartitionedNetwork
 from amos.network.external.passes import with_functions, write_region_functions
 from amos.network.external.sessions import run_session
@@ -288,12 +284,10 @@ class Variants:
         """Predict the seconds of one call of each task, on all cores, by operator."""
         fresh = {x.operator: x for x in tasks if x.operator not in self._predicted}
         lowerings = [list_lowerings(task, self._chooser, {}) for task in fresh.values()]
-        seconds = map_in_processes(
-            predict_in_helper,
+        seconds = self._chooser.map_in_processes(
+            predict_seconds,
             lowerings,
-            repeat(pickle.dumps(added())),
             keys=[self._chooser.result_key("prediction", each) for each in lowerings],
-            here=lambda lowerings, _: predict_seconds(self._chooser, lowerings),
             lost=lambda _: math.inf,
         )
         self._predicted.update(zip(fresh, seconds, strict=True))
