@@ -21,13 +21,14 @@ if TYPE_CHECKING:
     from amos.ir.te import from_te
     from amos.machine import Machine
     from amos.mapping import enumerate_mappings, simulate
-    from amos.network import compile, compile_for_unit, load_network, tune
+    from amos.network import compile, load_network, tune
     from amos.opencl import OpenClSchedule
     from amos.plan import Candidate, CpuSchedule, Schedule
     from amos.plan.planning import plan
     from amos.records import Record, Records
     from amos.runtime import build
     from amos.streams import StreamSchedule
+    from amos.streams.networks import compile_for_unit
     from amos.validate import check_matching, fold_zero_point, fusable, fuse
 
 __version__ = "0.1.0"
@@ -84,11 +85,12 @@ _HOMES = {
         "amos.ir.te": ["from_te"],
         "amos.machine": ["Machine"],
         "amos.mapping": ["enumerate_mappings"],
-        "amos.network": ["compile", "compile_for_unit", "load_network", "tune"],
+        "amos.network": ["compile", "load_network", "tune"],
         "amos.plan": ["Candidate", "CpuSchedule", "Schedule"],
         "amos.cuda": ["GpuSchedule"],
         "amos.opencl": ["OpenClSchedule"],
         "amos.streams": ["StreamSchedule"],
+        "amos.streams.networks": ["compile_for_unit"],
         "amos.records": ["Record", "Records"],
         "amos.validate": ["check_matching", "fold_zero_point", "fusable", "fuse"],
     }.items()

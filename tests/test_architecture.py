@@ -53,6 +53,7 @@ EXTENSIONS = {"cuda", "streams", "opencl"}
 for extension in EXTENSIONS:
     ARROWS[extension] = _TO_RUNTIME | {"perfmodel", "measure", "operators", "export", "selfcheck"}
 ARROWS["opencl"] |= {"chains"}
+ARROWS["streams"] |= {"explore", "chains", "machines", "network"}
 ARROWS["reproduce"] |= EXTENSIONS | {"chains"}
 # Above all rooms: these may import any of them.
 OPEN = {"_kernels", "_predict", "cli", "targets", "viz", "testing", "__init__", "__main__"}

@@ -219,7 +219,7 @@ def compile_command(
     With --machine, streams for a unit that a simulator runs, and onnxruntime for the rest.
     """
     from amos.network.precision.choosing import BUDGET
-    from amos.network.units.compilation import check_simulator
+    from amos.streams.networks.compilation import check_simulator
 
     if output is not None and output.exists() and not output.is_dir():
         raise NetworkError(f"--output {str(output)!r}: expected a folder, this is a file")

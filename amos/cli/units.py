@@ -9,7 +9,7 @@ import amos
 from amos.cli.output import milliseconds, percent, print_json, print_line, print_table
 
 if TYPE_CHECKING:
-    from amos.network import UnitNetwork
+    from amos.streams.networks import UnitNetwork
 
 #: Name of the picture in the folder.
 _TIMELINE = "timeline.html"

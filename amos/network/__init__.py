@@ -11,7 +11,6 @@ from amos.network.network import Network
 from amos.network.report import Report
 from amos.network.tuned import Tuning
 from amos.network.tuning import tune
-from amos.network.units import UnitNetwork, compile_for_unit
 
 __all__ = [
     "BucketedNetwork",
@@ -23,9 +22,7 @@ __all__ = [
     "Report",
     "Task",
     "Tuning",
-    "UnitNetwork",
     "compile",
-    "compile_for_unit",
     "load_network",
     "tune",
 ]

@@ -10,7 +10,7 @@ from amos.viz.palette import line_colour
 from amos.viz.plotting import graph_objects, styled
 
 if TYPE_CHECKING:
-    from amos.network.units import UnitNetwork
+    from amos.streams.networks import UnitNetwork
 
 
 def timeline(compiled: UnitNetwork) -> Any:

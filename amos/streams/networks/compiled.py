@@ -22,9 +22,9 @@ from amos.network.external.sessions import array_of
 from amos.network.frontend import PRODUCT_OPERATORS
 from amos.network.model import Check, bind_inputs, check_results, random_arrays
 from amos.network.precision.samples import Samples, read_samples
-from amos.network.units.reference import evaluate_reference, quantum_of
-from amos.network.units.stages import Layer, Stage, UnitStage
 from amos.runtime.simulated import SimulatedKernel, SimulatedRun
+from amos.streams.networks.reference import evaluate_reference, quantum_of
+from amos.streams.networks.stages import Layer, Stage, UnitStage
 from amos.validate import evaluate
 
 #: Share of a quantum that still is one: floats are rounded when integers become such.
@@ -276,12 +276,12 @@ class UnitNetwork:
         return sum(run.products for run in self.runs) / total if total else None
 
     def export(self, folder: str | Path) -> tuple[Path, ...]:
-        """Write model, streams and constants; see :func:`amos.network.units.export.write_files`.
+        """Write model, streams and constants; see :func:`amos.streams.networks.export.write_files`.
 
         Raises:
             NetworkError: nothing can be written there.
         """
-        from amos.network.units.export import write_files
+        from amos.streams.networks.export import write_files
 
         return write_files(self, folder)
 

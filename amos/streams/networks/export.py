@@ -15,7 +15,7 @@ from amos.network.external.sessions import save_model
 from amos.network.external.writing import write_group_functions
 
 if TYPE_CHECKING:
-    from amos.network.units.compiled import UnitNetwork
+    from amos.streams.networks.compiled import UnitNetwork
 
 
 def write_files(compiled: UnitNetwork, folder: str | Path) -> tuple[Path, ...]:

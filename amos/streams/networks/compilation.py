@@ -23,11 +23,11 @@ from amos.network.groups import CallSite, Group, Task
 from amos.network.offload import ZERO_POINT, Offload, predict_offload
 from amos.network.precision.choosing import check_choice, choose_precision
 from amos.network.precision.samples import Samples
-from amos.network.units.compiled import UnitNetwork
-from amos.network.units.stages import Layer, list_stages
 from amos.plan import Candidate
 from amos.plan.target import target_of
 from amos.runtime.simulated import SimulatedKernel
+from amos.streams.networks.compiled import UnitNetwork
+from amos.streams.networks.stages import Layer, list_stages
 from amos.validate import evaluate
 
 #: Streams of a task that are simulated, the ones with the least predicted time.

@@ -18,7 +18,7 @@ from amos.cli.app import main
 from amos.errors import BuildError, NetworkError
 from amos.network.frontend import plain_session
 from amos.network.model import random_arrays
-from amos.network.units import UnitNetwork
+from amos.streams.networks import UnitNetwork
 from amos.streams.runtime import StreamKernel
 from tests.network.quantized_models import CASES, SHAPE, Model, convolution
 from tests.support.architects import BOARD, UNIT, files
@@ -121,7 +121,7 @@ def test_a_whole_that_differs_by_more_than_rounding_is_refused(
         compiled.verified(None, ProgressLine(False))
     # Modes of which one has no number allow nothing.
     monkeypatch.setattr(
-        "amos.network.units.compiled.evaluate_reference",
+        "amos.streams.networks.compiled.evaluate_reference",
         lambda *_, optimized=True: [right if optimized else right * np.nan],
     )
     with pytest.raises(NetworkError, match=words):
@@ -134,7 +134,7 @@ def test_a_model_that_its_framework_does_not_run_is_not_compared(
     def refuse(*_: Any, **__: Any) -> None:
         raise RuntimeError("no kernel for this operator")
 
-    monkeypatch.setattr("amos.network.units.reference.plain_session", refuse)
+    monkeypatch.setattr("amos.streams.networks.reference.plain_session", refuse)
     unchecked = compiled.verified(None, ProgressLine(False))
     assert unchecked.check is None
     assert "not compared as a whole: small: onnxruntime: no kernel for this" in str(unchecked)
