@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -45,12 +44,12 @@ def compare_command(
     if plot is not None:
         amos.viz.write(amos.viz.designs(rows), plot)
     if as_json:
-        print_json([asdict(row) for row in rows])
+        print_json([row.to_dict() for row in rows])
         return
     _print(rows)
     for row in rows:
-        if row.problem:
-            print_line(f"{Path(row.model).stem} on {row.machine}: {row.problem}")
+        if problem := row.report.problem:
+            print_line(f"{Path(row.model).stem} on {row.report.machine}: {problem}")
     if layers:
         for row in rows:
             _print_layers(row)
@@ -60,13 +59,12 @@ def _print(rows: list[DesignRow]) -> None:
     print_table(
         ["model", "machine", "modelled", "ms", "mJ", "of peak", "MiB", "front"],
         [
-            [Path(row.model).stem, row.machine, percent(row.modelled_share)]
-            + [milliseconds(row.seconds)]
-            + [None if row.energy_joules is None else row.energy_joules * 1e3]
-            + [percent(row.utilization)]
-            + [None if row.traffic_bytes is None else row.traffic_bytes / (1 << 20)]
+            [Path(row.model).stem, x.machine, percent(x.modelled_share), milliseconds(row.seconds)]
+            + [None if x.energy_joules is None else x.energy_joules * 1e3, percent(x.utilization)]
+            + [None if x.traffic_bytes is None else x.traffic_bytes / (1 << 20)]
             + ["*" if row.pareto else ""]
             for row in rows
+            for x in [row.report]
         ],
     )
 
@@ -75,10 +73,10 @@ def _print_layers(row: DesignRow) -> None:
     print_table(
         ["layer", "count", "ms each", "uJ each", "of peak", "KiB each", "why not"],
         [
-            [layer.operator, layer.count, milliseconds(layer.seconds)]
+            [layer.operator, layer.count, milliseconds(layer.unit_seconds)]
             + [microjoules(layer.energy_joules), percent(layer.utilization)]
             + [None if layer.traffic_bytes is None else layer.traffic_bytes / 1024, layer.reason]
-            for layer in row.layers
+            for layer in row.report.tasks
         ],
-        title=f"{Path(row.model).stem} on {row.machine}",
+        title=f"{Path(row.model).stem} on {row.report.machine}",
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from amos import machines
 from amos.errors import MachineError, NetworkError
@@ -19,57 +19,43 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Layer:
-    """A task of a network on a machine; figures are of one occurrence.
-
-    Attributes:
-        operator: the task.
-        count: how often it occurs.
-        seconds: predicted; ``None`` where no instruction of the machine computes it.
-        energy_joules: ``None`` where the machine does not say all energies.
-        traffic_bytes: from and to DRAM.
-        utilization: share of the unit's peak.
-        reason: why it is not modelled.
-    """
-
-    operator: str
-    count: int
-    seconds: float | None
-    energy_joules: float | None
-    traffic_bytes: float | None
-    utilization: float | None
-    reason: str
-
-
-@dataclass(frozen=True)
 class DesignRow:
     """A network on a machine.
 
     Attributes:
-        machine: name.
         model: name.
-        modelled_share: of the products; ``None`` where their number is not known.
-        seconds: of all products, without the host's work; ``None`` while some are not modelled, or
-            there are none.
-        problem: why there is no time; empty if there is one.
-        energy_joules: of them; ``None`` as well where energies are missing.
-        traffic_bytes: from and to DRAM.
-        utilization: share of the unit's peak.
+        report: of the network on the machine.
         pareto: whether no other machine is better for this model in time or energy and as good
             in both; by the time alone where a machine has no energy.
-        layers: the tasks, the longest first.
     """
 
-    machine: str
     model: str
-    modelled_share: float | None
-    seconds: float | None
-    problem: str
-    energy_joules: float | None
-    traffic_bytes: float | None
-    utilization: float | None
-    pareto: bool
-    layers: tuple[Layer, ...]
+    report: Report
+    pareto: bool = False
+
+    @property
+    def seconds(self) -> float | None:
+        """Seconds of all products, without the host's work; ``None`` where there is a problem."""
+        return None if self.report.problem else self.report.kernel_seconds
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values for JSON; layers are of one occurrence."""
+        figures = ("energy_joules", "traffic_bytes", "utilization")
+        report = self.report
+        return {
+            "machine": report.machine,
+            "model": self.model,
+            "modelled_share": report.modelled_share,
+            "seconds": self.seconds,
+            "problem": report.problem,
+            **{name: getattr(report, name) for name in figures},
+            "pareto": self.pareto,
+            "layers": [
+                {"operator": row.operator, "count": row.count, "seconds": row.unit_seconds}
+                | {name: getattr(row, name) for name in (*figures, "reason")}
+                for row in report.tasks
+            ],
+        }
 
 
 def compare_designs(
@@ -98,7 +84,7 @@ def compare_designs(
             f"compare: expected machines of different names, got {repeated[0]!r} twice"
         )
     rows = [
-        _row(network.report(machine, _units_of(machine, intrinsics)), name)
+        DesignRow(name, network.report(machine, _units_of(machine, intrinsics)))
         for name, network in networks.items()
         for machine in described
     ]
@@ -114,42 +100,16 @@ def _units_of(machine: Machine, intrinsics: Sequence[Intrinsic]) -> list[Intrins
     return units
 
 
-def _row(report: Report, model: str) -> DesignRow:
-    layers = tuple(
-        Layer(
-            row.operator,
-            row.count,
-            None if row.on_host else row.seconds,
-            row.energy_joules,
-            row.traffic_bytes,
-            row.utilization,
-            row.reason,
-        )
-        for row in report.tasks
-    )
-    return DesignRow(
-        machine=report.machine,
-        model=model,
-        modelled_share=report.modelled_share,
-        seconds=None if report.problem else report.kernel_seconds,
-        problem=report.problem,
-        energy_joules=report.energy_joules,
-        traffic_bytes=report.traffic_bytes,
-        utilization=report.utilization,
-        pareto=False,
-        layers=layers,
-    )
-
-
 def _is_best(row: DesignRow, rows: Sequence[DesignRow]) -> bool:
     """Whether a row is on the Pareto front of its model."""
     rivals = [each for each in rows if each.model == row.model and each.seconds is not None]
     if row.seconds is None:
         return False
-    if any(each.energy_joules is None for each in rivals):
-        return all(row.seconds <= (each.seconds or 0.0) for each in rivals)
-    own = row.seconds, row.energy_joules or 0.0
-    return not any(_dominates((x.seconds or 0.0, x.energy_joules or 0.0), own) for x in rivals)
+    points = {x.report.machine: (x.seconds or 0.0, x.report.energy_joules) for x in rivals}
+    if any(energy is None for _, energy in points.values()):
+        return all(row.seconds <= seconds for seconds, _ in points.values())
+    own = row.seconds, row.report.energy_joules or 0.0
+    return not any(_dominates((seconds, x or 0.0), own) for seconds, x in points.values())
 
 
 def _dominates(first: Sequence[float], second: Sequence[float]) -> bool:

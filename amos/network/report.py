@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -71,6 +72,11 @@ class TaskRow:
         """Energy of one occurrence; ``None`` where the machine lacks a part of it."""
         joules = [row.joules for row in self.energy if row.joules is not None]
         return sum(joules) if joules and len(joules) == len(self.energy) else None
+
+    @property
+    def unit_seconds(self) -> float | None:
+        """Predicted seconds on the unit; ``None`` where its host does all of it."""
+        return None if self.on_host else self.seconds
 
     @property
     def method(self) -> str:
@@ -160,7 +166,7 @@ class Report(Shown):
         tasks = [
             Unmapped(row.operator, row.count, row.products * row.count, row.reason)
             for row in self.tasks
-            if self._is_unmapped(row)
+            if row.unit_seconds is None
         ]
         return *tasks, *(
             Unmapped(row.operation, row.count, row.products, row.reason)
@@ -176,13 +182,9 @@ class Report(Shown):
         """
         missing = [row.products for row in self.unmapped]
         modelled = sum(row.products * row.count for row in self.tasks)
-        modelled -= sum(row.products * row.count for row in self.tasks if self._is_unmapped(row))
+        modelled -= sum(row.products * row.count for row in self.tasks if row.unit_seconds is None)
         total = modelled + sum(x or 0 for x in missing)
         return None if None in missing or not total else modelled / total
-
-    @staticmethod
-    def _is_unmapped(row: TaskRow) -> bool:
-        return row.seconds is None or row.on_host
 
     @property
     def coverage(self) -> str:
@@ -208,37 +210,34 @@ class Report(Shown):
         engine = sum(row.count for row in self.engine if row.products != 0)
         return engine + sum(row.count for row in self.tasks)
 
+    def _add_up(self, figures: Iterable[float | None]) -> float | None:
+        """Add up a figure of each task; ``None`` while one has none, or is not modelled."""
+        pairs = zip(self.tasks, figures, strict=True)
+        totals = [row.count * figure for row, figure in pairs if figure is not None]
+        is_complete = totals and len(totals) == len(self.tasks) and not self.unmapped
+        return sum(totals) if is_complete else None
+
     @cached_property
     def energy_joules(self) -> float | None:
-        """Energy of all products; ``None`` while one has none, or is not modelled."""
-        joules = [(row.energy_joules, row.count) for row in self.tasks]
-        if self.unmapped or not joules or any(each is None for each, _ in joules):
-            return None
-        return sum((each or 0.0) * count for each, count in joules)
+        """Energy of all products."""
+        return self._add_up(row.energy_joules for row in self.tasks)
 
     @cached_property
     def traffic_bytes(self) -> float | None:
-        """Bytes from and to DRAM; ``None`` while a task has none, or is not modelled."""
-        moved = [(row.traffic_bytes, row.count) for row in self.tasks]
-        if self.unmapped or not moved or any(each is None for each, _ in moved):
-            return None
-        return sum((each or 0.0) * count for each, count in moved)
+        """Bytes from and to DRAM."""
+        return self._add_up(row.traffic_bytes for row in self.tasks)
 
     @cached_property
     def utilization(self) -> float | None:
-        """Share of the unit's peak while it runs its tasks; ``None`` where a task has none."""
-        shares = [(row.utilization, (row.seconds or 0.0) * row.count) for row in self.tasks]
-        if self.unmapped or not shares or any(each is None for each, _ in shares):
-            return None
-        return sum((each or 0.0) * time for each, time in shares) / self.kernel_seconds
+        """Share of the unit's peak while it runs its tasks."""
+        shares = ((row.utilization, row.seconds or 0.0) for row in self.tasks)
+        busy = self._add_up(None if share is None else share * time for share, time in shares)
+        return None if busy is None else busy / self.kernel_seconds
 
     @cached_property
     def bound_seconds(self) -> float | None:
-        """Lower bound of the seconds of all tasks; ``None`` while one has none."""
-        bounds = [(row.bound_seconds, row.count) for row in self.tasks]
-        if self.unmapped or not bounds or any(each is None for each, _ in bounds):
-            return None
-        return sum((each or 0.0) * count for each, count in bounds)
+        """Lower bound of the seconds of all tasks."""
+        return self._add_up(row.bound_seconds for row in self.tasks)
 
     @property
     def summary(self) -> str:

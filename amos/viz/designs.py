@@ -22,7 +22,8 @@ def designs(rows: Sequence[DesignRow]) -> Any:
     Raises:
         NetworkError: no machine has a time and an energy of a network.
     """
-    drawn = [row for row in rows if row.seconds is not None and row.energy_joules is not None]
+    timed = (row for row in rows if row.seconds is not None)
+    drawn = [row for row in timed if row.report.energy_joules is not None]
     if not drawn:
         raise NetworkError(
             "nothing to draw: no machine has a time and an energy of a whole network"
@@ -34,8 +35,8 @@ def designs(rows: Sequence[DesignRow]) -> Any:
             points = [row for row in own if row.pareto == front]
             figure.add_scatter(
                 x=[(row.seconds or 0.0) * 1e3 for row in points],
-                y=[(row.energy_joules or 0.0) * 1e3 for row in points],
-                text=[row.machine for row in points],
+                y=[(row.report.energy_joules or 0.0) * 1e3 for row in points],
+                text=[row.report.machine for row in points],
                 mode="lines+markers+text" if front else "markers+text",
                 textposition="top center",
                 name=model,

@@ -38,15 +38,16 @@ def test_the_front_is_that_of_time_and_energy(model: onnx.ModelProto) -> None:
     dear = replace(TARGET, name="dear", operation_pj=9.0)
     fast = replace(dear, name="fast", clock=1e9)
     rows = compare_designs([TARGET, dear, fast], {"small": network}, [UNIT])
-    assert [(row.machine, row.pareto) for row in rows] == [
+    assert [(row.report.machine, row.pareto) for row in rows] == [
         ("acme_board", True),
         ("dear", False),
         ("fast", True),
     ]
     report = network.report(TARGET, [UNIT])
     assert rows[0].seconds == report.kernel_seconds
-    assert rows[0].energy_joules == report.energy_joules
-    assert [layer.traffic_bytes for layer in rows[0].layers] == [report.tasks[0].traffic_bytes]
+    values = rows[0].to_dict()
+    assert values["energy_joules"] == report.energy_joules
+    assert [x["traffic_bytes"] for x in values["layers"]] == [report.tasks[0].traffic_bytes]
     silent = replace(with_timings(BOARD, [UNIT]), name="silent", clock=1e9)
     rows = compare_designs([TARGET, silent], {"small": network}, [UNIT])
     assert [row.pareto for row in rows] == [False, True]
@@ -89,13 +90,15 @@ def test_a_network_without_a_product_that_the_unit_takes(
     networks = {name: amos.load_network(model) for name, model in models.items()}
     rows = compare_designs([TARGET], networks, [UNIT])
     assert [(row.seconds, row.pareto) for row in rows] == [(None, False)] * 3
-    assert rows[0].problem == "the network has no products"
-    assert rows[1].problem.startswith("1 of 1 layers not modelled: no instruction can be used")
-    assert rows[2].problem.startswith("1 of 1 layers not modelled: recurrent layer")
+    assert rows[0].report.problem == "the network has no products"
+    assert rows[1].report.problem.startswith(
+        "1 of 1 layers not modelled: no instruction can be used"
+    )
+    assert rows[2].report.problem.startswith("1 of 1 layers not modelled: recurrent layer")
     for row, network in zip(rows, networks.values(), strict=True):
         (point,) = sweep(UNIT, TARGET, {"extents.i1": [8]}, [network], trials=1)
         assert point.predicted is None
-        assert point.reason.startswith(row.problem[:50])  # behind it stands the unit's name
+        assert point.reason.startswith(row.report.problem[:50])  # behind it stands the unit's name
     onnx.save(models["floats"], tmp_path / "floats.onnx")
     board, unit = files(tmp_path)
     assert main(["compare", board, str(tmp_path / "floats.onnx"), "--intrinsic", unit]) == 0
