@@ -10,6 +10,7 @@ from typing import Any
 
 from amos.network.external.compiled import CompiledNetwork
 from amos.network.external.linking import link_trials
+from amos.network.external.writing import values_read
 from amos.network.graph import Graph, Node
 from amos.network.groups import CallSite, Grouping, Job, drop_fused_groups
 from amos.network.kernels import TaskKernel
@@ -134,19 +135,15 @@ def _turns(count: int) -> Iterator[int]:
 
 def _extract_group(group: CallSite) -> Graph:
     """Return a graph of a group, whose inputs are the values that it reads."""
-    own = {node.number: node for node in group.nodes}
-    read = {
-        operand.number: operand
-        for node in group.nodes
-        for operand in node.operands
-        if isinstance(operand, Node) and operand.number not in own
-    }
     inputs = [
-        replace(node, operation="input", operands=(), attributes={}, name=f"input{number}")
-        for number, node in sorted(read.items())
+        replace(node, operation="input", operands=(), attributes={}, name=f"input{node.number}")
+        for node in sorted(values_read(group.nodes), key=_number)
     ]
-    nodes = (*inputs, *(own[number] for number in sorted(own)))
-    return Graph(nodes, (group.result,))
+    return Graph((*inputs, *sorted(group.nodes, key=_number)), (group.result,))
+
+
+def _number(node: Node) -> int:
+    return node.number
 
 
 def _time_fastest_call(model: CompiledNetwork, arrays: Sequence[Any], span_seconds: float) -> float:

@@ -4,31 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 from amos.errors import AmosError
 from amos.intrinsics import get, names
-from amos.ir import DType, Operator, Tensor
+from amos.ir import Chain, DType, Operator
 from amos.network.anchors import Anchor, anchor_of
 from amos.network.followers import FollowedAnchor, follow_anchor
 from amos.network.graph import Constant, Graph, Node, Operand
 from amos.network.shapes import BYTES
-
-
-class Computation(Protocol):
-    """The computation of a kernel: an operator, or a chain of several."""
-
-    @property
-    def name(self) -> str:
-        """Its name."""
-
-    @property
-    def inputs(self) -> tuple[Tensor, ...]:
-        """The tensors that it reads."""
-
-    @property
-    def result(self) -> Tensor:
-        """The tensor that it writes."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,7 +53,7 @@ class Job:
         groups: its calls.
     """
 
-    operator: Computation
+    operator: Operator | Chain
     groups: tuple[CallSite, ...]
 
     @property

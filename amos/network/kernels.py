@@ -14,10 +14,10 @@ from amos.codegen.c.compiler import INSTALL, compiler_command, complaint
 from amos.codegen.tir.arrays import container_dtype, from_tensor, to_tensor
 from amos.codegen.tir.program import Argument
 from amos.errors import NetworkError, ToolchainError
-from amos.ir import dtype
+from amos.ir import Chain, Operator, dtype
 from amos.network.external.straight_line import Call
-from amos.network.graph import Constant, Operand
-from amos.network.groups import CallSite, Computation
+from amos.network.graph import Constant
+from amos.network.groups import CallSite
 
 if TYPE_CHECKING:
     from amos.network.lowerings.base import Lowering
@@ -42,7 +42,7 @@ class TaskKernel:
     object_code: bytes = field(repr=False)
 
     @property
-    def operator(self) -> Computation:
+    def operator(self) -> Operator | Chain:
         """The operator or cascade that it computes."""
         return self.lowering.operator
 
@@ -53,34 +53,27 @@ class TaskKernel:
             NetworkError: there is no C compiler.
             ToolchainError: the code cannot be loaded.
         """
-        tensors = self.tensors(inputs)
+        *sources, out = self.arguments
+        tensors = [self._pack(each, inputs[each.tensor]) for each in sources]
+        tensors.append(to_tensor(np.zeros(out.shape, dtype(out.dtype).numpy), out.dtype))
         load_code(self.object_code)[self.symbol](*tensors)
         result = self.operator.result
         return from_tensor(tensors[-1], str(result.dtype)).reshape(result.shape)
 
-    def tensors(self, inputs: Mapping[str, np.ndarray | Constant]) -> list[Any]:
-        """Return packed inputs and a buffer of the result, as arguments of a call."""
-        *sources, out = self.arguments
-        packed = [self._pack(each, inputs[each.tensor]) for each in sources]
-        return [*packed, to_tensor(np.zeros(out.shape, dtype(out.dtype).numpy), out.dtype)]
-
     def call(self, site: CallSite) -> Call:
-        """Return the call that computes a group or a cascade."""
+        """Return the call that computes a group or a chain; constants are packed ahead of it."""
         *sources, out = self.arguments
-        arguments = [
-            (self._pack_constant(each, site.arguments[each.tensor]), each.shape) for each in sources
-        ]
+        arguments = []
+        for argument in sources:
+            operand = site.arguments[argument.tensor]
+            if isinstance(operand, Constant):
+                operand = Constant(self._pack(argument, operand).numpy())
+            arguments.append((operand, argument.shape))
         return Call(self.symbol, tuple(arguments), site.result, out.shape, container_dtype)
 
     def _pack(self, argument: Argument, value: np.ndarray | Constant) -> Any:
         constant = value if isinstance(value, Constant) else Constant(value)
         return to_tensor(self.lowering.pack(argument, constant), argument.dtype)
-
-    def _pack_constant(self, argument: Argument, operand: Operand) -> Operand:
-        """Pack a constant once, ahead of all calls; other operands stay."""
-        if not isinstance(operand, Constant):
-            return operand
-        return Constant(self._pack(argument, operand).numpy())
 
 
 def load_code(code: bytes) -> Any:

@@ -9,11 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from amos.network.engine import scheduled_loops
 from amos.network.external.library import calls_of
 from amos.network.external.straight_line import COPY, Buffer, Place, StraightLine, straight_line
 from amos.network.graph import Graph, GraphBuilder, Operand
 from amos.network.loops.functions import LoopFunctions
+from amos.network.loops.scheduling import scheduled_loops
 from amos.network.operations import numpy_dtype
 
 

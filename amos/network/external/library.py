@@ -15,12 +15,12 @@ from amos.errors import NetworkError
 from amos.machine.cpu import cpu
 from amos.measure.helpers import HelperLost, map_in_processes
 from amos.measure.result_cache import key_of
-from amos.network import engine
 from amos.network.external.constants import Constants
 from amos.network.external.source import ELEMENT_TYPES, library_source
 from amos.network.external.straight_line import Call, Step, StraightLine, Unsupported, straight_line
 from amos.network.graph import Node
 from amos.network.kernels import require_compiler
+from amos.network.loops import scheduling
 from amos.network.loops.functions import LoopFunctions
 from amos.network.loops.fusion import fuse
 from amos.network.model import CompiledRegion
@@ -108,7 +108,7 @@ def _write_programs(
                 raise Unsupported(f"{network.name}: onnxruntime has no tensors of {port.dtype}")
         calls = calls_of(model, loops)
         programs.append(straight_line(model.function, network.graph, calls))
-    return engine.scheduled_loops(loops.functions), programs
+    return scheduling.scheduled_loops(loops.functions), programs
 
 
 def calls_of(model: CompiledRegion, loops: LoopFunctions) -> list[Call]:
@@ -140,10 +140,10 @@ def _write_objects(
     codes = {each.symbol: each.object_code for each in kernels}
     named = [*functions.items()]
     count = min(_MOST_MODULES, -(-len(named) // _FUNCTIONS))
-    parts = [engine.to_text(dict(named[number::count])) for number in range(count)]
+    parts = [scheduling.to_text(dict(named[number::count])) for number in range(count)]
     try:
         keys = [key_of("loops", text) for text in parts]
-        for number, code in enumerate(map_in_processes(engine.object_code, parts, keys=keys)):
+        for number, code in enumerate(map_in_processes(scheduling.object_code, parts, keys=keys)):
             codes[f"loops{number}"] = code
     except HelperLost as error:
         raise NetworkError(f"{models[0].network.name}: {error}") from error

@@ -14,13 +14,12 @@ from amos.codegen.amx.tiles import ask_for_tiles
 from amos.codegen.scheduled import scheduled
 from amos.codegen.tir.program import Argument, Program
 from amos.explore.choosing import Product
-from amos.ir import Operator
+from amos.ir import Chain, Operator
 from amos.machine.limits import CpuLimits
 from amos.measure.reference import References
-from amos.network.engine import code_of
 from amos.network.graph import Constant
-from amos.network.groups import Computation
 from amos.network.kernels import TaskKernel
+from amos.network.loops.scheduling import code_of
 from amos.plan.staging import stage_array
 from amos.runtime.compiling import compile_function
 from amos.runtime.kernel import implementation_of
@@ -65,7 +64,7 @@ class Lowering(ABC):
         spreads: whether an element that is NaN or infinite spoils results that do not read it.
     """
 
-    operator: Computation
+    operator: Operator | Chain
     products: tuple[Product, ...]
     by_tiles: ClassVar[bool] = False
     shared: ClassVar[bool] = True
@@ -87,10 +86,6 @@ class Lowering(ABC):
     @abstractmethod
     def example(self, references: References) -> Example:
         """Draw inputs and compute the result; kernels of an operator share ``references``."""
-
-    def split(self, argument: Argument, array: np.ndarray) -> Sequence[np.ndarray]:
-        """Split an input into arrays that are packed one by one; by default it is one array."""
-        return [array]
 
     @property
     def spreads(self) -> bool:
@@ -135,12 +130,10 @@ class Lowering(ABC):
 
     def pack(self, argument: Argument, value: Constant) -> np.ndarray:
         """Bring an input into the form in which the kernel takes it."""
-        arrays = self.split(argument, value.array)
+        array = value.array
         if argument.packed is not None:
-            shape = argument.packed.source_shape
-            arrays = [stage_array(argument.packed, each.reshape(shape)) for each in arrays]
-        packed = np.stack(arrays) if len(arrays) > 1 else arrays[0]
-        return packed.reshape(argument.shape)
+            array = stage_array(argument.packed, array.reshape(argument.packed.source_shape))
+        return array.reshape(argument.shape)
 
     def build(self, symbol: str) -> TaskKernel:
         """Compile the kernel.

@@ -80,9 +80,12 @@ class WinogradTiles(Lowering):
         arguments = (Argument("image", form.dtype, form.image), weight, *operands, result)
         return arguments, write_tiles(form, operator, product)
 
-    def split(self, argument: Argument, array: np.ndarray) -> list[np.ndarray]:
-        """Transform the weights."""
-        return [array if argument.packed is None else self.form.windows(array)]
+    def pack(self, argument: Argument, value: Constant) -> np.ndarray:
+        """Bring an input into the form in which the kernel takes it: transformed weights."""
+        is_weight = argument.packed is not None
+        return super().pack(
+            argument, Constant(self.form.windows(value.array)) if is_weight else value
+        )
 
     def example(self, references: References) -> Example:
         """Draw inputs and compute the convolution."""

@@ -70,7 +70,7 @@ def object_code(text: str) -> bytes:
         with tvm.transform.PassContext(config=UNCHECKED):
             compiled = tvm.tirx.build(module, target=host_target(), pipeline=pipeline)
     except Exception as error:  # TVM's passes fail with errors of many types
-        raise NetworkError(f"TVM cannot compile the engine's loops: {last_line(error)}") from error
+        raise NetworkError(f"TVM cannot compile loops: {last_line(error)}") from error
     return code_of(compiled)
 
 

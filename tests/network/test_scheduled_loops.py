@@ -13,8 +13,8 @@ import pytest
 from onnx import TensorProto, helper
 
 from amos.errors import NetworkError
-from amos.network import engine
 from amos.network.graph import Constant, GraphBuilder, Node
+from amos.network.loops import scheduling
 from tests.network.lines import compile_loops, graph_of, line_of, run_graph, text_of
 from tests.network.models import Builder, compile_whole, load_whole
 
@@ -226,8 +226,8 @@ def test_indices_of_rows_shorten_no_vectors() -> None:
 
 
 @pytest.mark.parametrize(("kind", "atol"), [("float16", 2e-2), ("bfloat16", 2e-1)])
-def test_narrow_floats_stay_with_the_engine(kind: str, atol: float) -> None:
-    """A convolution, a batch norm and a clip, beside what the engine makes of them unchanged."""
+def test_narrow_floats_have_loops(kind: str, atol: float) -> None:
+    """A convolution, a batch norm and a clip, beside the loops of each."""
     b = Builder()
     code = TensorProto.FLOAT16 if kind == "float16" else TensorProto.BFLOAT16
     rng = np.random.default_rng(1)
@@ -279,7 +279,8 @@ def test_a_process_that_scheduled_nothing_compiles_rounded_products() -> None:
         product = b.emit("Mul", x, Constant(np.full((1,), 0.3, np.float32)))
         return b.emit("Round", b.emit("Add", product, Constant(np.full((1,), 0.7, np.float32))))
 
-    text = engine.to_text(line_of(graph_of(make, ((300, 64), "float32")))[1])
+    text = scheduling.to_text(line_of(graph_of(make, ((300, 64), "float32")))[1])
     assert "amos_rounded" in text
-    code = "import sys; from amos.network.engine import object_code; object_code(sys.stdin.read())"
+    module = "amos.network.loops.scheduling"
+    code = f"import sys; from {module} import object_code; object_code(sys.stdin.read())"
     subprocess.run([sys.executable, "-c", code], input=text, text=True, check=True)
