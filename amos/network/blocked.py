@@ -183,7 +183,7 @@ def emit_dequantized_blocks(
         NetworkError: something of it is computed, or scales are not one for each block.
     """
     parts = [x, scales] if zero_points is None else [x, scales, zero_points]
-    values, factors, *zeros = _arrays("DequantizeLinear of blocks", *parts)
+    values, factors, *zeros = constant_arrays("DequantizeLinear of blocks", *parts)
     if block_size < 1:
         raise NetworkError(f"DequantizeLinear: expected a block size from 1 on, got {block_size}")
     shape = list(values.shape)
@@ -235,47 +235,6 @@ def _weight_of_codes(
     return BlockedWeight(packed, scales, offsets, format, rows, by_columns=by_columns, dtype=dtype)
 
 
-def emit_matmul_nbits(
-    builder: GraphBuilder,
-    a: Operand,
-    packed: Operand,
-    scales: Operand,
-    zero_points: Operand | None,
-    bias: Operand | None = None,
-    *,
-    n: int,
-    k: int,
-    format: BlockFormat,
-) -> Operand:
-    """Emit MatMulNBits of ``com.microsoft``: a product with constant weights of a few bits each.
-
-    Args:
-        a: floats, … × k.
-        packed: uint8, n × blocks of k × bytes of a block; lower bits first.
-        scales: n × blocks, in any shape.
-        zero_points: as many, packed as weights are, or floats; ``None`` for the middle.
-        bias: one for each column.
-        n: columns of the result.
-        k: rows of weights.
-        format: of the weights; bits are 2, 4 or 8, blocks 16 or more and a power of 2.
-
-    Raises:
-        NetworkError: weights are computed, or of another format.
-    """
-    if format.bits not in (2, 4, 8) or format.block < 16 or format.block & (format.block - 1):
-        raise NetworkError(f"MatMulNBits: weights of {format} are not supported")
-    codes, factors = _arrays("MatMulNBits", packed, scales)
-    blocks, zeros = -(-k // format.block), None
-    if zero_points is not None:
-        (points,) = _arrays("MatMulNBits", zero_points)
-        if points.dtype == np.uint8:
-            points = unpack_codes(points.reshape(n, -1), format.bits)[:, :blocks]
-        zeros = points.reshape(n, blocks)
-    weight = BlockedWeight(codes.reshape(n, -1), factors.reshape(n, blocks), zeros, format, k)
-    value = emit_blocked_product(builder, a, weight)
-    return value if bias is None else builder.emit("Add", value, bias)
-
-
 def emit_blocked_product(builder: GraphBuilder, a: Operand, weight: BlockedWeight) -> Operand:
     """Emit a matrix product, in ``float32`` whatever the dtype of its rows.
 
@@ -287,8 +246,12 @@ def emit_blocked_product(builder: GraphBuilder, a: Operand, weight: BlockedWeigh
     return builder.cast(product, a.dtype)
 
 
-def _arrays(what: str, *operands: Operand) -> list[np.ndarray]:
-    """The arrays of constants."""
+def constant_arrays(what: str, *operands: Operand) -> list[np.ndarray]:
+    """Return the arrays of constants.
+
+    Raises:
+        NetworkError: the network computes one of them.
+    """
     arrays = [each.array for each in operands if isinstance(each, Constant)]
     if len(arrays) < len(operands):
         raise NetworkError(f"{what}: what the network computes is not supported")

@@ -120,10 +120,8 @@ class CompiledBuckets(Shown):
             NetworkError: an input is missing, unknown or of another shape, or no bucket holds it.
             BuildError: an input is of another dtype or device.
         """
-        values = self._bound(arrays, named)
-        sizes = self._sizes(values)
-        model = self.models[self._bucket(sizes)]
-        outputs = model.outputs_of(pad_inputs(self.network, values, self._bucket(sizes)))
+        model, sizes, inputs = self._select_bucket(arrays, named)
+        outputs = model.outputs_of(inputs)
         for dimension, size in zip(self.dimensions, sizes, strict=True):
             if size not in dimension.sizes:
                 outputs = dimension.cut(outputs, size)
@@ -142,9 +140,8 @@ class CompiledBuckets(Shown):
         """
         if not arrays and not named:
             return self.models[max(self.models)].profile(repeat=repeat)
-        values = self._bound(arrays, named)
-        sizes = self._bucket(self._sizes(values))
-        return self.models[sizes].profile(*pad_inputs(self.network, values, sizes), repeat=repeat)
+        model, _, inputs = self._select_bucket(arrays, named)
+        return model.profile(*inputs, repeat=repeat)
 
     def check(self, /, *arrays: Any, **named: Any) -> tuple[Check, ...]:
         """Compare the bucket of a call with others that run the model; all without inputs.
@@ -157,9 +154,8 @@ class CompiledBuckets(Shown):
         """
         if not arrays and not named:
             return tuple(check for model in self.models.values() for check in model.check())
-        values = self._bound(arrays, named)
-        sizes = self._bucket(self._sizes(values))
-        return self.models[sizes].check(*pad_inputs(self.network, values, sizes))
+        model, _, inputs = self._select_bucket(arrays, named)
+        return model.check(*inputs)
 
     def report(self) -> BucketReports:
         """Report each bucket; see :meth:`CompiledNetwork.report`."""
@@ -191,8 +187,15 @@ class CompiledBuckets(Shown):
 
     __repr__ = __str__
 
-    def _bound(self, arrays: tuple[Any, ...], named: Mapping[str, Any]) -> list[Any]:
-        return bind_inputs(next(iter(self.network.networks.values())).inputs, arrays, named)
+    def _select_bucket(
+        self, arrays: tuple[Any, ...], named: Mapping[str, Any]
+    ) -> tuple[CompiledNetwork, _Sizes, list[Any]]:
+        """Return the bucket of a call, the sizes of the call, and its inputs padded."""
+        values = bind_inputs(next(iter(self.network.networks.values())).inputs, arrays, named)
+        sizes = self._sizes(values)
+        pairs = zip(self.dimensions, sizes, strict=True)
+        bucket = tuple(dimension.bucket(size) for dimension, size in pairs)
+        return self.models[bucket], sizes, pad_inputs(self.network, values, bucket)
 
     def _sizes(self, values: Sequence[Any]) -> _Sizes:
         """Return the size of each open dimension.
@@ -211,11 +214,6 @@ class CompiledBuckets(Shown):
                 expected = ", ".join(str(sizes.get(str(own), own)) for own in shape)
                 raise NetworkError(f"input {name!r}: expected shape ({expected}), got {got}")
         return tuple(sizes[dimension.name] for dimension in self.dimensions)
-
-    def _bucket(self, sizes: _Sizes) -> _Sizes:
-        return tuple(
-            dimension.bucket(size) for dimension, size in zip(self.dimensions, sizes, strict=True)
-        )
 
 
 def join_buckets(

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from amos.network.external.compiled import CompiledNetwork
-from amos.network.external.linking import link_trials
+from amos.network.external.linking import link_trial
 from amos.network.external.writing import values_read
 from amos.network.graph import Graph, Node
 from amos.network.groups import CallSite, Grouping, Job, drop_fused_groups
@@ -60,7 +60,7 @@ def compare_alone(kernels: Sequence[TaskKernel], task: Job) -> list[float]:
     network = Network(task.operator.name, _extract_group(group), Grouping((), ()))
     single = Job(task.operator, (group,))
     lineups = [*({single: each} for each in kernels), dict[Job, TaskKernel]()]
-    models = link_trials(CompiledRegion(network, lineup) for lineup in lineups)
+    models = [link_trial(CompiledRegion(network, lineup)) for lineup in lineups]
     arrays = random_arrays(network, integers=(0, 2))
     best = []
     for model in models:
@@ -99,7 +99,7 @@ def select_faster_fused(
 ) -> dict[Job, TaskKernel]:
     """Select the cascades and chains that are no slower in the network than separate kernels."""
     lineups = kernels, drop_fused_groups(kernels, fused) | fused
-    models = link_trials(CompiledRegion(network, lineup) for lineup in lineups)
+    models = [link_trial(CompiledRegion(network, lineup)) for lineup in lineups]
     runs = time_calls(models, random_arrays(models[0].network), _turns(len(models)))
     separate, joint = (_least_by_node(*each) for each in zip(models, runs, strict=True))
 

@@ -26,7 +26,7 @@ from amos.network.comparison import (
     select_faster_fused,
 )
 from amos.network.external.compiled import CompiledNetwork
-from amos.network.external.linking import link_models, link_trials
+from amos.network.external.linking import link_models, link_trial
 from amos.network.external.partition import PartitionedNetwork
 from amos.network.external.sessions import MODEL
 from amos.network.groups import Job, Task, drop_fused_groups, select_heaviest
@@ -342,8 +342,8 @@ def _compare_finalists(
     count = max(map(len, kernels.values()), default=1)
     if count == 1:
         return {}
-    models = link_trials(
-        CompiledRegion(network, {task: k[min(n, len(k) - 1)] for task, k in kernels.items()})
+    models = [
+        link_trial(CompiledRegion(network, {x: k[min(n, len(k) - 1)] for x, k in kernels.items()}))
         for n in range(count)
-    )
+    ]
     return compare_in_network(models, kernels)

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from amos.network.reading.branches import graphs_of
 from amos.network.shapes import HALVES
 
 #: Bytes of a model that protobuf cannot hold, with room for what is no weight.
@@ -90,10 +91,8 @@ def _graphs(graph: Any) -> Iterator[Any]:
     """A graph and those of its branches and loops."""
     yield graph
     for node in graph.node:
-        for attribute in node.attribute:
-            for inner in (attribute.g, *attribute.graphs):
-                if inner.node or inner.output:
-                    yield from _graphs(inner)
+        for inner in graphs_of(node):
+            yield from _graphs(inner)
 
 
 def _tensors(graph: Any) -> Iterator[Any]:

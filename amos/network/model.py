@@ -21,7 +21,6 @@ from amos.runtime.borrow import ArgumentAdapter
 if TYPE_CHECKING:
     from amos.network.comparison import Comparison
     from amos.network.external.partition import PartitionedNetwork
-    from amos.network.report import Report
 
 #: Tolerances relative to the largest element, for sums in another order and in the dtype of the
 #: results; and the least size of that element, as sums that cancel leave rounding errors.
@@ -109,16 +108,6 @@ class CompiledRegion:
     def spreads(self) -> bool:
         """Whether Winograd's tiles of floats may spread NaN and infinities."""
         return any(kernel.lowering.spreads for kernel in self.kernels.values())
-
-    def report(self) -> Report:
-        """Report the region with its kernels.
-
-        Raises:
-            MeasureError: this machine could not be measured.
-        """
-        from amos.network.reporting import region_report
-
-        return region_report(self)
 
 
 def bind_inputs(

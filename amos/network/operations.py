@@ -110,6 +110,14 @@ def numpy_dtype(name: str) -> np.dtype[Any]:
     return np.dtype(name)
 
 
+def declare_value(name: str, value: Typed) -> Any:
+    """Return ONNX's declaration of a value of static shape."""
+    from onnx import helper
+
+    kind = helper.np_dtype_to_tensor_dtype(numpy_dtype(value.dtype))
+    return helper.make_tensor_value_info(name, kind, value.shape)
+
+
 def _truncated_quotient(x: np.ndarray, y: np.ndarray) -> np.ndarray:
     """Divide; quotients of integers are rounded towards 0, as ONNX defines it."""
     if x.dtype.kind not in "iu":

@@ -11,6 +11,7 @@ from typing import Any
 
 from amos.network.graph import Node
 from amos.network.operations import Kind, kind_of
+from amos.network.shapes import match_axes
 
 #: Axes of a tensor, outermost first.
 Order = tuple[int, ...]
@@ -132,24 +133,9 @@ def reshaped_order(order: Order, before: Sequence[int], after: Sequence[int]) ->
 
 def _match_factors(before: Sequence[int], after: Sequence[int]) -> Iterator[tuple[Order, Order]]:
     """Yield the smallest groups of axes that a reshape merges or splits, none of extent 1."""
-    olds = [axis for axis, extent in enumerate(before) if extent != 1]
-    news = [axis for axis, extent in enumerate(after) if extent != 1]
-    old: list[int] = []
-    new: list[int] = []
-    have = want = 1
-    while olds or news or old:
-        if old and have == want:
-            yield tuple(old), tuple(new)
-            old, new = [], []
-            have = want = 1
-        elif have <= want and olds:
-            old.append(olds.pop(0))
-            have *= before[old[-1]]
-        elif news:
-            new.append(news.pop(0))
-            want *= after[new[-1]]
-        else:
-            return
+    olds, news = (significant(original(len(shape)), shape) for shape in (before, after))
+    for old, new in match_axes([before[axis] for axis in olds], [after[axis] for axis in news]):
+        yield tuple(olds[n] for n in old), tuple(news[n] for n in new)
 
 
 def _complete(order: Order, shape: Sequence[int]) -> Order:

@@ -107,8 +107,8 @@ def _step_rows(
     ]
 
 
-def region_report(region: CompiledRegion) -> Report:
-    """See :meth:`CompiledRegion.report <amos.network.model.CompiledRegion.report>`."""
+def _region_report(region: CompiledRegion) -> Report:
+    """The report of a region with its kernels."""
     rows = [_kernel_row(job, kernel.lowering) for job, kernel in region.kernels.items()]
     rows += [_fallback_row(job, reason) for job, reason in region.fallbacks.items()]
     target = Chooser("host").target(())
@@ -206,9 +206,8 @@ def partition_report(
     bounds: bool,
 ) -> Report:
     """See :meth:`PartitionedNetwork.report`."""
-    reports = [
-        each.report(machine, intrinsics, bounds=bounds) for each in network.networks.values()
-    ]
+    regions = network.networks.values()
+    reports = [report(each, machine, intrinsics, bounds=bounds) for each in regions]
     if not reports:  # whose machine nobody has read yet
         machine = Chooser(machine, intrinsics=intrinsics).target(())
     return _join_reports(network, reports, machine)
@@ -216,7 +215,7 @@ def partition_report(
 
 def model_report(model: CompiledNetwork) -> Report:
     """See :meth:`CompiledNetwork.report`."""
-    return _join_reports(model.network, [each.report() for each in model.regions.values()], "host")
+    return _join_reports(model.network, [*map(_region_report, model.regions.values())], "host")
 
 
 def _join_reports(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Protocol
@@ -167,6 +167,25 @@ def infer_matmul(operands: Sequence[Typed], attributes: Attributes) -> Result:
         raise NetworkError(f"matrices {x} and {y} do not go together")
     lead = np.broadcast_shapes(x[:-2], y[:-2])
     return Result((*lead, x[-2], y[-1]), product_dtype(operands, attributes))
+
+
+def match_axes(own: Sequence[int], theirs: Sequence[int]) -> Iterator[tuple[list[int], list[int]]]:
+    """Yield the shortest runs of axes of two shapes that have as many elements."""
+    i = j = 0
+    while i < len(own) or j < len(theirs):
+        ours, opposite = [*range(i, min(i + 1, len(own)))], [*range(j, min(j + 1, len(theirs)))]
+        sizes = math.prod(own[axis] for axis in ours), math.prod(theirs[axis] for axis in opposite)
+        i, j = i + len(ours), j + len(opposite)
+        while sizes[0] != sizes[1]:
+            if (sizes[0] < sizes[1] and i < len(own)) or j == len(theirs):
+                ours.append(i)
+                sizes = sizes[0] * own[i], sizes[1]
+                i += 1
+            else:
+                opposite.append(j)
+                sizes = sizes[0], sizes[1] * theirs[j]
+                j += 1
+        yield ours, opposite
 
 
 def image_axes(shape: Sequence[int], channels_last: bool) -> range:

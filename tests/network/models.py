@@ -14,7 +14,7 @@ from amos.errors import NetworkError
 from amos.network import CompiledNetwork
 from amos.network.attention import ChainSite, match_attention
 from amos.network.compilation import _Builder, _rank_records
-from amos.network.external.linking import link_trials
+from amos.network.external.linking import link_trial
 from amos.network.frontend import Reference, closed_shapes, onnxruntime_reference, title_of
 from amos.network.graph import Graph
 from amos.network.network import Network, network_of
@@ -132,8 +132,7 @@ def compile_whole(
 ) -> CompiledNetwork:
     """Compile a network that AMOS runs as a whole, whatever fails and whoever is faster."""
     region = _Builder(_rank_records(records), verify, measure).region(network, "main")
-    (compiled,) = link_trials([region])
-    compiled = replace(compiled, reference=getattr(network, "reference", None))
+    compiled = replace(link_trial(region), reference=getattr(network, "reference", None))
     return replace(compiled, checks=(*compiled.checks, *compiled.check())) if verify else compiled
 
 

@@ -44,5 +44,5 @@ def complaint(command: Sequence[str | Path], folder: str | None = None) -> str:
     if not done.returncode:
         return ""
     lines = [line.strip() for line in (done.stderr + done.stdout).splitlines() if line.strip()]
-    errors = [line for line in lines if "error" in line.lower()]
+    errors = [x for x in lines if "error" in x.lower() or "undefined reference" in x]
     return (errors or lines or [f"status {done.returncode}"])[0]

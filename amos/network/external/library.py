@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -10,6 +9,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
+from amos.codegen.c.compiler import complaint
 from amos.codegen.tir.target import LLVM_FEATURES
 from amos.errors import NetworkError
 from amos.machine.cpu import cpu
@@ -64,7 +64,6 @@ def write_library(models: Sequence[CompiledRegion], folder: Path) -> Library:
     compiler = require_compiler()
     functions, programs = _write_programs(models)
     constants = Constants()
-    name = models[0].network.name
     with tempfile.TemporaryDirectory(dir=folder) as temporary:
         objects = _write_objects(functions, models, Path(temporary))
         uses_tiles = any(kernel.tiled for model in models for kernel in model.kernels.values())
@@ -91,7 +90,8 @@ def write_library(models: Sequence[CompiledRegion], folder: Path) -> Library:
         )
         linking = [f"-Wl,--version-script={exported}", "-Wl,-z,defs", "-lm"]
         files = [str(text), *map(str, objects), "-o", str(folder / LIBRARY)]
-        _run([*compiler, *_FLAGS, *files, *linking], name)
+        if why := complaint([*compiler, *_FLAGS, *files, *linking]):
+            raise NetworkError(f"{models[0].network.name}: the C compiler failed: {why}")
     steps = {each.name: each.steps for each in programs}
     return Library(folder / LIBRARY, constants.write(folder), domain, steps)
 
@@ -152,15 +152,3 @@ def _write_objects(
         objects.append(folder / f"{name}.o")
         objects[-1].write_bytes(code)
     return objects
-
-
-def _run(command: Sequence[str], name: str) -> None:
-    """Run the compiler.
-
-    Raises:
-        NetworkError: it fails.
-    """
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode:
-        why = next((x for x in done.stderr.splitlines() if "error" in x or "undefined" in x), "")
-        raise NetworkError(f"{name}: the C compiler failed: {why or done.stderr[-200:]}")

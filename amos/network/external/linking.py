@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -165,13 +165,8 @@ def _race_whole(compiled: CompiledNetwork, source: Any) -> Timing | None:
         return None
 
 
-def link_trials(regions: Iterable[CompiledRegion]) -> list[CompiledNetwork]:
-    """Compile networks for measurements of their kernels, a library each."""
-    return [*map(_link_trial, regions)]
-
-
-def _link_trial(region: CompiledRegion) -> CompiledNetwork:
-    """Compile a network into a library of its own, and write a model of its operator alone."""
+def link_trial(region: CompiledRegion) -> CompiledNetwork:
+    """Compile a network for measurements into a library, with a model of its operator alone."""
     folder, network, name = ModelFolder(), region.network, region.function
     library = write_library([region], folder.path)
     save_model(whole_model(network, name, library.domain), folder.path)

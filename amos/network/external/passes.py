@@ -54,11 +54,11 @@ def write_passes(network: Loaded, folder: str | Path) -> tuple[Path, ...]:
 def _models(network: PartitionedNetwork) -> Iterator[tuple[str, Any]]:
     """The model after each pass, by name."""
     graphs = {name: region.read() for name, region in network.regions.items()}
-    yield "read", model_of_graphs(network, graphs)
+    yield "read", with_functions(network, write_region_functions(network, graphs))
     passes = {name: list_passes(network.roundings.get(name)) for name in graphs}
     for title in next(iter(passes.values()), PASSES):
         graphs = {name: passes[name][title](graph) for name, graph in graphs.items()}
-        yield title, model_of_graphs(network, graphs)
+        yield title, with_functions(network, write_region_functions(network, graphs))
     functions = [
         function
         for name, region in network.regions.items()
@@ -67,11 +67,6 @@ def _models(network: PartitionedNetwork) -> Iterator[tuple[str, Any]]:
         )
     ]
     yield "groups", with_functions(network, functions)
-
-
-def model_of_graphs(network: PartitionedNetwork, graphs: Mapping[str, Graph]) -> Any:
-    """Return the model with a function for each region, whose body is the region's graph."""
-    return with_functions(network, write_region_functions(network, graphs))
 
 
 def write_region_functions(network: PartitionedNetwork, graphs: Mapping[str, Graph]) -> list[Any]:

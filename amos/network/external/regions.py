@@ -12,9 +12,9 @@ from graphlib import TopologicalSorter
 from typing import Any
 
 from amos.network.external.onnx_graph import OnnxGraph
-from amos.network.external.source import ELEMENT_TYPES
 from amos.network.graph import Graph
 from amos.network.network import Network, network_of
+from amos.network.operations import declare_value
 from amos.network.reading.branches import names_read
 from amos.network.reading.model import slice_graph
 
@@ -141,22 +141,13 @@ def extract_nodes(
     contents = helper.make_graph(
         nodes_of_region,
         "region",
-        [value_info(graph, name) for name in inputs],
-        [value_info(graph, name) for name in outputs],
+        [declare_value(name, graph.ports[name]) for name in inputs],
+        [declare_value(name, graph.ports[name]) for name in outputs],
         weights,
     )
     return helper.make_model(
         contents, opset_imports=graph.model.opset_import, ir_version=graph.model.ir_version
     )
-
-
-def value_info(graph: OnnxGraph, name: str) -> Any:
-    """The declaration of a value of static shape."""
-    from onnx import helper
-
-    port = graph.ports[name]
-    number, _, _ = ELEMENT_TYPES[port.dtype]
-    return helper.make_tensor_value_info(name, number, port.shape)
 
 
 def contract_regions(graph: OnnxGraph, regions: Mapping[str, Region], domain: str) -> Any:
@@ -240,14 +231,9 @@ def whole_model(network: Network, operator: str, domain: str) -> Any:
     inputs = [port.name for port in network.inputs]
     longest = max(inputs, key=len, default="")
     outputs = [f"{longest}_output{number}" for number in range(len(network.outputs))]
-    sources, results = (
-        [
-            helper.make_tensor_value_info(name, ELEMENT_TYPES[port.dtype][0], port.shape)
-            for name, port in zip(names, ports, strict=True)
-        ]
-        for names, ports in ((inputs, network.inputs), (outputs, network.outputs))
-    )
+    sources = map(declare_value, inputs, network.inputs)
+    results = map(declare_value, outputs, network.outputs)
     node = helper.make_node(operator, inputs, outputs, domain=domain, name=operator)
-    graph = helper.make_graph([node], network.name, sources, results)
+    graph = helper.make_graph([node], network.name, [*sources], [*results])
     opsets = [helper.make_opsetid("", _OPSET), helper.make_opsetid(domain, 1)]
     return helper.make_model(graph, opset_imports=opsets, ir_version=_IR_VERSION)

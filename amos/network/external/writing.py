@@ -9,7 +9,7 @@ import numpy as np
 
 from amos.network.graph import Constant, Graph, Node, Operand
 from amos.network.groups import CallSite
-from amos.network.operations import numpy_dtype
+from amos.network.operations import declare_value, numpy_dtype
 from amos.network.shapes import BYTES
 
 #: Domain of the functions.
@@ -81,19 +81,11 @@ def write_nodes(
     for name, node in results.items():
         if name != names[node.number]:
             writer.node("Identity", [names[node.number]], name)
-    declared = [_declare(names[node.number], node) for node in inputs]
-    returned = [_declare(name, node) for name, node in results.items()]
+    declared = [declare_value(names[node.number], node) for node in inputs]
+    returned = [declare_value(name, node) for name, node in results.items()]
     graph = helper.make_graph(writer.nodes, "host", declared, returned)
     opsets = [helper.make_opsetid("", OPSET)]
     return helper.make_model(graph, opset_imports=opsets, ir_version=IR_VERSION)
-
-
-def _declare(name: str, node: Node) -> Any:
-    """Return the declaration of a value."""
-    from onnx import helper
-
-    kind = helper.np_dtype_to_tensor_dtype(numpy_dtype(node.dtype))
-    return helper.make_tensor_value_info(name, kind, node.shape)
 
 
 def values_read(nodes: Sequence[Node]) -> list[Node]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from math import prod
 from typing import Any
 
@@ -10,6 +10,7 @@ import numpy as np
 
 from amos.network.graph import Constant, Node
 from amos.network.loops.elementwise import element
+from amos.network.shapes import match_axes
 
 
 def _emit_moving(place: Callable[[Node, Sequence[Any]], Sequence[Any]]) -> Callable[..., Any]:
@@ -52,7 +53,7 @@ def _locate_reshaped(node: Node, at: Sequence[Any]) -> Sequence[Any]:
     or a part of one, vectors read consecutive elements.
     """
     place = []
-    for own, theirs in _match_axes(node.shape, node.operands[0].shape):
+    for own, theirs in match_axes(node.shape, node.operands[0].shape):
         index: Any = 0
         for axis in own:
             index = index * node.shape[axis] + at[axis]
@@ -62,25 +63,6 @@ def _locate_reshaped(node: Node, at: Sequence[Any]) -> Sequence[Any]:
             step = index // stride if stride > 1 else index
             place.append(step % size if n else step)
     return place
-
-
-def _match_axes(own: Sequence[int], theirs: Sequence[int]) -> Iterator[tuple[list[int], list[int]]]:
-    """Yield the shortest runs of axes of two shapes that have as many elements."""
-    i = j = 0
-    while i < len(own) or j < len(theirs):
-        ours, opposite = [*range(i, min(i + 1, len(own)))], [*range(j, min(j + 1, len(theirs)))]
-        sizes = prod(own[axis] for axis in ours), prod(theirs[axis] for axis in opposite)
-        i, j = i + len(ours), j + len(opposite)
-        while sizes[0] != sizes[1]:
-            if (sizes[0] < sizes[1] and i < len(own)) or j == len(theirs):
-                ours.append(i)
-                sizes = sizes[0] * own[i], sizes[1]
-                i += 1
-            else:
-                opposite.append(j)
-                sizes = sizes[0], sizes[1] * theirs[j]
-                j += 1
-        yield ours, opposite
 
 
 def _emit_expand(node: Node, operands: Sequence[Any]) -> Any:

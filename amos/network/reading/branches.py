@@ -6,25 +6,34 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 
+def graphs_of(node: Any) -> Iterator[Any]:
+    """Return the branches and loops inside of a node."""
+    graphs = (graph for each in node.attribute for graph in (each.g, *each.graphs))
+    return (graph for graph in graphs if graph.node or graph.output)
+
+
 def names_read(node: Any) -> Iterator[str]:
     """Return the names that a node reads, inside of its branches and loops too."""
     yield from filter(None, node.input)
-    for attribute in node.attribute:
-        for graph in (attribute.g, *attribute.graphs):
-            own = {each.name for each in (*graph.input, *graph.initializer)}
-            own |= {name for each in graph.node for name in each.output}
-            inner = [name for each in graph.node for name in names_read(each)]
-            inner += [each.name for each in graph.output]
-            yield from (name for name in inner if name not in own)
+    for graph in graphs_of(node):
+        own = _names_defined(graph)
+        inner = [name for each in graph.node for name in names_read(each)]
+        inner += [each.name for each in graph.output]
+        yield from (name for name in inner if name not in own)
+
+
+def _names_defined(graph: Any) -> set[str]:
+    """Names of the values that a branch or a loop has of its own."""
+    own = {each.name for each in (*graph.input, *graph.initializer)}
+    return own | {name for each in graph.node for name in each.output}
 
 
 def operators_of(graph: Any) -> Iterator[str]:
     """Yield the operators of a graph, and those inside of its branches and loops."""
     for node in graph.node:
         yield node.op_type
-        for attribute in node.attribute:
-            for inner in (attribute.g, *attribute.graphs):
-                yield from operators_of(inner)
+        for inner in graphs_of(node):
+            yield from operators_of(inner)
 
 
 def inline_branches(model: Any, branches: Mapping[int, Any]) -> Any:
@@ -65,11 +74,9 @@ def _rename(nodes: Iterable[Any], names: Mapping[str, str]) -> None:
     for node in nodes:
         node.input[:] = [names.get(name, name) for name in node.input]
         node.output[:] = [names.get(name, name) for name in node.output]
-        for attribute in node.attribute:
-            for graph in (attribute.g, *attribute.graphs):
-                own = {each.name for each in (*graph.input, *graph.initializer)}
-                own |= {name for each in graph.node for name in each.output}
-                outer = {name: new for name, new in names.items() if name not in own}
-                _rename(graph.node, outer)
-                for port in graph.output:
-                    port.name = outer.get(port.name, port.name)
+        for graph in graphs_of(node):
+            own = _names_defined(graph)
+            outer = {name: new for name, new in names.items() if name not in own}
+            _rename(graph.node, outer)
+            for port in graph.output:
+                port.name = outer.get(port.name, port.name)

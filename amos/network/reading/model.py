@@ -15,7 +15,7 @@ import numpy as np
 from amos.errors import NetworkError
 from amos.network.frontend import infer_by_onnxruntime
 from amos.network.graph import Constant, Graph, GraphBuilder, Node, Operand
-from amos.network.operations import numpy_dtype
+from amos.network.operations import declare_value
 from amos.network.reading import (
     attention,
     classical,
@@ -250,8 +250,7 @@ class _ModelReader:
             if isinstance(value, Constant) and value.array.size <= _MOST_ELEMENTS:
                 tensors.append(numpy_helper.from_array(value.array, name))
             elif value is not None:
-                kind = helper.np_dtype_to_tensor_dtype(numpy_dtype(value.dtype))
-                ports.append(helper.make_tensor_value_info(name, kind, value.shape))
+                ports.append(declare_value(name, value))
             elif name in self.declared:
                 ports.append(self.declared[name])
             else:  # of which onnx may crash where it does not even know the type

@@ -6,7 +6,14 @@ from dataclasses import replace
 
 import numpy as np
 
-from amos.network.blocked import BlockFormat, emit_dequantized_blocks, emit_matmul_nbits
+from amos.network.blocked import (
+    BlockedWeight,
+    BlockFormat,
+    constant_arrays,
+    emit_blocked_product,
+    emit_dequantized_blocks,
+    unpack_codes,
+)
 from amos.network.dynamic import emit_conv_integer, emit_dynamic_quantize, emit_matmul_integer
 from amos.network.graph import Constant, Operand
 from amos.network.reading.node import NodeSource, Read
@@ -84,6 +91,7 @@ _ROUNDS_ROWS = 4
 
 
 def _read_matmul_nbits(node: NodeSource) -> Operand:
+    """Read MatMulNBits of onnxruntime: a product with constant weights of a few bits each."""
     if node.optional(4) is not None:
         raise node.refuse("group indices are not supported")
     attributes, zeros = node.attributes, node.optional(3)
@@ -93,17 +101,21 @@ def _read_matmul_nbits(node: NodeSource) -> Operand:
         has_zeros=zeros is not None,
         rounds_rows=int(attributes.get("accuracy_level", 0)) >= _ROUNDS_ROWS,
     )
-    return emit_matmul_nbits(
-        node.builder,
-        node.input(0),
-        node.input(1),
-        node.input(2),
-        zeros,
-        node.optional(5),
-        n=int(attributes["N"]),
-        k=int(attributes["K"]),
-        format=format,
-    )
+    if format.bits not in (2, 4, 8) or format.block < 16 or format.block & (format.block - 1):
+        raise node.refuse(f"weights of {format} are not supported")
+    columns, rows = int(attributes["N"]), int(attributes["K"])
+    blocks, points = -(-rows // format.block), None
+    codes, scales = constant_arrays(node.operation, node.input(1), node.input(2))
+    if zeros is not None:  # as codes are packed, or floats
+        (points,) = constant_arrays(node.operation, zeros)
+        if points.dtype == np.uint8:
+            points = unpack_codes(points.reshape(columns, -1), format.bits)[:, :blocks]
+        points = points.reshape(columns, blocks)
+    packed = codes.reshape(columns, -1)
+    weight = BlockedWeight(packed, scales.reshape(columns, blocks), points, format, rows)
+    value = emit_blocked_product(node.builder, node.input(0), weight)
+    bias = node.optional(5)
+    return value if bias is None else node.emit("Add", value, bias)
 
 
 READERS: dict[str, Read] = {
