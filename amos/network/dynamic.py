@@ -19,7 +19,7 @@ import numpy as np
 
 from amos.errors import NetworkError
 from amos.network.graph import Constant, GraphBuilder, Operand
-from amos.network.products import emit_padding
+from amos.network.passes.products import emit_padding
 
 
 def emit_quantize(

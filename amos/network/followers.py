@@ -11,7 +11,7 @@ import numpy as np
 from amos.ir import dtype
 from amos.network.anchors import Anchor
 from amos.network.graph import Constant, Node, Operand
-from amos.network.levels import inverse_of
+from amos.network.passes.levels import inverse_of
 from amos.network.shapes import HALVES
 
 #: Signs and functions of the epilogue language by the names of operators.

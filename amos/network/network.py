@@ -11,50 +11,14 @@ from amos._display import Shown, several
 from amos.errors import NetworkError, shown
 from amos.intrinsics import Intrinsic
 from amos.machine import Machine
-from amos.network.channels import fill_channels
-from amos.network.denormals import without_denormals
 from amos.network.graph import Graph, Node, divides_integers
 from amos.network.groups import Grouping, Task, group_nodes
-from amos.network.layouts import channels_last
-from amos.network.masks import bound_masked_scores
+from amos.network.passes.sequence import list_passes
 from amos.network.precision.rounding import ROUNDED, has_rounded_products
-from amos.network.quantized import integer_arithmetic
 from amos.network.shapes import BYTES
-from amos.network.simplify import fold_scales, merge_moves, without_idle_taps
 
 if TYPE_CHECKING:
     from amos.network.report import Report
-
-
-#: Passes over a graph before it is divided into groups, in this order.
-PASSES: Mapping[str, Callable[[Graph], Graph]] = {
-    "merge_moves": merge_moves,
-    "bound_masked_scores": bound_masked_scores,
-    "without_idle_taps": without_idle_taps,
-    "integer_arithmetic": integer_arithmetic,
-    "fold_scales": fold_scales,
-    "fill_channels": fill_channels,
-    "without_denormals": without_denormals,
-    "channels_last": channels_last,
-}
-
-
-def list_passes(
-    round_graph: Callable[[Graph], Graph] | None,
-) -> Mapping[str, Callable[[Graph], Graph]]:
-    """Return the passes with one that rounds factors of products, if there is one."""
-    if round_graph is None:
-        return PASSES
-    *before, layouts = PASSES.items()
-    return dict([*before, ("round_products", round_graph), layouts])
-
-
-def apply_before_layouts(graph: Graph) -> Graph:
-    """Apply the passes ahead of the choice of layouts, which is the last one."""
-    *before, _ = PASSES.values()
-    for rewrite in before:
-        graph = rewrite(graph)
-    return graph
 
 
 @dataclass(frozen=True)

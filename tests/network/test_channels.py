@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from amos.network.channels import count_filled, fill_channels
 from amos.network.graph import Constant, Graph, Operand
+from amos.network.passes.channels import count_filled, fill_channels
 from tests.network.graphs import evaluate_graph
 from tests.network.images import Writer
 

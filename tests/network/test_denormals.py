@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from amos.network.denormals import without_denormals
 from amos.network.graph import Constant, Graph
+from amos.network.passes.denormals import without_denormals
 from tests.network.graphs import evaluate_graph
 from tests.network.images import Writer
 

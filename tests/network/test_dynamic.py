@@ -21,7 +21,7 @@ from amos.network.dynamic import (
     emit_quantize,
 )
 from amos.network.graph import Constant, Graph, GraphBuilder, Operand
-from amos.network.quantized import integer_arithmetic
+from amos.network.passes.quantized import integer_arithmetic
 from tests.network.graphs import evaluate_graph
 from tests.network.models import read_whole
 from tests.network.quantized_models import SHAPE, Model

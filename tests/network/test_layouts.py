@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from amos.network.graph import Constant, Graph, Operand
-from amos.network.layouts import channels_last
+from amos.network.passes.layouts import channels_last
 from tests.network.graphs import evaluate_graph
 from tests.network.images import Writer, count_operations
 

@@ -17,8 +17,8 @@ from amos.explore.choosing import Chooser, with_useful_ranges
 from amos.explore.contenders import contenders
 from amos.ir import Operator
 from amos.network.graph import Graph
-from amos.network.levels import inverse_of
-from amos.network.quantized import integer_arithmetic
+from amos.network.passes.levels import inverse_of
+from amos.network.passes.quantized import integer_arithmetic
 from amos.validate.epilogue import fma
 from tests.network.graphs import evaluate_graph
 from tests.network.models import Builder, compile_whole, load_whole, read_whole

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from amos.network.graph import Constant, Graph, Operand
-from amos.network.simplify import fold_scales, merge_moves
+from amos.network.passes.simplify import fold_scales, merge_moves
 from tests.network.graphs import evaluate_graph
 from tests.network.images import Writer, count_operations
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from amos.network.graph import Constant, Graph
-from amos.network.simplify import without_idle_taps
+from amos.network.passes.simplify import without_idle_taps
 from tests.network.graphs import evaluate_graph
 from tests.network.images import Writer
 

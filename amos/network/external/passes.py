@@ -18,7 +18,7 @@ from amos.network.external.writing import (
     write_group_functions,
 )
 from amos.network.graph import Graph
-from amos.network.network import PASSES, list_passes
+from amos.network.passes.sequence import PASSES, list_passes
 
 if TYPE_CHECKING:
     from amos.network.buckets import Loaded

@@ -25,7 +25,8 @@ from amos.network.graph import Graph, Node
 from amos.network.groups import Group, Task, select_heaviest
 from amos.network.lowerings.choosing import list_lowerings
 from amos.network.model import flatten_results
-from amos.network.network import Network, apply_before_layouts, network_of
+from amos.network.network import Network, network_of
+from amos.network.passes.sequence import apply_before_layouts
 from amos.network.precision.attention import predict_attention
 from amos.network.precision.frontier import Errors, Exclusion, Variant
 from amos.network.precision.measured_models import rewrite_for_measuring

@@ -14,7 +14,11 @@ from amos.network.blocked import (
     emit_dequantized_blocks,
     unpack_codes,
 )
-from amos.network.dynamic import emit_conv_integer, emit_dynamic_quantize, emit_matmul_integer
+from amos.network.dynamic import (
+    emit_conv_integer,
+    emit_dynamic_quantize,
+    emit_matmul_integer,
+)
 from amos.network.graph import Constant, Operand
 from amos.network.reading.node import NodeSource, Read
 from amos.network.reading.windows import read_window

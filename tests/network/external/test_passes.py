@@ -14,7 +14,7 @@ import amos
 from amos.cli.app import main
 from amos.errors import NetworkError
 from amos.network.external.passes import write_passes
-from amos.network.network import PASSES
+from amos.network.passes.sequence import PASSES
 from tests.network.external.test_onnxruntime import partly
 from tests.network.models import Builder, residual_network
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from amos.network.graph import Constant, Graph, GraphBuilder, Node, Operand
-from amos.network.levels import Levels, constant_floats, levels_of
+from amos.network.passes.levels import Levels, constant_floats, levels_of
 from amos.network.shapes import BYTES
 
 #: Convolutions, with the axis of the weights that counts the features.

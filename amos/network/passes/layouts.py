@@ -1,9 +1,9 @@
 """Layouts: channels last in the whole network, with transposes where a node needs another order.
 
-Each value exists in one or more orders of its axes (:mod:`amos.network.orders`). Convolutions and
-pools have their channels last. A transpose of the model only renames axes, and operators that can
-take any order take that of their operands. A transpose is emitted only where a value is read in an
-order in which it does not exist yet.
+Each value exists in one or more orders of its axes (:mod:`amos.network.passes.orders`).
+Convolutions and pools have their channels last. A transpose of the model only renames axes, and
+operators that can take any order take that of their operands. A transpose is emitted only where a
+value is read in an order in which it does not exist yet.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from amos.network.anchors import anchor_of
 from amos.network.graph import Constant, Graph, GraphBuilder, Node, Operand
 from amos.network.groups import unfit
 from amos.network.operations import Kind, kind_of
-from amos.network.orders import (
+from amos.network.passes.orders import (
     Order,
     moved_attributes,
     order_ahead,
@@ -25,8 +25,8 @@ from amos.network.orders import (
     significant,
     with_channels_last,
 )
+from amos.network.passes.simplify import merge_moves
 from amos.network.shapes import count_bytes
-from amos.network.simplify import merge_moves
 
 _WINDOWS = frozenset({"AveragePool", "Conv", "ConvTranspose", "MaxPool"})
 

@@ -14,8 +14,8 @@ from math import prod
 import numpy as np
 
 from amos.network.graph import Constant, GraphBuilder, Node, Operand, Rewrite
-from amos.network.levels import levels_of
 from amos.network.operations import OPERATIONS, Kind, evaluate
+from amos.network.passes.levels import levels_of
 from amos.network.shapes import BYTES, Result
 
 #: Functions that a table is faster than; products and sums are computed in the tensor's kernel.

@@ -34,10 +34,10 @@ from amos.network.graph import (
     Rewrite,
     rewrite_graph,
 )
-from amos.network.levels import Levels, constant_floats, levels_of
-from amos.network.products import IntegerProduct, emit_sums, integer_product
+from amos.network.passes.levels import Levels, constant_floats, levels_of
+from amos.network.passes.products import IntegerProduct, emit_sums, integer_product
+from amos.network.passes.tables import rewrite_as_table
 from amos.network.shapes import BYTES
-from amos.network.tables import rewrite_as_table
 
 #: Operators whose results are elements of their first operand.
 _MOVES = ("Expand", "Gather", "GatherElements", "MaxPool", "Reshape", "Slice", "Tile", "Transpose")
