@@ -75,7 +75,7 @@ def _unit_row(task: Task, chooser: Chooser, host: Chooser | None, *, bounds: boo
         if host is None:
             return _fallback_row(task, reason)
         return replace(_task_row(task, host), on_host=True, reason=reason)
-    row = _kernel_row(Task(offload.operator, task.groups), Direct(offload.operator, (product,)))
+    row = _kernel_row(Task(offload.operator, task.groups), Direct(offload.operator, product))
     prediction, unit = product.prediction, product.mapping.intrinsic
     peak = prod(unit.shape) / chooser.target([unit]).peak(unit.name).interval
     bound = chooser.bound(product) if bounds else None

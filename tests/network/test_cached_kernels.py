@@ -10,7 +10,7 @@ import pytest
 import amos
 from amos.explore.choosing import Chooser
 from amos.network.loops import scheduling
-from amos.network.lowerings.base import Lowering
+from amos.network.lowerings.base import ProductLowering
 from tests.network.models import Builder
 
 
@@ -32,7 +32,11 @@ def test_a_network_compiled_again_is_the_same_without_search_or_compiler(
         return amos.compile(amos.load_network(model), precision="auto", progress=False)
 
     first = compile_model()
-    for owner, name in ((Chooser, "search"), (Lowering, "build"), (scheduling, "object_code")):
+    for owner, name in (
+        (Chooser, "search"),
+        (ProductLowering, "build"),
+        (scheduling, "object_code"),
+    ):
         monkeypatch.setattr(owner, name, _refuse)
     second = compile_model()
     monkeypatch.setenv("AMOS_CACHE_MIB", "0")

@@ -12,6 +12,7 @@ import amos
 from amos.errors import NetworkError
 from amos.network.graph import Constant, GraphBuilder
 from amos.network.groups import group_nodes
+from amos.network.lowerings.base import ProductLowering
 from tests.network.models import Builder, compile_whole, load_whole, residual_network
 
 
@@ -96,8 +97,9 @@ def test_rows_that_fill_no_vectors_are_stored_straight_to_their_place(
     model = compile_whole(network, progress=False)
     assert all(check.passed for check in model.checks)
     (kernel,) = model.kernels.values()
-    (product,) = kernel.lowering.products
-    assert (" to out[m, n]" in str(product.candidate.mapping.operator)) == straight
+    assert isinstance(kernel.lowering, ProductLowering)
+    operator = kernel.lowering.product.candidate.mapping.operator
+    assert (" to out[m, n]" in str(operator)) == straight
 
 
 def test_a_value_that_is_read_twice_is_written_twice() -> None:

@@ -282,8 +282,8 @@ def test_products_are_tuned_and_compiled_from_records(
     compiled = compile_whole(network, records=records, progress=False)
     for kernel in compiled.kernels.values():
         tiles = kernel.lowering
-        assert isinstance(tiles, WinogradTiles) and tiles.products[0].seconds is not None
-        assert tiles.measured == tiles.products[0].seconds + tiles.overhead_seconds
+        assert isinstance(tiles, WinogradTiles) and tiles.product.seconds is not None
+        assert tiles.measured == tiles.product.seconds + tiles.overhead_seconds
 
 
 @pytest.mark.long
@@ -336,7 +336,7 @@ def test_products_of_bands_occur_as_often(monkeypatch: pytest.MonkeyPatch) -> No
     assert product.operator.name == "winograd" and product.weight == 4
     tiles = predict_lowering(task, _CHOOSER)
     assert isinstance(tiles, WinogradTiles)
-    assert tiles.predicted == 4 * tiles.products[0].prediction.seconds + tiles.overhead_seconds
+    assert tiles.predicted == 4 * tiles.product.prediction.seconds + tiles.overhead_seconds
 
 
 def test_the_check_allows_spoiled_tiles_and_no_others(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from math import prod
 from typing import Any, ClassVar
 
 import numpy as np
@@ -57,84 +56,32 @@ class Lowering(ABC):
 
     Attributes:
         operator: what is computed.
-        products: what multiplies and adds, in order, the one that multiplies most first.
         by_tiles: whether that is on Winograd's tiles.
         shared: whether buffers may have the same memory, one after the other.
         views: whether buffers begin within others.
-        spreads: whether an element that is NaN or infinite spoils results that do not read it.
     """
 
     operator: Operator | Chain
-    products: tuple[Product, ...]
     by_tiles: ClassVar[bool] = False
     shared: ClassVar[bool] = True
     views: ClassVar[bool] = False
 
+    @property
     @abstractmethod
-    def total(self, seconds: Sequence[float]) -> float:
-        """Return the seconds of the task from those of each of its products."""
-
-    @property
-    def tuned(self) -> tuple[Operator, ...]:
-        """Operators whose records give its time; none by default."""
-        return ()
-
-    @abstractmethod
-    def write(self, products: Sequence[ScheduledProduct]) -> tuple[Sequence[Argument], Any]:
-        """Write the kernel of scheduled products: its arguments, output last, and its function."""
-
-    @abstractmethod
-    def example(self, references: References) -> Example:
-        """Draw inputs and compute the result; kernels of an operator share ``references``."""
-
-    @property
-    def spreads(self) -> bool:
-        """See the attributes."""
-        return False
-
-    @property
-    def limits(self) -> CpuLimits:
-        """Limits of the cores that compute a product together; by default of all."""
-        return CpuLimits.here()
-
-    @property
     def predicted(self) -> float:
         """Predicted seconds of the task."""
-        return self.total([each.prediction.seconds for each in self.products])
 
     @property
-    def measured(self) -> float | None:
-        """Seconds of the task from measured products; ``None`` without one for each of them."""
-        seconds = [each.seconds for each in self.products if each.seconds is not None]
-        return self.total(seconds) if seconds and len(seconds) == len(self.products) else None
-
-    @property
-    def expected(self) -> float:
-        """Measured seconds, or else predicted ones."""
-        return self.predicted if self.measured is None else self.measured
-
-    @property
+    @abstractmethod
     def instruction(self) -> str:
-        """Names of the products' instructions."""
-        return " + ".join(each.mapping.intrinsic.name for each in self.products)
+        """Name of the instruction that multiplies; names of several."""
 
     @property
-    def mappings(self) -> int:
-        """Number of combinations of mappings of the products."""
-        return prod(each.mappings for each in self.products)
-
-    @property
+    @abstractmethod
     def bound(self) -> str:
-        """The bottleneck of the first product, by the model."""
-        return self.products[0].prediction.bound
+        """The bottleneck, by the model."""
 
-    def pack(self, argument: Argument, value: Constant) -> np.ndarray:
-        """Bring an input into the form in which the kernel takes it."""
-        array = value.array
-        if argument.packed is not None:
-            array = stage_array(argument.packed, array.reshape(argument.packed.source_shape))
-        return array.reshape(argument.shape)
-
+    @abstractmethod
     def build(self, symbol: str) -> TaskKernel:
         """Compile the kernel.
 
@@ -142,11 +89,42 @@ class Lowering(ABC):
             BuildError: TVM refuses it, or this CPU lacks an instruction of it.
             ScheduleError: a schedule is not one of its mapping's space.
         """
-        products = [_schedule(each, self.limits) for each in self.products]
-        arguments, function = self.write(products)
-        first = products[0]
-        tiled = first.program.plan.tiled
-        return self.compile(symbol, arguments, function, kind=first.kind, tiled=tiled)
+
+    @abstractmethod
+    def example(self, references: References) -> Example:
+        """Draw inputs and compute the result; kernels of an operator share ``references``."""
+
+    @property
+    def measured(self) -> float | None:
+        """Measured seconds of the task; ``None`` without a record."""
+        return None
+
+    @property
+    def expected(self) -> float:
+        """Measured seconds, or else predicted ones."""
+        return self.predicted if self.measured is None else self.measured
+
+    @property
+    def tuned(self) -> tuple[Operator, ...]:
+        """Operators whose records give its time; none by default."""
+        return ()
+
+    @property
+    def mappings(self) -> int:
+        """Number of mappings that it was chosen from."""
+        return 1
+
+    @property
+    def spreads(self) -> bool:
+        """Whether an element that is NaN or infinite spoils results that do not read it."""
+        return False
+
+    def pack(self, argument: Argument, value: Constant) -> np.ndarray:
+        """Bring an input into the form in which the kernel takes it."""
+        array = value.array
+        if argument.packed is not None:
+            array = stage_array(argument.packed, array.reshape(argument.packed.source_shape))
+        return array.reshape(argument.shape)
 
     def compile(
         self,
@@ -187,19 +165,78 @@ class Lowering(ABC):
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON; seconds."""
-        schedules = [each.candidate.schedule.as_dict() for each in self.products]
         return {
             "instruction": self.instruction,
-            "mapping": " + ".join(each.mapping.name for each in self.products),
-            "schedule": schedules[0] if len(schedules) == 1 else {},
+            "mapping": "",
+            "schedule": {},
             "winograd": self.by_tiles,
             "predicted_seconds": self.predicted,
             "measured_seconds": self.measured,
         }
 
 
-def _schedule(product: Product, limits: CpuLimits) -> ScheduledProduct:
-    kind = implementation_of(product.candidate, product.implementation)
-    program, module = scheduled(product.candidate, kind, limits)
-    ((_, function),) = module.functions.items()
-    return ScheduledProduct(program, function, kind)
+@dataclass(frozen=True)
+class ProductLowering(Lowering):
+    """The lowering of a task whose sums of products are one kernel of an instruction.
+
+    Attributes:
+        operator: what is computed.
+        product: what multiplies and adds.
+    """
+
+    operator: Operator
+    product: Product
+
+    @abstractmethod
+    def total(self, seconds: float) -> float:
+        """Return the seconds of the task from those of its product."""
+
+    @abstractmethod
+    def write(self, product: ScheduledProduct) -> tuple[Sequence[Argument], Any]:
+        """Write the kernel of a scheduled product: its arguments, output last, and its function."""
+
+    @property
+    def limits(self) -> CpuLimits:
+        """Limits of the cores that compute the product together; by default of all."""
+        return CpuLimits.here()
+
+    @property
+    def predicted(self) -> float:
+        """See :class:`Lowering`."""
+        return self.total(self.product.prediction.seconds)
+
+    @property
+    def measured(self) -> float | None:
+        """See :class:`Lowering`."""
+        seconds = self.product.seconds
+        return None if seconds is None else self.total(seconds)
+
+    @property
+    def instruction(self) -> str:
+        """See :class:`Lowering`."""
+        return self.product.mapping.intrinsic.name
+
+    @property
+    def mappings(self) -> int:
+        """See :class:`Lowering`."""
+        return self.product.mappings
+
+    @property
+    def bound(self) -> str:
+        """See :class:`Lowering`."""
+        return self.product.prediction.bound
+
+    def build(self, symbol: str) -> TaskKernel:
+        """See :class:`Lowering`."""
+        candidate = self.product.candidate
+        kind = implementation_of(candidate, self.product.implementation)
+        program, module = scheduled(candidate, kind, self.limits)
+        ((_, scheduled_function),) = module.functions.items()
+        arguments, function = self.write(ScheduledProduct(program, scheduled_function, kind))
+        return self.compile(symbol, arguments, function, kind=kind, tiled=program.plan.tiled)
+
+    def to_dict(self) -> dict[str, Any]:
+        """See :class:`Lowering`."""
+        candidate = self.product.candidate
+        own = {"mapping": candidate.mapping.name, "schedule": candidate.schedule.as_dict()}
+        return super().to_dict() | own

@@ -20,7 +20,7 @@ from amos.network.candidates import predict_transfer
 from amos.network.graph import Constant
 from amos.network.groups import Task
 from amos.network.kernels import TaskKernel
-from amos.network.lowerings.base import Example, Lowering, ScheduledProduct
+from amos.network.lowerings.base import Example, Lowering
 from amos.network.lowerings.panels import BlockedProduct, round_rows
 from amos.network.lowerings.rounded_rows import RoundedRowsWriter
 from amos.network.lowerings.tiles import list_epilogue_tensors
@@ -59,13 +59,14 @@ class UnpackedBlocks(Lowering):
     compute_seconds: float
     transfer_seconds: float
 
-    def total(self, seconds: Sequence[float]) -> float:
-        """Return the longer of arithmetic and transfer."""
+    @property
+    def predicted(self) -> float:
+        """The longer of arithmetic and transfer."""
         return max(self.compute_seconds, self.transfer_seconds)
 
     @property
     def instruction(self) -> str:
-        """Name of the instruction that multiplies."""
+        """See :class:`Lowering`."""
         return self.unit
 
     @property
@@ -75,8 +76,8 @@ class UnpackedBlocks(Lowering):
             return "issue of the intrinsic"
         return f"reads of packed `{_WEIGHT}`"
 
-    def write(self, products: Sequence[ScheduledProduct]) -> tuple[Sequence[Argument], Any]:
-        """Return rows, packed weights, what the epilogue reads, and the result."""
+    def write(self) -> tuple[Sequence[Argument], Any]:
+        """Return rows, packed weights, what the epilogue reads, and the result; their function."""
         operator, form = self.operator, self.form
         arguments = (
             Argument(_ROWS, "float32", (form.rows * form.depth,)),
@@ -96,7 +97,7 @@ class UnpackedBlocks(Lowering):
 
     def build(self, symbol: str) -> TaskKernel:
         """Compile the kernel; errors as of :meth:`Lowering.build`."""
-        arguments, function = self.write(())
+        arguments, function = self.write()
         return self.compile(symbol, arguments, function, kind="generic")
 
     def example(self, references: References) -> Example:
@@ -155,7 +156,6 @@ def lower_blocks(
     read_bytes = sum(each.stored_bytes for each in (*list_epilogue_tensors(operator), rows))
     return UnpackedBlocks(
         operator,
-        (),
         form,
         unit.name,
         compute_seconds=calls * machine.peak(unit.name).interval,

@@ -55,7 +55,7 @@ def lower_chain(chain: Chain, chooser: Chooser, count: int) -> tuple[FusedChain,
     distinct: dict[object, ChainOption] = {}
     for option in options:
         distinct.setdefault(option.keys[0], option)
-    return tuple(FusedChain(chain, (), option) for option in [*distinct.values()][:count])
+    return tuple(FusedChain(chain, option) for option in [*distinct.values()][:count])
 
 
 def lower_cascade(bands: Tiling, chooser: Chooser) -> FusedChain | None:
@@ -79,7 +79,7 @@ def lower_cascade(bands: Tiling, chooser: Chooser) -> FusedChain | None:
     prediction = replace(prediction, seconds=prediction.seconds + transfer)
     candidate = ChainCandidate(bands, {name: each.candidate for name, each in products.items()})
     mappings = prod(product.mappings for product in products.values())
-    return FusedChain(cascade, (), ChainOption(candidate, prediction, mappings, ()))
+    return FusedChain(cascade, ChainOption(candidate, prediction, mappings, ()))
 
 
 def bands_of(cascade: Chain, rows: int) -> Tiling:

@@ -14,7 +14,6 @@ from amos.chains.model import predict_chain
 from amos.chains.records import rebuild_chain
 from amos.chains.trials import ChainOption
 from amos.chains.writer import schedule_products, write_chain
-from amos.codegen.tir.program import Argument
 from amos.errors import AmosError
 from amos.explore.choosing import RULE, Chooser
 from amos.ir import Chain, Operator
@@ -23,7 +22,7 @@ from amos.mapping import enumerate_mappings
 from amos.measure.reference import References
 from amos.network.candidates import operator_key
 from amos.network.kernels import TaskKernel
-from amos.network.lowerings.base import Example, Lowering, ScheduledProduct
+from amos.network.lowerings.base import Example, Lowering
 from amos.perfmodel import predict
 from amos.records import Record
 from amos.runtime.kernel import implementation_of
@@ -53,8 +52,9 @@ class FusedChain(Lowering):
         candidate: ChainCandidate = self.option.candidate
         return candidate
 
-    def total(self, seconds: Sequence[float]) -> float:
-        """Return the predicted seconds: none of its products is a kernel by itself."""
+    @property
+    def predicted(self) -> float:
+        """Predicted seconds of the chain."""
         return self.option.prediction.seconds
 
     @property
@@ -73,20 +73,13 @@ class FusedChain(Lowering):
         longest = max(self.option.prediction.steps, key=lambda step: step.seconds)
         return f"`{longest.tensor}`"
 
-    def write(self, products: Sequence[ScheduledProduct]) -> tuple[Sequence[Argument], Any]:
-        """Write the kernel, whose products are scheduled here."""
-        scheduled = schedule_products(self.candidate, self._kinds)
-        return write_chain(self.candidate, scheduled, cpu().cores)
-
     def build(self, symbol: str) -> TaskKernel:
         """Compile the kernel; errors as of :meth:`Lowering.build`."""
-        arguments, function = self.write(())
-        kind = "generic" if "generic" in self._kinds.values() else "native"
+        kinds = {n: implementation_of(x, None) for n, x in self.candidate.products.items()}
+        scheduled = schedule_products(self.candidate, kinds)
+        arguments, function = write_chain(self.candidate, scheduled, cpu().cores)
+        kind = "generic" if "generic" in kinds.values() else "native"
         return self.compile(symbol, arguments, function, kind=kind)
-
-    @property
-    def _kinds(self) -> dict[str, str]:
-        return {n: implementation_of(x, None) for n, x in self.candidate.products.items()}
 
     def example(self, references: References) -> Example:
         """Draw inputs and compute statement by statement."""
@@ -139,4 +132,4 @@ def _recorded_lowerings(
             mappings *= enumerate_mappings(mapping.operator, unit, RULE, commute=True).count
         prediction = predict_chain(candidate.tiling, seconds, bool(candidate.packs), machine)
         option = ChainOption(candidate, prediction, mappings, ())
-        yield FusedChain(chain, (), option, record.seconds)
+        yield FusedChain(chain, option, record.seconds)

@@ -64,7 +64,7 @@ class TaskLowerings:
         )
         if count == 1:
             more, seen = chooser.rank(self.operator, _MORE), {each.key for each in own}
-            yield from (Direct(self.operator, (each,)) for each in more if each.key not in seen)
+            yield from (Direct(self.operator, each) for each in more if each.key not in seen)
 
     def predict(self, chooser: Chooser) -> Lowering:
         """Return the lowering that is predicted fastest; ignores records.
@@ -89,7 +89,7 @@ class TaskLowerings:
             own: products of the operator.
             select: returns the product that computes an operator.
         """
-        direct = [Direct(self.operator, (each,)) for each in own]
+        direct = [Direct(self.operator, each) for each in own]
         lowered = (lower_winograd(form, self.operator, chooser, select) for form in self.forms)
         tiles = sorted(filter(None, lowered), key=lambda lowering: lowering.expected)
         first = [each for each in tiles if is_winograd_faster(each, direct[0])][:1]

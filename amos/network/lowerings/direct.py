@@ -9,27 +9,25 @@ from typing import Any
 from amos.codegen.tir.program import Argument
 from amos.ir import Operator
 from amos.measure.reference import References, tolerance
-from amos.network.lowerings.base import Example, Lowering, ScheduledProduct
+from amos.network.lowerings.base import Example, ProductLowering, ScheduledProduct
 
 
 @dataclass(frozen=True)
-class Direct(Lowering):
+class Direct(ProductLowering):
     """An operator that is its own product."""
 
-    operator: Operator
-
-    def total(self, seconds: Sequence[float]) -> float:
+    def total(self, seconds: float) -> float:
         """Return the seconds of the product."""
-        return seconds[0]
+        return seconds
 
     @property
     def tuned(self) -> tuple[Operator, ...]:
         """The operator."""
         return (self.operator,)
 
-    def write(self, products: Sequence[ScheduledProduct]) -> tuple[Sequence[Argument], Any]:
+    def write(self, product: ScheduledProduct) -> tuple[Sequence[Argument], Any]:
         """Return arguments and function of the product."""
-        return products[0].program.arguments, products[0].function
+        return product.program.arguments, product.function
 
     def example(self, references: References) -> Example:
         """Draw inputs and compute the result."""

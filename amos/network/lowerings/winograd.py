@@ -19,7 +19,13 @@ from amos.measure.reference import References, tolerance
 from amos.network.candidates import predict_transfer
 from amos.network.graph import Constant, Node
 from amos.network.groups import Task
-from amos.network.lowerings.base import SAFETY_FACTOR, Example, Lowering, ScheduledProduct
+from amos.network.lowerings.base import (
+    SAFETY_FACTOR,
+    Example,
+    Lowering,
+    ProductLowering,
+    ScheduledProduct,
+)
 from amos.network.lowerings.tiles import (
     LEAST_LANES,
     count_operations,
@@ -38,7 +44,7 @@ _SHARED_SHARE, _PRIVATE_SHARE = 1 / 6, 1 / 2
 
 
 @dataclass(frozen=True)
-class WinogradTiles(Lowering):
+class WinogradTiles(ProductLowering):
     """A convolution by tiles, whose product is of a band of them.
 
     Attributes:
@@ -46,14 +52,13 @@ class WinogradTiles(Lowering):
         overhead_seconds: predicted, of all but the product.
     """
 
-    operator: Operator
     form: Winograd
     overhead_seconds: float
     by_tiles: ClassVar = True
 
-    def total(self, seconds: Sequence[float]) -> float:
+    def total(self, seconds: float) -> float:
         """Return the seconds of all bands, and the overhead."""
-        return self.form.rounds * seconds[0] + self.overhead_seconds
+        return self.form.rounds * seconds + self.overhead_seconds
 
     @property
     def spreads(self) -> bool:
@@ -70,9 +75,9 @@ class WinogradTiles(Lowering):
         """The product of all cores; none of one core."""
         return (self.form.operator,) if self.form.cores == 1 else ()
 
-    def write(self, products: Sequence[ScheduledProduct]) -> tuple[Sequence[Argument], Any]:
+    def write(self, product: ScheduledProduct) -> tuple[Sequence[Argument], Any]:
         """Write the transforms, with the product between them."""
-        form, operator, (product,) = self.form, self.operator, products
+        form, operator = self.form, self.operator
         (weight,) = (each for each in product.program.arguments if each.packed is not None)
         tensors = list_epilogue_tensors(operator)
         operands = (Argument(each.name, str(each.dtype), each.shape) for each in tensors)
@@ -172,7 +177,7 @@ def lower_winograd(
     except AmosError:
         return None  # the machine has no instruction for integers of 16 bits
     overhead_seconds = _predict_overhead(form, operator, chooser.target(()))
-    return WinogradTiles(operator, (product,), form, overhead_seconds)
+    return WinogradTiles(operator, product, form, overhead_seconds)
 
 
 def is_winograd_faster(tiles: Lowering, direct: Lowering) -> bool:
