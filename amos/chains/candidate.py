@@ -174,7 +174,7 @@ def slots_of(tiling: Tiling, packs: frozenset[str]) -> tuple[ProductSlot, ...]:
         names = _naming(local)
         constants = (*_constants_of(tiling, tiled), *packed)
         operator = replace(local, constants=constants).renamed(names.__getitem__, str)
-        if (size := tiled.size(name)) != operator.output.tensor.shape:
+        if (size := tiled.size(name) or (1,)) != operator.output.tensor.shape:
             # A kernel fills the tensor that a statement writes, and of a stored one the results.
             dense = replace(operator.output.tensor, shape=size)
             output = replace(operator.output, tensor=dense)

@@ -185,7 +185,8 @@ class _Row:
         buffer, indices = self._target(at)
         kind = str(self.step.output.tensor.dtype)
         if self.local.epilogue is not None:
-            value = applied(self.local.epilogue, value, kind, self.at | dict(at), self.buffers)
+            at = self.at | dict(at)
+            value = applied(self.local.epilogue, value, self.kind, at, self.buffers)
         else:
             value = stored(value, self.kind, kind)
         return tirx.BufferStore(buffer, value, indices)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from amos.ir import Affine, BufferLoad
+from amos.ir import Affine, BufferLoad, dtype
 
 
 @dataclass(frozen=True)
@@ -61,3 +61,11 @@ class RowValue:
             tuple(Divisor(moved(each.total), each.quotient) for each in self.divisors),
             self.combiner,
         )
+
+
+def widened(load: BufferLoad) -> BufferLoad:
+    """The access to a sum before it is rounded to 16 bits; others as they are."""
+    kind = dtype(str(load.tensor.dtype))
+    if kind.is_integer or kind.bits >= 32:
+        return load
+    return replace(load, tensor=replace(load.tensor, dtype="float32"))

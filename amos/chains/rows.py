@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from amos.chains.boxes import user_name
-from amos.chains.row_values import Divisor, RowValue
+from amos.chains.row_values import Divisor, RowValue, widened
 from amos.errors import ScheduleError
 from amos.ir import Affine, Assignment, BufferLoad, Chain, Epilogue, Iteration, Operator, dtype
 from amos.ir.chain import Step, loads_of
@@ -239,15 +239,18 @@ class _Cutter:
         step = self._reading(step)
         name = step.output.tensor.name
         kind = dtype(str(step.output.tensor.dtype))
-        if self.parts > 1 and combiner == "+" and kind.is_integer and kind.bits < 32:
+        sums_parts = self.parts > 1 and combiner == "+"
+        if sums_parts and kind.is_integer and kind.bits < 32:
             self._refuse(step, f"is rounded to {kind.spelled} behind its sum")
+        output = widened(step.output) if sums_parts else step.output
         # Tiles may overlap, so that a result is stored once and never read again.
-        late = bool(divisors) or (self.parts > 1 and name == self.chain.result.name)
-        target = renamed(step.output, f"{name}.total") if late else step.output
+        late = bool(divisors) or output is not step.output
+        late |= self.parts > 1 and name == self.chain.result.name
+        target = renamed(output, f"{name}.total") if late else output
         if self.parts == 1:
             self._once(step, target, divisors, combiner, scale)
             return
-        partial = renamed(step.output, f"{name}.part")
+        partial = renamed(output, f"{name}.part")
         self.body.append(writing(step, partial))
         self.body.extend(self._combined(step, target, partial, combiner, scale))
         self.running.append((step, target, combiner))
@@ -266,7 +269,10 @@ class _Cutter:
         """A row in one part: nothing is combined."""
         if divisors and isinstance(step, Operator):
             value = _divided(Node(ACC), divisors)
-            self.body.append(replace(step, epilogue=Epilogue(value)))
+            wide, kind = widened(step.output), str(step.output.tensor.dtype)
+            epilogue = Epilogue(value, None if wide == step.output else kind)
+            compute = replace(step.compute, dst=wide)
+            self.body.append(replace(step, compute=compute, epilogue=epilogue))
             self.late.add(step.output.tensor.name)
             return
         self.body.append(writing(step, target))

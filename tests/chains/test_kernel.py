@@ -57,6 +57,8 @@ def chooser() -> Chooser:
         ("t[i,j] = a[i,j] * 2; o[i,f] += pad(t[i+s-1,j]) * u[s,j,f]",
          dict(i=20, s=3, j=16, f=32), dict(f=16), {}),
         ("n[i] += u8(x[i,k] * 60); o = n * 1", dict(i=3, k=48), dict(i=2, k=16), {}),
+        (CAUSAL, dict(b=2, q=12, k=1, d=16), dict(b=1, q=4), {}),  # its only key has number 0
+        ("n[] += x[i] * y[i]; o[i] = x[i] / (1 + abs(n))", dict(i=37), {}, {}),
     ],
 )  # fmt: skip
 def test_a_kernel_computes_the_chain(
@@ -77,6 +79,23 @@ def test_a_kernel_computes_the_chain(
     out = np.empty(chain.result.shape, expected.dtype)
     assert kernel(*inputs.values(), out=out) is out
     np.testing.assert_allclose(out, expected, rtol=allowed, atol=allowed)
+
+
+@pytest.mark.parametrize(
+    ("text", "tiles"),
+    [
+        ("t[i,j] += a[i,k] * b[k,j]; o[i] max= t[i,j]", dict(k=8)),
+        ("p = softmax(a[i,k], axis=k); t[i,j] += p[i,k] * b[k,j]; o[i] max= t[i,j]", {}),
+    ],
+)
+@pytest.mark.parametrize("kind", ["bf16", "f16"])
+def test_sums_of_16_bits_are_rounded_once(text: str, tiles: dict[str, int], kind: str) -> None:
+    """Neither part by part, nor before they are divided by the sum of a row."""
+    chain = Chain.parse(text, dict(i=5, j=12, k=256), dict(t=kind))
+    inputs = {n: abs(x) for n, x in random_inputs(chain, np.random.default_rng(0)).items()}
+    kernel = ChainKernel(ChainCandidate(Tiling.of(chain, tiles), {}))
+    half = 2.0**-8 if kind == "bf16" else 2.0**-11
+    np.testing.assert_allclose(kernel(**inputs), evaluate(chain, inputs), rtol=1.01 * half)
 
 
 #: Rows that roll are made of whole temporaries, or come behind a step whose rows do not roll.

@@ -78,7 +78,9 @@ def element(
         values: of the iterations.
     """
     by = _InTVM(at, tensors)
-    variables = {name: Typed(value, "int32") for name, value in values.items()}
+    # TVM would make a constant of an iteration with one value, and takes zero for a pointer.
+    zero = by.number(0, "int32")
+    variables = {name: Typed(value + zero, "int32") for name, value in values.items()}
     return by.named(_wrapped(expression.compute(variables, by).value))
 
 

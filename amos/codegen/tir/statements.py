@@ -170,10 +170,20 @@ def write_pieces(loop: Any, begin: int, end: int, width: int) -> list[Any]:
 
         values = [tvm_ffi.structural_map(x, (tirx.Var, moved)) for x in copy.iter_values]
         predicate = tvm_ffi.structural_map(copy.predicate, (tirx.Var, moved))
-        body = s_tir.SBlockRealize(values, predicate, copy.block)
+        body = s_tir.SBlockRealize(values, predicate, _with_own_names(copy.block))
         vector = tirx.For(lane, 0, lanes, tirx.ForKind.VECTORIZED, body)
         loops.append(tirx.For(step, 0, count, tirx.ForKind.SERIAL, vector))
     return loops
+
+
+def _with_own_names(block: Any) -> Any:
+    """Copy a block with names of its own for values: to TVM a name has one value."""
+    import tvm_ffi
+    from tvm import tirx
+
+    names = [let.var for let in collect_nodes(block, tirx.Let)]
+    own = {name: tirx.Var(name.name, str(name.ty.dtype)) for name in names}
+    return tvm_ffi.structural_map(block, (tirx.Var, lambda x: own.get(x, x))) if own else block
 
 
 def buffer_bytes(buffer: Any) -> int:

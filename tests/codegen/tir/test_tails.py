@@ -110,6 +110,18 @@ def test_nothing_is_written_behind_a_row(columns: int, kind: str | None) -> None
         assert (memory[expected.nbytes :] == 0x55).all(), built.candidate
 
 
+def test_each_piece_of_a_row_has_names_of_its_own() -> None:
+    """An epilogue that names an integer, in a vector of 8 and in one of 2."""
+    sizes, kinds = dict(i=2, j=5, k=17), dict(a="u8", b="s8", t="s32")
+    op = Operator.parse("t[i,j] += a[i,j,k] * b[k]", sizes, kinds).with_epilogue("abs(acc)")
+    op = op.with_output("t[i,j]", shapes=dict(t=(2, 20)))
+    unit = "avx2_pmaddwd_lhs_m8k2_u8_s8_s32"
+    inputs = random_inputs(op, np.random.default_rng(0))
+    for mapping in amos.enumerate_mappings(op, unit):
+        kernel = amos.build(mapping)
+        np.testing.assert_array_equal(kernel(**inputs), evaluate(op, inputs))
+
+
 def test_a_row_ends_in_ever_shorter_vectors() -> None:
     """No lane asks whether the row has ended."""
 
