@@ -36,6 +36,7 @@ _ROUND = {
     "layer-stream": 10,
     "module": 2,
     "graph": 2,
+    "branches": 2,
     "text": 20,
     "toml": 12,
     "loops": 6,

@@ -4,21 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
+from unittest import mock
 
 import numpy as np
 from onnx import TensorProto, helper
 
 import amos
+import amos.network.external.race
 from amos.network import Network
+from amos.network.races import Race
 from tests.fuzz.case import Refused, Wrong
 from tests.network.models import Builder, compile_whole
+from tests.support.drawing.graphs import DrawnGraph
 
-__all__ = ["graph"]
+__all__ = ["branches", "graph"]
 
 #: Channels, among them those whose last vector ends in a single lane.
 _CHANNELS = (1, 3, 8, 9, 16, 17, 25, 33, 41)
 #: Share of elements that may be a few quanta off: a sum of floats near a tie is rounded apart.
 _TIES = 0.02
+#: Share where comparisons, levels or whole numbers of floats decide; they decide on all behind.
+_JUMPS = 0.3
 
 
 class _Drawn:
@@ -173,3 +179,49 @@ def _compare(result: np.ndarray, expected: np.ndarray, quantum: float) -> None:
     if share > (_TIES if quantum else 0):
         largest = float(np.abs(result - expected).max())
         raise Wrong(f"{share:.1%} of the elements differ, by up to {largest:g}")
+
+
+def branches(rng: np.random.Generator, about: Callable[[str], None]) -> str:
+    """A graph of any operators, whose regions AMOS computes however long they take."""
+    from amos.network.frontend import plain_session
+
+    drawn = DrawnGraph(rng)
+    for _ in range(int(rng.integers(3, 14))):
+        drawn.grow()
+    if not drawn.nodes:
+        raise Refused("no node")
+    model = drawn.model(int(rng.choice([20, 21, 22, 23])))
+    about(helper.printable_graph(model.graph))
+    arrays = drawn.arrays()
+    try:
+        expected = plain_session(model).run(None, arrays)
+    except Exception as error:  # onnxruntime lacks some dtypes, with errors of many types
+        raise Refused(str(error)) from None
+    with mock.patch.object(amos.network.external.race, "race", lambda *_: Race((0.5,), (1.0,))):
+        compiled = amos.compile(amos.load_network(model), progress=False)
+    if compiled.failures and not drawn.jumps:
+        raise Wrong(compiled.failures[0])
+    results = compiled(**arrays)
+    results = results if isinstance(results, tuple) else (results,)
+    for result, reference in zip(results, expected, strict=True):
+        _compare_any(np.asarray(result), np.asarray(reference), drawn)
+    return "right"
+
+
+def _compare_any(result: np.ndarray, expected: np.ndarray, drawn: DrawnGraph) -> None:
+    """Compare results of any dtype."""
+    if result.shape != expected.shape or result.dtype != expected.dtype:
+        raise Wrong(f"{result.dtype}{result.shape}, not {expected.dtype}{expected.shape}")
+    if not result.size:
+        return
+    if expected.dtype.kind != "f":
+        off = result != expected
+    else:
+        allowed = 5e-3 if drawn.rounds or expected.dtype == np.float16 else 2e-4
+        with np.errstate(all="ignore"):
+            finite = np.where(np.isfinite(expected), np.abs(expected), 0)
+            least = allowed * min(1.0, float(finite.max())) + 1e-6
+            off = ~np.isclose(result, expected, rtol=allowed, atol=least, equal_nan=True)
+    if off.mean() > (_JUMPS if drawn.jumps else 0):
+        raise Wrong(f"{off.mean():.1%} of the elements differ: {result[off][:3]}, not "
+                    f"{expected[off][:3]}")  # fmt: skip

@@ -34,9 +34,10 @@ LACKS = {
     "tail-avx2": "amx avx_vnni avx512",
 }
 #: Seconds that a case may take; a compiler takes longer than a parser.
-_COMPILED = ("kernel", "epilogue", "chain", "group", "tail", "tail-amx", "module", "graph")
+_COMPILED = ("kernel", "epilogue", "chain", "group", "tail", "tail-amx", "module")
 _COMPILED_BY_POCL = ("opencl", "group-opencl")
-_LIMITS = dict.fromkeys((*_COMPILED, *_COMPILED_BY_POCL, *LACKS), 120.0)
+_GRAPHS = ("graph", "branches")
+_LIMITS = dict.fromkeys((*_COMPILED, *_GRAPHS, *_COMPILED_BY_POCL, *LACKS), 120.0)
 _LIMITS |= {"record": 60.0}
 _LIMITS |= dict.fromkeys(("cuda", "export", "chain-export", "group-cuda", "group-export"), 300.0)
 _LIMIT = 20.0

@@ -38,6 +38,7 @@ EXAMPLES = {
     "stream": 12,
     "module": 2,
     "graph": 2,
+    "branches": 2,
     "text": 60,
     "toml": 40,
     "loops": 12,

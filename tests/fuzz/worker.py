@@ -43,6 +43,7 @@ KINDS: dict[str, Callable[[np.random.Generator, Callable[[str], None]], str]] = 
     "layer-stream": streams.layer,
     "module": modules.module,
     "graph": graphs.graph,
+    "branches": graphs.branches,
     "text": inputs.text,
     "toml": inputs.toml,
     "loops": inputs.loops,

@@ -1,0 +1,380 @@
+"""Chains that grow by one statement at a time, computed as they are drawn.
+
+Each statement is computed on a grid of all its loops, in doubles, from what was drawn: nothing
+here sees its text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from tests.support.drawing.chain_reads import Layer, Read
+from tests.support.oracle.bounds import Bounded, combined, computed, softmax, stored
+
+__all__ = ["DrawnChain"]
+
+Array = np.ndarray
+_SIZES = (1, 2, 3, 5, 8, 16, 17, 20, 33, 48, 64, 70)
+#: Functions of the language, by what they are in doubles; those of floats first.
+_FLOATS: Mapping[str, Callable[..., Any]] = {
+    "sigmoid({})": lambda x: 1 / (1 + np.exp(-x)),
+    "tanh({})": np.tanh,
+    "exp(0 - abs({}))": lambda x: np.exp(-np.abs(x)),
+    "{} * 0.5 + 1": lambda x: x * 0.5 + 1,
+    "sqrt(abs({}))": lambda x: np.sqrt(np.abs(x)),
+}
+_BOTH: Mapping[str, Callable[..., Any]] = {
+    "relu({})": lambda x: np.maximum(x, 0),
+    "clip({}, 0 - 2, 3)": lambda x: np.clip(x, -2, 3),
+    "{} + {}": np.add,
+    "{} * {}": np.multiply,
+    "max({}, {})": np.maximum,
+    "min({}, {})": np.minimum,
+    "{} - {}": np.subtract,
+}
+_CASTS: Mapping[str, tuple[str, Callable[..., Any]]] = {
+    "u8({} * 0.5)": ("uint8", lambda x: np.clip(np.rint(x * 0.5), 0, 255)),
+    "s8({} * 0.25)": ("int8", lambda x: np.clip(np.rint(x * 0.25), -128, 127)),
+}
+_FUNCTIONS = {**_FLOATS, **_BOTH}
+_INTEGERS = ("uint8", "int8", "int32")
+_LARGEST = 2.0**30
+
+
+@dataclass
+class DrawnChain:
+    """A chain as it is drawn.
+
+    Attributes:
+        whole: begins with a product of bytes.
+        layered: consists of products, with epilogues.
+        extents: of all loops.
+        texts: the statements.
+        layers: the products, as operators.
+        inputs: by name, in the dtypes of :attr:`dtypes`.
+        arrays: what the oracle knows.
+        dims: the loops of each tensor.
+        kinds: the dtype of each tensor.
+        dtypes: those that a text has to state.
+    """
+
+    rng: np.random.Generator
+    whole: bool = False
+    layered: bool = False
+    extents: dict[str, int] = field(default_factory=dict)
+    texts: list[str] = field(default_factory=list)
+    layers: list[Layer] = field(default_factory=list)
+    inputs: dict[str, Array] = field(default_factory=dict)
+    arrays: dict[str, Bounded] = field(default_factory=dict)
+    dims: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    kinds: dict[str, str] = field(default_factory=dict)
+    dtypes: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def largest(self) -> float:
+        """Of all integers between statements."""
+        own = [x.value for name, x in self.arrays.items() if self.kinds[name] in _INTEGERS]
+        return max((float(np.abs(x).max()) for x in own if x.size), default=0.0)
+
+    @property
+    def fits(self) -> bool:
+        """Whether no integer is near the end of its dtype."""
+        return self.largest < _LARGEST
+
+    def start(self) -> str:
+        """The first statement."""
+        kinds = ["product", "product", "stencil"]
+        kind = self.rng.choice(kinds if self.layered else [*kinds, "elementwise", "rows"])
+        loops = [self.loop() for _ in range(int(self.rng.integers(1, 4)))]
+        if kind == "elementwise":
+            return self.elementwise(self.input_over(loops, self._half()))
+        if kind == "rows":
+            return self.rows(self.input_over(loops))
+        source = self.input_over([*loops, self.loop()], "uint8" if self.whole else self._half())
+        return self.product(source) if kind == "product" else self.stencil(source)
+
+    def grow(self, source: str) -> str:
+        """Another statement."""
+        kinds = ["product", "stencil"]
+        if not self.layered:
+            kinds += ["elementwise", "reduction", "rows", "elementwise", "powers", "cast", "causal"]
+        return str(getattr(self, str(self.rng.choice(kinds)))(source))
+
+    def loop(self, extent: int = 0) -> str:
+        """A new loop."""
+        name = f"l{len(self.extents)}"
+        self.extents[name] = extent or int(self.rng.choice(_SIZES))
+        return name
+
+    def input_over(self, loops: Sequence[str], kind: str = "float32", name: str = "x") -> str:
+        """An input with a dimension for each loop; halves of numbers that all floats have."""
+        shape = [self.extents[loop] for loop in loops]
+        name = f"{name}{len(self.inputs)}"
+        low, high = (0, 20) if kind == "uint8" else (-16, 17)
+        values = np.asarray(self.rng.integers(low, high, shape))
+        array = values.astype(kind) if kind in _INTEGERS else (values / 8).astype(np.float32)
+        array = array.astype(np.float16) if kind == "float16" else array
+        self.inputs[name], self.arrays[name] = array, Bounded.exact(array)
+        self.dims[name], self.kinds[name] = tuple(loops), kind
+        if kind != "float32":
+            self.dtypes[name] = kind
+        return name
+
+    def spoil(self) -> None:
+        """Put NaN and infinities into an input; before any statement reads it."""
+        name = str(self.rng.choice([n for n, a in self.inputs.items() if a.dtype.kind == "f"]))
+        array = self.inputs[name]
+        for _ in range(2 if array.size else 0):
+            place = int(self.rng.integers(array.size))
+            array.flat[place] = self.rng.choice([np.nan, np.inf, -np.inf])
+        self.arrays[name] = Bounded.exact(array)
+
+    def _half(self) -> str:
+        return str(self.rng.choice(["float32", "float32", "bfloat16", "float16"]))
+
+    def _plain(self, name: str) -> Read:
+        """A tensor at its own loops, of which those of one extent may be exchanged."""
+        loops = [*self.dims[name]]
+        for n, (a, b) in enumerate(pairwise(self.dims[name])):
+            is_square = self.extents[a] == self.extents[b] and name not in self.inputs
+            if is_square and self.rng.random() < 0.3:
+                loops[n], loops[n + 1] = loops[n + 1], loops[n]
+                break
+        return Read(name, tuple((loop, 1, "", 0) for loop in loops))
+
+    def _short(self, read: Read) -> str:
+        """A temporary at its own loops may go without these."""
+        own = read.loops == [*self.dims[read.name]] and read.name not in self.inputs
+        return read.name if own and self.rng.random() < 0.3 else str(read)
+
+    def _grid(self, loops: Sequence[str]) -> dict[str, Array]:
+        shape = [self.extents[loop] for loop in loops]
+        return dict(zip(loops, np.indices(shape, sparse=True), strict=True))
+
+    def _values(
+        self, loops: Sequence[str], function: Callable[..., Any], reads: Sequence[Read], exact: bool
+    ) -> Bounded:
+        """A function of reads at all points of some loops."""
+        grid = self._grid(loops)
+        terms = computed(function, *(x.at(self.arrays, grid) for x in reads), exact=exact)
+        return terms.spread([self.extents[loop] for loop in loops])
+
+    def _keep(self, dims: Sequence[str], text: str, value: Bounded, kind: str) -> str:
+        """Append a statement."""
+        name = f"t{len(self.texts)}"
+        if kind == "float32" and not self.layered and self.rng.random() < 0.15:
+            kind = str(self.rng.choice(["bfloat16", "float16"]))
+            self.dtypes[name] = kind
+        self.texts.append(text.replace("@", name, 1))
+        self.arrays[name], self.dims[name] = stored(value, kind), tuple(dims)
+        self.kinds[name] = kind
+        return name
+
+    def _write(
+        self,
+        dims: Sequence[str],
+        sign: str,
+        text: str,
+        function: Callable[..., Any],
+        reads: Sequence[Read],
+        kind: str = "float32",
+    ) -> str:
+        """A statement, and what it comes to."""
+        loops = [*dict.fromkeys([*dims, *(n for read in reads for n in read.loops)])]
+        value = self._values(loops, function, reads, kind == "int32")
+        if sign:
+            axes = tuple(range(len(dims), len(loops)))
+            value = combined(sign, value, axes, exact=kind == "int32")
+        return self._keep(dims, f"@[{','.join(dims)}] {sign}= {text}", value, kind)
+
+    def _second(self, dims: Sequence[str]) -> Read:
+        """A further operand over some loops: an input, or what a statement before wrote."""
+        fitting = [n for n in self.dims if n[0] == "t" and {*self.dims[n]} <= {*dims}]
+        if fitting and self.rng.random() < 0.3:
+            return self._plain(str(self.rng.choice(fitting)))
+        shared = [loop for loop in dims if self.rng.random() < 0.6]
+        return self._plain(self.input_over(shared))
+
+    def _kind(self, reads: Sequence[Read], integers: bool) -> str:
+        whole = all(self.kinds[read.name] in _INTEGERS for read in reads)
+        return "int32" if whole and integers else "float32"
+
+    def elementwise(self, source: str) -> str:
+        text = str(self.rng.choice([*_FUNCTIONS]))
+        dims = self.dims[source]
+        reads = [self._plain(source)]
+        if text.count("{}") == 2:
+            reads.append(self._second(dims))
+        order = [*dims]
+        if self.rng.random() < 0.3:
+            self.rng.shuffle(order)
+        kind = self._kind(reads, text in _BOTH)
+        return self._write(
+            order, "", text.format(*map(self._short, reads)), _FUNCTIONS[text], reads, kind
+        )
+
+    def cast(self, source: str) -> str:
+        text = str(self.rng.choice([*_CASTS]))
+        kind, function = _CASTS[text]
+        read, dims = self._plain(source), self.dims[source]
+        value = self._values(dims, function, [read], True)
+        # An integer of NaN is the smallest of its dtype.
+        low = 0 if kind == "uint8" else -128
+        value = Bounded(np.where(np.isnan(value.value), low, value.value), value.error)
+        return self._keep(dims, f"@[{','.join(dims)}] = {text.format(read)}", value, kind)
+
+    def causal(self, source: str) -> str:
+        """Hide what comes later along two loops, as a mask does."""
+        dims = self.dims[source]
+        if len(dims) < 2 or self.kinds[source] in _INTEGERS:
+            return self.elementwise(source)
+        q, k = dims[-2:]
+        read = Read(source, tuple((loop, 1, "", 0) for loop in dims))
+        grid = self._grid(dims)
+        hidden = np.minimum(grid[q] - grid[k], 0) * 1e30
+        value = self._values(dims, lambda x: x + hidden, [read], False)
+        text = f"@[{','.join(dims)}] = {self._short(read)} + min({q} - {k}, 0) * 1e30"
+        return self._keep(dims, text, value, "float32")
+
+    def reduction(self, source: str) -> str:
+        dims, read = [*self.dims[source]], self._plain(source)
+        for _ in range(int(self.rng.choice([1, 1, 1, 2]))):
+            if dims:
+                dims.pop(int(self.rng.integers(len(dims))))
+        sign = str(self.rng.choice(["+", "max", "min"]))
+        text = f"{self._short(read)} * 0.5"
+        return self._write(dims, sign, text, lambda x: x * 0.5, [read])
+
+    def rows(self, source: str) -> str:
+        """A function of rows, of an expression."""
+        dims, read = [*self.dims[source]], self._plain(source)
+        if not dims:
+            return self.elementwise(source)
+        axis = int(self.rng.integers(len(dims)))
+        name = str(
+            self.rng.choice(["softmax", "softmax", "safe_softmax", "logsumexp", "sum", "max"])
+        )
+        reads, text = [read], f"{self._short(read)} * 0.5"
+        if self.rng.random() < 0.3:
+            reads.append(self._second(dims))
+            text = f"{text} + {reads[1]}"
+        value = self._values(dims, lambda x, *more: x * 0.5 + sum(more), reads, False)
+        if name in ("sum", "max"):
+            value = combined("+" if name == "sum" else name, value, (axis,))
+        else:
+            value = softmax(name, value, axis)
+        text = f"{name}({text}, axis={dims[axis]})"
+        if name not in ("softmax", "safe_softmax"):
+            dims.pop(axis)
+        # Without indices they are those that the text mentions first.
+        return self._keep(dims, f"@[{','.join(dims)}] = {text}", value, "float32")
+
+    def powers(self, source: str) -> str:
+        """A maximum of rows, and exponentials relative to it."""
+        dims = [*self.dims[source]]
+        if not dims or self.kinds[source] in _INTEGERS:
+            return self.elementwise(source)
+        row = [*dims]
+        row.pop(int(self.rng.integers(len(row))))
+        read = Read(source, tuple((loop, 1, "", 0) for loop in dims))
+        top = self._write(row, "max", str(read), lambda x: x, [read])
+        reads = [read, Read(top, tuple((loop, 1, "", 0) for loop in row))]
+        text = f"exp({self._short(reads[0])} - {self._short(reads[1])})"
+        return self._write(dims, "", text, lambda x, m: np.exp(np.clip(x - m, -104, 89)), reads)
+
+    def product(self, source: str) -> str:
+        """A sum of products with an input, or with what an earlier statement wrote."""
+        dims, read = [*self.dims[source]], self._plain(source)
+        if not dims:
+            return self.elementwise(source)
+        summed = dims.pop(int(self.rng.integers(len(dims))))
+        shared = [loop for loop in dims if self.rng.random() < 0.25]
+        fresh = [self.loop()] if self.rng.random() < 0.9 else []
+        loops = [*shared, *fresh, summed]
+        if self.rng.random() < 0.7:
+            self.rng.shuffle(loops)
+        kind = self._partner(source)
+        name = "weight" if self.rng.random() < 0.3 else "x"
+        second = self.input_over(loops, kind, name)
+        fixed = Read(second, tuple((loop, 1, "", 0) for loop in loops))
+        dims = [*dims, *fresh]
+        if self.rng.random() < 0.2:
+            self.rng.shuffle(dims)
+        return self._sum(dims, [read, fixed])
+
+    def _partner(self, source: str) -> str:
+        """The dtype of what a source is multiplied by."""
+        kind = self.kinds[source]
+        if kind in ("uint8", "int8"):
+            return "int8"
+        return "float32" if kind in _INTEGERS else kind
+
+    def stencil(self, source: str) -> str:
+        """A sum over neighbours, with padding perhaps."""
+        dims = list(self.dims[source])
+        if not dims:
+            return self.elementwise(source)
+        place = int(self.rng.integers(len(dims)))
+        size = self.extents[dims[place]]
+        taps, step = int(self.rng.integers(1, min(4, size) + 1)), int(self.rng.integers(1, 3))
+        offset = -int(self.rng.integers(0, taps)) if self.rng.random() < 0.3 else 0
+        count = (size - taps) // step + 1
+        if offset:  # as many results as windows begin within the tensor
+            count = (size - 1) // step + 1
+        moved, tap = self.loop(count), self.loop(taps)
+        loops = [tap, *(d for d in dims if d != dims[place] and self.rng.random() < 0.2)]
+        weight = self.input_over(loops, self._partner(source))
+        indices = [
+            (moved, step, tap, offset) if n == place else (d, 1, "", 0) for n, d in enumerate(dims)
+        ]
+        padded = bool(offset) or (count - 1) * step + taps + offset > size
+        reads = [
+            Read(source, tuple(indices), padded),
+            Read(weight, tuple((loop, 1, "", 0) for loop in loops)),
+        ]
+        dims[place] = moved
+        return self._sum(dims, reads)
+
+    def _sum(self, dims: Sequence[str], reads: Sequence[Read]) -> str:
+        """A product, perhaps with an epilogue."""
+        kind = self._kind(reads, True)
+        text = " * ".join(map(str, reads))
+        name = f"t{len(self.texts)}"
+        own = {read.name: self.kinds[read.name] for read in reads} | {name: kind}
+        target = self._write(dims, "+", text, np.multiply, reads, kind)
+        if self.layered:
+            epilogue, more = self._epilogue(target) if self.rng.random() < 0.7 else ("", {})
+            sources = tuple(read.name for read in reads)
+            self.layers.append(Layer(self.texts[-1], sources, own, epilogue, more))
+        return target
+
+    def _epilogue(self, target: str) -> tuple[str, dict[str, str]]:
+        """Replace a sum by an expression of it."""
+        dims, kind = self.dims[target], self.kinds[target]
+        value = self.arrays[target]
+        if self.rng.random() < (0.6 if kind == "int32" else 0.1):
+            text = str(self.rng.choice([*_CASTS]))
+            kind, function = _CASTS[text]
+            value = computed(function, value, exact=True)
+            low = 0 if kind == "uint8" else -128
+            value = Bounded(np.where(np.isnan(value.value), low, value.value), value.error)
+            self.arrays[target], self.kinds[target] = value, kind
+            return text.format("acc"), {}
+        text, more, args = str(self.rng.choice([*_FUNCTIONS])), dict[str, str](), [value]
+        places, reads = ["acc"], []
+        if text.count("{}") == 2:
+            shared = [loop for loop in dims if self.rng.random() < 0.6]
+            reads = [self._plain(self.input_over(shared))]
+            places += [str(reads[0])]
+            more[reads[0].name] = "float32"
+            args.append(reads[0].at(self.arrays, self._grid(dims)))
+        whole = kind == "int32" and text in _BOTH and not more
+        value = computed(_FUNCTIONS[text], *args, exact=whole)
+        self.kinds[target] = "int32" if whole else "float32"
+        self.arrays[target] = value.spread([self.extents[loop] for loop in dims])
+        return text.format(*places), more
