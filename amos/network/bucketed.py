@@ -18,14 +18,9 @@ import numpy as np
 from amos._display import Shown
 from amos.errors import NetworkError
 from amos.network.buckets import BucketedNetwork
+from amos.network.checks import Check, check_results
 from amos.network.external.compiled import CompiledNetwork
-from amos.network.model import (
-    Check,
-    bind_inputs,
-    check_results,
-    random_arrays,
-    values_of,
-)
+from amos.network.inputs import bind_inputs, random_arrays, values_of
 
 if TYPE_CHECKING:
     from amos.network.profile import Profile

@@ -15,10 +15,10 @@ from amos._toolchain import load_tvm
 from amos.errors import BuildError, MappingError, NetworkError, ScheduleError
 from amos.explore.choosing import Chooser
 from amos.measure.reference import References, compare_arrays
+from amos.network.checks import Check
 from amos.network.kernels import TaskKernel
 from amos.network.lowerings.base import Lowering
 from amos.network.lowerings.choosing import TaskLowerings
-from amos.network.model import Check
 
 
 @dataclass(frozen=True)

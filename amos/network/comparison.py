@@ -13,8 +13,8 @@ from amos.network.external.linking import link_trial
 from amos.network.external.writing import values_read
 from amos.network.graph import Graph, Node
 from amos.network.groups import CallSite, Grouping, Job, drop_fused_groups
-from amos.network.kernels import TaskKernel
-from amos.network.model import CompiledRegion, random_arrays
+from amos.network.inputs import random_arrays
+from amos.network.kernels import CompiledRegion, TaskKernel
 from amos.network.network import Network
 from amos.network.profile import time_calls
 

@@ -30,7 +30,7 @@ from amos.network.external.linking import link_models, link_trial
 from amos.network.external.partition import PartitionedNetwork
 from amos.network.external.sessions import MODEL
 from amos.network.groups import Job, Task, drop_fused_groups, select_heaviest
-from amos.network.kernels import TaskKernel, require_compiler
+from amos.network.kernels import CompiledRegion, TaskKernel, require_compiler
 from amos.network.lowerings.base import Lowering
 from amos.network.lowerings.choosing import (
     TaskLowerings,
@@ -39,7 +39,6 @@ from amos.network.lowerings.choosing import (
     predict_lowering,
 )
 from amos.network.lowerings.fused import choose_fused
-from amos.network.model import CompiledRegion
 from amos.network.network import Network, check_network
 from amos.network.precision.choosing import (
     BUDGET,

@@ -1,4 +1,4 @@
-"""Compiled kernels of tasks, and the calls of them in a network."""
+"""Compiled kernels of tasks and of regions, and the calls of them."""
 
 from __future__ import annotations
 
@@ -17,10 +17,13 @@ from amos.errors import NetworkError, ToolchainError
 from amos.ir import Chain, Operator, dtype
 from amos.network.external.straight_line import Call
 from amos.network.graph import Constant
-from amos.network.groups import CallSite
+from amos.network.groups import CallSite, Job
 
 if TYPE_CHECKING:
+    from amos.network.checks import Check
+    from amos.network.comparison import Comparison
     from amos.network.lowerings.base import Lowering
+    from amos.network.network import Network
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,6 +77,36 @@ class TaskKernel:
     def _pack(self, argument: Argument, value: np.ndarray | Constant) -> Any:
         constant = value if isinstance(value, Constant) else Constant(value)
         return to_tensor(self.lowering.pack(argument, constant), argument.dtype)
+
+
+@dataclass(frozen=True, eq=False)
+class CompiledRegion:
+    """The kernels of a region, which is one operator of onnxruntime.
+
+    Attributes:
+        network: that was compiled.
+        kernels: of tasks and cascades.
+        fallbacks: why tasks are computed by plain loops.
+        checks: of kernels, with NumPy.
+        comparisons: of kernels of tasks that were timed in the network.
+        unused: number of records of its tasks that do not count here, by the reason.
+        failures: why kernels were replaced by others or by plain loops.
+        function: name of its operator.
+    """
+
+    network: Network
+    kernels: Mapping[Job, TaskKernel]
+    fallbacks: Mapping[Job, str] = field(default_factory=dict)
+    checks: tuple[Check, ...] = ()
+    comparisons: tuple[Comparison, ...] = ()
+    unused: Mapping[str, int] = field(default_factory=dict)
+    failures: tuple[str, ...] = ()
+    function: str = "main"
+
+    @property
+    def spreads(self) -> bool:
+        """Whether Winograd's tiles of floats may spread NaN and infinities."""
+        return any(kernel.lowering.spreads for kernel in self.kernels.values())
 
 
 def load_code(code: bytes) -> Any:

@@ -30,7 +30,7 @@ from amos.plan.target import target_of
 if TYPE_CHECKING:
     from amos.network.external.compiled import CompiledNetwork
     from amos.network.external.partition import PartitionedNetwork
-    from amos.network.model import CompiledRegion
+    from amos.network.kernels import CompiledRegion
 
 #: Operators that move no data.
 _FREE = ("Reshape", "Identity")

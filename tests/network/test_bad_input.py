@@ -15,8 +15,8 @@ from onnx import TensorProto, helper
 import amos
 from amos.errors import AmosError, ExploreError, NetworkError
 from amos.network import CompiledNetwork
+from amos.network.checks import check_results
 from amos.network.external.partition import PartitionedNetwork
-from amos.network.model import check_results
 from tests.network.models import Builder, compile_whole, load_whole
 
 

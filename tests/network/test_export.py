@@ -18,7 +18,7 @@ from amos.cli.app import main
 from amos.codegen.c.compiler import compiler_command
 from amos.errors import NetworkError
 from amos.network import CompiledNetwork
-from amos.network.model import random_arrays
+from amos.network.inputs import random_arrays
 from tests.network.models import Builder, compile_whole, load_whole
 
 needs_compiler = pytest.mark.skipif(compiler_command() is None, reason="needs a C compiler")

@@ -14,7 +14,7 @@ from amos.explore.choosing import Chooser
 from amos.network.external.passes import write_passes
 from amos.network.external.sessions import run_session
 from amos.network.frontend import plain_session
-from amos.network.model import random_arrays
+from amos.network.inputs import random_arrays
 from amos.network.operations import numpy_dtype
 from amos.network.precision import attention, rounding
 from amos.network.precision.choosing import choose_precision

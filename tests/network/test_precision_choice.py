@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 import amos
 from amos.cli.app import app
 from amos.errors import NetworkError
-from amos.network.model import random_arrays
+from amos.network.inputs import random_arrays
 from amos.network.precision import choosing
 from amos.network.precision.choosing import choose_precision
 from amos.network.precision.frontier import Errors, Exclusion, Frontier, Variant

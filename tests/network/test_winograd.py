@@ -15,6 +15,7 @@ from amos.errors import BuildError
 from amos.explore.choosing import Chooser
 from amos.measure.reference import References, compare_arrays, tolerance
 from amos.network import Network
+from amos.network.checks import check_results
 from amos.network.groups import Task
 from amos.network.kernels import TaskKernel
 from amos.network.lowerings import choosing, winograd
@@ -30,7 +31,6 @@ from amos.network.lowerings.winograd import (
     lower_winograd,
     match_winograd,
 )
-from amos.network.model import check_results
 from amos.operators.winograd import INTO_TILES, Winograd
 from tests.network.models import Builder, compile_whole, load_whole
 

@@ -17,7 +17,7 @@ from amos._progress import ProgressLine
 from amos.cli.app import main
 from amos.errors import BuildError, NetworkError
 from amos.network.frontend import plain_session
-from amos.network.model import random_arrays
+from amos.network.inputs import random_arrays
 from amos.streams.networks import UnitNetwork
 from amos.streams.runtime import StreamKernel
 from tests.network.quantized_models import CASES, SHAPE, Model, convolution

@@ -14,6 +14,7 @@ import numpy as np
 from amos._display import Shown, several
 from amos.codegen.scheduled import last_line
 from amos.errors import NetworkError
+from amos.network.checks import Check, check_results
 from amos.network.external.folders import ModelFolder
 from amos.network.external.library import Library
 from amos.network.external.partition import PartitionedNetwork
@@ -21,16 +22,8 @@ from amos.network.external.race import Timing
 from amos.network.external.sessions import MODEL, open_session, run_session
 from amos.network.frontend import Reference
 from amos.network.groups import Job
-from amos.network.kernels import TaskKernel
-from amos.network.model import (
-    Check,
-    CompiledRegion,
-    bind_inputs,
-    check_results,
-    perturb,
-    random_arrays,
-    values_of,
-)
+from amos.network.inputs import bind_inputs, perturb, random_arrays, values_of
+from amos.network.kernels import CompiledRegion, TaskKernel
 from amos.network.network import Network
 from amos.network.precision.rounding import ROUNDED
 

@@ -19,11 +19,10 @@ from amos.network.external.constants import Constants
 from amos.network.external.source import ELEMENT_TYPES, library_source
 from amos.network.external.straight_line import Call, Step, StraightLine, Unsupported, straight_line
 from amos.network.graph import Node
-from amos.network.kernels import require_compiler
+from amos.network.kernels import CompiledRegion, require_compiler
 from amos.network.loops import scheduling
 from amos.network.loops.functions import LoopFunctions
 from amos.network.loops.fusion import fuse
-from amos.network.model import CompiledRegion
 
 #: Name of the library in its folder.
 LIBRARY = "libamos.so"

@@ -11,6 +11,7 @@ from typing import Any
 
 from amos._display import several
 from amos.errors import NetworkError
+from amos.network.checks import Check
 from amos.network.external.compiled import CompiledNetwork
 from amos.network.external.folders import ModelFolder
 from amos.network.external.library import Library, write_library
@@ -19,7 +20,7 @@ from amos.network.external.race import Timing, race_region, race_whole
 from amos.network.external.regions import contract_regions, whole_model
 from amos.network.external.sessions import save_model
 from amos.network.frontend import plain_session
-from amos.network.model import Check, CompiledRegion
+from amos.network.kernels import CompiledRegion
 
 #: Regions by the name of their operator.
 Regions = Mapping[str, CompiledRegion]

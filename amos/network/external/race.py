@@ -11,10 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 from amos.codegen.scheduled import last_line
 from amos.errors import NetworkError
+from amos.network.checks import check_results
 from amos.network.external.library import Library
 from amos.network.external.regions import whole_model
 from amos.network.external.sessions import MODEL, QUIET, open_session, run_session, save_model
-from amos.network.model import CompiledRegion, check_results, random_arrays
+from amos.network.inputs import random_arrays
+from amos.network.kernels import CompiledRegion
 from amos.network.precision.rounding import ROUNDED
 from amos.network.races import Race, race
 

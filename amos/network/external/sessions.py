@@ -15,7 +15,7 @@ from amos.errors import NetworkError
 from amos.ir.floats import pack, unpack
 from amos.machine.cpu import cpu
 from amos.network.external.library import Library
-from amos.network.model import values_of
+from amos.network.inputs import values_of
 from amos.network.network import Port
 
 #: Name of the model in a folder.

@@ -17,7 +17,7 @@ from amos.network.buckets import Loaded
 from amos.network.external.partition import PartitionedNetwork
 from amos.network.precision.frontier import Errors, Frontier, Variant
 from amos.network.precision.parts import select_places
-from amos.network.precision.rounding import PRODUCTS, ROUNDED
+from amos.network.precision.rounding import ROUNDED
 from amos.network.precision.samples import Samples, read_samples
 from amos.network.precision.variants import (
     FEATURES,
@@ -43,7 +43,7 @@ def keep_precision(network: Loaded) -> Loaded:
     Of a model in 16 bits the factors of products are so, too, where that is predicted to be faster.
     """
     if isinstance(network, PartitionedNetwork) and network.factors:
-        return Variants(network, rounded=network.factors).round_operations(PRODUCTS)
+        return Variants(network, rounded=network.factors).round_operations()
     return network
 
 

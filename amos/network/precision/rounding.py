@@ -18,8 +18,6 @@ from amos.network.shapes import HALVES
 
 #: Default dtype of rounded factors.
 ROUNDED = "bfloat16"
-#: Operators whose factors can be rounded.
-PRODUCTS = frozenset({"Conv", "ConvTranspose", "MatMul"})
 #: Channels of a group below which pairs are mostly padding, or gathered one by one: a first layer
 #: takes up to 1.5 times as long as in ``float32``. Tiles of AMX read rows of a window as they are.
 _LEAST_CHANNELS, _ROWS = 4, "amx_bf16"

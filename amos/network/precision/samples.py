@@ -14,7 +14,7 @@ import numpy as np
 from amos.codegen.scheduled import last_line
 from amos.errors import NetworkError, shown
 from amos.network.external.partition import PartitionedNetwork
-from amos.network.model import bind_inputs, random_arrays
+from amos.network.inputs import bind_inputs, random_arrays
 from amos.network.network import Port
 
 #: A file of NumPy's format ``npz``, or inputs of each call: by name, or in order.

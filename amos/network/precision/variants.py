@@ -17,6 +17,7 @@ from amos.explore.choosing import Chooser
 from amos.ir import Operator, dtype
 from amos.machine.cpu import cpu
 from amos.network.building import predict_seconds
+from amos.network.checks import flatten_results
 from amos.network.external.partition import PartitionedNetwork
 from amos.network.external.passes import with_functions, write_region_functions
 from amos.network.external.sessions import run_session
@@ -24,7 +25,6 @@ from amos.network.frontend import plain_session
 from amos.network.graph import Graph, Node
 from amos.network.groups import Group, Task, select_heaviest
 from amos.network.lowerings.choosing import list_lowerings
-from amos.network.model import flatten_results
 from amos.network.network import Network, network_of
 from amos.network.passes.sequence import apply_before_layouts
 from amos.network.precision.attention import predict_attention
@@ -127,11 +127,11 @@ class Variants:
             {f"{name} {place}": why for (name, place), why in reasons.items()},
         )
 
-    def round_operations(self, operations: Container[str]) -> PartitionedNetwork:
+    def round_operations(self, operations: Container[str] | None = None) -> PartitionedNetwork:
         """The network with rounded factors of some operators, where that is faster.
 
         Args:
-            operations: names of products, as ``"MatMul"``.
+            operations: names of products, as ``"MatMul"``; all by default.
         """
         if not multiplies(self.rounded) or not self.saved:
             return self.network
@@ -139,7 +139,7 @@ class Variants:
             (name, place)
             for name in self.network.regions
             for place, node in enumerate(self._products(name))
-            if node.operation not in operations
+            if operations is not None and node.operation not in operations
         ]
         return self.with_rounding(self._by_region([*self.slower, *excluded]))
 

@@ -29,7 +29,6 @@ from amos.network.external.compiled import CompiledNetwork
 from amos.network.external.partition import PartitionedNetwork, load_partition
 from amos.network.external.sessions import QUIET
 from amos.network.frontend import PRODUCT_OPERATORS
-from amos.network.precision.rounding import PRODUCTS
 from amos.network.precision.variants import Variants
 from amos.network.pytorch.check import array_of_tensor, check_tensor, draw_inputs
 from amos.network.pytorch.layers import exportable
@@ -231,7 +230,7 @@ class CompiledGraph:
     def _rounded(self, network: PartitionedNetwork) -> PartitionedNetwork:
         """The network in the precision of its weights, or that PyTorch is set to."""
         if network.factors:
-            return Variants(network, rounded=network.factors).round_operations(PRODUCTS)
+            return Variants(network, rounded=network.factors).round_operations()
         operations = reducible_operations()
         return Variants(network).round_operations(operations) if operations else network
 

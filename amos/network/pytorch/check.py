@@ -13,8 +13,8 @@ import numpy as np
 
 from amos.errors import NetworkError
 from amos.measure.reference import compare_arrays
+from amos.network.checks import tolerance_of
 from amos.network.frontend import plain_session
-from amos.network.model import tolerance_of
 from amos.network.pytorch.programs import Translation
 from amos.network.reading.branches import operators_of
 

@@ -17,10 +17,11 @@ from amos.errors import NetworkError
 from amos.machine import Machine
 from amos.measure.reference import compare_arrays
 from amos.network.anchors import count_products
+from amos.network.checks import Check, check_results
 from amos.network.external.partition import PartitionedNetwork
 from amos.network.external.sessions import array_of
 from amos.network.frontend import PRODUCT_OPERATORS
-from amos.network.model import Check, bind_inputs, check_results, random_arrays
+from amos.network.inputs import bind_inputs, random_arrays
 from amos.network.precision.samples import Samples, read_samples
 from amos.runtime.simulated import SimulatedKernel, SimulatedRun
 from amos.streams.networks.reference import evaluate_reference, quantum_of

@@ -11,7 +11,7 @@ from amos.codegen.scheduled import last_line
 from amos.errors import NetworkError
 from amos.network.external.partition import PartitionedNetwork
 from amos.network.frontend import plain_session
-from amos.network.model import values_of
+from amos.network.inputs import values_of
 
 
 def evaluate_reference(

@@ -18,7 +18,7 @@ from amos.network.external.library import write_library
 from amos.network.external.partition import PartitionedNetwork
 from amos.network.external.race import Timing
 from amos.network.frontend import Reference
-from amos.network.model import random_arrays
+from amos.network.inputs import random_arrays
 from amos.network.reading.model import Reading, read_model
 from tests.network.external.test_onnxruntime import partly
 from tests.network.models import Builder

@@ -1,0 +1,138 @@
+"""Comparisons of results with those of another program."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from amos.measure.reference import compare_arrays
+
+#: Tolerances relative to the largest element, for sums in another order and in the dtype of the
+#: results; and the least size of that element, as sums that cancel leave rounding errors.
+_EXACT, _RELATIVE, _SMALL = 1e-3, {"float16": 2e-2, "bfloat16": 1e-1}, 1e-2
+
+
+@dataclass(frozen=True)
+class Check:
+    """A comparison of results with a reference.
+
+    Attributes:
+        name: of the network, or of a kernel's operator.
+        reference: name of the program that computed the reference.
+        difference: the largest one.
+        allowed: tolerance of the difference.
+        spread: elements that Winograd's tiles of floats spoil, as they spread NaN and
+            infinities; they are not compared.
+        share: the 2-norm of all differences over that of the reference.
+        accepted: why a larger difference is no fault; empty if it is one.
+    """
+
+    name: str
+    reference: str
+    difference: float
+    allowed: float
+    spread: int = 0
+    share: float = 0.0
+    accepted: str = ""
+
+    @property
+    def passed(self) -> bool:
+        """Whether it is right."""
+        return self.difference <= self.allowed
+
+    @property
+    def is_fault(self) -> bool:
+        """Whether a difference is too large."""
+        return not self.passed and not self.accepted
+
+    @property
+    def excess(self) -> float:
+        """The difference over what is allowed."""
+        if not self.difference:
+            return 0.0
+        return self.difference / self.allowed if self.allowed else np.inf
+
+    def __str__(self) -> str:
+        spread = f", without {self.spread} that tiles spoil" if self.spread else ""
+        reason = f", but {self.accepted}" if self.accepted else ""
+        return (
+            f"differs from {self.reference} by {self.difference:.3g}, {self.allowed:.3g} is "
+            f"allowed{spread}{reason}: {self.name}"
+        )
+
+
+def check_results(
+    name: str,
+    reference: str,
+    results: Sequence[np.ndarray],
+    expected: Sequence[np.ndarray],
+    *,
+    rounded: bool,
+    spreads: bool = False,
+    precision: str = "",
+) -> Check:
+    """Compare results with those of another program; return the worst difference.
+
+    Args:
+        reference: name of the other program.
+        results: of the network.
+        expected: of the other program.
+        rounded: whether the network rounds floats to integers, which may then differ by one.
+        spreads: whether Winograd's tiles may spread what is not finite.
+        precision: dtype that factors of products are rounded to; of floats by default as they are.
+    """
+    worst, spread = Check(name, reference, 0.0, 0.0), 0
+    arrays, rights = [*flatten_results(results)], [*flatten_results(expected)]
+    if len(arrays) != len(rights):  # sequences, whose lengths may depend on values
+        return Check(name, reference, np.inf, 0.0)
+    for result, right in zip(arrays, rights, strict=True):
+        if result.shape != right.shape or result.dtype != right.dtype:
+            return Check(name, reference, np.inf, 0.0)
+        if spreads and right.dtype.kind == "f":
+            spoiled = ~np.isfinite(result) & ~np.isnan(right)
+            spread += int(np.count_nonzero(spoiled & (result != right)))
+            result = np.where(spoiled, right, result)
+        kind = precision if precision and right.dtype.kind == "f" else str(right.dtype)
+        check = _check_result(name, reference, result, right, kind, rounded)
+        worst = check if check.excess >= worst.excess else worst
+    return replace(worst, spread=spread)
+
+
+def flatten_results(results: Sequence[Any]) -> Iterator[np.ndarray]:
+    """Yield the arrays of results, of which some may be sequences or maps."""
+    for result in results:
+        if isinstance(result, Mapping):
+            yield from (np.asarray([*each]) for each in (result, result.values()))
+        elif isinstance(result, list):
+            yield from flatten_results(result)
+        else:
+            yield np.asarray(result)
+
+
+def _check_result(
+    name: str, reference: str, result: np.ndarray, expected: np.ndarray, kind: str, rounded: bool
+) -> Check:
+    if expected.dtype.kind not in "fiub":
+        return Check(name, reference, float(not np.array_equal(result, expected)), 0.0)
+    difference, strange = compare_arrays(result, expected)
+    limit = tolerance_of(kind, expected, rounded)
+    exact, sums = expected.astype(np.float64), result.astype(np.float64)
+    with np.errstate(all="ignore"):
+        size = float(np.linalg.norm(np.nan_to_num(exact)))
+        share = float(np.linalg.norm(np.nan_to_num(sums - exact))) / size if size else 0.0
+    return Check(name, reference, np.inf if strange else difference, limit, share=share)
+
+
+def tolerance_of(kind: str, expected: np.ndarray, rounded: bool) -> float:
+    """Return the tolerance of a result of a dtype, relative to its largest finite element.
+
+    Integers are exact, unless they are rounded floats, which may differ by one.
+    """
+    if "float" not in kind:
+        return float(rounded and kind != "bool")
+    sizes = np.abs(expected.astype(np.float64))
+    largest = float(sizes.max(initial=_SMALL, where=np.isfinite(sizes)))
+    return _RELATIVE.get(kind, _EXACT) * largest

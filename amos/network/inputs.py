@@ -1,0 +1,128 @@
+"""Inputs of networks: bound to their ports, checked, and drawn."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from amos.errors import BuildError, NetworkError
+from amos.ir import Tensor, dtype
+from amos.network.network import Network, Port
+from amos.network.shapes import BYTES
+from amos.runtime.borrow import ArgumentAdapter
+
+if TYPE_CHECKING:
+    from amos.network.external.partition import PartitionedNetwork
+
+#: Relative change of inputs by which results are tested for stability.
+_PERTURBATION = 1e-6
+#: dtypes that onnxruntime alone computes with, as NumPy holds them.
+_EXTERNAL = {"string": np.dtype(object), "uint64": np.dtype(np.uint64)}
+
+
+def bind_inputs(
+    ports: Sequence[Port], arrays: tuple[Any, ...], named: Mapping[str, Any]
+) -> list[Any]:
+    """Return the arrays of a call in the order of the ports.
+
+    Raises:
+        NetworkError: an input is missing or unknown.
+    """
+    if len(arrays) == len(ports) and not named:
+        return [*arrays]
+    names = [port.name for port in ports]
+    if len(arrays) > len(names):
+        raise NetworkError(f"expected {len(names)} arrays ({', '.join(names)}), got {len(arrays)}")
+    values = dict(zip(names, arrays, strict=False))
+    for name, array in named.items():
+        if name not in names:
+            raise NetworkError(f"unknown input {name!r}; inputs are {', '.join(names)}")
+        if name in values:
+            raise NetworkError(f"input {name!r} is given twice")
+        values[name] = array
+    if missing := [name for name in names if name not in values]:
+        raise NetworkError(f"missing input {', '.join(missing)}")
+    return [values[name] for name in names]
+
+
+def random_arrays(
+    network: Network | PartitionedNetwork, seed: int = 0, integers: tuple[int, int] | None = None
+) -> list[np.ndarray]:
+    """Draw inputs of a network: floats of a normal distribution, bytes, and integers of a range.
+
+    Integers are by default 0 and 1, which can be indices, or 1 where some divide.
+    """
+    low, high = integers or (int(network.divides_integers), 1)
+    rng = np.random.default_rng(seed)
+    return [_random(port, rng, low, high) for port in network.inputs]
+
+
+def _random(port: Port, rng: np.random.Generator, low: int, high: int) -> np.ndarray:
+    kind = _EXTERNAL.get(port.dtype) or dtype(port.dtype).numpy
+    if kind.kind == "O":
+        return np.full(port.shape, "", object)
+    if kind.kind == "f":
+        return rng.standard_normal(port.shape).astype(kind)
+    if port.dtype in BYTES:
+        low, high = dtype(port.dtype).limits
+    if kind.kind != "i":
+        low, high = max(low, 0), max(high, 0)
+    return rng.integers(low, high, port.shape, endpoint=True).astype(kind)
+
+
+def perturb(values: Sequence[np.ndarray], seed: int = 0) -> list[np.ndarray]:
+    """Move floats up or down by a relative 1e-6, about as far as sums in another order do."""
+    rng = np.random.default_rng(seed)
+    return [
+        (each * (1 + _PERTURBATION * rng.choice([-1, 1], each.shape))).astype(each.dtype)
+        if each.dtype.kind == "f"
+        else each
+        for each in values
+    ]
+
+
+def values_of(port: Port, value: Any) -> np.ndarray:
+    """Return an input as an array of NumPy: bfloat16 as float32, truth values as bytes.
+
+    Raises:
+        BuildError: it is of another shape, dtype or device.
+    """
+    try:
+        if port.dtype in _EXTERNAL:
+            return _external_values(port, value)
+        return _adapter(port).values(_view_bytes(value, port.dtype))
+    except ValueError:  # NumPy's, of lists whose parts have different lengths
+        raise BuildError(
+            f"input {port.name!r}: expected {port.dtype} of shape {port.shape}, "
+            f"got a {type(value).__name__} that is no array"
+        ) from None
+
+
+def _external_values(port: Port, value: Any) -> np.ndarray:
+    """Return an input of a dtype that no kernel has."""
+    array, kind = np.asarray(value), _EXTERNAL[port.dtype]
+    if kind.kind == "O":  # onnxruntime would take any other object for its text
+        fits = all(isinstance(each, str) for each in array.flat)
+    else:
+        fits = array.dtype == kind
+    if not fits or array.shape != port.shape:
+        raise BuildError(
+            f"input {port.name!r}: expected {port.dtype} of shape {port.shape}, "
+            f"got {array.dtype} of shape {array.shape}"
+        )
+    return array.astype(kind)
+
+
+@lru_cache(maxsize=1024)  # to make one takes longer than some networks
+def _adapter(port: Port) -> ArgumentAdapter:
+    return ArgumentAdapter(Tensor(port.name, port.shape, port.dtype), port.shape)
+
+
+def _view_bytes(value: Any, kind: str) -> Any:
+    """Return an input with truth values as bytes, as adapters take them."""
+    if kind == "bool" and np.asarray(value).dtype == np.bool_:
+        return np.asarray(value).view(np.uint8)
+    return value
