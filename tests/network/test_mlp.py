@@ -48,7 +48,7 @@ def _layers(rows: int, factors: str = "float32") -> tuple[Operator, Operator]:
 def test_blocks_of_rows(factors: str) -> None:
     """Rows that no block divides."""
     chain = chain_layers(_layers(7, factors))
-    lowerings = lower_chain(chain, _CHOOSER, 4)
+    lowerings = lower_chain(chain, list_tilings(chain, _machine()), _CHOOSER, 4)
     assert len({str(each.candidate.tiling) for each in lowerings}) == 4
     assert check_kernel(lowerings[-1].build("kernel"), References()).passed
 

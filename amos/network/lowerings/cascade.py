@@ -32,23 +32,26 @@ _SHARE = 0.5
 _LEAST = 3
 
 
-def lower_chain(chain: Chain, chooser: Chooser, count: int) -> tuple[FusedChain, ...]:
+def lower_chain(
+    chain: Chain, tilings: Sequence[Tiling], chooser: Chooser, count: int
+) -> tuple[FusedChain, ...]:
     """Lower a chain to kernels of different tiles, those that are predicted fastest first.
 
     Empty if nothing fits the machine.
 
     Args:
         chain: what is computed.
+        tilings: of :func:`list_tilings`.
         chooser: of the machine.
         count: of kernels at most; all bands of rows that roll.
     """
-    machine = chooser.target(())
-    tilings = list_tilings(chain, machine)
     if any(tiling.rolls for tiling in tilings):
         bands = filter(None, (lower_cascade(each, chooser) for each in tilings))
         return (*sorted(bands, key=lambda lowering: lowering.predicted),)
     try:
-        options = list_options(tilings, chooser.core, machine, best=max(_LEAST, 2 * count))
+        options = list_options(
+            tilings, chooser.core, chooser.target(()), best=max(_LEAST, 2 * count)
+        )
     except AmosError:
         return ()
     options.sort(key=lambda option: option.prediction.seconds)

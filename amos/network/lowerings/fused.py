@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 
 from amos.chains.candidate import slots_of
+from amos.chains.tiling import Tiling
 from amos.errors import AmosError
 from amos.explore.choosing import Chooser
 from amos.ir import Chain
@@ -46,16 +47,18 @@ def choose_fused(
             measured, also where separate kernels are predicted faster, but for bands that roll.
         ranked: records by operator; a kernel that was measured stands before those of the model.
     """
-    if not chooser.target(()).cached:
+    machine = chooser.target(())
+    if not machine.cached:
         return {}
     sites: dict[Chain, list[ChainSite]] = {}
     for site in match_chains(network):
         sites.setdefault(site.chain, []).append(site)
-    _search_in_parallel(sites, chooser)
+    tilings = {chain: list_tilings(chain, machine) for chain in sites}
+    _search_in_parallel(sites, tilings, chooser)
     ranking: dict[Chain, tuple[FusedChain, ...]] = {}
     savings: dict[Chain, float] = {}
     for chain, (site, *_) in sites.items():
-        if not (modelled := lower_chain(chain, chooser, count)):
+        if not (modelled := lower_chain(chain, tilings[chain], chooser, count)):
             continue
         kernels = put_recorded_first(modelled, chooser, count, ranked)
         predicted = predict_separate(site, modelled[0], chooser)
@@ -137,17 +140,20 @@ def _find_measured(
     return total
 
 
-def _search_in_parallel(sites: Mapping[Chain, Sequence[ChainSite]], chooser: Chooser) -> None:
+def _search_in_parallel(
+    sites: Mapping[Chain, Sequence[ChainSite]],
+    tilings: Mapping[Chain, Sequence[Tiling]],
+    chooser: Chooser,
+) -> None:
     """Search the kernels of layers, and of their bands that roll, on all cores."""
-    machine = chooser.target(())
-    layered = {chain: places for chain, places in sites.items() if is_layered(chain)}
+    layered = [chain for chain in sites if is_layered(chain)]
     chooser.search_in_parallel(
-        group.operator for places in layered.values() for group in places[0].groups
+        group.operator for chain in layered for group in sites[chain][0].groups
     )
     chooser.core.search_in_parallel(
         slot.operator
         for chain in layered
-        for bands in list_tilings(chain, machine)
+        for bands in tilings[chain]
         if bands.rolls
         for slot in slots_of(bands, frozenset())
     )

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from amos.explore.choosing import Chooser
 from amos.network.attention import ChainSite, match_attention
-from amos.network.lowerings.cascade import lower_chain
+from amos.network.lowerings.cascade import list_tilings, lower_chain
 from amos.network.lowerings.fused import predict_separate
 from amos.network.network import Network
 from amos.network.precision.rounding import is_product
@@ -45,7 +45,8 @@ def predict_attention(
         if site is None:
             return math.inf
         if site.chain not in seconds:
-            lowerings = lower_chain(site.chain, chooser, 1)
+            tilings = list_tilings(site.chain, chooser.target(()))
+            lowerings = lower_chain(site.chain, tilings, chooser, 1)
             separate = [predict_separate(site, each, chooser) for each in lowerings]
             fused = [each.predicted for each in lowerings]
             seconds[site.chain] = min([*separate, *fused], default=math.inf)
