@@ -160,3 +160,19 @@ def test_operands_are_not_repeated_where_the_others_give_the_shape() -> None:
     assert count_operations(graph) == {"Expand": 1, "Relu": 1}
     graph = _checked(w.graph(w.emit("Add", wide, wide)), merge_moves)
     assert count_operations(graph) == {"Expand": 1, "Add": 1}
+
+
+@pytest.mark.parametrize(
+    ("small", "shape", "axis"), [((4, 1), (4, 4), 0), ((3, 4, 5), (2, 3, 4, 5), 2)]
+)
+def test_scales_along_an_axis_are_no_shape_of_what_they_scale(
+    small: tuple[int, ...], shape: tuple[int, ...], axis: int
+) -> None:
+    w = Writer()
+    x = w.add_input("x", small, "float32")
+    wide = w.emit("Expand", x, shape=shape)
+    scale, zero = Constant(np.full(4, 0.5, np.float32)), Constant(np.zeros(4, np.int8))
+    levels = w.emit("QuantizeLinear", wide, scale, zero, axis=axis)
+    values = w.emit("DequantizeLinear", levels, scale, zero, axis=axis)
+    operations = count_operations(_checked(w.graph(values), merge_moves))
+    assert operations["QuantizeLinear"] == operations["DequantizeLinear"] == 1

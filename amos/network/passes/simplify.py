@@ -247,8 +247,13 @@ _IS_NOTHING: dict[str, Callable[[Node], bool]] = {
 
 
 def _drop_expansions(node: Node, operands: Sequence[Operand]) -> list[Operand]:
-    """Drop the repetitions of operands of an elementwise node whose others give its shape."""
+    """Drop the repetitions of operands of an elementwise node whose others give its shape.
+
+    Scales along an axis are no operands that broadcast.
+    """
     result = [*operands]
+    if "axis" in node.attributes:
+        return result
     for place, operand in enumerate(operands):
         if isinstance(operand, Node) and operand.operation == "Expand":
             small = operand.operands[0]
