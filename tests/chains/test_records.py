@@ -31,6 +31,8 @@ from amos.validate import evaluate, random_inputs
 from tests.chains.test_kernel import HALF, STENCIL
 from tests.ir.test_chain import ATTENTION
 
+pytestmark = pytest.mark.usefixtures("short_search", "one_guard")
+
 SIZES = dict(b=2, q=24, k=32, d=16)
 
 

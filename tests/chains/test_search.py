@@ -14,6 +14,8 @@ from amos.ir import Chain
 from amos.plan.target import load
 from tests.ir.test_chain import ATTENTION
 
+pytestmark = pytest.mark.usefixtures("short_search", "one_guard")
+
 SIZES = dict(b=2, q=40, k=64, d=16)
 
 

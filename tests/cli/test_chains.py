@@ -11,6 +11,8 @@ from amos.cli.app import app
 from amos.errors import AmosError
 from tests.ir.test_chain import ATTENTION
 
+pytestmark = pytest.mark.usefixtures("short_search", "one_guard")
+
 OPTIONS = ["--extent", "b=2,q=40,k=64,d=16", "--machine", "xeon_6240"]
 
 

@@ -8,6 +8,8 @@ import pytest
 
 from amos.cli import main
 
+pytestmark = pytest.mark.usefixtures("short_search", "one_guard")
+
 _MULTIPLY = "avx2_vmulps_m8_f32_f32"
 
 

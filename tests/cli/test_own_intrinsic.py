@@ -21,6 +21,8 @@ from amos.records import Record, Records
 from amos.records.exchange import export_lines, import_lines, merge
 from amos.records.salvage import salvage
 
+pytestmark = pytest.mark.usefixtures("short_search", "one_guard")
+
 NAME = "acme_madd_m8k2_s16_s32"
 #: LLVM's instruction has no form in C of its own.
 OWN = f"""

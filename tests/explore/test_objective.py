@@ -14,9 +14,11 @@ from amos.machine.catalogue import with_timings
 from tests.support.architects import BOARD, ENERGETIC, ENERGIES, UNIT, files
 from tests.support.streams import OPERATORS
 
+pytestmark = pytest.mark.usefixtures("one_guard")
 TARGET = with_timings(ENERGETIC, [UNIT])
 
 
+@pytest.mark.usefixtures("short_search")
 @pytest.mark.parametrize("objective", ["time", "energy", "edp"])
 def test_the_best_is_that_of_the_objective(objective: str) -> None:
     result = amos.explore(
@@ -50,6 +52,7 @@ def test_energies_that_nobody_says() -> None:
         amos.SearchOptions(objective="speed")
 
 
+@pytest.mark.usefixtures("short_search")
 def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     board, unit = files(tmp_path, ENERGIES)
     command = ["explore", "gemm", "--extent", "m=32", "--extent", "n=64", "--extent", "k=16"]

@@ -18,6 +18,8 @@ from amos.records import Measurement, Records, Trial
 from tests.support.exploring import grouped
 from tests.support.fake import INTRINSIC, OPERATOR, Answering
 
+pytestmark = pytest.mark.usefixtures("short_search", "one_guard")
+
 
 class _Stop(Exception):
     """The run is over before its time."""

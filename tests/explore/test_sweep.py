@@ -23,6 +23,8 @@ from amos.streams.plan import StreamPlan
 from tests.support.architects import BOARD, UNIT, files
 from tests.support.streams import OPERATORS, PYNQ, VTA
 
+pytestmark = pytest.mark.usefixtures("short_search", "one_guard")
+
 GEMM = [OPERATORS["gemm"]]
 
 

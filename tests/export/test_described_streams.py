@@ -12,6 +12,8 @@ import pytest
 
 from amos.cli.app import main
 
+pytestmark = pytest.mark.usefixtures("short_search", "one_guard")
+
 MATMUL = """
 name = "acme_matmul_m4n3k2_s8_s32"
 family = "acme"

@@ -24,6 +24,8 @@ from tests.network.models import Builder
 from tests.network.quantized_models import Model, convolution
 from tests.support.architects import BOARD, ENERGETIC, ENERGIES, UNIT, energetic, files
 
+pytestmark = pytest.mark.usefixtures("short_search", "one_guard")
+
 TARGET = with_timings(ENERGETIC, [UNIT])
 
 

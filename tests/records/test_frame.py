@@ -15,6 +15,8 @@ from amos.records.canonical import identity_of
 from amos.records.frame import COLUMNS, frame_of
 from amos.records.record import Record, Run
 
+pytestmark = pytest.mark.usefixtures("short_search", "one_guard")
+
 VNNI = "vnni_dpbusd_m16k4_u8_s8_s32"
 
 
