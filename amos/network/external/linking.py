@@ -86,7 +86,7 @@ class _Draft:
         losers = {each.name for each in timings if not each.wins} | failed.keys()
         compiled = self.write({n: each for n, each in regions.items() if n not in losers})
         if compiled.regions and not self.network.is_single_region:
-            whole = _race_whole(compiled, self.network.source)
+            whole = race_whole(compiled, self.network.source)
             if whole is not None and not whole.wins:
                 slow = "the whole is no faster"
                 timings = (*(replace(each, fault=each.fault or slow) for each in timings), whole)
@@ -156,14 +156,6 @@ def _opens(model: Any) -> bool:
     except Exception:  # onnxruntime raises types of its own
         return False
     return True
-
-
-def _race_whole(compiled: CompiledNetwork, source: Any) -> Timing | None:
-    """Time the whole beside the original model; ``None`` if random inputs do not run it."""
-    try:
-        return race_whole(compiled, source)
-    except NetworkError:  # integers may be shapes
-        return None
 
 
 def link_trial(region: CompiledRegion) -> CompiledNetwork:
