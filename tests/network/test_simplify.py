@@ -176,3 +176,26 @@ def test_scales_along_an_axis_are_no_shape_of_what_they_scale(
     values = w.emit("DequantizeLinear", levels, scale, zero, axis=axis)
     operations = count_operations(_checked(w.graph(values), merge_moves))
     assert operations["QuantizeLinear"] == operations["DequantizeLinear"] == 1
+
+
+@pytest.mark.parametrize("groups", [1, 2, 6])
+def test_a_norm_of_reshaped_groups_is_one_of_the_image(groups: int) -> None:
+    w = Writer()
+    image = w.image(2, 6, 3, 5)
+    rows = w.emit("Reshape", image, shape=(2, groups, 90 // groups))
+    attributes = {"num_groups": groups, "epsilon": 1e-5, "axis": 1}
+    norm = w.emit("GroupNormalization", rows, w.random(groups), w.random(groups), **attributes)
+    back = w.emit("Reshape", norm, shape=(2, 6, 3, 5))
+    graph = _checked(w.graph(_normed(w, back, 6, 1, 1)), merge_moves)
+    assert count_operations(graph) == {"GroupNormalization": 1, "Mul": 1, "Add": 1}
+
+
+def test_a_norm_of_channels_that_a_reshape_mixes_stays() -> None:
+    w = Writer()
+    for shape in [(2, 3, 20), (4, 2, 15)]:
+        groups = shape[1]
+        rows = w.emit("Reshape", w.image(2, 4, 3, 5), shape=shape)
+        attributes = {"num_groups": groups, "epsilon": 1e-5, "axis": 1}
+        norm = w.emit("GroupNormalization", rows, w.random(groups), w.random(groups), **attributes)
+        graph = _checked(w.graph(w.emit("Reshape", norm, shape=(2, 4, 3, 5))), merge_moves)
+        assert count_operations(graph)["Reshape"] == 2

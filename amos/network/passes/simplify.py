@@ -212,7 +212,33 @@ def _emit_merged(node: Node, builder: GraphBuilder) -> Operand:
 def _emit_reshape(builder: GraphBuilder, source: Operand, shape: tuple[int, ...]) -> Operand:
     while isinstance(source, Node) and source.operation == "Reshape":
         source = source.operands[0]
-    return builder.reshape(source, shape)
+    norm = _emit_group_norm(builder, source, shape)
+    return builder.reshape(source, shape) if norm is None else norm
+
+
+def _emit_group_norm(
+    builder: GraphBuilder, norm: Operand, shape: tuple[int, ...]
+) -> Operand | None:
+    """Emit a norm of groups of channels on the image itself, as layouts can move its channels.
+
+    PyTorch exports one as a norm of single channels, between reshapes that make a channel of each
+    group. ``None`` if a value is anything else.
+    """
+    if not isinstance(norm, Node) or norm.operation != "GroupNormalization":
+        return None
+    reshaped, *weights = norm.operands
+    groups = norm.attributes["num_groups"]
+    if not isinstance(reshaped, Node) or reshaped.operation != "Reshape":
+        return None
+    image = reshaped.operands[0]
+    same = image.shape == shape and shape[:1] == norm.shape[:1] and norm.shape[1] == groups
+    if not same or norm.attributes["axis"] != 1 or len(shape) < 2 or shape[1] % groups:
+        return None
+    size = shape[1] // groups
+    scales = [Constant(np.repeat(x.array, size)) for x in weights if isinstance(x, Constant)]
+    if len(scales) < len(weights):
+        return None
+    return builder.emit("GroupNormalization", image, *scales, **norm.attributes)
 
 
 def _emit_transpose(builder: GraphBuilder, source: Operand, perm: tuple[int, ...]) -> Operand:
