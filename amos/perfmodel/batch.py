@@ -7,6 +7,7 @@ schedules. :mod:`amos.perfmodel.model` says what the terms mean.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from math import prod
 
 import numpy as np
@@ -16,7 +17,7 @@ from amos.machine.machine import Level, Machine
 from amos.perfmodel.cpu.compiler import register_pressure
 from amos.perfmodel.cpu.copies import copies
 from amos.perfmodel.cpu.reads import scattered
-from amos.perfmodel.cpu.sets import PAGE, crowding
+from amos.perfmodel.cpu.sets import crowding
 from amos.perfmodel.cpu.stores import exchanges
 from amos.perfmodel.terms import BatchPrediction, joined, overlapped
 from amos.perfmodel.traffic import (
@@ -28,7 +29,7 @@ from amos.perfmodel.traffic import (
     places,
 )
 from amos.plan.cpu_blocks import CpuBlocks
-from amos.plan.operand import Operand
+from amos.plan.operand import PAGE, Operand
 from amos.plan.structure import LoopBatch, Structure
 from amos.plan.target import target_of
 
@@ -171,7 +172,8 @@ def demands(machine: Machine, nest: CoreNest) -> dict[str, tuple[np.ndarray, int
         for op in structure.sources:
             if op.choice:
                 size = pick(nest.elements(op), nest.steps.region) * op.size
-                need = need + np.where(nest.steps.ahead[op.name], 0.0, size)
+                copy = nest.steps.blocks.copies[op.name]
+                need = need + np.where(copy.is_made & ~copy.scheduled_ahead, size, 0.0)
         needs[pads[0].name] = need, pads[0].capacity
     return needs
 
@@ -247,8 +249,10 @@ def floor_of_tiles(structure: Structure, machine: Machine, batch: LoopBatch) -> 
 def floor_of_loops(structure: Structure, machine: Machine, batch: LoopBatch) -> np.ndarray:
     """Return seconds that schedules with the loops of a batch do not fall below.
 
-    Only the copies of sources are left open, which take no time here.
+    Only the copies of sources are left open, which take no time here and lie as it is best to read.
     """
+    tiles = np.zeros_like(batch.ahead)
+    batch = replace(batch, ahead=tiles, copied=~tiles)
     prediction = predict_cores(structure, machine, batch, refined=True)
     regions = CpuBlocks.of(structure, machine, batch).ranges > 1
     copies_seconds = prediction.staging + prediction.launch
@@ -299,7 +303,7 @@ def _level(
         # Calls wait for what was laid out in order: nothing of it was read before.
         ordered = [op.packed and machine.cached for op in operands[:-1]]
         weighed = np.where(ordered, machine.costs.sweep, 1.0) @ reads
-        if machine.maker and not level.capacity:
+        if machine.maker:
             more = [scattered(op, machine, nest) for op in operands[:-1]]
             weighed = weighed + (np.stack(more) * reads).sum(axis=0)
     result.read[name] = weighed / level.rate(groups, group_cores, write=False)

@@ -115,11 +115,6 @@ class LoopNestBatch:
         """Distinct fragments of an operand in one register tile, a step of the reduction."""
         return self.batch.fragments(operand).astype(float)
 
-    @cached_property
-    def ahead(self) -> dict[str, np.ndarray]:
-        """Whether each source with a choice is staged before the nest: bool, by its name."""
-        return dict(zip(self.structure.choices, self.batch.ahead.T, strict=True))
-
     def indexes(self, operand: Operand) -> np.ndarray:
         """Whether each loop moves along some dimension of an operand: bool, loops."""
         moves = np.zeros(len(self.where), dtype=bool)

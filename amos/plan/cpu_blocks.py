@@ -18,7 +18,7 @@ from amos.machine.limits import CpuLimits
 from amos.machine.machine import Machine
 from amos.plan.cpu_copies import CopyBlocks, divide_width
 from amos.plan.cpu_fetches import FetchBlocks
-from amos.plan.cpu_forms import CpuForms, cpu_forms
+from amos.plan.cpu_forms import CpuForms, SourceForm, cpu_forms
 from amos.plan.shared_loops import SharedLoops
 from amos.plan.structure import LoopBatch, Structure
 
@@ -207,10 +207,21 @@ class CpuBlocks:
         ahead = dict(zip(self.structure.choices, self.batch.ahead.T, strict=True))
         whole = np.ones(len(self), dtype=bool)
         return {
-            source.staged.name: CopyBlocks(self, source, ahead.get(source.staged.name, whole))
+            (name := source.staged.name): CopyBlocks(
+                self, source, ahead.get(name, whole), self._is_copied(source)
+            )
             for source in self.forms.sources
             if source.gathered
         }
+
+    def _is_copied(self, source: SourceForm) -> np.ndarray:
+        """Whether schedules copy a source: bool, schedules."""
+        if not source.optional:
+            return np.ones(len(self), dtype=bool)
+        copied, names = self.batch.copied, self.structure.choices
+        if copied is None or source.staged.name not in names:
+            return np.zeros(len(self), dtype=bool)
+        return np.asarray(copied[:, names.index(source.staged.name)])
 
     @cached_property
     def workspace_bytes(self) -> np.ndarray:
@@ -218,7 +229,8 @@ class CpuBlocks:
         total = np.zeros(len(self))
         for copy in self.copies.values():
             count = np.where(copy.ahead, 1, np.minimum(self.ranges, self.limits.cores))
-            total += (copy.elements * copy.source.size_bits // 8 + copy.spread_bytes) * count
+            size = copy.elements * copy.source.size_bits // 8 + copy.spread_bytes
+            total += np.where(copy.is_made, size * count, 0)
         out = self.forms.destination
         loops = self.loops.extents[: len(self.structure.spatial)].prod(axis=0, dtype=float)
         lanes = prod(out.shape[len(out.shape) - len(out.fragment) :])

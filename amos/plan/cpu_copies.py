@@ -45,11 +45,13 @@ class CopyBlocks:
         blocks: the loops that they stand in.
         source: what is copied.
         scheduled_ahead: bool, schedules: staged before the nest if the schedule is followed.
+        is_made: bool, schedules: false where the source is read in place instead.
     """
 
     blocks: CpuBlocks
     source: SourceForm
     scheduled_ahead: np.ndarray
+    is_made: np.ndarray
 
     @cached_property
     def ahead(self) -> np.ndarray:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from amos.ir import dtype
-from amos.plan.operand import Dimension
+from amos.plan.operand import Dimension, jumps_pages
 from amos.plan.packing import grouped, pad_operand
 from amos.plan.remembered import remembered
 from amos.plan.staging import StagedOperand, staged_destination, staged_sources
@@ -20,6 +20,7 @@ class SourceForm:
 
     Attributes:
         staged: its form.
+        optional: whether a schedule may also read it in place, of which this is a copy.
         dims: of what kernels hold of it, as the loops of the structure move along them: the
             second source of a tile lies in groups along the reduction.
         tiles: numbers of the spatial loops over tiles of its fragments.
@@ -28,6 +29,7 @@ class SourceForm:
     staged: StagedOperand
     dims: tuple[Dimension, ...]
     tiles: tuple[int, ...]
+    optional: bool = False
 
     @property
     def gathered(self) -> bool:
@@ -95,12 +97,15 @@ def cpu_forms(structure: Structure, tiled: bool) -> CpuForms:
     number = {loop.name: n for n, loop in enumerate(structure.spatial)}
     sources = []
     for position, form in enumerate(source_forms(nest) if tiled else staged_sources(nest)):
+        optional = jumps_pages(form)
+        form = replace(form, copied=True) if optional else form
         tiles = (nest.groups[target].tile for target in form.fragment)
         sources.append(
             SourceForm(
                 staged=form,
                 dims=structure.dimensions(grouped(form) if tiled and position == 1 else form),
                 tiles=tuple(number[name] for name in tiles if name in number),
+                optional=optional,
             )
         )
     destination = (destination_form if tiled else staged_destination)(nest)

@@ -15,6 +15,7 @@ from amos.machine.limits import CpuLimits
 from amos.plan.cpu_blocks import CpuBlocks
 from amos.plan.cpu_copies import PLACES, CopyBlocks, Place
 from amos.plan.cpu_description import describe_plan
+from amos.plan.cpu_forms import SourceForm
 from amos.plan.packing import grouped, in_reading_order, pad_operand
 from amos.plan.schedule import CpuSchedule, Plan
 from amos.plan.split_reduction import PART, SplitReduction, split_reduction
@@ -270,13 +271,16 @@ class CpuPlan(Plan):
     @cached_property
     def sources(self) -> tuple[StagedOperand, ...]:
         """Staged sources for the padded loops, in the intrinsic's order."""
-        sources = tuple(self._arranged(source.staged) for source in self.counts.forms.sources)
+        sources = tuple(map(self._arranged, self.counts.forms.sources))
         if not self.tiled:
             return sources
         first, second = sources
         return first, grouped(second)
 
-    def _arranged(self, op: StagedOperand) -> StagedOperand:
+    def _arranged(self, source: SourceForm) -> StagedOperand:
+        op = source.staged
+        if source.optional and not self.counts.copies[op.name].is_made[0]:
+            return replace(op, copied=False)
         if op.in_place:
             return op
         op = pad_operand(op, self.padded)
@@ -304,7 +308,8 @@ class CpuPlan(Plan):
     def copies(self) -> dict[str, SourceCopy]:
         """The copies within the kernel, by the intrinsic's name of the source."""
         forms = {op.name: op for op in self.sources}
-        return {name: _copy(copy, forms[name]) for name, copy in self.counts.copies.items()}
+        copies = self.counts.copies.items()
+        return {name: _copy(copy, forms[name]) for name, copy in copies if copy.is_made[0]}
 
     @property
     def accumulators(self) -> int:

@@ -13,6 +13,9 @@ from amos.plan.strided import StridedOperand
 
 #: Bits of the shortest vector.
 _VECTOR = 128
+#: Bytes of a page of memory, after which addresses fall into the same set of the nearest cache
+#: again: its size bounds the sets of a cache that is looked up by virtual addresses.
+PAGE = 4096
 #: How the elements of a copy are found.
 Copy = Literal["run", "rows", "pieces", "stride", "digits"]
 
@@ -59,6 +62,7 @@ class Operand:
         guarded: true if each element is tested for lying in the tensor's padding.
         padded: number of leading dimensions up to the last that goes into that padding.
         choice: true if it may be staged ahead of the nest or tile by tile.
+        optional: true if it may be read in place instead; then it is unless a schedule says so.
         packed: true if it was laid out ahead in the order in which it is read.
         written: true for the destination.
         vectors: instructions for an element where the copy moves whole vectors; 0 if it
@@ -86,11 +90,29 @@ class Operand:
     written: bool
     vectors: float = 0.0
     scalar_instructions: int = 0
+    optional: bool = False
 
     @cached_property
     def indexed(self) -> frozenset[int]:
         """Loops that move along some dimension."""
         return frozenset(loop for dim in self.dims for loop, _ in dim.terms)
+
+
+def jumps_pages(staged: StagedOperand) -> bool:
+    """Whether steps of a reduction go on to other pages of an operand that is read in place.
+
+    Hardware prefetches no line of another page, and such rows share few sets of a cache if
+    they lie a multiple of a large power of two apart.
+    """
+    if not staged.in_place:
+        return False
+    reductions = {loop.name for loop in staged.nest.reduce if loop.extent > 1}
+    pitch_bits = dtype(staged.kind).bits
+    for dim in reversed(staged.dims):
+        if pitch_bits >= 8 * PAGE and reductions & {*dim.index.names}:
+            return True
+        pitch_bits *= dim.extent
+    return False
 
 
 def how_copied(staged: StagedOperand) -> tuple[Copy, int]:

@@ -218,7 +218,8 @@ class CpuSchedule(Schedule):
         parallel: how many of the outermost loops are divided over the cores.
         unroll: steps of the innermost reduction loop unrolled into one.
         stage: where each gathered source is staged: ``whole``, ahead of the nest, the
-            default, or ``tile``, inside the outermost loops.
+            default, or ``tile``, inside the outermost loops; ``none``, the default of a source
+            that can be read in place, does that.
         copy_width: elements that one vectorized step of a copy moves at most; key
             ``vector``.
         copy: ``vectors`` stages whole fragments by vector loads and permutations, where
@@ -230,8 +231,8 @@ class CpuSchedule(Schedule):
     block: MappingType[str, int] = variable("block", 1, per="spatial")
     parallel: int = variable("parallel", 1, written_with="order")
     unroll: int = variable("unroll", 1, written_with="reduce")
-    stage: MappingType[str, Literal["whole", "tile"]] = variable(
-        "stage", "whole", words=("whole", "tile"), per="operand", always=True
+    stage: MappingType[str, Literal["whole", "tile", "none"]] = variable(
+        "stage", "whole", words=("whole", "tile", "none"), per="operand", always=True
     )
     copy_width: int = variable("vector", 64)
     copy: Literal["elements", "vectors"] = variable(
@@ -239,6 +240,8 @@ class CpuSchedule(Schedule):
     )
 
     def _row(self, structure: Structure) -> dict[str, Any]:
+        stage = {op.name: self.stage.get(op.name, "none" if op.optional else "whole")
+                 for op in structure.sources if op.choice}  # fmt: skip
         return {
             # Where one call does all the work, there is no loop to divide.
             "parallel": min(self.parallel, len(structure.spatial)),
@@ -246,8 +249,18 @@ class CpuSchedule(Schedule):
             "block": [self.block[loop.name] for loop in structure.spatial],
             "copy_width": self.copy_width,
             "vectors": self.copy == "vectors",
-            "ahead": [self.stage[name] == "whole" for name in structure.choices],
+            "ahead": [place == "whole" for place in stage.values()],
+            "copied": [place != "none" for place in stage.values()],
         }
+
+    def batch(self, structure: Structure) -> LoopBatch:
+        """The schedule as the model takes it; see :meth:`Schedule.batch`."""
+        for op in structure.sources:
+            if op.choice and not op.optional and self.stage[op.name] == "none":
+                raise ScheduleError(
+                    f"stage.{op.name} = 'none': expected whole or tile; it cannot be read in place"
+                )
+        return super().batch(structure)
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping as MappingType
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from math import prod
 from typing import Any, NamedTuple
@@ -80,6 +80,7 @@ class StagedOperand:
         nest: the loop nest it belongs to.
         fragment: names of the intrinsic iterations of the fragment, in the order of memory:
             that of the longest stride first (:attr:`amos.intrinsics.Intrinsic.ordered`).
+        copied: whether it is copied even where it could be read in place.
     """
 
     name: str
@@ -87,6 +88,7 @@ class StagedOperand:
     dims: tuple[StagedDim, ...]
     nest: Nest
     fragment: tuple[str, ...]
+    copied: bool = field(default=False, kw_only=True)
 
     @property
     def kind(self) -> str:
@@ -177,11 +179,8 @@ class StagedOperand:
         # Dimensions of one element behind it do not move a dimension's elements apart.
         last = max((d for d, size in enumerate(tensor.shape) if size > 1), default=0)
         live = [t for t in self.fragment if self.nest.groups[t].lanes > 1]
-        if self.computed or self.constant or self.elements != tensor.elements:
-            return False
-        if any(dim.offset for dim in self.dims):
-            return False
-        if self.kind != self.tensor_kind:
+        moved = self.copied or self.computed or self.constant or self.kind != self.tensor_kind
+        if moved or self.elements != tensor.elements or any(dim.offset for dim in self.dims):
             return False
         extent_of = {dim.dimension: dim.extent for dim in self.dims}
         for d, (index, size) in enumerate(zip(self.load.indices, tensor.shape, strict=True)):

@@ -44,7 +44,7 @@ class StridedOperand(StagedOperand):
     @cached_property
     def in_place(self) -> bool:
         """True if no lane or window reaches beyond the tensor."""
-        moved = self.computed or self.shape != self.sizes
+        moved = self.copied or self.computed or self.shape != self.sizes
         return not moved and not any(dim.offset for dim in self.dims)
 
     @property

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from collections.abc import Mapping as MappingType
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from math import prod
 from typing import Any, ClassVar, Self, TypeVar
@@ -23,6 +23,7 @@ from amos.plan.operand import (
     count_scalar_instructions,
     guarded,
     how_copied,
+    jumps_pages,
 )
 from amos.plan.staging import StagedOperand
 from amos.plan.staging_vectors import vector_copy
@@ -69,6 +70,8 @@ class LoopBatch:
         ahead: bool, rows × operands with a choice: staged before the nest.
         block: int, rows × spatial loops: register tiles that follow one another
             inside the outer loops; all 1 if it is left out.
+        copied: bool, rows × operands with a choice: copied where they could be read in place;
+            none if left out. Of CPUs.
         copy_width: int, rows: elements that one step of a copy moves at most; 64 if
             left out. Of CPUs.
         vectors: bool, rows: sources are copied in whole vectors where they can be; none
@@ -79,7 +82,7 @@ class LoopBatch:
     """
 
     #: Columns of truth values; the others are integers.
-    flags: ClassVar[frozenset[str]] = frozenset({"ahead", "vectors"})
+    flags: ClassVar[frozenset[str]] = frozenset({"ahead", "copied", "vectors"})
 
     tile: np.ndarray
     order: np.ndarray
@@ -88,6 +91,7 @@ class LoopBatch:
     unroll: np.ndarray
     ahead: np.ndarray
     block: np.ndarray | None = None
+    copied: np.ndarray | None = None
     copy_width: np.ndarray | None = None
     vectors: np.ndarray | None = None
     split: np.ndarray | None = None
@@ -237,6 +241,8 @@ class Structure:
     def _operand(self, staged: StagedOperand) -> Operand:
         size = dtype(staged.kind).bits / 8
         written = staged.name == self.mapping.intrinsic.destination.tensor.name
+        optional = not written and jumps_pages(staged)
+        staged = replace(staged, copied=True) if optional else staged
         moved = not (staged.in_place or staged.constant or staged.redirected)
         # Accumulators become results on their way to an output that they go to directly.
         result = self.mapping.operator.result.dtype if written and not moved else None
@@ -259,6 +265,7 @@ class Structure:
             guarded=guarded(staged),
             padded=staged.padded,
             choice=moved and not written,
+            optional=optional,
             packed=staged.constant,
             written=written,
             vectors=vectors.instructions if vectors is not None else 0.0,

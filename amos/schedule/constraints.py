@@ -27,6 +27,7 @@ class Variable:
         domain: its values; empty if it follows from other variables.
         default: what a schedule means that does not name it; ``None`` if it must.
         rule: the rule that declared it.
+        needs: variables of which one must differ from its default for this one to matter.
     """
 
     name: str
@@ -34,6 +35,7 @@ class Variable:
     domain: tuple[Value, ...] = ()
     default: Value | None = None
     rule: str = ""
+    needs: tuple[str, ...] = ()
 
     @property
     def codes(self) -> tuple[int, ...]:

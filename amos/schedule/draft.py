@@ -32,7 +32,12 @@ class TilingContext(Structure):
     @property
     def gathered(self) -> tuple[Operand, ...]:
         """Sources that are copied into their staged form inside the kernel."""
-        return tuple(op for op in self.sources if op.choice)
+        return tuple(op for op in self.sources if op.choice and not op.optional)
+
+    @property
+    def optional(self) -> tuple[Operand, ...]:
+        """Sources that are read in place or copied."""
+        return tuple(op for op in self.sources if op.optional)
 
     @cached_property
     def registers(self) -> int:
@@ -64,9 +69,15 @@ class Draft:
     variables: dict[str, Variable] = field(default_factory=dict)
     constraints: list[Constraint] = field(default_factory=list)
 
-    def tunable(self, name: str, domain: tuple[Value, ...], default: Value | None = None) -> None:
+    def tunable(
+        self,
+        name: str,
+        domain: tuple[Value, ...],
+        default: Value | None = None,
+        needs: tuple[str, ...] = (),
+    ) -> None:
         """Declare a variable that a search decides, among candidates (C3)."""
-        self.variables[name] = Variable(name, "tunable", domain, default, self.rule)
+        self.variables[name] = Variable(name, "tunable", domain, default, self.rule, needs)
         self.require(In(name, domain, "C3"))
 
     def constant(self, name: str, value: int, role: Role = "architecture") -> str:

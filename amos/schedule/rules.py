@@ -150,13 +150,20 @@ def stages(draft: Draft, places: tuple[str, ...] = ("whole", "tile")) -> None:
         draft.select(f"staged.{op.name}", f"stage.{op.name}", choices)
 
 
+def optional_copies(draft: Draft) -> None:
+    """C4: whether a source that can be read in place is staged, and where."""
+    for op in draft.context.optional:
+        draft.tunable(f"stage.{op.name}", ("none", "whole", "tile"), default="none")
+
+
 def copies(draft: Draft) -> None:
     """C3: how wide copies are, and whether they move vectors that are permuted, or elements."""
-    context = draft.context
-    if context.gathered:
-        draft.tunable("vector", _VECTORS, default=_VECTORS[0])
-    if any(op.vectors for op in context.gathered):
-        draft.tunable("copy", ("elements", "vectors"), default="elements")
+    gathered, optional = draft.context.gathered, draft.context.optional
+    needs = () if gathered else tuple(f"stage.{op.name}" for op in optional)
+    if gathered or optional:
+        draft.tunable("vector", _VECTORS, default=_VECTORS[0], needs=needs)
+    if any(op.vectors for op in (*gathered, *optional)):
+        draft.tunable("copy", ("elements", "vectors"), default="elements", needs=needs)
 
 
 def limit_by_description(draft: Draft) -> None:
@@ -198,6 +205,7 @@ RULES = [
     Rule("C3", orders),
     Rule("C1", split),
     Rule("C4", stages),
+    Rule("C4", optional_copies),
     Rule("C3", copies),
     Rule("C5", registers),
     Rule("C5", memories),

@@ -21,7 +21,7 @@ from amos.plan.schedule import Schedule
 from amos.plan.target import Target, target_of
 from amos.plan.variables import Value
 from amos.schedule import solver
-from amos.schedule.constraints import Constraint, In, Le
+from amos.schedule.constraints import Constraint, In, Le, Variable
 from amos.schedule.csp import CSP
 from amos.schedule.draft import Draft, Tiling, TilingContext
 from amos.schedule.sampler import decode
@@ -223,13 +223,22 @@ class ScheduleSpace(Shown):
         return positions if positions is not None else self._draw_positions(rng)
 
     def schedule(self, positions: MappingType[str, int]) -> Schedule:
-        """The schedule of an assignment; values that are a variable's default are left out."""
+        """The schedule of an assignment.
+
+        Values that are a variable's default are left out, and those that decide nothing.
+        """
         values: dict[str, Value] = {}
         for variable in self.csp.tunables:
             value = variable.domain[positions[variable.name]]
-            if value != variable.default:
+            # Needed variables come first; a default that is not allowed would leave the space.
+            decides = not variable.needs or any(name in values for name in variable.needs)
+            if value != variable.default and (decides or not self._allows_default(variable)):
                 values[variable.name] = value
         return self.target.schedule.of(values)
+
+    def _allows_default(self, variable: Variable) -> bool:
+        allowed = self.csp.allowed[variable.name]
+        return variable.default in [variable.domain[position] for position in allowed]
 
     def values(self, schedule: Schedule) -> dict[str, int]:
         """Every variable of the problem under a schedule: Heron's chromosome and features."""

@@ -195,6 +195,7 @@ class _Branch:
         spatial = [loop.name for loop in self.structure.spatial]
         stages = [f"stage.{name}" for name in self.structure.choices]
         ahead = [self._words(name, "whole", rows, "whole") for name in stages]
+        copied = [~self._words(name, "none", rows, "whole") for name in stages]
         none, flags = np.zeros((0, len(rows)), np.int64), np.zeros((0, len(rows)), np.bool_)
         tile, block = ([self._values(f"{k}.{x}", rows) for x in spatial] for k in ("tile", "block"))
         width = "vector" in self._names
@@ -205,6 +206,7 @@ class _Branch:
             parallel=np.minimum(self._values("parallel", rows), len(spatial)),
             unroll=self._values("unroll", rows),
             ahead=np.array(ahead or flags).T,
+            copied=np.array(copied or flags).T,
             block=np.array(block or none).T,
             copy_width=self._values("vector", rows) if width else None,
             vectors=self._words("copy", "vectors", rows, "elements"),

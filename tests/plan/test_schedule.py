@@ -168,7 +168,7 @@ def test_what_does_not_fit_the_nest_is_refused(values: dict[str, int | str], mes
         ({"split": 1.5}, "split = 1.5: expected a whole number, 1 or more"),
         ({"parallel": -1}, "parallel = -1: expected a whole number, 1 or more"),
         ({"vector": 0}, r"copy_width \(vector\) = 0: expected a whole number, 1 or more"),
-        ({"stage.A": "here"}, "stage.A = 'here': expected whole or tile"),
+        ({"stage.A": "here"}, "stage.A = 'here': expected whole or tile or none"),
         ({"copy": 1}, "copy = 1: expected elements or vectors"),
         ({"order": 1}, "order = 1: expected names of loops"),
         ({"bind": "threads"}, "bind = 'threads': expected warps"),

@@ -40,11 +40,13 @@ def copies(machine: Machine, nest: CoreNest, cores: np.ndarray) -> tuple[np.ndar
         if not op.copied:
             continue
         if op.written:
+            is_made = np.ones(rows, dtype=bool)
             first, times, shared = np.ones(rows, dtype=bool), np.ones(rows), blocks.output_steps
             once = np.full(rows, prod(dim.extent for dim in op.dims))
             cycles: np.ndarray | float = _store_cycles(op, machine)
         else:
             copy = blocks.copies[op.name]
+            is_made = copy.is_made
             first, once, shared = copy.ahead, copy.elements, copy.shared_steps
             times = np.where(first, 1.0, np.ceil(loops.steps // copy.share / cores) * cores)
             cycles = _cycles(op, nest.steps, machine, copy)
@@ -56,8 +58,9 @@ def copies(machine: Machine, nest: CoreNest, cores: np.ndarray) -> tuple[np.ndar
         placed = np.where(first, elements + origin, once * workers)
         streaming = _streaming(elements * op.size, reach, placed * op.size)
         streaming += _streaming(origin * op.size, reach, np.where(first, placed, origin) * op.size)
-        seconds += np.maximum(streaming, elements * cycles / machine.clock / workers)
-        regions += first & (shared > 1)
+        moving = np.maximum(streaming, elements * cycles / machine.clock / workers)
+        seconds += np.where(is_made, moving, 0.0)
+        regions += is_made & first & (shared > 1)
     out = structure.destination
     if machine.cached and out.scalar_instructions:
         seconds += out.origin * out.scalar_instructions / SCALARS_PER_CYCLE / machine.clock / cores

@@ -1,27 +1,27 @@
-"""Lines of sources that come from memory, and whether hardware asks for them early enough."""
+"""Lines of sources from beyond the nearest cache, and whether hardware asks for them early."""
 
 from __future__ import annotations
 
 import numpy as np
 
 from amos.machine.machine import Machine
-from amos.perfmodel.cpu.sets import PAGE
 from amos.perfmodel.traffic import CoreNest, first_fitting_depth, pick_at, places
-from amos.plan.operand import Operand
+from amos.plan.operand import PAGE, Operand
 
 #: Rows that hardware prefetches at a time, and lines of one that it misses before it does
 #: (`docs/evidence.md`, late reads).
 PREFETCHED_ROWS, LINES_BEFORE_PREFETCH = 8, 8
-#: A read from memory takes so many times as long where no line was prefetched.
+#: A read takes so many times as long where no line was prefetched.
 LATE_READ_FACTOR = 4.0
 
 
 def scattered(operand: Operand, machine: Machine, nest: CoreNest) -> np.ndarray:
-    """Relative extra time of reading an operand from memory out of order.
+    """Relative extra time of reading an operand out of order from beyond the nearest cache.
 
     Hardware follows rows of an operand, asks for the next lines of each, and never looks into
     another page. A loop order that goes on to other rows after a short piece of each waits for
-    the first lines of every piece. A packed operand lies in the order in which it is read.
+    the first lines of every piece. A packed operand lies in the order in which it is read, and so
+    does the copy of a tile.
 
     Args:
         operand: a source, whose dimensions are in the order of memory.
@@ -42,4 +42,7 @@ def scattered(operand: Operand, machine: Machine, nest: CoreNest) -> np.ndarray:
     lines = pick_at(nest.elements(operand), here) * operand.size / machine.line
     pieces = pick_at(rows, here) * LINES_BEFORE_PREFETCH / np.maximum(lines, 1.0)
     late = np.minimum(pieces, 1.0)
-    return np.asarray(np.where(depth == 0, 0.0, (LATE_READ_FACTOR - 1.0) * late))
+    in_order = depth == 0
+    if (copy := nest.steps.blocks.copies.get(operand.name)) is not None:
+        in_order |= copy.is_made & ~copy.ahead
+    return np.asarray(np.where(in_order, 0.0, (LATE_READ_FACTOR - 1.0) * late))

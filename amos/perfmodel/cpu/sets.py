@@ -7,11 +7,7 @@ from math import gcd
 import numpy as np
 
 from amos.perfmodel.traffic import CoreNest
-from amos.plan.operand import Operand
-
-#: Bytes after which addresses fall into the same set of the nearest cache again: those of
-#: a page, whose size bounds the sets of a cache that is looked up by virtual addresses.
-PAGE = 4096
+from amos.plan.operand import PAGE, Operand
 
 
 def crowding(operand: Operand, nest: CoreNest) -> np.ndarray | None:
