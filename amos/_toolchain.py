@@ -10,9 +10,11 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
 from types import ModuleType
+from typing import Any
 
 from packaging.specifiers import SpecifierSet
 from packaging.version import Version
@@ -62,7 +64,7 @@ def load_tvm() -> ModuleType:
     check_toolchain()
     _torch_first = "torch" in sys.modules
     try:
-        with _without_torch():
+        with _without_unused(), _listing_functions_once():
             _tvm = import_module("tvm")
         return _tvm
     except Exception as error:  # a package that TVM imports may raise anything
@@ -77,20 +79,36 @@ def load_tvm() -> ModuleType:
 
 
 @contextmanager
-def _without_torch() -> Iterator[None]:
-    """Hide PyTorch, which TVM imports where it is installed, and which takes seconds.
+def _without_unused() -> Iterator[None]:
+    """Hide modules that TVM imports where it can, and AMOS does not use.
 
-    Not from other threads, which may be about to import it.
+    PyTorch takes seconds. Sessions of several processes lack their library here, and the first
+    error of TVM reads the symbols of all others. Not from other threads, which may be about to
+    import PyTorch.
     """
-    if _torch_first or threading.active_count() > 1:
+    names = [n for n in ("tvm.runtime.disco", "torch") if n not in sys.modules]
+    if threading.active_count() > 1:
         yield
         return
-    blocked: dict[str, ModuleType | None] = sys.modules  # type: ignore[assignment]
-    blocked["torch"] = None
+    hidden: dict[str, ModuleType | None] = sys.modules  # type: ignore[assignment]
+    hidden.update(dict.fromkeys(names))
     try:
         yield
     finally:
-        del sys.modules["torch"]
+        for name in names:
+            del sys.modules[name]
+
+
+@contextmanager
+def _listing_functions_once() -> Iterator[None]:
+    """Let TVM's modules look among one list of its functions, which each of 50 would make anew."""
+    registry: Any = import_module("tvm_ffi.registry")
+    list_names = registry.list_global_func_names
+    registry.list_global_func_names = cache(list_names)
+    try:
+        yield
+    finally:
+        registry.list_global_func_names = list_names
 
 
 def torch_came_first() -> bool:

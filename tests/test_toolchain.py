@@ -105,6 +105,25 @@ def test_tvm_does_not_import_torch(tmp_path: Path) -> None:
     assert done.stdout.split() == ["False", "7"], done.stderr
 
 
+def test_tvm_has_the_names_that_it_has_alone() -> None:
+    """Its modules look for their functions in one list, which is made before all are imported."""
+    code = "names = [m for m in sys.modules if m.startswith('tvm.') and '.disco' not in m]; "
+    code += "print(sorted(f'{m}.{n}' for m in names for n in vars(sys.modules[m])))"
+    alone, here = (
+        subprocess.run(
+            [sys.executable, "-c", f"import sys; {load}; {code}"],
+            capture_output=True,
+            text=True,
+            cwd=ROOT,
+        )
+        for load in (
+            "sys.modules['torch'] = None; import tvm",
+            "from amos._toolchain import load_tvm; load_tvm()",
+        )
+    )
+    assert alone.stdout == here.stdout != "", here.stderr
+
+
 def test_ranges_are_those_of_the_package() -> None:
     project = ROOT / "pyproject.toml"
     declared = [

@@ -6,6 +6,7 @@ Each runs this module, and ends with its parent or after some seconds without a 
 from __future__ import annotations
 
 import atexit
+import gc
 import os
 import pickle
 import select
@@ -310,6 +311,7 @@ def _serve() -> None:
         return
     if prepare is not None:
         _answer(prepare, ())  # the calls that need it say what is wrong
+    gc.freeze()  # modules stay, and looking through them takes longer than some calls
     send(outward, encode(None))
     while select.select([0], [], [], _IDLE_SECONDS)[0]:
         try:

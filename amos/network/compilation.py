@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from contextlib import closing, suppress
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from itertools import repeat
 from pathlib import Path
@@ -133,7 +134,7 @@ def compile_network(
         if not isinstance(value, bool):
             raise NetworkError(f"{name}: expected True or False, got {shown(value)}")
     build = _Builder(_rank_records(records), verify, measure)
-    with ProgressLine(progress) as build.line:
+    with ProgressLine(progress) as build.line, ExitStack() as stack:
         frontier = None
         check_choice(precision, budget)
         build.chooser.target(())  # measured here, if it never was, and by no two processes
@@ -142,6 +143,7 @@ def compile_network(
         if build.is_new(network.tasks, precision):
             start_helpers(len(network.tasks), load_builders)
             load_builders()  # before there are threads, beside which TVM would load PyTorch
+            stack.enter_context(_collecting_new_objects())
         if precision != "f32":
             build.line.show("measuring errors of other precisions")
             frontier = choose_precision(
@@ -154,6 +156,19 @@ def compile_network(
             return join_buckets(network, build.models(network.files), verify)
         (model,) = build.models({MODEL: network})
         return replace(model, precision=frontier)
+
+
+@contextmanager
+def _collecting_new_objects() -> Iterator[None]:
+    """Keep what is there out of garbage collections, each of which looks through all modules."""
+    if gc.get_freeze_count():  # the program has frozen some, which would be thawed
+        yield
+        return
+    gc.freeze()
+    try:
+        yield
+    finally:
+        gc.unfreeze()
 
 
 @dataclass
