@@ -257,12 +257,10 @@ def _closed(model: str, own: Mapping[str, OpenShape], stated: Shapes) -> dict[st
                 f"model {model!r}: input {name!r} has no shape; state it: "
                 f'shapes={{"{name}": (1, 3, 224, 224)}}'
             )
-        if 0 in shape:
-            raise NetworkError(f"model {model!r}: input {name!r} is empty, of shape {shape}")
-        extents = [each if isinstance(each, int) else by_name.get(each, 0) for each in shape]
+        extents = [each if isinstance(each, int) else by_name.get(each, -1) for each in shape]
         for position, extent in enumerate(extents):
-            if extent < 1:
-                example = tuple(each or 1 for each in extents)
+            if extent < 0:
+                example = tuple(max(each, 1) for each in extents)
                 sizes = ",".join(map(str, example))
                 named = shape[position]
                 buckets = f", or some sizes: --bucket {named}=1,4" if named else ""

@@ -61,7 +61,7 @@ def random_arrays(
 
 
 def _random(port: Port, rng: np.random.Generator, low: int, high: int) -> np.ndarray:
-    kind = _EXTERNAL.get(port.dtype) or dtype(port.dtype).numpy
+    kind = _numpy_dtype(port)
     if kind.kind == "O":
         return np.full(port.shape, "", object)
     if kind.kind == "f":
@@ -71,6 +71,10 @@ def _random(port: Port, rng: np.random.Generator, low: int, high: int) -> np.nda
     if kind.kind != "i":
         low, high = max(low, 0), max(high, 0)
     return rng.integers(low, high, port.shape, endpoint=True).astype(kind)
+
+
+def _numpy_dtype(port: Port) -> np.dtype[Any]:
+    return _EXTERNAL.get(port.dtype) or dtype(port.dtype).numpy
 
 
 def perturb(values: Sequence[np.ndarray], seed: int = 0) -> list[np.ndarray]:
@@ -91,8 +95,8 @@ def values_of(port: Port, value: Any) -> np.ndarray:
         BuildError: it is of another shape, dtype or device.
     """
     try:
-        if port.dtype in _EXTERNAL:
-            return _external_values(port, value)
+        if port.dtype in _EXTERNAL or 0 in port.shape:
+            return _external_values(port, _view_bytes(value, port.dtype))
         return _adapter(port).values(_view_bytes(value, port.dtype))
     except ValueError:  # NumPy's, of lists whose parts have different lengths
         raise BuildError(
@@ -102,8 +106,8 @@ def values_of(port: Port, value: Any) -> np.ndarray:
 
 
 def _external_values(port: Port, value: Any) -> np.ndarray:
-    """Return an input of a dtype that no kernel has."""
-    array, kind = np.asarray(value), _EXTERNAL[port.dtype]
+    """Return an input that no kernel reads: of another dtype, or without elements."""
+    array, kind = np.asarray(value), _numpy_dtype(port)
     if kind.kind == "O":  # onnxruntime would take any other object for its text
         fits = all(isinstance(each, str) for each in array.flat)
     else:

@@ -86,9 +86,6 @@ def test_shapes_that_are_missing_or_wrong() -> None:
     with pytest.raises(NetworkError, match="dimension 0 of input 'x' is dynamic; state it"):
         load_whole(model)
     assert load_whole(model, shapes={"x": (4, 16)}).outputs[0].shape == (4, 8)
-    model.graph.input[0].type.tensor_type.shape.dim[0].dim_value = 0
-    with pytest.raises(NetworkError, match=r"input 'x' is empty, of shape \(0, 16\)"):
-        load_whole(model)
     shapeless = _unchecked(b, result, [bare])
     with pytest.raises(NetworkError, match="input 'x' has no shape; state it"):
         load_whole(shapeless)
@@ -96,6 +93,20 @@ def test_shapes_that_are_missing_or_wrong() -> None:
     shapeless.graph.input[0].type.tensor_type.elem_type = TensorProto.UNDEFINED
     with pytest.raises(NetworkError, match="input 'x' is no tensor with a dtype"):
         load_whole(shapeless)
+
+
+def test_what_reads_an_empty_tensor_stays_with_onnxruntime() -> None:
+    """The cache of a decoder's first step has no rows."""
+    b = Builder()
+    past, x = b.input("past", (1, 0, 16)), b.input("x", (1, 4, 16))
+    model = b.model(b.node("Concat", past, x, axis=1), b.node("Relu", past))
+    compiled = amos.compile(amos.load_network(model), progress=False)
+    rows = np.ones((1, 4, 16), np.float32)
+    whole, nothing = compiled(past=rows[:, :0], x=rows)
+    np.testing.assert_array_equal(whole, rows)
+    assert nothing.shape == (1, 0, 16)
+    with pytest.raises(AmosError, match=r"'past': expected float32 of shape \(1, 0, 16\), got"):
+        compiled(past=rows, x=rows)
 
 
 def test_a_size_is_stated_once_for_all_dimensions_of_its_name() -> None:

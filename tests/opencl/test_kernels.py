@@ -170,3 +170,21 @@ def test_kernels_on_a_device() -> None:
     measure = amos.MeasureOptions(executor="opencl")
     result = amos.explore(_operator("gemm"), MAD, machine="pocl", trials=4, measure=measure)
     assert [trial.measurement.failure for trial in result.trials if trial.measurement] == [""] * 4
+
+
+@pytest.mark.skipif(importlib.util.find_spec("pyopencl") is None, reason="pyopencl is not here")
+@pytest.mark.parametrize("cast", ["f16", "bf16"])
+def test_casts_to_16_bits_on_a_device(cast: str) -> None:
+    """As numbers within expressions; no element of a tensor has 16 bits."""
+    from amos.opencl.runtime.kernel import OpenClKernel
+
+    op = Operator.parse("out[i] += a[] * b[i]", dict(i=9), dict.fromkeys("ab", "float32"))
+    op = op.with_dtypes(dict(out="float32")).with_prologue("b[i]", f"{cast}(x[i]) * 1")
+    op = op.with_epilogue(f"{cast}(acc * 0.3) + 1")
+    x = np.array([-2.3, 1e-3, 7e4, 0.1, np.nan, -np.inf, 1e-7, 3.14159, -70000.0], np.float32)
+    inputs = dict(x=x, a=np.ones((), np.float32))
+    mapping = amos.enumerate_mappings(op, MAD)[0]
+    kernel = OpenClKernel(amos.Candidate(mapping, OpenClSchedule()), POCL, "")
+    arguments = kernel.prepare({tensor.name: inputs[tensor.name] for tensor in op.inputs})
+    kernel.run(arguments)
+    np.testing.assert_array_equal(kernel.result(arguments), evaluate(op, inputs))

@@ -222,6 +222,8 @@ class TextArithmetic:
         """C of a value that is rounded to a dtype, and clamped to an integer's limits."""
         if final in self.dialect.narrowed:
             return self.dialect.widened[final].format(self.dialect.narrowed[final].format(value))
+        if not dtype(final).is_integer:
+            return self._called(f"round_{final}", "float32", [value])
         low, high = dtype(final).limits
         if kind == "float32":
             above = f"f_greater({value}, {low}.0f)"

@@ -179,10 +179,8 @@ class _ModelReader:
         )
 
     def add_input(self, name: str, shape: Sequence[int], dtype: str) -> None:
-        """Append an input, if it is a tensor that a graph may have."""
-        if 0 in shape:
-            raise InvalidModel(f"input {name!r} is empty, of shape {tuple(shape)}")
-        if dtype in DTYPES:
+        """Append an input that a graph may have; nodes that read others stay with onnxruntime."""
+        if dtype in DTYPES and 0 not in shape:
             self.values[name] = self.builder.add_input(name, shape, dtype)
 
     def value(self, name: str) -> Operand | None:

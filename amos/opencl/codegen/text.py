@@ -68,6 +68,11 @@ OPENCL = Dialect(
         "f_pow2": "float a) { return as_float(as_uint(a + 12583039.0f) << 23); }",
         "f_exponent": "float a) { return (float)((int)(as_uint(a) >> 23) - 127); }",
         "f_choose": "float a, float b, float c, float d) { return a > b ? c : d; }",
+        # Halves in memory need no extension.
+        "f_round_float16": "float a) { ushort b; vstore_half_rte(a, 0, (half *)&b); "
+        "return vload_half(0, (half *)&b); }",
+        "f_round_bfloat16": "float a) { uint b = as_uint(a); return a != a ? a : "
+        "as_float((b + 0x7fffu + (b >> 16 & 1u)) & 0xffff0000u); }",
     },
     narrowed={},
     widened={},
