@@ -8,12 +8,16 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from contenders.disturbance import Disturbance
 from contenders.pool import ContenderError, Pool
 
 __all__ = ["race"]
 
 #: Seconds between two turns, in which idle thread pools go to sleep.
 PAUSE = 0.05
+#: Turns of a contender in a round, of which the last one counts: one beside which another virtual
+#: machine computed on the same cores is repeated.
+TURNS = 8
 
 
 def race(
@@ -58,11 +62,16 @@ def race(
         told = ask(contender, "load", contender=contender, threads=threads, **files)
         if told is not None:
             loaded[contender], seconds[contender] = told, []
+    disturbance = Disturbance()
     for number in range(rounds):
         # The order changes, so that nobody always follows the same one.
         for contender in list(loaded)[:: 1 if number % 2 else -1]:
-            time.sleep(PAUSE)
-            seconds[contender].append(ask(contender, "time"))
+            for _ in range(TURNS):
+                time.sleep(PAUSE)
+                turn = ask(contender, "time")
+                if not disturbance.present():
+                    break
+            seconds[contender].append(turn)
     for contender in list(loaded):
         ask(contender, "drop")
     rows = {}
