@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from dataclasses import replace
 from importlib import import_module
@@ -183,3 +184,18 @@ def test_a_stream_in_the_words_of_zigzag(monkeypatch: pytest.MonkeyPatch) -> Non
     assert conv["dimension_relations"] == ["iy=2*oy+1*fy", "ix=2*ox+1*fx"]
     with pytest.raises(amos.AmosError, match="gemm: expected a convolution"):
         dataflow.describe_layer(op, array)
+
+
+def test_a_slow_core_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    (disturbance,) = _modules(monkeypatch, "contenders.disturbance")
+    seconds = iter([1.0, 1.1, 1.9, 1.0])
+    monkeypatch.setattr("os.sched_getaffinity", lambda process: {0})
+    noticed = disturbance.Disturbance(lambda core: next(seconds))
+    assert [noticed.is_present() for _ in range(4)] == [False, False, True, False]
+
+
+def test_measuring_a_core_leaves_the_process_where_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
+    (disturbance,) = _modules(monkeypatch, "contenders.disturbance")
+    cores = os.sched_getaffinity(0)
+    assert disturbance.seconds_on(min(cores)) > 0
+    assert os.sched_getaffinity(0) == cores

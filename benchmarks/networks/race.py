@@ -69,7 +69,7 @@ def race(
             for _ in range(TURNS):
                 time.sleep(PAUSE)
                 turn = ask(contender, "time")
-                if not disturbance.present():
+                if not disturbance.is_present():
                     break
             seconds[contender].append(turn)
     for contender in list(loaded):
