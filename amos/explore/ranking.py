@@ -78,12 +78,12 @@ def find_best(problem: Problem) -> Candidate:
 
 
 def _select_promising(problem: Problem) -> list[Mapping]:
-    """Select mappings of few calls; of those that store one by one, if vectors take more calls."""
-    by_calls = sorted(problem.mappings, key=lambda mapping: mapping.physical().calls)[:_MAPPINGS]
-    calls = {mapping: mapping.physical().calls for mapping in by_calls}
+    """Select mappings of few calls, none with scalar stores if one with vectors has no more."""
+    calls = {mapping: mapping.physical().calls for mapping in problem.mappings}
     vectors = [m for m in calls if not problem.space(m).context.destination.scalar_instructions]
     least = min((calls[m] for m in vectors), default=math.inf)
-    return [m for m in calls if m in vectors or calls[m] < least]
+    promising = [m for m in calls if m in vectors or calls[m] < least]
+    return sorted(promising, key=calls.__getitem__)[:_MAPPINGS]
 
 
 def _vary(problem: Problem, candidate: Candidate) -> Iterator[Candidate]:
