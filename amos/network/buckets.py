@@ -18,10 +18,10 @@ from amos.network.frontend import (
     Reference,
     Shapes,
     check_shapes,
+    is_extent,
     open_model,
     open_shapes,
     title_of,
-    whole,
 )
 from amos.network.groups import Task, merge_tasks
 
@@ -149,7 +149,8 @@ def _checked(
                 f"model {title!r} has no open dimension {name!r} for buckets; those with a name: "
                 f"{named}"
             )
-        if not isinstance(some, Sequence) or not some or not all(map(whole, some)):
+        fits = isinstance(some, Sequence) and all(map(is_extent, some))
+        if not fits or not some or 0 in some:
             raise NetworkError(
                 f"buckets of {name!r}: expected a list of sizes above 0, got {shown(some)}"
             )

@@ -233,9 +233,9 @@ def check_shapes(shapes: object) -> None:
         raise NetworkError(f"shapes: expected extents by input, got {shown(shapes)}")
 
 
-def whole(size: object) -> bool:
-    """Whether something is an extent: a whole number above 0."""
-    return isinstance(size, int | np.integer) and not isinstance(size, bool) and int(size) > 0
+def is_extent(size: object) -> bool:
+    """Whether something is an extent: a whole number, and not below 0."""
+    return isinstance(size, int | np.integer) and not isinstance(size, bool) and int(size) >= 0
 
 
 def _closed(model: str, own: Mapping[str, OpenShape], stated: Shapes) -> dict[str, list[int]]:
@@ -260,7 +260,7 @@ def _closed(model: str, own: Mapping[str, OpenShape], stated: Shapes) -> dict[st
         extents = [each if isinstance(each, int) else by_name.get(each, -1) for each in shape]
         for position, extent in enumerate(extents):
             if extent < 0:
-                example = tuple(max(each, 1) for each in extents)
+                example = tuple(1 if each < 0 else each for each in extents)
                 sizes = ",".join(map(str, example))
                 named = shape[position]
                 buckets = f", or some sizes: --bucket {named}=1,4" if named else ""
@@ -286,12 +286,13 @@ def _named_sizes(
 
 
 def _stated(model: str, name: str, own: OpenShape, shape: Sequence[int]) -> list[int]:
-    fits = isinstance(shape, Sequence) and all(map(whole, shape))
+    fits = isinstance(shape, Sequence) and all(map(is_extent, shape))
     if own is not None:
         fits = fits and len(shape) == len(own)
-        fits = fits and all(not n or n in (s, str(n)) for n, s in zip(own, shape, strict=True))
+        fits = fits and all(n in ("", s, str(n)) for n, s in zip(own, shape, strict=True))
     if not fits:
         got = tuple(shape) if isinstance(shape, list) else shape
-        has = "any shape" if own is None else f"shape ({', '.join(str(e or '?') for e in own)})"
+        extents = ", ".join("?" if each == "" else str(each) for each in own or ())
+        has = "any shape" if own is None else f"shape ({extents})"
         raise NetworkError(f"model {model!r}: input {name!r} has {has}, got {shown(got)}")
     return list(map(int, shape))

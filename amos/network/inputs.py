@@ -98,7 +98,7 @@ def values_of(port: Port, value: Any) -> np.ndarray:
         if port.dtype in _EXTERNAL or 0 in port.shape:
             return _external_values(port, _view_bytes(value, port.dtype))
         return _adapter(port).values(_view_bytes(value, port.dtype))
-    except ValueError:  # NumPy's, of lists whose parts have different lengths
+    except (TypeError, ValueError):  # NumPy's, of lists whose parts have different lengths too
         raise BuildError(
             f"input {port.name!r}: expected {port.dtype} of shape {port.shape}, "
             f"got a {type(value).__name__} that is no array"

@@ -78,7 +78,7 @@ def test_shapes_that_are_missing_or_wrong() -> None:
     model = b.model(b.node("MatMul", b.input("x", ("batch", 16)), weights))
     with pytest.raises(NetworkError, match="'batch' of input 'x' is dynamic; state.*bucket batch"):
         load_whole(model)
-    for wrong in ((4, 17), (4,), (0, 16), 3):
+    for wrong in ((4, 17), (4,), (-1, 16), 3):
         with pytest.raises(NetworkError, match=r"input 'x' has shape \(batch, 16\), got"):
             load_whole(model, shapes={"x": wrong})
     result = helper.make_tensor_value_info(b.nodes[-1].output[0], floats, None)
@@ -107,6 +107,30 @@ def test_what_reads_an_empty_tensor_stays_with_onnxruntime() -> None:
     assert nothing.shape == (1, 0, 16)
     with pytest.raises(AmosError, match=r"'past': expected float32 of shape \(1, 0, 16\), got"):
         compiled(past=rows, x=rows)
+    with pytest.raises(AmosError, match=r"'past': .* got a _Remote that is no array"):
+        compiled(past=_Remote(), x=rows)
+
+
+class _Remote:
+    """An array on a device that NumPy cannot read."""
+
+    def __array__(self, *_: object, **__: object) -> np.ndarray:
+        raise TypeError("not in memory")
+
+
+def test_a_dynamic_dimension_may_be_empty() -> None:
+    b = Builder()
+    past, x = b.input("past", (1, "past", 16)), b.input("x", (1, 4, 16))
+    model = b.model(b.node("Relu", b.node("Concat", past, x, axis=1)))
+    network = amos.load_network(model, shapes={"past": (1, 0, 16)})
+    assert [port.shape for port in network.inputs] == [(1, 0, 16), (1, 4, 16)]
+    with pytest.raises(NetworkError, match=r"has shape \(1, past, 16\), got \(1, -1, 16\)"):
+        load_whole(model, shapes={"past": (1, -1, 16)})
+    with pytest.raises(NetworkError, match=r"sizes above 0, got \(0, 4\)"):
+        amos.load_network(model, buckets={"past": (0, 4)})
+    model.graph.input[0].type.tensor_type.shape.dim[1].dim_value = 0
+    with pytest.raises(NetworkError, match=r"has shape \(1, 0, 16\), got \(1, 4, 16\)"):
+        load_whole(model, shapes={"past": (1, 4, 16)})
 
 
 def test_a_size_is_stated_once_for_all_dimensions_of_its_name() -> None:
