@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from importlib import import_module, metadata
 from pathlib import Path
+from threading import RLock
 from typing import Any
 
 from amos.errors import IntrinsicError, UnknownNameError, shown
@@ -37,6 +38,8 @@ _broken: dict[str, str] = {}
 #: Built-in names, and keys of implementations, in every process.
 _standard: set[str | tuple[str, str]] = set()
 _loaded = False
+#: Held while they are loaded, so that no other thread sees some of them.
+_loading = RLock()
 
 
 def register(intrinsic: Intrinsic, *sources: Implementation) -> Intrinsic:
@@ -190,15 +193,16 @@ def _add_all(provider: Any) -> None:
 
 def _load() -> None:
     global _loaded
-    if _loaded:
-        return
-    # Set first: a plug-in may call register() while it is being imported.
-    _loaded = True
-    for module in _BUILT_IN:
-        _add_all(import_module(f"amos.intrinsics.{module}").intrinsics)
-    for entry in metadata.entry_points(group=ENTRY_POINTS):
-        try:
-            _add_all(entry.load())
-        except Exception as error:  # a plug-in can fail in any way whatever
-            _broken[entry.name] = f"{entry.value}: {type(error).__name__}: {error}"
-    _standard.update(_registered, _implemented)
+    with _loading:
+        if _loaded:
+            return
+        # Set first: a plug-in may call register() while it is being imported.
+        _loaded = True
+        for module in _BUILT_IN:
+            _add_all(import_module(f"amos.intrinsics.{module}").intrinsics)
+        for entry in metadata.entry_points(group=ENTRY_POINTS):
+            try:
+                _add_all(entry.load())
+            except Exception as error:  # a plug-in can fail in any way whatever
+                _broken[entry.name] = f"{entry.value}: {type(error).__name__}: {error}"
+        _standard.update(_registered, _implemented)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from importlib import metadata
@@ -135,3 +137,13 @@ def test_vnni_broadcasts_its_first_source() -> None:
     assert vnni.dtypes == ("uint8", "int8", "int32")
     assert vnni.requires == ("avx512_vnni",)
     assert vnni.registers == 32
+
+
+def test_threads_see_all_of_them_or_wait() -> None:
+    code = (
+        "from concurrent.futures import ThreadPoolExecutor as Pool; from amos import intrinsics\n"
+        "with Pool(4) as pool: counts = [*pool.map(lambda _: len(intrinsics.names()), range(4))]\n"
+        "assert len({*counts}) == 1, counts"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert not done.returncode, done.stderr
