@@ -37,6 +37,7 @@ LARGE = [
     ("resnet18:C2", "f32", FLOATS),
     ("mobilenet:M3", "f32", FLOATS),
     ("heron:G3", "u8s8", VNNI),
+    ("heron:G4", "f32", FLOATS),  # a matrix that is read in place or copied
 ]
 
 

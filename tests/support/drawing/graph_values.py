@@ -35,7 +35,6 @@ class GraphWriter:
     Attributes:
         values: all tensors that nodes may read.
         jumps: whether a small difference may become a large one.
-        batch: extent of the first dimension where that is open.
     """
 
     def __init__(self, rng: np.random.Generator) -> None:
@@ -46,13 +45,10 @@ class GraphWriter:
         self.values: list[Value] = []
         self.constants: dict[tuple[tuple[int, ...], str], str] = {}
         self.jumps = self.rounds = False
-        self.batch = 0
         self.count = 0
         self._inner = np.random.default_rng(int(rng.integers(1 << 30)))
         for _ in range(int(rng.integers(1, 4))):
             self._input()
-        if rng.random() < 0.2:
-            self.batch = int(rng.choice([1, 2, 5]))
 
     def _input(self) -> None:
         rank = int(self.rng.choice([4, 4, 3, 2, 2, 1, 0]))
