@@ -32,6 +32,8 @@ def _drawn(rng: np.random.Generator) -> DrawnChain:
         last = drawn.grow(last)
     if len(drawn.texts) < 2:
         raise Refused("one statement")
+    if drawn.layered and len(drawn.layers) < len(drawn.texts):  # whose texts lack epilogues
+        raise Refused("a statement behind a number, which is no product")
     if not drawn.fits:
         raise Refused("integers that may overflow")
     return drawn
@@ -45,7 +47,7 @@ def _used(drawn: DrawnChain, text: str) -> dict[str, int]:
 def _chain(drawn: DrawnChain, about: Callable[[str], None]) -> Chain:
     """The chain of what was drawn, as operators or as a text."""
     shapes = {name: x.value.shape for name, x in drawn.arrays.items() if x.value.shape}
-    if drawn.layered and len(drawn.layers) == len(drawn.texts):
+    if drawn.layered:
         about(f"{drawn.layers} {drawn.extents}")
         operators = []
         for layer in drawn.layers:

@@ -125,15 +125,6 @@ class DrawnChain:
             self.dtypes[name] = kind
         return name
 
-    def spoil(self) -> None:
-        """Put NaN and infinities into an input; before any statement reads it."""
-        name = str(self.rng.choice([n for n, a in self.inputs.items() if a.dtype.kind == "f"]))
-        array = self.inputs[name]
-        for _ in range(2 if array.size else 0):
-            place = int(self.rng.integers(array.size))
-            array.flat[place] = self.rng.choice([np.nan, np.inf, -np.inf])
-        self.arrays[name] = Bounded.exact(array)
-
     def _half(self) -> str:
         return str(self.rng.choice(["float32", "float32", "bfloat16", "float16"]))
 
