@@ -188,6 +188,24 @@ def test_copies_are_staged_where_they_fit(
 
 
 @pytest.mark.parametrize("tile", [1, 2])
+def test_a_copy_whose_range_begins_within_a_loop(
+    tile: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Three cores share two blocks of columns: one of them copies parts of both."""
+    op = amos.operators.get("gemm", dtype="u8s8", m=6, n=24, k=64)
+    unit = amos.intrinsics.get("avx2_pmaddwd_m8k2_u8_s8_s32")
+    space = amos.enumerate_mappings(op, unit, rule="access", commute=True)
+    mapping = next(m for m in space if m.groups["i1"] == ("n",))
+    schedule = ScheduleSpace(mapping).smallest().as_dict()
+    schedule |= {"block.i1.tile": 2, "tile.m": tile, "order": "i1.tile m", "parallel": 2}
+    schedule |= {"stage.Src2": "tile", "vector": 16}
+    monkeypatch.setattr(CpuLimits, "here", lambda: CpuLimits(3, 1 << 18))
+    kernel = amos.build(mapping, Schedule.of(schedule))
+    inputs = random_inputs(op, np.random.default_rng(0))
+    np.testing.assert_array_equal(kernel(**inputs), evaluate(op, inputs))
+
+
+@pytest.mark.parametrize("tile", [1, 2])
 def test_what_is_skipped_is_what_the_model_leaves_out(tile: int) -> None:
     """One condition in the code for each border that the model takes off the steps."""
     mapping = _window(4)

@@ -194,7 +194,8 @@ def vectorize_tail(sch: Any, block: Any, tail: int, width: int) -> None:
         return  # an output without dimensions
     fused = _fused(sch, loops)
     if width > 1:
-        whole = int(sch.get(fused).extent) == width
+        # A range of steps that begins within a loop has no constant extent.
+        whole = getattr(sch.get(fused).extent, "value", None) == width
         sch.vectorize(fused if whole else sch.split(fused, [None, width])[1])
 
 
