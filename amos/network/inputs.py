@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
@@ -46,6 +47,29 @@ def bind_inputs(
     if missing := [name for name in names if name not in values]:
         raise NetworkError(f"missing input {', '.join(missing)}")
     return [values[name] for name in names]
+
+
+class CallableNetwork(ABC):
+    """A compiled network that is called with its inputs, in order or by name."""
+
+    network: Network | PartitionedNetwork
+
+    def __call__(self, /, *arrays: Any, **named: Any) -> Any:
+        """Run the network.
+
+        Returns:
+            the output, or a tuple of them.
+
+        Raises:
+            NetworkError: an input is missing or unknown, or onnxruntime fails.
+            BuildError: an input is of another shape, dtype or device.
+        """
+        results = self.outputs_of(bind_inputs(self.network.inputs, arrays, named))
+        return results[0] if self.network.single else results
+
+    @abstractmethod
+    def outputs_of(self, arrays: Sequence[Any]) -> tuple[np.ndarray, ...]:
+        """Run it on inputs in order; returns all outputs. Errors are those of a call."""
 
 
 def random_arrays(

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -47,7 +48,7 @@ def race(
     """
     pool.ask("reference", "prepare", path=str(path), inputs=str(inputs))
     loaded: dict[str, dict[str, Any]] = {}
-    seconds: dict[str, list[float]] = {}
+    seconds: dict[str, list[float | None]] = {}
 
     def ask(contender: str, command: str, /, **arguments: Any) -> Any:
         """Its answer; one that fails takes no further part."""
@@ -66,12 +67,7 @@ def race(
     for number in range(rounds):
         # The order changes, so that nobody always follows the same one.
         for contender in list(loaded)[:: 1 if number % 2 else -1]:
-            for _ in range(TURNS):
-                time.sleep(PAUSE)
-                turn = ask(contender, "time")
-                if not disturbance.is_present():
-                    break
-            seconds[contender].append(turn)
+            seconds[contender].append(_time_turn(partial(ask, contender, "time"), disturbance))
     for contender in list(loaded):
         ask(contender, "drop")
     rows = {}
@@ -82,3 +78,13 @@ def race(
             median_seconds=middle, least_seconds=min(seconds[contender]), spread=spread, **told
         )
     return rows
+
+
+def _time_turn(measure: Callable[[], float | None], disturbance: Disturbance) -> float | None:
+    """Seconds of a contender's turn, which is repeated beside a disturbance; none if it failed."""
+    for _ in range(TURNS):
+        time.sleep(PAUSE)
+        seconds = measure()
+        if seconds is None or not disturbance.is_present():
+            break
+    return seconds

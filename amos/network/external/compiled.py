@@ -22,7 +22,7 @@ from amos.network.external.race import Timing
 from amos.network.external.sessions import MODEL, open_session, run_session
 from amos.network.frontend import Reference
 from amos.network.groups import Job
-from amos.network.inputs import bind_inputs, perturb, random_arrays, values_of
+from amos.network.inputs import CallableNetwork, bind_inputs, perturb, random_arrays, values_of
 from amos.network.kernels import CompiledRegion, TaskKernel
 from amos.network.network import Network
 from amos.network.precision.rounding import ROUNDED
@@ -39,7 +39,7 @@ _ROUNDED_APART = 0.25
 
 
 @dataclass(frozen=True, eq=False)
-class CompiledNetwork(Shown):
+class CompiledNetwork(CallableNetwork, Shown):
     """A network compiled for this CPU, run by onnxruntime.
 
     Calling it with the network's inputs, in order or by name, returns its output, or a tuple of
@@ -120,16 +120,6 @@ class CompiledNetwork(Shown):
     def failures(self) -> tuple[str, ...]:
         """Why kernels and regions are not used."""
         return (*self.refused, *(why for each in self.regions.values() for why in each.failures))
-
-    def __call__(self, /, *arrays: Any, **named: Any) -> Any:
-        """Run the network.
-
-        Raises:
-            NetworkError: an input is missing or unknown, or onnxruntime fails.
-            BuildError: an input is of another shape, dtype or device.
-        """
-        results = self.outputs_of(bind_inputs(self.network.inputs, arrays, named))
-        return results[0] if self.network.single else results
 
     def outputs_of(self, arrays: Sequence[Any]) -> tuple[np.ndarray, ...]:
         """Run it on inputs in order; returns all outputs. Errors are those of a call."""

@@ -21,7 +21,7 @@ from amos.network.checks import Check, check_results
 from amos.network.external.partition import PartitionedNetwork
 from amos.network.external.sessions import array_of
 from amos.network.frontend import PRODUCT_OPERATORS
-from amos.network.inputs import bind_inputs, random_arrays
+from amos.network.inputs import CallableNetwork, random_arrays
 from amos.network.precision.samples import Samples, read_samples
 from amos.runtime.simulated import SimulatedKernel, SimulatedRun
 from amos.streams.networks.reference import evaluate_reference, quantum_of
@@ -74,7 +74,7 @@ class LayerRun:
 
 
 @dataclass(frozen=True, eq=False)
-class UnitNetwork:
+class UnitNetwork(CallableNetwork):
     """A network for a unit that a simulator runs.
 
     Calling it with the network's inputs, in order or by name, returns its output, or a tuple of
@@ -102,16 +102,6 @@ class UnitNetwork:
     compared: frozenset[str] = frozenset()
     check: Check | None = None
     uncompared: str = ""
-
-    def __call__(self, /, *arrays: Any, **named: Any) -> Any:
-        """Run the network, its layers on the simulated unit.
-
-        Raises:
-            NetworkError: an input is missing or unknown, or onnxruntime fails.
-            BuildError: an input is of another shape, dtype or device.
-        """
-        results = self.outputs_of(bind_inputs(self.network.inputs, arrays, named))
-        return results[0] if self.network.single else results
 
     def outputs_of(self, arrays: Sequence[Any]) -> tuple[np.ndarray, ...]:
         """Run it on inputs in order; returns all outputs. Errors are those of a call."""
