@@ -12,6 +12,8 @@ from pathlib import Path
 _SYS = Path("/sys/devices/system/cpu")
 #: Beginnings of features that are to be overlooked, in this process and in those it starts.
 _OVERLOOKED = "AMOS_CPU_LACKS"
+#: Features with which products of bytes are added in 32 bits.
+_INT8_DOT_PRODUCTS = frozenset({"avx512_vnni", "avx_vnni", "amx_int8"})
 _UNITS = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 
 
@@ -41,6 +43,14 @@ class Cpu:
     features: frozenset[str]
     caches: tuple[Cache, ...]
     maker: str = "unknown"
+
+    @property
+    def has_int8_dot_products(self) -> bool:
+        """Whether an instruction adds products of bytes in 32 bits.
+
+        Without one, libraries add pairs of them in 16 bits, which saturate.
+        """
+        return not _INT8_DOT_PRODUCTS.isdisjoint(self.features)
 
 
 @cache

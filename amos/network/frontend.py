@@ -14,6 +14,7 @@ import numpy as np
 
 from amos.codegen.scheduled import last_line
 from amos.errors import NetworkError, shown
+from amos.machine.cpu import cpu
 
 #: Operators of ONNX and onnxruntime that add up products.
 PRODUCT_OPERATORS = frozenset(
@@ -21,6 +22,14 @@ PRODUCT_OPERATORS = frozenset(
     + ["LSTM", "MatMul", "MatMulInteger", "MatMulNBits", "MultiHeadAttention", "QGemm"]
     + ["QLinearConv", "QLinearMatMul", "RNN"]
 )
+#: Those of them that multiply bytes.
+_BYTE_OPERATORS = frozenset(
+    ["ConvInteger", "DynamicQuantizeLSTM", "DynamicQuantizeMatMul", "MatMulInteger"]
+    + ["MatMulIntegerToFloat", "QAttention", "QGemm", "QLinearConv", "QLinearMatMul"]
+)
+#: Without it, onnxruntime adds products of bytes in 16 bits on CPUs that lack int8 dot products.
+#: They saturate. The setting takes effect from its extended optimizations on.
+EXACT_SUMS = {"session.x64quantprecision": "1"}
 #: Operators of ONNX that draw numbers, beside a ``Dropout`` that is told to.
 RANDOM_OPERATORS = frozenset(
     ["Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform"]
@@ -160,6 +169,7 @@ def _check_file(path: str) -> None:
 def plain_session(source: Any, *, optimized: bool = False, threads: int = 0) -> Any:
     """Open a session of onnxruntime that runs an ONNX model node by node, or optimized.
 
+    Where sums of bytes would saturate node by node, it is optimized as far as they do not.
     onnxruntime raises errors of its own types where it does not take the model.
 
     Args:
@@ -169,9 +179,13 @@ def plain_session(source: Any, *, optimized: bool = False, threads: int = 0) -> 
     """
     import onnxruntime
 
-    options = onnxruntime.SessionOptions()
+    options, levels = onnxruntime.SessionOptions(), onnxruntime.GraphOptimizationLevel
     if not optimized:
-        options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+        saturates = not cpu().has_int8_dot_products and _multiplies_bytes(source)
+        level = levels.ORT_ENABLE_EXTENDED if saturates else levels.ORT_DISABLE_ALL
+        options.graph_optimization_level = level
+    for name, value in EXACT_SUMS.items():
+        options.add_session_config_entry(name, value)
     options.log_severity_level = 4
     options.intra_op_num_threads = threads
     file = isinstance(source, str | os.PathLike)
@@ -180,6 +194,15 @@ def plain_session(source: Any, *, optimized: bool = False, threads: int = 0) -> 
         options,
         providers=["CPUExecutionProvider"],
     )
+
+
+def _multiplies_bytes(source: Any) -> bool:
+    """Whether operators of a model, of a file or in memory, multiply bytes."""
+    import onnx
+
+    if isinstance(source, str | os.PathLike):
+        source = onnx.load(source, load_external_data=False)
+    return any(node.op_type in _BYTE_OPERATORS for node in source.graph.node)
 
 
 def infer_by_onnxruntime(model: Any) -> list[Any]:

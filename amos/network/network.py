@@ -11,6 +11,7 @@ from amos._display import Shown, several
 from amos.errors import NetworkError, shown
 from amos.intrinsics import Intrinsic
 from amos.machine import Machine
+from amos.network.blocked import BlockedWeight
 from amos.network.graph import Graph, Node, divides_integers
 from amos.network.groups import Grouping, Task, group_nodes
 from amos.network.passes.sequence import list_passes
@@ -83,8 +84,12 @@ class Network(Shown):
 
     @property
     def quantized(self) -> bool:
-        """Whether floats are rounded to integers of 8 bits."""
-        return any(node.dtype in BYTES for node in self._roundings)
+        """Whether floats are rounded to integers of 8 bits, or may be."""
+        weights = (each for node in self.graph.nodes for each in node.operands)
+        blocked = (each.format for each in weights if isinstance(each, BlockedWeight))
+        return any(node.dtype in BYTES for node in self._roundings) or any(
+            format.rounds_rows for format in blocked
+        )
 
     @property
     def rounds(self) -> bool:

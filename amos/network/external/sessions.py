@@ -15,6 +15,7 @@ from amos.errors import NetworkError
 from amos.ir.floats import pack, unpack
 from amos.machine.cpu import cpu
 from amos.network.external.library import Library
+from amos.network.frontend import EXACT_SUMS
 from amos.network.inputs import values_of
 from amos.network.network import Port
 
@@ -23,7 +24,7 @@ MODEL = "model.onnx"
 #: Threads stop spinning when a call ends, and leave the cores to others of the process.
 QUIET = {"session.force_spinning_stop": "1"}
 #: By default onnxruntime rounds inputs to 8 bits where weights are quantized in blocks.
-_EXACT = {"session.qdq_matmulnbits_accuracy_level": "1"}
+_EXACT = {"session.qdq_matmulnbits_accuracy_level": "1", **EXACT_SUMS}
 #: A model of more bytes has its weights in a file of its own.
 _LARGEST = 1 << 30
 #: Whether a session takes or returns bfloat16; asking it takes longer than some networks.

@@ -19,9 +19,6 @@ from amos.errors import NetworkError
 from amos.machine.cpu import cpu
 from amos.network.external.partition import PartitionedNetwork, load_partition
 
-#: Features with which sums of products of bytes do not saturate.
-_EXACT_SUMS = frozenset({"avx512_vnni", "avx_vnni", "amx_int8"})
-
 
 def quantize_network(
     network: PartitionedNetwork, samples: Sequence[Sequence[np.ndarray]]
@@ -78,7 +75,7 @@ def _quantize(source: Any, calls: Iterator[dict[str, np.ndarray]], folder: Path)
             written,
             Reader(),
             per_channel=True,
-            reduce_range=not _EXACT_SUMS & set(cpu().features),
+            reduce_range=not cpu().has_int8_dot_products,
             activation_type=QuantType.QUInt8,
             weight_type=QuantType.QInt8,
         )
