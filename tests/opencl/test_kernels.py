@@ -93,27 +93,51 @@ def test_reads_of_borders_are_no_branches_and_divide_nothing() -> None:
     source = KernelText(OpenClPlan.of(mapping, schedule, POCL)).source
     assert "x[valid ? " in source
     assert "&&" not in source
-    assert "for (int step_s = 0; step_s < 3; ++step_s) {" in source
+    # A core addresses with 64 bits.
+    assert "for (long step_s = 0; step_s < 3; ++step_s) {" in source
     stages = source[source.index("for (int stage") :]
     assert "/" not in stages
     assert "if (item == 0) {" in source
     parallel = KernelText(OpenClPlan.of(mapping, schedule, PARALLEL)).source
     assert "e += 7" in parallel
+    assert "for (int step_s = 0; step_s < 3; ++step_s) {" in parallel
     assert "const int s = e % 3;" in parallel  # neighbours in memory, of consecutive work-items
     assert "if (item == 0) {" not in parallel
 
 
 def test_rows_that_vectors_do_not_divide_are_read_and_stored_wide() -> None:
-    """Only the vector at the end of a row, and only the last stage, is under conditions."""
+    """Only the vector at the end of a row is under conditions; the last stage ends early."""
     mapping = amos.enumerate_mappings(_operator("gemm"), MAD)[0]
     schedule = OpenClSchedule(tile={"i": 2}, items={"i1.tile": 2}, steps=4)
     lines = KernelText(OpenClPlan.of(mapping, schedule, POCL)).source.splitlines()
-    (head,) = [n for n, line in enumerate(lines) if "(stage < 4)" in line]
-    assert "item_i1_tile < 2)" in lines[head]
-    interior = lines[head + 1 : lines.index("    } else {", head)]
-    assert sum("const loose_float8 *" in line for line in interior) == 1
-    assert not any("valid" in line or "if (" in line for line in interior)
-    assert sum("__global loose_float8 *" in line for line in lines) == 1
+    heads = [n for n, line in enumerate(lines) if line.lstrip().startswith("if ((first_i")]
+    read, stored = (
+        lines[head + 1 : lines.index(_indent(lines[head]) + "} else {", head)]
+        for head in heads[:1] + heads[-1:]
+    )
+    for interior, vector in ((read, "const loose_float8 *"), (stored, "__global loose_float8 *")):
+        assert sum(vector in line for line in interior) == 1
+        assert not any("valid" in line or "if (" in line for line in interior)
+    reduction = mapping.operator.extents["k"]
+    assert f"    const int steps = stage < {reduction // 4} ? 4 : {reduction % 4};" in lines
+    assert not any(f"< {reduction})" in line for line in lines)
+
+
+@pytest.mark.parametrize("machine", [POCL, PARALLEL])
+def test_groups_that_reach_no_border_copy_without_conditions(machine: Machine) -> None:
+    """Others copy the ends of rows by elements."""
+    mapping = amos.enumerate_mappings(_operator("gemm"), MAD)[0]
+    schedule = OpenClSchedule(items={"i1.tile": 2}, place={"Src2": "local"}, steps=4)
+    lines = KernelText(OpenClPlan.of(mapping, schedule, machine)).source.splitlines()
+    head = next(n for n, line in enumerate(lines) if line.lstrip().startswith("if ((first_i1"))
+    end = lines.index(_indent(lines[head]) + "} else {", head)
+    copies = [line for line in lines[head + 1 : end] if "local_Src2)[" in line]
+    assert len(copies) == 1
+    assert not any("valid" in line or "if (" in line for line in lines[head + 1 : end])
+
+
+def _indent(line: str) -> str:
+    return line[: len(line) - len(line.lstrip())]
 
 
 def test_the_model_counts_pages_of_reads_in_place() -> None:

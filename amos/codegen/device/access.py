@@ -87,6 +87,8 @@ class Access:
     keeps_sums = False
     #: Whether loops, sides of the fragment and tensors are known to go on beyond all that is read.
     is_interior = False
+    #: Whether loops over the steps of a stage end with the reduction.
+    is_live_step = False
 
     def __init__(self, plan: DevicePlan, fragment: Fragment, wide: str = WIDE_CPP) -> None:
         self.plan, self.fragment, self.wide = plan, fragment, wide
@@ -158,7 +160,8 @@ class Access:
             return {}
         stage = variable("stage", plan.sequence)
         flat = self.let("at_reduction", stage * plan.staged + local.get(STEP, 0))
-        if at_most(flat) >= plan.reduction and not self.is_interior:
+        ends = self.is_interior or self.is_live_step
+        if at_most(flat) >= plan.reduction and not ends:
             self.guards.append(f"{text(flat)} < {plan.reduction}")
         names, extents = zip(*((x.name, x.extent) for x in plan.reduce_loops), strict=True)
         return Group("", "reduce", 1, names, extents).decode(flat)

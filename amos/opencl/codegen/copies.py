@@ -6,11 +6,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 
-from amos.codegen.device.access import STEP, Access, loop_values
+from amos.codegen.device.access import STEP, Access
 from amos.codegen.device.arithmetic import computed
 from amos.codegen.device.text import WIDE_OPENCL, block, identifier, unrolled
-from amos.ir.index_text import Expr, Value, at_most, text, variable
+from amos.ir.index_text import Expr, Value, text, variable
 from amos.ir.tasks import decode
+from amos.opencl.codegen.borders import list_read_conditions
+from amos.opencl.codegen.stages import count_last_steps, loop_over_steps, stage_step, step_axes
 from amos.opencl.codegen.text import OPENCL, vector_at, vector_type
 from amos.opencl.groups import VectorFragment
 from amos.opencl.plan import OpenClPlan
@@ -26,8 +28,14 @@ class _Piece(Access):
     keeps_sums = True
 
 
+class _LivePiece(_Piece):
+    """A piece that is read in a loop that ends with the reduction."""
+
+    is_live_step = True
+
+
 class _InteriorPiece(_Piece):
-    """A piece of a fragment of a work-item that reads nothing beyond a border."""
+    """A piece of a fragment of a work-item, or group, that reads nothing beyond a border."""
 
     is_interior = True
 
@@ -51,43 +59,6 @@ class LocalAxis:
     def place(self, values: Mapping[str, Value]) -> Value:
         """Fragments from the first to where the loop stands, along this direction."""
         return values[self.name] // self.unit % self.extent * self.stride
-
-
-@dataclass(frozen=True)
-class StepAxis:
-    """One loop over the steps of a stage.
-
-    Attributes:
-        name: of its variable.
-        loop: reduction loop that it moves along.
-        extent: how many steps of that.
-        weight: steps of the stage between neighbours.
-    """
-
-    name: str
-    loop: str
-    extent: int
-    weight: int
-
-
-def step_axes(plan: OpenClPlan) -> list[StepAxis]:
-    """Loops over the steps of a stage, fastest first: one for each reduction loop that moves.
-
-    Where stages do not end with a loop, one loop counts all steps.
-    """
-    loops = [x for x in reversed(plan.reduce_loops) if x.extent > 1]
-    axes: list[StepAxis] = []
-    weight = 1
-    for loop in loops:
-        steps = plan.staged // weight
-        if steps == 1:
-            break
-        extent = min(steps, loop.extent)
-        if max(steps, loop.extent) % extent:
-            return [StepAxis(STEP, loops[0].name, plan.staged, 1)]
-        axes.append(StepAxis(f"{STEP}_{identifier(loop.name)}", loop.name, extent, weight))
-        weight *= extent
-    return axes
 
 
 def local_axes(plan: OpenClPlan, source: VectorFragment) -> list[LocalAxis]:
@@ -123,12 +94,34 @@ def copy_local(plan: OpenClPlan, source: VectorFragment) -> list[str]:
 
     As many of the directions with the smallest strides in the tensor as give every work-item
     something to do are one loop that work-items divide; the others are loops. Where a core
-    computes the work-items one after another, the first copies everything.
+    computes the work-items one after another, the first copies everything. Groups that reach no
+    border copy without conditions.
     """
-    axes = local_axes(plan, source)
+    divided, names = _divide_copies(plan, source)
+    conditions = list_read_conditions(plan, source, of_group=True)
+    if STEP in divided and count_last_steps(plan) < plan.staged:
+        conditions.append(f"(stage < {plan.sequence - 1})")
+    border = _Piece if STEP in divided else _LivePiece
+    lines = _copy_stage(plan, source, divided, names, border)
+    if conditions:
+        interior = _copy_stage(plan, source, divided, names, _InteriorPiece)
+        head = f"if ({' & '.join(dict.fromkeys(conditions))}) {{"
+        lines = [head, *block(interior), "} else {", *block(lines), "}"]
+    if plan.is_serial and plan.items > 1:
+        return ["if (item == 0) {", *block(lines), "}"]
+    return lines
+
+
+def _copied(plan: OpenClPlan, source: VectorFragment) -> dict[str, int]:
+    """Pieces that a group copies in a stage along each direction."""
     extents = {_PIECE: source.pieces} if source.pieces > 1 else {}
     extents |= {loop: plan.spans[loop] for loop in reversed(source.loops)}
-    extents |= {axis.name: axis.extent for axis in step_axes(plan) if source.reduced}
+    return extents | {axis.name: axis.extent for axis in step_axes(plan) if source.reduced}
+
+
+def _divide_copies(plan: OpenClPlan, source: VectorFragment) -> tuple[list[str], list[str]]:
+    """Directions whose copies the work-items divide, and the others, fastest first."""
+    extents = _copied(plan, source)
     strides = {axis.name: _stride(source, axis.loop) for axis in step_axes(plan)}
     strides |= {loop: _stride(source, loop) for loop in source.loops}
     if source.pieces > 1:
@@ -138,6 +131,19 @@ def copy_local(plan: OpenClPlan, source: VectorFragment) -> list[str]:
     while names and flat < plan.items and not plan.is_serial:
         divided.insert(0, names.pop(0))
         flat *= extents[divided[0]]
+    return divided, names
+
+
+def _copy_stage(
+    plan: OpenClPlan,
+    source: VectorFragment,
+    divided: Sequence[str],
+    names: Sequence[str],
+    kind_of_access: type[_Piece],
+) -> list[str]:
+    """Loops that copy a stage of a source."""
+    axes, extents = local_axes(plan, source), _copied(plan, source)
+    flat = prod(extents[name] for name in divided)
     places = decode([extents[name] for name in divided], variable("e", flat))
     digits: dict[str, Value] = dict(zip(divided, places, strict=True))
     digits |= {name: variable(f"at_{identifier(name)}", extents[name]) for name in names}
@@ -146,22 +152,18 @@ def copy_local(plan: OpenClPlan, source: VectorFragment) -> list[str]:
     digits[STEP] = stage_step(plan, digits)
     target = fragment * source.pieces + piece
     slot = f"((__local {_piece_type(source)} *)local_{source.staged.name})[{text(target)}]"
-    body = _read_piece(plan, source, digits, piece, slot)
+    body = _read_piece(plan, source, digits, piece, slot, kind_of_access)
     if not plan.is_serial and (flat > 1 or plan.items > 1):
         body = [f"for (int e = item; e < {flat}; e += {plan.items}) {{", *block(body), "}"]
+    steps = {axis.name: axis for axis in step_axes(plan)}
     for name in names:
         if (extent := extents[name]) > 1:
             at = f"at_{identifier(name)}"
-            body = [f"for (int {at} = 0; {at} < {extent}; ++{at}) {{", *block(body), "}"]
-    if plan.is_serial and plan.items > 1:
-        return ["if (item == 0) {", *block(body), "}"]
+            head = f"for (int {at} = 0; {at} < {extent}; ++{at}) {{"
+            if name in steps:
+                head = loop_over_steps(plan, steps[name], at)
+            body = [head, *block(body), "}"]
     return body if body[0].startswith("for") else ["{", *block(body), "}"]
-
-
-def stage_step(plan: OpenClPlan, digits: Mapping[str, Value]) -> Value:
-    """The step of a stage at which the variables of its axes stand."""
-    axes = [axis for axis in step_axes(plan) if axis.name in digits]
-    return sum((digits[axis.name] * axis.weight for axis in axes), start=0)
 
 
 def _stride(source: VectorFragment, loop: str) -> int:
@@ -188,7 +190,7 @@ def load_fragment(
 
     Args:
         slot: the vector.
-        interior: whether :func:`interior_conditions` hold.
+        interior: whether :func:`.list_read_conditions` hold.
         local: the work-item's steps within the group by spatial loop, the ``STEP``, and the
             variables of its axes.
     """
@@ -200,7 +202,9 @@ def load_fragment(
     target = slot
     if source.pieces > 1:
         target = f"(({_piece_type(source)} *)&{slot})[{text(piece)}]"
-    body = _read_piece(plan, source, local, piece, target, _InteriorPiece if interior else _Piece)
+    body = _read_piece(
+        plan, source, local, piece, target, _InteriorPiece if interior else _LivePiece
+    )
     if source.pieces > 1:
         return unrolled(_PIECE, source.pieces, body)
     return ["{", *block(body), "}"]
@@ -216,7 +220,7 @@ def _read_piece(
     local: Mapping[str, Value],
     piece: Value,
     target: str,
-    kind_of_access: type[_Piece] = _Piece,
+    kind_of_access: type[_Piece],
 ) -> list[str]:
     """Statements that read one piece of a fragment into a target.
 
@@ -293,60 +297,9 @@ def _read_elements(
     return [*lines, f"{target} = {value};"]
 
 
-def interior_conditions(plan: OpenClPlan, source: VectorFragment) -> list[str]:
-    """C of whether a work-item reads a source in no border, whatever the step of the stage.
-
-    Each index of the tensor lies between two values that the steps do not change.
-    """
-    load, extents = source.staged.load, plan.mapping.operator.extents
-    conditions: list[str] = []
-    if source.reduced and plan.sequence * plan.staged > plan.reduction:
-        conditions.append(f"(stage < {plan.sequence - 1})")
-    lowest: dict[str, Value] = dict.fromkeys(extents, 0)
-    highest: dict[str, Value] = {name: extent - 1 for name, extent in extents.items()}
-    values, _ = loop_values(plan, loop_steps(plan, tile_step=0), source.loops)
-    ends = {loop.name: loop.extent for loop in plan.spatial}
-    ends |= {
-        group.tile: group.size // group.lanes
-        for group in map(source.nest.groups.__getitem__, source.staged.fragment)
-        if set(group.members) & load.names
-    }
-    for loop in source.loops:
-        last = values[loop] + (plan.schedule.tile[loop] - 1)
-        if at_most(last) >= ends[loop]:
-            conditions.append(f"({text(last)} < {ends[loop]})")
-        if loop in extents:
-            lowest[loop], highest[loop] = values[loop], last
-    for index, size in zip(load.indices, load.tensor.shape, strict=True):
-        low, high = index.bounds(extents)
-        rising = {name for name, step in index.terms if step > 0}
-        reach = [
-            index.evaluate({n: (a if n in rising else b)[n] for n, _ in index.terms})
-            for a, b in ((lowest, highest), (highest, lowest))
-        ]
-        conditions += [f"({text(reach[0])} >= 0)"] if low < 0 else []
-        conditions += [f"({text(reach[1])} < {size})"] if high >= size else []
-    return conditions
-
-
 def _all(conditions: Sequence[str]) -> str:
     """C of whether all conditions hold, each of which is evaluated."""
     return " & ".join(f"({condition})" for condition in conditions)
-
-
-def loop_steps(plan: OpenClPlan, tile_step: int | None = None) -> dict[str, Value]:
-    """The steps of a work-item's fragment within the group, by spatial loop.
-
-    Args:
-        tile_step: of the fragment in the work-item's tile; by default variables.
-    """
-    steps: dict[str, Value] = {}
-    for loop in plan.spatial:
-        name, tile = identifier(loop.name), plan.schedule.tile[loop.name]
-        own = variable(f"item_{name}", plan.schedule.items[loop.name])
-        step = variable(f"t_{name}", tile) if tile_step is None else tile_step
-        steps[loop.name] = own * tile + step
-    return steps
 
 
 def number_groups(plan: OpenClPlan) -> list[str]:

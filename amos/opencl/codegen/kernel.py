@@ -23,18 +23,16 @@ from amos.codegen.device.text import (
 from amos.codegen.naming import Names, spelled
 from amos.ir import Store
 from amos.ir.index_text import Value, variable
+from amos.opencl.codegen.borders import list_read_conditions, list_store_conditions, loop_steps
 from amos.opencl.codegen.copies import (
     copy_local,
     declare_local,
-    interior_conditions,
     load_fragment,
-    loop_steps,
     number_groups,
     split_lanes,
-    stage_step,
-    step_axes,
 )
 from amos.opencl.codegen.fragments import StepSource, multiply_step, write_call
+from amos.opencl.codegen.stages import declare_steps, loop_over_steps, stage_step, step_axes
 from amos.opencl.codegen.text import OPENCL, OWN, loose_vectors, vector_at, vector_type
 from amos.opencl.plan import TYPES, OpenClPlan
 
@@ -126,7 +124,7 @@ class KernelText:
             *unrolled("e", p.accumulators, [f"c[e] = ({kind})(0);"]),
             "",
         ]
-        stage = [*copies, *barrier]
+        stage = [*declare_steps(p), *copies, *barrier]
         if p.sequence > 1:
             head = f"for (int stage = 0; stage < {p.sequence}; ++stage) {{"
             stage = [*accumulators, head, *block([*stage, *self._multiply(), *barrier]), "}"]
@@ -146,7 +144,7 @@ class KernelText:
         """One stage; work-items that read no border do it without conditions."""
         p = self._spelled_plan
         direct = [source for source in p.sources if not p.is_local(source)]
-        conditions = [c for source in direct for c in interior_conditions(p, source)]
+        conditions = [c for source in direct for c in list_read_conditions(p, source)]
         if not conditions:
             return self._steps()
         head = f"if ({' & '.join(dict.fromkeys(conditions))}) {{"
@@ -183,7 +181,7 @@ class KernelText:
         whole_steps = 1
         for axis in axes:
             whole_steps *= axis.extent
-            head = f"for (int {axis.name} = 0; {axis.name} < {axis.extent}; ++{axis.name}) {{"
+            head = loop_over_steps(p, axis, axis.name)
             pragma = []
             if len(axes) > 1 and whole_steps <= _MOST_UNROLLED:
                 # What depends on the place within the loop becomes constant.
@@ -194,37 +192,43 @@ class KernelText:
         return step
 
     def _output(self) -> list[str]:
-        """Every live element of every accumulator is stored."""
+        """Every live element of every accumulator is stored, those of no border as vectors."""
         p = self._spelled_plan
         op, last, tile = p.mapping.operator, p.fragments[-1], p.schedule.tile
         tiled = [x.name for x in p.spatial if tile[x.name] > 1]
-        place, fragment = f"c[{fragment_at(tile, tiled)}]", last.staged.fragment
-        plain = not (op.epilogues or op.further or op.redirected)
-        is_wide = plain and 1 < last.width == last.elements
-        lines: list[str] = []
-        if not is_wide or last.is_cut:
-            lanes = split_lanes(last, variable("e", last.elements), 1)
-            point = locate_result(p, fragment, loop_steps(p), lanes)
-            lines = self._elements(point.at)
-            if point.condition:
-                lines = [f"if ({point.condition}) {{", *block(lines), "}"]
-            kind = vector_type(p.accumulator, last.elements)
-            read = f"((const {TYPES[p.accumulator]} *)&leaving)[e]" if lanes else "leaving"
-            named = [f"const {TYPES[p.accumulator]} {SUM} = {read};", *lines]
-            named = unrolled("e", last.elements, named) if lanes else named
-            lines = ["{", *block([f"const {kind} leaving = {place};", *named]), "}"]
-        if is_wide:
-            first, end = (
-                locate_result(p, fragment, loop_steps(p), split_lanes(last, e, 1))
-                for e in (0, last.elements - 1)
-            )
-            where = f"{op.stored.tensor.name} + {_place(op.stored, first.at)}"
-            vector = vector_type(p.accumulator, last.elements)
-            whole = [f"{vector_at(vector, where, '__global')} = {place};"]
-            if end.condition:
-                whole = [f"if ({end.condition}) {{", *block(whole), "}"]
-            lines = [*whole[:-1], "} else {", *block(lines), "}"] if lines else whole
-        return over_fragments(tile, tiled, lines)
+        place = f"c[{fragment_at(tile, tiled)}]"
+        is_plain = not (op.epilogues or op.further or op.redirected)
+        if not (is_plain and 1 < last.width == last.elements):
+            return over_fragments(tile, tiled, self._store_elements(place))
+        first, end = (
+            locate_result(p, last.staged.fragment, loop_steps(p), split_lanes(last, e, 1))
+            for e in (0, last.elements - 1)
+        )
+        where = f"{op.stored.tensor.name} + {_place(op.stored, first.at)}"
+        vector = vector_type(p.accumulator, last.elements)
+        whole = [f"{vector_at(vector, where, '__global')} = {place};"]
+        interior, conditions = over_fragments(tile, tiled, whole), list_store_conditions(p)
+        if not conditions:
+            return interior
+        cut = ["} else {", *block(self._store_elements(place))] if last.is_cut else []
+        at_border = [f"if ({end.condition}) {{", *block(whole), *cut, "}"]
+        head = f"if ({' & '.join(conditions)}) {{"
+        border = over_fragments(tile, tiled, at_border)
+        return [head, *block(interior), "} else {", *block(border), "}"]
+
+    def _store_elements(self, place: str) -> list[str]:
+        """Statements that store the live elements of an accumulator one by one."""
+        p, last = self._spelled_plan, self._spelled_plan.fragments[-1]
+        lanes = split_lanes(last, variable("e", last.elements), 1)
+        point = locate_result(p, last.staged.fragment, loop_steps(p), lanes)
+        lines = self._elements(point.at)
+        if point.condition:
+            lines = [f"if ({point.condition}) {{", *block(lines), "}"]
+        kind = vector_type(p.accumulator, last.elements)
+        read = f"((const {TYPES[p.accumulator]} *)&leaving)[e]" if lanes else "leaving"
+        named = [f"const {TYPES[p.accumulator]} {SUM} = {read};", *lines]
+        named = unrolled("e", last.elements, named) if lanes else named
+        return ["{", *block([f"const {kind} leaving = {place};", *named]), "}"]
 
     def _elements(self, at: dict[str, Value]) -> list[str]:
         """The statements that store each result of one element of an accumulator."""

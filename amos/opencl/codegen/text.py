@@ -39,7 +39,7 @@ GLOBALS = re.compile(f"{_QUALIFIERS}|{_FUNCTIONS}|{_BUILT_IN}|main|call|[if]_\\w
 #: themselves, and names that they derive from others.
 OWN = re.compile(
     f"{KEYWORDS}|{MACROS}|{GLOBALS.pattern}"
-    r"|[abce]|[ir]\d+|group|item|stage|step|sum|leaving|piece|valid|element"
+    r"|[abce]|[ir]\d+|group|item|stage|steps?|sum|leaving|piece|valid|element"
     r"|queue|done|items|status|zero|lane|(?:first|item|t|at|local|step)_\w*"
 )
 _WRAPPED = "as_int(as_uint(a) {} as_uint(b))"
