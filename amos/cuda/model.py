@@ -11,6 +11,7 @@ where latency counts: with one buffer a stage is copying *and then* multiplying,
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import cached_property
 from itertools import pairwise
 
@@ -176,8 +177,9 @@ class _Kernels:
         """Seconds of the L2 cache and of the memory behind it."""
         result, terms = self.result, [self._l2()]
         if len(self.machine.levels) > 2:
+            resident = replace(self.batch, tile=self._resident_steps())
             nest = CoreNest(
-                LoopNestBatch(CpuBlocks.of(self.structure, self.machine, self.batch)),
+                LoopNestBatch(CpuBlocks.of(self.structure, self.machine, resident)),
                 np.ones(len(self.batch)),
                 self.machine.line,
             )
@@ -189,6 +191,22 @@ class _Kernels:
             result.write[level.name] = writes / level.write_bandwidth
             terms += [result.read[level.name], result.write[level.name]]
         return terms
+
+    def _resident_steps(self) -> np.ndarray:
+        """Steps along each spatial loop of the blocks that read together: schedules × loops.
+
+        These are whole rows of the grid, as many as run at the same time, or the rows of the
+        raster. What they share comes from memory once.
+        """
+        blocks, order = self.blocks, self.batch.order
+        steps: np.ndarray = blocks.span.T.astype(np.int64)
+        if order.shape[1] > 1:
+            number = np.arange(len(order))
+            rows, columns = (blocks.blocks[order[:, at], number] for at in (-2, -1))
+            running = self.occupancy * self.machine.levels[0].units
+            together = np.clip(running // columns, blocks.raster, rows)
+            steps[number, order[:, -2]] *= together.astype(np.int64)
+        return steps
 
     def _l2(self) -> np.ndarray:
         """What blocks stage comes from the L2 cache in sectors of 32 bytes, padding left out.
@@ -330,6 +348,7 @@ class _Kernels:
             "blocks": blocks.grid,
             "full": full,
             "parts": blocks.parts,
+            "raster": blocks.raster,
             "cleared": self._clearing(),
         }
 
@@ -392,6 +411,9 @@ def explain(
     reasons.append(("staging", text))
     text = f"{notes['blocks']:.0f} blocks fill {notes['full']:.0%} of their waves"
     reasons.append(("intrinsic compute", text))
+    if notes["raster"] > 1:
+        text = f"{notes['raster']:.0f} rows of blocks take turns at each column"
+        reasons.append((f"{[*result.read][-1]} read", text))
     if notes["parts"] > 1:
         text = f"{notes['parts']:.0f} parts of the reduction added by atomics"
         reasons.append((f"{list(result.read)[1]} write", text))

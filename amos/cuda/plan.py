@@ -35,7 +35,6 @@ from amos.cuda.shared_operand import SharedOperand
 from amos.errors import BuildError, ScheduleError
 from amos.intrinsics import implementations
 from amos.ir import dtype
-from amos.ir.tasks import TaskMapping, repeat, spatial
 from amos.machine.gpu_costs import (
     ASYNC,
     MAX_THREADS,
@@ -168,21 +167,6 @@ class GpuPlan(DevicePlan):
         return Blocks(self.structure, self.unit, batch_of(self.structure, [self.schedule]))
 
     @property
-    def warp_tasks(self) -> TaskMapping:
-        """Which warp of a block computes which register tile, along the same loops."""
-        return spatial(*(self.schedule.warps[loop.name] for loop in self.spatial))
-
-    @property
-    def tasks(self) -> TaskMapping:
-        """Which warp of the launch computes which fragments of the result.
-
-        The plan above shares out ``(spatial(2, 1) * spatial(1, 4) * repeat(2, 1)).clip(4, 4)``.
-        """
-        tile = repeat(*(self.schedule.tile[loop.name] for loop in self.spatial))
-        extents = (loop.extent for loop in self.spatial)
-        return (self.grid_tasks * self.warp_tasks * tile).clip(*extents)
-
-    @property
     def grid(self) -> tuple[int, int, int]:
         """Blocks of the launch."""
         return prod(self.blocks.values()), self.parts, 1
@@ -308,13 +292,15 @@ class GpuPlan(DevicePlan):
     def __str__(self) -> str:
         whole, schedule = self.sources[self.whole_source].name, self.schedule
         steps = {loop.name: loop.extent for loop in self.reduce_loops}
+        fragments = "interleaved " * (schedule.fragments == "interleaved")
         lines = {
             "grid": f"{_loops(self.blocks)}{self.grid[0]} blocks"
-            + f" x {self.parts} parts of the reduction" * (self.parts > 1),
+            + f" x {self.parts} parts of the reduction" * (self.parts > 1)
+            + f", {self.raster} rows take turns" * (self.raster > 1),
             "block": f"{_loops(schedule.warps)}{self.warps} warps, {self.shared_bytes} bytes of "
             f"shared memory, {self.occupancy} on a multiprocessor",
-            "tile": f"{_loops(schedule.tile)}{self.accumulators} accumulators, all fragments of "
-            f"{whole} at once, {self.registers} registers a thread",
+            "tile": f"{_loops(schedule.tile)}{self.accumulators} {fragments}accumulators, "
+            f"all fragments of {whole} at once, {self.registers} registers a thread",
             "reduction": f"{_loops(steps)}{self.staged} steps a stage, {self.share} stages a "
             f"block, {self.depth} in flight",
         }

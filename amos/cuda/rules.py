@@ -37,6 +37,8 @@ _SPLITS = (1, 2, 4, 8)
 #: Bytes that a thread moves at once; the first is the default.
 _WIDTHS = (16, 8, 4)
 _BUFFERS = (1, 2, 3, 4)
+#: Rows of blocks that take turns; the first is the default.
+_RASTERS = (1, 2, 4, 8)
 #: Bytes that a padded row is longer: one and two of the widest accesses of a thread.
 _PADDING = (0, 16, 32)
 #: Stands for no padding, and pieces of rows that change places from row to row.
@@ -80,6 +82,7 @@ def copies(draft: Draft) -> None:
 def blocks(draft: Draft) -> None:
     """C3: outer loops to blocks, the tiles of a block to warps; rows and buffers they read from.
 
+    Rows of blocks that take turns read the same columns from the L2 cache.
     Rows of shared memory are padded in steps that keep them aligned, or swizzled, so that a
     column is not all in one bank. Several buffers, filled while others are read, need
     copies that do not stall the warp.
@@ -91,6 +94,8 @@ def blocks(draft: Draft) -> None:
         return
     assert context.machine is not None
     draft.tunable("bind", ("warps",))
+    if len(context.spatial) > 1:
+        draft.tunable("raster", _RASTERS, default=1)
     for op, tile in zip(context.sources, tiles_of(context), strict=False):
         if op.name in context.scratchpads:
             padding = tuple(n * 8 // tile.bits for n in _PADDING)

@@ -10,13 +10,13 @@ from typing import Any, ClassVar, Literal, Self
 import numpy as np
 
 from amos.errors import ScheduleError
-from amos.plan.schedule import Schedule
+from amos.plan.device_schedule import DeviceBatch, DeviceSchedule
 from amos.plan.structure import LoopBatch, Structure
 from amos.plan.variables import Value, variable
 
 
 @dataclass(frozen=True)
-class GpuBatch(LoopBatch):
+class GpuBatch(DeviceBatch):
     """Schedules of warps as arrays, one row a schedule.
 
     Attributes:
@@ -36,7 +36,7 @@ class GpuBatch(LoopBatch):
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class GpuSchedule(Schedule):
+class GpuSchedule(DeviceSchedule):
     """A schedule for warps of a GPU; the outer loops, in ``order``, make the grid.
 
     Attributes:
@@ -95,8 +95,7 @@ class GpuSchedule(Schedule):
             yield "bind", "warps"
 
     def _row(self, structure: Structure) -> dict[str, Any]:
-        return {
-            "parallel": len(structure.spatial),
+        return super()._row(structure) | {
             "unroll": self.steps,
             "ahead": [self.stage[name] == "whole" for name in structure.choices],
             "copy_bytes": self.copy_bytes,

@@ -25,7 +25,6 @@ from math import prod
 from amos.errors import BuildError, ScheduleError
 from amos.intrinsics import Implementation, implementations
 from amos.ir import dtype
-from amos.ir.tasks import TaskMapping, spatial
 from amos.machine.machine import Machine
 from amos.machine.opencl_unit import OpenClUnit
 from amos.mapping.mapping import Mapping as LoopMapping
@@ -159,11 +158,6 @@ class OpenClPlan(DevicePlan):
         """Work-groups of the launch."""
         return prod(self.blocks.values())
 
-    @property
-    def item_tasks(self) -> TaskMapping:
-        """Which work-item of a group computes which tile, along the spatial loops in order."""
-        return spatial(*(self.schedule.items[loop.name] for loop in self.spatial))
-
     @cached_property
     def fragments(self) -> tuple[VectorFragment, ...]:
         """Fragments of the sources in the intrinsic's order, then of the destination."""
@@ -203,13 +197,15 @@ class OpenClPlan(DevicePlan):
         whole = self.sources[self.whole_source].staged.name
         local = f", {self.local_bytes} bytes of local memory" if self.local_bytes else ""
         reduction = " ".join(f"{x.name} {x.extent}" for x in self.reduce_loops)
+        fragments = "interleaved " * (self.schedule.fragments == "interleaved")
         lines = [
             f"{self.mapping.name} of {self.mapping.operator.name} on "
             f"{self.mapping.intrinsic.name} ({self.machine.name})",
-            f"  groups    {_along(self.blocks)}{self.groups}",
+            f"  groups    {_along(self.blocks)}{self.groups}"
+            + f", {self.raster} rows take turns" * (self.raster > 1),
             f"  items     {_along(self.schedule.items)}{self.items}, "
             f"{self.register_bytes} bytes of registers{local}",
-            f"  tile      {_along(self.schedule.tile)}{self.accumulators} accumulators, "
+            f"  tile      {_along(self.schedule.tile)}{self.accumulators} {fragments}accumulators, "
             f"all fragments of {whole} at once",
             f"  reduction {reduction or 'none'}: {self.staged} steps a stage, "
             f"{self.sequence} stages",

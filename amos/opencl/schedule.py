@@ -8,13 +8,13 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 
-from amos.plan.schedule import Schedule
+from amos.plan.device_schedule import DeviceBatch, DeviceSchedule
 from amos.plan.structure import LoopBatch, Structure
 from amos.plan.variables import variable
 
 
 @dataclass(frozen=True)
-class OpenClBatch(LoopBatch):
+class OpenClBatch(DeviceBatch):
     """Schedules of work-groups as arrays, one row a schedule.
 
     Attributes:
@@ -31,7 +31,7 @@ class OpenClBatch(LoopBatch):
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class OpenClSchedule(Schedule):
+class OpenClSchedule(DeviceSchedule):
     """A schedule for work-groups; the outer loops, in ``order``, make the groups.
 
     Attributes:
@@ -52,8 +52,7 @@ class OpenClSchedule(Schedule):
     )
 
     def _row(self, structure: Structure) -> dict[str, Any]:
-        return {
-            "parallel": len(structure.spatial),
+        return super()._row(structure) | {
             "unroll": 1,
             "ahead": [False] * len(structure.choices),
             "items": [self.items[loop.name] for loop in structure.spatial],

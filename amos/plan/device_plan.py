@@ -12,7 +12,9 @@ import numpy as np
 
 from amos.errors import BuildError
 from amos.ir import Tensor
-from amos.ir.tasks import TaskMapping, spatial
+from amos.ir.index_text import Value
+from amos.ir.tasks import TaskMapping, repeat, spatial
+from amos.plan.device_schedule import DeviceSchedule
 from amos.plan.groups import Groups
 from amos.plan.schedule import Plan
 from amos.plan.staging import staged_sources
@@ -25,8 +27,10 @@ class DevicePlan(Plan):
     Fields without a value of their own are the numbers of :attr:`counts` under the same names.
     """
 
+    schedule: DeviceSchedule
     staged: int = field(init=False)
     sequence: int = field(init=False)
+    raster: int = field(init=False)
 
     @property
     @abstractmethod
@@ -57,7 +61,49 @@ class DevicePlan(Plan):
     @property
     def grid_tasks(self) -> TaskMapping:
         """Which group computes which tile, along the spatial loops in order."""
-        return spatial(*self.blocks.values())
+        counts, raster = tuple(self.blocks.values()), self.raster
+        if raster == 1:
+            return spatial(*counts)
+        *outer, rows, columns = counts
+        one = (1,) * len(outer)
+        turns = spatial(*outer, rows // raster, 1) * spatial(*one, 1, columns)
+        return turns * spatial(*one, raster, 1)
+
+    @property
+    def worker_tasks(self) -> TaskMapping:
+        """Which worker of a group computes which register tile, along the spatial loops in order.
+
+        If fragments are interleaved, which fragment of every tile.
+        """
+        return spatial(*(self.schedule.blocks[loop.name] for loop in self.spatial))
+
+    @property
+    def tasks(self) -> TaskMapping:
+        """Which worker of the launch computes which fragments of the result."""
+        tile = repeat(*(self.schedule.tile[loop.name] for loop in self.spatial))
+        interleaved = self.schedule.fragments == "interleaved"
+        group = tile * self.worker_tasks if interleaved else self.worker_tasks * tile
+        extents = (loop.extent for loop in self.spatial)
+        return (self.grid_tasks * group).clip(*extents)
+
+    def distances(self, loop: str) -> tuple[int, int]:
+        """Steps of a loop between neighbouring workers, and between fragments of a worker."""
+        if self.schedule.fragments == "interleaved":
+            return 1, self.schedule.blocks[loop]
+        return self.schedule.tile[loop], 1
+
+    @property
+    def reach(self) -> dict[str, int]:
+        """Steps from a worker's first fragment to the end of its last, along each spatial loop."""
+        return {
+            loop.name: (self.schedule.tile[loop.name] - 1) * self.distances(loop.name)[1] + 1
+            for loop in self.spatial
+        }
+
+    def step(self, loop: str, worker: Value, fragment: Value) -> Value:
+        """The step of a loop within the group at which a fragment of a worker stands."""
+        workers, fragments = self.distances(loop)
+        return worker * workers + fragment * fragments
 
     def _along(self, counts: np.ndarray) -> dict[str, int]:
         names = [loop.name for loop in self.structure.spatial]

@@ -9,8 +9,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from amos.plan.device_schedule import DeviceBatch
 from amos.plan.fragment import Fragment
-from amos.plan.structure import LoopBatch, Structure
+from amos.plan.structure import Structure
 
 
 class Groups:
@@ -33,6 +34,7 @@ class Groups:
         span: spatial loops × schedules: steps that a group makes along each loop.
         blocks: spatial loops × schedules: groups along each loop.
         padded: spatial loops × schedules: factor by which each loop became longer.
+        raster: rows of groups that take turns at each column.
         staged: steps of the reduction that are staged together, no more than there are.
         sequence: stages of the whole reduction.
         loops: of each operand, numbers of the spatial loops that move along it.
@@ -41,7 +43,7 @@ class Groups:
     def __init__(
         self,
         structure: Structure,
-        batch: LoopBatch,
+        batch: DeviceBatch,
         workers: np.ndarray | None,
         steps: np.ndarray,
         fragments: Sequence[Fragment],
@@ -55,6 +57,10 @@ class Groups:
         self.blocks = np.ceil(extents[:spatial] / self.span)
         self.workers = along.prod(axis=0)
         self.padded = self.blocks * self.span / extents[:spatial]
+        self.raster = np.ones(len(batch), dtype=np.int64)
+        if batch.raster is not None and spatial > 1:
+            rows = np.take_along_axis(self.blocks, batch.order.T[-2:-1], axis=0)[0]
+            self.raster = np.gcd(batch.raster, rows.astype(np.int64))
         reduction = float(extents[spatial:].prod())
         self.staged = np.minimum(steps, reduction)
         self.sequence = np.ceil(reduction / self.staged)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from importlib.util import find_spec
 from typing import Any
@@ -12,6 +13,7 @@ import numpy as np
 import amos
 from amos import machines
 from amos.plan import Schedule
+from amos.plan.device_schedule import DeviceSchedule
 from amos.schedule import ScheduleSpace
 from amos.validate import evaluate
 from tests.fuzz.case import Case, Refused, Wrong, case, compare
@@ -77,6 +79,12 @@ def schedule_of(
         schedule = ScheduleSpace(drawn.mapping, machine).sample(rng)
     except amos.AmosError as error:
         raise Refused(str(error)) from None
+    if isinstance(schedule, DeviceSchedule):
+        schedule = replace(
+            schedule,
+            raster=int(rng.integers(1, 5)),
+            fragments="interleaved" if rng.integers(2) else "blocked",
+        )
     about(drawn.with_schedule(schedule))
     return schedule
 

@@ -17,6 +17,7 @@ from amos.machine import Machine
 from amos.measure.reference import tolerance
 from amos.opencl import OpenClPlan, OpenClSchedule
 from amos.opencl.codegen import KernelText
+from amos.plan import Schedule
 from amos.schedule import ScheduleSpace
 from amos.validate import evaluate, random_inputs
 from tests.support.opencl_host import run_kernels
@@ -56,7 +57,12 @@ def _plans(name: str, count: int, machine: Machine = POCL) -> list[OpenClPlan]:
     rng = np.random.default_rng(len(name))
     mapping = amos.enumerate_mappings(_operator(name), CASES[name][3])[0]
     space = ScheduleSpace(mapping, machine)
-    return [OpenClPlan.of(mapping, each, machine) for each in space.draw(count, rng)]
+    plans = []
+    for number, each in enumerate(space.draw(count, rng)):
+        fragments = ("interleaved", "blocked")[number % 2]
+        schedule = Schedule.of(each.as_dict() | {"raster": number + 2, "fragments": fragments})
+        plans.append(OpenClPlan.of(mapping, schedule, machine))
+    return plans
 
 
 @pytest.mark.long

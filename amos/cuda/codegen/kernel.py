@@ -191,7 +191,7 @@ class KernelText:
         lines = ["// The first step of this block, and the place of this warp in it, by loop."]
         for worker, name, tasks in (
             ("blockIdx.x", "first", self.grid or p.grid_tasks),
-            ("warp", "warp", p.warp_tasks),
+            ("warp", "warp", p.worker_tasks),
         ):
             places = zip(p.spatial, tasks.at(variable(worker, tasks.workers)), strict=True)
             for loop, value in reversed(list(places)):
@@ -268,7 +268,8 @@ class KernelText:
                 if axis.name == STEP:
                     terms.append(f"step * {axis.stride}")
                 elif axis.name in loops:
-                    terms.append(f"t_{identifier(axis.name)} * {axis.stride}")
+                    stride = axis.stride * p.distances(axis.name)[1]
+                    terms.append(f"t_{identifier(axis.name)} * {stride}")
             place = fragment_at(tile, loops) if source.number == whole else "0"
             loads.append(f"load_{letter}({letter}[{place}], {' + '.join(terms)});")
             pairs.append(f"{letter}[{place}]")
@@ -293,7 +294,7 @@ def _warp_base(plan: GpuPlan, source: SharedOperand) -> str:
         terms.append(f"stage % {plan.depth} * {source.elements}")
     for axis in source.axes:
         if axis.name != STEP and plan.schedule.warps[axis.name] > 1:
-            stride = axis.stride * plan.schedule.tile[axis.name]
+            stride = axis.stride * plan.distances(axis.name)[0]
             terms.append(f"warp_{identifier(axis.name)} * {stride}")
     if lane_place(plan, source):
         terms.append(f"lane_{'ab'[source.number]}()")

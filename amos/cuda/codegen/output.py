@@ -83,7 +83,7 @@ def _store(plan: GpuPlan, lanes: dict[str, Value], value: str) -> list[str]:
     for loop in plan.spatial:
         name, tile = identifier(loop.name), plan.schedule.tile[loop.name]
         warp = variable(f"warp_{name}", plan.schedule.warps[loop.name])
-        local[loop.name] = warp * tile + variable(f"t_{name}", tile)
+        local[loop.name] = plan.step(loop.name, warp, variable(f"t_{name}", tile))
     point = locate_result(plan, plan.destination.fragment, local, lanes)
     at, condition, kind = point.at, point.condition, plan.accumulator
     named = [f"const {cuda_type(kind)} {SUM} = {value};"]

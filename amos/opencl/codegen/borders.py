@@ -22,7 +22,7 @@ def loop_steps(plan: OpenClPlan, tile_step: int | None = None) -> dict[str, Valu
         name, tile = identifier(loop.name), plan.schedule.tile[loop.name]
         own = variable(f"item_{name}", plan.schedule.items[loop.name])
         step = variable(f"t_{name}", tile) if tile_step is None else tile_step
-        steps[loop.name] = own * tile + step
+        steps[loop.name] = plan.step(loop.name, own, step)
     return steps
 
 
@@ -36,7 +36,7 @@ def list_read_conditions(
     load, extents = source.staged.load, plan.mapping.operator.extents
     sides = [name for name in source.staged.fragment if _is_indexed_by(source, name)]
     steps = {} if of_group else loop_steps(plan, tile_step=0)
-    spans = plan.spans if of_group else plan.schedule.tile
+    spans = plan.spans if of_group else plan.reach
     firsts, _ = loop_values(plan, steps, source.loops)
     lowest: dict[str, Value] = dict.fromkeys(extents, 0)
     highest: dict[str, Value] = {name: extent - 1 for name, extent in extents.items()}
@@ -64,7 +64,7 @@ def list_store_conditions(plan: OpenClPlan) -> list[str]:
     loops = [loop.name for loop in plan.spatial]
     firsts, _ = loop_values(plan, loop_steps(plan, tile_step=0), loops)
     sides = plan.fragments[-1].staged.fragment
-    return _end_conditions(plan, sides, firsts, plan.schedule.tile)
+    return _end_conditions(plan, sides, firsts, plan.reach)
 
 
 def _end_conditions(

@@ -69,12 +69,13 @@ def local_axes(plan: OpenClPlan, source: VectorFragment) -> list[LocalAxis]:
     """
     steps = step_axes(plan) if source.reduced else []
     moved = [(axis.name, 1, axis.extent) for axis in steps]
-    loops = [(loop, plan.schedule.tile[loop], plan.spans[loop]) for loop in reversed(source.loops)]
+    loops, schedule = [*reversed(source.loops)], plan.schedule
     if plan.is_serial:
-        tiles = [(loop, 1, tile) for loop, tile, _ in loops]
-        counts = [*tiles, *moved, *((loop, tile, span // tile) for loop, tile, span in loops)]
+        tiles = [(loop, plan.distances(loop)[1], schedule.tile[loop]) for loop in loops]
+        items = [(loop, plan.distances(loop)[0], schedule.items[loop]) for loop in loops]
+        counts = [*tiles, *moved, *items]
     else:
-        counts = [*((loop, 1, span) for loop, _, span in loops), *moved]
+        counts = [*((loop, 1, plan.spans[loop]) for loop in loops), *moved]
     axes, stride = [], 1
     for name, unit, extent in counts:
         axes.append(LocalAxis(name, unit, extent, stride))
@@ -307,7 +308,7 @@ def number_groups(plan: OpenClPlan) -> list[str]:
     lines = []
     for worker, name, tasks in (
         ("group", "first", plan.grid_tasks),
-        ("item", "item", plan.item_tasks),
+        ("item", "item", plan.worker_tasks),
     ):
         places = zip(plan.spatial, tasks.at(variable(worker, tasks.workers)), strict=True)
         for loop, place in places:

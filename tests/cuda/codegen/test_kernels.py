@@ -81,6 +81,8 @@ def program(mapping: Mapping, architecture: str, rng: np.random.Generator) -> Gp
         padding=dict.fromkeys(names, -1) if swizzled else {},
         order=tuple(map(str, rng.permutation([x.name for x in live]))),
         reduce=tuple(map(str, rng.permutation([x.name for x in nest.reduce if x.extent > 1]))),
+        raster=int(rng.integers(1, 4)),
+        fragments="interleaved" if rng.integers(2) else "blocked",
     )
     return GpuPlan(mapping, schedule, architecture)
 
