@@ -22,6 +22,8 @@ from amos.schedule.constraints import Constraint, Prod
 
 #: Sequential, and fused with the loop around it (Lift, Table 2: 0 and 1).
 SEQUENTIAL, FUSED = "sequential", "fused"
+#: Whether perfectly nested sequential loops are fused (Lift, section 5.5).
+FUSIONS = ("always", "never", "random")
 #: Levels of parallelism (10, 20 and 30 plus the dimension).
 LEVELS = ("local", "group", "global")
 #: What leaves a work-group; few loops can.
@@ -51,16 +53,22 @@ class ParallelSpace:
         nest: the loops.
         dimensions: of the device that are used, 1 to 3.
         limits: what work-groups may have; by default the rules of the paper alone hold.
+        fusion: whether sequential loops that are perfectly nested are fused: ``always``, which is
+            rule 8, ``never``, or as it is drawn, ``random``.
 
     Raises:
-        ScheduleError: there are no such dimensions.
+        ScheduleError: there are no such dimensions, or no such fusion.
     """
 
     nest: LoopNest
     dimensions: int = 3
     limits: GroupLimits | None = None
+    fusion: str = "always"
 
     def __post_init__(self) -> None:
+        if self.fusion not in FUSIONS:
+            expected = ", ".join(FUSIONS)
+            raise ScheduleError(f"fusion: expected one of {expected}, got {self.fusion!r}")
         if self.dimensions not in (1, 2, 3):
             raise ScheduleError(f"dimensions: expected 1, 2 or 3, got {self.dimensions!r}")
 
@@ -228,7 +236,8 @@ class _Rules:
         for loop in self.nest.loops:
             self._count_levels(loop)
             self._keep_hierarchy(loop)
-            self._fuse_sequential(loop)
+            if self.space.fusion == "always":
+                self._fuse_sequential(loop)
         for path in self.paths:
             self._limit_path(path)
         if self.space.limits is not None:
@@ -258,8 +267,9 @@ class _Rules:
                 buffer = between[loop.name, "local"]
                 reason = f"it stands between {buffer!r} in local memory and its access"
                 self._restrict(loop, ("", "local"), "2 local memory", reason)
-            if loop.name not in self.fusable:
-                reason = "no loop surrounds it perfectly"
+            if loop.name not in self.fusable or self.space.fusion == "never":
+                fusable = loop.name in self.fusable
+                reason = "loops are never fused" if fusable else "no loop surrounds it perfectly"
                 self._restrict(loop, ("", *LEVELS), "fused loops", reason, FUSED)
 
     def _restrict(

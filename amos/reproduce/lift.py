@@ -1,4 +1,4 @@
-"""Lift, Tables 1 and 4, Figures 4 and 5: mappings of loops to OpenCL's levels, and VGG-16.
+"""Lift, Tables 1 and 4, Figures 4 to 6: mappings of loops to OpenCL's levels, and VGG-16.
 
 The paper's figures are times of a Mali-G72; ours are of the OpenCL device here.
 """
@@ -18,7 +18,9 @@ from amos.chains.loop_nest import LoopPath
 from amos.chains.parallel import LEVELS
 from amos.errors import UnknownNameError
 from amos.ir import Chain
+from amos.opencl.chains.candidate import ParallelCandidate
 from amos.operators.tables import layer, layers
+from amos.reproduce.lift_fig6 import FusionRates, compare_fusions
 
 #: Listing 1; the result's dimensions stand in the order of its loops D and E.
 LISTING1 = "local_buf[i,j,k] = relu(input[i,j,k]); output[i,k,j] = relu(local_buf[i,j,k])"
@@ -40,6 +42,8 @@ TABLE4 = {
     "6 hierarchy": 34,
     "7 exhaustive": 9,
 }
+#: Layers 19 and 21 of VGG-16, which are alike.
+FIG6_LAYER = "vgg16:V8"
 #: Trials after which the best rate is shown.
 SHOWN = (1, 10, 30)
 _WORDS = {"S": "sequential", "L": "local", "W": "group", "G": "global"}
@@ -143,12 +147,14 @@ class Lift:
         paper_constraints: Table 4.
         layers: of VGG-16.
         rates: of the same, if they are searched.
+        fusions: candidates of V8 by what sequential loops are, if they are measured.
     """
 
     listing1: Listing1
     paper_constraints: Mapping[str, int]
     layers: tuple[LayerSpace, ...]
     rates: tuple[LayerRate, ...] = ()
+    fusions: tuple[FusionRates, ...] = ()
 
 
 def lift(
@@ -157,6 +163,7 @@ def lift(
     trials: int = 0,
     only: Sequence[str] = (),
     measure: amos.MeasureOptions | None = None,
+    fusion: int = 0,
 ) -> Lift:
     """Count the mappings of Listing 1, draw mappings of VGG-16's layers, and search these.
 
@@ -165,6 +172,8 @@ def lift(
         trials: kernels to measure of each layer; none by default.
         only: layers, such as ``"V8"``; all by default.
         measure: where they are measured; by default on the first OpenCL device.
+        fusion: candidates to measure of each way to fuse sequential loops, on the first OpenCL
+            device; none by default.
 
     Raises:
         UnknownNameError: there is no such layer.
@@ -178,7 +187,11 @@ def lift(
     measure = measure or amos.MeasureOptions(executor="opencl")
     rates = tuple(_search_layer(name, trials, seed, measure) for name in names if trials)
     spaces = tuple(_draw_layer(name, candidates, seed) for name in names)
-    return Lift(_count_listing1(), TABLE4, spaces, rates)
+    fusions: tuple[FusionRates, ...] = ()
+    if fusion:
+        name = FIG6_LAYER if not only else layer_names[only[0]]
+        fusions = compare_fusions(layer_frame(name), name, fusion, seed)
+    return Lift(_count_listing1(), TABLE4, spaces, rates, fusions)
 
 
 def _search_layer(name: str, trials: int, seed: int, measure: amos.MeasureOptions) -> LayerRate:
@@ -205,14 +218,19 @@ def listing1_space() -> ParallelSpace:
     return ParallelSpace(LoopNest.of(Tiling.of(chain, {"i": 1})), 2)
 
 
-def layer_space(name: str) -> ParallelSpace:
-    """The space of a convolution whose tiles of image and weights are copied to local memory."""
+def layer_frame(name: str) -> ParallelCandidate:
+    """A convolution whose tiles of image and weights are copied to local memory; loops are open."""
     op = layer(name)
     sizes = {name: size for name, size in op.extents.items() if name != "n"}
     chain = Chain.parse(_CONVOLUTION, sizes)
     tiles = {name: min(size, sizes[name]) for name, size in _TILES.items()}
     copies = {"image": "local", "weight": "local"}
-    return ParallelSpace(LoopNest.of(Tiling.of(chain, tiles), copies=copies))
+    return ParallelCandidate(Tiling.of(chain, tiles), {}, copies=copies)
+
+
+def layer_space(name: str) -> ParallelSpace:
+    """All mappings of a layer's loops."""
+    return ParallelSpace(layer_frame(name).nest)
 
 
 def _count_listing1() -> Listing1:

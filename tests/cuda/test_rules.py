@@ -156,7 +156,7 @@ def test_a_machine_without_shared_memory_has_none_of_it() -> None:
 @pytest.mark.parametrize(
     ("unit", "machine", "own"),
     [
-        (WMMA, A100, {"warps", "copy_bytes", "bind", "align", "pipeline"}),
+        (WMMA, A100, {"warps", "copy_bytes", "bind", "align", "pipeline", "raster"}),
         (amos.intrinsics.get("vnni_dpbusd_m16k4_u8_s8_s32"), XEON, {"block", "vector"}),
     ],
 )
