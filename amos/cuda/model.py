@@ -204,8 +204,8 @@ class _Kernels:
             number = np.arange(len(order))
             rows, columns = (blocks.blocks[order[:, at], number] for at in (-2, -1))
             running = self.occupancy * self.machine.levels[0].units
-            together = np.clip(running // columns, blocks.raster, rows)
-            steps[number, order[:, -2]] *= together.astype(np.int64)
+            row_count = np.clip(running // columns, blocks.raster, rows)
+            steps[number, order[:, -2]] *= row_count.astype(np.int64)
         return steps
 
     def _l2(self) -> np.ndarray:

@@ -65,9 +65,9 @@ class DevicePlan(Plan):
         if raster == 1:
             return spatial(*counts)
         *outer, rows, columns = counts
-        one = (1,) * len(outer)
-        turns = spatial(*outer, rows // raster, 1) * spatial(*one, 1, columns)
-        return turns * spatial(*one, raster, 1)
+        ones = (1,) * len(outer)
+        turns = spatial(*outer, rows // raster, 1) * spatial(*ones, 1, columns)
+        return turns * spatial(*ones, raster, 1)
 
     @property
     def worker_tasks(self) -> TaskMapping:

@@ -58,9 +58,9 @@ def _plans(name: str, count: int, machine: Machine = POCL) -> list[OpenClPlan]:
     mapping = amos.enumerate_mappings(_operator(name), CASES[name][3])[0]
     space = ScheduleSpace(mapping, machine)
     plans = []
-    for number, each in enumerate(space.draw(count, rng)):
+    for number, drawn in enumerate(space.draw(count, rng)):
         fragments = ("interleaved", "blocked")[number % 2]
-        schedule = Schedule.of(each.as_dict() | {"raster": number + 2, "fragments": fragments})
+        schedule = Schedule.of(drawn.as_dict() | {"raster": number + 2, "fragments": fragments})
         plans.append(OpenClPlan.of(mapping, schedule, machine))
     return plans
 
