@@ -186,6 +186,6 @@ def _print_fusions(result: Lift) -> None:
     )
     print_line(
         "Medians of the best of 100 samples. Fused and sequential loops are the same code here:\n"
-        "the ways differ only in how often they draw a kernel. The paper measures 250 of each on a\n"
-        "Mali-G72."
+        "the ways differ only in how often they draw a kernel. The paper measures 250 of each on\n"
+        "a Mali-G72."
     )

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 
 from amos.cuda.blocks import Blocks, runs_warps
-from amos.cuda.model import explain, predict_blocks
+from amos.cuda.explain import explain
+from amos.cuda.model import predict_blocks
 from amos.cuda.plan import GpuPlan, architecture_of
 from amos.cuda.rules import GPU_RULES
 from amos.cuda.schedule import GpuSchedule
