@@ -190,7 +190,7 @@ def lift(
     fusions: tuple[FusionRates, ...] = ()
     if fusion:
         name = FIG6_LAYER if not only else layer_names[only[0]]
-        fusions = compare_fusions(layer_frame(name), name, fusion, seed)
+        fusions = compare_fusions(layer_frame(name, whole=True), name, fusion, seed)
     return Lift(_count_listing1(), TABLE4, spaces, rates, fusions)
 
 
@@ -218,13 +218,20 @@ def listing1_space() -> ParallelSpace:
     return ParallelSpace(LoopNest.of(Tiling.of(chain, {"i": 1})), 2)
 
 
-def layer_frame(name: str) -> ParallelCandidate:
-    """A convolution whose tiles of image and weights are copied to local memory; loops are open."""
+def layer_frame(name: str, *, whole: bool = False) -> ParallelCandidate:
+    """A convolution whose tiles of image and weights are copied to local memory; loops are open.
+
+    Args:
+        whole: keep sums whole, which kernels do, and weights where they are, as their tiles are
+            larger than local memory then.
+    """
     op = layer(name)
     sizes = {name: size for name, size in op.extents.items() if name != "n"}
     chain = Chain.parse(_CONVOLUTION, sizes)
     tiles = {name: min(size, sizes[name]) for name, size in _TILES.items()}
     copies = {"image": "local", "weight": "local"}
+    if whole:
+        del tiles["c"], copies["weight"]
     return ParallelCandidate(Tiling.of(chain, tiles), {}, copies=copies)
 
 

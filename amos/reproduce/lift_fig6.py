@@ -38,7 +38,8 @@ class FusionRates:
         failed: mappings whose kernel was too slow, crashed or was wrong.
         gflops: 10^9 operations per second of the fastest.
         gflops_after: median of the best of that many candidates, drawn 100 times.
-        reached_after: candidates after which that median is within 1 % of the fastest.
+        reached_after: candidates after which that median is within 1 % of the fastest, 0 if all
+            failed.
         paper_reached_after: the same in the paper, if it says so.
     """
 
@@ -130,6 +131,6 @@ def _summarize(
         failed=sum(rate == 0 for rate in rates),
         gflops=best,
         gflops_after={n: float(expected[n - 1]) for n in SHOWN if n <= count},
-        reached_after=int(np.argmax(expected >= _REACHED * best)) + 1,
+        reached_after=int(np.argmax(expected >= _REACHED * best)) + 1 if best else 0,
         paper_reached_after=PAPER_REACHED.get(fusion),
     )
