@@ -64,7 +64,7 @@ def load_tvm() -> ModuleType:
     check_toolchain()
     _torch_first = "torch" in sys.modules
     try:
-        with _without_unused(), _listing_functions_once():
+        with _without_unused(), _without_relax(), _listing_functions_once():
             _tvm = import_module("tvm")
         return _tvm
     except Exception as error:  # a package that TVM imports may raise anything
@@ -97,6 +97,34 @@ def _without_unused() -> Iterator[None]:
     finally:
         for name in names:
             del sys.modules[name]
+
+
+class _Relax(ModuleType):
+    """Stands for TVM's networks, a third of its import, until one of their names is used."""
+
+    class Function:
+        """What ``tvm.compile`` looks for in a module, which has none while networks are away."""
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return getattr(import_module(self.__name__), name)
+
+
+@contextmanager
+def _without_relax() -> Iterator[None]:
+    """Let TVM import its networks when they are used; AMOS does not."""
+    name = "tvm.relax"
+    if name in sys.modules:
+        yield
+        return
+    sys.modules[name] = _Relax(name)
+    try:
+        yield
+        import_module("tvm.script").register_dialect("relax", f"{name}.script")
+    finally:
+        if isinstance(sys.modules.get(name), _Relax):
+            del sys.modules[name]  # so that an import finds the real one
 
 
 @contextmanager

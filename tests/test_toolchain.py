@@ -118,10 +118,25 @@ def test_tvm_has_the_names_that_it_has_alone() -> None:
         )
         for load in (
             "sys.modules['torch'] = None; import tvm",
-            "from amos._toolchain import load_tvm; load_tvm()",
+            "from amos._toolchain import load_tvm; load_tvm(); import tvm.relax",
         )
     )
     assert alone.stdout == here.stdout != "", here.stderr
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        "tvm.relax.Var; tvm.relax.Function.__mro__[1]",
+        "from tvm import relax; relax.Var",
+        "tvm.script.from_source('@R.function\\ndef f(x: R.Tensor((1,))):\\n    return x')",
+    ],
+)
+def test_networks_of_tvm_are_imported_when_they_are_used(use: str) -> None:
+    code = "import sys; from amos._toolchain import load_tvm; tvm = load_tvm(); "
+    code += "assert not any(n.startswith('tvm.relax') for n in sys.modules); "
+    code += f"{use}; assert tvm.relax is sys.modules['tvm.relax']; assert tvm.relax.Function"
+    subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT)
 
 
 def test_ranges_are_those_of_the_package() -> None:

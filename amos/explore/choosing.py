@@ -12,10 +12,11 @@ from itertools import repeat
 from typing import Any, TypeVar
 
 from amos import machines
-from amos.errors import MappingError
+from amos.errors import MappingError, ScheduleError
 from amos.explore.contenders import (
     Contender,
     contenders,
+    explain_refusal,
     list_mappings,
     list_rivals,
     predict_contender,
@@ -28,7 +29,7 @@ from amos.explore.ranking import Thorough, find_best, rank_candidates
 from amos.intrinsics import Intrinsic, added, adopt, implementations
 from amos.ir import Operator
 from amos.machine import Machine
-from amos.mapping import enumerate_mappings
+from amos.mapping import MappingSpace, enumerate_mappings
 from amos.mapping.mapping import Mapping
 from amos.measure.helpers import HelperLost, map_in_processes
 from amos.measure.result_cache import MISSING, key_of, load_result, store_result
@@ -117,6 +118,7 @@ class Chooser:
         self._rank_instructions = cache(self._order_instructions)
         self._targets: dict[tuple[Intrinsic, ...], Machine] = {}
         self._bound = cache(self._find_bound)
+        self._find_best = cache(self._descend)
 
     def choose(self, operator: Operator) -> Product:
         """Choose the product that the model predicts to be fastest.
@@ -237,16 +239,46 @@ class Chooser:
             MappingError: no instruction can be used; the message says why.
         """
         operator, products = self.operator(request.operator), list[Product]()
+        if request.count == request.instructions == 1 and (only := self._search_first(operator)):
+            return [only]
         for entry in self._rank_instructions(operator)[: request.instructions]:
-            space = enumerate_mappings(operator, entry.intrinsic, RULE, commute=True)
-            problem = Problem(list_rivals(space), self.target([entry.intrinsic]))
-            candidates = (
-                [find_best(problem)]
-                if request.count == 1
-                else rank_candidates(problem, request.count, request.search)
-            )
+            if request.count == 1:
+                products.append(self._find_best(operator, entry.intrinsic))
+                continue
+            space, problem = self._pose(operator, entry.intrinsic)
+            candidates = rank_candidates(problem, request.count, request.search)
             products += [Product(each, space.count, problem.predict(each)) for each in candidates]
         return sorted(products, key=lambda product: product.prediction.seconds)
+
+    def _search_first(self, operator: Operator) -> Product | None:
+        """Search the instruction of the fewest cycles; ``None`` if another one may be faster."""
+        accepted = [each for each in self._contenders(operator) if not each.reason]
+        target = self.target([each.intrinsic for each in accepted])
+        if not accepted or explain_refusal(operator, accepted[0], target):
+            return None
+        first, *others = accepted
+        try:
+            product = self._find_best(operator, first.intrinsic)
+        except ScheduleError:
+            return None
+        most = _SLACK * product.prediction.seconds
+        others_lose = all(each.least_seconds(target) > most for each in others)
+        return product if others_lose and math.isfinite(most) else None
+
+    def _descend(self, operator: Operator, unit: Intrinsic) -> Product:
+        """Return the product of an instruction that a descent finds.
+
+        Raises:
+            ScheduleError: no schedule fits.
+        """
+        space, problem = self._pose(operator, unit)
+        best = find_best(problem)
+        return Product(best, space.count, problem.predict(best))
+
+    def _pose(self, operator: Operator, unit: Intrinsic) -> tuple[MappingSpace, Problem]:
+        """Return the mappings of an operator, and the problem of choosing among them."""
+        space = enumerate_mappings(operator, unit, RULE, commute=True)
+        return space, Problem(list_rivals(space), self.target([unit]))
 
     def _find_bound(self, operator: Operator, unit: Intrinsic) -> Bound | None:
         target = self.target([unit])

@@ -260,12 +260,8 @@ def predict_contender(
         search: the user's options.
         brief: look at a few schedules of one mapping, in a fifth of the time.
     """
-    if contender.intrinsic.name not in machine.peaks:
-        return replace(contender, reason=f"machine {machine.name!r} has no rate for it")
-    try:
-        target_of(machine).check_operator(operator, contender.intrinsic, machine)
-    except BuildError as error:
-        return replace(contender, reason=str(error))
+    if reason := explain_refusal(operator, contender, machine):
+        return replace(contender, reason=reason)
     rng = np.random.default_rng(0)
     space = enumerate_mappings(operator, contender.intrinsic, rule, search.commute)
     mappings = _fewest_calls(list_mappings(space, search.only))
@@ -280,6 +276,17 @@ def predict_contender(
     drawn = (best_sampled(m, machine, schedules, rng, spaces[m.name]) for m in fitting)
     times = [best[0].seconds for best in drawn if best is not None]
     return replace(contender, predicted=min(times, default=math.inf))
+
+
+def explain_refusal(operator: Operator, contender: Contender, machine: Machine) -> str:
+    """Why a machine's target does not compute an operator by an instruction; empty if it does."""
+    if contender.intrinsic.name not in machine.peaks:
+        return f"machine {machine.name!r} has no rate for it"
+    try:
+        target_of(machine).check_operator(operator, contender.intrinsic, machine)
+    except BuildError as error:
+        return str(error)
+    return ""
 
 
 def reasons(refused: Sequence[Contender]) -> list[str]:

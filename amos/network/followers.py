@@ -33,6 +33,8 @@ _NARROW = frozenset({*_CASTS, *HALVES})
 _DTYPES = ("float32", "int32", *_NARROW)
 #: Their smallest and largest numbers.
 _BOUNDS = frozenset(bound for name in _CASTS for bound in (np.iinfo(name).min, np.iinfo(name).max))
+#: Numbers of a function of floats, as 3 and 6 of ``hardswish``, are multiples of this.
+_GRID = 2.0**-4
 #: Names of constants by the operator that reads them; of others they are biases.
 _NAMES = {"Mul": "scale", "Div": "inverse", "Max": "low", "Min": "high"}
 #: Commutative signs: operands are put in order, so that equal sums are one task.
@@ -261,7 +263,7 @@ class _Writer:
             return None
         if isinstance(operand, Constant) and prod(operand.shape) == 1:
             value = operand.array.reshape(()).item()
-            if not self.shared(node, value):
+            if not self._is_parameter(node, value):
                 return repr(value) if isfinite(value) else None  # an epilogue has no others
         index, shape = self.access(operand.shape)
         if index is None:
@@ -273,12 +275,15 @@ class _Writer:
         self.reads[name] = operand, shape
         return f"{name}[{index}]"
 
-    def shared(self, node: Node, value: float) -> bool:
+    def _is_parameter(self, node: Node, value: float) -> bool:
         """Whether a number is read as a tensor, so that layers that differ in it are one task.
 
-        Quantized layers differ in all numbers but the bounds of their dtypes.
+        Quantized layers differ in all numbers but the bounds of their dtypes; those of floats in
+        factors and summands that were learnt, which are no multiples of a power of two.
         """
-        return self.node.dtype == "int32" and not (node.operation in _PAIRS and value in _BOUNDS)
+        if self.node.dtype == "int32":
+            return not (node.operation in _PAIRS and value in _BOUNDS)
+        return node.operation in _SIGNS and isfinite(value) and bool(value % _GRID)
 
     def access(self, shape: tuple[int, ...]) -> tuple[str | None, tuple[int, ...]]:
         """Return the index of a tensor that is broadcast to the result, and its shape."""

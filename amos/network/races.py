@@ -10,6 +10,8 @@ from typing import Any
 
 #: Rounds at least and at most, and the seconds after which no further one begins.
 _LEAST, _MOST, _SECONDS = 3, 31, 0.5
+#: Rounds after which a race ends in which all calls of one program were faster.
+_CLEAR = 5
 #: The most of both where medians and best times disagree.
 _DOUBT_MOST, _DOUBT_SECONDS = 310, 2.0
 #: Share of the reference's time that AMOS has to save.
@@ -42,6 +44,12 @@ class Race:
         return any(self._verdicts) and not self.wins
 
     @property
+    def is_clear(self) -> bool:
+        """Whether the slowest call of one program was faster than the fastest of the other."""
+        wins = max(self.amos) <= min(self.reference) * (1 - _MARGIN)
+        return len(self.amos) >= _CLEAR and (wins or max(self.reference) < min(self.amos))
+
+    @property
     def _verdicts(self) -> list[bool]:
         return [of(self.amos) <= of(self.reference) * (1 - _MARGIN) for of in (median, min)]
 
@@ -59,7 +67,9 @@ def race(amos: Callable[[], Any], reference: Callable[[], Any]) -> Race:
         begin = time.perf_counter()
         while len(rows) < _LEAST or (len(rows) < most and time.perf_counter() - begin <= seconds):
             rows.append((_time_call(amos), _time_call(reference)))
-        result = Race(*zip(*rows, strict=True))
+            result = Race(*zip(*rows, strict=True))
+            if result.is_clear:
+                break
         if not result.in_doubt:
             break
     return result

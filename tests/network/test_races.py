@@ -20,13 +20,15 @@ def test_the_winner_is_faster_by_its_median_and_at_its_best() -> None:
 @pytest.mark.parametrize(
     ("amos", "rival", "rounds"),
     [
-        ([1.0], [2.0], 31),
-        ([2.0], [1.0], 31),
-        # Until the last of its first rounds the other one has the best time.
-        ([1.0] * 40 + [0.5] * 400, [2.0] * 30 + [0.9] + [2.0] * 400, 310),
+        ([1.0], [2.0], 5),
+        ([2.0], [1.0], 5),
+        ([1.0, 1.5], [1.4, 2.0], 31),
+        ([1.5, 2.0], [1.0, 1.6], 31),
+        # The other one has the best time of the first rounds.
+        ([1.0] * 40 + [0.5] * 400, [2.0, 0.9] + [2.0] * 400, 310),
     ],
 )
-def test_a_race_in_doubt_takes_more_rounds(
+def test_a_race_takes_fewer_rounds_where_it_is_clear_and_more_in_doubt(
     monkeypatch: pytest.MonkeyPatch, amos: list[float], rival: list[float], rounds: int
 ) -> None:
     rows = {"amos": cycle(amos), "other": cycle(rival)}

@@ -134,14 +134,17 @@ def parse_function(text: str) -> Any:
 
     TVM's parser evaluates the last decorator. Called with arguments, ``T.prim_func``
     inspects all frames of the Python stack, which takes longer than to parse the function.
-    So the last one is without.
+    So the last one is without. With names of its own it imports none of TVM's networks.
 
     Returns:
         the prim func.
     """
+    import tvm
     from tvm.script import from_source
+    from tvm.script.parser import ir, tirx
 
-    return from_source(text.replace("\ndef ", "\n@T.prim_func\ndef ", 1))
+    names = {"tvm": tvm, "I": ir, "T": tirx}
+    return from_source(text.replace("\ndef ", "\n@T.prim_func\ndef ", 1), names)
 
 
 def _texts(intrinsic: Intrinsic, kind: str) -> tuple[str, str, str]:

@@ -10,6 +10,7 @@ from amos.chains.tiling import Tiling
 from amos.errors import AmosError
 from amos.explore.choosing import Chooser
 from amos.ir import Chain
+from amos.machine import Machine
 from amos.network.attention import ChainSite, match_attention
 from amos.network.candidates import predict_node, predict_transfer
 from amos.network.graph import Node
@@ -44,7 +45,8 @@ def choose_fused(
         network: the network.
         chooser: of the machine.
         count: of kernels of a chain, the fastest first; with several, which are going to be
-            measured, also where separate kernels are predicted faster, but for bands that roll.
+            measured, of bands of all sizes, and also where separate kernels are predicted
+            faster, but for bands that roll.
         ranked: records by operator; a kernel that was measured stands before those of the model.
     """
     machine = chooser.target(())
@@ -54,6 +56,8 @@ def choose_fused(
     for site in match_chains(network):
         sites.setdefault(site.chain, []).append(site)
     tilings = {chain: list_tilings(chain, machine) for chain in sites}
+    if count == 1:
+        tilings = {chain: _select_bands(each, machine) for chain, each in tilings.items()}
     _search_in_parallel(sites, tilings, chooser)
     ranking: dict[Chain, tuple[FusedChain, ...]] = {}
     savings: dict[Chain, float] = {}
@@ -80,6 +84,19 @@ def choose_fused(
                 calls.setdefault(chain, []).append(site)
                 fused.update(site.groups)
     return {Job(each, tuple(places)): ranking[each] for each, places in calls.items()}
+
+
+def _select_bands(tilings: Sequence[Tiling], machine: Machine) -> Sequence[Tiling]:
+    """Select of bands that roll those that cores share most evenly, of these the largest.
+
+    The model predicts them fastest, so that products of others are not searched.
+    """
+
+    def busiest_share(bands: Tiling) -> tuple[float, int]:
+        """Share of the bands that a core has at most, and how many there are."""
+        return -(-bands.count // machine.cores) / bands.count, bands.count
+
+    return sorted((each for each in tilings if each.rolls), key=busiest_share)[:1] or tilings
 
 
 def predict_separate(site: ChainSite, lowering: FusedChain, chooser: Chooser) -> float:
