@@ -126,7 +126,8 @@ def compile_network(
 
     Raises:
         NetworkError: AMOS cannot compile it or computes it wrongly, and onnxruntime does not
-            take it; or there is no C compiler; or the precision cannot be had.
+            take it; or there is no C compiler, or no room for temporary files; or the precision
+            cannot be had.
         RecordError: the record file cannot be read.
     """
     check_network(network)
@@ -135,6 +136,7 @@ def compile_network(
             raise NetworkError(f"{name}: expected True or False, got {shown(value)}")
     build = _Builder(_rank_records(records), verify, measure)
     with ProgressLine(progress) as build.line, ExitStack() as stack:
+        stack.enter_context(_explaining_full_disks())
         frontier = None
         check_choice(precision, budget)
         build.chooser.target(())  # measured here, if it never was, and by no two processes
@@ -156,6 +158,18 @@ def compile_network(
             return join_buckets(network, build.models(network.files), verify)
         (model,) = build.models({MODEL: network})
         return replace(model, precision=frontier)
+
+
+@contextmanager
+def _explaining_full_disks() -> Iterator[None]:
+    """Say in a line that temporary files cannot be written."""
+    try:
+        yield
+    except OSError as error:
+        raise NetworkError(
+            f"temporary files cannot be written: {error.strerror or error}; "
+            "TMPDIR names another folder"
+        ) from error
 
 
 @contextmanager

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import shutil
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from importlib.resources import files
 from math import prod
 from pathlib import Path
@@ -14,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from amos.errors import NetworkError, checked_path
 from amos.network.external.library import LIBRARY
+from amos.network.external.sessions import optimization_level
 from amos.network.external.source import ELEMENT_TYPES
 
 if TYPE_CHECKING:
@@ -34,6 +37,7 @@ def export_models(models: Sequence[CompiledNetwork], folder: str | Path) -> tupl
         folder: where to.
     """
     target = checked_path("export", folder, NetworkError)
+    is_new = not target.exists()
     try:
         target.mkdir(parents=True, exist_ok=True)
         _remove_leftovers(target)
@@ -51,19 +55,31 @@ def export_models(models: Sequence[CompiledNetwork], folder: str | Path) -> tupl
         raise NetworkError(f"export to {str(target)!r}: {error.strerror or error}") from error
     finally:
         shutil.rmtree(partial, ignore_errors=True)
+        if is_new:
+            with suppress(OSError):  # it has files
+                target.rmdir()
 
 
 def _write_examples(model: CompiledNetwork, folder: Path) -> None:
     """Write applications in Python and C++ that run a model."""
     library = LIBRARY if model.library is not None else ""
     ports = model.network.inputs
+    shapes = [[*port.shape] for port in ports]
+    extents = ", ".join(f"{{{', '.join(map(str, shape))}}}" for shape in shapes) or "{}"
     sizes = (
         ", ".join(str(prod(port.shape) * ELEMENT_TYPES[port.dtype][2] // 8) for port in ports)
         or "0"
     )
     for name in _EXAMPLES:
         text = files("amos.network").joinpath("templates", f"{name}.in").read_text("utf-8")
-        written = Template(text).substitute(model=model.file, library=library, bytes=sizes)
+        written = Template(text).substitute(
+            model=model.file,
+            library=library,
+            bytes=sizes,
+            shapes=shapes,
+            extents=extents,
+            level=optimization_level(model.session),
+        )
         (folder / name).write_text(written, encoding="utf-8")
 
 
@@ -76,14 +92,26 @@ def _remove_leftovers(target: Path) -> None:
 
 
 def _moved(partial: Path, target: Path) -> tuple[Path, ...]:
-    """Put files in their places, each at once and models last, and remove older constants.
+    """Put files in their places, each at once and models last, and remove older ones.
 
     A new model then has all that it needs; an older one refuses a library that is not its own.
     """
     names = sorted(path.name for path in partial.iterdir())
-    for name in sorted(names, key=lambda name: name.endswith(".onnx")):
-        os.replace(partial / name, target / name)
-    for path in target.glob(_CONSTANTS):
-        if path.name not in names:
-            path.unlink()
+    with _locked(target):
+        for name in sorted(names, key=lambda name: name.endswith(".onnx")):
+            os.replace(partial / name, target / name)
+        for path in (*target.glob(_CONSTANTS), target / LIBRARY):
+            if path.name not in names:
+                path.unlink(missing_ok=True)
     return tuple(target / name for name in names)
+
+
+@contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    """Keep other exports to a folder away, which would remove the constants of this one."""
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(handle)

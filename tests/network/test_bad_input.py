@@ -17,7 +17,9 @@ from amos.errors import AmosError, ExploreError, NetworkError
 from amos.network import CompiledNetwork
 from amos.network.checks import check_results
 from amos.network.external.partition import PartitionedNetwork
-from tests.network.models import Builder, compile_whole, load_whole
+from amos.network.external.sessions import open_session
+from amos.network.frontend import plain_session
+from tests.network.models import Builder, compile_whole, load_whole, normal_inputs
 
 
 def _product() -> tuple[Builder, str]:
@@ -354,3 +356,32 @@ def test_each_result_is_judged_by_its_own_size() -> None:
     infinite: list[np.ndarray] = [np.full((4, 8), np.inf, np.float32), *right[1:]]
     assert not check_results("", "", right, infinite, rounded=False).passed
     assert not check_results("", "", right, [ones[:2], *right[1:]], rounded=False).passed
+
+
+def test_a_full_disk_is_said_in_a_line(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def fail(*_: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    b, y = _product()
+    network = amos.load_network(b.model(y))
+    monkeypatch.setattr("amos.network.external.constants.Constants.write", fail)
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    with pytest.raises(NetworkError, match="temporary files .* No space left on device; TMPDIR"):
+        amos.compile(network, progress=False)
+    assert not [*tmp_path.glob("amos-*")]
+
+
+def test_a_model_is_run_that_the_optimizer_of_onnxruntime_makes_invalid(tmp_path: Path) -> None:
+    """It moves the quantization behind the pooling, with a zero point of another dtype."""
+    b = Builder()
+    levels = b.constant(0.25), b.constant(np.array(1, np.int8))
+    x = b.node("QuantizeLinear", b.input("x", (1, 4, 6, 6)), *levels)
+    x = b.node("DequantizeLinear", x, *levels)
+    model = b.model(b.node("MaxPool", x, kernel_shape=[3, 3], pads=[1] * 4))
+    onnx.save(model, tmp_path / "model.onnx")
+    inputs = normal_inputs(x=(1, 4, 6, 6))
+    (expected,) = plain_session(model).run(None, inputs)
+    (result,) = open_session(tmp_path / "model.onnx", None, {}).run(None, inputs)
+    np.testing.assert_array_equal(result, expected)
+    compiled = amos.compile(amos.load_network(model), progress=False)
+    np.testing.assert_array_equal(compiled(**inputs), expected)

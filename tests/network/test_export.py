@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import shutil
 import subprocess
 import sys
 from pathlib import Path
+from threading import Thread
 
 import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto
 
+import amos
 from amos.cli.app import main
 from amos.codegen.c.compiler import compiler_command
 from amos.errors import NetworkError
@@ -119,3 +122,42 @@ def test_an_export_that_fails_leaves_the_old_one(
     (tmp_path / "file").write_text("")
     with pytest.raises(NetworkError, match="export to"):
         compiled.export(tmp_path / "file")
+    with pytest.raises(NetworkError, match="No space left on device"):
+        compiled.export(tmp_path / "new")
+    assert not (tmp_path / "new").exists()
+
+
+@needs_compiler
+def test_exports_to_one_folder_wait_for_each_other(
+    compiled: CompiledNetwork, tmp_path: Path
+) -> None:
+    """The second one would remove the constants of the first before its model is there."""
+    handle = os.open(tmp_path, os.O_RDONLY)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        thread = Thread(target=compiled.export, args=(tmp_path,))
+        thread.start()
+        thread.join(0.5)
+        assert thread.is_alive() and not (tmp_path / "model.onnx").exists()
+    finally:
+        os.close(handle)
+    thread.join()
+    assert (tmp_path / "model.onnx").exists()
+
+
+def test_the_example_runs_a_model_that_stays_as_it_is(tmp_path: Path) -> None:
+    """Its open dimensions stay open; a library of an older export goes."""
+    shape, kind = ["rows", 4], TensorProto.FLOAT
+    ports = (onnx.helper.make_tensor_value_info(name, kind, shape) for name in "xy")
+    x, y = ([port] for port in ports)
+    graph = onnx.helper.make_graph([onnx.helper.make_node("Identity", ["x"], ["y"])], "g", x, y)
+    opset = onnx.helper.make_opsetid("", 17)
+    model = onnx.helper.make_model(graph, opset_imports=[opset], ir_version=8)
+    (tmp_path / "libamos.so").write_text("of an older export")
+    network = amos.load_network(model, shapes={"x": (3, 4)})
+    amos.compile(network, progress=False).export(tmp_path)
+    command = [sys.executable, "-P", str(tmp_path / "example.py")]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, cwd="/")
+    assert "float32 [3, 4]" in done.stdout
+    names = {path.name for path in tmp_path.iterdir()}
+    assert names == {"example.cpp", "example.py", "model.onnx"}

@@ -13,7 +13,14 @@ from amos.errors import NetworkError
 from amos.network.graph import Constant, GraphBuilder
 from amos.network.groups import group_nodes
 from amos.network.lowerings.base import ProductLowering
-from tests.network.models import Builder, compile_whole, load_whole, residual_network
+from tests.network.models import (
+    Builder,
+    compile_whole,
+    load_whole,
+    normal_inputs,
+    reference_result,
+    residual_network,
+)
 
 
 def _texts(network: amos.network.Network) -> list[str]:
@@ -42,6 +49,27 @@ def test_equal_layers_are_one_task() -> None:
     (task,) = load_whole(b.model(x)).tasks
     assert task.weight == 3
     assert str(task.operator.epilogue) == "relu(acc)"
+
+
+def test_layers_that_differ_in_learnt_numbers_are_one_task() -> None:
+    """Numbers of a function stay in its text: 3 and 6, by which a compiler may simplify."""
+    b = Builder()
+    x = b.input("x", (1, 8, 6, 6))
+    for scale, bias in ((0.37, 0.11), (1.73, -0.29)):
+        sums = b.convolution(x, (8, 8, 3, 3))
+        bounded = b.node("Clip", b.node("Add", sums, b.constant(3.0)), *map(b.constant, (0.0, 6.0)))
+        x = b.node("Mul", b.node("Mul", sums, bounded), b.constant(scale))
+        x = b.node("Add", x, b.constant(bias))
+    model = b.model(x)
+    (task,) = load_whole(model).tasks
+    assert task.weight == 2
+    text = "acc * min(max(acc + 3.0, 0.0), 6.0) * scale[0] + bias[0]"
+    assert str(task.operator.epilogue) == text
+    compiled = compile_whole(load_whole(model))
+    inputs = normal_inputs(x=(1, 8, 6, 6))
+    np.testing.assert_allclose(
+        compiled(**inputs), reference_result(model, **inputs), rtol=1e-4, atol=1e-5
+    )
 
 
 def test_what_is_read_elsewhere_ends_a_group() -> None:

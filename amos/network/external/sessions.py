@@ -47,7 +47,7 @@ def save_model(model: Any, folder: Path, name: str = MODEL) -> Path:
 def open_session(
     path: str | os.PathLike[str], library: Library | None, settings: Mapping[str, str]
 ) -> Any:
-    """Open a session of onnxruntime on a model.
+    """Open a session of onnxruntime on a model, unoptimized where it is not taken otherwise.
 
     Args:
         path: of the model.
@@ -63,19 +63,30 @@ def open_session(
         raise NetworkError(
             "running a network needs onnxruntime: pip install 'amos-mapper[onnx]'"
         ) from None
-    options = onnxruntime.SessionOptions()
-    options.log_severity_level = 4
-    options.intra_op_num_threads = cpu().cores
-    try:
-        for name, value in {**_EXACT, **settings}.items():
-            options.add_session_config_entry(name, value)
-        if library is not None:
-            options.register_custom_ops_library(str(library.path))
-        return onnxruntime.InferenceSession(
-            os.fspath(path), options, providers=["CPUExecutionProvider"]
-        )
-    except Exception as error:  # onnxruntime raises types of its own
-        raise NetworkError(f"onnxruntime refuses the model: {last_line(error)}") from error
+    levels = onnxruntime.GraphOptimizationLevel
+    errors = []
+    # Its optimizer makes some models invalid that it runs as they are.
+    for level in (levels.ORT_ENABLE_ALL, levels.ORT_DISABLE_ALL):
+        options = onnxruntime.SessionOptions()
+        options.graph_optimization_level = level
+        options.log_severity_level = 4
+        options.intra_op_num_threads = cpu().cores
+        try:
+            for name, value in {**_EXACT, **settings}.items():
+                options.add_session_config_entry(name, value)
+            if library is not None:
+                options.register_custom_ops_library(str(library.path))
+            return onnxruntime.InferenceSession(
+                os.fspath(path), options, providers=["CPUExecutionProvider"]
+            )
+        except Exception as error:  # onnxruntime raises types of its own
+            errors.append(error)
+    raise NetworkError(f"onnxruntime refuses the model: {last_line(errors[0])}") from errors[0]
+
+
+def optimization_level(session: Any) -> str:
+    """Name of the level at which onnxruntime optimizes the model of a session."""
+    return str(session.get_session_options().graph_optimization_level.name)
 
 
 def run_session(
