@@ -98,12 +98,21 @@ def _moved(partial: Path, target: Path) -> tuple[Path, ...]:
     """
     names = sorted(path.name for path in partial.iterdir())
     with _locked(target):
-        for name in sorted(names, key=lambda name: name.endswith(".onnx")):
-            os.replace(partial / name, target / name)
-        for path in (*target.glob(_CONSTANTS), target / LIBRARY):
-            if path.name not in names:
-                path.unlink(missing_ok=True)
+        try:
+            _replace(partial, target, names)
+        except KeyboardInterrupt:
+            _replace(partial, target, names)  # half of the files would be no model
+            raise
     return tuple(target / name for name in names)
+
+
+def _replace(partial: Path, target: Path, names: Sequence[str]) -> None:
+    """Move the files that are not moved yet."""
+    for path in sorted(partial.iterdir(), key=lambda path: path.suffix == ".onnx"):
+        os.replace(path, target / path.name)
+    for path in (*target.glob(_CONSTANTS), target / LIBRARY):
+        if path.name not in names:
+            path.unlink(missing_ok=True)
 
 
 @contextmanager

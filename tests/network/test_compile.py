@@ -110,7 +110,7 @@ def test_depthwise_and_transposed_convolutions() -> None:
     network = load_whole(model)
     kinds = {task.operator.name: str(task.operator.epilogue) for task in network.tasks}
     assert kinds["transposed_conv2d"] == "sigmoid(acc + bias[k])"
-    assert kinds["depthwise_conv2d"] == "acc * min(max(acc * 0.1666666716337204 + 0.5, 0.0), 1.0)"
+    assert kinds["depthwise_conv2d"] == "acc * min(max(acc * scale[0] + 0.5, 0.0), 1.0)"
     values = np.random.default_rng(2).standard_normal((1, 16, 5, 5)).astype(np.float32)
     compiled = compile_whole(network, progress=False)
     assert not dict(compiled.fallbacks)

@@ -6,6 +6,7 @@ import fcntl
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -145,19 +146,36 @@ def test_exports_to_one_folder_wait_for_each_other(
     assert (tmp_path / "model.onnx").exists()
 
 
+@needs_compiler
+def test_an_interrupt_leaves_all_files_or_none(
+    compiled: CompiledNetwork, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    replace, signals = os.replace, [signal.SIGINT]
+
+    def interrupted(source: Path, target: Path) -> None:
+        replace(source, target)
+        if signals:
+            signal.raise_signal(signals.pop())
+
+    monkeypatch.setattr("os.replace", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        compiled.export(tmp_path)
+    constants, *names = sorted(path.name for path in tmp_path.iterdir())
+    assert names == ["example.cpp", "example.py", "libamos.so", "model.onnx"]
+
+
 def test_the_example_runs_a_model_that_stays_as_it_is(tmp_path: Path) -> None:
     """Its open dimensions stay open; a library of an older export goes."""
-    shape, kind = ["rows", 4], TensorProto.FLOAT
-    ports = (onnx.helper.make_tensor_value_info(name, kind, shape) for name in "xy")
-    x, y = ([port] for port in ports)
-    graph = onnx.helper.make_graph([onnx.helper.make_node("Identity", ["x"], ["y"])], "g", x, y)
+    ports = ("x", ["rows", 2, 2]), ("y", ["rows"])
+    x, y = ([onnx.helper.make_tensor_value_info(n, TensorProto.FLOAT, s)] for n, s in ports)
+    graph = onnx.helper.make_graph([onnx.helper.make_node("Det", ["x"], ["y"])], "g", x, y)
     opset = onnx.helper.make_opsetid("", 17)
     model = onnx.helper.make_model(graph, opset_imports=[opset], ir_version=8)
     (tmp_path / "libamos.so").write_text("of an older export")
-    network = amos.load_network(model, shapes={"x": (3, 4)})
+    network = amos.load_network(model, shapes={"x": (3, 2, 2)})
     amos.compile(network, progress=False).export(tmp_path)
     command = [sys.executable, "-P", str(tmp_path / "example.py")]
     done = subprocess.run(command, capture_output=True, text=True, check=True, cwd="/")
-    assert "float32 [3, 4]" in done.stdout
+    assert "float32 [3]" in done.stdout
     names = {path.name for path in tmp_path.iterdir()}
     assert names == {"example.cpp", "example.py", "model.onnx"}
