@@ -102,13 +102,16 @@ def _without_unused() -> Iterator[None]:
 class _Relax(ModuleType):
     """Stands for TVM's networks, a third of its import, until one of their names is used."""
 
-    class Function:
-        """What ``tvm.compile`` looks for in a module, which has none while networks are away."""
-
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
             raise AttributeError(name)
+        if name == "Function" and self.__name__ not in sys.modules:
+            return _NoFunction
         return getattr(import_module(self.__name__), name)
+
+
+class _NoFunction:
+    """What ``tvm.compile`` looks for in a module, which has none while networks are away."""
 
 
 @contextmanager
