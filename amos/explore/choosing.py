@@ -256,14 +256,14 @@ class Chooser:
         target = self.target([each.intrinsic for each in accepted])
         if not accepted or explain_refusal(operator, accepted[0], target):
             return None
-        first, *others = accepted
+        first, *rivals = accepted
         try:
             product = self._find_best(operator, first.intrinsic)
         except ScheduleError:
             return None
         most = _SLACK * product.prediction.seconds
-        others_lose = all(each.least_seconds(target) > most for each in others)
-        return product if others_lose and math.isfinite(most) else None
+        rivals_lose = all(each.least_seconds(target) > most for each in rivals)
+        return product if rivals_lose and math.isfinite(most) else None
 
     def _descend(self, operator: Operator, unit: Intrinsic) -> Product:
         """Return the product of an instruction that a descent finds.
