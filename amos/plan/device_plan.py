@@ -10,7 +10,7 @@ from math import prod
 
 import numpy as np
 
-from amos.errors import BuildError
+from amos.errors import BuildError, TaskMappingError
 from amos.ir import Tensor
 from amos.ir.index_text import Value
 from amos.ir.tasks import TaskMapping, repeat, spatial
@@ -68,6 +68,20 @@ class DevicePlan(Plan):
         ones = (1,) * len(outer)
         turns = spatial(*outer, rows // raster, 1) * spatial(*ones, 1, columns)
         return turns * spatial(*ones, raster, 1)
+
+    def check_grid(self, grid: TaskMapping | None) -> None:
+        """Refuse a grid of other tiles, or of groups that do not compute one each.
+
+        Raises:
+            TaskMappingError: it is such a grid.
+        """
+        tiles = self.grid_tasks
+        if grid and (grid.shape, grid.workers, grid.turns) != (tiles.shape, tiles.workers, 1):
+            raise TaskMappingError(
+                f"grid of {self.mapping.title}: expected {tiles.workers} blocks and a tile of "
+                f"{tiles.shape} for each, got {grid.workers} blocks in {grid.turns} "
+                f"turn{'s' * (grid.turns > 1)} and {grid.shape}: {grid}"
+            )
 
     @property
     def worker_tasks(self) -> TaskMapping:

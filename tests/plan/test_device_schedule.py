@@ -11,9 +11,11 @@ import pytest
 import amos
 from amos.cuda import GpuPlan, GpuSchedule
 from amos.cuda.codegen import KernelText
-from amos.errors import ScheduleError
+from amos.errors import ScheduleError, TaskMappingError
+from amos.ir.tasks import custom, spatial
 from amos.mapping import Mapping
 from amos.opencl import OpenClPlan, OpenClSchedule
+from amos.opencl.codegen import KernelText as OpenClText
 from amos.plan import Schedule
 from amos.plan.device_schedule import DeviceSchedule
 from amos.schedule import ScheduleSpace
@@ -85,6 +87,17 @@ def test_default_fragments_and_rasters_leave_the_text_as_it_is() -> None:
     assert all("const int first_" in line for line in changed)
     assert len(plain) == len(mixed)
     assert any("t_i1_tile * 3" in line for line in mixed)
+
+
+def test_users_state_grids_of_their_own() -> None:
+    """Of both targets; rows are taken in another order here."""
+    grid = custom((8, 6), 48, lambda group, turn: (group * 7 % 8, group // 8))
+    for plan, kernel in zip(plans(), (KernelText, OpenClText), strict=True):
+        lines = kernel(plan, grid=grid).source.splitlines()
+        rows = [line for line in lines if "int first_" in line]
+        assert any("* 7) % 8" in line for line in rows)
+        with pytest.raises(TaskMappingError, match="expected 48 blocks and a tile of"):
+            kernel(plan, grid=spatial(6, 8))
 
 
 def seconds(size: int, raster: int) -> float:

@@ -28,7 +28,6 @@ from amos.cuda.codegen.reductions import (
 from amos.cuda.codegen.text import OWN, cuda_type
 from amos.cuda.plan import GpuPlan
 from amos.cuda.shared_operand import SharedOperand
-from amos.errors import TaskMappingError
 from amos.ir.index_text import Expr, variable
 from amos.ir.tasks import TaskMapping
 
@@ -59,13 +58,7 @@ class KernelText:
     grid: TaskMapping | None = None
 
     def __post_init__(self) -> None:
-        tiles, grid = self.plan.grid_tasks, self.grid
-        if grid and (grid.shape, grid.workers, grid.turns) != (tiles.shape, tiles.workers, 1):
-            raise TaskMappingError(
-                f"grid of {kernel_name(self.plan)}: expected {tiles.workers} blocks and a tile of "
-                f"{tiles.shape} for each, got {grid.workers} blocks in {grid.turns} "
-                f"turn{'s' * (grid.turns > 1)} and {grid.shape}: {grid}"
-            )
+        self.plan.check_grid(self.grid)
 
     @cached_property
     def names(self) -> Names:

@@ -10,7 +10,7 @@ from amos.codegen.device.access import STEP, Access
 from amos.codegen.device.arithmetic import computed
 from amos.codegen.device.text import WIDE_OPENCL, block, identifier, unrolled
 from amos.ir.index_text import Expr, Value, text, variable
-from amos.ir.tasks import decode
+from amos.ir.tasks import TaskMapping, decode
 from amos.opencl.codegen.borders import list_read_conditions
 from amos.opencl.codegen.stages import count_last_steps, loop_over_steps, stage_step, step_axes
 from amos.opencl.codegen.text import OPENCL, vector_at, vector_type
@@ -303,11 +303,11 @@ def _all(conditions: Sequence[str]) -> str:
     return " & ".join(f"({condition})" for condition in conditions)
 
 
-def number_groups(plan: OpenClPlan) -> list[str]:
+def number_groups(plan: OpenClPlan, grid: TaskMapping) -> list[str]:
     """Where the group begins along each loop, and the place of the work-item in it."""
     lines = []
     for worker, name, tasks in (
-        ("group", "first", plan.grid_tasks),
+        ("group", "first", grid),
         ("item", "item", plan.worker_tasks),
     ):
         places = zip(plan.spatial, tasks.at(variable(worker, tasks.workers)), strict=True)

@@ -23,6 +23,7 @@ from amos.codegen.device.text import (
 from amos.codegen.naming import Names, spelled
 from amos.ir import Store
 from amos.ir.index_text import Value, variable
+from amos.ir.tasks import TaskMapping
 from amos.opencl.codegen.borders import list_read_conditions, list_store_conditions, loop_steps
 from amos.opencl.codegen.copies import (
     copy_local,
@@ -52,10 +53,19 @@ class KernelText:
     Attributes:
         plan: what the kernel does.
         name: of the function; by default the operator's and the mapping's.
+        grid: which group computes which tile, along the spatial loops of more than one step in
+            the schedule's order; by default in rows.
+
+    Raises:
+        TaskMappingError: the grid is of other tiles, or groups do not compute one each.
     """
 
     plan: OpenClPlan
     name: str = ""
+    grid: TaskMapping | None = None
+
+    def __post_init__(self) -> None:
+        self.plan.check_grid(self.grid)
 
     @cached_property
     def names(self) -> Names:
@@ -133,7 +143,7 @@ class KernelText:
             stage += [*accumulators, *self._multiply()]
         return [
             "const int group = get_group_id(0), item = get_local_id(0);",
-            *number_groups(p),
+            *number_groups(p, self.grid or p.grid_tasks),
             *(declare_local(p, source) for source in staged),
             *stage,
             "",
