@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -248,6 +249,15 @@ def compile_command(
         print_json(compiled.to_dict() | {"files": [str(path) for path in written]})
         return
     print_line(str(compiled))
+    _print_files(written, is_open=precision == "auto" and samples is None)
+
+
+def _print_files(written: Sequence[Path], *, is_open: bool) -> None:
+    """List files, and why precision stays where it is open, but the CPU lacks bf16."""
+    from amos.network.precision.variants import has_bfloat16
+
+    if is_open and not has_bfloat16():
+        print_line("precision  as in the model: this CPU lacks bf16, and int8 needs --samples")
     for path in written:
         print_line(f"exported   {path}")
 

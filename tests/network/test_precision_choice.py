@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 import pytest
 from typer.testing import CliRunner
 
@@ -94,6 +95,17 @@ def test_without_the_instruction(monkeypatch: pytest.MonkeyPatch) -> None:
         "precision f32: this CPU does not multiply bf16 (amx_bf16, avx512_bf16); "
         "this CPU does not multiply f16 (avx512f, f16c); int8 needs samples, which give the ranges"
     )
+
+
+def test_compile_says_that_it_keeps_the_precision(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in ("choosing", "variants"):
+        name = f"amos.network.precision.{module}.has_bfloat16"
+        monkeypatch.setattr(name, lambda: False)
+    onnx.save(perceptron(), tmp_path / "model.onnx")
+    done = CliRunner().invoke(app, ["compile", str(tmp_path / "model.onnx")])
+    assert "this CPU lacks bf16, and int8 needs --samples" in done.output
 
 
 @multiplies_bfloat16

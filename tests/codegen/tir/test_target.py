@@ -76,6 +76,21 @@ def test_where_a_guessed_model_differs_is_named(monkeypatch: pytest.MonkeyPatch)
     assert not {"amx-tile", "avx512vnni"} & _features()
 
 
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="names a CPU of x86")
+@pytest.mark.parametrize("model", ["znver3", "znver5"])
+def test_instructions_that_wait_for_upper_halves_are_left_out(
+    model: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    load_tvm()
+    import tvm
+
+    here = replace(cpu(), features=frozenset())
+    monkeypatch.setattr(target, "cpu", lambda: here)
+    monkeypatch.setattr(tvm.target.codegen, "llvm_get_system_cpu", lambda: model)
+    assert _attributes() == ["-sse4a"]
+    assert "sse4a" not in _features()
+
+
 @pytest.mark.skipif(platform.machine() != "x86_64", reason="names features of x86")
 def test_what_is_to_be_overlooked_is_nowhere_used() -> None:
     """Not by LLVM either, in this process or in one that it starts."""
