@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from amos.intrinsics import Intrinsic
 from amos.machine import Machine, catalogue
 
-#: Intrinsics whose rate is part of a description of the host. Measuring one takes
-#: seconds, so the others wait until somebody asks.
-USUAL = ("vnni_dpbusd_m16k4_u8_s8_s32",)
+#: Intrinsics the first of which that this CPU executes is part of a description of the host.
+#: Measuring a rate takes seconds, so the others wait until somebody asks.
+USUAL = ("vnni_dpbusd_m16k4_u8_s8_s32", "avx2_fmadd_m8_f32_f32")
 
 
 def names() -> tuple[str, ...]:
@@ -25,7 +25,7 @@ def get(name: str | Machine, intrinsics: Sequence[str | Intrinsic] | None = None
     Args:
         name: the machine; one that is given itself is returned as it is.
         intrinsics: names or descriptions of those whose rate is asked for. On ``host`` it
-            is measured if it is not known yet, by default of those of :data:`USUAL` that
+            is measured if it is not known yet, by default of the first of :data:`USUAL` that
             this CPU executes natively. Of one that it does not execute, the rate of the description
             counts, if that has one of ``host`` or of no certain machine; otherwise that
             of the loops which stand for it is measured. A described machine without a
@@ -64,10 +64,10 @@ def probe(*, fresh: bool = False) -> Machine:
 
 
 def _native() -> list[Intrinsic]:
-    """The usual intrinsics that this CPU executes."""
+    """The first usual intrinsic that this CPU executes, if any."""
     from amos.intrinsics import get as intrinsic
 
-    return [unit for unit in map(intrinsic, USUAL) if _runs(unit)]
+    return [unit for unit in map(intrinsic, USUAL) if _runs(unit)][:1]
 
 
 def _runs(unit: Intrinsic) -> bool:
