@@ -10,9 +10,10 @@ import typer
 
 import amos
 from amos.cli import options
+from amos.cli.chains import is_chain
 from amos.cli.energy import print_energy
 from amos.cli.output import print_json, print_line, print_table
-from amos.errors import MachineError
+from amos.errors import ExploreError, MachineError
 
 if TYPE_CHECKING:
     from amos.ir import Operator
@@ -45,6 +46,8 @@ def predict_command(
     from amos.explore.setting import select_mappings
     from amos.plan.target import target_of
 
+    if is_chain(op):
+        raise ExploreError(f"{op}: predict takes one statement; explore predicts chains")
     unit = options.read_intrinsic(intrinsic, files)
     target = amos.machines.get(machine, [unit])
     target_of(target).check_operator(op, unit, target)

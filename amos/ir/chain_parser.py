@@ -67,6 +67,12 @@ class ChainParser:
         self._find_shapes(heads)
         statements = []
         for number, head in enumerate(heads, 1):
+            early = [x for x in heads[number - 1 :] if x.name in head.reads - self.written.keys()]
+            if early:
+                raise OperatorError(
+                    f"statement {number}, {head.text!r}: reads {early[0].name!r} before "
+                    f"{early[0].text!r} writes it"
+                )
             for read in head.accesses[1:] if head.indexed else head.accesses:
                 self._check_written(number, head, read, heads)
             steps = self._steps(head)
@@ -79,15 +85,9 @@ class ChainParser:
     def _check_written(
         self, number: int, head: _Scanner, read: Reference, heads: Sequence[_Scanner]
     ) -> None:
-        """Refuse to read a temporary that is written later, or with other dimensions."""
-        later = next((each for each in heads if each.name == read.name), None)
-        if later is None:
+        """Refuse to read a temporary with other dimensions."""
+        if (later := next((each for each in heads if each.name == read.name), None)) is None:
             return
-        if read.name not in self.written:
-            raise OperatorError(
-                f"statement {number}, {head.text!r}: reads {read.name!r} before {later.text!r} "
-                "writes it"
-            )
         shape = self.written[read.name].tensor.shape
         if len(shape) != len(read.indices):
             raise OperatorError(
@@ -193,6 +193,7 @@ class _Scanner(Reader):
         name: of the tensor that is written.
         indexed: whether indices follow the name.
         accesses: with the target first if it is indexed.
+        reads: names of all tensors in the value.
         sign: of the assignment.
         start: column of the value.
     """
@@ -205,17 +206,16 @@ class _Scanner(Reader):
             )
         self.name = self.next.text
         self.indexed = self.tokens[1].text == "["
-        self.names: set[str] = set()
-        self.accesses: list[Reference] = []
+        self.reads, self.accesses = set[str](), list[Reference]()
         self.sign, self.start = "", -1
         while self.next.kind != "end":
             padded = self.next.text == "pad" and self.calls()
             self.position += 2 * padded
             token = self.take()
+            if token.kind == "name" and self.start >= 0 and self.next.text != "(":
+                self.reads.add(token.text)
             if token.kind == "name" and self.accept("["):
                 self.accesses.append(Reference(token.text, self.indices(token), padded))
-            elif token.kind == "name":
-                self.names.add(token.text)
             elif self.start < 0 and token.text in ("=", "+=", "*="):
                 before = self.tokens[self.position - 2]
                 word = before.text if before.text in ("max", "min") else ""
@@ -279,7 +279,7 @@ class _AssignmentReader(ExpressionReader):
         if self.axis not in self.mentioned:
             raise OperatorError(
                 f"axis {self.axis!r} is no iteration of {value}; these are "
-                f"{', '.join(self.mentioned)}"
+                f"{', '.join(self.mentioned) or 'none'}"
             )
         named = self._dimensions()
         row = [name for name in named if name != self.axis]

@@ -57,7 +57,7 @@ def test_map() -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["predict", ATTENTION, "avx512_fmadd_m16_f32_f32"], "expected an Operator, got Chain"),
+        (["predict", ATTENTION], "predict takes one statement; explore predicts chains"),
         (["explore", ATTENTION, "--epilogue", "relu(acc)"], "which has no with_epilogue"),
         (["explore", ATTENTION, "--fix", "unroll=4"], "unknown variable of a chain 'unroll=4'"),
         (["explore", ATTENTION, "--fix", "tile.k=3"], "tile.k = 3: expected a divisor of 64"),

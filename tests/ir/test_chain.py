@@ -81,6 +81,10 @@ def test_dtypes_of_temporaries() -> None:
     [
         ("p[i] = exp(t[i]); t[i] += a[i,k]*b[k]; o[i] = p[i] + t[i]", dict(i=3, k=2),
          "statement 1, 'p[i] = exp(t[i])': reads 't' before 't[i] += a[i,k]*b[k]' writes it"),
+        ("p = softmax(s, axis=k); s[q,k] += a[q,d]*b[k,d]; o[q,k] = p + 1", dict(q=3, k=2, d=2),
+         "statement 1, 'p = softmax(s, axis=k)': reads 's' before 's[q,k] += a[q,d]*b[k,d]'"),
+        ("o[q,k] = s[q,k] + 1; p = softmax(t, axis=k)", dict(q=3, k=2),
+         "'p = softmax(t, axis=k)': axis 'k' is no iteration of t[]; these are none"),
         ("t[i] += a[i,k]*b[k]; o[j] = t[j]", dict(i=3, k=2, j=4),
          "statement 2, 'o[j] = t[j]': index j of 't' runs from 0 to 3, but 't[i] += a[i,k]*b[k]' "
          "writes 3 elements of dimension 0"),
