@@ -79,6 +79,7 @@ def main() -> int:
     first = int(time.time()) % 10**7 * 1000 if options.seed is None else options.seed
     _say(f"first seed {first}")
     counts: Counter[tuple[str, str]] = Counter()
+    refusals: Counter[tuple[str, str]] = Counter()
     end, number, findings = time.monotonic() + 60 * options.minutes, 0, 0
     kinds = options.kinds.split(",")
     with Attack() as attack:
@@ -86,6 +87,7 @@ def main() -> int:
             for kind in kinds:
                 search = attack.search(kind, _ROUND[kind], first + number)
                 counts.update({(kind, what): n for what, n in search.counts.items()})
+                refusals.update({(kind, why): n for why, n in search.refusals.items()})
                 if search.finding is not None:
                     findings += 1
                     again = f"python -m tests.fuzz --case {kind}:{first + number}"
@@ -94,6 +96,10 @@ def main() -> int:
     for kind in kinds:
         outcomes = ", ".join(f"{n} {what}" for (k, what), n in sorted(counts.items()) if k == kind)
         _say(f"{kind:17}{outcomes}")
+        for why, n in Counter(
+            {why: n for (k, why), n in refusals.items() if k == kind}
+        ).most_common():
+            _say(f"    {n} refused: {why}")
     _say(f"{findings} findings in {sum(counts.values())} cases")
     return int(findings > 0)
 

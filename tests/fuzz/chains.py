@@ -26,7 +26,12 @@ __all__ = ["candidate", "kernel", "simulation"]
 
 
 def _drawn(rng: np.random.Generator) -> DrawnChain:
-    drawn = DrawnChain(rng, whole=bool(rng.random() < 0.25), layered=bool(rng.random() < 0.2))
+    drawn = DrawnChain(
+        rng,
+        whole=bool(rng.random() < 0.25),
+        layered=bool(rng.random() < 0.2),
+        infinite=bool(rng.random() < 0.4),
+    )
     last = drawn.start()
     for _ in range(int(rng.integers(1, 4))):
         last = drawn.grow(last)

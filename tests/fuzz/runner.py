@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import select
 import signal
 import subprocess
@@ -72,10 +73,12 @@ class Search:
 
     Attributes:
         counts: how many had each outcome.
+        refusals: how many were refused for each reason, without its names and numbers.
         finding: the smallest case with a defect, if there is one.
     """
 
     counts: Counter[str]
+    refusals: Counter[str]
     finding: Finding | None
 
 
@@ -108,7 +111,7 @@ class Attack:
             examples: how many cases.
             seed: the same one draws the same cases.
         """
-        counts, finding = Counter[str](), list[Finding]()
+        counts, refusals, finding = Counter[str](), Counter[str](), list[Finding]()
 
         @hypothesis.seed(seed)
         @hypothesis.settings(
@@ -123,13 +126,15 @@ class Attack:
             result = self.case(kind, source.randint)
             if not finding:
                 counts[result.outcome] += 1
+                if result.outcome == "refused":
+                    refusals[re.sub(r"'[^']*'|\[[^]]*\]|\w*\d[\w.,]*", "…", result.detail)] += 1
             if result.outcome in DEFECTS:
                 finding[:] = [result]
                 raise _DefectError
 
         with contextlib.suppress(_DefectError, Flaky):  # a hang may not come again
             attack()
-        return Search(counts, finding[0] if finding else None)
+        return Search(counts, refusals, finding[0] if finding else None)
 
     def case(self, kind: str, draw: Callable[[int, int], int]) -> Finding:
         """Run one case.

@@ -53,6 +53,7 @@ class DrawnChain:
     Attributes:
         whole: begins with a product of bytes.
         layered: consists of products, with epilogues.
+        infinite: has NaN and infinities in some inputs.
         extents: of all loops.
         texts: the statements.
         layers: the products, as operators.
@@ -66,6 +67,7 @@ class DrawnChain:
     rng: np.random.Generator
     whole: bool = False
     layered: bool = False
+    infinite: bool = False
     extents: dict[str, int] = field(default_factory=dict)
     texts: list[str] = field(default_factory=list)
     layers: list[Layer] = field(default_factory=list)
@@ -119,11 +121,23 @@ class DrawnChain:
         values = np.asarray(self.rng.integers(low, high, shape))
         array = values.astype(kind) if kind in _INTEGERS else (values / 8).astype(np.float32)
         array = array.astype(np.float16) if kind == "float16" else array
+        if self.infinite and kind not in _INTEGERS and self.rng.random() < 0.4:
+            self._spoil(array)
         self.inputs[name], self.arrays[name] = array, Bounded.exact(array)
         self.dims[name], self.kinds[name] = tuple(loops), kind
         if kind != "float32":
             self.dtypes[name] = kind
         return name
+
+    def _spoil(self, array: Array) -> None:
+        """Put some NaN and infinities into an array, or hide a row of it."""
+        if array.ndim and self.rng.random() < 0.2:
+            rows = array.reshape(-1, array.shape[-1])
+            rows[int(self.rng.integers(len(rows)))] = -np.inf
+            return
+        for _ in range(int(self.rng.integers(1, 4))):
+            place = int(self.rng.integers(array.size))
+            array.reshape(-1)[place] = self.rng.choice([np.nan, np.inf, -np.inf])
 
     def _half(self) -> str:
         return str(self.rng.choice(["float32", "float32", "bfloat16", "float16"]))

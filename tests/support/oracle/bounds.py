@@ -2,7 +2,8 @@
 
 A bound follows from the steps: what arguments are off by, through the function, and the rounding
 of its own. So a comparison needs no tolerance by hand. Elements that are not finite have to be the
-same.
+same; where arguments within their bounds lead to NaN, an infinity and a number, such as of zero or
+almost zero times infinity, the bound is infinite, and a kernel may have any of them.
 """
 
 from __future__ import annotations
@@ -22,6 +23,8 @@ _EPSILON = 2.0**-24
 _OF_VALUE, _OF_ARGUMENTS = 16 * _EPSILON, 2 * _EPSILON
 #: What is lost where the smallest normal number of float32 is 0.
 _TINY = 2.0**-125
+#: Beyond this, float32 is infinite.
+_LARGEST = float(np.finfo(np.float32).max)
 #: Half of the distance of neighbours, relative to them.
 _HALVES = {"bfloat16": 2.0**-8, "float16": 2.0**-11}
 #: From where on halves are infinite, and what they lose where they are no longer normal.
@@ -66,9 +69,16 @@ class Bounded:
 
 
 def _settled(value: Array, error: Array) -> Bounded:
-    """No bound where there is no number; infinite where the bound is none."""
+    """No finite bound where there is no number; an infinite one where the bound is none."""
     error = np.where(np.isnan(error), np.inf, error)
-    return Bounded(value, np.where(np.isfinite(value), error, 0))
+    return Bounded(value, np.where(np.isfinite(value) | np.isinf(error), error, 0))
+
+
+def _distance(corner: Array, value: Array) -> Array:
+    """How far values are apart; infinite where they differ and one is not finite."""
+    same = (corner == value) | np.isnan(corner) & np.isnan(value)
+    distance = np.where(np.isfinite(corner) & np.isfinite(value), np.abs(corner - value), np.inf)
+    return np.where(same, 0, distance)
 
 
 def computed(function: Callable[..., Any], *args: Bounded, exact: bool = False) -> Bounded:
@@ -86,10 +96,13 @@ def computed(function: Callable[..., Any], *args: Bounded, exact: bool = False) 
             if len(signs) == len(args):
                 pairs = zip(args, signs, strict=True)
                 corner = function(*(x.value + sign * x.error for x, sign in pairs))
-                error = np.fmax(error, np.abs(corner - value))
+                error = np.fmax(error, _distance(np.asarray(corner), value))
         if not exact:
             inner = sum(np.where(np.isfinite(x.value), np.abs(x.value), 0) for x in args)
-            error = error + _OF_VALUE * np.abs(value) + _OF_ARGUMENTS * inner + _TINY
+            own = _OF_VALUE * np.abs(value) + _OF_ARGUMENTS * inner + _TINY
+            error = error + np.where(np.isfinite(value), own, 0)
+        for x in args:
+            error = np.where(np.isinf(x.error), np.inf, error)
     return _settled(value, error)
 
 
@@ -104,6 +117,7 @@ def combined(sign: str, terms: Bounded, axes: tuple[int, ...], *, exact: bool = 
             count *= terms.value.shape[axis]
         # Twice: sums that are rescaled are rounded again.
         rounding = 0 if exact else 2 * (count + 2) * _EPSILON * np.abs(terms.value).sum(axis=axes)
+        rounding = np.where(np.isfinite(value), rounding, 0)
         return _settled(value, terms.error.sum(axis=axes) + rounding)
 
 
@@ -120,7 +134,9 @@ def softmax(name: str, terms: Bounded, axis: int) -> Bounded:
     total = combined("+", powers, (axis,))
     if name == "logsumexp":
         top = Bounded(top.value.squeeze(axis), top.error.squeeze(axis))
-        return computed(lambda m, s: m + np.log(s), top, total)
+        result = computed(lambda m, s: m + np.log(s), top, total)
+        # In parts, a row that is all ``-inf`` begins at a finite number.
+        return Bounded(result.value, np.where(np.isneginf(top.value), np.inf, result.error))
     total = Bounded(np.expand_dims(total.value, axis), np.expand_dims(total.error, axis))
     share = computed(np.divide, powers, total)
     if name == "safe_softmax":
@@ -131,13 +147,19 @@ def softmax(name: str, terms: Bounded, axis: int) -> Bounded:
 
 def stored(x: Bounded, kind: str) -> Bounded:
     """What a tensor of a dtype has."""
+    if kind == "float32":
+        too_large = np.isfinite(x.value) & (np.abs(x.value) > _LARGEST)
+        return Bounded(x.value, np.where(too_large, np.inf, x.error))
     if kind not in _HALVES:
         return x
     half, value = _HALVES[kind], x.value
-    error = x.error * (1 + half) + half * np.abs(value) + _TINY
+    rounding = np.where(np.isfinite(value), half * np.abs(value), 0)
+    error = x.error * (1 + half) + rounding + _TINY
     if kind == "float16":
-        error = np.where(np.isfinite(value), np.maximum(error, _SMALL_HALF), 0)
-        near = (np.abs(value) - error < _LARGEST_HALF) & (np.abs(value) + error >= _LARGEST_HALF)
+        error = np.where(np.isfinite(value), np.maximum(error, _SMALL_HALF), error)
+        with np.errstate(invalid="ignore"):
+            low, high = np.abs(value) - error, np.abs(value) + error
+        near = (low < _LARGEST_HALF) & (high >= _LARGEST_HALF)
         error = np.where(near, np.inf, error)
         value = np.where(np.abs(value) >= _LARGEST_HALF, np.copysign(np.inf, value), value)
     return _settled(value, error)
