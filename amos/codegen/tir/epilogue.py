@@ -91,10 +91,11 @@ def stored(value: Any, kind: str, final: str) -> Any:
 
 @dataclass(frozen=True)
 class _Exact:
-    """An integer in 64 bits that was not wrapped to 32 yet.
+    """An integer that was not wrapped to 32 bits yet.
 
     Attributes:
-        value: an expression of dtype int64.
+        value: an expression of dtype int64, or of int32 if its magnitude is below 2³¹. LLVM does
+            not always find that the lower halves of products in 64 bits would do.
         largest: bound of its magnitude.
     """
 
@@ -103,7 +104,7 @@ class _Exact:
 
 
 def _exact(value: Any) -> _Exact:
-    return value if isinstance(value, _Exact) else _Exact(value.astype("int64"), 2**31)
+    return value if isinstance(value, _Exact) else _Exact(value, 2**31)
 
 
 def _wrapped(value: Any) -> Any:
@@ -112,6 +113,8 @@ def _wrapped(value: Any) -> Any:
 
     if not isinstance(value, _Exact):
         return value
+    if value.largest < 2**31:
+        return value.value
     return tirx.reinterpret("int32", value.value.astype("uint32"))
 
 
@@ -179,8 +182,10 @@ class _InTVM:
             index.evaluate({name: self.at.get(name, 0) for name in index.names})
             for index in load.indices
         ]
-        element = self.tensors[load.tensor.name][tuple(where)]
-        return decoded(element, str(load.tensor.dtype), kind)
+        element, own = self.tensors[load.tensor.name][tuple(where)], dtype(str(load.tensor.dtype))
+        value = decoded(element, own.name, kind)
+        is_narrow = kind == "int32" and own.is_integer and own.bits < 32
+        return _Exact(value, max(map(abs, own.limits))) if is_narrow else value
 
     def widened(self, value: Any, dtype: str) -> Any:
         return decoded(value, dtype, ACCUMULATORS[dtype])
@@ -244,8 +249,11 @@ class _InTVM:
         a, b = _exact(lhs), _exact(rhs)
         if _largest(name, a, b) >= 2**63:
             a, b = _exact(_wrapped(lhs)), _exact(_wrapped(rhs))
-        value = _opaque(b.value, "int64") if name == "subtract" else b.value
-        return _Exact(_SUMS[name](a.value, value), _largest(name, a, b))
+        largest = _largest(name, a, b)
+        kind = "int32" if largest < 2**31 else "int64"
+        first, second = (each.value.astype(kind) for each in (a, b))
+        second = _opaque(second, kind) if name == "subtract" else second
+        return _Exact(_SUMS[name](first, second), largest)
 
 
 def _largest(name: str, a: _Exact, b: _Exact) -> int:
