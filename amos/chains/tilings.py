@@ -7,6 +7,7 @@ import math
 from collections.abc import Mapping, Sequence
 from itertools import product
 
+from amos.chains.loops import LANES
 from amos.chains.model import temporary_bytes
 from amos.chains.tiling import Tiling
 from amos.errors import ExploreError, ScheduleError
@@ -30,7 +31,7 @@ def tilings_of(
     near = machine.private_cache
     rolling_loops = _rolling_loops(chain, result)
     choices = [
-        [fixed[n]] if n in fixed else _sizes(chain.extents[n], _count_halo(rolling_loops.get(n)))
+        [fixed[n]] if n in fixed else _sizes(chain, n, _count_halo(rolling_loops.get(n)))
         for n in result
     ]
     cuts = [n for n in _reduced(chain) if n not in result]
@@ -120,16 +121,20 @@ def _suits_rolling(tiling: Tiling, smallest: Tiling, near: int, fixed: Mapping[s
     return not fits or not cut - fixed.keys()
 
 
-def _sizes(extent: int, halo: int) -> list[int]:
-    """Tiles of a shared loop: few of them, each twice the one before, and the whole.
+def _sizes(chain: Chain, loop: str, halo: int) -> list[int]:
+    """Tiles of a shared loop: few of them, each about twice the one before, and the whole.
 
-    So are tiles that roll: those of 1, 2, 4 … times the rows that they keep.
+    The last tile begins earlier where tiles do not divide their loop, so each is as small as their
+    number allows, in whole units. Tiles that roll are 1, 2, 4 … times the rows that they keep.
     """
+    extent = chain.extents[loop]
+    is_last = any(loop in index.names for index in chain.steps[-1].output.indices[-1:])
+    unit = LANES if is_last else 1
     powers = [1 << n for n in range(extent.bit_length()) if 1 << n < extent]
-    sizes = {n for n in powers if n == 1 or n >= 8} | {
-        halo * n for n in powers if halo * n < extent
-    }
-    return sorted(sizes - {0}) + [extent]
+    counts = [-(-extent // n) for n in powers if n == 1 or n >= 8]
+    sizes = {1} | {-(-extent // (count * unit)) * unit for count in counts}
+    sizes |= {halo * n for n in powers if halo * n < extent}
+    return sorted(n for n in sizes if 0 < n < extent) + [extent]
 
 
 def _parts(extent: int) -> list[int]:

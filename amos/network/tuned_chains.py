@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
+from amos.chains.exploration import ChainTrial
 from amos.chains.search import explore_chain
 from amos.chains.tiling import Tiling
 from amos.errors import AmosError, MeasureError, RecordError
@@ -71,7 +73,7 @@ def tune_chains(
         records: file that keeps every trial.
         seed: of the searches.
         measure: how to measure.
-        progress: called with a line before each chain.
+        progress: called with a line before each chain, and after each of its kernels.
 
     Raises:
         MeasureError: there is nothing to measure with.
@@ -80,7 +82,8 @@ def tune_chains(
     rows = []
     for number, searched in enumerate(chains, 1):
         chain = searched.chain
-        progress(f"chain {number} of {len(chains)}: {chain.name}")
+        place = f"chain {number} of {len(chains)}: {chain.name}"
+        progress(place)
         row = TunedTask(chain.name, str(chain), searched.count)
         try:
             result = explore_chain(
@@ -90,6 +93,7 @@ def tune_chains(
                 tilings=searched.tilings,
                 records=records,
                 measure=measure,
+                progress=partial(_show_trial, progress, place),
             )
             best = result.best
         except (MeasureError, RecordError):
@@ -109,3 +113,9 @@ def tune_chains(
             )
         )
     return tuple(rows)
+
+
+def _show_trial(
+    progress: Callable[[str], object], place: str, trial: ChainTrial, trials: int
+) -> None:
+    progress(f"{place}, kernel {trial.number + 1} of {trials}: {trial.seconds * 1e3:.3f} ms")

@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import json
+import re
+from pathlib import Path
 
 import pytest
 
 import amos
+from amos import machines
 from amos.chains import ChainExploration, explore_chain
 from amos.chains.measuring import ChainTask
+from amos.chains.tilings import tilings_of
 from amos.errors import AmosError, ExploreError, ScheduleError
+from amos.explore.options import MeasureOptions
 from amos.ir import Chain
+from amos.network.tuned_chains import SearchedChain, tune_chains
 from amos.plan.target import load
 from tests.ir.test_chain import ATTENTION
 
@@ -98,6 +104,33 @@ def test_a_search_leaves_out_tilings_that_cut_what_is_needed_whole() -> None:
     assert rolling == ["i" in trial.tiles for trial in result.trials]
     (reason,) = result.refused
     assert reason.endswith("leave z whole")
+
+
+def test_tiles_that_do_not_divide_a_loop_hardly_overlap() -> None:
+    text = "t[i,j] += a[i,k] * b[k,j]; o[i,l] += t[i,j] * w[j,l]"
+    chain = Chain.parse(text, dict(i=197, j=64, k=64, l=70))
+    tilings, _ = tilings_of(chain, machines.get("xeon_6240"), {})
+    tiles = [tiling.tiles for tiling in tilings]
+    assert {x["i"] for x in tiles if "i" in x} == {1, 8, 16, 29, 50, 99}
+    assert {x["l"] for x in tiles if "l" in x} == {1, 16, 32, 48}  # whole vectors
+
+
+def test_tuning_tells_of_each_kernel(tmp_path: Path) -> None:
+    lines = list[str]()
+    chain = amos.Operator.parse(ATTENTION, extents=SIZES)
+    assert isinstance(chain, Chain)
+    tune_chains(
+        [SearchedChain(chain, 1, None)],
+        2,
+        tmp_path / "tuning.db",
+        seed=0,
+        measure=MeasureOptions(executor="model"),
+        progress=lines.append,
+    )
+    assert lines[0] == "chain 1 of 1: out"
+    assert [re.sub("[0-9.]+ ms", "… ms", line) for line in lines[1:]] == [
+        f"chain 1 of 1: out, kernel {n} of 2: … ms" for n in (1, 2)
+    ]
 
 
 def test_a_chain_that_has_no_room_is_refused_in_its_words() -> None:
