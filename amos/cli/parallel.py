@@ -105,7 +105,7 @@ def lift_command(
         typer.Option(
             min=0,
             metavar="N",
-            help="Kernels to measure of V8, or of --layer, for each way to fuse sequential loops.",
+            help="Mappings of V8, or the first --layer, to measure for each way to fuse loops.",
         ),
     ] = 0,
     as_json: AsJson = False,

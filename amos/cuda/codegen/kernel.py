@@ -47,7 +47,7 @@ class KernelText:
         plan: what the kernel does.
         name: of the function; by default the operator's and the mapping's.
         grid: which block computes which tile, along the spatial loops of more than one step in
-            the schedule's order; by default in rows.
+            the schedule's order; by default as its ``raster`` says.
 
     Raises:
         TaskMappingError: the grid is of other tiles, or blocks do not compute one each.

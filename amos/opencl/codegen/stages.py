@@ -74,11 +74,10 @@ def loop_over_steps(plan: OpenClPlan, axis: StepAxis, name: str) -> str:
 
 def declare_steps(plan: OpenClPlan) -> list[str]:
     """The number of steps of a stage, unless all have as many."""
-    last = count_last_steps(plan)
-    if last == plan.staged:
+    last, staged = count_last_steps(plan), plan.staged
+    if last == staged:
         return []
-    whole = f"stage < {plan.sequence - 1} ? {plan.staged} : " if plan.sequence > 1 else ""
-    return [f"const int {_STEPS} = {whole}{last};"]
+    return [f"const int {_STEPS} = stage < {plan.sequence - 1} ? {staged} : {last};"]
 
 
 def stage_step(plan: OpenClPlan, digits: Mapping[str, Value]) -> Value:
