@@ -105,13 +105,16 @@ class _Relax(ModuleType):
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
             raise AttributeError(name)
-        if name == "Function" and self.__name__ not in sys.modules:
-            return _NoFunction
+        if sys.modules.get(self.__name__) in (None, self):
+            caller = str(sys._getframe(1).f_globals.get("__name__"))
+            if name == "Function" and caller.startswith("tvm."):
+                return _NoFunction
+            sys.modules.pop(self.__name__, None)  # a thread may be here before TVM is loaded
         return getattr(import_module(self.__name__), name)
 
 
 class _NoFunction:
-    """What ``tvm.compile`` looks for in a module, which has none while networks are away."""
+    """What TVM looks for in a module, which has none while networks are away."""
 
 
 @contextmanager
@@ -126,8 +129,8 @@ def _without_relax() -> Iterator[None]:
         yield
         import_module("tvm.script").register_dialect("relax", f"{name}.script")
     finally:
-        if isinstance(sys.modules.get(name), _Relax):
-            del sys.modules[name]  # so that an import finds the real one
+        if isinstance(sys.modules.get(name), _Relax):  # so that an import finds the real one
+            sys.modules.pop(name, None)
 
 
 @contextmanager
