@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import gc
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -59,6 +60,8 @@ _CHAINS = 4
 #: Share of a network's predicted time in the tasks that are measured. The many small ones, which
 #: have the rest of it, would take most of the time of measuring.
 _HEAVY_SHARE = 0.9
+#: Errors of a folder for temporary files that is full, or that cannot be written.
+_DISK_ERRORS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS})
 #: Hexadecimal digits of a symbol.
 _DIGITS = 24
 
@@ -166,6 +169,10 @@ def _explaining_full_disks() -> Iterator[None]:
     try:
         yield
     except OSError as error:
+        # Without a name of a file it is the search for a folder that fails.
+        is_nowhere = isinstance(error, FileNotFoundError) and error.filename is None
+        if not is_nowhere and error.errno not in _DISK_ERRORS:
+            raise
         raise NetworkError(
             f"temporary files cannot be written: {error.strerror or error}; "
             "TMPDIR names another folder"

@@ -5,13 +5,13 @@ from __future__ import annotations
 import fcntl
 import os
 import shutil
-import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from importlib.resources import files
 from math import prod
 from pathlib import Path
 from string import Template
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 from amos.errors import NetworkError, checked_path
@@ -41,20 +41,17 @@ def export_models(models: Sequence[CompiledNetwork], folder: str | Path) -> tupl
     try:
         target.mkdir(parents=True, exist_ok=True)
         _remove_leftovers(target)
-        partial = Path(tempfile.mkdtemp(prefix=f"{_PARTIAL}{os.getpid()}-", dir=target))
-    except OSError as error:
-        raise NetworkError(f"export to {str(target)!r}: {error.strerror}") from error
-    try:
-        source = models[0].folder.path
-        for path in source.iterdir():
-            if path.is_file() and not path.name.startswith("."):
-                shutil.copyfile(path, partial / path.name)
-        _write_examples(models[0], partial)
-        return _moved(partial, target)
+        prefix = f"{_PARTIAL}{os.getpid()}-"
+        with TemporaryDirectory(prefix=prefix, dir=target, ignore_cleanup_errors=True) as name:
+            partial = Path(name)
+            for path in models[0].folder.path.iterdir():
+                if path.is_file() and not path.name.startswith("."):
+                    shutil.copyfile(path, partial / path.name)
+            _write_examples(models[0], partial)
+            return _moved(partial, target)
     except OSError as error:
         raise NetworkError(f"export to {str(target)!r}: {error.strerror or error}") from error
     finally:
-        shutil.rmtree(partial, ignore_errors=True)
         if is_new:
             with suppress(OSError):  # it has files
                 target.rmdir()
@@ -120,7 +117,8 @@ def _locked(folder: Path) -> Iterator[None]:
     """Keep other exports to a folder away, which would remove the constants of this one."""
     handle = os.open(folder, os.O_RDONLY)
     try:
-        fcntl.flock(handle, fcntl.LOCK_EX)
+        with suppress(OSError):  # network file systems lock no folders
+            fcntl.flock(handle, fcntl.LOCK_EX)
         yield
     finally:
         os.close(handle)

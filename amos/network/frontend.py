@@ -15,6 +15,7 @@ import numpy as np
 from amos.codegen.scheduled import last_line
 from amos.errors import NetworkError, shown
 from amos.machine.cpu import cpu
+from amos.network.reading.branches import operators_of
 
 #: Operators of ONNX and onnxruntime that add up products.
 PRODUCT_OPERATORS = frozenset(
@@ -184,6 +185,8 @@ def plain_session(source: Any, *, optimized: bool = False, threads: int = 0) -> 
         saturates = not cpu().has_int8_dot_products and _multiplies_bytes(source)
         level = levels.ORT_ENABLE_EXTENDED if saturates else levels.ORT_DISABLE_ALL
         options.graph_optimization_level = level
+        # Between conversions, a node would become one of bytes, or one that is not valid.
+        options.add_session_config_entry("session.disable_quant_qdq", "1")
     for name, value in EXACT_SUMS.items():
         options.add_session_config_entry(name, value)
     options.log_severity_level = 4
@@ -202,7 +205,8 @@ def _multiplies_bytes(source: Any) -> bool:
 
     if isinstance(source, str | os.PathLike):
         source = onnx.load(source, load_external_data=False)
-    return any(node.op_type in _BYTE_OPERATORS for node in source.graph.node)
+    graphs = (source.graph, *source.functions)
+    return any(not _BYTE_OPERATORS.isdisjoint(operators_of(graph)) for graph in graphs)
 
 
 def infer_by_onnxruntime(model: Any) -> list[Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import json
 import os
@@ -11,6 +12,7 @@ import subprocess
 import sys
 from pathlib import Path
 from threading import Thread
+from unittest.mock import Mock
 
 import numpy as np
 import onnx
@@ -144,6 +146,23 @@ def test_exports_to_one_folder_wait_for_each_other(
         os.close(handle)
     thread.join()
     assert (tmp_path / "model.onnx").exists()
+
+
+@needs_compiler
+def test_a_file_system_may_lock_no_folders(
+    compiled: CompiledNetwork, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fcntl, "flock", Mock(side_effect=OSError(errno.EBADF, "NFS")))
+    assert compiled.export(tmp_path)[-1] == tmp_path / "model.onnx"
+
+
+def test_a_folder_without_room_for_files_goes(
+    compiled: CompiledNetwork, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tempfile.mkdtemp", Mock(side_effect=OSError(errno.ENOSPC, "full")))
+    with pytest.raises(NetworkError, match="full"):
+        compiled.export(tmp_path / "new")
+    assert not (tmp_path / "new").exists()
 
 
 @needs_compiler
