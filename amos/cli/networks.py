@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -249,17 +249,24 @@ def compile_command(
         print_json(compiled.to_dict() | {"files": [str(path) for path in written]})
         return
     print_line(str(compiled))
-    _print_files(written, is_open=precision == "auto" and samples is None)
+    _explain_precision(network, is_open=precision == "auto" and samples is None)
+    _list_files(written)
 
 
-def _print_files(written: Sequence[Path], *, is_open: bool) -> None:
-    """List files, and why precision stays where it is open, but the CPU lacks bf16."""
-    from amos.network.precision.variants import has_bfloat16
-
-    if is_open and not has_bfloat16():
-        print_line("precision  as in the model: this CPU lacks bf16, and int8 needs --samples")
+def _list_files(written: Iterable[Path]) -> None:
     for path in written:
         print_line(f"exported   {path}")
+
+
+def _explain_precision(network: Loaded, *, is_open: bool) -> None:
+    """Say why precision stays where it is open, but the CPU lacks bf16 and there are no samples."""
+    from amos.network.external.partition import PartitionedNetwork
+    from amos.network.precision.variants import has_bfloat16
+
+    if not is_open or has_bfloat16() or not isinstance(network, PartitionedNetwork):
+        return
+    if not any(each.quantized for each in network.networks.values()):
+        print_line("precision  as in the model: this CPU lacks bf16, and int8 needs --samples")
 
 
 def _refuse_host_options(machine: str, records: Path | None, measure: bool, precision: str) -> None:

@@ -103,9 +103,17 @@ def test_compile_says_that_it_keeps_the_precision(
     for module in ("choosing", "variants"):
         name = f"amos.network.precision.{module}.has_bfloat16"
         monkeypatch.setattr(name, lambda: False)
-    onnx.save(perceptron(), tmp_path / "model.onnx")
-    done = CliRunner().invoke(app, ["compile", str(tmp_path / "model.onnx")])
-    assert "this CPU lacks bf16, and int8 needs --samples" in done.output
+    b = Builder()
+    x, weight = b.input("x", (4, 16)), b.constant(np.eye(16), "int8")
+    for _ in "ab":
+        levels = b.constant(0.1), b.constant(0, "int8")
+        x = b.node("DequantizeLinear", b.node("QuantizeLinear", x, *levels), *levels)
+        x = b.node("MatMul", x, b.node("DequantizeLinear", weight, *levels))
+    for model, is_said in ((perceptron(), True), (b.model(x), False)):
+        onnx.save(model, tmp_path / "model.onnx")
+        done = CliRunner().invoke(app, ["compile", str(tmp_path / "model.onnx")])
+        assert not done.exit_code
+        assert is_said == ("this CPU lacks bf16, and int8 needs --samples" in done.output)
 
 
 @multiplies_bfloat16
