@@ -13,6 +13,9 @@ from amos.measure.reference import compare_arrays
 #: Tolerances relative to the largest element, for sums in another order and in the dtype of the
 #: results; and the least size of that element, as sums that cancel leave rounding errors.
 _EXACT, _RELATIVE, _SMALL = 1e-3, {"float16": 2e-2, "bfloat16": 1e-1}, 1e-2
+#: Relative 2-norm from which on a quantized network's difference is a fault: levels of 8 bits that
+#: are rounded differently change the results of all layers that follow.
+_ROUNDED_APART = 0.25
 
 
 @dataclass(frozen=True)
@@ -47,6 +50,11 @@ class Check:
     def is_fault(self) -> bool:
         """Whether a difference is too large."""
         return not self.passed and not self.accepted
+
+    @property
+    def may_be_rounded_apart(self) -> bool:
+        """Whether levels of 8 bits that are rounded differently can explain the difference."""
+        return bool(np.isfinite(self.difference)) and self.share <= _ROUNDED_APART
 
     @property
     def excess(self) -> float:

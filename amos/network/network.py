@@ -84,12 +84,14 @@ class Network(Shown):
 
     @property
     def quantized(self) -> bool:
-        """Whether floats are rounded to integers of 8 bits, or may be."""
+        """Whether floats are rounded to integers of 8 bits."""
+        return any(node.dtype in BYTES for node in self._roundings)
+
+    @property
+    def may_round_rows(self) -> bool:
+        """Whether products may round their rows to 8 bits, as weights of a few bits allow it."""
         weights = (each for node in self.graph.nodes for each in node.operands)
-        blocked = (each.format for each in weights if isinstance(each, BlockedWeight))
-        return any(node.dtype in BYTES for node in self._roundings) or any(
-            format.rounds_rows for format in blocked
-        )
+        return any(isinstance(each, BlockedWeight) and each.format.rounds_rows for each in weights)
 
     @property
     def rounds(self) -> bool:

@@ -33,10 +33,6 @@ if TYPE_CHECKING:
     from amos.network.profile import Profile
     from amos.network.report import Report
 
-#: Relative 2-norm from which on a quantized network's difference is a fault: levels of 8 bits that
-#: are rounded differently change the results of all layers that follow.
-_ROUNDED_APART = 0.25
-
 
 @dataclass(frozen=True, eq=False)
 class CompiledNetwork(CallableNetwork, Shown):
@@ -171,8 +167,9 @@ class CompiledNetwork(CallableNetwork, Shown):
         check = self._compare(results, expected)
         if check.passed:
             return check
-        if any(each.network.quantized for each in self.regions.values()):
-            if not np.isinf(check.difference) and check.share <= _ROUNDED_APART:
+        networks = [each.network for each in self.regions.values()]
+        if any(each.quantized or each.may_round_rows for each in networks):
+            if check.may_be_rounded_apart:
                 check = replace(check, accepted="levels of 8 bits are rounded apart")
         elif self._is_unstable(values, results, expected):
             accepted = f"{reference.name}'s results change as much where inputs do by 1e-6"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from pathlib import Path
 
 import numpy as np
@@ -61,3 +62,19 @@ def test_sums_of_bytes_are_exact_in_a_model_that_the_optimizer_makes_invalid(
     inputs = {"x": np.full((1, 4, 6, 6), 60, np.float32), "condition": np.array(True)}
     _, result = plain_session(b.model(y, sums)).run(None, inputs)
     np.testing.assert_array_equal(result, np.full((1, 4, 6, 8), 6 * 242 * 127))
+
+
+@pytest.mark.parametrize(("largest", "is_set"), [(64, False), (127, True)])
+def test_sums_are_set_to_be_exact_where_weights_need_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, largest: int, is_set: bool
+) -> None:
+    monkeypatch.setattr("amos.machine.cpu._INT8_DOT_PRODUCTS", frozenset())
+    b = Builder()
+    weights = b.constant(np.full((6, 8), -largest), "int8")
+    sums = b.node("MatMulInteger", b.input("x", (4, 6), TensorProto.UINT8), weights)
+    onnx.save(b.model(b.node("Cast", sums, to=TensorProto.FLOAT)), tmp_path / "model.onnx")
+    session = open_session(tmp_path / "model.onnx", None, {})
+    x = np.full((4, 6), 20, np.uint8)
+    np.testing.assert_array_equal(session.run(None, {"x": x})[0], np.full((4, 8), -120 * largest))
+    with nullcontext() if is_set else pytest.raises(RuntimeError):
+        session.get_session_options().get_session_config_entry("session.x64quantprecision")
