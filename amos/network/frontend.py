@@ -30,7 +30,9 @@ _BYTE_OPERATORS = frozenset(
 )
 #: Without it, onnxruntime adds products of bytes in 16 bits on CPUs that lack int8 dot products.
 #: They saturate. The setting takes effect from its extended optimizations on.
-EXACT_SUMS = {"session.x64quantprecision": "1"}
+_EXACT_SUMS = {"session.x64quantprecision": "1"}
+#: Pairs of products of bytes with weights of this magnitude fit 16 bits.
+_NARROW_WEIGHT = 64
 #: Operators of ONNX that draw numbers, beside a ``Dropout`` that is told to.
 RANDOM_OPERATORS = frozenset(
     ["Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform"]
@@ -181,13 +183,14 @@ def plain_session(source: Any, *, optimized: bool = False, threads: int = 0) -> 
     import onnxruntime
 
     options, levels = onnxruntime.SessionOptions(), onnxruntime.GraphOptimizationLevel
+    settings = sum_settings(source)
     if not optimized:
-        saturates = not cpu().has_int8_dot_products and _multiplies_bytes(source)
+        saturates = settings and _multiplies_bytes(_open_structure(source))
         level = levels.ORT_ENABLE_EXTENDED if saturates else levels.ORT_DISABLE_ALL
         options.graph_optimization_level = level
         # Between conversions, a node would become one of bytes, or one that is not valid.
         options.add_session_config_entry("session.disable_quant_qdq", "1")
-    for name, value in EXACT_SUMS.items():
+    for name, value in settings.items():
         options.add_session_config_entry(name, value)
     options.log_severity_level = 4
     options.intra_op_num_threads = threads
@@ -199,13 +202,48 @@ def plain_session(source: Any, *, optimized: bool = False, threads: int = 0) -> 
     )
 
 
-def _multiplies_bytes(source: Any) -> bool:
-    """Whether operators of a model, of a file or in memory, multiply bytes."""
+def sum_settings(source: Any) -> Mapping[str, str]:
+    """Return the settings of a session with which sums of products of bytes are exact.
+
+    They slow products down, so there are none where the CPU's sums or the weights need none.
+
+    Args:
+        source: file or model.
+    """
     import onnx
 
-    if isinstance(source, str | os.PathLike):
-        source = onnx.load(source, load_external_data=False)
-    graphs = (source.graph, *source.functions)
+    if cpu().has_int8_dot_products:
+        return {}
+    graph = _open_structure(source).graph
+    weights = [each for each in graph.initializer if each.data_type == onnx.TensorProto.INT8]
+    if weights and all(map(_is_narrow, weights)):
+        return {}
+    # onnxruntime would make weights invalid that are quantized in blocks.
+    blocked = any(each.name == "block_size" for node in graph.node for each in node.attribute)
+    return {} if blocked else _EXACT_SUMS
+
+
+def _is_narrow(weight: Any) -> bool:
+    """Whether no pair of products of bytes with a weight overflows 16 bits."""
+    import onnx
+
+    if onnx.external_data_helper.uses_external_data(weight):
+        return False
+    values = onnx.numpy_helper.to_array(weight).astype(np.int16)
+    return bool(np.abs(values).max(initial=0) <= _NARROW_WEIGHT)
+
+
+def _open_structure(source: Any) -> Any:
+    """Return a model, of a file without the weights that stand in files of their own."""
+    import onnx
+
+    is_file = isinstance(source, str | os.PathLike)
+    return onnx.load(source, load_external_data=False) if is_file else source
+
+
+def _multiplies_bytes(model: Any) -> bool:
+    """Whether operators of a model multiply bytes."""
+    graphs = (model.graph, *model.functions)
     return any(not _BYTE_OPERATORS.isdisjoint(operators_of(graph)) for graph in graphs)
 
 

@@ -7,7 +7,6 @@ import fcntl
 import json
 import os
 import shutil
-import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -169,12 +168,12 @@ def test_a_folder_without_room_for_files_goes(
 def test_an_interrupt_leaves_all_files_or_none(
     compiled: CompiledNetwork, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    replace, signals = os.replace, [signal.SIGINT]
+    replace, interrupts = os.replace, [KeyboardInterrupt]
 
     def interrupted(source: Path, target: Path) -> None:
         replace(source, target)
-        if signals:
-            signal.raise_signal(signals.pop())
+        if interrupts:
+            raise interrupts.pop()
 
     monkeypatch.setattr("os.replace", interrupted)
     with pytest.raises(KeyboardInterrupt):

@@ -15,7 +15,7 @@ from amos.errors import NetworkError
 from amos.ir.floats import pack, unpack
 from amos.machine.cpu import cpu
 from amos.network.external.library import Library
-from amos.network.frontend import EXACT_SUMS
+from amos.network.frontend import sum_settings
 from amos.network.inputs import values_of
 from amos.network.network import Port
 
@@ -25,8 +25,6 @@ MODEL = "model.onnx"
 QUIET = {"session.force_spinning_stop": "1"}
 #: By default onnxruntime rounds inputs to 8 bits where weights are quantized in blocks.
 _EXACT = {"session.qdq_matmulnbits_accuracy_level": "1"}
-#: Pairs of products of bytes with weights of this magnitude fit 16 bits.
-_NARROW_WEIGHT = 64
 #: A model of more bytes has its weights in a file of its own.
 _LARGEST = 1 << 30
 #: Whether a session takes or returns bfloat16; asking it takes longer than some networks.
@@ -66,7 +64,7 @@ def open_session(
             "running a network needs onnxruntime: pip install 'amos-mapper[onnx]'"
         ) from None
     levels = onnxruntime.GraphOptimizationLevel
-    settings = {**_EXACT, **_sum_settings(path), **settings}
+    settings = {**_EXACT, **sum_settings(path), **settings}
     errors = []
     # Its optimizer makes some models invalid that it runs as they are.
     for level in (levels.ORT_ENABLE_ALL, levels.ORT_DISABLE_ALL):
@@ -85,30 +83,6 @@ def open_session(
         except Exception as error:  # onnxruntime raises types of its own
             errors.append(error)
     raise NetworkError(f"onnxruntime refuses the model: {last_line(errors[0])}") from errors[0]
-
-
-def _sum_settings(path: str | os.PathLike[str]) -> Mapping[str, str]:
-    """Return the settings with which sums of products of bytes are exact.
-
-    They slow products down, so there are none where the CPU's sums or the weights need none.
-    """
-    import onnx
-
-    if cpu().has_int8_dot_products:
-        return {}
-    tensors = onnx.load(path, load_external_data=False).graph.initializer
-    weights = [each for each in tensors if each.data_type == onnx.TensorProto.INT8]
-    return {} if weights and all(map(_is_narrow, weights)) else EXACT_SUMS
-
-
-def _is_narrow(weight: Any) -> bool:
-    """Whether no pair of products of bytes with a weight overflows 16 bits."""
-    import onnx
-
-    if onnx.external_data_helper.uses_external_data(weight):
-        return False
-    values = onnx.numpy_helper.to_array(weight).astype(np.int16)
-    return bool(np.abs(values).max(initial=0) <= _NARROW_WEIGHT)
 
 
 def optimization_level(session: Any) -> str:
