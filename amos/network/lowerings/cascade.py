@@ -57,7 +57,7 @@ def lower_chain(
     options.sort(key=lambda option: option.prediction.seconds)
     distinct: dict[object, ChainOption] = {}
     for option in options:
-        distinct.setdefault(option.keys[0], option)
+        distinct.setdefault(frozenset(option.candidate.tiling.tiles.items()), option)
     return tuple(FusedChain(chain, option) for option in [*distinct.values()][:count])
 
 
