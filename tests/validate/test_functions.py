@@ -13,6 +13,7 @@ from amos.ir import Operator
 from amos.ir.expression_parser import functions
 from amos.ir.functions import DEFINITIONS, OF_FLOATS
 from amos.validate import evaluate
+from tests.support.oracle.functions import FUNCTIONS
 
 Floats = np.ndarray
 _erf = np.vectorize(math.erf, otypes=[np.float64])
@@ -88,6 +89,14 @@ def test_largest_error(name: str) -> None:
     drawn = np.concatenate([near, sizes * rng.choice([-1, 1], sizes.size)])
     values = np.concatenate([every_short(), drawn.astype(np.float32)])
     assert off(name, values) <= EXACT[name][1]
+
+
+@pytest.mark.parametrize("name", EXACT)
+def test_the_oracle_of_drawn_epilogues_states_the_same_bits(name: str) -> None:
+    x = np.random.default_rng(0).uniform(-110, 110, 20_000).astype(np.float32)
+    x = np.abs(x) if name == "rsqrt" else x
+    with np.errstate(all="ignore"):
+        np.testing.assert_array_equal(computed(f"{name}(acc)", x), FUNCTIONS[name](x))
 
 
 def test_the_largest_error_of_log() -> None:

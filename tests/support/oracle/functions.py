@@ -47,22 +47,22 @@ def _between(low: float, x: np.ndarray, high: float) -> np.ndarray:
 
 
 def _two_to(n: np.ndarray) -> np.ndarray:
-    return np.asarray(np.ldexp(F(1), n.astype(np.int32)), F)
+    with np.errstate(over="ignore"):  # of 128, infinity
+        return np.asarray(np.ldexp(F(1), n.astype(np.int32)), F)
 
 
-def _exp(x: np.ndarray) -> np.ndarray:
+def _exp(x: np.ndarray, scalings: int = 2) -> np.ndarray:
     nan, x = np.isnan(x), np.nan_to_num(_between(-104, x, 89))
     n = np.rint(x * F(1.442695))
     r = _fused(n, np.full_like(x, F(-0.6931472)), x)
     r = _fused(n, np.full_like(x, F(1.9046542e-9)), r)
     y = _horner(r, 0.0013814465, 0.008368781, 0.041668393, 0.1666652, 0.49999994, 1, 1)
-    half = np.rint(n * F(0.5))
-    return np.where(nan, F(np.nan), y * _two_to(half) * _two_to(n - half))
+    first = n if scalings == 1 else np.rint(n * F(0.5))
+    return np.where(nan, F(np.nan), y * _two_to(first) * _two_to(n - first))
 
 
 def _sigmoid(x: np.ndarray) -> np.ndarray:
-    e = _exp(-np.abs(x))
-    return np.asarray(np.where(x > 0, F(1), e) / (F(1) + e))
+    return np.asarray(F(1) / (F(1) + _exp(_between(-87.33654, F(0) - x, 89), scalings=1)))
 
 
 def _tanh(x: np.ndarray) -> np.ndarray:
