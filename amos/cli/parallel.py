@@ -185,7 +185,7 @@ def _print_fusions(result: Lift) -> None:
         title=f"Lift, Figure 6: GFLOP/s of {result.fusions[0].layer} after so many candidates",
     )
     print_line(
-        "Medians of the best of 100 samples. Fused and sequential loops are the same code here:\n"
-        "the ways differ only in how often they draw a kernel. The paper measures 250 of each on\n"
-        "a Mali-G72."
+        "Medians of the best of 100 samples. Fused loops and sequential loops compile to the same\n"
+        "code here, so strategies differ only in how often they draw a kernel. The paper measures\n"
+        "250 candidates of each on a Mali-G72."
     )

@@ -180,23 +180,43 @@ def plain_session(source: Any, *, optimized: bool = False, threads: int = 0) -> 
         optimized: let onnxruntime rewrite it.
         threads: that run a call; 0 for all cores.
     """
+    model = source if cpu().has_int8_dot_products else _open_structure(source)
+    settings, level = dict(sum_settings(model)), "ORT_ENABLE_ALL"
+    if not optimized:
+        saturates = settings and _multiplies_bytes(model)
+        level = "ORT_ENABLE_EXTENDED" if saturates else "ORT_DISABLE_ALL"
+        # Between conversions, a node would become one of bytes, or one that is not valid.
+        settings["session.disable_quant_qdq"] = "1"
+    return create_session(source, level, settings, threads)
+
+
+def create_session(
+    source: Any, level: str, settings: Mapping[str, str], threads: int, library: str = ""
+) -> Any:
+    """Create a session of onnxruntime on this CPU, which logs nothing.
+
+    onnxruntime raises errors of its own types.
+
+    Args:
+        source: file or model.
+        level: name of the level at which the model is optimized.
+        settings: of the session, by onnxruntime's names.
+        threads: that run a call; 0 for all cores.
+        library: path of a library of operators, if any.
+    """
     import onnxruntime
 
-    options, levels = onnxruntime.SessionOptions(), onnxruntime.GraphOptimizationLevel
-    settings = sum_settings(source)
-    if not optimized:
-        saturates = settings and _multiplies_bytes(_open_structure(source))
-        level = levels.ORT_ENABLE_EXTENDED if saturates else levels.ORT_DISABLE_ALL
-        options.graph_optimization_level = level
-        # Between conversions, a node would become one of bytes, or one that is not valid.
-        options.add_session_config_entry("session.disable_quant_qdq", "1")
-    for name, value in settings.items():
-        options.add_session_config_entry(name, value)
+    options = onnxruntime.SessionOptions()
+    options.graph_optimization_level = getattr(onnxruntime.GraphOptimizationLevel, level)
     options.log_severity_level = 4
     options.intra_op_num_threads = threads
-    file = isinstance(source, str | os.PathLike)
+    for name, value in settings.items():
+        options.add_session_config_entry(name, value)
+    if library:
+        options.register_custom_ops_library(library)
+    is_file = isinstance(source, str | os.PathLike)
     return onnxruntime.InferenceSession(
-        os.fspath(source) if file else source.SerializeToString(),
+        os.fspath(source) if is_file else source.SerializeToString(),
         options,
         providers=["CPUExecutionProvider"],
     )

@@ -1,7 +1,7 @@
 """Lift, Figure 6: throughput after so many candidates, whether sequential loops are fused or not.
 
-Loops that are fused and loops that are sequential are the same code here, so that the strategies
-have the same kernels. What differs is how often a draw of mappings meets each of them.
+Fused loops and sequential loops compile to the same code here. So all strategies reach the same
+kernels, and differ only in how often they draw each of them.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ def compare_fusions(
 
 
 def fuse_sequential(frame: ParallelCandidate, choices: Mapping[str, str]) -> ParallelCandidate:
-    """The mapping of the same code that keeps rule 8."""
+    """Return the mapping of the same code that keeps rule 8."""
     fused = dict(choices)
     runs = (SEQUENTIAL, FUSED)
     sequential: set[str] = set()
@@ -108,7 +108,7 @@ def fuse_sequential(frame: ParallelCandidate, choices: Mapping[str, str]) -> Par
 
 
 def _measure(executor: OpenClExecutor, candidate: ParallelCandidate, timeout: float) -> float:
-    """10^9 operations per second; 0 if it failed."""
+    """Return 10^9 operations per second; 0 if it failed."""
     task = executor.placed(ChainTask(candidate, repeat=_REPEAT))
     measurement = measurement_of(executor.runner.request(task, timeout))
     if measurement.failure:

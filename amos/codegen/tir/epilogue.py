@@ -94,8 +94,8 @@ class _Exact:
     """An integer that was not wrapped to 32 bits yet.
 
     Attributes:
-        value: an expression of dtype int64, or of int32 if its magnitude is below 2³¹. LLVM does
-            not always find that the lower halves of products in 64 bits would do.
+        value: an expression of dtype int64, or of int32 where that holds it. LLVM does not always
+            find that the lower halves of products in 64 bits would do.
         largest: bound of its magnitude.
     """
 
@@ -247,9 +247,9 @@ class _InTVM:
 
     def _sum(self, name: str, lhs: Any, rhs: Any) -> _Exact:
         a, b = _exact(lhs), _exact(rhs)
-        if _largest(name, a, b) >= 2**63:
+        if (largest := _largest(name, a, b)) >= 2**63:
             a, b = _exact(_wrapped(lhs)), _exact(_wrapped(rhs))
-        largest = _largest(name, a, b)
+            largest = _largest(name, a, b)
         kind = "int32" if largest < 2**31 else "int64"
         first, second = (each.value.astype(kind) for each in (a, b))
         second = _opaque(second, kind) if name == "subtract" else second

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -15,7 +16,7 @@ from amos.errors import NetworkError
 from amos.ir.floats import pack, unpack
 from amos.machine.cpu import cpu
 from amos.network.external.library import Library
-from amos.network.frontend import sum_settings
+from amos.network.frontend import create_session, sum_settings
 from amos.network.inputs import values_of
 from amos.network.network import Port
 
@@ -57,29 +58,15 @@ def open_session(
     Raises:
         NetworkError: onnxruntime is missing or does not take the model.
     """
-    try:
-        import onnxruntime
-    except ImportError:
-        raise NetworkError(
-            "running a network needs onnxruntime: pip install 'amos-mapper[onnx]'"
-        ) from None
-    levels = onnxruntime.GraphOptimizationLevel
+    if find_spec("onnxruntime") is None:
+        raise NetworkError("running a network needs onnxruntime: pip install 'amos-mapper[onnx]'")
     settings = {**_EXACT, **sum_settings(path), **settings}
+    own = "" if library is None else str(library.path)
     errors = []
     # Its optimizer makes some models invalid that it runs as they are.
-    for level in (levels.ORT_ENABLE_ALL, levels.ORT_DISABLE_ALL):
-        options = onnxruntime.SessionOptions()
-        options.graph_optimization_level = level
-        options.log_severity_level = 4
-        options.intra_op_num_threads = cpu().cores
+    for level in ("ORT_ENABLE_ALL", "ORT_DISABLE_ALL"):
         try:
-            for name, value in settings.items():
-                options.add_session_config_entry(name, value)
-            if library is not None:
-                options.register_custom_ops_library(str(library.path))
-            return onnxruntime.InferenceSession(
-                os.fspath(path), options, providers=["CPUExecutionProvider"]
-            )
+            return create_session(path, level, settings, cpu().cores, own)
         except Exception as error:  # onnxruntime raises types of its own
             errors.append(error)
     raise NetworkError(f"onnxruntime refuses the model: {last_line(errors[0])}") from errors[0]

@@ -46,12 +46,12 @@ def list_read_conditions(
     for index, size in zip(load.indices, load.tensor.shape, strict=True):
         low, high = index.bounds(extents)
         rising = {name for name, step in index.terms if step > 0}
-        reach = [
+        first, last = (
             index.evaluate({n: (a if n in rising else b)[n] for n, _ in index.terms})
             for a, b in ((lowest, highest), (highest, lowest))
-        ]
-        conditions += [f"({text(reach[0])} >= 0)"] if low < 0 else []
-        conditions += [f"({text(reach[1])} < {size})"] if high >= size else []
+        )
+        conditions += [f"({text(first)} >= 0)"] if low < 0 else []
+        conditions += [f"({text(last)} < {size})"] if high >= size else []
     return conditions
 
 
