@@ -19,7 +19,7 @@ from amos.codegen.naming import spelled
 from amos.errors import ExportError
 from amos.export.request import Request
 from amos.export.standalone import standalone
-from amos.ir import Chain, Operator, dtype
+from amos.ir import Chain, Operator
 from amos.ir.floats import pack, quantize
 from amos.measure.reference import References, tolerance
 from amos.opencl.chains.candidate import ParallelCandidate
@@ -33,11 +33,21 @@ from amos.runtime import values
 from amos.runtime.values import inputs_of, size_of
 
 #: C of the elements that results are compared as.
-_C_TYPES = {kind: name for kind, name in TYPES.items() if name[0] != "u"} | {
-    "uint32": "unsigned int",
-    "uint16": "unsigned short",
-    "uint8": "unsigned char",
-    "int8": "signed char",
+_C_TYPES = {kind: f"cl_{name}" for kind, name in TYPES.items()}
+#: Functions of a test in C that widen bits of an element.
+_WIDENING = {
+    "float16": """
+static double from_float16(cl_ushort bits) {
+  const int exponent = bits >> 10 & 31, digits = (bits & 1023) + (exponent ? 1024 : 0);
+  return ldexp(bits >> 15 ? -digits : digits, (exponent ? exponent : 1) - 25);
+}
+""",
+    "bfloat16": """
+static double from_bfloat16(cl_ushort bits) {
+  const union { cl_uint bits; cl_float value; } wide = {(cl_uint)bits << 16};
+  return wide.value;
+}
+""",
 }
 
 
@@ -91,8 +101,8 @@ def files(request: Request) -> dict[str, str | bytes]:
         data = pack(quantize(inputs[name], kind), kind)
         contents[f"inputs/{name}.bin"] = np.asarray(data).tobytes()
     for argument, array in zip(arguments[-len(results) :], results, strict=True):
-        numbers = np.asarray(array, dtype(argument["dtype"]).numpy)
-        contents[f"expected/{argument['name']}.bin"] = numbers.tobytes()
+        bits = pack(array, argument["dtype"])
+        contents[f"expected/{argument['name']}.bin"] = np.asarray(bits).tobytes()
     return contents
 
 
@@ -164,18 +174,23 @@ def _test(kernel: _Kernel, allowed: list[float]) -> str:
     outputs = list(zip(arguments, kernel.sizes, strict=True))[len(inputs) :]
     for number, ((argument, size), off) in enumerate(zip(outputs, allowed, strict=True)):
         kind = _C_TYPES[argument["dtype"]]
+        wide = f"from_{argument['dtype']}" if argument["dtype"] in _WIDENING else "(double)"
         compared.append(f"""  {{
     {kind} *got = malloc({size}), *right = read_file("expected/{argument["name"]}.bin", {size});
     cl_mem buffer = buffers[{number + len(inputs)}];
     check(clEnqueueReadBuffer(queue, buffer, CL_TRUE, 0, {size}, got, 0, NULL, NULL));
     for (size_t i = 0; i < {prod(argument["shape"])}; ++i) {{
-      const double off = fabs((double)got[i] - (double)right[i]);
+      const double off = fabs({wide}(got[i]) - {wide}(right[i]));
       if (!(off <= {off!r})) ++wrong;
     }}
   }}""")
     passed = ", ".join(f"buffers[{number}]" for number in range(len(arguments)))
     return _TEST.format(
         name=kernel.launch["kernel"],
+        widening="".join(
+            _WIDENING[kind]
+            for kind in sorted({argument["dtype"] for argument, _ in outputs} & _WIDENING.keys())
+        ),
         count=len(arguments),
         buffers="\n".join(buffers),
         compared="\n".join(compared),
@@ -192,6 +207,7 @@ _TEST = """// Runs {name} on the first OpenCL device, and compares it with NumPy
 #include <stdio.h>
 #include <stdlib.h>
 
+{widening}
 static void check(cl_int status) {{
   if (!status) return;
   fprintf(stderr, "OpenCL error %d\\n", (int)status);

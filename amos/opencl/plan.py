@@ -34,9 +34,11 @@ from amos.plan.device_plan import DevicePlan
 from amos.plan.nest import Nest
 from amos.plan.schedule import Schedule, batch_of
 
-#: OpenCL C of elements in memory.
+#: OpenCL C of elements in memory; those of 16-bit floats are their bits.
 TYPES = {
     "float32": "float",
+    "float16": "ushort",
+    "bfloat16": "ushort",
     "int32": "int",
     "uint32": "uint",
     "int16": "short",
@@ -78,7 +80,9 @@ def list_problems(mapping: LoopMapping) -> Iterator[str]:
     kinds = {dtype(str(x.dtype)).name for x in tensors if x.dtype} | {*intrinsic.dtypes}
     for prologue in operator.prologues:
         kinds.add(prologue.dtype)
-    for kind in sorted(kinds - TYPES.keys()):
+    # Accumulators and fragments are vectors, and 16-bit floats have none without an extension.
+    missing = (kinds - TYPES.keys()) | ({"float16", "bfloat16"} & {*intrinsic.dtypes})
+    for kind in sorted(missing):
         yield f"OpenCL kernels have no elements of type {dtype(kind).short}"
     for result in operator.further:
         if result.reduces:

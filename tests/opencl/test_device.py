@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -41,13 +42,13 @@ RATES = {8: {1: 2e-9, 8: 2.2e-10, 14: 2e-10, 16: 3e-10}}
 SUPPORT = Path(__file__).parent.parent / "support"
 
 
-def _request(name: str = "kern", output: str = "") -> Request:
+def _request(name: str = "kern", output: str = "", cast: str = "") -> Request:
     # Names that the loader in C has for itself.
     op = amos.Operator.parse(
         "done[i,j] += queue[i,k] * status[k,j]",
         extents=dict(i=7, j=11, k=9),
         dtypes=dict(queue="float32", status="float32", done="float32"),
-    ).with_epilogue("relu(acc + bias[j])")
+    ).with_epilogue(f"{cast}(relu(acc + bias[j]))")
     if output:
         op = op.with_output(output)
     mapping = amos.enumerate_mappings(op, "opencl_mad_m8_f32")[0]
@@ -228,7 +229,10 @@ def test_a_chain_is_compared_with_its_own_results(
         str(_chain_request().alone)
 
 
-@pytest.mark.parametrize("request_", [_request, _chain_request])
+_HALVES = [partial(_request, cast=cast) for cast in ("f16", "bf16")]
+
+
+@pytest.mark.parametrize("request_", [_request, _chain_request, *_HALVES])
 def test_exported_programs(tmp_path: Path, request_: Callable[[], Request]) -> None:
     """The C program compiles; both loaders say that the kernel is right where a device is."""
     for name, content in files(request_()).items():

@@ -13,6 +13,7 @@ import pytest
 import amos
 from amos.errors import BuildError, ScheduleError
 from amos.ir import Operator
+from amos.ir.floats import quantize
 from amos.machine import Machine
 from amos.measure.reference import tolerance
 from amos.opencl import OpenClPlan, OpenClSchedule
@@ -204,15 +205,21 @@ def test_kernels_on_a_device() -> None:
 
 @pytest.mark.skipif(importlib.util.find_spec("pyopencl") is None, reason="pyopencl is not here")
 @pytest.mark.parametrize("cast", ["f16", "bf16"])
-def test_casts_to_16_bits_on_a_device(cast: str) -> None:
-    """As numbers within expressions; no element of a tensor has 16 bits."""
+@pytest.mark.parametrize("stored", ["f32", "f16", "bf16"])
+def test_floats_of_16_bits_on_a_device(cast: str, stored: str) -> None:
+    """As numbers within expressions, and as elements of tensors."""
     from amos.opencl.runtime.kernel import OpenClKernel
 
     op = Operator.parse("out[i] += a[] * b[i]", dict(i=9), dict.fromkeys("ab", "float32"))
-    op = op.with_dtypes(dict(out="float32")).with_prologue("b[i]", f"{cast}(x[i]) * 1")
-    op = op.with_epilogue(f"{cast}(acc * 0.3) + 1")
+    op = op.with_dtypes(dict(out="float32"))
+    op = op.with_prologue("b[i]", f"{cast}(x[i]) * y[i]", dict(x="f32", y=cast))
+    op = op.with_epilogue(f"{stored}({cast}(acc * 0.3) + z[i])", dict(z=stored))
     x = np.array([-2.3, 1e-3, 7e4, 0.1, np.nan, -np.inf, 1e-7, 3.14159, -70000.0], np.float32)
-    inputs = dict(x=x, a=np.ones((), np.float32))
+    inputs = dict(x=x, a=np.ones((), np.float32)) | {
+        name: quantize(np.array([1, -6e-8, 1, 3, 1, 1, 0.5, -2, 1]), str(tensor.dtype))
+        for tensor in op.inputs
+        if (name := tensor.name) in "yz"
+    }
     mapping = amos.enumerate_mappings(op, MAD)[0]
     kernel = OpenClKernel(amos.Candidate(mapping, OpenClSchedule()), POCL, "")
     arguments = kernel.prepare({tensor.name: inputs[tensor.name] for tensor in op.inputs})

@@ -200,3 +200,23 @@ def test_kernels_on_a_device() -> None:
         (data,) = run.compute([values["x"]])
         expected = evaluate_chain(kernel.candidate.chain, values)
         np.testing.assert_array_equal(data.view(np.float32).reshape(expected.shape), expected)
+
+
+@pytest.mark.skipif(importlib.util.find_spec("pyopencl") is None, reason="pyopencl is not here")
+@pytest.mark.parametrize("cast", ["f16", "bf16"])
+def test_floats_of_16_bits_between_statements_on_a_device(cast: str) -> None:
+    from amos.opencl.runtime.kernel import OpenClKernel
+
+    text = (
+        f"t[i,j] += a[i,k] * b[k,j]; u[i,j] = {cast}(t[i,j] / 3); out[i,j] = {cast}(u[i,j] + x[j])"
+    )
+    kinds = dict(a="float32", b="float32", x=cast)
+    for kernel in _kernels(
+        text, dict(i=7, j=11, k=9), {"i": 2}, 3, copies={"x": "local"}, dtypes=kinds
+    ):
+        values = _inputs(kernel)
+        run = OpenClKernel(kernel.candidate, amos.machines.get("pocl"), "")
+        arguments = run.prepare(values)
+        run.run(arguments)
+        expected = evaluate_chain(kernel.candidate.chain, values)
+        np.testing.assert_array_equal(run.result(arguments), expected)

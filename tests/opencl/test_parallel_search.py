@@ -139,21 +139,10 @@ def test_vectors_of_neighbours_are_predicted_faster() -> None:
     assert [step.tensor for step in fast.steps] == ["t", "out"]
 
 
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        (
-            "t[i,j] += pad(a[i+r-1,k]) * b[k,j,r]; out[i,j] = relu(t)",
-            "read nothing beyond a tensor",
-        ),
-        ("t[i,j] = a[i,j] * 2; out[i,j] = f16(t[i,j])", "no elements of type f16"),
-    ],
-)
-def test_chains_that_have_no_kernels(text: str, message: str) -> None:
-    sizes = {name: 4 for name in "ijkr" if f"{name}]" in text or f"{name}," in text}
-    shapes = dict(a=(4, 4)) if "pad" in text else None
-    chain = Chain.parse(text, sizes, shapes=shapes)
-    with pytest.raises(AmosError, match=message):
+def test_chains_that_have_no_kernels() -> None:
+    text = "t[i,j] += pad(a[i+r-1,k]) * b[k,j,r]; out[i,j] = relu(t)"
+    chain = Chain.parse(text, dict.fromkeys("ijkr", 4), shapes=dict(a=(4, 4)))
+    with pytest.raises(AmosError, match="read nothing beyond a tensor"):
         explore_chain(chain, machine="pocl", measure=MODEL)
 
 

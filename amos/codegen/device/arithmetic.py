@@ -29,7 +29,7 @@ class Dialect:
     Attributes:
         inline: before a function.
         functions: name → type of its two arguments and of its result, and its body.
-        rare: name → the function behind its name, defined only where it is called.
+        rare: name → type, parameters and body of a function, defined only where it is called.
         narrowed: dtype → a ``float`` as an element of it.
         widened: dtype → an element of it as a ``float``.
         integer: an element as ``int``.
@@ -138,13 +138,13 @@ class TextArithmetic:
             return self.rounded(value, kind, final)
         wide = value if kind == "float32" else self.convert(value)
         narrowed = self.dialect.narrowed
-        return narrowed[final].format(wide) if final in narrowed else wide
+        return self._cast(narrowed[final], wide) if final in narrowed else wide
 
     def read(self, load: BufferLoad, kind: str) -> str:
         """Write an access in C, as a value of a dtype."""
         element = self.element(load)
         if str(load.tensor.dtype) in self.dialect.widened:
-            return self.dialect.widened[str(load.tensor.dtype)].format(element)
+            return self._cast(self.dialect.widened[str(load.tensor.dtype)], element)
         return element if kind == "float32" else self.dialect.integer.format(element)
 
     def element(self, load: BufferLoad) -> str:
@@ -178,12 +178,13 @@ class TextArithmetic:
             lines.append(f"{inline} {kind} {name}({kind} a, {kind} b) {{ return {body}; }}")
         for name, text in self.dialect.rare.items():
             if name in self.operations:
-                lines.append(f"{self.dialect.inline} {text.partition(' ')[0]} {name}({text}")
+                kind, parenthesis, body = text.partition("(")
+                lines.append(f"{self.dialect.inline} {kind} {name}{parenthesis}{body}")
         return "\n".join([*lines, *self.functions.values(), ""])
 
     def widened(self, value: str, dtype: str) -> str:
         """C of an element of a dtype as a float."""
-        return self.dialect.widened.get(dtype, self.dialect.real).format(value)
+        return self._cast(self.dialect.widened.get(dtype, self.dialect.real), value)
 
     def convert(self, value: str) -> str:
         """C of an integer as a float."""
@@ -213,6 +214,11 @@ class TextArithmetic:
             self.functions[name] = f"{inline} {type_name} {name}({parameters}) {{ return {body}; }}"
         return text
 
+    def _cast(self, form: str, value: str) -> str:
+        """C of a value in one of the dialect's forms, which may call a rare function."""
+        self.operations.add(form.partition("(")[0])
+        return form.format(value)
+
     def _called(self, name: str, kind: str, values: list[str]) -> str:
         name = f"{'f' if kind == 'float32' else 'i'}_{name.strip('_')}"
         self.operations.add(name)
@@ -221,9 +227,8 @@ class TextArithmetic:
     def rounded(self, value: str, kind: str, final: str) -> str:
         """C of a value that is rounded to a dtype, and clamped to an integer's limits."""
         if final in self.dialect.narrowed:
-            return self.dialect.widened[final].format(self.dialect.narrowed[final].format(value))
-        if not dtype(final).is_integer:
-            return self._called(f"round_{final}", "float32", [value])
+            narrow = self._cast(self.dialect.narrowed[final], value)
+            return self._cast(self.dialect.widened[final], narrow)
         low, high = dtype(final).limits
         if kind == "float32":
             above = f"f_greater({value}, {low}.0f)"

@@ -29,15 +29,15 @@ _FUNCTIONS = {
 }
 #: Rarer ones, which are defined only where they are called.
 _MORE = {
-    "i_shift": "int a, int b) { return a >> b; }",
-    "f_divide": "float a, float b) { return __fdiv_rn(a, b); }",
-    "f_sqrt": "float a) { return __fsqrt_rn(a); }",
-    "f_fma": "float a, float b, float c) { return __fmaf_rn(a, b, c); }",
+    "i_shift": "int(int a, int b) { return a >> b; }",
+    "f_divide": "float(float a, float b) { return __fdiv_rn(a, b); }",
+    "f_sqrt": "float(float a) { return __fsqrt_rn(a); }",
+    "f_fma": "float(float a, float b, float c) { return __fmaf_rn(a, b, c); }",
     # The lowest bits of such a sum are the exponent of a float.
-    "f_pow2": "float a) { return __uint_as_float(__float_as_uint("
+    "f_pow2": "float(float a) { return __uint_as_float(__float_as_uint("
     "__fadd_rn(a, 12583039.0f)) << 23); }",
-    "f_exponent": "float a) { return float(int(__float_as_uint(a) >> 23) - 127); }",
-    "f_choose": "float a, float b, float c, float d) { return a > b ? c : d; }",
+    "f_exponent": "float(float a) { return float(int(__float_as_uint(a) >> 23) - 127); }",
+    "f_choose": "float(float a, float b, float c, float d) { return a > b ? c : d; }",
 }
 CUDA = Dialect(
     inline=INLINE,

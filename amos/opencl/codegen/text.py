@@ -59,23 +59,32 @@ OPENCL = Dialect(
         "f_unless_nan": ("float", "a != a ? a : b"),
     },
     rare={
-        "i_shift": "int a, int b) { return a >> b; }",
-        "f_divide": "float a, float b) { return a / b; }",
-        "f_sqrt": "float a) { return sqrt(a); }",
+        "i_shift": "int(int a, int b) { return a >> b; }",
+        "f_divide": "float(float a, float b) { return a / b; }",
+        "f_sqrt": "float(float a) { return sqrt(a); }",
         # Slow where a device has no such instruction, but it has to round once.
-        "f_fma": "float a, float b, float c) { return fma(a, b, c); }",
+        "f_fma": "float(float a, float b, float c) { return fma(a, b, c); }",
         # The lowest bits of such a sum are the exponent of a float.
-        "f_pow2": "float a) { return as_float(as_uint(a + 12583039.0f) << 23); }",
-        "f_exponent": "float a) { return (float)((int)(as_uint(a) >> 23) - 127); }",
-        "f_choose": "float a, float b, float c, float d) { return a > b ? c : d; }",
-        # Halves in memory need no extension.
-        "f_round_float16": "float a) { ushort b; vstore_half_rte(a, 0, (half *)&b); "
-        "return vload_half(0, (half *)&b); }",
-        "f_round_bfloat16": "float a) { uint b = as_uint(a); return a != a ? a : "
-        "as_float((b + 0x7fffu + (b >> 16 & 1u)) & 0xffff0000u); }",
+        "f_pow2": "float(float a) { return as_float(as_uint(a + 12583039.0f) << 23); }",
+        "f_exponent": "float(float a) { return (float)((int)(as_uint(a) >> 23) - 127); }",
+        "f_choose": "float(float a, float b, float c, float d) { return a > b ? c : d; }",
+        # On bits, as 16-bit floats are no type without an extension. Subnormal halves are
+        # multiples of the last digit of 0.5.
+        "f_to_float16": "ushort(float a) { uint b = as_uint(a), m = b & 0x7fffffffu; "
+        "uint h = m > 0x7f800000u ? 0x7e00u : m >= 0x477ff000u ? 0x7c00u "
+        ": m < 0x38800000u ? as_uint(as_float(m) + 0.5f) - 0x3f000000u "
+        ": (m - 0x38000000u + 0xfffu + (m >> 13 & 1u)) >> 13; "
+        "return h | (b >> 16 & 0x8000u); }",
+        "f_from_float16": "float(ushort a) { uint m = a & 0x7fffu; "
+        "uint b = m < 0x400u ? as_uint((float)m * 5.9604645e-8f) "
+        ": (m << 13) + (m < 0x7c00u ? 0x38000000u : 0x70000000u); "
+        "return as_float(b | (a & 0x8000u) << 16); }",
+        "f_to_bfloat16": "ushort(float a) { uint b = as_uint(a); return a != a ? 0x7fc0 : "
+        "(b + 0x7fffu + (b >> 16 & 1u)) >> 16; }",
+        "f_from_bfloat16": "float(ushort a) { return as_float((uint)a << 16); }",
     },
-    narrowed={},
-    widened={},
+    narrowed={"float16": "f_to_float16({})", "bfloat16": "f_to_bfloat16({})"},
+    widened={"float16": "f_from_float16({})", "bfloat16": "f_from_bfloat16({})"},
     integer="(int)({})",
     real="(float)({})",
     converted="convert_float_rte({})",

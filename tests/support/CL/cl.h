@@ -5,7 +5,11 @@
 
 typedef int32_t cl_int;
 typedef uint32_t cl_uint;
+typedef int16_t cl_short;
+typedef uint16_t cl_ushort;
+typedef int8_t cl_char;
 typedef uint8_t cl_uchar;
+typedef float cl_float;
 typedef uint64_t cl_bitfield, cl_mem_flags, cl_device_type, cl_command_queue_properties;
 typedef cl_bitfield cl_device_fp_config;
 typedef cl_uint cl_device_info;
