@@ -72,7 +72,7 @@ class ParallelSpace:
         if self.dimensions not in (1, 2, 3):
             raise ScheduleError(f"dimensions: expected 1, 2 or 3, got {self.dimensions!r}")
 
-    @property
+    @cached_property
     def choices(self) -> tuple[str, ...]:
         """What a loop may be."""
         dims = range(self.dimensions)

@@ -5,7 +5,7 @@ All assignments of a batch decide their variables in one order, each with values
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -128,10 +128,11 @@ class _Columns:
     ) -> None:
         """Bounds of the choice at a position, or at any that is allowed while it is open."""
 
-        def rows(read: Callable[[int], _Array], positions: Iterable[int]) -> _Array:
-            shape = self.columns.shape
-            picked = [choices[position] for position in positions]
-            return np.stack([read(c) if named else np.full(shape, c) for named, c in picked])
+        def rows(read: Callable[[int], _Array], positions: Sequence[int]) -> _Array:
+            values = np.empty((len(positions), len(self.columns)), np.int64)
+            for row, (named, c) in zip(values, (choices[at] for at in positions), strict=True):
+                row[:] = read(c) if named else c
+            return values
 
         if at is None:
             self.low[target] = rows(self.lower, allowed).min(axis=0)
