@@ -6,6 +6,7 @@ with some the first ``tensorize`` ends the process. A message beats a crash.
 
 from __future__ import annotations
 
+import os
 import sys
 import threading
 from collections.abc import Iterator
@@ -25,6 +26,8 @@ from amos.errors import ToolchainError
 REQUIRED = {"apache-tvm": "<0.28,>=0.27.0.post1", "apache-tvm-ffi": "<0.1.15,>=0.1.14.post0"}
 
 _CRASHING_FFI = Version("0.1.15")
+#: Variable of the environment that says whether TVM loads what it has for GPUs.
+_BACKENDS = "TVM_DEVICE_BACKEND_AUTOLOAD"
 #: TVM, once it was checked and imported: reading versions takes longer than some passes.
 _tvm: ModuleType | None = None
 #: Whether PyTorch was there before TVM.
@@ -64,7 +67,7 @@ def load_tvm() -> ModuleType:
     check_toolchain()
     _torch_first = "torch" in sys.modules
     try:
-        with _without_unused(), _without_relax(), _listing_functions_once():
+        with _without_unused(), _without_relax(), _without_backends(), _listing_functions_once():
             _tvm = import_module("tvm")
         return _tvm
     except Exception as error:  # a package that TVM imports may raise anything
@@ -131,6 +134,22 @@ def _without_relax() -> Iterator[None]:
     finally:
         if isinstance(sys.modules.get(name), _Relax):  # so that an import finds the real one
             sys.modules.pop(name, None)
+
+
+@contextmanager
+def _without_backends() -> Iterator[None]:
+    """Leave out what TVM registers for GPUs, half of its import; AMOS writes their code itself.
+
+    ``tvm.backend.loader.load("cuda")`` adds it, as does importing TVM before AMOS.
+    """
+    earlier = os.environ.get(_BACKENDS)
+    os.environ[_BACKENDS] = "0"
+    try:
+        yield
+    finally:
+        del os.environ[_BACKENDS]
+        if earlier is not None:
+            os.environ[_BACKENDS] = earlier
 
 
 @contextmanager

@@ -117,11 +117,23 @@ def test_tvm_has_the_names_that_it_has_alone() -> None:
             cwd=ROOT,
         )
         for load in (
-            "sys.modules['torch'] = None; import tvm",
+            "sys.modules['torch'] = None; import os; "
+            "os.environ['TVM_DEVICE_BACKEND_AUTOLOAD'] = '0'; import tvm",
             "from amos._toolchain import load_tvm; load_tvm(); import tvm.relax",
         )
     )
     assert alone.stdout == here.stdout != "", here.stderr
+
+
+@pytest.mark.parametrize("setting", ["", "os.environ['TVM_DEVICE_BACKEND_AUTOLOAD'] = '1'; "])
+def test_tvm_loads_no_backends_for_gpus(setting: str) -> None:
+    """They take half of its import; the variable of the environment is as it was before."""
+    code = f"import os, sys; {setting}before = {{**os.environ}}; from amos._toolchain import "
+    code += "load_tvm; load_tvm(); assert os.environ == before; from tvm.backend import loader; "
+    code += "assert not loader.is_loaded('cuda'); loader.load('cuda'); "
+    code += "print(loader.is_loaded('cuda'))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT)
+    assert done.stdout.split() == ["True"], done.stderr
 
 
 @pytest.mark.parametrize(
