@@ -248,8 +248,8 @@ def compile_command(
     if as_json:
         print_json(compiled.to_dict() | {"files": [str(path) for path in written]})
         return
-    print_line(str(compiled))
     _explain_precision(network, is_open=precision == "auto" and samples is None)
+    print_line(str(compiled))
     _list_files(written)
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from amos._display import several
 from amos.measure.reference import compare_arrays
 
 #: Tolerances relative to the largest element, for sums in another order and in the dtype of the
@@ -70,6 +71,17 @@ class Check:
             f"differs from {self.reference} by {self.difference:.3g}, {self.allowed:.3g} is "
             f"allowed{spread}{reason}: {self.name}"
         )
+
+
+def summarize_checks(checks: Sequence[Check]) -> list[str]:
+    """Describe comparisons: those of kernels that are right in one line, each other in its own."""
+    passing = [each for each in checks if each.reference == "NumPy" and each.passed]
+    lines = [str(each) for each in checks if each not in passing]
+    if passing:
+        worst = max(passing, key=lambda check: check.excess)
+        count, share = several(len(passing), "kernel"), f"{worst.excess:.2g}"
+        lines.insert(0, f"{count}: at most {share} of the allowed difference from NumPy")
+    return lines
 
 
 def check_results(

@@ -69,8 +69,7 @@ def test_records_are_shared_resumed_and_compiled(tmp_path: Path) -> None:
     # Leaders that are too close to call are measured again, each time in a record of its own.
     assert all(kernel.lowering.measured is not None for kernel in compiled.kernels.values())
     assert len(compiled.kernels) == 2
-    for task in network.tasks:
-        assert f" is allowed: matmul {task.operator}\n" in str(compiled)
+    assert " 2 kernels: at most 0" in str(compiled)
     # What is compared in the network is of both, so that tuning never makes it slower.
     chooser = Chooser("host")
     for task in network.tasks:

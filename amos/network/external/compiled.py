@@ -14,7 +14,7 @@ import numpy as np
 from amos._display import Shown, several
 from amos.codegen.scheduled import last_line
 from amos.errors import NetworkError
-from amos.network.checks import Check, check_results
+from amos.network.checks import Check, check_results, summarize_checks
 from amos.network.external.folders import ModelFolder
 from amos.network.external.library import Library
 from amos.network.external.partition import PartitionedNetwork
@@ -303,7 +303,7 @@ class CompiledNetwork(CallableNetwork, Shown):
         ]
         lines += [f"  not used: {why}" for why in self.failures]
         lines += [f"  engine: {task.operator}: {why}" for task, why in self.fallbacks.items()]
-        rows = (*self.comparisons, *self.timings, *self.checks)
+        rows = (*self.comparisons, *self.timings, *summarize_checks(self.checks))
         return "\n".join([*lines, *(f"  {each}" for each in rows)])
 
     __repr__ = __str__
