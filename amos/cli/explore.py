@@ -214,7 +214,7 @@ def _report(result: Exploration, rule: str, elapsed: float, as_json: bool) -> No
         print_line(f"disturbed  {result.disturbance}")
     if saving := constant_saving(best.candidate, result.machine):
         print_line(f"constant   {saving}")
-    if len(result.front) > 1:
+    if result.front:
         _print_front(result)
     _explain(result)
 

@@ -156,6 +156,12 @@ def test_the_model_alone(capsys: pytest.CaptureFixture[str]) -> None:
     assert json.loads(capsys.readouterr().out)["measured_seconds"] is None
 
 
+def test_a_front_of_one_trial_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*MODEL, "--minimize", "time,memory", "--trials", "1"]) == 0
+    table = capsys.readouterr().out.partition("the fastest at each size of its workspace")[2]
+    assert "workspace KiB" in table
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
