@@ -16,7 +16,7 @@ import pytest
 #: each moment: ended by SIGKILL at the n-th kernel that is built, change of the file system or
 #: start of a process.
 _PROGRAM = """
-import json, os, signal, sys
+import gc, json, os, signal, sys
 from pathlib import Path
 import amos
 from amos.network.external import linking
@@ -70,6 +70,7 @@ for n in range(moments):
     earlier = files()
     child = os.fork()
     if child == 0:
+        gc.freeze()  # no session of the parent is deleted: it would wait for its threads
         state.update(left=1 + n * (total - 1) // (moments - 1), seen=0)
         model(24).export(out)
         os._exit(0)
@@ -95,7 +96,7 @@ print(json.dumps({"kills": kills, "leftovers": leftovers, "files": len(complete)
 #: Tunes a network in a fork for each moment, which SIGKILL ends before the n-th statement that its
 #: record file gets; then goes on, and compiles.
 _TUNING = """
-import json, os, signal, sys
+import gc, json, os, signal, sys
 from pathlib import Path
 import amos
 from amos.explore.method import Search
@@ -136,6 +137,7 @@ for n in range(moments):
     name = f"killed{n}.db"
     child = os.fork()
     if child == 0:
+        gc.freeze()  # no session of the parent is deleted: it would wait for its threads
         state.update(left=1 + n * (total - 1) // (moments - 1), seen=0)
         tuned(name, Answering())
         os._exit(0)
@@ -173,7 +175,8 @@ def _run(program: str, folder: Path, moments: int) -> dict[str, Any]:
         text=True,
     )
     assert done.returncode == 0, done.stderr[-2000:]
-    assert [*temporary.iterdir()] == []
+    # Unless $CI is set, onnxruntime notes there when it was first used.
+    assert {path.name for path in temporary.iterdir()} <= {".ses"}
     report: dict[str, Any] = json.loads(done.stdout)
     assert [kill["signal"] for kill in report["kills"]] == [9] * moments
     return report

@@ -7,6 +7,7 @@ the workload is a fake: processes, pipes, signals, limits and files are real.
 from __future__ import annotations
 
 import contextlib
+import gc
 import os
 import shutil
 import signal
@@ -137,6 +138,8 @@ def _forked(work: Callable[[], object]) -> int:
     if child:
         return child
     status = 1
+    # What waits for threads when it is deleted, as sessions of onnxruntime do, waits forever here.
+    gc.freeze()
     try:
         null = os.open(os.devnull, os.O_WRONLY)
         os.dup2(null, 2)
