@@ -32,6 +32,7 @@ from amos.network.frontend import PRODUCT_OPERATORS
 from amos.network.precision.variants import Variants
 from amos.network.pytorch.check import array_of_tensor, check_tensor, draw_inputs
 from amos.network.pytorch.layers import exportable
+from amos.network.pytorch.memory import Order, View, find_views, invert, order_of_axes, permute
 from amos.network.pytorch.programs import translate
 from amos.network.races import Race, race
 from amos.network.reading.branches import operators_of
@@ -99,30 +100,39 @@ def amos_backend(
 
 @dataclass(frozen=True, eq=False)
 class _Model:
-    """A compiled graph, and the dtypes of PyTorch's results; bfloat16 goes in and out as float32.
+    """A compiled graph, and how PyTorch has its results; bfloat16 goes in and out as float32.
 
     Attributes:
         partition: the compiled network.
-        names: of its inputs.
-        dtypes: of PyTorch's results.
+        inputs: name and order of axes in memory of each input, by its position in a call.
+        results: dtype and order of axes in memory of each of PyTorch's results.
+        views: results that share memory with other tensors.
     """
 
     partition: CompiledNetwork
-    names: tuple[str, ...]
-    dtypes: tuple[Any, ...]
+    inputs: Mapping[int, tuple[str, Order | None]]
+    results: tuple[tuple[Any, Order | None], ...]
+    views: tuple[View | None, ...]
 
-    def __call__(self, tensors: Sequence[Any]) -> tuple[Any, ...]:
-        """Return the results for inputs, without the module's own tensors."""
+    def __call__(self, values: Sequence[Any]) -> tuple[Any, ...]:
+        """Return the results for the values of a call."""
         import torch
 
         # Checks of shapes and dtypes, which PyTorch's guards make too, would take longer than
         # small graphs do.
-        values = dict(zip(self.names, map(array_of_tensor, tensors), strict=True))
-        arrays = self.partition.session.run(None, values)
-        return tuple(
-            torch.from_numpy(np.asarray(array)).to(dtype)
-            for array, dtype in zip(arrays, self.dtypes, strict=True)
-        )
+        inputs = {
+            name: array_of_tensor(values[n] if order is None else values[n].permute(order))
+            for n, (name, order) in self.inputs.items()
+        }
+        tensors = list(values)
+        arrays = self.partition.session.run(None, inputs)
+        for array, (dtype, order), view in zip(arrays, self.results, self.views, strict=True):
+            if view is None:
+                result = torch.from_numpy(np.asarray(array)).to(dtype)
+                tensors.append(result if order is None else result.permute(invert(order)))
+            else:
+                tensors.append(view.of(tensors))
+        return tuple(tensors[len(values) :])
 
 
 class CompiledGraph:
@@ -151,7 +161,9 @@ class CompiledGraph:
         key: tuple[object, ...] = (gradients,)
         if not self._fixed:
             own = (values[n] for n in self._positions)
-            shapes = ((v.shape, v.dtype) if isinstance(v, torch.Tensor) else v for v in own)
+            shapes = (
+                (v.shape, v.stride(), v.dtype) if isinstance(v, torch.Tensor) else v for v in own
+            )
             key = (*shapes, gradients)
         if self._models.get(key, self) is None:
             return self._eager(*values)
@@ -168,10 +180,7 @@ class CompiledGraph:
             if self._models[key] is not None:
                 self._race(key, values)
         model = self._models[key]
-        if model is None:
-            return self._eager(*values)
-        inputs = (values[n] for n in self._positions)
-        return model([value for value in inputs if isinstance(value, torch.Tensor)])
+        return self._eager(*values) if model is None else model(values)
 
     def _compiled(self, values: Sequence[Any], gradients: bool) -> _Model | None:
         """The graph compiled; ``None`` where it runs eagerly."""
@@ -210,6 +219,7 @@ class CompiledGraph:
         with torch.inference_mode(False), torch.no_grad():
             # Which refuses what changes something in place.
             examples = [x.float() if x.dtype == torch.bfloat16 else x for x in inputs]
+            examples = [permute(x, order_of_axes(x)) for x in examples]
             translation = translate(self._frozen(values), examples, "torch")
             operators = frozenset(operators_of(translation.model.graph))
             if not operators & PRODUCT_OPERATORS:  # nothing that takes long
@@ -220,10 +230,10 @@ class CompiledGraph:
             rounded = self._rounded(network)
             if rounded is not network:
                 with suppress(NetworkError):  # PyTorch rounds in other places, or nowhere
-                    compiled = self._built(rounded, expected)
+                    compiled = self._built(rounded, values, expected)
                     self._compare(compiled, values, expected, operators)
                     return compiled
-            compiled = self._built(network, expected)
+            compiled = self._built(network, values, expected)
             self._compare(compiled, values, expected, operators)
         return compiled
 
@@ -234,17 +244,29 @@ class CompiledGraph:
         operations = reducible_operations()
         return Variants(network).round_operations(operations) if operations else network
 
-    def _built(self, network: PartitionedNetwork, expected: Sequence[Any]) -> _Model:
+    def _built(
+        self, network: PartitionedNetwork, values: Sequence[Any], expected: Sequence[Any]
+    ) -> _Model:
         """The graph's network compiled; with trials it is tuned first."""
+        import torch
+
+        views = find_views(values, expected)
         if self._options.trials and network.tasks:
             assert self._options.records is not None
             tune(network, trials=self._options.trials, records=self._options.records)
         partition = compile_network(network, records=self._options.records, progress=False)
         assert isinstance(partition, CompiledNetwork)
+        inputs = [n for n in self._positions if isinstance(values[n], torch.Tensor)]
+        names = (port.name for port in network.inputs)
+        results = self._graph.graph.output_node().args[0]
         return _Model(
             partition.with_session(QUIET),
-            tuple(port.name for port in network.inputs),
-            tuple(result.dtype for result in expected),
+            {n: (name, order_of_axes(values[n])) for n, name in zip(inputs, names, strict=True)},
+            tuple(
+                (result.dtype, _order_of_node(node))
+                for node, result in zip(results, expected, strict=True)
+            ),
+            views,
         )
 
     def _compare(
@@ -260,15 +282,18 @@ class CompiledGraph:
         inputs = [values[n] for n in self._positions if isinstance(values[n], torch.Tensor)]
         rounded = model.partition.has_rounded_products
 
+        def replace_inputs(tensors: Sequence[Any]) -> list[Any]:
+            tensor_of = dict(zip(map(id, inputs), tensors, strict=True))
+            return [tensor_of.get(id(value), value) for value in values]
+
         def evaluate(tensors: Sequence[Any]) -> Any:
-            changed = dict(zip(map(id, inputs), tensors, strict=True))
-            return self._eager(*(changed.get(id(value), value) for value in values))
+            return self._eager(*replace_inputs(tensors))
 
         with torch.random.fork_rng(devices=()):
             for tensors, results in chain([(inputs, expected)], draw_inputs(inputs, evaluate)):
                 if not all(map(_equal, results, evaluate(tensors))):
                     raise NetworkError("its results are random")
-                for result, right in zip(model(tensors), results, strict=True):
+                for result, right in zip(model(replace_inputs(tensors)), results, strict=True):
                     check_tensor(result, right, operators, rounded)
 
     def _frozen(self, values: Sequence[Any]) -> Any:
@@ -288,16 +313,19 @@ class CompiledGraph:
                     )
                     environment[node] = graph.get_attr(node.name)
                 else:
-                    environment[node] = graph.placeholder(node.name)
+                    port = graph.placeholder(node.name)
                     if value.dtype == torch.bfloat16:
-                        environment[node] = graph.call_method("bfloat16", (environment[node],))
+                        port = graph.call_method("bfloat16", (port,))
+                    order = order_of_axes(value)
+                    environment[node] = permute(port, order and invert(order))
                 continue
             if node.op in ("get_attr", "call_module"):
                 owner, _, name = str(node.target).rpartition(".")
                 attributes[str(node.target)] = getattr(self._graph.get_submodule(owner), name)
             if node.op == "output":
+                results = ((each, environment[each]) for each in node.args[0])
                 graph.output(
-                    [_exact_result(graph, each, environment[each]) for each in node.args[0]]
+                    [permute(_exact(*result), _order_of_node(result[0])) for result in results]
                 )
                 continue
             environment[node] = copy = graph.node_copy(node, environment.__getitem__)
@@ -310,12 +338,18 @@ def _has_fixed_shape(example: Any) -> bool:
     return hasattr(example, "shape") and all(isinstance(size, int) for size in example.shape)
 
 
-def _exact_result(graph: Any, node: Any, result: Any) -> Any:
+def _exact(node: Any, result: Any) -> Any:
     """A result of a graph; float32 for bfloat16, which NumPy does not have."""
     import torch
 
     dtype = getattr(node.meta.get("example_value"), "dtype", None)
-    return graph.call_method("float", (result,)) if dtype == torch.bfloat16 else result
+    return result.graph.call_method("float", (result,)) if dtype == torch.bfloat16 else result
+
+
+def _order_of_node(node: Any) -> Order | None:
+    """The order of axes in memory that PyTorch expects of a result."""
+    example = node.meta.get("example_value")
+    return None if example is None else order_of_axes(example)
 
 
 def _version(tensor: Any) -> int:

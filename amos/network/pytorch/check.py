@@ -109,7 +109,11 @@ def draw_inputs(
     generator = torch.Generator().manual_seed(_SEED)
     for deviation in (_NARROW, _WIDE):
         for ranges in (_whole_range, _own_range, None):
-            values = [_tensor(each, deviation, ranges, generator) for each in inputs]
+            drawn = [_tensor(each, deviation, ranges, generator) for each in inputs]
+            values = [
+                torch.empty_like(example).copy_(tensor)  # with its order of axes in memory
+                for example, tensor in zip(inputs, drawn, strict=True)
+            ]
             try:
                 expected = evaluate(values)
             except Exception:  # PyTorch refuses values with errors of many types

@@ -1,0 +1,114 @@
+"""How results of ``torch.compile(module, backend="amos")`` lie in memory."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from amos.errors import NetworkError
+from amos.network.pytorch.backend import amos_backend
+from amos.network.pytorch.memory import find_views, invert, order_of_axes, permute
+from tests.network.torch_graphs import record_compiled_graphs
+
+pytestmark = pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::DeprecationWarning")
+
+
+def test_orders_of_axes(torch: Any) -> None:
+    x = torch.zeros(2, 3, 4, 5)
+    assert order_of_axes(x) is None
+    assert order_of_axes(x.to(memory_format=torch.channels_last)) == (0, 2, 3, 1)
+    assert order_of_axes(x.permute(3, 1, 0, 2)) == (2, 1, 3, 0)
+    # One axis has but one place in memory, some elements have none, and some lie apart.
+    assert order_of_axes(x[:, :1].to(memory_format=torch.channels_last)) is None
+    assert order_of_axes(torch.zeros(0, 3, 4)) is None
+    assert order_of_axes(x[:, :, ::2].permute(3, 1, 0, 2)) is None
+    assert order_of_axes(torch.zeros(3, 1).expand(3, 5)) is None
+    assert order_of_axes(torch.zeros(())) is None
+
+
+def test_an_order_is_inverted(torch: Any) -> None:
+    x = torch.randn(2, 3, 4, 5)
+    order = (2, 0, 3, 1)
+    assert torch.equal(permute(permute(x, order), invert(order)), x)
+    assert permute(x, None) is x
+
+
+def test_views_are_found(torch: Any) -> None:
+    x, y, own = torch.randn(4, 6), torch.randn(8), torch.randn(5)
+    views = find_views([3, x[1:], own], [x[2:, ::2], y, y.view(2, 4).t(), own, torch.zeros(0)])
+    assert [view is None for view in views] == [False, True, False, False, True]
+    call = [3, torch.randn(3, 6), own, None, torch.randn(8)]
+    input_view, transposed, parameter = [view.of(call) for view in views if view is not None]
+    assert torch.equal(input_view, call[1][1:, ::2])
+    assert torch.equal(transposed, call[4].view(2, 4).t())
+    assert torch.equal(parameter, own)
+
+
+def test_views_that_no_view_can_state_are_refused(torch: Any) -> None:
+    x = torch.randn(4, 6)
+    with pytest.raises(NetworkError, match="its results share memory"):
+        find_views([x], [x.view(torch.int32)])
+    with pytest.raises(NetworkError, match="its results share memory"):
+        find_views([], [x[1:], x])
+
+
+def _strided(torch: Any) -> Any:
+    class Strided(torch.nn.Module):  # type: ignore[misc]
+        def __init__(self) -> None:
+            super().__init__()
+            self.conv = torch.nn.Conv2d(8, 16, 3, padding=1)
+
+        def forward(self, x: Any) -> Any:
+            y = torch.relu(self.conv(x))
+            torch._dynamo.graph_break()
+            return y.permute(0, 2, 3, 1).view(len(y), -1)
+
+    return Strided().eval().to(memory_format=torch.channels_last)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_what_follows_may_rely_on_channels_last(
+    torch: Any, dtype: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compiled, single = record_compiled_graphs(monkeypatch), dtype == "float32"
+    module = _strided(torch).to(getattr(torch, dtype))
+    function = torch.compile(module, backend=amos_backend)
+    x = torch.randn(2, 8, 6, 5).to(module.conv.weight.dtype)
+    x = x.to(memory_format=torch.channels_last)
+    with torch.no_grad():
+        for value in (x, -x):
+            assert torch.allclose(function(value), module(value), atol=1e-5 if single else 1e-1)
+    assert len(compiled) == 1
+    ((_, order),) = compiled[0].inputs.values()
+    assert order == (0, 2, 3, 1) and compiled[0].results[0][1] == order
+
+
+@pytest.mark.filterwarnings("ignore:.*is changed in place")
+def test_changes_in_place_behind_a_graph_reach_inputs_and_results(
+    torch: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Aliased(torch.nn.Module):  # type: ignore[misc]
+        def __init__(self) -> None:
+            super().__init__()
+            self.linear = torch.nn.Linear(16, 8)
+
+        def forward(self, x: Any) -> Any:
+            y = torch.relu(self.linear(x))
+            input_view, result_view = x.view(-1), y.t()
+            torch._dynamo.graph_break()
+            input_view.add_(1)
+            result_view[0] = 3
+            return x * 2, y
+
+    compiled = record_compiled_graphs(monkeypatch)
+    module = Aliased().eval()
+    function = torch.compile(module, backend=amos_backend)
+    with torch.no_grad():
+        for _ in range(2):
+            x = torch.randn(4, 16)
+            same = x.clone()
+            for result, expected in zip(function(x), module(same), strict=True):
+                assert torch.allclose(result, expected, atol=1e-5)
+            assert torch.equal(x, same)
+    assert len(compiled) == 1
