@@ -12,6 +12,7 @@ from functools import cached_property
 from amos.chains.tiling import TiledStep, Tiling
 from amos.errors import ScheduleError, UnknownNameError
 from amos.ir.chain import loads_of
+from amos.ir.transforms import unrolled_loops
 
 #: Memories of a tile: ``"local"`` to a work-group, ``"private"`` to a work-item.
 MEMORIES = ("local", "private")
@@ -137,6 +138,10 @@ class LoopNest:
             UnknownNameError: a name is no temporary, or no input.
             ScheduleError: there is no such memory, or rows roll: tiles then follow one another.
         """
+        if unrolled_loops(tiling.chain):
+            raise ScheduleError(
+                f"loop nest: expected a chain without literals, got {tiling.chain.name}"
+            )
         if tiling.rolls:
             raise ScheduleError(
                 "loop nest: expected tiles in any order, got rows rolling along "

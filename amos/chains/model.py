@@ -17,6 +17,7 @@ from amos.chains.tiling import TiledStep, Tiling
 from amos.ir import Assignment, Operator, dtype
 from amos.ir.chain import loads_of, result_of
 from amos.ir.expression import Node
+from amos.ir.transforms import Transform
 from amos.machine import Level, Machine
 
 #: Elements that a copy moves in a cycle where it transposes.
@@ -138,6 +139,8 @@ def rough_seconds(tiling: Tiling, machine: Machine) -> float:
 
 
 def _points(tiled: TiledStep) -> int:
+    if isinstance(tiled.step, Transform):  # a tile is one, whatever it has
+        return prod(x.size for n, x in tiled.ranges.items() if n not in tiled.step.unrolled)
     return prod(run.size for run in tiled.ranges.values())
 
 
@@ -145,6 +148,8 @@ def count_operations(step: object) -> float:
     """Vector operations of an element, at the least one; two of a product, with its load."""
     if not isinstance(step, Assignment):
         return 2.0
+    if isinstance(step, Transform):
+        return float(step.operation_count)
     narrow = dtype(str(step.output.tensor.dtype)).bits < 32
     return max(1.0, _count(step.expression) + bool(step.combiner) + 6 * narrow)
 

@@ -11,6 +11,7 @@ from amos.chains.boxes import Box, offset_box
 from amos.chains.tiling import SharedLoop, TiledStep, Tiling
 from amos.ir import dtype
 from amos.ir.chain import result_of
+from amos.ir.transforms import Transform
 from amos.validate.chain import check_chain_inputs, run_step
 
 
@@ -50,7 +51,10 @@ def simulate_tiling(tiling: Tiling, inputs: Mapping[str, np.ndarray]) -> np.ndar
             for offset in parts:
                 here = at | ({cut.name: offset} if cut else {})
                 _run(tiling, steps, here, arrays, tile, is_first)
-        out[_slices(tiling.boxes[result.name], at)] = tile[result.name]
+        own, slices = tile[result.name], _slices(tiling.boxes[result.name], at)
+        # A transform returns all of the result, of which the tile is a part.
+        is_whole = isinstance(tiling.chain.steps[-1], Transform)
+        out[slices] = own[slices] if is_whole else own
     return out
 
 
@@ -101,6 +105,9 @@ def _run(
             if name in tiling.boxes
         }
         starts = {name: int(run.start.evaluate(at)) for name, run in tiled.ranges.items()}
+        if isinstance(local, Transform):
+            whole = {*arrays, tiling.chain.result.name}
+            local = local.shifted(starts, whole)
         tile[local.output.tensor.name] = run_step(local, views | tile, starts)
 
 

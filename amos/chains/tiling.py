@@ -14,6 +14,7 @@ from amos.chains.rows import Phases, cut_rows
 from amos.errors import ScheduleError
 from amos.ir import Affine, Assignment, BufferLoad, Chain, Operator, Tensor, dtype
 from amos.ir.chain import Step, loads_of, result_of
+from amos.ir.transforms import Transform, unrolled_loops
 
 
 @dataclass(frozen=True)
@@ -110,7 +111,9 @@ class Tiling:
     rolls: bool = False
 
     def __post_init__(self) -> None:
-        own = [index.names[0] for index in self.chain.steps[-1].output.indices if index.names]
+        whole = unrolled_loops(self.chain)
+        indices = self.chain.steps[-1].output.indices
+        own = [name for index in indices for name in index.names if name not in whole]
         for loop in self.loops:
             if loop.name not in own:
                 raise ScheduleError(
@@ -125,6 +128,10 @@ class Tiling:
                 f"tile.{self.cut.name} = {self.cut.tile}: expected a divisor of {self.cut.extent}, "
                 "as parts of rows are summed"
             )
+        if (self.cut or self.rolls) and whole:
+            raise ScheduleError(
+                f"{self.chain.name}: rows of chains with literals stay whole, and do not roll"
+            )
         if self.rolls and (self.cut is not None or not self.loops):
             raise ScheduleError(f"rows that roll: expected shared loops and whole rows, got {self}")
         if self.rolls and not self.layout.rolling:
@@ -132,7 +139,8 @@ class Tiling:
         for tiled in self.steps:
             for load in loads_of(tiled.step):
                 name = load.tensor.name
-                local_load(load, tiled.ranges, tiled.boxes[name], tiled.size(name))
+                if not self._is_whole(tiled.step, name):
+                    local_load(load, tiled.ranges, tiled.boxes[name], tiled.size(name))
 
     @staticmethod
     def of(chain: Chain, tiles: Mapping[str, int], rolling: str = "") -> Tiling:
@@ -191,7 +199,7 @@ class Tiling:
         """The steps before, in and behind the parts of a row."""
         if self.cut is not None:
             return cut_rows(self.chain, self.cut.name, self.cut.count)
-        for axis in _rows_of(self.chain):
+        for axis in () if unrolled_loops(self.chain) else _rows_of(self.chain):
             try:
                 return cut_rows(self.chain, axis, 1)
             except ScheduleError:  # quotients stay where they are
@@ -206,20 +214,16 @@ class Tiling:
     @cached_property
     def layout(self) -> Layout:
         """What a tile has of each tensor, and which rows roll."""
-        loops = {loop.name: loop for loop in self.loops}
         last = self.chain.steps[-1].output
-        ranges = {
-            name: Range(Affine(((name, 1),)), loops[name].tile)
-            if name in loops
-            else Range.whole(size)
-            for name, size in self.chain.extents.items()
-        }
+        ranges = {name: self._shared_range(name, size) for name, size in self.chain.extents.items()}
         boxes = {last.tensor.name: load_box(last, ranges)}
         rolling, reads = dict[str, RollingRows](), defaultdict[str, list[BufferLoad]](list)
         once = {step.output.tensor.name for step in (*self.phases.before, *self.phases.after)}
         written = {step.output.tensor.name for step in self.phases.steps}
         for step in reversed(self.phases.steps):
             own, target = self._ranges(step, boxes), step.output.tensor.name
+            if isinstance(step, Transform):
+                boxes[target] = load_box(step.output, own)
             if self.rolls and target != last.tensor.name and target in boxes:
                 loop = self.loops[-1]
                 rows = roll_rows(
@@ -232,11 +236,18 @@ class Tiling:
                     continue  # a unit sees what it needs
                 inner = self.rolling_loop if name in written else ""
                 box = load_box(load, own, step.extents, inner)
+                if self._is_whole(step, name):
+                    box = tuple(map(Range.whole, load.tensor.shape))
                 if self.cut is not None and name in once:
                     box = _unmoved(box, self.cut.name, load.tensor.shape)
                 boxes[name] = united(boxes[name], box, load.tensor.shape) if name in boxes else box
                 reads[name].append(load)
         return Layout(boxes, rolling)
+
+    def _shared_range(self, name: str, size: int) -> Range:
+        """The values of an iteration of the result within a tile."""
+        tile = next((loop.tile for loop in self.loops if loop.name == name), None)
+        return Range.whole(size) if tile is None else Range(Affine(((name, 1),)), tile)
 
     def _unit(
         self, step: Step, ranges: dict[str, Range]
@@ -255,8 +266,15 @@ class Tiling:
             boxes[own] = united(boxes[own], box, shape) if own in boxes else box
         return ranges, boxes
 
+    def _is_whole(self, step: Step, tensor: str) -> bool:
+        """Whether a step sees a tensor whole: transforms see inputs and the result so."""
+        is_temporary = tensor in [each.name for each in self.chain.temporaries]
+        return isinstance(step, Transform) and not is_temporary
+
     def _ranges(self, step: Step, boxes: Mapping[str, Box]) -> dict[str, Range]:
         """The values of a step's iterations within a tile."""
+        if isinstance(step, Transform) and step.output.tensor.name == self.chain.result.name:
+            return {name: self._shared_range(name, size) for name, size in step.extents.items()}
         ranges = {name: Range.whole(size) for name, size in step.extents.items()}
         if self.cut is not None and self.cut.name in ranges:
             ranges[self.cut.name] = Range(Affine(((self.cut.name, 1),)), self.cut.tile)
@@ -269,6 +287,8 @@ class Tiling:
                     f"{step.output} is written: expected one iteration as an index of each "
                     "dimension"
                 )
+        if isinstance(step, Transform):
+            ranges |= {name: Range.whole(step.extents[name]) for name in step.unrolled}
         return ranges
 
     @cached_property
@@ -318,9 +338,12 @@ class Tiling:
             return local_load(load, tiled.ranges, tiled.boxes[name], shape)
 
         step, iterations = tiled.step, local_iterations(tiled.step, tiled.ranges)
+        if isinstance(step, Transform):
+            return step.placed(
+                lambda x: x if self._is_whole(step, x.tensor.name) else local(x), iterations
+            )
         if isinstance(step, Assignment):
-            expression = step.expression.with_loads(local)
-            target = local(step.destination)
+            expression, target = step.expression.with_loads(local), local(step.destination)
             return replace(step, expression=expression, destination=target, iterations=iterations)
         compute = replace(step.compute.with_loads(local), iterations=iterations)
         epilogue = step.epilogue and step.epilogue.with_loads(local)

@@ -12,6 +12,7 @@ from amos.chains.model import temporary_bytes
 from amos.chains.tiling import Tiling
 from amos.errors import ExploreError, ScheduleError
 from amos.ir import Chain
+from amos.ir.transforms import unrolled_loops
 from amos.machine import Machine
 
 #: Share of the cache near a core that temporaries may take.
@@ -79,7 +80,7 @@ def _result_loops(chain: Chain) -> list[str]:
     What does not move while an inner loop does is read, or packed, once.
     """
     names = [n for index in chain.steps[-1].output.indices for n in index.names]
-    names = [name for name in names if chain.extents[name] > 1]
+    names = [n for n in names if chain.extents[n] > 1 and n not in unrolled_loops(chain)]
 
     def count_moved(name: str) -> int:
         try:

@@ -26,6 +26,7 @@ from amos.chains.loops import LocalAssignment, assignment_of, sequence, write_as
 from amos.chains.rolling import RollingRows
 from amos.chains.row_copies import declare_flat, fill_rows, move_rows
 from amos.chains.tiling import TiledStep
+from amos.chains.transforms import write_transform
 from amos.codegen.scheduled import scheduled
 from amos.codegen.tir.arrays import constant, container_dtype
 from amos.codegen.tir.cpu import vectorize_tail
@@ -33,6 +34,7 @@ from amos.codegen.tir.program import Argument, Program, stage
 from amos.codegen.tir.statements import serialize
 from amos.ir import Operator
 from amos.ir.chain import result_of
+from amos.ir.transforms import Transform
 from amos.machine.limits import CpuLimits
 from amos.plan.staging import StagedOperand
 
@@ -244,7 +246,10 @@ class _Writer:
                 yield from self._guarded([*written], depth)
                 continue
             for tiled in run:
-                if tiled.rows is not None:
+                if isinstance(tiled.step, Transform):
+                    own = tiled.step, self._local(tiled), self.whole, self.memory
+                    yield from self._guarded([write_transform(*own)], tiled.depth)
+                elif tiled.rows is not None:
                     yield self._units(tiled)
                 else:
                     yield from self._product(tiled, self._buffers)
@@ -311,7 +316,7 @@ class _Writer:
 
     def _is_plain(self, tiled: TiledStep) -> bool:
         """Whether a step is loops over a whole tile."""
-        return self._assigns(tiled) and tiled.rows is None
+        return self._assigns(tiled) and not (tiled.rows or isinstance(tiled.step, Transform))
 
     @cached_property
     def _buffers(self) -> dict[str, Any]:

@@ -1,10 +1,10 @@
 """From several statements to a :class:`~amos.ir.chain.Chain`.
 
 Grammar, where ``index`` is that of :mod:`amos.ir.grammar` and ``shift`` an expression of
-:mod:`amos.ir.expression_parser`::
+:mod:`amos.ir.expression_parser`; literals are those of :mod:`amos.ir.transform_parser`::
 
     chain     := statement (";" statement)* [";"]
-    statement := product | target ("=" | "+=" | "max=" | "min=") value
+    statement := product | literal | transform | target ("=" | "+=" | "max=" | "min=") value
     product   := a statement of :mod:`amos.ir.grammar` that sums products
     target    := NAME ["[" [index ("," index)*] "]"]
     value     := shift | ROWS "(" shift "," "axis" "=" NAME ")"
@@ -18,17 +18,28 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from amos.errors import OperatorError, ParseError, suggestion
 from amos.ir.affine import Affine
 from amos.ir.chain import Assignment, Chain, Statement, Step, typed
+from amos.ir.chain_scanner import Scanner
 from amos.ir.expression import CASTS, EXP_NEGATIVE, SHARE, SHARE_OR_ZERO, Node
 from amos.ir.expression_parser import ExpressionReader
-from amos.ir.grammar import Reader, Reference, read_statement
+from amos.ir.grammar import Reference, read_statement
 from amos.ir.nodes import BufferLoad, Iteration, Tensor
 from amos.ir.parser import dimension_size, parse_statement
 from amos.ir.tokens import Token
+from amos.ir.transform_parser import (
+    EXPECTED,
+    Matrix,
+    define_literals,
+    find_transform,
+    read_literals,
+    transform_of,
+    with_epilogue,
+)
+from amos.ir.transforms import Transform
 
 #: Functions of a whole row, which take an axis.
 ROWS = ("softmax", "safe_softmax", "logsumexp", "sum", "max", "min")
@@ -47,12 +58,14 @@ class ChainParser:
         dtypes: dtypes by tensor.
         shapes: shapes by tensor; those of inputs are filled in by what is read.
         written: each tensor that a statement wrote, with its iterations.
+        literals: each literal matrix.
     """
 
     extents: Mapping[str, int]
     dtypes: Mapping[str, str]
     shapes: dict[str, Sequence[int]]
     written: dict[str, BufferLoad] = field(default_factory=dict)
+    literals: dict[str, Matrix] = field(default_factory=dict)
 
     def parse(self, text: str, name: str | None) -> Chain:
         """Read all statements.
@@ -63,9 +76,9 @@ class ChainParser:
         """
         texts = [each.strip() for each in text.split(";")]
         texts = texts[:-1] if len(texts) > 1 and not texts[-1] else texts
-        heads = [_Scanner(each) for each in texts]
+        self.literals, heads = read_literals(texts)
         self._find_shapes(heads)
-        statements = []
+        statements = list[Statement]()
         for number, head in enumerate(heads, 1):
             early = [x for x in heads[number - 1 :] if x.name in head.reads - self.written.keys()]
             if early:
@@ -73,17 +86,24 @@ class ChainParser:
                     f"statement {number}, {head.text!r}: reads {early[0].name!r} before "
                     f"{early[0].text!r} writes it"
                 )
-            for read in head.accesses[1:] if head.indexed else head.accesses:
-                self._check_written(number, head, read, heads)
-            steps = self._steps(head)
-            statements.append(Statement(head.text, steps))
+            if transform := find_transform(head, statements, heads):
+                with _quoting(head.text):
+                    steps: tuple[Step, ...] = (self._with_epilogue(transform, head),)
+                    statements[-1] = Statement(f"{statements[-1]}; {head.text}", steps)
+            else:
+                for read in head.accesses[1:] if head.indexed else head.accesses:
+                    self._check_written(number, head, read, heads)
+                steps = self._steps(head)
+                statements.append(Statement(head.text, steps))
             self.written |= {step.output.tensor.name: step.output for step in steps}
+        definitions = define_literals([step for each in statements for step in each.steps])
+        statements[0] = replace(statements[0], text=definitions + statements[0].text)
         chain = Chain(tuple(statements), name or statements[-1].tensor.name)
         self._check_names(chain)
         return chain
 
     def _check_written(
-        self, number: int, head: _Scanner, read: Reference, heads: Sequence[_Scanner]
+        self, number: int, head: Scanner, read: Reference, heads: Sequence[Scanner]
     ) -> None:
         """Refuse to read a temporary with other dimensions."""
         if (later := next((each for each in heads if each.name == read.name), None)) is None:
@@ -102,7 +122,7 @@ class ChainParser:
                     f"{low} to {high}, but {later.text!r} writes {size} elements of dimension {d}"
                 )
 
-    def _find_shapes(self, heads: Sequence[_Scanner]) -> None:
+    def _find_shapes(self, heads: Sequence[Scanner]) -> None:
         """Give each input the shape that all statements together read."""
         own = {head.name for head in heads}
         used = list(dict.fromkeys(n for head in heads for n in head.iterations))
@@ -117,7 +137,7 @@ class ChainParser:
         reached: dict[str, Reference] = {}
         for head in heads:
             for read in head.accesses:
-                if read.name in own:
+                if read.name in own or read.name in self.literals:
                     continue
                 first = reached.setdefault(read.name, read)
                 if len(first.indices) != len(read.indices):
@@ -145,29 +165,46 @@ class ChainParser:
                     f"{', '.join(public)}{suggestion(unknown[0], public)}"
                 )
 
-    def _steps(self, head: _Scanner) -> tuple[Step, ...]:
+    def _steps(self, head: Scanner) -> tuple[Step, ...]:
         """What a statement comes to."""
         with _quoting(head.text):
             if head.indexed and (product := self._product(head)) is not None:
                 return (product,)
             return _AssignmentReader(self, head).steps()
 
-    def _product(self, head: _Scanner) -> Step | None:
-        """A sum of products; ``None`` for any other statement."""
+    def _with_epilogue(self, transform: Transform, head: Scanner) -> Transform:
+        """A transform with an expression that is stored of each of its sums."""
+        expression, cast = _AssignmentReader(self, head).expression()
+        kind = cast or expression.kind(dict.fromkeys(self.extents, "int32"))
+        shape = self.shapes.get(head.name, transform.destination.tensor.shape)
+        tensor = Tensor(head.name, tuple(shape), self.dtypes.get(head.name, kind))
+        return with_epilogue(transform, tensor, expression, [*self.written])
+
+    def _product(self, head: Scanner) -> Step | None:
+        """A sum of products, of literals, too; ``None`` for any other statement."""
+        is_transform = not head.reads.isdisjoint(self.literals)
         try:
             statement = read_statement(head.text)
         except ParseError:
+            if is_transform:
+                raise OperatorError(EXPECTED) from None
             return None
-        if statement.combiner != "+" or statement.join != "*" or len(statement.sources) < 2:
+        is_product = statement.combiner == "+" and statement.join == "*"
+        if not is_transform and (not is_product or len(statement.sources) < 2):
             return None
-        _dimensions_of(head.accesses[0])
         names = {reference.name for reference in statement.references}
         used = {n for reference in statement.references for i in reference.indices for n in i.names}
-        shapes = {n: s for n, s in self.shapes.items() if n in names}
-        shapes |= {n: x.tensor.shape for n, x in self.written.items() if n in names}
+        sizes = dict[str, Sequence[int]](self.shapes)
+        sizes |= {name: (len(rows), len(rows[0])) for name, rows in self.literals.items()}
+        sizes |= {n: x.tensor.shape for n, x in self.written.items()}
+        shapes = {name: size for name, size in sizes.items() if name in names}
         extents = {name: size for name, size in self.extents.items() if name in used}
-        compute = parse_statement(head.text, extents, {}, shapes)
         kinds = {n: str(x.tensor.dtype) for n, x in self.written.items()} | dict(self.dtypes)
+        if is_transform:
+            compute = parse_statement(head.text, extents, {}, shapes)
+            return transform_of(compute, self.literals, kinds)
+        _dimensions_of(head.accesses[0])
+        compute = parse_statement(head.text, extents, {}, shapes)
         from amos.ir.operator import Operator
 
         weights = tuple(load.tensor.name for load in compute.sources)
@@ -186,54 +223,10 @@ def _quoting(text: str) -> Iterator[None]:
         raise OperatorError(str(error) if text in str(error) else f"{text!r}: {error}") from None
 
 
-class _Scanner(Reader):
-    """The target of a statement, and every access that it has.
-
-    Attributes:
-        name: of the tensor that is written.
-        indexed: whether indices follow the name.
-        accesses: with the target first if it is indexed.
-        reads: names of all tensors in the value.
-        sign: of the assignment.
-        start: column of the value.
-    """
-
-    def __init__(self, text: str) -> None:
-        super().__init__(text)
-        if self.next.kind != "name":
-            self.fail(
-                "expected a statement such as 'p[i,j] = exp(s[i,j])' or 'p = softmax(s, ...)'"
-            )
-        self.name = self.next.text
-        self.indexed = self.tokens[1].text == "["
-        self.reads, self.accesses = set[str](), list[Reference]()
-        self.sign, self.start = "", -1
-        while self.next.kind != "end":
-            padded = self.next.text == "pad" and self.calls()
-            self.position += 2 * padded
-            token = self.take()
-            if token.kind == "name" and self.start >= 0 and self.next.text != "(":
-                self.reads.add(token.text)
-            if token.kind == "name" and self.accept("["):
-                self.accesses.append(Reference(token.text, self.indices(token), padded))
-            elif self.start < 0 and token.text in ("=", "+=", "*="):
-                before = self.tokens[self.position - 2]
-                word = before.text if before.text in ("max", "min") else ""
-                self.sign = (word or token.text[:-1]) if self.position > 2 or word else ""
-                self.start = token.column + len(token.text)
-        if self.start < 0:
-            self.fail("expected '=' or '+=' after the tensor that is written")
-
-    @property
-    def iterations(self) -> list[str]:
-        """Those that index anything."""
-        return [n for access in self.accesses for index in access.indices for n in index.names]
-
-
 class _AssignmentReader(ExpressionReader):
     """Reads the value of a statement."""
 
-    def __init__(self, parser: ChainParser, head: _Scanner) -> None:
+    def __init__(self, parser: ChainParser, head: Scanner) -> None:
         shapes = dict(parser.shapes)
         shapes |= {name: load.tensor.shape for name, load in parser.written.items()}
         own = {name: str(load.tensor.dtype) for name, load in parser.written.items()}
@@ -247,6 +240,11 @@ class _AssignmentReader(ExpressionReader):
     def check_iteration(self, token: Token) -> None:
         super().check_iteration(token)
         self.mentioned[token.text] = None
+
+    def is_cut(self, load: BufferLoad) -> bool:
+        """Of the sums of a transform none beyond the result is stored."""
+        own = self.head.accesses[0].indices if self.head.indexed else ()
+        return any(len(index.terms) > 1 for index in own) and {*load.indices} <= {*own}
 
     def atom_of_expression(self) -> Node:
         """Also names alone: iterations, tensors at their own iterations, and scalars."""

@@ -18,6 +18,7 @@ from amos.errors import AmosError, IntrinsicError, RecordError
 from amos.intrinsics import Intrinsic, implementations, read_values, values_of
 from amos.ir import Chain, Operator, Result
 from amos.ir.epilogue import Elementwise
+from amos.ir.transforms import Transform
 from amos.machine import Costs, Level, Machine, Peak
 from amos.machine.identity import Identity
 from amos.machine.stream_unit import StreamUnit
@@ -130,11 +131,13 @@ def _chain_values(chain: Chain) -> dict[str, Any]:
     if any(step.epilogue is not None for step in chain.products):
         own = [operator_values(step) for step in chain.products]
         return {"name": chain.name, "text": "; ".join(texts), "operators": own}
+    # Results beyond the result of a transform are not stored, so that its shape is no consequence.
+    shaped = (*chain.inputs, *([chain.result] if isinstance(chain.steps[-1], Transform) else []))
     return {
         "name": chain.name,
         "text": "; ".join(texts) + ";" * (len(texts) == 1),  # as of no operator
         "iterations": [[name, extent] for name, extent in chain.extents.items()],
-        "shapes": {x.name: list(x.shape) for x in chain.inputs if x.shape},
+        "shapes": {x.name: list(x.shape) for x in shaped if x.shape},
         "dtypes": {x.name: x.kind.declared for x in tensors if x.kind and "." not in x.name},
     } | ({"constants": list(chain.constants)} if chain.constants else {})
 

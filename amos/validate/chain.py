@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
 from amos.errors import OperatorError
-from amos.ir import Assignment, Chain, dtype
+from amos.ir import Affine, Assignment, BufferLoad, Chain, dtype
 from amos.ir.chain import Step
 from amos.ir.limits import dictionary
-from amos.validate.epilogue import expression_values, rounded_values
+from amos.ir.transforms import Transform
+from amos.validate.epilogue import expression_values, finished_values, rounded_values
 
 _COMBINED = {"+": np.add, "max": np.maximum, "min": np.minimum}
 
@@ -37,12 +40,79 @@ def assigned(
         return rounded_values(values, final.name)
 
 
+def transformed(step: Transform, arrays: Mapping[str, np.ndarray]) -> np.ndarray:
+    """The result of a transform by literals, of which zeros add nothing.
+
+    Sums are of float64, rounded once, or of integers that wrap around.
+
+    Args:
+        arrays: what it reads, by name.
+    """
+    source, target, own = step.source, step.output, step.extents
+    names = [name for name in own if name in source.names]
+    is_integer = dtype(step.sum_dtype).is_integer
+    wide: Any = np.int64 if is_integer else np.float64
+    values = _read(source, arrays[source.tensor.name], names, own).astype(wide)
+    with np.errstate(all="ignore"):
+        for literal in reversed(step.literals):
+            axis = names.index(literal.column)
+            columns = np.moveaxis(values, axis, 0)
+            rows = [
+                sum(
+                    (wide(x) * columns[n] for n, x in enumerate(row) if x),
+                    np.zeros_like(columns[0]),
+                )
+                for row in literal.values
+            ]
+            values = np.moveaxis(np.stack(rows), 0, axis)
+            names[axis] = literal.row
+        values = values.astype(step.sum_dtype)
+    spatial = [it.name for it in step.spatial]
+    values = values.transpose([names.index(n) for n in spatial if n in names])
+    values = values.reshape([own[n] if n in names else 1 for n in spatial])
+    sums = np.zeros(target.tensor.shape, values.dtype)
+    *places, values = np.broadcast_arrays(*_places(target, spatial, own), values)
+    pairs = zip(places, sums.shape, strict=True)
+    is_within = np.logical_and.reduce([place < size for place, size in pairs])
+    sums[tuple(place[is_within] for place in places)] = values[is_within]
+    if step.epilogue is None:
+        return rounded_values(sums, str(target.tensor.dtype))
+    axes = {index: Affine(((f"axis{n}", 1),)) for n, index in enumerate(target.indices)}
+    epilogue = step.epilogue.with_loads(
+        lambda x: replace(x, indices=tuple(axes.get(i, i) for i in x.indices))
+    )
+    extents = {f"axis{n}": size for n, size in enumerate(sums.shape)}
+    return finished_values(epilogue, sums, step.sum_dtype, extents, arrays)
+
+
+def _places(load: BufferLoad, names: Sequence[str], extents: Mapping[str, int]) -> list[np.ndarray]:
+    """The indices of an access at all points of some loops, an axis for each loop."""
+    shape = tuple(extents[name] for name in names)
+    at = dict(zip(names, np.ogrid[tuple(map(slice, shape))], strict=True))
+    places = (np.asarray(index.evaluate(at)) for index in load.indices)
+    return [np.broadcast_to(place, shape) for place in places]
+
+
+def _read(
+    load: BufferLoad, array: np.ndarray, names: Sequence[str], extents: Mapping[str, int]
+) -> np.ndarray:
+    """What an access reads at all points of some loops, padded beyond the array."""
+    places = _places(load, names, extents)
+    clipped = [place.clip(0, size - 1) for place, size in zip(places, array.shape, strict=True)]
+    is_beyond = [a != b for a, b in zip(places, clipped, strict=True)]
+    values = np.asarray(array[tuple(clipped)])
+    values[np.logical_or.reduce(is_beyond)] = load.padding
+    return values
+
+
 def run_step(
     step: Step, arrays: Mapping[str, np.ndarray], origin: Mapping[str, int] | None = None
 ) -> np.ndarray:
     """What a product or an assignment computes of arrays."""
     from amos.validate.semantics import evaluate
 
+    if isinstance(step, Transform):
+        return transformed(step, arrays)
     if isinstance(step, Assignment):
         return assigned(step, arrays, origin)
     result = evaluate(step, {tensor.name: arrays[tensor.name] for tensor in step.inputs})

@@ -88,8 +88,26 @@ def _finished(
     inputs: Mapping[str, np.ndarray],
 ) -> np.ndarray:
     """Apply an epilogue to values of a dtype, with an axis for each spatial iteration."""
+    return finished_values(
+        epilogue, values, kind, {it.name: it.extent for it in op.spatial}, inputs
+    )
+
+
+def finished_values(
+    epilogue: Epilogue,
+    values: np.ndarray,
+    kind: str,
+    extents: Mapping[str, int],
+    inputs: Mapping[str, np.ndarray],
+) -> np.ndarray:
+    """Apply an epilogue to values of a dtype.
+
+    Args:
+        extents: of the loops that what it reads is indexed by, one for each axis.
+        inputs: an array for each tensor that it reads, by name.
+    """
     final = dtype(epilogue.result(kind))
-    by = _InNumPy(op.extents, inputs, [it.name for it in op.spatial])
+    by = _InNumPy(extents, inputs, [*extents])
     with np.errstate(all="ignore"):
         value = epilogue.compute(values, kind, by)
         return np.asarray(by.rounded(value, epilogue.kind(kind), final.name), final.numpy)

@@ -17,6 +17,7 @@ from amos.chains.records import candidate_from
 from amos.errors import BuildError, ExploreError, OperatorError, ScheduleError
 from amos.explore.choosing import Chooser
 from amos.ir import Chain, Operator
+from amos.ir.transforms import unrolled_loops
 from amos.machine.cpu import cpu
 from tests.fuzz.case import Refused, Wrong
 from tests.support.chains import best_candidate
@@ -35,6 +36,8 @@ def _drawn(rng: np.random.Generator) -> DrawnChain:
     last = drawn.start()
     for _ in range(int(rng.integers(1, 4))):
         last = drawn.grow(last)
+    if not drawn.layered and rng.random() < 0.1:
+        drawn.transform(last, merged=True)
     if len(drawn.texts) < 2:
         raise Refused("one statement")
     if drawn.layered and len(drawn.layers) < len(drawn.texts):  # whose texts lack epilogues
@@ -63,7 +66,7 @@ def _chain(drawn: DrawnChain, about: Callable[[str], None]) -> Chain:
                 operator = operator.with_epilogue(layer.epilogue, layer.more)
             operators.append(operator)
         return Chain.of(operators)
-    text = "; ".join(drawn.texts)
+    text = drawn.text
     used = _used(drawn, text)
     about(f"Chain.parse({text!r}, {used}, {drawn.dtypes})")
     read = {name: shape for name, shape in shapes.items() if name in drawn.inputs}
@@ -73,14 +76,16 @@ def _chain(drawn: DrawnChain, about: Callable[[str], None]) -> Chain:
 def _tiling(rng: np.random.Generator, chain: Chain) -> Tiling:
     """Random tiles of the result's loops, and sometimes parts of a row."""
     own = [n for index in chain.steps[-1].output.indices for n in index.names]
+    literal = unrolled_loops(chain)
+    own = [name for name in own if name not in literal]
     rng.shuffle(own)
     tiles = {n: int(rng.integers(1, chain.extents[n] + 1)) for n in own if rng.random() < 0.6}
     reduced = sorted({it.name for step in chain.steps for it in step.reduce} - set(own))
-    if reduced and rng.random() < 0.5:
+    if reduced and not literal and rng.random() < 0.5:
         name = str(rng.choice(reduced))
         size = chain.extents[name]
         tiles[name] = int(rng.choice([n for n in range(1, size + 1) if size % n == 0]))
-    if tiles and rng.random() < 0.5:
+    if tiles and not literal and rng.random() < 0.5:
         with suppress(ScheduleError):  # no rows roll
             return Tiling.of(chain, tiles, str(rng.choice([*tiles])))
     return Tiling.of(chain, tiles)

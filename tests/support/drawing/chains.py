@@ -55,6 +55,7 @@ class DrawnChain:
         layered: consists of products, with epilogues.
         infinite: has NaN and infinities in some inputs.
         extents: of all loops.
+        literals: matrices by name.
         texts: the statements.
         layers: the products, as operators.
         inputs: by name, in the dtypes of :attr:`dtypes`.
@@ -69,6 +70,7 @@ class DrawnChain:
     layered: bool = False
     infinite: bool = False
     extents: dict[str, int] = field(default_factory=dict)
+    literals: dict[str, Array] = field(default_factory=dict)
     texts: list[str] = field(default_factory=list)
     layers: list[Layer] = field(default_factory=list)
     inputs: dict[str, Array] = field(default_factory=dict)
@@ -105,6 +107,7 @@ class DrawnChain:
         kinds = ["product", "stencil"]
         if not self.layered:
             kinds += ["elementwise", "reduction", "rows", "elementwise", "powers", "cast", "causal"]
+            kinds += ["transform"]
         return str(getattr(self, str(self.rng.choice(kinds)))(source))
 
     def loop(self, extent: int = 0) -> str:
@@ -291,6 +294,71 @@ class DrawnChain:
         reads = [read, Read(top, tuple((loop, 1, "", 0) for loop in row))]
         text = f"exp({self._short(reads[0])} - {self._short(reads[1])})"
         return self._write(dims, "", text, lambda x, m: np.exp(np.clip(x - m, -104, 89)), reads)
+
+    @property
+    def text(self) -> str:
+        """All statements, behind the literals."""
+        matrices = [f"{name} = {x.tolist()}" for name, x in self.literals.items()]
+        return "; ".join([*matrices, *self.texts])
+
+    def transform(self, source: str, *, merged: bool = False) -> str:
+        """A product with literals along a dimension, in tiles that may overlap.
+
+        Args:
+            merged: rows of tiles are a dimension of the result, of which an expression is stored.
+        """
+        dims = [*self.dims[source]]
+        if len(dims) < 2:
+            return self.elementwise(source)
+        place = int(self.rng.integers(len(dims) - 1))
+        size = self.extents[dims[place]]
+        taps = int(self.rng.integers(1, min(4, size) + 1))
+        offset = -int(self.rng.integers(0, taps)) if self.rng.random() < 0.4 else 0
+        step = int(self.rng.integers(1, taps + 1))
+        count = (size - 1) // step + 1 if offset else (size - taps) // step + 1
+        moved, tap = self.loop(count), self.loop(taps)
+        padded = bool(offset) or (count - 1) * step + taps + offset > size
+        indices = [
+            (moved, step, tap, offset) if n == place else (d, 1, "", 0) for n, d in enumerate(dims)
+        ]
+        read = Read(source, tuple(indices), padded)
+        kind = self._kind([read], True)
+        factors, last = list[tuple[str, str, str]](), tap
+        for _ in range(int(self.rng.integers(1, 3))):
+            row = self.loop(int(self.rng.integers(1, 5)))
+            name = f"m{len(self.literals)}"
+            shape = (self.extents[row], self.extents[last])
+            numbers = self.rng.choice([-3, -1, -1, 0, 0, 1, 1, 2], shape)
+            self.literals[name] = numbers if kind == "int32" else numbers * 0.5
+            factors.insert(0, (name, row, last))
+            last = row
+        between = [place + 1] if merged else [*range(len(dims))]
+        dims[place] = moved
+        dims.insert(int(self.rng.choice(between)), last)
+        loops = [*dims, *(column for _, _, column in factors)]
+        grid = self._grid(loops)
+        values = self._values(loops, lambda x: x, [read], kind == "int32")
+        for name, row, column in factors:
+            scale = self.literals[name][grid[row], grid[column]]
+            # Zeros add nothing, whatever they are multiplied by.
+            pair = (np.where(scale == 0, 0, x) for x in (values.value, values.error))
+            values = Bounded(*(x * y for x, y in zip(pair, (scale, np.abs(scale)), strict=True)))
+        value = combined("+", values, (*range(len(dims), len(loops)),), exact=kind == "int32")
+        product = " * ".join([*(f"{name}[{a},{b}]" for name, a, b in factors), str(read)])
+        if not merged:
+            return self._keep(dims, f"@[{','.join(dims)}] += {product}", value, kind)
+        index = [*dims[:place], f"{moved}*{self.extents[last]}+{last}", *dims[place + 2 :]]
+        target = ",".join(index)
+        shape = value.value.shape
+        whole = (*shape[:place], shape[place] * shape[place + 1], *shape[place + 2 :])
+        value = Bounded(value.value.reshape(whole), value.error.reshape(whole))
+        if self.rng.random() < 0.5:
+            return self._keep(dims, f"@[{target}] += {product}", value, kind)
+        axis = dims[-1]
+        bias = self.input_over([axis])
+        value = computed(lambda x, y: np.maximum(x, 0) + y, value, self.arrays[bias])
+        text = f"s[{target}] += {product}; @[{target}] = relu(s) + {bias}[{axis}]"
+        return self._keep(dims, text, value, "float32")
 
     def product(self, source: str) -> str:
         """A sum of products with an input, or with what an earlier statement wrote."""

@@ -1,0 +1,246 @@
+"""Transforms by literal matrices as TensorIR: tiles in registers, in vectors."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import product
+from math import gcd
+from typing import Any
+
+from amos.chains.loops import LANES, LocalAssignment
+from amos.codegen.tir.arrays import constant, decoded
+from amos.codegen.tir.epilogue import applied, stored
+from amos.ir import Affine, BufferLoad
+from amos.ir.transforms import Literal, Transform, is_copy
+
+
+class _Steps:
+    """Statements over the lanes of a vector, each of which computes a value."""
+
+    def __init__(self, lanes: int) -> None:
+        from tvm import tirx
+
+        self._lanes, self.lane = lanes, tirx.Var("lane", "int32")
+        self.statements: list[Any] = []
+        self._values: list[Any] = []
+
+    def value(self, value: Any) -> Any:
+        """Compute an expression here, once; return its value."""
+        from tvm import tirx
+
+        name = f"value{len(self._values)}"
+        vector = tirx.decl_buffer((self._lanes,), str(value.ty.dtype), name, scope="local")
+        self._values.append(vector)
+        self.statements.append(tirx.BufferStore(vector, value, [self.lane]))
+        return tirx.BufferLoad(vector, [self.lane])
+
+    @property
+    def loop(self) -> Any:
+        """The loop over the lanes."""
+        from tvm import tirx
+
+        vectors = tirx.ForKind.VECTORIZED
+        loop = tirx.For(self.lane, 0, self._lanes, vectors, tirx.SeqStmt(self.statements))
+        return tirx.SeqStmt([*map(tirx.AllocBuffer, self._values), loop])
+
+
+@dataclass(frozen=True)
+class _Access:
+    """An access to memory from within a tile.
+
+    Attributes:
+        load: by iterations with values of their own, or from zero on.
+        buffer: that it is to.
+        starts: added to iterations that begin at zero.
+        extents: of the iterations.
+    """
+
+    load: BufferLoad
+    buffer: Any
+    starts: Mapping[str, Any]
+    extents: Mapping[str, int]
+
+    def indices(self, place: Mapping[str, Any]) -> list[Any]:
+        """Where an element is."""
+        from tvm import tirx
+
+        zero = tirx.const(0, "int32")
+        own = {name: self.starts.get(name, 0) + place[name] for name in self.load.names}
+        return [zero + index.evaluate(own) for index in self.load.indices]
+
+    def conditions(self, indices: Sequence[Any], spans: Mapping[str, int]) -> list[Any]:
+        """Conditions of an access being within its tensor, as far as it may not be.
+
+        Args:
+            indices: of an element.
+            spans: for iterations that run on from there how many values they take.
+        """
+        conditions = []
+        sizes = zip(self.load.indices, self.load.tensor.shape, indices, strict=True)
+        for index, size, place in sizes:
+            least, largest = index.bounds(self.extents)
+            moving = Affine(tuple(term for term in index.terms if term[0] in spans))
+            low, high = moving.bounds(spans)
+            conditions += [place + low >= 0] * (least < 0)
+            conditions += [place + high < size] * (largest >= size)
+        return conditions
+
+
+class _Writer:
+    """Writes a transform on a tile.
+
+    Args:
+        whole: the transform.
+        local: the same on a tile.
+        inputs: buffers of what a chain reads and returns.
+        memory: buffers of temporaries in a tile.
+    """
+
+    def __init__(
+        self,
+        whole: Transform,
+        local: LocalAssignment,
+        inputs: Mapping[str, Any],
+        memory: Mapping[str, Any],
+    ) -> None:
+        from tvm import tirx
+
+        inner = local.step
+        assert isinstance(inner, Transform)
+        self.whole, self.starts, self.inputs = whole, local.starts, inputs
+
+        def access(own: BufferLoad, local_load: BufferLoad) -> _Access:
+            if (name := own.tensor.name) in inputs:
+                return _Access(own, inputs[name], local.starts, whole.extents)
+            return _Access(local_load, memory[name], {}, inner.extents)
+
+        self.source = access(whole.source, inner.source)
+        self.target = access(whole.output, inner.output)
+        (self.lane,) = inner.output.indices[-1].names
+        self.lanes = gcd(inner.extents[self.lane], LANES)
+        self.loops = [it for it in inner.spatial if it.name not in inner.unrolled]
+        self.at = {it.name: tirx.Var(it.name, "int32") for it in self.loops}
+        self.first = self.at | {self.lane: self.at[self.lane] * self.lanes}
+
+    def write(self) -> Any:
+        """The loops over tiles and vectors; tiles that need no padding have code of their own."""
+        from tvm import tirx
+
+        body = self._vector(is_padded=False)
+        if self.source.load.padded:
+            indices = self.source.indices(self.first | dict.fromkeys(self.whole.unrolled, 0))
+            spans = {name: self.whole.extents[name] for name in self.whole.unrolled}
+            if fits := self.source.conditions(indices, spans | {self.lane: self.lanes}):
+                body = tirx.IfThenElse(tirx.all(*fits), body, self._vector(is_padded=True))
+        for it in reversed(self.loops):
+            count = it.extent // self.lanes if it.name == self.lane else it.extent
+            body = tirx.For(self.at[it.name], 0, count, tirx.ForKind.SERIAL, body)
+        return body
+
+    def _vector(self, *, is_padded: bool) -> Any:
+        """A tile for each lane of a vector."""
+        from tvm import tirx
+
+        steps = _Steps(self.lanes)
+        point = self.first | {self.lane: self.first[self.lane] + steps.lane}
+        kind, load = self.whole.sum_dtype, self.source.load
+
+        def element(place: Mapping[str, int]) -> Any:
+            indices = self.source.indices(point | dict(place))
+            value: Any = tirx.BufferLoad(self.source.buffer, indices)
+            own = str(load.tensor.dtype)
+            if is_padded:
+                fits = tirx.all(*self.source.conditions(indices, {}))
+                value = tirx.if_then_else(fits, value, constant(load.padding, own))
+            return steps.value(decoded(value, own, kind))
+
+        for place, value in _multiply(self.whole.literals, element, steps):
+            steps.statements.append(self._stored(value, point | place))
+        return steps.loop
+
+    def _stored(self, value: Any, point: Mapping[str, Any]) -> Any:
+        """The statement that stores a sum, unless it lies beyond the result."""
+        from tvm import tirx
+
+        kind, final = self.whole.sum_dtype, str(self.whole.output.tensor.dtype)
+        indices = self.target.indices(point)
+        if self.whole.epilogue is not None:
+            at = {name: self.starts[name] + place for name, place in point.items()}
+            value = applied(self.whole.epilogue, value, kind, at, self.inputs)
+        elif kind != final:
+            value = stored(value, kind, final)
+        store = tirx.BufferStore(self.target.buffer, value, indices)
+        fits = self.target.conditions(indices, {})
+        return tirx.IfThenElse(tirx.all(*fits), store, None) if fits else store
+
+
+def write_transform(
+    whole: Transform,
+    local: LocalAssignment,
+    inputs: Mapping[str, Any],
+    memory: Mapping[str, Any],
+) -> Any:
+    """Write the loops of a transform on a tile; arguments are those of :class:`_Writer`."""
+    return _Writer(whole, local, inputs, memory).write()
+
+
+def _multiply(
+    literals: Sequence[Literal], element: Callable[[Mapping[str, int]], Any], steps: _Steps
+) -> Iterator[tuple[dict[str, int], Any]]:
+    """Yield places and values of a product of literals with elements.
+
+    Literals along one axis are applied together, so that few values are alive at a time.
+    """
+    groups = list[list[Literal]]()
+    for literal in reversed(literals):
+        if groups and groups[-1][-1].row == literal.column:
+            groups[-1].append(literal)
+        else:
+            groups.append([literal])
+    extents = {group[0].column: group[0].shape[1] for group in groups}
+    values = dict[frozenset[tuple[str, int]], Any]()
+    for number, group in enumerate(groups):
+        first, last, count = group[0].column, group[-1].row, group[0].shape[1]
+        del extents[first]
+        read, values = dict(values), {}
+        for combination in product(*map(range, extents.values())):
+            place = dict(zip(extents, combination, strict=True))
+            column = [place | {first: n} for n in range(count)]
+            vector = [read[frozenset(x.items())] if number else element(x) for x in column]
+            for literal in group:
+                vector = _product(literal.values, vector, steps)
+            for n, value in enumerate(vector):
+                values[frozenset({**place, last: n}.items())] = value
+                if number == len(groups) - 1:
+                    yield place | {last: n}, value
+        extents[last] = group[-1].shape[0]
+
+
+def _product(matrix: Sequence[Sequence[float]], values: Sequence[Any], steps: _Steps) -> list[Any]:
+    """Multiply a vector of values by a matrix."""
+    return [
+        values[row.index(1)] if is_copy(row) else steps.value(_sum(row, values)) for row in matrix
+    ]
+
+
+def _sum(factors: Sequence[float], values: Sequence[Any]) -> Any:
+    """Sum values times factors, modulo 2**32 where these have 32 bits."""
+    from tvm import tirx
+
+    kind = str(values[0].ty.dtype)
+    # TVM tells LLVM that integers of 32 bits never overflow.
+    wide = "int64" if kind == "int32" else kind
+    terms = sorted(zip(factors, values, strict=True), key=lambda term: -term[0])
+    total: Any = None
+    for factor, value in terms:
+        if factor:
+            term = value.astype(wide)
+            term = term if abs(factor) == 1 else term * tirx.const(abs(factor), wide)
+            if total is None:
+                total = term if factor > 0 else tirx.const(0, wide) - term
+            else:
+                total = total + term if factor > 0 else total - term
+    if total is None:
+        return tirx.const(0, kind)
+    return tirx.reinterpret("int32", total.astype("uint32")) if wide == "int64" else total
