@@ -12,7 +12,6 @@ arguments is lowered to one byte; on aligned data the other loads are as fast.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from functools import cache
 from typing import Any
@@ -37,8 +36,6 @@ _AS_IT_IS = "disable_lower_builtin"
 #: Options of TVM that leave out its checks of arguments, which are two thirds of the machine code
 #: and a quarter of LLVM's time: networks call functions with buffers of their own.
 UNCHECKED = {"tirx.disable_assert": True}
-#: The alignment of a type of buffers in TVM's serialized form.
-_ALIGNMENT = re.compile(r'"data_alignment":\s*\d+')
 
 
 @cache
@@ -140,12 +137,14 @@ def aligned_to_bytes(module: Any) -> Any:
 
     A buffer that matches a region of another may not ask for more than that one has,
     so those inside go along; TVM allocates them aligned whatever their types say.
-    No pass of TVM changes an alignment, which is part of a type; the serialized form does.
     """
     load_tvm()
-    from tvm_ffi.serialization import from_json_graph_str, to_json_graph_str
+    import tvm_ffi
+    from tvm.tirx import BufferType
 
-    # Only types of buffers have the field, and quotes within strings are escaped.
-    text = _ALIGNMENT.sub('"data_alignment":1', to_json_graph_str(module))
-    # TVM's own function would first look for what its earlier versions wrote.
-    return from_json_graph_str(text)
+    def lowered(kind: Any) -> Any:
+        fields = kind.dtype, kind.storage_scope, kind.shape, kind.strides, kind.elem_offset
+        last = kind.offset_factor, kind.layout, kind.allocated_addr, kind.span
+        return BufferType(*fields, 1, *last)
+
+    return tvm_ffi.structural_map(module, (BufferType, lowered))
