@@ -8,6 +8,7 @@ accumulators in memory across barriers.
 
 from __future__ import annotations
 
+from functools import cached_property
 from itertools import pairwise
 
 import numpy as np
@@ -23,6 +24,8 @@ from amos.plan.structure import LoopBatch, Structure
 _LINE, _OVERLAP, _USABLE = 64, 3.0, 0.75
 #: Bytes of a page, and pages whose addresses a core translates at once.
 _PAGE, _PAGES = 4096, 64
+#: Elements that a core copies at once.
+_LANES = 8
 
 
 def predict_groups(structure: Structure, machine: Machine, batch: LoopBatch) -> BatchPrediction:
@@ -125,19 +128,25 @@ class _Kernels:
 
     def _inner_strides(self, number: int) -> np.ndarray:
         """Elements of a source's tensor between steps of the innermost reduction loop."""
+        inner = self.batch.reduce[:, -1] - len(self.structure.spatial)
+        return np.asarray(self._strides(number)[inner])
+
+    def _strides(self, number: int) -> np.ndarray:
+        """Elements of a source's tensor between steps of each reduction loop."""
         flat = self.sources[number].staged.load.flat
-        strides = np.array([abs(flat.coefficient(loop.name)) for loop in self.structure.reduce])
-        return np.asarray(strides[self.batch.reduce[:, -1] - len(self.structure.spatial)])
+        return np.array([abs(flat.coefficient(loop.name)) for loop in self.structure.reduce])
+
+    @cached_property
+    def _is_even(self) -> np.ndarray:
+        """Whether each stage ends where a reduction loop does."""
+        extents = self.structure.extents[self.batch.reduce].astype(float)
+        inner = np.cumprod(extents[:, ::-1], axis=1)
+        staged = self.groups.staged[:, None]
+        return np.asarray(((inner % staged == 0) | (staged % inner == 0)).all(axis=1))
 
     def _divisions(self) -> np.ndarray:
         """Divisions of a step's number, where stages do not end with a reduction loop."""
-        extents = self.structure.extents[self.batch.reduce].astype(float)
-        if not extents.size:
-            return np.zeros(len(self.batch))
-        inner = np.cumprod(extents[:, ::-1], axis=1)
-        staged = self.groups.staged[:, None]
-        even = (inner % staged == 0) | (staged % inner == 0)
-        return np.where(even.all(axis=1), 0.0, extents.shape[1] - 1.0)
+        return np.where(self._is_even, 0.0, max(0.0, self.batch.reduce.shape[1] - 1.0))
 
     def _checks(self, number: int) -> int:
         """Conditions of whether a piece of a source is in its tensor."""
@@ -184,13 +193,51 @@ class _Kernels:
                 pieces = np.ceil(pieces / groups.items) * groups.items / self.lanes
             cycles = pieces * (self._piece(number) + unit.line * self._lines(number))
             if self.unit.serial:
-                cycles += unit.row * pieces / (groups.staged if source.reduced else 1.0)
+                cycles = self._copy_in_rows(number, pieces)
             total += groups.local[number] * cycles * self.busiest
         # A single stage has one barrier, before there are accumulators.
         waits = 2 * unit.barrier + (self._save() if unit.save else 0.0)
         waits = np.where(groups.sequence > 1, waits, unit.barrier)
         waits = groups.local.any(axis=0) * self.turns * waits * (groups.items > 1)
         return np.asarray(groups.sequence * (total + waits) * self.cycle)
+
+    def _copy_in_rows(self, number: int, pieces: np.ndarray) -> np.ndarray:
+        """Cycles in which a core copies pieces of a source along its rows in memory.
+
+        Scalars of a row are copied as vectors, unless a step's number has to be divided. Lines
+        come from the level that holds what the group reads in all its stages.
+        """
+        source, unit, groups = self.sources[number], self.unit, self.groups
+        share = groups.fragments(number) * source.bytes
+        share = share * (groups.sequence if source.reduced else 1.0)
+        stride, run = self._row(number)
+        lines = np.minimum(np.maximum(stride, source.width) * source.size / _LINE, 1.0)
+        line = np.maximum(unit.line, _LINE * self._beyond(share))
+        vectors = source.elements == 1 and not source.computed
+        width = np.where((stride == 1) & vectors, np.minimum(run, _LANES), 1.0)
+        moves = self._piece(number) / width + lines * line + unit.row / run
+        if not source.reduced:
+            return np.asarray(pieces * moves)
+        divided = unit.copy + unit.guard * (self._divisions() + self._checks(number))
+        return np.asarray(pieces * np.where(self._is_even, moves, divided + lines * line))
+
+    def _row(self, number: int) -> tuple[np.ndarray, np.ndarray]:
+        """Of what a stage copies of a source: elements between neighbours in a row, and these.
+
+        A row follows the reduction loop of the stage that moves least in the tensor.
+        """
+        ones, source = np.ones(len(self.batch)), self.sources[number]
+        if not (source.reduced and self.structure.reduce):
+            return ones * source.width, ones
+        strides, order = self._strides(number), self.batch.reduce - len(self.structure.spatial)
+        extents = self.structure.extents[self.batch.reduce].astype(float)
+        outer = np.cumprod(extents[:, ::-1], axis=1)[:, ::-1] / extents
+        steps = np.clip(self.groups.staged[:, None] / outer, 1.0, extents)
+        moved = np.where((steps > 1) & (strides[order] > 0), strides[order], np.inf)
+        best, rows = moved.argmin(axis=1), np.arange(len(self.batch))
+        stride = moved[rows, best]
+        is_row = np.isfinite(stride)
+        return np.where(is_row, stride, source.width), np.where(is_row, steps[rows, best], 1.0)
 
     def _lines(self, number: int) -> np.ndarray:
         """Cache lines of a piece of a source, where neighbours along the reduction share some."""

@@ -60,12 +60,13 @@ def orders(draft: Draft) -> None:
 
 
 def _count_steps(extents: Sequence[int]) -> tuple[int, ...]:
-    """Steps that may be staged together: powers of two, and products of whole loops."""
+    """Steps that may be staged together: products of whole loops, and powers of two of these."""
     whole = {1}
     for extent in extents:
         whole |= {n * extent for n in whole}
-    powers = {1 << n for n in range(prod(extents).bit_length())}
-    return tuple(sorted(n for n in whole | powers if n <= _MOST_STEPS))
+    most = min(prod(extents), _MOST_STEPS)
+    powers = [1 << n for n in range(most.bit_length())]
+    return tuple(sorted({x * n for x in whole for n in powers if x * n <= most}))
 
 
 def items(draft: Draft) -> None:

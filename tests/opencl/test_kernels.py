@@ -18,7 +18,8 @@ from amos.machine import Machine
 from amos.measure.reference import tolerance
 from amos.opencl import OpenClPlan, OpenClSchedule
 from amos.opencl.codegen import KernelText
-from amos.plan import Schedule
+from amos.opencl.model import predict_groups
+from amos.plan import Schedule, batch_of
 from amos.schedule import ScheduleSpace
 from amos.validate import evaluate, random_inputs
 from tests.support.opencl_host import run_kernels
@@ -141,6 +142,64 @@ def test_groups_that_reach_no_border_copy_without_conditions(machine: Machine) -
     copies = [line for line in lines[head + 1 : end] if "local_Src2)[" in line]
     assert len(copies) == 1
     assert not any("valid" in line or "if (" in line for line in lines[head + 1 : end])
+
+
+def _layer(schedule: OpenClSchedule) -> OpenClPlan:
+    op = amos.operators.resolve("vgg16:V8", {}, "f32")
+    return OpenClPlan.of(amos.enumerate_mappings(op, MAD)[0], schedule, POCL)
+
+
+LAYER = OpenClSchedule(
+    tile={"i1.tile": 2, "p": 2, "q": 2},
+    items={"i1.tile": 4, "p": 7},
+    place={"Src1": "local", "Src2": "local"},
+    reduce=("r", "s", "c"),
+    steps=128,
+)
+
+
+def test_a_core_copies_rows_of_scalars_as_they_lie() -> None:
+    lines = [line.strip() for line in KernelText(_layer(LAYER)).source.splitlines()]
+    (place, *_), (read, *_) = (
+        [part for line in lines if "*)local_Src1)[" in line for part in [line.split(" = ")[n]]]
+        for n in (0, 1)
+    )
+    # The innermost loop of the copy moves by one element on both sides.
+    (head, *_) = (lines[n - 1] for n, line in enumerate(lines) if "at_reduction = " in line)
+    assert head.startswith("for (long at_step_c_")
+    assert "[at_step_c_ + " in place
+    assert read.endswith(" + at_step_c_];")
+
+
+def test_a_core_runs_all_steps_of_a_work_item_in_turn() -> None:
+    # PoCL would run each step for all work-items, unless a condition depends on the work-item.
+    lines = [line.strip() for line in KernelText(_layer(LAYER)).source.splitlines()]
+    barrier = lines.index("barrier(CLK_LOCAL_MEM_FENCE);")
+    assert lines[barrier + 1] == "if (item >= 0) {"
+
+
+def test_stages_may_end_with_inner_loops() -> None:
+    plan = _layer(replace(LAYER, reduce=("c", "r", "s"), steps=144))
+    space = ScheduleSpace(plan.mapping, POCL)
+    assert {72, 96, 128, 144} <= {*space.variables["steps"]}
+    assert "%" not in KernelText(plan).source.partition("barrier")[2].partition("barrier")[0]
+
+
+def test_the_model_counts_rows_and_divisions_of_copies() -> None:
+    # 144 steps of c are stages that end within c, whose steps are divided; 128 are not.
+    rates = [
+        predict_groups(
+            (plan := _layer(schedule)).structure,
+            POCL,
+            batch_of(plan.structure, [plan.schedule]),
+        ).staging[0]
+        for schedule in (
+            replace(LAYER, steps=144),
+            LAYER,
+            replace(LAYER, reduce=("c", "r", "s"), steps=144),
+        )
+    ]
+    assert rates[0] > 2 * rates[1] > 2 * rates[2]
 
 
 def _indent(line: str) -> str:

@@ -65,7 +65,8 @@ def local_axes(plan: OpenClPlan, source: VectorFragment) -> list[LocalAxis]:
     """Directions of the staged fragments of a source, fastest first.
 
     What one step of the reduction reads lies side by side: of all work-items where they run at
-    the same time, else of each.
+    the same time, else of each. Scalars of a work-item lie as in the tensor, so that a core copies
+    whole rows as vectors.
     """
     steps = step_axes(plan) if source.reduced else []
     moved = [(axis.name, 1, axis.extent) for axis in steps]
@@ -73,7 +74,11 @@ def local_axes(plan: OpenClPlan, source: VectorFragment) -> list[LocalAxis]:
     if plan.is_serial:
         tiles = [(loop, plan.distances(loop)[1], schedule.tile[loop]) for loop in loops]
         items = [(loop, plan.distances(loop)[0], schedule.items[loop]) for loop in loops]
-        counts = [*tiles, *moved, *items]
+        own = [*tiles, *moved]
+        if source.elements == 1:
+            strides = _strides(plan, source)
+            own.sort(key=lambda direction: strides[direction[0]])
+        counts = [*own, *items]
     else:
         counts = [*((loop, 1, plan.spans[loop]) for loop in loops), *moved]
     axes, stride = [], 1
@@ -123,10 +128,7 @@ def _copied(plan: OpenClPlan, source: VectorFragment) -> dict[str, int]:
 def _divide_copies(plan: OpenClPlan, source: VectorFragment) -> tuple[list[str], list[str]]:
     """Directions whose copies the work-items divide, and the others, fastest first."""
     extents = _copied(plan, source)
-    strides = {axis.name: _stride(source, axis.loop) for axis in step_axes(plan)}
-    strides |= {loop: _stride(source, loop) for loop in source.loops}
-    if source.pieces > 1:
-        strides[_PIECE] = source.width * source.stride(_last_side(source))
+    strides = _strides(plan, source)
     flat, names = 1, sorted(extents, key=lambda name: strides[name])
     divided: list[str] = []
     while names and flat < plan.items and not plan.is_serial:
@@ -165,6 +167,15 @@ def _copy_stage(
                 head = loop_over_steps(plan, steps[name], at)
             body = [head, *block(body), "}"]
     return body if body[0].startswith("for") else ["{", *block(body), "}"]
+
+
+def _strides(plan: OpenClPlan, source: VectorFragment) -> dict[str, int]:
+    """Elements of the tensor between neighbours along each direction that is copied."""
+    strides = {axis.name: _stride(source, axis.loop) for axis in step_axes(plan)}
+    strides |= {loop: _stride(source, loop) for loop in source.loops}
+    if source.pieces > 1:
+        strides[_PIECE] = source.width * source.stride(_last_side(source))
+    return strides
 
 
 def _stride(source: VectorFragment, loop: str) -> int:
