@@ -16,6 +16,8 @@ from amos.validate.buffers import FlatAccess, write_output
 #: Bits of a double beyond those of a float, their value halfway between two floats, and the least
 #: float that is not denormal.
 _BELOW_FLOATS, _HALFWAY, _LEAST_NORMAL = (1 << 29) - 1, 1 << 28, 2.0**-126
+#: Elements that are computed at a time, so that doubles stay in a core's cache.
+_BLOCK = 1 << 14
 #: Added to a small integer, it leaves a float's exponent, 127 more, in the lowest bits.
 _TO_EXPONENT = np.float32(1.5 * 2**23 + 127)
 
@@ -234,15 +236,25 @@ def fma(a: Any, b: Any, c: Any) -> Any:
     the sum is made the odd one of its neighbours (rounding to odd: Boldo and Melquiond, IEEE TC
     2008), so that the second rounding, to a float, is that of the exact sum.
     """
-    product, addend = np.float64(a) * np.float64(b), np.float64(c)
-    total = np.asarray(product + addend)
-    halfway = (total.view(np.int64) & _BELOW_FLOATS) == _HALFWAY
-    size = np.abs(total)
-    doubtful = halfway | ((size < _LEAST_NORMAL) & (size > 0))
-    if doubtful.any():
-        terms = np.broadcast_arrays(product, addend, total)
-        total[doubtful] = _round_to_odd(*(each[doubtful] for each in terms))
-    return total.astype(np.float32)
+    with np.nditer(
+        [a, b, c, None],
+        ["external_loop", "buffered", "zerosize_ok"],
+        [["readonly"], ["readonly"], ["readonly"], ["writeonly", "allocate"]],
+        [np.float64, np.float64, np.float64, np.float32],
+        casting="same_kind",
+        buffersize=_BLOCK,
+    ) as blocks:
+        for factor, other, addend, result in blocks:
+            product = factor * other
+            total = product + addend
+            halfway = (total.view(np.int64) & _BELOW_FLOATS) == _HALFWAY
+            size = np.abs(total)
+            doubtful = halfway | ((size < _LEAST_NORMAL) & (size > 0))
+            if doubtful.any():
+                terms = (each[doubtful] for each in (product, addend, total))
+                total[doubtful] = _round_to_odd(*terms)
+            result[...] = total
+        return blocks.operands[3]
 
 
 def _round_to_odd(product: np.ndarray, addend: np.ndarray, total: np.ndarray) -> Any:
