@@ -244,8 +244,8 @@ def fma(a: Any, b: Any, c: Any) -> Any:
         casting="same_kind",
         buffersize=_BLOCK,
     ) as blocks:
-        for factor, other, addend, result in blocks:
-            product = factor * other
+        for multiplier, multiplicand, addend, result in blocks:
+            product = multiplier * multiplicand
             total = product + addend
             halfway = (total.view(np.int64) & _BELOW_FLOATS) == _HALFWAY
             size = np.abs(total)
