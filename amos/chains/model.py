@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from math import prod
 
+from amos.chains.boxes import load_box
 from amos.chains.candidate import count_first_tiles, packable, runs_of
 from amos.chains.loops import LANES
 from amos.chains.rolling import RollingRows
@@ -74,7 +75,7 @@ def predict_chain(
         seconds = products.get(name)
         if seconds is None:
             vectors = _points(tiled) / LANES * count_operations(tiled.step)
-            seconds = max(vectors / core.clock, tiled.nbytes / level.read_bandwidth)
+            seconds = max(vectors / core.clock, _nbytes(tiled) / level.read_bandwidth)
         total = runs * seconds + _moving_seconds(tiling, tiled, level)
         if packs and isinstance(tiled.step, Operator):
             for source, depth in packable(tiling, tiled).items():
@@ -142,6 +143,18 @@ def _points(tiled: TiledStep) -> int:
     if isinstance(tiled.step, Transform):  # a tile is one, whatever it has
         return prod(x.size for n, x in tiled.ranges.items() if n not in tiled.step.unrolled)
     return prod(run.size for run in tiled.ranges.values())
+
+
+def _nbytes(tiled: TiledStep) -> int:
+    """Bytes that a step reads and writes; of tensors that a transform sees whole, its tile."""
+    if not isinstance(tiled.step, Transform):
+        return tiled.nbytes
+    total = 0
+    for load in (*tiled.step.loads, tiled.step.output):
+        box = zip(load_box(load, tiled.ranges), load.tensor.shape, strict=True)
+        count = prod(min(place.size, size) for place, size in box)
+        total += count * dtype(str(load.tensor.dtype)).numpy.itemsize
+    return total
 
 
 def count_operations(step: object) -> float:

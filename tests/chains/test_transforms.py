@@ -16,6 +16,7 @@ from amos.chains import (
     rebuild_chain,
     simulate_tiling,
 )
+from amos.chains.model import predict_chain
 from amos.errors import OperatorError, ScheduleError
 from amos.explore.choosing import Chooser
 from amos.ir import Chain
@@ -335,3 +336,13 @@ def test_records_of_explored_chains(tmp_path: Path) -> None:
     for kernel in (amos.build(result.best), ChainKernel(rebuild_chain(record))):
         got = kernel(**inputs)
         np.testing.assert_allclose(got, expected, atol=1e-4 * np.abs(expected).max())
+
+
+def test_a_transform_reads_its_tile_of_an_image() -> None:
+    chain = _winograd((1, 56, 56, 64), 64)
+    machine = amos.machines.get("xeon_6240")
+    rows, halves = (
+        predict_chain(Tiling.of(chain, tiles), {"m": 0}, False, machine).steps[0].seconds
+        for tiles in ({"y": 1}, {"y": 1, "x": 7})
+    )
+    assert rows <= halves < 1.2 * rows

@@ -140,7 +140,7 @@ def softmax(name: str, terms: Bounded, axis: int) -> Bounded:
     total = Bounded(np.expand_dims(total.value, axis), np.expand_dims(total.error, axis))
     share = computed(np.divide, powers, total)
     if name == "safe_softmax":
-        none = np.isneginf(top.value)
+        none = np.isneginf(top.value) | np.isnan(total.value)  # zeros where softmax gives NaN
         return Bounded(np.where(none, 0, share.value), np.where(none, 0, share.error))
     return share
 
