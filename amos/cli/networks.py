@@ -37,8 +37,6 @@ BucketSizes = Annotated[
         "--bucket", metavar="DIM=SIZES", help="Sizes of a named dynamic dimension: batch=1,4,16."
     ),
 ]
-
-
 Precision = Annotated[
     str,
     typer.Option(
@@ -219,6 +217,8 @@ def compile_command(
 
     With --machine, streams for a unit that a simulator runs, and onnxruntime for the rest.
     """
+    from amos.measure.helpers import LEAST_CALLS, start_helpers
+    from amos.network.building import load_builders
     from amos.network.precision.choosing import BUDGET
     from amos.streams.networks.compilation import check_simulator
 
@@ -230,6 +230,8 @@ def compile_command(
     if machine != "host":
         _refuse_host_options(machine, records, measure, precision)
         check_simulator(machine, units)
+    elif model.is_file():
+        start_helpers(LEAST_CALLS, load_builders)  # they import while the model is read
     network = _load(model, shape, bucket)
     shared: dict[str, Any] = {"samples": samples, "verify": verify, "progress": not as_json}
     if machine != "host":

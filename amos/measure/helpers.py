@@ -250,7 +250,7 @@ def start_helpers(calls: int, function: Callable[[], Any]) -> None:
         function: of a module, that each process calls at once.
     """
     if calls >= LEAST_CALLS:
-        for helper in _some_helpers(_count_cores() - 1, start=True):
+        for helper in _some_helpers(min(_count_cores(), calls) - 1, start=True):
             if not helper.runs:
                 with suppress(Exception), helper.lock:  # else calls are made without it
                     helper.start(function)

@@ -239,13 +239,14 @@ class _Builder:
 
     def region(self, network: Network, name: str) -> CompiledRegion:
         """Build the kernels of a network, which are not linked yet."""
-        built_fused = self.build_fused(network)
+        self.line.show("searching cascades and chains")
+        chains = choose_fused(network, self.chooser, _CHAINS if self.measure else 1, self.ranked)
+        built_fused, single, measured = self.build_all(network, chains)
+        if not (self.measure or all(each.kernels for each in built_fused.values())):
+            # Some statements need kernels of their own after all.
+            right = {job: chains[job] for job, each in built_fused.items() if each.kernels}
+            _, single, measured = self.build_all(network, right)
         fused = {job: _select_alone(job, each) for job, each in built_fused.items() if each.kernels}
-        tasks = network.tasks
-        if not self.measure:
-            tasks = tuple(drop_fused_groups(dict.fromkeys(tasks), fused))
-        measured = _select_heavy(tasks, self.chooser) if self.measure else frozenset()
-        single = dict(zip(tasks, self.build_tasks(tasks, measured), strict=True))
         finalists: dict[Job, Sequence[TaskKernel]] = {}
         fallbacks: dict[Job, str] = {}
         for task, built in single.items():
@@ -278,20 +279,30 @@ class _Builder:
             function=name,
         )
 
-    def build_tasks(self, tasks: Sequence[Task], measured: frozenset[Task]) -> list[BuiltKernels]:
-        """Build the kernels of tasks: several of those that are measured."""
-        counts = [_MEASURED if task in measured else 1 for task in tasks]
-        lowerings = [list_lowerings(task, self.chooser, self.ranked) for task in tasks]
-        return self.build_jobs(tasks, lowerings, counts)
+    def build_all(
+        self, network: Network, chains: Mapping[Job, Sequence[Lowering]]
+    ) -> tuple[dict[Job, BuiltKernels], dict[Task, BuiltKernels], frozenset[Task]]:
+        """Build kernels of chains and of tasks: several of those that are measured.
 
-    def build_fused(self, network: Network) -> dict[Job, BuiltKernels]:
-        """Build the kernels of cascades and chains; statements without one stay tasks."""
-        self.line.show("searching cascades and chains")
-        jobs = choose_fused(network, self.chooser, _CHAINS if self.measure else 1, self.ranked)
-        lowerings = [*jobs.values()]
-        return dict(
-            zip(jobs, self.build_jobs([*jobs], lowerings, map(len, lowerings)), strict=True)
-        )
+        Tasks that chains compute have kernels of their own if both are going to be measured.
+
+        Returns:
+            kernels of chains and of tasks, and the tasks that are measured.
+        """
+        tasks = network.tasks
+        if not self.measure:
+            tasks = tuple(drop_fused_groups(dict.fromkeys(tasks), chains))
+        measured = _select_heavy(tasks, self.chooser) if self.measure else frozenset[Task]()
+        lowerings = {task: list_lowerings(task, self.chooser, self.ranked) for task in tasks}
+        # Chains and tiles take longest: begun first, they leave no core alone at the end.
+        longest_first = sorted(tasks, key=lambda task: not lowerings[task].forms)
+        jobs: list[Job] = [*chains, *longest_first]
+        counts = [len(each) for each in chains.values()]
+        counts += [_MEASURED if task in measured else 1 for task in longest_first]
+        requests: list[TaskLowerings | Sequence[Lowering]] = [*chains.values()]
+        requests += [lowerings[task] for task in longest_first]
+        built = dict(zip(jobs, self.build_jobs(jobs, requests, counts), strict=True))
+        return {each: built[each] for each in chains}, {x: built[x] for x in tasks}, measured
 
     def build_jobs(
         self,
