@@ -217,8 +217,6 @@ def compile_command(
 
     With --machine, streams for a unit that a simulator runs, and onnxruntime for the rest.
     """
-    from amos.measure.helpers import LEAST_CALLS, start_helpers
-    from amos.network.building import load_builders
     from amos.network.precision.choosing import BUDGET
     from amos.streams.networks.compilation import check_simulator
 
@@ -230,9 +228,7 @@ def compile_command(
     if machine != "host":
         _refuse_host_options(machine, records, measure, precision)
         check_simulator(machine, units)
-    elif model.is_file():
-        start_helpers(LEAST_CALLS, load_builders)  # they import while the model is read
-    network = _load(model, shape, bucket)
+    network = _load(model, shape, bucket, builds=machine == "host")
     shared: dict[str, Any] = {"samples": samples, "verify": verify, "progress": not as_json}
     if machine != "host":
         on_unit = amos.compile_for_unit(network, machine, units, budget=budget, **shared)
@@ -355,7 +351,11 @@ def _write_picture(frontier: Frontier, path: Path) -> None:
     write_page(f"<!doctype html>\n<html>{body}</html>\n", path)
 
 
-def _load(model: Path, shapes: list[str] | None, buckets: list[str] | None) -> Loaded:
+def _load(model: Path, shapes: InputShapes, buckets: BucketSizes, builds: bool = False) -> Loaded:
+    if builds and model.is_file():
+        from amos.network.building import start_builders
+
+        start_builders()  # they import while the model is read
     return amos.load_network(
         str(model),
         shapes=read_input_shapes(shapes),

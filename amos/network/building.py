@@ -14,6 +14,7 @@ import numpy as np
 from amos._toolchain import load_tvm
 from amos.errors import BuildError, MappingError, NetworkError, ScheduleError
 from amos.explore.choosing import Chooser
+from amos.measure.helpers import LEAST_CALLS, start_helpers
 from amos.measure.reference import References, compare_arrays
 from amos.network.checks import Check
 from amos.network.kernels import TaskKernel
@@ -40,6 +41,11 @@ def load_builders() -> None:
     """Import all modules that building needs."""
     load_tvm()
     Chooser("host").target(())
+
+
+def start_builders(calls: int = LEAST_CALLS) -> None:
+    """Start processes that build kernels, ahead of so many calls; each imports what it needs."""
+    start_helpers(calls, load_builders)
 
 
 def predict_seconds(chooser: Chooser, lowerings: TaskLowerings) -> float:

@@ -15,11 +15,11 @@ from typing import TypedDict, Unpack, overload
 from amos._progress import ProgressLine
 from amos.errors import MappingError, NetworkError, shown
 from amos.explore.choosing import Chooser
-from amos.measure.helpers import HelperLost, start_helpers
+from amos.measure.helpers import HelperLost
 from amos.measure.result_cache import has_result
 from amos.network.bucketed import CompiledBuckets, join_buckets
 from amos.network.buckets import BucketedNetwork, Loaded
-from amos.network.building import BuiltKernels, build_kernels, load_builders
+from amos.network.building import BuiltKernels, build_kernels, load_builders, start_builders
 from amos.network.candidates import records_by_operator
 from amos.network.comparison import (
     Comparison,
@@ -146,7 +146,7 @@ def compile_network(
         if precision == "auto" and not has_choice(network, samples):
             precision = "f32"
         if build.is_new(network.tasks, precision):
-            start_helpers(len(network.tasks), load_builders)
+            start_builders(len(network.tasks))
             load_builders()  # before there are threads, beside which TVM would load PyTorch
             stack.enter_context(_collecting_new_objects())
         if precision != "f32":
