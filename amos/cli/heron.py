@@ -23,7 +23,7 @@ def heron_table10_command(
     """Time that three search methods take on five operators, measured on this CPU."""
     from amos.reproduce import heron_time as heron
 
-    with counting("searches done", quiet=as_json) as tell:
+    with counting("searches done", quiet=False) as tell:
         rows = heron.heron_table10(trials, operator or (), seed, tell)
     ours = [{name: each.seconds for name, each in row.times.items()} for row in rows]
     ratios = {"paper": heron.mean_ratios([row.paper for row in rows])}
@@ -63,7 +63,7 @@ def heron_fig14_command(
     """Parts of the time that Heron's search method takes, measured on this CPU."""
     from amos.reproduce import heron_time as heron
 
-    with counting("searches done", quiet=as_json) as tell:
+    with counting("searches done", quiet=False) as tell:
         rows = heron.heron_fig14(trials, operator or (), seed, tell)
     means = {
         name: sum(row.time.shares[name] for row in rows) / len(rows) for name in heron.PAPER_SHARES

@@ -79,7 +79,7 @@ class Exploration(Outcome):
         counts: number of mappings under each rule.
         searched: number of mappings that were searched.
         space_size: number of mapping and schedule assignments among them.
-        method: name of the search method.
+        method: name of the search method; ``"few"`` of listed schedules.
         seed: seed of the random generator.
         objective: what was minimized; one of :data:`amos.explore.objective.OBJECTIVES`.
         least: what no schedule of the searched mappings falls below; of streamed units.

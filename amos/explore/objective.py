@@ -28,7 +28,7 @@ TIME_AND_MEMORY = "time,memory"
 #: Objectives of a search: seconds, joules, their product, or seconds and bytes of workspace.
 OBJECTIVES = ("time", "energy", "edp", TIME_AND_MEMORY)
 #: Weights of the workspace as a share of the operator's tensors, each for so many trials in turn.
-_WEIGHTS, _TURN = (0.0, 1000.0, 10.0, 1.0), 8
+_WEIGHTS, _TURN = (0.0, 1e6, 10.0, 1.0), 8
 #: Mappings of which that of the least floor is drawn.
 _DRAWN = 8
 #: A correction counts as much as this many measurements that agree with the model.

@@ -178,7 +178,7 @@ class Setting:
             counts=self.counts(unit),
             searched=len(problem.mappings),
             space_size=contest.winner.session.search.search.size,
-            method=self.method,
+            method="few" if self.search.tiling == "few" else self.method,
             seed=self.seed,
             objective=self.search.objective,
             least=least,

@@ -83,6 +83,7 @@ def test_explore_goes_through_the_list_and_ends(capsys: pytest.CaptureFixture[st
     assert main(["explore", *arguments, *options]) == 0
     result = json.loads(capsys.readouterr().out)
     assert 100 <= result["trials"] == result["space_size"] <= MOST
+    assert result["method"] == "few"
     problem = Problem([*amos.enumerate_mappings(_gemm(), WMMA)], amos.machines.get("a100"))
     listed = problem.seconds(list_candidates(problem, templates(target_of(problem.machine))))
     assert result["predicted_seconds"] == listed.min()

@@ -10,6 +10,8 @@ import pytest
 import amos
 from amos.cli.app import main
 from amos.errors import BuildError, ExploreError, MachineError, UnknownNameError
+from amos.explore.method import everything
+from amos.explore.objective import Problem
 from amos.machine.catalogue import with_timings
 from tests.support.architects import BOARD, ENERGETIC, ENERGIES, UNIT, files
 from tests.support.streams import OPERATORS
@@ -91,6 +93,39 @@ def test_time_and_memory() -> None:
     # The workspace weighs nothing for eight trials, then much.
     sizes = [size for _, size in points]
     assert sum(sizes[8:]) < sum(sizes[:8])
+
+
+@pytest.mark.parametrize(
+    ("text", "extents"),
+    [
+        ("out[i,j] += a[i,k] * b[k,j]", dict(i=6, j=16, k=8)),
+        pytest.param(
+            "out[p,j] += a[p+r,c] * b[j,c,r]",
+            dict(p=3, j=16, c=2, r=2),
+            marks=pytest.mark.long,
+        ),
+    ],
+)
+def test_least_memory_of_small_spaces(text: str, extents: dict[str, int]) -> None:
+    """A front ends within 5 % of the least that any candidate needs with its tensors (Lift)."""
+    unit = "vnni_dpbusd_m16k4_u8_s8_s32"
+    kinds = dict(a="uint8", b="int8", out="int32")
+    op = amos.Operator.parse(text, extents=extents, dtypes=kinds, name="small")
+    machine = amos.machines.get("xeon_6240", [amos.intrinsics.get(unit)])
+    problem = Problem(list(amos.enumerate_mappings(op, unit)), machine)
+    sizes = {candidate.memory_on(machine) for candidate in everything(problem)}
+    result = amos.explore(
+        op,
+        unit,
+        machine=machine,
+        trials=32,
+        measure=amos.MeasureOptions(executor="model"),
+        search=amos.SearchOptions(objective="time,memory"),
+    )
+    tensors = sum(tensor.nbytes for tensor in (*op.inputs, op.output.tensor))
+    least = result.memory_bytes(result.front[-1])
+    assert 0 < min(sizes) < max(sizes)
+    assert tensors + least <= 1.05 * (tensors + min(sizes))
 
 
 def test_memory_that_nobody_says() -> None:

@@ -26,7 +26,7 @@ from amos.opencl.chains.candidate import ParallelCandidate
 from amos.opencl.executor import OpenClDevice, OpenClExecutor, opencl_executor
 from amos.opencl.export import files
 from amos.opencl.groups import is_serial
-from amos.opencl.runtime.loader import Device, Kernel, KernelError, ResourceError
+from amos.opencl.runtime.loader import Device, Kernel, KernelError, ResourceError, _misfit
 from amos.plan import Candidate
 from amos.schedule import ScheduleSpace
 
@@ -173,6 +173,9 @@ def test_arrays_that_do_not_fit_and_missing_files(tmp_path: Path) -> None:
     ):
         with pytest.raises(KernelError, match=f"k: x: .*{words}"):
             kernel(wrong)
+    bits = SimpleNamespace(**right | {"dtype": "uint16"})
+    assert _misfit({"shape": [2], "dtype": "bfloat16"}, bits) == ""
+    assert "expected float16" in _misfit({"shape": [2], "dtype": "float16"}, bits)
     (tmp_path / "launch.json").write_text("{}")
     with pytest.raises(KernelError, match=r"no kernel\.cl that can be read"):
         Kernel(tmp_path, Device.__new__(Device))
