@@ -160,10 +160,8 @@ LAYER = OpenClSchedule(
 
 def test_a_core_copies_rows_of_scalars_as_they_lie() -> None:
     lines = [line.strip() for line in KernelText(_layer(LAYER)).source.splitlines()]
-    (place, *_), (read, *_) = (
-        [part for line in lines if "*)local_Src1)[" in line for part in [line.split(" = ")[n]]]
-        for n in (0, 1)
-    )
+    copy = next(line for line in lines if "*)local_Src1)[" in line)
+    place, _, read = copy.partition(" = ")
     # The innermost loop of the copy moves by one element on both sides.
     (head, *_) = (lines[n - 1] for n, line in enumerate(lines) if "at_reduction = " in line)
     assert head.startswith("for (long at_step_c_")
