@@ -85,6 +85,10 @@ def test_what_it_does_not_take_runs_eagerly_and_says_why(torch: Any) -> None:
     layer, nothing = torch.nn.Linear(4, 2), torch.zeros(0, 4)
     with torch.no_grad():
         assert torch.compile(layer, backend=amos_backend)(nothing).shape == (0, 2)
+    numbers = torch.randn(4, 4, dtype=torch.complex64)
+    square = torch.compile(torch.matmul, backend=amos_backend)
+    with pytest.warns(UserWarning, match="runs eagerly: a tensor of complex64"):
+        assert torch.equal(square(numbers, numbers), numbers @ numbers)
 
 
 def test_results_keep_their_dtype(torch: Any) -> None:

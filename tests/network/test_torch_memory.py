@@ -112,3 +112,15 @@ def test_changes_in_place_behind_a_graph_reach_inputs_and_results(
                 assert torch.allclose(result, expected, atol=1e-5)
             assert torch.equal(x, same)
     assert len(compiled) == 1
+
+
+@pytest.mark.filterwarnings("ignore:.*runs eagerly")
+def test_sizes_are_results_too(torch: Any) -> None:
+    def sizes(x: Any) -> Any:
+        return x @ x.t(), len(x) * 2
+
+    function = torch.compile(sizes, backend=amos_backend, dynamic=True)
+    with torch.no_grad():
+        for extent in (3, 5):
+            result, double = function(torch.ones(extent, 4))
+            assert result.shape == (extent, extent) and double == 2 * extent

@@ -30,7 +30,7 @@ from amos.network.external.partition import PartitionedNetwork, load_partition
 from amos.network.external.sessions import QUIET
 from amos.network.frontend import PRODUCT_OPERATORS
 from amos.network.precision.variants import Variants
-from amos.network.pytorch.check import array_of_tensor, check_tensor, draw_inputs
+from amos.network.pytorch.check import array_of_tensor, check_dtypes, check_tensor, draw_inputs
 from amos.network.pytorch.layers import exportable
 from amos.network.pytorch.memory import Order, View, find_views, invert, order_of_axes, permute
 from amos.network.pytorch.programs import translate
@@ -214,6 +214,7 @@ class CompiledGraph:
         tensors = [value for value in values if isinstance(value, torch.Tensor)]
         if devices := {str(each.device) for each in tensors if each.device.type != "cpu"}:
             raise NetworkError(f"tensors are on {', '.join(sorted(devices))}, not on the CPU")
+        check_dtypes(tensors)
         inputs = [values[n] for n in self._positions if isinstance(values[n], torch.Tensor)]
         # Tensors made under inference_mode are no parameters that PyTorch could export.
         with torch.inference_mode(False), torch.no_grad():
@@ -226,6 +227,7 @@ class CompiledGraph:
                 _LOG.debug("a graph without a product runs eagerly")
                 return None
             expected = self._eager(*values)
+            check_dtypes(expected)
             network = load_partition(translation.model, None, "torch", translation.reference)
             rounded = self._rounded(network)
             if rounded is not network:
@@ -349,7 +351,7 @@ def _exact(node: Any, result: Any) -> Any:
 def _order_of_node(node: Any) -> Order | None:
     """The order of axes in memory that PyTorch expects of a result."""
     example = node.meta.get("example_value")
-    return None if example is None else order_of_axes(example)
+    return order_of_axes(example) if hasattr(example, "stride") else None
 
 
 def _version(tensor: Any) -> int:

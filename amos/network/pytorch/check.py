@@ -20,6 +20,10 @@ from amos.network.reading.branches import operators_of
 
 #: Magnitudes of integers: such that products of 32 bits leave the range in which float32 is exact.
 _LARGEST = {"int8": 127, "uint8": 255, "int16": 1 << 12, "int32": 1 << 14, "int64": 1 << 24}
+#: Of tensors that go in and out as arrays; bfloat16 does as float32.
+_DTYPES = frozenset(["bool", "bfloat16", "float16", "float32", "float64"]) | {
+    f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)
+}
 #: Standard deviations of floats.
 _NARROW, _WIDE = 1.0, 16.0
 _SEED = 20220618
@@ -33,6 +37,18 @@ def array_of_tensor(tensor: Any) -> np.ndarray:
 
     exact = tensor.float() if tensor.dtype == torch.bfloat16 else tensor
     return np.ascontiguousarray(exact.numpy(force=True))
+
+
+def check_dtypes(tensors: Sequence[Any]) -> None:
+    """Refuse tensors that NumPy or onnxruntime cannot hold.
+
+    Raises:
+        NetworkError: there is one.
+    """
+    for tensor in tensors:
+        name = str(tensor.dtype).removeprefix("torch.")
+        if name not in _DTYPES:
+            raise NetworkError(f"a tensor of {name}")
 
 
 def check_tensor(result: Any, expected: Any, operators: Set[str], rounded: bool = False) -> None:

@@ -20,7 +20,13 @@ from amos.network.frontend import RANDOM_OPERATORS, Reference, type_names
 
 #: Held while the levels of the loggers of packages that export a module are changed.
 _LOCK = RLock()
-_EXPORTERS = ("torch._subclasses.fake_tensor", "torch.export", "torch.onnx", "onnxscript")
+_EXPORTERS = (
+    "torch._subclasses.fake_tensor",
+    "torch.export",
+    "torch.onnx",
+    "onnxscript",
+    "onnx_ir",
+)
 
 
 @dataclass(frozen=True)
