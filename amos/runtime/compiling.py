@@ -9,7 +9,7 @@ from amos.codegen.scheduled import last_line
 from amos.codegen.tir.memory import UNCHECKED, aligned_to_bytes, pipeline
 from amos.codegen.tir.program import Program
 from amos.codegen.tir.statements import conditions_depend, gives_names
-from amos.codegen.tir.target import host_target, without
+from amos.codegen.tir.target import host_target, vectorizes_loops
 from amos.errors import BuildError
 from amos.plan import Candidate
 
@@ -65,7 +65,7 @@ def compile_function(
     load_tvm()
     import tvm
 
-    target = host_target(without(module, kind))
+    target = host_target(loops=vectorizes_loops(module, kind))
     passes = pipeline(larger=larger)
     config = {
         **({} if checked else UNCHECKED),

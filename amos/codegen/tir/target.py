@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any
 
 from amos._toolchain import load_tvm
 from amos.codegen.tir.pool import use_pool
@@ -32,14 +32,13 @@ LLVM_FEATURES = {
 #: the upper half of any vector register is in use, one takes 200 to 350 ns on a Zen 3.
 _SLOW_FEATURES = frozenset({"sse4a"})
 
-#: A vectorizer of LLVM 22 that makes wrong code of some kernels. ``loops`` makes one wrong
-#: masked load of a loop that reads element ``s % 4`` under a condition in step ``s``, as
-#: copies do that replicate guarded lanes. ``slp``, of straight code, makes wrong sums of
-#: products in 64 bits.
-Vectorizer = Literal["loops", "slp"]
+#: LLVM's level of optimization. The third compiles up to 50 times as long where reductions are
+#: short, and its code is no faster. Intrinsics say what is a vector; LLVM 22 makes wrong sums of
+#: products in 64 bits where it looks for more of them in straight code.
+_OPTIMIZATION = {"opt-level": 2, "cl-opt": ["-vectorize-slp=0"]}
 
 
-def host_target(without: Vectorizer | None = None) -> Any:
+def host_target(*, loops: bool = True) -> Any:
     """TVM's target for this CPU, whose kernels run in one pool of threads.
 
     LLVM guesses a model from what the processor says of itself. Under a hypervisor that
@@ -49,16 +48,17 @@ def host_target(without: Vectorizer | None = None) -> Any:
     that are too slow are left out as well.
 
     Args:
-        without: which of LLVM's own vectorizers is left out; see :data:`Vectorizer`.
+        loops: whether LLVM makes vectors of loops; see :func:`vectorizes_loops`.
     """
     load_tvm()
     import tvm
 
     use_pool()
     llvm = tvm.target.codegen
-    described = {"kind": "llvm", "mcpu": str(llvm.llvm_get_system_cpu()), "num-cores": cpu().cores}
-    if without is not None:
-        described["cl-opt"] = [f"-vectorize-{without}=0"]
+    named = {"kind": "llvm", "mcpu": str(llvm.llvm_get_system_cpu()), "num-cores": cpu().cores}
+    described: dict[str, Any] = {**named, **_OPTIMIZATION}
+    if not loops:
+        described["cl-opt"] = [*described["cl-opt"], "-vectorize-loops=0"]
     guess = tvm.target.Target(described)
     guessed = {str(name) for name in llvm.llvm_get_cpu_features(guess)}
     here = {LLVM_FEATURES[name] for name in LLVM_FEATURES.keys() & cpu().features}
@@ -70,13 +70,14 @@ def host_target(without: Vectorizer | None = None) -> Any:
     return tvm.target.Target({**described, "mattr": differing}) if differing else guess
 
 
-def without(module: Any, kind: str) -> Vectorizer | None:
-    """The vectorizer that a kernel has to be compiled without.
+def vectorizes_loops(module: Any, kind: str) -> bool:
+    """Whether LLVM may make vectors of a kernel's loops.
+
+    LLVM 22 makes one wrong masked load of a loop that reads element ``s % 4`` under a condition
+    in step ``s``, as copies do that replicate guarded lanes.
 
     Args:
         kind: ``"native"`` or ``"generic"``, whose loops LLVM has to vectorize.
     """
-    if kind == "generic":
-        return "slp"
     tested = any(tests_digits(function.body) for function in module.functions.values())
-    return "loops" if tested else None
+    return kind == "generic" or not tested
