@@ -162,3 +162,19 @@ def test_examples_may_be_the_same_tensor() -> None:
     x, y = torch.randn(4, 4), torch.randn(4, 4)
     compiled = amos.compile(amos.load_network(Difference(), inputs=(x, x)), progress=False)
     np.testing.assert_allclose(compiled(x, y), Difference()(x, y), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
+def test_a_query_without_keys_attends_to_nothing(dtype: str) -> None:
+    class Attention(Module):  # type: ignore[misc]
+        def forward(self, query: Any, key: Any, value: Any, mask: Any) -> Any:
+            return nn.functional.scaled_dot_product_attention(query, key, value, attn_mask=mask)
+
+    tensors = [torch.randn(1, 2, 5, 8).to(getattr(torch, dtype)) for _ in range(3)]
+    mask = torch.rand(5, 5) > 0.3
+    mask[3] = False
+    network = amos.load_network(Attention(), inputs=(*tensors, mask))
+    result = np.asarray(amos.compile(network, progress=False)(*tensors, mask), np.float32)
+    expected = Attention()(*tensors, mask).float()
+    np.testing.assert_allclose(result, expected.numpy(), atol=2e-2)
+    assert not np.any(result[:, :, 3])

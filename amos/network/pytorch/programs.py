@@ -17,6 +17,7 @@ import numpy as np
 
 from amos.errors import NetworkError, shown
 from amos.network.frontend import RANDOM_OPERATORS, Reference, type_names
+from amos.network.pytorch.masks import hide_masked_keys
 
 #: Held while the levels of the loggers of packages that export a module are changed.
 _LOCK = RLock()
@@ -239,6 +240,7 @@ def _export_onnx(program: Any, name: str) -> Any:
         cause = error.__cause__ or error
         raise NetworkError(f"PyTorch cannot export {name} to ONNX: {_first_line(cause)}") from error
     model.graph.name = name
+    hide_masked_keys(model.graph)
     names = _dimension_names(program)
     for port in (*model.graph.input, *model.graph.output):
         for extent in port.type.tensor_type.shape.dim:
