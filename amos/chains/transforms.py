@@ -198,7 +198,9 @@ def _multiply(
             groups[-1].append(literal)
         else:
             groups.append([literal])
-    extents = {group[0].column: group[0].shape[1] for group in groups}
+    rows = {group[-1].row for group in groups}  # of which earlier literals make columns
+    columns = {group[0].column: group[0].shape[1] for group in groups}
+    extents = {name: size for name, size in columns.items() if name not in rows}
     values = dict[frozenset[tuple[str, int]], Any]()
     for number, group in enumerate(groups):
         first, last, count = group[0].column, group[-1].row, group[0].shape[1]

@@ -160,8 +160,9 @@ class ChainParser:
         for what, names in (("dtype", self.dtypes), ("shape", self.shapes)):
             if unknown := [name for name in names if name not in tensors]:
                 public = [name for name in tensors if "." not in name]
+                why = "is never stored" if unknown[0] in self.written else "does not occur"
                 raise OperatorError(
-                    f"{what} given for {unknown[0]!r}, which does not occur; tensors are "
+                    f"{what} given for {unknown[0]!r}, which {why}; tensors are "
                     f"{', '.join(public)}{suggestion(unknown[0], public)}"
                 )
 
@@ -170,6 +171,8 @@ class ChainParser:
         with _quoting(head.text):
             if head.indexed and (product := self._product(head)) is not None:
                 return (product,)
+            if not head.reads.isdisjoint(self.literals):
+                raise OperatorError(EXPECTED)
             return _AssignmentReader(self, head).steps()
 
     def _with_epilogue(self, transform: Transform, head: Scanner) -> Transform:
@@ -178,7 +181,7 @@ class ChainParser:
         kind = cast or expression.kind(dict.fromkeys(self.extents, "int32"))
         shape = self.shapes.get(head.name, transform.destination.tensor.shape)
         tensor = Tensor(head.name, tuple(shape), self.dtypes.get(head.name, kind))
-        return with_epilogue(transform, tensor, expression, [*self.written])
+        return with_epilogue(transform, tensor, expression, [*self.written, *self.literals])
 
     def _product(self, head: Scanner) -> Step | None:
         """A sum of products, of literals, too; ``None`` for any other statement."""
@@ -186,8 +189,6 @@ class ChainParser:
         try:
             statement = read_statement(head.text)
         except ParseError:
-            if is_transform:
-                raise OperatorError(EXPECTED) from None
             return None
         is_product = statement.combiner == "+" and statement.join == "*"
         if not is_transform and (not is_product or len(statement.sources) < 2):

@@ -57,10 +57,11 @@ def read_literals(texts: Sequence[str]) -> tuple[dict[str, Matrix], list[Scanner
 
 def _read_matrix(values: str, text: str) -> Matrix:
     try:
-        matrix = tuple(map(tuple, ast.literal_eval(values)))
+        rows = ast.literal_eval(values)
     except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
-        matrix = ()
-    if not matrix or not all(matrix):
+        rows = []
+    matrix = tuple(tuple(row) for row in rows if isinstance(row, list))
+    if not matrix or not all(matrix) or len(matrix) < len(rows):
         raise OperatorError(f"{shown(text)}: expected rows of numbers, such as [[1, 0.5], [-2, 0]]")
     for number, row in enumerate(matrix, 1):
         if len(row) != len(matrix[0]):
@@ -131,7 +132,7 @@ def find_transform(
 ) -> Transform | None:
     """The transform before a statement that alone reads it, and stores at the same places."""
     step = statements[-1].steps[-1] if statements else None
-    if not isinstance(step, Transform) or head.sign or not head.indexed:
+    if not isinstance(step, Transform) or step.epilogue or head.sign or not head.indexed:
         return None
     sums = step.destination
     is_plain = all(len(index.terms) < 2 for index in sums.indices)
@@ -149,7 +150,7 @@ def with_epilogue(
     Args:
         tensor: that is stored, with its dtype.
         expression: of what the transform writes, and of inputs at the same indices.
-        temporaries: what other statements write.
+        temporaries: what other statements write, and literals.
 
     Raises:
         OperatorError: the expression has something else.

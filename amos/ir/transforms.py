@@ -56,7 +56,7 @@ class Literal:
 
 def is_copy(row: Collection[float]) -> bool:
     """Whether a row of a matrix selects one value."""
-    return max(row) == sum(map(abs, row)) == 1
+    return max(row) == sum(map(bool, row)) == 1
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -123,6 +123,8 @@ class Transform(Assignment):
                 f"{self}: {into.tensor.name!r} is {final.spelled}; sums of integers are int16 or "
                 "int32, and those with fractions floats"
             )
+        if final.is_integer and (largest := max(map(abs, values))) > final.limits[1]:
+            raise OperatorError(f"{self}: {largest} is too large a factor of {final.spelled}")
         for load in self.epilogue.loads if self.epilogue else ():
             sizes = dict(zip(into.indices, into.tensor.shape, strict=True))
             pairs = zip(load.indices, load.tensor.shape, strict=True)

@@ -18,7 +18,7 @@ from amos.errors import AmosError, IntrinsicError, RecordError
 from amos.intrinsics import Intrinsic, implementations, read_values, values_of
 from amos.ir import Chain, Operator, Result
 from amos.ir.epilogue import Elementwise
-from amos.ir.transforms import Transform
+from amos.ir.transforms import transforms_of
 from amos.machine import Costs, Level, Machine, Peak
 from amos.machine.identity import Identity
 from amos.machine.stream_unit import StreamUnit
@@ -131,8 +131,8 @@ def _chain_values(chain: Chain) -> dict[str, Any]:
     if any(step.epilogue is not None for step in chain.products):
         own = [operator_values(step) for step in chain.products]
         return {"name": chain.name, "text": "; ".join(texts), "operators": own}
-    # Results beyond the result of a transform are not stored, so that its shape is no consequence.
-    shaped = (*chain.inputs, *([chain.result] if isinstance(chain.steps[-1], Transform) else []))
+    # Sums beyond the tensor of a transform are not stored, so that its shape is no consequence.
+    shaped = (*chain.inputs, *(step.output.tensor for step in transforms_of(chain)))
     return {
         "name": chain.name,
         "text": "; ".join(texts) + ";" * (len(texts) == 1),  # as of no operator

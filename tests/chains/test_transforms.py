@@ -17,11 +17,12 @@ from amos.chains import (
     simulate_tiling,
 )
 from amos.chains.model import predict_chain
+from amos.chains.transforms import _multiply, _Steps
 from amos.errors import OperatorError, ScheduleError
 from amos.explore.choosing import Chooser
 from amos.ir import Chain
 from amos.ir.floats import quantize
-from amos.ir.transforms import Transform, transforms_of
+from amos.ir.transforms import Literal, Transform, transforms_of
 from amos.operators.winograd import DIVISORS, INTO_TILES, OUT_OF_TILES, Winograd
 from amos.records import Records
 from amos.records.canonical import chain_from, operator_values
@@ -219,6 +220,10 @@ def test_text_and_records_keep_literals(last: str) -> None:
     assert [x.name for x in chain.inputs] == ["image", "weight", *(["bias"] if last else [])]
     assert chain_from(operator_values(chain)) == chain
     assert "; ".join(each.text for each in chain.statements).startswith("pairs = [[1.0, ")
+    text = f"{_HAAR}w[a,y,c] += haar[a,i] * x[2*y+i,c]; r[a,z,c] = w[a,z,c] * 2.0"
+    sizes = {"a": 2, "i": 2, "y": 5, "c": 8, "z": 4}
+    smaller = Chain.parse(text, sizes, {}, shapes={"w": (2, 4, 8)})
+    assert chain_from(operator_values(smaller)) == smaller
 
 
 def test_a_sum_that_others_read_is_no_part_of_a_transform() -> None:
@@ -237,6 +242,8 @@ def test_a_sum_that_others_read_is_no_part_of_a_transform() -> None:
         ("r[2*y+p,c] = w + w[y,c]", r"got w\[y, c\]"),
         ("r[2*y+p,c] = w + t[2*y+p,c]", r"got t\[y\*2 \+ p, c\]"),
         ("r[2*y+p,c] = x[2*y+p,c]", "expected one iteration as an index"),
+        ("r[2*y+p,c] = relu(w); q[2*y+p,c] = r + 1.0", "expected one iteration as an index"),
+        ("r[2*y+p,c] = w * haar[2*y+p,c]", r"got haar\[y\*2 \+ p, c\]"),
     ],
 )
 def test_expressions_of_sums(last: str, message: str) -> None:
@@ -268,6 +275,8 @@ def test_expressions_of_sums(last: str, message: str) -> None:
         ("l = [[1, 2]]", "nothing reads the literal 'l'"),
         ("l = [[1, 2]]; l[a,c] += l[a,i] * x[i,c]", "'l' is a literal, which nothing writes"),
         ("l = [[1, 2], [3, 4]]; w[a,c] = relu(l[a,c])", "expected sums of products"),
+        ("l = [[1, 2], [3, 4]]; w += l[a,i] * x[i,c]", "expected sums of products"),
+        ("l = [{1, 2}, {3, 4}]; w[a,c] += l[a,i] * x[i,c]", "rows of numbers"),
         ("l = [[1, 2, 3], [4, 5, 6]]; w[a,c] += l[a,i] * x[i,c]", "2 columns by its iterations"),
         ("l = [[1, 2], [3, 4]]; w[a,c] += l[a,i] * x[a,c]", "sum over an index"),
         ("l = [[1, 2], [3, 4]]; w[a,c] += l[a,a] * x[a,c]", "each by two iterations"),
@@ -290,6 +299,34 @@ def test_too_much_to_unroll_is_refused() -> None:
     text = f"l = {matrix}; w[a,c] += l[a,i] * x[i,c]; r[a,c] = w + 1.0"
     with pytest.raises(OperatorError, match="at most 4096 operations of a tile"):
         Chain.parse(text, {"a": 70, "i": 70, "c": 2})
+
+
+def test_a_tile_is_read_once_in_any_order_of_literals() -> None:
+    matrix = ((1, 0), (0, 1))
+    literals = [Literal("l", matrix, *pair) for pair in ("ae", "bf", "ei", "fj")]
+    read = list[dict[str, int]]()
+    values = _multiply(literals, lambda place: read.append({**place}), _Steps(1))
+    assert len([*values]) == len(read) == 4
+
+
+def test_what_is_small_beside_a_one_counts() -> None:
+    text = "l = [[1, 1e-20], [0, 1]]; w[a,c] += l[a,i] * x[i,c]"
+    chain = Chain.parse(text, {"a": 2, "i": 2, "c": 8})
+    inputs = {"x": np.repeat(np.float32([[1], [1e20]]), 8, 1)}
+    for result in (evaluate(chain, inputs), _build(Tiling.of(chain, {}))(**inputs)):
+        np.testing.assert_allclose(result[0], 2)
+
+
+def test_factors_beyond_the_sums_are_refused() -> None:
+    text, kinds = "l = [[40000, 2]]; w[a,c] += l[a,i] * x[i,c]", {"x": "int8", "w": "int16"}
+    with pytest.raises(OperatorError, match="40000 is too large a factor of s16"):
+        Chain.parse(text, {"a": 1, "i": 2, "c": 2}, kinds)
+
+
+def test_sums_that_are_never_stored_have_no_dtype() -> None:
+    text = f"{_HAAR}w[2*y+p,c] += haar[p,i] * x[2*y+i,c]; r[2*y+p,c] = relu(w)"
+    with pytest.raises(OperatorError, match="'w', which is never stored; tensors are x, r"):
+        Chain.parse(text, {"y": 2, "p": 2, "i": 2, "c": 4}, {"w": "float32"})
 
 
 def test_fractions_of_integers_are_refused() -> None:
