@@ -189,11 +189,11 @@ class _Kernels:
         groups, unit, total = self.groups, self.unit, np.zeros(len(self.batch))
         for number, source in enumerate(self.sources):
             pieces = groups.fragments(number) * source.pieces
-            if not self.unit.serial:
-                pieces = np.ceil(pieces / groups.items) * groups.items / self.lanes
-            cycles = pieces * (self._piece(number) + unit.line * self._lines(number))
-            if self.unit.serial:
+            if unit.serial:
                 cycles = self._copy_in_rows(number, pieces)
+            else:
+                pieces = np.ceil(pieces / groups.items) * groups.items / self.lanes
+                cycles = pieces * (self._piece(number) + unit.line * self._lines(number))
             total += groups.local[number] * cycles * self.busiest
         # A single stage has one barrier, before there are accumulators.
         waits = 2 * unit.barrier + (self._save() if unit.save else 0.0)

@@ -155,14 +155,20 @@ class KernelText:
         p = self._spelled_plan
         direct = [source for source in p.sources if not p.is_local(source)]
         conditions = [c for source in direct for c in list_read_conditions(p, source)]
-        if not conditions and not (p.is_serial and p.items > 1):
-            return self._steps()
-        if not conditions:
+        if conditions:
+            head = f"if ({' & '.join(dict.fromkeys(conditions))}) {{"
+            return [
+                head,
+                *block(self._steps(interior=True)),
+                "} else {",
+                *block(self._steps()),
+                "}",
+            ]
+        if p.is_serial and p.items > 1:
             # PoCL would compute each step of a loop for all work-items, and store accumulators in
             # between, unless the loop is under a condition that depends on the work-item.
             return ["if (item >= 0) {", *block(self._steps()), "}"]
-        head = f"if ({' & '.join(dict.fromkeys(conditions))}) {{"
-        return [head, *block(self._steps(interior=True)), "} else {", *block(self._steps()), "}"]
+        return self._steps()
 
     def _steps(self, *, interior: bool = False) -> list[str]:
         """Load the work-item's fragments of each step, multiply all pairs."""
