@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import operator
 from typing import Any
 
 import pytest
 
 from amos.errors import NetworkError
 from amos.network.pytorch.backend import amos_backend
-from amos.network.pytorch.memory import find_views, invert, order_of_axes, permute
+from amos.network.pytorch.memory import find_views, invert, order_of_axes, permute, separate
 from tests.network.torch_graphs import record_compiled_graphs
 
 pytestmark = pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::DeprecationWarning")
@@ -51,6 +52,25 @@ def test_views_that_no_view_can_state_are_refused(torch: Any) -> None:
         find_views([x], [x.view(torch.int32)])
     with pytest.raises(NetworkError, match="its results share memory"):
         find_views([], [x[1:], x])
+
+
+def test_results_without_common_elements_are_no_views(torch: Any) -> None:
+    assert find_views([], torch.randn(4, 24).chunk(3, -1)) == (None, None, None)
+    x = torch.randn(4, 24)
+    with pytest.raises(NetworkError, match="its results share memory"):
+        find_views([], [x[:, :8], x[:, 7:]])
+
+
+def test_tensors_that_share_memory_are_separated(torch: Any) -> None:
+    x, y = torch.randn(4, 16).chunk(2, -1)
+    values = [x, 3, y.t(), torch.zeros(1, 4).expand(3, 4), torch.zeros(0), torch.zeros(0)]
+    first, number, second, *others = separate(values)
+    assert first is x and number == 3 and all(map(operator.is_, others, values[3:]))
+    assert torch.equal(second, y.t()) and second.stride() == (1, 16)
+    (view,) = find_views([first, second], [second[1:]])
+    assert view is not None and view.base == 1
+    other = torch.randn(4, 16)[:, 8:].t()
+    assert torch.equal(view.of([x, other]), other[1:])
 
 
 def _strided(torch: Any) -> Any:
@@ -111,6 +131,23 @@ def test_changes_in_place_behind_a_graph_reach_inputs_and_results(
             for result, expected in zip(function(x), module(same), strict=True):
                 assert torch.allclose(result, expected, atol=1e-5)
             assert torch.equal(x, same)
+    assert len(compiled) == 1
+
+
+def test_inputs_may_share_memory_in_one_call_alone(
+    torch: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def function(x: Any, y: Any) -> Any:
+        return x @ y.t(), y.t(), *(x @ x.t()).chunk(2, -1)
+
+    compiled = record_compiled_graphs(monkeypatch)
+    graph = torch.compile(function, backend=amos_backend)
+    with torch.no_grad():
+        for x, y in (torch.randn(16, 12).chunk(2), (torch.randn(8, 12), torch.randn(8, 12))):
+            results = graph(x, y)
+            for result, expected in zip(results, function(x, y), strict=True):
+                assert torch.allclose(result, expected, atol=1e-5)
+            assert results[1].data_ptr() == y.data_ptr()
     assert len(compiled) == 1
 
 

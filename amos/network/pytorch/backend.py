@@ -32,7 +32,15 @@ from amos.network.frontend import PRODUCT_OPERATORS
 from amos.network.precision.variants import Variants
 from amos.network.pytorch.check import array_of_tensor, check_dtypes, check_tensor, draw_inputs
 from amos.network.pytorch.layers import exportable
-from amos.network.pytorch.memory import Order, View, find_views, invert, order_of_axes, permute
+from amos.network.pytorch.memory import (
+    Order,
+    View,
+    find_views,
+    invert,
+    order_of_axes,
+    permute,
+    separate,
+)
 from amos.network.pytorch.programs import translate
 from amos.network.races import Race, race
 from amos.network.reading.branches import operators_of
@@ -252,7 +260,9 @@ class CompiledGraph:
         """The graph's network compiled; with trials it is tuned first."""
         import torch
 
-        views = find_views(values, expected)
+        unshared = separate(values)  # which input a result is a view of depends on no call
+        is_shared = any(a is not b for a, b in zip(unshared, values, strict=True))
+        views = find_views(unshared, self._eager(*unshared) if is_shared else expected)
         if self._options.trials and network.tasks:
             assert self._options.records is not None
             tune(network, trials=self._options.trials, records=self._options.records)

@@ -78,25 +78,43 @@ class View:
 def find_views(values: Sequence[Any], results: Sequence[Any]) -> tuple[View | None, ...]:
     """Find the results that share memory with a tensor of the call, or with an earlier result.
 
+    Args:
+        values: of the call, of which no two share memory.
+        results: of the same call; those that have no element in common are no views of another.
+
     Raises:
-        NetworkError: such a result is no view of elements of the other one.
+        NetworkError: a result that shares memory is no view of elements of the other one.
     """
     tensors, views = list(values), list[View | None]()
     for result in results:
-        memory = result.untyped_storage()
-        address = memory.data_ptr() or None  # without elements there is none
-        position = next((n for n, each in enumerate(tensors) if _address(each) == address), None)
+        address = _address(result) or None  # without elements there is none
+        shared = [n for n, each in enumerate(tensors) if _address(each) == address]
+        bases = [n for n in shared if n < len(values) or _overlaps(tensors[n], result)]
         tensors.append(result)
-        if address is None or position is None:
+        if not bases:
             views.append(None)
             continue
-        base = tensors[position]
-        is_whole = base.numel() * base.element_size() == memory.nbytes() or position < len(values)
-        if base.dtype != result.dtype or not is_whole:
+        base = tensors[bases[0]]
+        is_whole = base.numel() * base.element_size() == base.untyped_storage().nbytes()
+        if base.dtype != result.dtype or not (is_whole or bases[0] < len(values)):
             raise NetworkError("its results share memory")
         offset = result.storage_offset() - base.storage_offset()
-        views.append(View(position, tuple(result.shape), result.stride(), offset))
+        views.append(View(bases[0], tuple(result.shape), result.stride(), offset))
     return tuple(views)
+
+
+def separate(values: Sequence[Any]) -> list[Any]:
+    """The values of a call; tensors that share memory with an earlier one are copied with it."""
+    seen, separated = set[int](), list[Any]()
+    for value in values:
+        address = _address(value)
+        if address in seen:
+            memory = value.untyped_storage().clone()
+            place = value.storage_offset(), value.shape, value.stride()
+            value = value.new_empty(0).set_(memory, *place)
+        seen |= {address} - {0}
+        separated.append(value)
+    return separated
 
 
 def _address(value: Any) -> int:
@@ -104,3 +122,19 @@ def _address(value: Any) -> int:
     import torch
 
     return value.untyped_storage().data_ptr() if isinstance(value, torch.Tensor) else 0
+
+
+def _overlaps(first: Any, second: Any) -> bool:
+    """Whether tensors in one memory have elements in common; of two dtypes they may."""
+    import torch
+
+    if first.dtype != second.dtype:
+        return True
+    places = torch.arange(first.untyped_storage().nbytes() // first.element_size())
+    is_first = torch.zeros(len(places), dtype=torch.bool)
+    own, other = (
+        places.as_strided(each.shape, each.stride(), each.storage_offset())
+        for each in (first, second)
+    )
+    is_first[own] = True
+    return bool(is_first[other].any())
