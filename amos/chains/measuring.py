@@ -12,6 +12,7 @@ import numpy as np
 from amos.errors import AmosError
 from amos.intrinsics import Intrinsic
 from amos.ir import Chain, Operator, dtype
+from amos.ir.transforms import transforms_of
 from amos.measure.limits import lacks_memory
 from amos.measure.messages import LOADER, Context, Failure
 from amos.measure.reference import STEPS, compare_arrays
@@ -90,6 +91,7 @@ def chain_tolerance(chain: Chain, expected: np.ndarray) -> float:
     """
     sums = (step.output.tensor for step in chain.steps)
     kinds = {str(tensor.dtype) for tensor in (*sums, *chain.temporaries, chain.result)}
+    kinds |= {step.sum_dtype for step in transforms_of(chain)}
     floats = [kind for kind in kinds if not dtype(kind).is_integer]
     if not floats:
         return 0.0

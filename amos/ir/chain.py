@@ -214,7 +214,8 @@ class Chain(Shown):
             dtypes: dtype of each tensor by name; inputs and what expressions compute are
                 ``float32`` if left out, sums of products of integers ``int32``.
             name: what the chain is called; the result's name if omitted.
-            shapes: shape of an input that is larger than what is read.
+            shapes: shape of an input that is larger than what is read, or of sums with literals,
+                which may be smaller than what is computed.
             constants: inputs of products that stay the same from call to call; by default those
                 whose name begins with ``weight``.
 

@@ -110,10 +110,10 @@ def transform_of(
             )
         factors.append(Literal(load.tensor.name, literals[load.tensor.name], *names))
     source = _typed(compute.sources[-1], dtypes, "float32")
-    is_whole = dtype(str(source.tensor.dtype)).is_integer
+    is_integer = dtype(str(source.tensor.dtype)).is_integer
     transform = Transform(
         expression=Node("read", load=source),
-        destination=_typed(compute.dst, dtypes, "int32" if is_whole else "float32"),
+        destination=_typed(compute.dst, dtypes, "int32" if is_integer else "float32"),
         iterations=compute.iterations,
         combiner="+",
         literals=tuple(factors),

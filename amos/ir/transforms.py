@@ -117,8 +117,8 @@ class Transform(Assignment):
                 f"{self}: expected an iteration that indexes no literal as the last index of {into}"
             )
         values = [x for literal in self.literals for row in literal.values for x in row]
-        whole = self.is_whole and all(isinstance(x, int) for x in values)
-        if final.is_integer and not (final.bits in (16, 32) and whole):
+        is_exact = self.is_integer and all(isinstance(x, int) for x in values)
+        if final.is_integer and not (final.bits in (16, 32) and is_exact):
             raise OperatorError(
                 f"{self}: {into.tensor.name!r} is {final.spelled}; sums of integers are int16 or "
                 "int32, and those with fractions floats"
@@ -163,7 +163,7 @@ class Transform(Assignment):
                 raise OperatorError(f"{self}: expected {into} to reach each element once")
 
     @property
-    def is_whole(self) -> bool:
+    def is_integer(self) -> bool:
         """Whether the source has integers."""
         return dtype(str(self.source.tensor.dtype)).is_integer
 
@@ -189,7 +189,7 @@ class Transform(Assignment):
         """dtype of sums: integers, those of the destination if they are stored, or float32."""
         kind = dtype(str(self.output.tensor.dtype))
         if self.epilogue is not None:
-            return "int32" if self.is_whole else "float32"
+            return "int32" if self.is_integer else "float32"
         return kind.name if kind.is_integer else "float32"
 
     @property

@@ -16,6 +16,7 @@ from amos.chains import (
     rebuild_chain,
     simulate_tiling,
 )
+from amos.chains.measuring import chain_tolerance
 from amos.chains.model import predict_chain
 from amos.chains.transforms import _multiply, _Steps
 from amos.errors import OperatorError, ScheduleError
@@ -321,6 +322,13 @@ def test_factors_beyond_the_sums_are_refused() -> None:
     text, kinds = "l = [[40000, 2]]; w[a,c] += l[a,i] * x[i,c]", {"x": "int8", "w": "int16"}
     with pytest.raises(OperatorError, match="40000 is too large a factor of s16"):
         Chain.parse(text, {"a": 1, "i": 2, "c": 2}, kinds)
+
+
+def test_integers_of_sums_of_floats_may_round_to_a_neighbour() -> None:
+    text = f"{_HAAR}w[2*y+p,c] += haar[p,i] * x[2*y+i,c]; r[2*y+p,c] = s8(w)"
+    for kind, tolerance in (("float32", 1.0), ("int8", 0.0)):
+        chain = Chain.parse(text, {"y": 2, "p": 2, "i": 2, "c": 4}, {"x": kind})
+        assert chain_tolerance(chain, np.zeros((4, 4), np.int8)) == tolerance
 
 
 def test_sums_that_are_never_stored_have_no_dtype() -> None:
