@@ -140,7 +140,7 @@ def rough_seconds(tiling: Tiling, machine: Machine) -> float:
 
 
 def _points(tiled: TiledStep) -> int:
-    if isinstance(tiled.step, Transform):  # a tile is one, whatever it has
+    if isinstance(tiled.step, Transform):  # whose operations are counted for all of a tile
         return prod(x.size for n, x in tiled.ranges.items() if n not in tiled.step.unrolled)
     return prod(run.size for run in tiled.ranges.values())
 

@@ -243,7 +243,7 @@ class _AssignmentReader(ExpressionReader):
         self.mentioned[token.text] = None
 
     def is_cut(self, load: BufferLoad) -> bool:
-        """Of the sums of a transform none beyond the result is stored."""
+        """Whether it is at the places of a result, beyond which no sum of a transform is stored."""
         own = self.head.accesses[0].indices if self.head.indexed else ()
         return any(len(index.terms) > 1 for index in own) and {*load.indices} <= {*own}
 

@@ -129,7 +129,10 @@ class Transform(Assignment):
             sizes = dict(zip(into.indices, into.tensor.shape, strict=True))
             pairs = zip(load.indices, load.tensor.shape, strict=True)
             if any(size < sizes.get(index, size + 1) for index, size in pairs):
-                raise OperatorError(f"{self}: expected the indices of {into}, got {load}")
+                raise OperatorError(
+                    f"{self}: expected the indices of {into}, and a shape no smaller, got {load} "
+                    f"of {load.tensor.shape}"
+                )
 
     def placed(
         self,

@@ -157,13 +157,8 @@ class KernelText:
         conditions = [c for source in direct for c in list_read_conditions(p, source)]
         if conditions:
             head = f"if ({' & '.join(dict.fromkeys(conditions))}) {{"
-            return [
-                head,
-                *block(self._steps(interior=True)),
-                "} else {",
-                *block(self._steps()),
-                "}",
-            ]
+            interior, border = self._steps(interior=True), self._steps()
+            return [head, *block(interior), "} else {", *block(border), "}"]
         if p.is_serial and p.items > 1:
             # PoCL would compute each step of a loop for all work-items, and store accumulators in
             # between, unless the loop is under a condition that depends on the work-item.
