@@ -181,7 +181,8 @@ class ChainParser:
         kind = cast or expression.kind(dict.fromkeys(self.extents, "int32"))
         shape = self.shapes.get(head.name, transform.destination.tensor.shape)
         tensor = Tensor(head.name, tuple(shape), self.dtypes.get(head.name, kind))
-        return with_epilogue(transform, tensor, expression, [*self.written, *self.literals])
+        written = self.written.keys() | self.literals.keys()
+        return with_epilogue(transform, tensor, expression, written)
 
     def _product(self, head: Scanner) -> Step | None:
         """A sum of products, of literals, too; ``None`` for any other statement."""
@@ -201,11 +202,11 @@ class ChainParser:
         shapes = {name: size for name, size in sizes.items() if name in names}
         extents = {name: size for name, size in self.extents.items() if name in used}
         kinds = {n: str(x.tensor.dtype) for n, x in self.written.items()} | dict(self.dtypes)
-        if is_transform:
-            compute = parse_statement(head.text, extents, {}, shapes)
-            return transform_of(compute, self.literals, kinds)
-        _dimensions_of(head.accesses[0])
+        if not is_transform:
+            _dimensions_of(head.accesses[0])
         compute = parse_statement(head.text, extents, {}, shapes)
+        if is_transform:
+            return transform_of(compute, self.literals, kinds)
         from amos.ir.operator import Operator
 
         weights = tuple(load.tensor.name for load in compute.sources)

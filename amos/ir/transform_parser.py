@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
 from amos.errors import OperatorError, shown
@@ -143,14 +143,14 @@ def find_transform(
 
 
 def with_epilogue(
-    transform: Transform, tensor: Tensor, expression: Node, temporaries: Sequence[str]
+    transform: Transform, tensor: Tensor, expression: Node, written: Collection[str]
 ) -> Transform:
     """A transform of which an expression is stored instead.
 
     Args:
         tensor: that is stored, with its dtype.
         expression: of what the transform writes, and of inputs at the same indices.
-        temporaries: what other statements write, and literals.
+        written: names of what statements write, and of literals.
 
     Raises:
         OperatorError: the expression has something else.
@@ -160,11 +160,7 @@ def with_epilogue(
     def accumulated(node: Node) -> Node:
         if node.load == sums:
             return Node(ACC)
-        if (
-            node.is_variable
-            or node.load
-            and node.load.tensor.name in (*temporaries, sums.tensor.name)
-        ):
+        if node.is_variable or (node.load and node.load.tensor.name in written):
             raise OperatorError(
                 f"expected an expression of {sums} and of inputs, got {node} in what is computed "
                 "with a transform"

@@ -48,11 +48,12 @@ def transformed(step: Transform, arrays: Mapping[str, np.ndarray]) -> np.ndarray
     Args:
         arrays: what it reads, by name.
     """
-    source, target, own = step.source, step.output, step.extents
-    names = [name for name in own if name in source.names]
+    target, own = step.output, step.extents
+    names = [name for name in own if name in step.source.names]
     is_integer = dtype(step.sum_dtype).is_integer
     wide: Any = np.int64 if is_integer else np.float64
-    values = _read(source, arrays[source.tensor.name], names, own).astype(wide)
+    values = expression_values(step.expression, {name: own[name] for name in names}, arrays)
+    values = values.astype(wide)
     with np.errstate(all="ignore"):
         for literal in reversed(step.literals):
             axis = names.index(literal.column)
@@ -91,18 +92,6 @@ def _places(load: BufferLoad, names: Sequence[str], extents: Mapping[str, int]) 
     at = dict(zip(names, np.ogrid[tuple(map(slice, shape))], strict=True))
     places = (np.asarray(index.evaluate(at)) for index in load.indices)
     return [np.broadcast_to(place, shape) for place in places]
-
-
-def _read(
-    load: BufferLoad, array: np.ndarray, names: Sequence[str], extents: Mapping[str, int]
-) -> np.ndarray:
-    """What an access reads at all points of some loops, padded beyond the array."""
-    places = _places(load, names, extents)
-    clipped = [place.clip(0, size - 1) for place, size in zip(places, array.shape, strict=True)]
-    is_beyond = [a != b for a, b in zip(places, clipped, strict=True)]
-    values = np.asarray(array[tuple(clipped)])
-    values[np.logical_or.reduce(is_beyond)] = load.padding
-    return values
 
 
 def run_step(
