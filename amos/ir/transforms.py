@@ -120,8 +120,8 @@ class Transform(Assignment):
         is_exact = self.is_integer and all(isinstance(x, int) for x in values)
         if final.is_integer and not (final.bits in (16, 32) and is_exact):
             raise OperatorError(
-                f"{self}: {into.tensor.name!r} is {final.spelled}; sums of integers are int16 or "
-                "int32, and those with fractions floats"
+                f"{self}: sums of {final.spelled}; those of integers are int16 or int32, and "
+                "those with fractions floats"
             )
         if final.is_integer and (largest := max(map(abs, values))) > final.limits[1]:
             raise OperatorError(f"{self}: {largest} is too large a factor of {final.spelled}")
