@@ -313,7 +313,7 @@ def test_a_tile_is_read_once_in_any_order_of_literals() -> None:
 def test_what_is_small_beside_a_one_counts() -> None:
     text = "l = [[1, 1e-20], [0, 1]]; w[a,c] += l[a,i] * x[i,c]"
     chain = Chain.parse(text, {"a": 2, "i": 2, "c": 8})
-    inputs = {"x": np.repeat(np.float32([[1], [1e20]]), 8, 1)}
+    inputs = {"x": np.array([[1.0] * 8, [1e20] * 8], np.float32)}
     for result in (evaluate(chain, inputs), _build(Tiling.of(chain, {}))(**inputs)):
         np.testing.assert_allclose(result[0], 2)
 

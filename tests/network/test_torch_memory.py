@@ -64,13 +64,13 @@ def test_results_without_common_elements_are_no_views(torch: Any) -> None:
 def test_tensors_that_share_memory_are_separated(torch: Any) -> None:
     x, y = torch.randn(4, 16).chunk(2, -1)
     values = [x, 3, y.t(), torch.zeros(1, 4).expand(3, 4), torch.zeros(0), torch.zeros(0)]
-    first, number, second, *others = separate(values)
-    assert first is x and number == 3 and all(map(operator.is_, others, values[3:]))
+    first, number, second, *last = separate(values)
+    assert first is x and number == 3 and all(map(operator.is_, last, values[3:]))
     assert torch.equal(second, y.t()) and second.stride() == (1, 16)
     (view,) = find_views([first, second], [second[1:]])
     assert view is not None and view.base == 1
-    other = torch.randn(4, 16)[:, 8:].t()
-    assert torch.equal(view.of([x, other]), other[1:])
+    later = torch.randn(4, 16)[:, 8:].t()
+    assert torch.equal(view.of([x, later]), later[1:])
 
 
 def _strided(torch: Any) -> Any:
@@ -161,3 +161,17 @@ def test_sizes_are_results_too(torch: Any) -> None:
         for extent in (3, 5):
             result, double = function(torch.ones(extent, 4))
             assert result.shape == (extent, extent) and double == 2 * extent
+
+
+def test_sizes_that_values_decide_run_eagerly(torch: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch._dynamo.config, "capture_dynamic_output_shape_ops", True)
+
+    def rows(x: Any, mask: Any) -> Any:
+        y = x[mask.nonzero().squeeze(1)]
+        return y @ y.t(), y.t()
+
+    function = torch.compile(rows, backend=amos_backend)
+    x, mask = torch.randn(3, 4), torch.tensor([1, 0, 1])
+    with torch.no_grad(), pytest.warns(UserWarning, match="a size that values of tensors decide"):
+        for result, expected in zip(function(x, mask), rows(x, mask), strict=True):
+            assert torch.equal(result, expected)

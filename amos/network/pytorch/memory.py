@@ -50,8 +50,15 @@ def permute(tensor: Any, order: Order | None) -> Any:
 
 
 def _number(size: Any) -> int:
-    """A size or stride; that of the call for a symbol."""
-    return size if isinstance(size, int) else int(size.node.hint)
+    """A size or stride; that of the call for a symbol.
+
+    Raises:
+        NetworkError: values of tensors decide it.
+    """
+    number = size if isinstance(size, int) else size.node.hint
+    if number is None:
+        raise NetworkError("a size that values of tensors decide")
+    return int(number)
 
 
 @dataclass(frozen=True)
@@ -132,9 +139,9 @@ def _overlaps(first: Any, second: Any) -> bool:
         return True
     places = torch.arange(first.untyped_storage().nbytes() // first.element_size())
     is_first = torch.zeros(len(places), dtype=torch.bool)
-    own, other = (
+    of_first, of_second = (
         places.as_strided(each.shape, each.stride(), each.storage_offset())
         for each in (first, second)
     )
-    is_first[own] = True
-    return bool(is_first[other].any())
+    is_first[of_first] = True
+    return bool(is_first[of_second].any())
