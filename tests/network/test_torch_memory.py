@@ -163,15 +163,17 @@ def test_sizes_are_results_too(torch: Any) -> None:
             assert result.shape == (extent, extent) and double == 2 * extent
 
 
-def test_sizes_that_values_decide_run_eagerly(torch: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch._dynamo.config, "capture_dynamic_output_shape_ops", True)
-
+def test_sizes_that_values_decide_run_eagerly(torch: Any) -> None:
     def rows(x: Any, mask: Any) -> Any:
         y = x[mask.nonzero().squeeze(1)]
         return y @ y.t(), y.t()
 
     function = torch.compile(rows, backend=amos_backend)
     x, mask = torch.randn(3, 4), torch.tensor([1, 0, 1])
-    with torch.no_grad(), pytest.warns(UserWarning, match="a size that values of tensors decide"):
+    with (
+        torch._dynamo.config.patch(capture_dynamic_output_shape_ops=True),
+        torch.no_grad(),
+        pytest.warns(UserWarning, match="a size that values of tensors decide"),
+    ):
         for result, expected in zip(function(x, mask), rows(x, mask), strict=True):
             assert torch.equal(result, expected)
