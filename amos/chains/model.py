@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from math import prod
+from math import gcd, prod
 
 from amos.chains.boxes import load_box
 from amos.chains.candidate import count_first_tiles, packable, runs_of
@@ -141,7 +141,9 @@ def rough_seconds(tiling: Tiling, machine: Machine) -> float:
 
 def _points(tiled: TiledStep) -> int:
     if isinstance(tiled.step, Transform):  # whose operations are counted for all of a tile
-        return prod(x.size for n, x in tiled.ranges.items() if n not in tiled.step.unrolled)
+        sizes = {n: x.size for n, x in tiled.ranges.items() if n not in tiled.step.unrolled}
+        (lane,) = tiled.step.output.indices[-1].names
+        return prod(sizes.values()) * LANES // gcd(sizes[lane], LANES)
     return prod(run.size for run in tiled.ranges.values())
 
 

@@ -391,3 +391,6 @@ def test_a_transform_reads_its_tile_of_an_image() -> None:
         for tiles in ({"y": 1}, {"y": 1, "x": 7})
     )
     assert rows <= halves < 1.2 * rows
+    lanes = predict_chain(Tiling.of(chain, {"k": 1}), {"m": 0}, False, machine).steps[-1]
+    whole = predict_chain(Tiling.of(chain, {}), {"m": 0}, False, machine).steps[-1]
+    assert lanes.seconds > 2 * whole.seconds  # of a lane a vector
