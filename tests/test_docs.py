@@ -23,7 +23,7 @@ PAGES = sorted(
     if page.name not in ELSEWHERE and "```python" in page.read_text(encoding="utf-8")
 )
 COPIED = sorted(
-    [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "notebooks").glob("*")]
+    [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "notebooks").glob("*.*")]
     + [*(ROOT / "examples").rglob("*.md")]
 )
 _BLOCK = re.compile(r"^```python\n(.*?)^```$(?:\n+^```text\n(.*?)^```$)?", re.M | re.S)
