@@ -11,38 +11,9 @@ from typing import Any
 from amos.chains.loops import LANES, LocalAssignment
 from amos.codegen.tir.arrays import constant, decoded
 from amos.codegen.tir.epilogue import applied, stored
+from amos.codegen.tir.lane_steps import LaneSteps
 from amos.ir import Affine, BufferLoad
 from amos.ir.transforms import Literal, Transform, is_copy
-
-
-class _Steps:
-    """Statements over the lanes of a vector, each of which computes a value."""
-
-    def __init__(self, lanes: int) -> None:
-        from tvm import tirx
-
-        self._lanes, self.lane = lanes, tirx.Var("lane", "int32")
-        self.statements: list[Any] = []
-        self._values: list[Any] = []
-
-    def value(self, value: Any) -> Any:
-        """Compute an expression here, once; return its value."""
-        from tvm import tirx
-
-        name = f"value{len(self._values)}"
-        vector = tirx.decl_buffer((self._lanes,), str(value.ty.dtype), name, scope="local")
-        self._values.append(vector)
-        self.statements.append(tirx.BufferStore(vector, value, [self.lane]))
-        return tirx.BufferLoad(vector, [self.lane])
-
-    @property
-    def loop(self) -> Any:
-        """The loop over the lanes."""
-        from tvm import tirx
-
-        vectors = tirx.ForKind.VECTORIZED
-        loop = tirx.For(self.lane, 0, self._lanes, vectors, tirx.SeqStmt(self.statements))
-        return tirx.SeqStmt([*map(tirx.AllocBuffer, self._values), loop])
 
 
 @dataclass(frozen=True)
@@ -142,7 +113,7 @@ class _Writer:
         """A tile for each lane of a vector."""
         from tvm import tirx
 
-        steps = _Steps(self.lanes)
+        steps = LaneSteps(self.lanes)
         point = self.first | {self.lane: self.first[self.lane] + steps.lane}
         kind, load = self.whole.sum_dtype, self.source.load
 
@@ -186,7 +157,7 @@ def write_transform(
 
 
 def _multiply(
-    literals: Sequence[Literal], element: Callable[[Mapping[str, int]], Any], steps: _Steps
+    literals: Sequence[Literal], element: Callable[[Mapping[str, int]], Any], steps: LaneSteps
 ) -> Iterator[tuple[dict[str, int], Any]]:
     """Yield places and values of a product of literals with elements.
 
@@ -219,7 +190,9 @@ def _multiply(
         extents[last] = group[-1].shape[0]
 
 
-def _product(matrix: Sequence[Sequence[float]], values: Sequence[Any], steps: _Steps) -> list[Any]:
+def _product(
+    matrix: Sequence[Sequence[float]], values: Sequence[Any], steps: LaneSteps
+) -> list[Any]:
     """Multiply a vector of values by a matrix."""
     return [
         values[row.index(1)] if is_copy(row) else steps.value(_sum(row, values)) for row in matrix

@@ -18,7 +18,8 @@ from amos.chains import (
 )
 from amos.chains.measuring import chain_tolerance
 from amos.chains.model import predict_chain
-from amos.chains.transforms import _multiply, _Steps
+from amos.chains.transforms import _multiply
+from amos.codegen.tir.lane_steps import LaneSteps
 from amos.errors import OperatorError, ScheduleError
 from amos.explore.choosing import Chooser
 from amos.ir import Chain
@@ -306,7 +307,7 @@ def test_a_tile_is_read_once_in_any_order_of_literals() -> None:
     matrix = ((1, 0), (0, 1))
     literals = [Literal("l", matrix, *pair) for pair in ("ae", "bf", "ei", "fj")]
     read = list[dict[str, int]]()
-    values = _multiply(literals, lambda place: read.append({**place}), _Steps(1))
+    values = _multiply(literals, lambda place: read.append({**place}), LaneSteps(1))
     assert len([*values]) == len(read) == 4
 
 

@@ -16,6 +16,7 @@ import numpy as np
 from amos._toolchain import load_tvm
 from amos.codegen.tir.arrays import container_dtype
 from amos.codegen.tir.epilogue import finished
+from amos.codegen.tir.lane_steps import LaneSteps
 from amos.codegen.tir.statements import serialize
 from amos.ir import Operator
 from amos.network.lowerings.base import ScheduledProduct
@@ -81,7 +82,7 @@ def _write_transform(form: Winograd, band: Any, image: Any, tiles: _Flat) -> Any
     height, width = form.image[-3:-1]
 
     def transform(padded: bool) -> Any:
-        steps = _Steps(_count_lanes(form.channels))
+        steps = LaneSteps(_count_lanes(form.channels))
 
         def element(i: int, j: int) -> Any:
             y, x = y_begin + i, x_begin + j
@@ -114,7 +115,7 @@ def _write_inverse(
     """Write the loop that computes a band of results from tiles, with the epilogue."""
     from tvm import tirx
 
-    step, steps = tirx.Var("step", "int32"), _Steps(_count_lanes(form.features))
+    step, steps = tirx.Var("step", "int32"), LaneSteps(_count_lanes(form.features))
     tile, channel, lead, row, column = _locate_tile(form, band, step, form.result)
     names = [index.names[0] for index in operator.output.indices]
 
@@ -166,36 +167,6 @@ def list_epilogue_tensors(operator: Operator) -> list[Any]:
     return [each for each in operator.inputs if each.name not in sources]
 
 
-class _Steps:
-    """Statements over the lanes of a vector, each of which computes a value."""
-
-    def __init__(self, lanes: int) -> None:
-        from tvm import tirx
-
-        self._lanes, self.lane = lanes, tirx.Var("lane", "int32")
-        self.statements: list[Any] = []
-        self._values: list[Any] = []
-
-    def value(self, value: Any) -> Any:
-        """Compute an expression here, once; return its value."""
-        from tvm import tirx
-
-        name = f"value{len(self._values)}"
-        vector = tirx.decl_buffer((self._lanes,), str(value.ty.dtype), name, scope="local")
-        self._values.append(vector)
-        self.statements.append(tirx.BufferStore(vector, value, [self.lane]))
-        return tirx.BufferLoad(vector, [self.lane])
-
-    @property
-    def loop(self) -> Any:
-        """The loop over the lanes."""
-        from tvm import tirx
-
-        vectors = tirx.ForKind.VECTORIZED
-        loop = tirx.For(self.lane, 0, self._lanes, vectors, tirx.SeqStmt(self.statements))
-        return tirx.SeqStmt([*map(tirx.AllocBuffer, self._values), loop])
-
-
 def _count_lanes(channels: int) -> int:
     """Return the channels of a step of a transform."""
     return LEAST_LANES if channels % _LANES else _LANES
@@ -221,7 +192,7 @@ def _locate_tile(form: Winograd, band: Any, step: Any, extents: Sequence[int]) -
 
 
 def _transform_tile(
-    matrices: Sequence[np.ndarray], element: Callable[[int, int], Any], steps: _Steps
+    matrices: Sequence[np.ndarray], element: Callable[[int, int], Any], steps: LaneSteps
 ) -> Iterator[tuple[int, int, Any]]:
     """Yield row, column and value of ``M x Mᵀ`` of a tile, where M is a product of matrices.
 
@@ -239,7 +210,7 @@ def _transform_tile(
             yield i, j, value
 
 
-def _multiply(matrices: Sequence[np.ndarray], values: Sequence[Any], steps: _Steps) -> list[Any]:
+def _multiply(matrices: Sequence[np.ndarray], values: Sequence[Any], steps: LaneSteps) -> list[Any]:
     """Multiply a vector of values by matrices."""
     for matrix in matrices:
         values = [
