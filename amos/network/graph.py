@@ -122,6 +122,12 @@ class GraphBuilder:
         self.values: dict[int, Operand] = {}
         self._nodes: list[Node] = []
 
+    def fork(self) -> GraphBuilder:
+        """Return another builder with the nodes so far."""
+        fork = GraphBuilder()
+        fork.values, fork._nodes = dict(self.values), [*self._nodes]
+        return fork
+
     @property
     def nodes(self) -> tuple[Node, ...]:
         """The nodes so far."""

@@ -6,7 +6,8 @@ read as well, where their results have a shape that is known.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass
 from typing import Any
 
@@ -28,7 +29,8 @@ from amos.network.reading import (
     resize,
     windows,
 )
-from amos.network.reading.branches import inline_branches, names_read
+from amos.network.reading.branches import names_of, names_read
+from amos.network.reading.control_flow import CONTROL_FLOW
 from amos.network.reading.node import NodeSource, Read
 from amos.network.reading.validity import InvalidModel
 
@@ -74,8 +76,8 @@ class Reading:
     """A model that was read.
 
     Attributes:
-        model: an ``onnx.ModelProto`` whose nodes were read, with branches that are always taken
-            written in place.
+        model: an ``onnx.ModelProto`` whose nodes were read, with branches and loops whose course
+            is known ahead written in place.
         nodes: of the graph, in order.
         values: of the graph, by their names in the model; those of external nodes are inputs.
         external: why nodes stay with onnxruntime, by their position in the model.
@@ -101,12 +103,7 @@ def read_model(model: Any, shapes: Mapping[str, Sequence[int]]) -> Reading:
     Raises:
         NetworkError: an input is empty, or a result has another dtype than the model states.
     """
-    while True:
-        reader = _ModelReader(model, shapes)
-        reading = reader.read()
-        if not reader.branches:
-            return reading
-        model = inline_branches(model, reader.branches)
+    return _ModelReader(model, shapes).read_model()
 
 
 def slice_graph(
@@ -141,7 +138,11 @@ class _ModelReader:
     """One pass over the nodes of a model.
 
     Attributes:
-        branches: those that are always taken, by the position of their nodes.
+        nodes: that were read; bodies of branches and loops stand in place of their nodes.
+        weights: constants of such bodies.
+        names: of all values.
+        read: names of values that nodes read, or that are results.
+        is_rewritten: whether a body stands in place of a node.
     """
 
     def __init__(self, model: Any, shapes: Mapping[str, Sequence[int]]) -> None:
@@ -154,28 +155,26 @@ class _ModelReader:
         ports = (*graph.input, *graph.value_info, *graph.output)
         self.declared = {each.name: each for each in ports if each.type.tensor_type.elem_type}
         self.external: dict[int, str] = {}
-        self.branches: dict[int, Any] = {}
+        self.nodes, self.weights = list[Any](), list[Any]()
+        self.names, self.read, self.is_rewritten = names_of(graph), set[str](), False
 
-    def read(self) -> Reading:
+    def read_model(self) -> Reading:
         graph, inputs = self.model.graph, dict[str, str]()
         for port in graph.input:
             if port.name not in self.tensors:
                 dtype = inputs[port.name] = dtype_name(port.type.tensor_type.elem_type)
                 self.add_input(port.name, self.shapes[port.name], dtype)
-        read = {name for node in graph.node for name in names_read(node)}
-        read |= {port.name for port in graph.output}
-        for position, node in enumerate(graph.node):
-            try:
-                self.read_node(node, read)
-            except InvalidModel:
-                raise
-            except NetworkError as error:
-                self.leave_node(position, node, str(error).splitlines()[0])
+        self.read_nodes(graph.node, [port.name for port in graph.output])
         for port in graph.output:
             if (value := self.value(port.name)) is not None:
                 _check_result(port, value)
         return Reading(
-            self.model, self.builder.nodes, self.values, self.external, inputs, self.shapes
+            self.written_model(),
+            self.builder.nodes,
+            self.values,
+            self.external,
+            inputs,
+            self.shapes,
         )
 
     def add_input(self, name: str, shape: Sequence[int], dtype: str) -> None:
@@ -191,7 +190,72 @@ class _ModelReader:
                 self.values[name] = Constant(_array(tensor))
         return self.values.get(name)
 
-    def read_node(self, node: Any, read: set[str]) -> None:
+    def add_weight(self, name: str, values: Any) -> None:
+        """Add a constant to the model: a tensor of ONNX, or an array."""
+        from onnx import TensorProto, numpy_helper
+
+        tensor = TensorProto()
+        tensor.CopyFrom(
+            numpy_helper.from_array(values) if isinstance(values, np.ndarray) else values
+        )
+        tensor.name = name
+        self.names.add(name)
+        self.weights.append(tensor)
+        self.tensors[name] = tensor
+
+    def unused_prefix(self, node: Any) -> str:
+        """Return how names can begin that no value of the model has."""
+        prefix = f"{next(filter(None, node.output), node.op_type)}/"
+        while any(name.startswith(prefix) for name in self.names):
+            prefix = f"{prefix[:-1]}_/"
+        return prefix
+
+    def read_nodes(self, nodes: Sequence[Any], results: Iterable[str]) -> None:
+        """Read nodes, the contents of branches and loops in place of their nodes.
+
+        Args:
+            results: names that others read.
+        """
+        self.names.update(name for node in nodes for name in node.output)
+        self.read.update(results, *map(names_read, nodes))
+        for node in nodes:
+            if node.op_type in CONTROL_FLOW and self.replace_node(node):
+                continue
+            self.nodes.append(node)
+            try:
+                self.read_node(node)
+            except InvalidModel:
+                raise
+            except NetworkError as error:
+                self.leave_node(node, str(error).splitlines()[0])
+
+    def replace_node(self, node: Any) -> bool:
+        """Read the contents of a branch or a loop in place of its node, if its course is known."""
+        trial = copy(self)
+        trial.builder, trial.is_rewritten = self.builder.fork(), True
+        for name, value in vars(self).items():
+            if isinstance(value, dict | list | set):
+                setattr(trial, name, copy(value))
+        try:
+            is_replaced = CONTROL_FLOW[node.op_type](trial, node)
+        except (IndexError, KeyError, StopIteration, ValueError):  # of a node that is not valid
+            return False
+        if is_replaced:
+            vars(self).update(vars(trial))
+        return is_replaced
+
+    def written_model(self) -> Any:
+        """Return the model with the nodes that were read."""
+        if not self.is_rewritten:
+            return self.model
+        model = type(self.model)()
+        model.CopyFrom(self.model)
+        del model.graph.node[:]
+        model.graph.node.extend(self.nodes)
+        model.graph.initializer.extend(self.weights)
+        return model
+
+    def read_node(self, node: Any) -> None:
         """Append the operators of a node.
 
         Raises:
@@ -214,21 +278,16 @@ class _ModelReader:
             attributes={each.name: _attribute(each) for each in node.attribute},
             opset=self.opset,
             builder=self.builder,
-            outputs=tuple(name in read for name in node.output),
+            outputs=tuple(name in self.read for name in node.output),
         )
         values = _results(source, reader)
         for name, value in zip(node.output, values, strict=False):
             if name and value is not None:
                 self.values[name] = value
 
-    def leave_node(self, position: int, node: Any, why: str) -> None:
+    def leave_node(self, node: Any, why: str) -> None:
         """Leave a node to onnxruntime: its results are inputs of the graph."""
-        condition = self.value(node.input[0]) if node.op_type == "If" else None
-        if isinstance(condition, Constant):
-            name = "then_branch" if condition.array.all() else "else_branch"
-            self.branches[position] = next(a.g for a in node.attribute if a.name == name)
-            return
-        self.external[position] = why
+        self.external[len(self.nodes) - 1] = why
         for port in self.inferred(node):
             kind = port.type.tensor_type
             sizes = [each.dim_value for each in kind.shape.dim]
