@@ -12,7 +12,7 @@ from math import prod
 from typing import Any
 
 from amos.codegen.tir.comparing import emit_extremum
-from amos.codegen.tir.epilogue import applied, element, stored
+from amos.codegen.tir.epilogue import apply_epilogue, cast_result, element
 from amos.errors import BuildError
 from amos.ir import Assignment, Epilogue, Iteration, Operator
 from amos.ir.expression import Node
@@ -186,9 +186,9 @@ class _Row:
         kind = str(self.step.output.tensor.dtype)
         if self.local.epilogue is not None:
             at = self.at | dict(at)
-            value = applied(self.local.epilogue, value, self.kind, at, self.buffers)
+            value = apply_epilogue(self.local.epilogue, value, self.kind, at, self.buffers)
         else:
-            value = stored(value, self.kind, kind)
+            value = cast_result(value, self.kind, kind)
         return tirx.BufferStore(buffer, value, indices)
 
     def _vectors(self, lane: Iteration, body: Any) -> Iterator[Any]:

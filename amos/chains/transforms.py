@@ -9,8 +9,8 @@ from math import gcd
 from typing import Any
 
 from amos.chains.loops import LANES, LocalAssignment
-from amos.codegen.tir.arrays import constant, decoded
-from amos.codegen.tir.epilogue import applied, stored
+from amos.codegen.tir.arrays import constant, decode
+from amos.codegen.tir.epilogue import apply_epilogue, cast_result
 from amos.codegen.tir.lane_steps import LaneSteps
 from amos.ir import Affine, BufferLoad
 from amos.ir.transforms import Literal, Transform, is_copy
@@ -124,7 +124,7 @@ class _Writer:
             if is_padded:
                 fits = tirx.all(*self.source.conditions(indices, {}))
                 value = tirx.if_then_else(fits, value, constant(load.padding, own))
-            return steps.value(decoded(value, own, kind))
+            return steps.value(decode(value, own, kind))
 
         for place, value in _multiply(self.whole.literals, element, steps):
             steps.statements.append(self._stored(value, point | place))
@@ -138,9 +138,9 @@ class _Writer:
         indices = self.target.indices(point)
         if self.whole.epilogue is not None:
             at = {name: self.starts[name] + place for name, place in point.items()}
-            value = applied(self.whole.epilogue, value, kind, at, self.inputs)
+            value = apply_epilogue(self.whole.epilogue, value, kind, at, self.inputs)
         elif kind != final:
-            value = stored(value, kind, final)
+            value = cast_result(value, kind, final)
         store = tirx.BufferStore(self.target.buffer, value, indices)
         fits = self.target.conditions(indices, {})
         return tirx.IfThenElse(tirx.all(*fits), store, None) if fits else store

@@ -7,7 +7,7 @@ from typing import Any
 from amos.codegen.amx.tiles import schedule_tiles
 from amos.codegen.naming import Names
 from amos.codegen.tir.cpu import schedule_cpu
-from amos.codegen.tir.mirroring import mirrored
+from amos.codegen.tir.mirroring import mirror
 from amos.codegen.tir.program import OWN, Program
 from amos.errors import AmosError, BuildError
 from amos.machine.limits import CpuLimits
@@ -30,7 +30,7 @@ def scheduled(candidate: Candidate, kind: str, limits: CpuLimits) -> tuple[Progr
     ScheduleSpace(candidate.mapping).check(candidate.schedule)
     named = Names.of(candidate.mapping.operator, OWN, tensors=False).rename(candidate)
     schedule = CpuSchedule.of(named.schedule.as_dict())
-    plan = CpuPlan(mirrored(named.mapping), schedule, limits, kind)
+    plan = CpuPlan(mirror(named.mapping), schedule, limits, kind)
     try:
         program = Program(plan)
         program.check_sizes()

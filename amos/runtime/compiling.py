@@ -6,9 +6,9 @@ from typing import Any
 
 from amos._toolchain import load_tvm
 from amos.codegen.scheduled import last_line
-from amos.codegen.tir.memory import UNCHECKED, aligned_to_bytes, pipeline
+from amos.codegen.tir.memory import UNCHECKED, align_to_bytes, pipeline
 from amos.codegen.tir.program import Program
-from amos.codegen.tir.statements import conditions_depend, gives_names
+from amos.codegen.tir.statements import has_dependent_conditions, has_names
 from amos.codegen.tir.target import host_target, vectorizes_loops
 from amos.errors import BuildError
 from amos.plan import Candidate
@@ -69,14 +69,14 @@ def compile_function(
     passes = pipeline(larger=larger)
     config = {
         **({} if checked else UNCHECKED),
-        "tirx.disable_cse_tir": views or gives_names(module),
+        "tirx.disable_cse_tir": views or has_names(module),
         "tirx.disable_storage_rewrite": not shared,
     }
-    disabled = ["s_tir.HoistIfThenElse"] if conditions_depend(module) else []
+    disabled = ["s_tir.HoistIfThenElse"] if has_dependent_conditions(module) else []
     disabled += ["s_tir.CompactBufferAllocation"] if compact else []
     try:
         with tvm.transform.PassContext(config=config, disabled_pass=disabled):
-            return tvm.compile(aligned_to_bytes(module), target=target, tir_pipeline=passes)
+            return tvm.compile(align_to_bytes(module), target=target, tir_pipeline=passes)
     except Exception as error:
         raise BuildError(f"{what}: TVM cannot compile it: {last_line(error)}") from error
 

@@ -70,11 +70,11 @@ class _Call:
 
     def run(self, context: Context) -> np.ndarray | Failure:
         """The destination after the calls."""
-        from amos.codegen.tir.tensor_intrin import holdable
+        from amos.codegen.tir.tensor_intrin import check_operands
         from amos.runtime.calls import run_calls
 
         try:
-            holdable(self.intrinsic)
+            check_operands(self.intrinsic)
         except AmosError as error:
             return Failure("unheld", str(error))
         try:

@@ -10,7 +10,7 @@ import pytest
 
 import amos
 from amos.codegen.scheduled import scheduled
-from amos.codegen.tir.lowering import lowered
+from amos.codegen.tir.lowering import lower
 from amos.machine.limits import CpuLimits
 from amos.plan import Candidate
 from amos.schedule import ScheduleSpace
@@ -62,4 +62,4 @@ def test_what_is_printed_as_c_has_values_themselves() -> None:
     candidate = Candidate(mapping, ScheduleSpace(mapping).smallest())
     _, module = scheduled(candidate, "generic", CpuLimits.here())
     assert "amos_settled" in str(module)
-    assert not re.search("amos_settled", str(lowered(module)))
+    assert not re.search("amos_settled", str(lower(module)))

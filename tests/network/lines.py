@@ -43,11 +43,11 @@ def compile_loops(functions: Mapping[str, Any]) -> Any:
     import tvm
 
     from amos.codegen.tir.memory import pipeline_with
-    from amos.codegen.tir.rounding import fenced, round_in_vectors
+    from amos.codegen.tir.rounding import fence_products, round_in_vectors
     from amos.codegen.tir.target import host_target
 
     round_in_vectors()
-    pipeline = pipeline_with("amos_engine", fenced)
+    pipeline = pipeline_with("amos_engine", fence_products)
     return tvm.tirx.build(tvm.IRModule(functions), target=host_target(), pipeline=pipeline)
 
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from amos import intrinsics, operators
-from amos.codegen.tir.tensor_intrin import holdable, implementation
+from amos.codegen.tir.tensor_intrin import check_operands, implementation
 from amos.errors import BuildError, MappingError
 from amos.explore.sampled import best_sampled
 from amos.machine.cpu import cpu
@@ -32,7 +32,7 @@ def _runnable() -> Iterator[tuple[str, str]]:
     for name in intrinsics.names():
         unit = intrinsics.get(name)
         try:
-            holdable(unit)
+            check_operands(unit)
         except BuildError:
             continue
         if (kind := implementation(unit, cpu().features)) != "generic":

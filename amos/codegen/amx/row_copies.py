@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from amos.codegen.tir.statements import rewritten, write_pieces
+from amos.codegen.tir.statements import rewrite, write_pieces
 from amos.plan.cpu_plan import CpuPlan
 from amos.plan.strided import StridedOperand
 
@@ -35,7 +35,7 @@ def write_rows(body: Any, plan: CpuPlan) -> Any:
         row = copy.iter_values[-1].same_as(loop.loop_var)
         return _in_pieces(loop, *rows[copy.block.name_hint]) if row else None
 
-    return rewritten(body, "For", in_pieces)
+    return rewrite(body, "For", in_pieces)
 
 
 def _in_pieces(loop: Any, op: StridedOperand, width: int) -> Any:

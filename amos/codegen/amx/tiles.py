@@ -20,7 +20,7 @@ from amos.codegen.amx.row_copies import write_rows
 from amos.codegen.tir.cpu import TiledNest, copy_output, stage_blocks, tile_nest, vectorize_tail
 from amos.codegen.tir.program import STORED, Program
 from amos.codegen.tir.redirecting import redirect_results
-from amos.codegen.tir.statements import loop_with, nested
+from amos.codegen.tir.statements import copy_loop, wrap_in_loops
 from amos.codegen.tir.tails import part_tails
 from amos.errors import BuildError
 from amos.intrinsics import Intrinsic, implementations
@@ -145,7 +145,7 @@ class _Emitter:
             return emitted
         body = emitted if first else emitted.body
         body = tirx.SeqStmt([_begin(self.rows), body, _call("llvm.x86.tilerelease")])
-        return body if first else loop_with(loop, body=body)
+        return body if first else copy_loop(loop, body=body)
 
     def _tile(self, stmt: Any) -> Any:
         """Zero the accumulators, run the reduction, store them."""
@@ -165,7 +165,7 @@ class _Emitter:
         )
         at = [self._analyzer(stmt, place) for place in self.places]
         zero = [_call("llvm.x86.tilezero", _number(n)) for n in range(len(at))]
-        body = nested(steps, tirx.SeqStmt(self._step(sources, at)))
+        body = wrap_in_loops(steps, tirx.SeqStmt(self._step(sources, at)))
         store = [out.moved("llvm.x86.tilestored64", n, each) for n, each in enumerate(at)]
         return tirx.SeqStmt([*zero, body, *store])
 

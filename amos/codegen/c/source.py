@@ -16,7 +16,7 @@ from amos.codegen.c.types import EXTERNS, OWN, c_type, helpers
 from amos.codegen.naming import Names
 from amos.codegen.scheduled import scheduled
 from amos.codegen.tir.arrays import container_dtype
-from amos.codegen.tir.lowering import lowered
+from amos.codegen.tir.lowering import lower
 from amos.codegen.tir.program import Argument, stage
 from amos.errors import BuildError, ExportError
 from amos.intrinsics import Intrinsic, implementations
@@ -240,7 +240,7 @@ def print_module(
             text = function_text(unit, implementations(unit.name)["c"])
             functions[function_name(unit)] = text
     try:
-        function = lowered(module, share, views)
+        function = lower(module, share, views)
     except Exception as error:
         raise BuildError(f"{what}: TVM cannot lower it: {error}") from error
     printer = CPrinter(functions=functions)
@@ -300,4 +300,4 @@ def _packing(
     }
     function: Any = te.create_prim_func([*tensors.values(), stage(packed, tensors)])
     names = [*(each.name for each in inputs), "packed"]
-    return printer.function(lowered(tvm.IRModule({"main": function})), names)
+    return printer.function(lower(tvm.IRModule({"main": function})), names)

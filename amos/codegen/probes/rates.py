@@ -22,9 +22,9 @@ import numpy as np
 from amos._toolchain import load_tvm
 from amos.codegen.amx.probe import MOST_CHAINS, tile_calls
 from amos.codegen.amx.tiles import ask_for_tiles
-from amos.codegen.tir.arrays import container_dtype, decoded, to_tensor
-from amos.codegen.tir.combining import joined, reduced
-from amos.codegen.tir.statements import loop_with, with_loop
+from amos.codegen.tir.arrays import container_dtype, decode, to_tensor
+from amos.codegen.tir.combining import join, reduce_axes
+from amos.codegen.tir.statements import copy_loop, replace_loop
 from amos.codegen.tir.tensor_intrin import register_tensor_intrin
 from amos.intrinsics import Intrinsic
 from amos.ir import aligned, dtype
@@ -259,7 +259,7 @@ class _Calls:
                 ((name, low),) = lanes.items()
                 at[name] = position[-1] * int(low.dom.extent) + low
             axes = [again, step, *lanes.values()]
-            return reduced(unit.compute.combiner, self._called(sources, step, places, at), axes)
+            return reduce_axes(unit.compute.combiner, self._called(sources, step, places, at), axes)
 
         return te.create_prim_func([*sources, te.compute(self.shapes[-1], body, name="main")])
 
@@ -284,8 +284,8 @@ class _Calls:
         for load, buffer, name, place in zip(unit.sources, sources, kinds, places, strict=True):
             outer = (step, place) if self.fed else (0, 0)
             element = buffer[(*outer, *(at[index.names[0]] for index in load.indices))]
-            values.append(decoded(element, name, kind))
-        return joined(unit.compute.join, values)
+            values.append(decode(element, name, kind))
+        return join(unit.compute.join, values)
 
     def _stored(self) -> Any:
         """The program of an intrinsic that accumulates nothing: it stores each result.
@@ -317,9 +317,9 @@ class _Calls:
         def repeated(loop: Any) -> Any:
             again = tirx.Var("again", "int32")
             body = tirx.For(again, 0, self.repeat, tirx.ForKind.SERIAL, loop.body)
-            return loop_with(loop, body=body)
+            return copy_loop(loop, body=body)
 
-        return tvm.IRModule({"main": with_loop(function, sch.get(core).loop_var, repeated)})
+        return tvm.IRModule({"main": replace_loop(function, sch.get(core).loop_var, repeated)})
 
 
 def _random(shape: tuple[int, ...], name: str, rng: np.random.Generator) -> np.ndarray:

@@ -29,12 +29,12 @@ _HELD = {"bfloat16": "uint16", "tfloat32": "float32"}
 
 
 def container_dtype(kind: str) -> str:
-    """The dtype of a buffer that holds values of ``kind``."""
+    """Return the dtype of a buffer that holds values of ``kind``."""
     return _HELD.get(kind, kind)
 
 
 def constant(value: int | float, kind: str) -> Any:
-    """A value of ``kind`` as a TVM constant for such a buffer."""
+    """Return a value of ``kind`` as a TVM constant for such a buffer."""
     from tvm import tirx
 
     if kind == "bfloat16":
@@ -42,8 +42,8 @@ def constant(value: int | float, kind: str) -> Any:
     return tirx.const(value, container_dtype(kind))
 
 
-def decoded(value: Any, kind: str, result: str, lanes: int = 1) -> Any:
-    """A TVM expression for so many elements read from such a buffer, as ``result``."""
+def decode(value: Any, kind: str, result: str, lanes: int = 1) -> Any:
+    """Convert ``lanes`` elements read from such a buffer to ``result``, as a TVM expression."""
     many = f"x{lanes}" if lanes > 1 else ""
     if kind != "bfloat16":
         return value.astype(result + many)
@@ -56,13 +56,13 @@ def decoded(value: Any, kind: str, result: str, lanes: int = 1) -> Any:
     return tirx.reinterpret("float32" + many, wide).astype(result + many)
 
 
-def converted(value: Any, kind: str, result: str, lanes: int = 1) -> Any:
-    """Elements of a buffer of one dtype, as a buffer of another holds them."""
-    return value if kind == result else decoded(value, kind, container_dtype(result), lanes)
+def convert(value: Any, kind: str, result: str, lanes: int = 1) -> Any:
+    """Convert elements of a buffer of one dtype to elements of a buffer of another."""
+    return value if kind == result else decode(value, kind, container_dtype(result), lanes)
 
 
-def encoded(value: Any, kind: str) -> Any:
-    """A float32 TVM expression as an element of such a buffer: rounded to nearest even."""
+def encode(value: Any, kind: str) -> Any:
+    """Round a float32 TVM expression to an element of such a buffer, ties to even."""
     if kind != "bfloat16":
         return value.astype(container_dtype(kind))
     from tvm import tirx
@@ -71,7 +71,7 @@ def encoded(value: Any, kind: str) -> Any:
 
 
 def _encoding() -> Any:
-    """An operator that stands for the rounding until loops are vectors."""
+    """Define an operator that marks the rounding until loops are vectors."""
     return define_operator("amos_bfloat16")
 
 
@@ -88,17 +88,17 @@ def expand_encoded(body: Any, *, native: bool) -> Any:
 
     lengths: set[str] = set()
 
-    def expanded(call: Any) -> Any:
+    def expand(call: Any) -> Any:
         if not call.op.same_as(_encoding()):
             return call
         (value,) = call.args
         if not native:
-            return _rounded_bits(value)
+            return _round_bits(value)
         lanes = str(value.ty.dtype).removeprefix("float32")
         lengths.add(lanes)
         return tirx.call_pure_extern(f"uint16{lanes}", _ROUND.format(lanes=lanes), value)
 
-    changed = tvm_ffi.structural_map(body, (ir.Call, expanded))
+    changed = tvm_ffi.structural_map(body, (ir.Call, expand))
     for lanes in sorted(lengths):
         floats, halves, words = (
             f"<{lanes[1:]} x {kind}>" if lanes else kind for kind in ("float", "bfloat", "i16")
@@ -111,8 +111,8 @@ def expand_encoded(body: Any, *, native: bool) -> Any:
     return changed
 
 
-def _rounded_bits(value: Any) -> Any:
-    """The upper bits of floats, rounded to nearest even, of NaN a quiet one."""
+def _round_bits(value: Any) -> Any:
+    """Return the upper 16 bits of floats, rounded to nearest even; a NaN becomes a quiet one."""
     from tvm import tirx
 
     lanes = str(value.ty.dtype).removeprefix("float32")
@@ -130,7 +130,7 @@ def _rounded_bits(value: Any) -> Any:
 
 
 def is_number(value: Any) -> Any:
-    """Whether a float is no NaN.
+    """Test, as a TVM expression, that a float is no NaN.
 
     TVM would take ``value == value`` to be true, and its ``!=`` is false for NaN.
     """
@@ -144,8 +144,8 @@ def is_number(value: Any) -> Any:
     return value == tirx.reinterpret(kind, tirx.reinterpret(kind.replace("float", "uint"), value))
 
 
-def decoded_text(element: str, kind: str, result: str) -> str:
-    """The same in TVMScript."""
+def decode_text(element: str, kind: str, result: str) -> str:
+    """Convert an element as :func:`decode` does, in TVMScript."""
     if kind != "bfloat16":
         return f'T.cast({element}, "{result}")'
     wide = f'T.shift_left(T.cast({element}, "uint32"), T.uint32(16))'
@@ -153,7 +153,7 @@ def decoded_text(element: str, kind: str, result: str) -> str:
 
 
 def to_tensor(array: np.ndarray, kind: str) -> Any:
-    """A TVM array of values of ``kind``, given in the dtype's container."""
+    """Convert an array in the container of ``kind`` to a TVM array."""
     load_tvm()
     import tvm
 
@@ -164,7 +164,7 @@ def to_tensor(array: np.ndarray, kind: str) -> Any:
 
 
 def from_tensor(tensor: Any, kind: str) -> np.ndarray:
-    """The values of a TVM array, in the dtype's container."""
+    """Return the values of a TVM array, in the container of ``kind``."""
     array: np.ndarray = tensor.numpy()
     if container_dtype(kind) == kind or dtype(kind).container == container_dtype(kind):
         return array

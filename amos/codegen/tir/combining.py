@@ -14,8 +14,8 @@ from amos.ir.combining import function, neutral
 _SIGNS = {"*": operator.mul, "+": operator.add, "-": operator.sub}
 
 
-def joined(symbol: str, values: Sequence[Any]) -> Any:
-    """A function of TVM expressions, from the left."""
+def join(symbol: str, values: Sequence[Any]) -> Any:
+    """Apply a function to TVM expressions, from the left."""
     from tvm import tirx
 
     if symbol in _SIGNS:
@@ -23,8 +23,8 @@ def joined(symbol: str, values: Sequence[Any]) -> Any:
     return reduce(tirx.max if symbol == "max" else tirx.min, values)
 
 
-def reduced(combiner: str, value: Any, axes: list[Any]) -> Any:
-    """A TE reduction, which starts at the combiner's neutral value.
+def reduce_axes(combiner: str, value: Any, axes: list[Any]) -> Any:
+    """Write a TE reduction that starts at the combiner's neutral value.
 
     TVM's own maximum starts at the smallest finite number, which is larger than minus infinity.
     """
@@ -33,22 +33,22 @@ def reduced(combiner: str, value: Any, axes: list[Any]) -> Any:
     if combiner == "+":
         return te.sum(value, axis=axes)
     return te.comm_reducer(
-        lambda x, y: joined(combiner, (x, y)),
+        lambda x, y: join(combiner, (x, y)),
         lambda kind: tirx.const(neutral(combiner, str(kind)), container_dtype(str(kind))),
     )(value, axis=axes)
 
 
-def joined_text(symbol: str, values: Sequence[str]) -> str:
-    """A function of TVMScript expressions, from the left."""
+def join_text(symbol: str, values: Sequence[str]) -> str:
+    """Apply a function to TVMScript expressions, from the left."""
     if function(symbol).ordered:
         return reduce(lambda a, b: f"T.{symbol}({a}, {b})", values)
     return f" {symbol} ".join(values)
 
 
 def statement_text(compute: Compute, accumulator: str, values: Sequence[str]) -> str:
-    """The statement on an accumulator and its sources' elements, in TVMScript."""
-    value = joined_text(compute.join, values)
+    """Write the statement on an accumulator and its sources' elements, in TVMScript."""
+    value = join_text(compute.join, values)
     if not compute.accumulates:
         return value
     grouped = value if compute.sums_products else f"({value})"
-    return joined_text(compute.combiner, [accumulator, grouped])
+    return join_text(compute.combiner, [accumulator, grouped])

@@ -16,15 +16,15 @@ from amos.ir.combining import function as function_of
 
 
 def compare_with_nan(function: Any, program: Program) -> Any:
-    """A kernel's function, of which a maximum or minimum of floats is NaN if an element is."""
+    """Let the maxima and minima of floats in a kernel's function be NaN if an element is."""
     compute = program.plan.mapping.operator.compute
     ordered = any(function_of(x).ordered for x in (compute.combiner, compute.join) if x)
     whole = dtype(str(compute.dst.tensor.dtype)).is_integer
-    return with_nan(function) if ordered and not whole else function
+    return propagate_nan(function) if ordered and not whole else function
 
 
 def emit_extremum(symbol: str, first: Any, second: Any) -> Any:
-    """``max`` or ``min`` of two values, of which the first is written three times.
+    """Emit ``max`` or ``min`` of two values, the first of which is written three times.
 
     A chain of comparisons that repeated its longer argument would grow exponentially.
 
@@ -43,19 +43,19 @@ def emit_extremum(symbol: str, first: Any, second: Any) -> Any:
     return tirx.Select(is_number(first), better, first)
 
 
-def with_nan(function: Any) -> Any:
-    """A function whose comparisons treat NaN as IEEE 754 and ONNX do."""
+def propagate_nan(function: Any) -> Any:
+    """Change a function so that its comparisons treat NaN as IEEE 754 and ONNX do."""
     import tvm_ffi
     from tvm import tirx
 
-    def change(symbol: str) -> Any:
-        def changed(node: Any) -> Any:
+    def changer(symbol: str) -> Any:
+        def change(node: Any) -> Any:
             first, second = node.a, node.b
             if _cost(second) < _cost(first):
                 first, second = second, first
             return emit_extremum(symbol, first, second)
 
-        return changed
+        return change
 
     def unequal(node: Any) -> Any:
         if not str(node.a.ty.dtype).startswith("float"):
@@ -63,12 +63,12 @@ def with_nan(function: Any) -> Any:
         true, false = tirx.const(True, "bool"), tirx.const(False, "bool")
         return tirx.Select(tirx.EQ(node.a, node.b), false, true)
 
-    kinds = [(tirx.Max, change("max")), (tirx.Min, change("min")), (tirx.NE, unequal)]
+    kinds = [(tirx.Max, changer("max")), (tirx.Min, changer("min")), (tirx.NE, unequal)]
     return function.with_body(tvm_ffi.structural_map(function.body, kinds))
 
 
 def _cost(value: Any) -> tuple[int, bool]:
-    """Number of elements that an expression reads as written out, and whether it does more."""
+    """Count the elements that an expression reads; say whether it is more than one read."""
     from tvm import ir
 
     return len(collect_nodes(value, ir.TensorLoad)), not isinstance(value, ir.TensorLoad)

@@ -54,7 +54,7 @@ def schedule_cpu(program: Program) -> Any:
     main = sch.get_sblock("main")
     # A fragment of one element leaves no lane to vectorize.
     vector = any(lane.extent > 1 for lane in plan.mapping.intrinsic.compute.spatial)
-    finishing = _finishing(sch, main, program)
+    finishing = _finishing_blocks(sch, main, program)
     nest = tile_nest(sch, program)
     for loop in nest.inner:
         sch.unroll(loop)
@@ -94,8 +94,8 @@ def schedule_cpu(program: Program) -> Any:
     return tvm.IRModule({name: function})
 
 
-def _finishing(sch: Any, main: Any, program: Program) -> list[Any]:
-    """The blocks that take the accumulators of one tile from registers, in order."""
+def _finishing_blocks(sch: Any, main: Any, program: Program) -> list[Any]:
+    """Return the blocks that take one tile's accumulators from registers, in order."""
     blocks = [sch.get_sblock("fold")] if program.plan.partial > 1 else []
     if program.crops:
         blocks.append(sch.get_sblock(STORED))
@@ -105,7 +105,7 @@ def _finishing(sch: Any, main: Any, program: Program) -> list[Any]:
 def tile_nest(sch: Any, program: Program) -> TiledNest:
     """Tile and order the loops of the main block, and divide the outermost over the cores."""
     plan, main = program.plan, sch.get_sblock("main")
-    loops = _named_loops(sch, main, program)
+    loops = _name_loops(sch, main, program)
     steps, lanes = ([loops[name] for name in names] for names in (plan.reduce, program.lanes))
     # Loops of one step, which no schedule names, go outside: there they separate no others.
     single = [loops[x.name] for x in plan.nest.spatial if x.extent == 1 and x.name in loops]
@@ -129,8 +129,8 @@ def tile_nest(sch: Any, program: Program) -> TiledNest:
     return TiledNest([*outer, *blocks.values()], steps, inner, lanes, depth, places)
 
 
-def _named_loops(sch: Any, block: Any, program: Program) -> dict[str, Any]:
-    """Loops of the main block by the nest's names; where one is tiles and lanes, it is split."""
+def _name_loops(sch: Any, block: Any, program: Program) -> dict[str, Any]:
+    """Return the main block's loops by the nest's names, tiles and lanes split apart."""
     nest, unnamed = program.plan.nest, iter(sch.get_loops(block))
     width = {group.lane: group.lanes for group in nest.groups.values()}
     loops: dict[str, Any] = {}
@@ -153,7 +153,7 @@ def _parallelize(sch: Any, plan: CpuPlan, outer: list[Any]) -> tuple[dict[str, A
     if not outer:
         return {}, []
     count = len(plan.fused)
-    fused = _fused(sch, outer[:count])
+    fused = _fuse(sch, outer[:count])
     if plan.ranges == plan.steps:
         # Every step runs in parallel.
         sch.parallel(fused)
@@ -173,7 +173,7 @@ def stage_blocks(sch: Any, plan: CpuPlan, places: dict[str, Any]) -> None:
         if copy.place != "ahead":
             sch.compute_at(block, places[copy.place])
         elif copy.shared:
-            sch.parallel(_fused(sch, sch.get_loops(block)[: copy.shared]))
+            sch.parallel(_fuse(sch, sch.get_loops(block)[: copy.shared]))
         if copy.spread is not None:
             sch.storage_align(block, 0, copy.spread, 2 * copy.line, copy.line)
         if copy.tail:
@@ -181,10 +181,10 @@ def stage_blocks(sch: Any, plan: CpuPlan, places: dict[str, Any]) -> None:
 
 
 def copy_output(sch: Any, width: int) -> None:
-    """Move all accumulators: parallel over the outer loops, vectorized inside."""
+    """Move all accumulators to the output: parallel over the outer loops, vectorized inside."""
     block = sch.get_sblock(STORED)
     if outer := sch.get_loops(block)[:-1]:
-        sch.parallel(_fused(sch, outer))
+        sch.parallel(_fuse(sch, outer))
     vectorize_tail(sch, block, 1, width)
 
 
@@ -192,14 +192,14 @@ def vectorize_tail(sch: Any, block: Any, tail: int, width: int) -> None:
     """Vectorize the last ``tail`` loops of a copy, ``width`` elements at a step."""
     if not (loops := sch.get_loops(block)[-tail:]):
         return  # an output without dimensions
-    fused = _fused(sch, loops)
+    fused = _fuse(sch, loops)
     if width > 1:
         # A range of steps that begins within a loop has no constant extent.
         whole = getattr(sch.get(fused).extent, "value", None) == width
         sch.vectorize(fused if whole else sch.split(fused, [None, width])[1])
 
 
-def _fused(sch: Any, loops: list[Any]) -> Any:
+def _fuse(sch: Any, loops: list[Any]) -> Any:
     return sch.fuse(*loops) if len(loops) > 1 else loops[0]
 
 

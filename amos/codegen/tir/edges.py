@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from amos.codegen.tir.program import STORED, Program, spatial_variable
-from amos.codegen.tir.statements import find, loop_with, loops_around, occurs, with_loop
+from amos.codegen.tir.statements import common_loops, copy_loop, find_block, occurs, replace_loop
 from amos.plan.cpu_plan import Edge
 
 
@@ -33,8 +33,8 @@ class _Edge:
 
 
 def part_edges(function: Any, program: Program) -> Any:
-    """A scheduled function whose register tiles are written out without conditions."""
-    main = find(function.body, program.main)
+    """Write the register tiles of a scheduled function out without conditions."""
+    main = find_block(function.body, program.main)
     if not program.plan.edges or main is None:
         return function
     edges = []
@@ -42,17 +42,17 @@ def part_edges(function: Any, program: Program) -> Any:
         dimension = program.axes.index((edge.loop,))
         start = _start(main.values[spatial_variable(dimension)], main.loops)
         edges.append(_Edge(edge, dimension, start))
-    enclosing = loops_around(main, STORED)[-1]
+    enclosing = common_loops(main, STORED)[-1]
     first = "main_init" if program.plan.mapping.operator.compute.accumulates else program.main
 
-    def parted(loop: Any) -> Any:
-        return loop_with(loop, body=_tiles(loop.body, first, edges))
+    def part_loop(loop: Any) -> Any:
+        return copy_loop(loop, body=_part_body(loop.body, first, edges))
 
-    return with_loop(function, enclosing.loop_var, parted)
+    return replace_loop(function, enclosing.loop_var, part_loop)
 
 
-def _tiles(body: Any, first: str, edges: Sequence[_Edge]) -> Any:
-    """The register tile at the end of a loop's body parted; copies before it are left.
+def _part_body(body: Any, first: str, edges: Sequence[_Edge]) -> Any:
+    """Part the register tile at the end of a loop's body; leave the copies before it.
 
     Args:
         body: of the loop.
@@ -61,14 +61,14 @@ def _tiles(body: Any, first: str, edges: Sequence[_Edge]) -> Any:
     """
     from tvm import tirx
 
-    if type(body).__name__ != "SeqStmt" or find(body.seq[0], first) is not None:
-        return _parted(body, edges)
-    start = next(n for n, each in enumerate(body.seq) if find(each, first) is not None)
-    return tirx.SeqStmt([*body.seq[:start], _parted(tirx.SeqStmt(body.seq[start:]), edges)])
+    if type(body).__name__ != "SeqStmt" or find_block(body.seq[0], first) is not None:
+        return _part_tile(body, edges)
+    start = next(n for n, each in enumerate(body.seq) if find_block(each, first) is not None)
+    return tirx.SeqStmt([*body.seq[:start], _part_tile(tirx.SeqStmt(body.seq[start:]), edges)])
 
 
-def _parted(tile: Any, edges: Sequence[_Edge]) -> Any:
-    """A register tile as whole ones and cut ones, under conditions that tell which it is."""
+def _part_tile(tile: Any, edges: Sequence[_Edge]) -> Any:
+    """Write a register tile as whole ones and cut ones, under conditions that tell them apart."""
     from tvm import tirx
 
     if not edges:
@@ -76,15 +76,15 @@ def _parted(tile: Any, edges: Sequence[_Edge]) -> Any:
     edge, *inner = edges
     plan, cut = edge.plan, None
     if plan.cut:
-        cut = _parted(_cut(tile, edge, plan.cut), inner)
+        cut = _part_tile(_cut(tile, edge, plan.cut), inner)
         if plan.beyond:
             cut = tirx.IfThenElse(edge.start < plan.extent, cut, None)
-    whole = _parted(_cut(tile, edge, plan.tile), inner)
+    whole = _part_tile(_cut(tile, edge, plan.tile), inner)
     return tirx.IfThenElse(edge.start <= plan.extent - plan.tile, whole, cut)
 
 
 def _cut(stmt: Any, edge: _Edge, steps: int, step: Any = 0) -> Any:
-    """A register tile of so many steps along an edge."""
+    """Cut a register tile to ``steps`` steps along an edge."""
     import tvm_ffi
     from tvm import s_tir, tirx
 
@@ -97,7 +97,7 @@ def _cut(stmt: Any, edge: _Edge, steps: int, step: Any = 0) -> Any:
     def loop(node: Any, mutator: Any) -> Any:
         if not _moves(node, edge.dimension):
             return mutator.default_mutate(node)
-        return loop_with(node, body=_cut(node.body, edge, steps, node.loop_var), extent=steps)
+        return copy_loop(node, body=_cut(node.body, edge, steps, node.loop_var), extent=steps)
 
     return tvm_ffi.structural_mutate(stmt, [(s_tir.SBlockRealize, block), (tirx.For, loop)])
 
@@ -115,7 +115,7 @@ def _with_own_variables(tile: Any) -> Any:
 
 
 def _moves(loop: Any, dimension: int) -> bool:
-    """Whether a loop of a register tile is the one along a dimension of the accumulators."""
+    """Return whether a loop of a register tile runs along a dimension of the accumulators."""
     from tvm import tirx
 
     if loop.kind != tirx.ForKind.UNROLLED:
@@ -127,7 +127,7 @@ def _moves(loop: Any, dimension: int) -> bool:
 
 
 def _start(value: Any, loops: Sequence[Any]) -> Any:
-    """A position without the steps of the register tile."""
+    """Return a position without the steps of the register tile."""
     from tvm import sym, tirx
     from tvm.ir import Range
 

@@ -15,8 +15,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from amos.codegen.tir.arrays import container_dtype, decoded, encoded, is_number
-from amos.codegen.tir.rounding import nearest, rounded, settled
+from amos.codegen.tir.arrays import container_dtype, decode, encode, is_number
+from amos.codegen.tir.rounding import mark_settled, nearest, round_product
 from amos.ir import BufferLoad, Operator, Prologue, dtype
 from amos.ir.epilogue import Epilogue
 from amos.ir.expression import ACCUMULATORS, Function, Node, Typed, inlined
@@ -29,33 +29,33 @@ _CALLS = {"sqrt": "tirx.sqrt", "fma": "tirx.fma"}
 _SUMS = {"add": operator.add, "subtract": operator.sub, "multiply": operator.mul}
 
 
-def finished(
+def finish(
     op: Operator, accumulator: Any, at: Mapping[str, Any], tensors: Mapping[str, Any]
 ) -> Any:
-    """The value stored for one element of the output.
+    """Return the value to store for one element of the output.
 
     Args:
         op: the operator, every dtype set.
         accumulator: its accumulated value.
-        at: the spatial iterations of the element; one left out stands at zero.
+        at: the spatial iterations of the element; a missing one is zero.
         tensors: TE tensors of the epilogue, by name.
     """
     if op.epilogue is None:
         return accumulator
-    return applied(op.epilogue, accumulator, str(op.output.tensor.dtype), at, tensors)
+    return apply_epilogue(op.epilogue, accumulator, str(op.output.tensor.dtype), at, tensors)
 
 
-def applied(
+def apply_epilogue(
     epilogue: Epilogue, value: Any, kind: str, at: Mapping[str, Any], tensors: Mapping[str, Any]
 ) -> Any:
-    """Apply an epilogue to a value of a dtype; other arguments as :func:`finished` takes them."""
+    """Apply an epilogue to a value of a dtype; other arguments as :func:`finish` takes them."""
     by = _InTVM(at, tensors)
-    element = _wrapped(epilogue.compute(value, kind, by))
-    return by.named(_stored(element, epilogue.kind(kind), epilogue.result(kind)))
+    element = _wrap(epilogue.compute(value, kind, by))
+    return by.bind_names(cast_result(element, epilogue.kind(kind), epilogue.result(kind)))
 
 
-def computed(prologue: Prologue, at: Mapping[str, Any], tensors: Mapping[str, Any]) -> Any:
-    """One element of a source that is computed.
+def compute_element(prologue: Prologue, at: Mapping[str, Any], tensors: Mapping[str, Any]) -> Any:
+    """Compute one element of a computed source.
 
     Args:
         prologue: what it is computed of.
@@ -63,13 +63,13 @@ def computed(prologue: Prologue, at: Mapping[str, Any], tensors: Mapping[str, An
         tensors: TE tensors of the prologue, by name.
     """
     by = _InTVM(at, tensors)
-    return by.named(_stored(_wrapped(prologue.compute(by)), prologue.kind, prologue.dtype))
+    return by.bind_names(cast_result(_wrap(prologue.compute(by)), prologue.kind, prologue.dtype))
 
 
 def element(
     expression: Node, at: Mapping[str, Any], tensors: Mapping[str, Any], values: Mapping[str, Any]
 ) -> Any:
-    """An expression of a chain at a point, as its own kind.
+    """Evaluate an expression of a chain at a point, as its own kind.
 
     Args:
         expression: of tensors, and of iterations, whose names are their values.
@@ -81,21 +81,23 @@ def element(
     # TVM would make a constant of an iteration with one value, and takes zero for a pointer.
     zero = by.number(0, "int32")
     variables = {name: Typed(value + zero, "int32") for name, value in values.items()}
-    return by.named(_wrapped(expression.compute(variables, by).value))
+    return by.bind_names(_wrap(expression.compute(variables, by).value))
 
 
-def stored(value: Any, kind: str, final: str) -> Any:
-    """A value of kind ``int32`` or ``float32`` as an element of a tensor of dtype ``final``."""
-    return _stored(value, kind, final)
+def cast_result(value: Any, kind: str, final: str) -> Any:
+    """Convert an ``int32`` or ``float32`` value to an element of a tensor of dtype ``final``."""
+    if dtype(final).is_integer:
+        return _clamp(value, kind, final).astype(container_dtype(final))
+    return encode(value.astype("float32"), final)
 
 
 @dataclass(frozen=True)
 class _Exact:
-    """An integer that was not wrapped to 32 bits yet.
+    """An integer that is not wrapped to 32 bits yet.
 
     Attributes:
         value: an expression of dtype int64, or of int32 where that holds it. LLVM does not always
-            find that the lower halves of products in 64 bits would do.
+            see that the lower halves of products in 64 bits suffice.
         largest: bound of its magnitude.
     """
 
@@ -107,8 +109,8 @@ def _exact(value: Any) -> _Exact:
     return value if isinstance(value, _Exact) else _Exact(value, 2**31)
 
 
-def _wrapped(value: Any) -> Any:
-    """The value itself, or the 32 bits that are wanted of an exact one."""
+def _wrap(value: Any) -> Any:
+    """Wrap an exact integer to 32 bits; return any other value as it is."""
     from tvm import tirx
 
     if not isinstance(value, _Exact):
@@ -122,18 +124,18 @@ class _InTVM:
     """Expressions of TVM; see :class:`amos.ir.expression.Arithmetic`.
 
     Args:
-        at: the iterations of the element; one left out stands at zero.
+        at: the iterations of the element; a missing one is zero.
         tensors: TE tensors of what is read, by name.
     """
 
     def __init__(self, at: Mapping[str, Any], tensors: Mapping[str, Any]) -> None:
         self.at, self.tensors = at, tensors
         self._names: list[tuple[Any, Any]] = []
-        #: Functions that are being computed, and names that were given before the outermost.
+        #: Functions that are being computed, and names that were bound before the outermost.
         self._calls, self._settled = 0, 0
 
-    def named(self, value: Any) -> Any:
-        """A value, around which the names that it uses are given."""
+    def bind_names(self, value: Any) -> Any:
+        """Bind the names that a value uses around it."""
         from tvm import tirx
 
         for name, meaning in reversed(self._names):
@@ -143,12 +145,12 @@ class _InTVM:
     def _bind(self, value: Any, kind: str, settle: bool = False) -> Any:
         from tvm import tirx
 
-        value = tirx.convert(_wrapped(value))
+        value = tirx.convert(_wrap(value))
         if isinstance(value, tirx.Var):
             return value
         # TVM refuses a name of integers whose range it finds to be another in a copy of a loop.
         value = _opaque(value, kind) if kind == "int32" else value
-        value = settled(value) if settle else value
+        value = mark_settled(value) if settle else value
         name = tirx.Var(f"x{len(self._names)}", kind)
         self._names.append((name, value))
         return name
@@ -162,10 +164,10 @@ class _InTVM:
         return value
 
     def rounded(self, value: Any, kind: str, final: str) -> Any:
-        value = _wrapped(value)
+        value = _wrap(value)
         if dtype(final).is_integer:
-            return _clamped(value, kind, final)
-        return decoded(encoded(value, final), final, "float32")
+            return _clamp(value, kind, final)
+        return decode(encode(value, final), final, "float32")
 
     def number(self, value: float, kind: str) -> Any:
         from tvm import tirx
@@ -183,28 +185,26 @@ class _InTVM:
             for index in load.indices
         ]
         element, own = self.tensors[load.tensor.name][tuple(where)], dtype(str(load.tensor.dtype))
-        value = decoded(element, own.name, kind)
+        value = decode(element, own.name, kind)
         is_narrow = kind == "int32" and own.is_integer and own.bits < 32
         return _Exact(value, max(map(abs, own.limits))) if is_narrow else value
 
     def widened(self, value: Any, dtype: str) -> Any:
-        return decoded(value, dtype, ACCUMULATORS[dtype])
+        return decode(value, dtype, ACCUMULATORS[dtype])
 
     def convert(self, value: Any) -> Any:
-        return _wrapped(value).astype("float32")
+        return _wrap(value).astype("float32")
 
     def apply(self, name: str, kind: str, values: list[Any]) -> Any:
         from tvm import tirx
 
         if kind == "int32" and name in _SUMS:
             return self._sum(name, *values)
-        values = [_wrapped(value) for value in values]
+        values = [_wrap(value) for value in values]
         if name == "_choose":
             return tirx.Select(values[0] > values[1], values[2], values[3])
         if name == "_pow2":
-            bits = tirx.reinterpret(
-                "uint32", self._added(values[0], self.number(_TO_EXPONENT, kind))
-            )
+            bits = tirx.reinterpret("uint32", self._add(values[0], self.number(_TO_EXPONENT, kind)))
             return tirx.reinterpret(kind, tirx.shift_left(bits, tirx.const(23, "uint32")))
         if name == "_exponent":
             bits = tirx.shift_right(tirx.reinterpret("uint32", values[0]), tirx.const(23, "uint32"))
@@ -221,34 +221,34 @@ class _InTVM:
         if name == "_unless_nan":
             return tirx.Select(is_number(lhs), rhs, lhs)
         if name == "add":
-            return self._added(lhs, rhs)
+            return self._add(lhs, rhs)
         if name == "subtract":
             # TVM would make zero of a difference of equal terms, and drop what they read.
-            return self._unfused(lhs) - _opaque(self._unfused(rhs), kind)
+            return self._round_product(lhs) - _opaque(self._round_product(rhs), kind)
         if name == "divide":
             # TVM may take a quotient for zero where nothing is read, and refuse to divide by it.
             quotient = isinstance(self._meaning(rhs), tirx.Div)
             return tirx.div(lhs, _opaque(rhs, kind) if quotient else rhs)
         return lhs * rhs
 
-    def _added(self, lhs: Any, rhs: Any) -> Any:
-        return self._unfused(lhs) + self._unfused(rhs)
+    def _add(self, lhs: Any, rhs: Any) -> Any:
+        return self._round_product(lhs) + self._round_product(rhs)
 
-    def _unfused(self, term: Any) -> Any:
-        """A term of a sum, which no product may be fused with."""
+    def _round_product(self, term: Any) -> Any:
+        """Mark a term of a sum that is a product, so that LLVM does not fuse the two."""
         from tvm import tirx
 
         product = isinstance(self._meaning(term), tirx.Mul)
-        return rounded(term) if product else term
+        return round_product(term) if product else term
 
     def _meaning(self, term: Any) -> Any:
-        """The term that a name stands for; any other term itself."""
+        """Return the term that a name is bound to; any other term itself."""
         return next((value for name, value in self._names if name.same_as(term)), term)
 
     def _sum(self, name: str, lhs: Any, rhs: Any) -> _Exact:
         a, b = _exact(lhs), _exact(rhs)
         if (largest := _largest(name, a, b)) >= 2**63:
-            a, b = _exact(_wrapped(lhs)), _exact(_wrapped(rhs))
+            a, b = _exact(_wrap(lhs)), _exact(_wrap(rhs))
             largest = _largest(name, a, b)
         kind = "int32" if largest < 2**31 else "int64"
         first, second = (each.value.astype(kind) for each in (a, b))
@@ -261,27 +261,20 @@ def _largest(name: str, a: _Exact, b: _Exact) -> int:
 
 
 def _opaque(value: Any, kind: str) -> Any:
-    """The same value as one of which TVM knows nothing."""
+    """Hide a value from TVM's simplifier."""
     from tvm import tirx
 
     bits = "uint64" if kind == "int64" else "uint32"
     return tirx.reinterpret(kind, tirx.reinterpret(bits, value))
 
 
-def _stored(value: Any, computed: str, kind: str) -> Any:
-    """A value of kind ``computed`` as an element of the result, of dtype ``kind``."""
-    if dtype(kind).is_integer:
-        return _clamped(value, computed, kind).astype(container_dtype(kind))
-    return encoded(value.astype("float32"), kind)
-
-
-def _clamped(value: Any, computed: str, kind: str) -> Any:
-    """A value of kind ``computed`` as an ``int32`` in the range of an integer type."""
+def _clamp(value: Any, kind: str, final: str) -> Any:
+    """Clamp an ``int32`` or ``float32`` value to the limits of ``final``, as ``int32``."""
     from tvm import tirx
 
-    low, high = dtype(kind).limits
-    if computed == "int32":
-        if kind == "int32":
+    low, high = dtype(final).limits
+    if kind == "int32":
+        if final == "int32":
             return value
         limits = tirx.const(low, "int32"), tirx.const(high, "int32")
         return tirx.min(tirx.max(value, limits[0]), limits[1])

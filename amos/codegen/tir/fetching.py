@@ -21,11 +21,11 @@ from amos.codegen.tir.skipping import iterations
 from amos.codegen.tir.statements import (
     BlockNest,
     collect_nodes,
-    find,
-    loop_with,
-    loops_around,
+    common_loops,
+    copy_loop,
+    find_block,
     occurs,
-    with_loop,
+    replace_loop,
 )
 from amos.ir import dtype
 from amos.plan.cpu_copies import LINE_BYTES
@@ -35,10 +35,10 @@ _SECOND, _FIRST = (0, 2, 1), (0, 3, 1)
 
 
 def fetch_ahead(function: Any, program: Program) -> Any:
-    """A scheduled function whose steps fetch the weights of the next register tile."""
+    """Let each step of a scheduled function prefetch weights of the next register tile."""
     from tvm import tirx
 
-    fetch, main = program.plan.fetch, find(function.body, program.main)
+    fetch, main = program.plan.fetch, find_block(function.body, program.main)
     if fetch is None or main is None:
         return function
     op = fetch.op
@@ -46,52 +46,52 @@ def fetch_ahead(function: Any, program: Program) -> Any:
     at = defaultdict(int, iterations(program, main))
     same = {loop.loop_var: loop.loop_var for loop in enclosing}
     # Of the fragment that a step begins with: register tiles are unrolled.
-    index = [_replaced(dim.at(at), same) for dim in op.dims]
+    index = [_substitute(dim.at(at), same) for dim in op.dims]
     tiles, sharing = enclosing[: fetch.tiles], enclosing[fetch.tiles :]
-    following = _following(tiles)
-    *first, _ = [_replaced(each, following) for each in index]
+    following = _next_step(tiles)
+    *first, _ = [_substitute(each, following) for each in index]
     start = _number((*sharing, *steps)) * fetch.elements
     tensors = [argument.tensor for argument in program.inputs]
     buffer = function.params[tensors.index(op.load.tensor.name)]
     pieces = range(0, fetch.elements, LINE_BYTES * 8 // dtype(op.kind).bits)
     fetches = [_fetch(buffer, [*first, start + n], _SECOND) for n in pieces]
 
-    def fetching(loop: Any) -> Any:
-        return loop_with(loop, body=tirx.SeqStmt([*fetches, loop.body]))
+    def add_fetches(loop: Any) -> Any:
+        return copy_loop(loop, body=tirx.SeqStmt([*fetches, loop.body]))
 
-    return with_loop(function, steps[-1].loop_var, fetching)
+    return replace_loop(function, steps[-1].loop_var, add_fetches)
 
 
 def fetch_residuals(function: Any, program: Program) -> Any:
     """Prefetch the large tensors that an epilogue reads, tile by tile."""
     from tvm import ir, tirx
 
-    main, stored = find(function.body, program.main), find(function.body, STORED)
+    main, stored = find_block(function.body, program.main), find_block(function.body, STORED)
     if main is None or stored is None:
         return function
-    enclosing = loops_around(main, STORED)
+    enclosing = common_loops(main, STORED)
     read = {load.source: load for load in collect_nodes(stored.block.body, ir.TensorLoad)}
     inputs = zip(function.params, program.inputs, strict=False)
     names = program.plan.fetched_residuals
     large = [read[each] for each, x in inputs if each in read and x.tensor in names]
     if not large or not enclosing:
         return function
-    fetches = [fetch for load in large for fetch in _of_tile(load, stored, len(enclosing))]
+    fetches = [fetch for load in large for fetch in _fetch_tile(load, stored, len(enclosing))]
 
-    def fetching(loop: Any) -> Any:
+    def add_fetches(loop: Any) -> Any:
         statements = list(loop.body.seq) if isinstance(loop.body, tirx.SeqStmt) else [loop.body]
-        return loop_with(loop, body=tirx.SeqStmt([*fetches, *statements]))
+        return copy_loop(loop, body=tirx.SeqStmt([*fetches, *statements]))
 
-    return with_loop(function, enclosing[-1].loop_var, fetching)
+    return replace_loop(function, enclosing[-1].loop_var, add_fetches)
 
 
-def _of_tile(load: Any, stored: BlockNest, depth: int) -> list[Any]:
-    """Fetches of the lines that a register tile reads, inside so many of the loops."""
+def _fetch_tile(load: Any, stored: BlockNest, depth: int) -> list[Any]:
+    """Prefetch the lines that a register tile reads, within the outermost ``depth`` loops."""
     from tvm import tirx
 
     enclosing, tile = stored.loops[:depth], stored.loops[depth:]
     values = {x.var: stored.values[x.var.name] for x in stored.block.iter_vars}
-    index = [_replaced(each, values) for each in load.indices]
+    index = [_substitute(each, values) for each in load.indices]
     same = {loop.loop_var: loop.loop_var for loop in enclosing}
     # The lanes of a fragment are in one line.
     single = tirx.ForKind.VECTORIZED
@@ -99,14 +99,14 @@ def _of_tile(load: Any, stored: BlockNest, depth: int) -> list[Any]:
     line_elements, lines = LINE_BYTES * 8 // dtype(str(load.source.dtype)).bits, dict[str, Any]()
     for numbers in product(*steps):
         at = {x.loop_var: tirx.const(n, "int32") for x, n in zip(tile, numbers, strict=True)}
-        *rows, last = [_replaced(each, same | at) for each in index]
-        line = _replaced((last - _replaced(index[-1], same)) // line_elements, same)
+        *rows, last = [_substitute(each, same | at) for each in index]
+        line = _substitute((last - _substitute(index[-1], same)) // line_elements, same)
         lines.setdefault(f"{rows} {line}", _fetch(load.source, [*rows, last], _FIRST))
     return list(lines.values())
 
 
 def _fetch(buffer: Any, index: Sequence[Any], how: tuple[int, int, int]) -> Any:
-    """The statement that fetches the line of an element."""
+    """Prefetch the line of an element."""
     from tvm import tirx
 
     address = tirx.address_of(tirx.BufferLoad(buffer, list(index)))
@@ -125,15 +125,15 @@ def _loops(program: Program, main: BlockNest) -> tuple[list[Any], list[Any]]:
 
 
 def _number(loops: Sequence[Any]) -> Any:
-    """Which step of all the loops this is, the last of which moves first."""
+    """Number the current step of all the loops, the last of which moves first."""
     number: Any = 0
     for loop in loops:
         number = number * int(loop.extent) + loop.loop_var
     return number
 
 
-def _following(loops: Sequence[Any]) -> dict[Any, Any]:
-    """The variable of each loop in the step after this one."""
+def _next_step(loops: Sequence[Any]) -> dict[Any, Any]:
+    """Return each loop variable's value in the next step."""
     number, following = _number(loops) + 1, {}
     for loop in reversed(loops[1:]):
         following[loop.loop_var] = number % int(loop.extent)
@@ -141,7 +141,7 @@ def _following(loops: Sequence[Any]) -> dict[Any, Any]:
     return following | {loops[0].loop_var: number}
 
 
-def _replaced(value: Any, variables: Mapping[Any, Any]) -> Any:
+def _substitute(value: Any, variables: Mapping[Any, Any]) -> Any:
     """Substitute some variables of an expression, and 0 for all others."""
     import tvm_ffi
     from tvm import sym, tirx

@@ -13,16 +13,16 @@ from amos.plan.staging import StagedOperand
 
 
 def select_value(conditions: Sequence[Any], value: Any, otherwise: Any) -> Any:
-    """A value under conditions, of which there may be none, or another."""
+    """Select a value where all conditions hold, if there are any, and another elsewhere."""
     from tvm import tirx
 
     return tirx.if_then_else(tirx.all(*conditions), value, otherwise) if conditions else value
 
 
-def gathered(
+def gather(
     op: StagedOperand, finish: Callable[[Sequence[Any], MappingType[str, Any]], Any], *position: Any
 ) -> Any:
-    """An element of the output.
+    """Compute an element of the output.
 
     Args:
         op: the staged destination.
@@ -51,7 +51,7 @@ def gathered(
 
 
 def invert(index: Affine, where: Any, extents: dict[str, int]) -> tuple[dict[str, Any], list[Any]]:
-    """Iterations that write an output element, and when it is written at all.
+    """Return the iterations that write an output element, and conditions of its existence.
 
     Args:
         index: an index of the output: no coefficient is negative, and iterations of more

@@ -6,11 +6,11 @@ from typing import Any
 
 from amos._toolchain import load_tvm
 from amos.codegen.tir.arrays import expand_encoded
-from amos.codegen.tir.rounding import unsettled
-from amos.codegen.tir.statements import conditions_depend, gives_names
+from amos.codegen.tir.rounding import unmark_settled
+from amos.codegen.tir.statements import has_dependent_conditions, has_names
 
 
-def lowered(module: Any, share: bool = True, views: bool = False) -> Any:
+def lower(module: Any, share: bool = True, views: bool = False) -> Any:
     """Lower the only function of a module as TVM's pipeline does, up to its calling convention.
 
     Args:
@@ -44,13 +44,13 @@ def lowered(module: Any, share: bool = True, views: bool = False) -> Any:
     ]
     simplify = [
         *([flat.StorageRewrite()] if share else []),
-        *([] if conditions_depend(module) else [blocks.HoistIfThenElse()]),
+        *([] if has_dependent_conditions(module) else [blocks.HoistIfThenElse()]),
         flat.UnrollLoop(),
         blocks.RenormalizeSplitPattern(),
         flat.StmtSimplify(),
         flat.RemoveNoOp(),
         blocks.RewriteUnsafeSelect(),
-        *([] if views or gives_names(module) else [flat.CommonSubexprElim()]),
+        *([] if views or has_names(module) else [flat.CommonSubexprElim()]),
         # Turns rounding division into C's where operands are known not to be negative.
         flat.LowerIntrin(),
     ]
@@ -59,4 +59,4 @@ def lowered(module: Any, share: bool = True, views: bool = False) -> Any:
         module = tvm.ir.transform.Sequential([flat.BindTarget(target), *flatten])(module)
         module = tvm.ir.transform.Sequential([flat.VectorizeLoop(True), *simplify])(module)
     (function,) = module.functions.values()
-    return expand_encoded(unsettled(function), native=False)
+    return expand_encoded(unmark_settled(function), native=False)

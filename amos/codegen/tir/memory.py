@@ -19,8 +19,8 @@ from typing import Any
 from amos._toolchain import load_tvm
 from amos.codegen.tir.arrays import expand_encoded
 from amos.codegen.tir.narrow import store_alone
-from amos.codegen.tir.rounding import as_meant, is_settled
-from amos.codegen.tir.statements import buffer_bytes, occurs, rewritten
+from amos.codegen.tir.rounding import expand_operators, is_settled
+from amos.codegen.tir.statements import buffer_bytes, occurs, rewrite
 from amos.machine.cpu import cpu
 
 #: Bytes of the largest buffer that is put on the stack. More than 27 vectors of
@@ -40,7 +40,7 @@ UNCHECKED = {"tirx.disable_assert": True}
 
 @cache
 def pipeline(larger: bool = False) -> str:
-    """The name under which TVM knows its own pipeline with small buffers on the stack.
+    """Register TVM's pipeline with small buffers on the stack; return its name.
 
     Args:
         larger: whether larger ones are put there too: of tile registers, and where arguments may
@@ -48,12 +48,13 @@ def pipeline(larger: bool = False) -> str:
     """
     largest = _LARGEST_OF_ALL if larger else _LARGEST
     return pipeline_with(
-        f"amos_cpu_{largest}", lambda body: as_meant(_stepwise(_placed(body, largest)))
+        f"amos_cpu_{largest}",
+        lambda body: expand_operators(_store_settled(_allocate_on_stack(body, largest))),
     )
 
 
 def pipeline_with(name: str, change: Callable[[Any], Any]) -> str:
-    """The name under which TVM knows its own pipeline with one more step at its end.
+    """Register TVM's pipeline with one more step at its end; return its name.
 
     Behind that step narrow results are kept out of masked vectors.
 
@@ -66,7 +67,7 @@ def pipeline_with(name: str, change: Callable[[Any], Any]) -> str:
     from tvm.s_tir.pipeline import default_s_tir_pipeline
     from tvm.tirx.compilation_pipeline import register_tir_pipeline
 
-    def changed(module: Any, _: Any) -> Any:
+    def change_module(module: Any, _: Any) -> Any:
         native = cpu().features >= _ROUNDS_TO_BFLOAT16
 
         def body_of(function: Any) -> Any:
@@ -77,34 +78,34 @@ def pipeline_with(name: str, change: Callable[[Any], Any]) -> str:
 
     def passes() -> Any:
         first, *last = default_s_tir_pipeline()
-        changing = tvm.transform.module_pass(changed, opt_level=0)
+        changing = tvm.transform.module_pass(change_module, opt_level=0)
         return tvm.transform.Sequential([first, changing]), *last
 
     register_tir_pipeline(name, passes)
     return name
 
 
-def _placed(body: Any, largest: int) -> Any:
-    """The body of a function with small buffers allocated as they are written."""
+def _allocate_on_stack(body: Any, largest: int) -> Any:
+    """Allocate the small buffers of a function's body on the stack."""
     from tvm import tirx
 
-    def allocated(stmt: Any) -> Any:
+    def allocate(stmt: Any) -> Any:
         if buffer_bytes(stmt.buffer) > largest:
             return None
         marked = {**stmt.annotations, _AS_IT_IS: tirx.const(True, "bool")}
         return tirx.AllocBuffer(stmt.buffer, marked)
 
-    return rewritten(body, "AllocBuffer", allocated)
+    return rewrite(body, "AllocBuffer", allocate)
 
 
-def _stepwise(body: Any) -> Any:
-    """The body of a function with settled values in memory, which LLVM makes registers of.
+def _store_settled(body: Any) -> Any:
+    """Keep the settled values of a function's body in memory, which LLVM promotes to registers.
 
     LLVM's code generator puts values in the place of names as other passes do, for each use.
     """
     from tvm import tirx
 
-    def divided(store: Any) -> Any:
+    def divide(store: Any) -> Any:
         value, names, steps = store.value, list[tuple[Any, Any]](), list[Any]()
         while isinstance(value, tirx.Let):
             name, meaning, value = value.var, value.value, value.body
@@ -120,11 +121,11 @@ def _stepwise(body: Any) -> Any:
         last = tirx.BufferStore(store.buffer, _bind_names(names, value), store.indices)
         return tirx.SeqStmt([*steps, last])
 
-    return rewritten(body, "BufferStore", divided)
+    return rewrite(body, "BufferStore", divide)
 
 
 def _bind_names(names: list[tuple[Any, Any]], value: Any) -> Any:
-    """A value with those names around it that it uses."""
+    """Bind names around a value that uses them."""
     from tvm import tirx
 
     for name, meaning in reversed(names):
@@ -132,8 +133,8 @@ def _bind_names(names: list[tuple[Any, Any]], value: Any) -> Any:
     return value
 
 
-def aligned_to_bytes(module: Any) -> Any:
-    """The module with every buffer aligned to one byte, as far as its types say.
+def align_to_bytes(module: Any) -> Any:
+    """Declare every buffer of a module as aligned to one byte.
 
     A buffer that matches a region of another may not ask for more than that one has,
     so those inside go along; TVM allocates them aligned whatever their types say.
@@ -142,9 +143,9 @@ def aligned_to_bytes(module: Any) -> Any:
     import tvm_ffi
     from tvm.tirx import BufferType
 
-    def lowered(kind: Any) -> Any:
+    def lower(kind: Any) -> Any:
         fields = kind.dtype, kind.storage_scope, kind.shape, kind.strides, kind.elem_offset
         last = kind.offset_factor, kind.layout, kind.allocated_addr, kind.span
         return BufferType(*fields, 1, *last)
 
-    return tvm_ffi.structural_map(module, (BufferType, lowered))
+    return tvm_ffi.structural_map(module, (BufferType, lower))

@@ -12,14 +12,14 @@ from amos.ir import Affine, BufferLoad
 from amos.mapping.mapping import Mapping
 
 
-def mirrored(mapping: Mapping) -> Mapping:
-    """The same computation with no negative coefficient in an index of the output.
+def mirror(mapping: Mapping) -> Mapping:
+    """Rewrite a computation without negative coefficients in the output's indices.
 
     >>> import amos
     >>> sizes = {"i": 8, "j": 16, "k": 4}
     >>> op = amos.Operator.parse("o[7-i,j] += a[i,k] * b[k,j]", extents=sizes)
     >>> unit = amos.intrinsics.get("avx512_fmadd_m16_f32_f32")
-    >>> print(mirrored(amos.enumerate_mappings(op, unit)[0]).operator.compute)
+    >>> print(mirror(amos.enumerate_mappings(op, unit)[0]).operator.compute)
     o[i, j] += a[-i + 7, k] * b[k, j]
     """
     operator = mapping.operator
@@ -34,12 +34,12 @@ def mirrored(mapping: Mapping) -> Mapping:
     if not last:
         return mapping
 
-    def turned(index: Affine) -> Affine:
+    def reverse(index: Affine) -> Affine:
         terms = tuple((name, -c if name in last else c) for name, c in index.terms)
         moved = sum(c * last[name] for name, c in index.terms if name in last)
         return Affine(terms, index.constant + moved)
 
     def load(access: BufferLoad) -> BufferLoad:
-        return replace(access, indices=tuple(map(turned, access.indices)))
+        return replace(access, indices=tuple(map(reverse, access.indices)))
 
     return replace(mapping, operator=operator.with_loads(load))

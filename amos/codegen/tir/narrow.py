@@ -28,12 +28,12 @@ define linkonce_odr hidden void @{name}(ptr %place, i{bits} %value) alwaysinline
 
 
 def is_narrow(kind: str) -> bool:
-    """Whether elements of a buffer of this dtype are stored as integers of 8 or 16 bits."""
+    """Return whether elements of a buffer of this dtype are stored as integers of 8 or 16 bits."""
     return kind in ("bool", "int8", "uint8", "int16", "uint16")
 
 
 def store_alone(body: Any) -> Any:
-    """The lowered body of a function whose narrow results are in no masked vector."""
+    """Keep the narrow results of a lowered function's body out of masked vectors."""
     import tvm_ffi
     from tvm import ir, tirx
 
@@ -73,7 +73,7 @@ def store_alone(body: Any) -> Any:
 
 
 def _may_be_masked(loops: Sequence[tuple[Any, bool]]) -> bool:
-    """Whether LLVM may make masked vectors of a statement in these loops."""
+    """Return whether LLVM may make masked vectors of a statement in these loops."""
     for loop, conditional in loops:
         steps = getattr(loop.extent, "value", None)
         if conditional or steps is None or (int(steps) < _MANY and int(steps).bit_count() > 1):
@@ -82,7 +82,7 @@ def _may_be_masked(loops: Sequence[tuple[Any, bool]]) -> bool:
 
 
 def _is_copy(value: Any, kind: str) -> bool:
-    """Whether a value is a plain load, a constant or a vector."""
+    """Return whether a value is a plain load, a constant or a vector."""
     if str(value.ty.dtype) != kind:  # lanes
         return True
     node = type(value).__name__

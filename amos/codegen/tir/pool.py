@@ -73,7 +73,7 @@ def use_pool() -> bool:
     clear = _RESET(reset)
 
     def begin() -> None:
-        size, sets = thread_count(), _bound_sets()
+        size, sets = thread_count(), _affinity_sets()
         _immortal.append(sets)
         clear(size, _number("TVM_THREAD_POOL_SPIN_COUNT", SPINS, least=0), sets, failure)
 
@@ -105,7 +105,7 @@ def _share_team(adopt: Callable[..., None]) -> None:
 
 
 def _was_forked() -> bool:
-    """Whether this process has begun as a copy of another one and not as a program."""
+    """Return whether this process began as a fork of another one and not as a program."""
     try:
         stat = Path("/proc/self/stat").read_text(encoding="utf-8")
     except OSError:
@@ -114,19 +114,19 @@ def _was_forked() -> bool:
 
 
 def thread_count() -> int:
-    """Threads that a kernel runs on, its caller among them."""
+    """Return the number of threads that a kernel runs on, its caller included."""
     return _number("TVM_NUM_THREADS", len(allowed_cpus()), least=1)
 
 
 def allowed_cpus() -> list[int]:
-    """Numbers of the CPUs that this process may use."""
+    """Return the numbers of the CPUs that this process may use."""
     if hasattr(os, "sched_getaffinity"):
         return sorted(os.sched_getaffinity(0))
     return list(range(os.cpu_count() or 1))
 
 
-def _bound_sets() -> Any:
-    """For each thread the set of its only CPU; nothing unless that is asked for."""
+def _affinity_sets() -> Any:
+    """Return each thread's set of one CPU; ``None`` unless the environment asks for binding."""
     if not _number("TVM_BIND_THREADS", 0, least=0):
         return None
     cpus = allowed_cpus()
@@ -137,6 +137,6 @@ def _bound_sets() -> Any:
 
 
 def _number(name: str, default: int, *, least: int) -> int:
-    """An environment variable's number, or the default where it holds none that will do."""
+    """Read a number from the environment; a missing or invalid one is the default."""
     text = os.environ.get(name, "")
     return int(text) if text.isdecimal() and least <= int(text) < 1 << 31 else default

@@ -22,10 +22,10 @@ from math import prod
 from typing import Any
 
 from amos._toolchain import load_tvm
-from amos.codegen.tir.arrays import constant, container_dtype, converted, decoded
-from amos.codegen.tir.combining import joined, reduced
-from amos.codegen.tir.epilogue import computed, finished
-from amos.codegen.tir.gathering import gathered, select_value
+from amos.codegen.tir.arrays import constant, container_dtype, convert, decode
+from amos.codegen.tir.combining import join, reduce_axes
+from amos.codegen.tir.epilogue import compute_element, finish
+from amos.codegen.tir.gathering import gather, select_value
 from amos.errors import BuildError
 from amos.plan.cpu_plan import CpuPlan
 from amos.plan.packing import pad_operand
@@ -179,7 +179,7 @@ class Program:
                 )
 
     def prim_func(self) -> Any:
-        """The TensorIR function, unscheduled."""
+        """Build the TensorIR function, unscheduled."""
         load_tvm()
         from tvm import te
 
@@ -197,8 +197,8 @@ class Program:
             argument, buffer = next(own)
             there = op.in_place or argument.packed is not None
             staged.append(buffer if there else stage(op, {argument.tensor: buffer}))
-        main = self._folded(self._main(staged))
-        return te.create_prim_func([*buffers, self._out(main, extra)])
+        main = self._fold(self._main(staged))
+        return te.create_prim_func([*buffers, self._unstage(main, extra)])
 
     def _main(self, staged: Sequence[Any]) -> Any:
         """Write the accumulators: multiply-adds of staged sources, or the products alone."""
@@ -239,9 +239,9 @@ class Program:
                 if simplify is not None:
                     # Tiles and lanes of one dimension are taken apart and put together again.
                     index = [simplify(tirx.convert(each)) for each in index]
-                factors.append(decoded(buffer[tuple(index)], op.kind, kind))
-            value, over = joined(compute.join, factors), list(axes.values())
-            return reduced(compute.combiner, value, over) if compute.accumulates else value
+                factors.append(decode(buffer[tuple(index)], op.kind, kind))
+            value, over = join(compute.join, factors), list(axes.values())
+            return reduce_axes(compute.combiner, value, over) if compute.accumulates else value
 
         shape = pad_operand(self.plan.destination, self.plan.padded).shape
         if self.plan.partial > 1:
@@ -250,7 +250,7 @@ class Program:
             shape = (parts.count, *shape)
         return te.compute(shape, body, name="main")
 
-    def _folded(self, main: Any) -> Any:
+    def _fold(self, main: Any) -> Any:
         """Add up the partial sums of lanes."""
         from tvm import te
 
@@ -260,11 +260,11 @@ class Program:
         shape = main.shape[:-1]
         combiner = self.plan.mapping.operator.compute.combiner
         return te.compute(
-            shape, lambda *at: reduced(combiner, main[(*at, lane)], [lane]), name="fold"
+            shape, lambda *at: reduce_axes(combiner, main[(*at, lane)], [lane]), name="fold"
         )
 
-    def _out(self, main: Any, tensors: MappingType[str, Any]) -> Any:
-        """The output: the accumulators as they are, cropped, or moved; and finished."""
+    def _unstage(self, main: Any, tensors: MappingType[str, Any]) -> Any:
+        """Write the output: the accumulators themselves, or cropped or moved and finished."""
         from tvm import te
 
         operator, split = self.plan.mapping.operator, self.plan.split
@@ -272,25 +272,25 @@ class Program:
             return main
 
         def total(where: Sequence[Any]) -> Any:
-            """The sum at a position of the accumulators."""
+            """Sum the parts at a position of the accumulators."""
             parts = [()] if split is None else [(n,) for n in range(split.count)]
-            return joined(operator.compute.combiner or "+", [main[(*p, *where)] for p in parts])
+            return join(operator.compute.combiner or "+", [main[(*p, *where)] for p in parts])
 
-        def finish(where: Sequence[Any], at: MappingType[str, Any]) -> Any:
-            """The stored value of the sum at a position of the accumulators."""
-            return finished(operator, total(where), at, tensors)
+        def finish_sum(where: Sequence[Any], at: MappingType[str, Any]) -> Any:
+            """Return the value to store for the sum at a position of the accumulators."""
+            return finish(operator, total(where), at, tensors)
 
         def crop(*position: Any) -> Any:
-            return finish(position, self.point(position)[0])
+            return finish_sum(position, self.point(position)[0])
 
         if self.redirects:
             shape = self.plan.counts.forms.stored_shape
             return te.compute(shape, lambda *position: total(position), name=STORED)
-        body = partial(gathered, self.plan.destination, finish) if self.moves else crop
+        body = partial(gather, self.plan.destination, finish_sum) if self.moves else crop
         return te.compute(self.results[0].shape, body, name=STORED)
 
     def point(self, position: Sequence[Any]) -> tuple[dict[str, Any], list[Any]]:
-        """The iterations at a position of the accumulators, and when they are within extents."""
+        """Return the iterations at a position of the accumulators, and conditions on them."""
         at = {names[-1]: x for names, x in zip(self.dimensions, position, strict=True)}
         strided = isinstance(self.plan.destination, StridedOperand)
         guards = []
@@ -316,11 +316,11 @@ def stage(op: StagedOperand, tensors: MappingType[str, Any]) -> Any:
         if op.prologue is None:
             return tensors[op.load.tensor.name][tuple(indices)]
         at = zip(op.prologue.dimensions, op.coordinates(indices), strict=True)
-        return computed(op.prologue, dict(at), tensors)
+        return compute_element(op.prologue, dict(at), tensors)
 
     def body(*position: Any) -> Any:
         indices, guards = op.locate(position)
-        value = converted(element(indices), op.tensor_kind, op.kind)
+        value = convert(element(indices), op.tensor_kind, op.kind)
         if op.load.padding != op.empty:
             in_bounds = [c for guard in guards if guard.pads for c in _holds(guard)]
             value = select_value(in_bounds, value, constant(op.load.padding, op.kind))
@@ -332,17 +332,17 @@ def stage(op: StagedOperand, tensors: MappingType[str, Any]) -> Any:
 
 
 def _holds(guard: Guard) -> tuple[Any, Any]:
-    """The two conditions of a guard."""
+    """Return the two conditions of a guard."""
     return guard.at >= 0, guard.at < guard.bound
 
 
 def spatial_variable(dimension: int) -> str:
-    """The variable of the block of the calls for a dimension of the accumulators."""
+    """Return the calls' block variable for a dimension of the accumulators."""
     return f"v_i{dimension}_o"
 
 
 def step_variable(loop: str) -> str:
-    """The variable of the block of the calls for a reduction loop."""
+    """Return the calls' block variable for a reduction loop."""
     return f"v_{_identifier(loop)}_o"
 
 

@@ -18,9 +18,9 @@ from dataclasses import dataclass
 from math import inf
 from typing import Any
 
-from amos.codegen.tir.arrays import container_dtype, decoded
+from amos.codegen.tir.arrays import container_dtype, decode
 from amos.codegen.tir.comparing import emit_extremum
-from amos.codegen.tir.epilogue import applied, finished
+from amos.codegen.tir.epilogue import apply_epilogue, finish
 from amos.codegen.tir.program import Program
 from amos.codegen.tir.statements import occurs
 from amos.ir import Result, dtype
@@ -28,7 +28,7 @@ from amos.ir.store import Store
 
 
 def redirect_results(function: Any, program: Program) -> Any:
-    """A scheduled function that stores accumulators, made to store results instead."""
+    """Change a scheduled function to store results instead of accumulators."""
     return _Redirection(function, program).function() if program.redirects else function
 
 
@@ -50,12 +50,12 @@ class _Sums:
     vector: tuple[int, ...]
 
     def own(self, result: Any) -> list[Any]:
-        """Buffers that are not the result."""
+        """List the buffers that are not the result."""
         whole = [] if self.whole is result else [self.whole]
         return whole if self.buffer is self.whole else [*whole, self.buffer]
 
     def at(self, slots: Sequence[Any], where: Sequence[Any]) -> tuple[Any, ...]:
-        """An element, for the loops' steps and a position in the result."""
+        """Locate an element by the loops' steps and its position in the result."""
         count = len(self.parallel)
         return (*slots[:count], *where, *slots[count:])
 
@@ -80,15 +80,15 @@ class _Redirection:
         self.loops: list[Any] = []  # around what is being visited
 
     def function(self) -> Any:
-        """The changed function."""
+        """Build the changed function."""
         import tvm_ffi
         from tvm import s_tir, tirx
 
         root = self.scheduled.body.block
         visits = [(tirx.For, self._loop), (s_tir.SBlockRealize, self._block)]
         nest = tvm_ffi.structural_mutate(root.body, visits)
-        before = [self._cleared(number, sums) for number, sums in self.sums.items()]
-        after = [self._collected(number, sums) for number, sums in self.sums.items()]
+        before = [self._clear(number, sums) for number, sums in self.sums.items()]
+        after = [self._collect(number, sums) for number, sums in self.sums.items()]
         after = [each for each in after if each is not None]
         body = tirx.SeqStmt([*before, nest, *after]) if before else nest
         own = [x for n, sums in self.sums.items() for x in sums.own(self.results[n + 1])]
@@ -107,7 +107,7 @@ class _Redirection:
         return changed
 
     def _block(self, realize: Any, mutator: Any) -> Any:
-        """A block that stores an accumulator made to store the results."""
+        """Change a block that stores an accumulator to store the results."""
         from tvm import s_tir, tirx
 
         block = realize.block
@@ -116,19 +116,19 @@ class _Redirection:
             return mutator.default_mutate(realize)
         variables, values = list(block.iter_vars), list(realize.iter_values)
         at, guards = self._point(block)
-        stores = [self._stored(self.operator.stored, 0, self.operator, store.value, at)]
+        stores = [self._store(self.operator.stored, 0, self.operator, store.value, at)]
         for number, result in enumerate(self.operator.further):
             alone = self.operator.alone(result)
             if not result.reduces:
-                stores.append(self._stored(result.store, number + 1, alone, store.value, at))
+                stores.append(self._store(result.store, number + 1, alone, store.value, at))
                 continue
-            loops = self._meeting(realize, result)
+            loops = self._colliding_loops(realize, result)
             slots = [tirx.Var(f"v_{x.loop_var.name}", "int32") for x in loops]
             for loop, slot in zip(loops, slots, strict=True):
                 variables.append(tirx.IterVar((0, loop.extent), slot, tirx.IterVar.DataPar))
                 values.append(loop.loop_var)
-            element = finished(alone, store.value, at, self.tensors)
-            stores.append(self._added(number, element, at, loops, slots))
+            element = finish(alone, store.value, at, self.tensors)
+            stores.append(self._accumulate(number, element, at, loops, slots))
         body = tirx.SeqStmt(stores) if len(stores) > 1 else stores[0]
         if guards:
             body = tirx.IfThenElse(tirx.all(*guards), body, None)
@@ -152,17 +152,17 @@ class _Redirection:
         simple = {name: analyzer.simplify(_expression(x)) for name, x in point.items()}
         return defaultdict(int, simple), guards
 
-    def _stored(
+    def _store(
         self, store: Store, number: int, operator: Any, total: Any, at: MappingType[str, Any]
     ) -> Any:
-        """The store of one element of a result."""
+        """Store one element of a result."""
         from tvm import tirx
 
-        value = finished(operator, total, at, self.tensors)
+        value = finish(operator, total, at, self.tensors)
         return tirx.BufferStore(self.results[number], value, _where(store, at))
 
-    def _meeting(self, realize: Any, result: Result) -> list[Any]:
-        """The loops around a block of which several steps would meet in one element."""
+    def _colliding_loops(self, realize: Any, result: Result) -> list[Any]:
+        """List the loops around a block several steps of which write the same element."""
         from tvm import tirx
 
         indexing, parallel = result.store.names, tirx.ForKind.PARALLEL
@@ -176,13 +176,15 @@ class _Redirection:
         return loops
 
     def _tells_apart(self, loops: Iterable[str], indexing: frozenset[str]) -> bool:
-        """Whether different steps of loops are different elements of a reduction."""
+        """Return whether different steps of loops write different elements of a reduction."""
         groups = self.program.plan.nest.groups.values()
         members = {name: g.members for g in groups for name in (g.tile, g.lane)}
         return all({*members.get(name, (name,))} <= indexing for name in loops)
 
-    def _added(self, number: int, element: Any, at: Any, loops: list[Any], slots: list[Any]) -> Any:
-        """The store that puts an element to those of a reduction."""
+    def _accumulate(
+        self, number: int, element: Any, at: Any, loops: list[Any], slots: list[Any]
+    ) -> Any:
+        """Combine an element with the others of a reduction."""
         from tvm import tirx
 
         result, target = self.operator.further[number], self.results[number + 1]
@@ -200,11 +202,11 @@ class _Redirection:
         sums = self.sums[number]
         where = sums.at(slots, _where(result.store, at))
         kind, wide = str(self.operator.alone(result).result_dtype), str(sums.buffer.dtype)
-        combined = _combine(result, sums.buffer[where], decoded(element, kind, wide), wide)
+        combined = _combine(result, sums.buffer[where], decode(element, kind, wide), wide)
         return tirx.BufferStore(sums.buffer, combined, where)
 
-    def _cleared(self, number: int, sums: _Sums) -> Any:
-        """The statement before the nest: sums begin with the neutral value."""
+    def _clear(self, number: int, sums: _Sums) -> Any:
+        """Initialize sums to the neutral value, ahead of the nest."""
         from tvm import tirx
 
         result, kind = self.operator.further[number], str(sums.buffer.dtype)
@@ -216,10 +218,10 @@ class _Redirection:
             where = sums.at(variables[count:], _where(result.store, defaultdict(int, at)))
             return tirx.BufferStore(sums.buffer, _neutral(result, kind), where)
 
-        return _loops([*extents, *sums.parallel, *sums.vector], body)
+        return _emit_loops([*extents, *sums.parallel, *sums.vector], body)
 
-    def _collected(self, number: int, sums: _Sums) -> Any:
-        """The statement after the nest: partial results combined, and finished."""
+    def _collect(self, number: int, sums: _Sums) -> Any:
+        """Combine partial results and finish them after the nest; ``None`` if there are none."""
         from tvm import tirx
 
         result, target = self.operator.further[number], self.results[number + 1]
@@ -230,28 +232,30 @@ class _Redirection:
             at = defaultdict(int, zip(names, variables, strict=True))
             where = _where(result.store, at)
 
-            def added(slots: list[Any]) -> Any:
+            def accumulate(slots: list[Any]) -> Any:
                 element = sums.buffer[sums.at(slots, where)]
                 combined = _combine(result, sums.whole[tuple(where)], element, kind)
                 return tirx.BufferStore(sums.whole, combined, where)
 
             first = tirx.BufferStore(sums.whole, _neutral(result, kind), where)
-            steps = [first, _loops([*sums.parallel, *sums.vector], added)] if has_partials else []
+            partials = [*sums.parallel, *sums.vector]
+            steps = [first, _emit_loops(partials, accumulate)] if has_partials else []
             if result.last is not None:
-                value = applied(result.last, sums.whole[tuple(where)], kind, at, self.tensors)
+                whole = sums.whole[tuple(where)]
+                value = apply_epilogue(result.last, whole, kind, at, self.tensors)
                 steps.append(tirx.BufferStore(target, value, where))
             return tirx.SeqStmt(steps) if len(steps) > 1 else steps[0]
 
-        return _loops(extents, body) if has_partials or result.last is not None else None
+        return _emit_loops(extents, body) if has_partials or result.last is not None else None
 
     def _stored_iterations(self, result: Result) -> tuple[list[str], list[int]]:
-        """The iterations that index a reduction, and their extents."""
+        """Return the names and the extents of the iterations that index a reduction."""
         iterations = [it for it in self.operator.spatial if it.name in result.store.names]
         return [it.name for it in iterations], [it.extent for it in iterations]
 
 
-def _loops(extents: Sequence[int], body: Callable[[list[Any]], Any]) -> Any:
-    """Loops of so many steps around a statement that ``body`` makes of their variables."""
+def _emit_loops(extents: Sequence[int], body: Callable[[list[Any]], Any]) -> Any:
+    """Wrap the statement that ``body`` makes of loop variables in loops of these extents."""
     from tvm import tirx
 
     variables = [tirx.Var(f"result_{n}", "int32") for n in range(len(extents))]
@@ -262,7 +266,7 @@ def _loops(extents: Sequence[int], body: Callable[[list[Any]], Any]) -> Any:
 
 
 def _combine(result: Result, first: Any, second: Any, kind: str) -> Any:
-    """Two elements of a reduction as one, of a dtype."""
+    """Combine two elements of a reduction, in a dtype."""
     from tvm import tirx
 
     if result.combination != "+=":
@@ -275,7 +279,7 @@ def _combine(result: Result, first: Any, second: Any, kind: str) -> Any:
 
 
 def _neutral(result: Result, kind: str) -> Any:
-    """The neutral value of a result's combination."""
+    """Return the neutral value of a result's combination."""
     from tvm import tirx
 
     low, high = dtype(kind).limits if dtype(kind).is_integer else (-inf, inf)
@@ -283,7 +287,7 @@ def _neutral(result: Result, kind: str) -> Any:
 
 
 def _where(store: Store, at: MappingType[str, Any]) -> list[Any]:
-    """The element of a result, simplified."""
+    """Return the index of a result's element, simplified."""
     from tvm import sym
 
     simplify = sym.Analyzer().simplify

@@ -38,8 +38,8 @@ def define_operator(name: str, effect: int = _PURE) -> Any:
     return ir.Op.get(f"tirx.{name}")
 
 
-def _settled() -> Any:
-    """An operator of which TVM believes that it reads memory.
+def _settling() -> Any:
+    """Define an operator that TVM believes to read memory.
 
     TVM's analyzer puts the value of a pure name in the place of each of its uses, and so on
     in what these are used for, which takes exponential time in the depth of names.
@@ -47,50 +47,50 @@ def _settled() -> Any:
     return define_operator("amos_settled", _READS_MEMORY)
 
 
-def settled(value: Any) -> Any:
-    """A float as one that TVM names and does not look into."""
+def mark_settled(value: Any) -> Any:
+    """Mark a float as one that TVM names and does not look into."""
     from tvm import tirx
 
-    return tirx.call_intrin(value.ty.dtype, _settled(), value)
+    return tirx.call_intrin(value.ty.dtype, _settling(), value)
 
 
-def rounded(product: Any) -> Any:
-    """A product that is rounded before it is added."""
+def round_product(product: Any) -> Any:
+    """Mark a product that is rounded before it is added."""
     from tvm import tirx
 
-    return tirx.call_intrin(product.ty.dtype, _rounded(), product)
+    return tirx.call_intrin(product.ty.dtype, _rounding(), product)
 
 
-def _rounded() -> Any:
+def _rounding() -> Any:
     return define_operator("amos_rounded")
 
 
 def is_settled(value: Any) -> bool:
-    """Whether :func:`settled` has made a value."""
+    """Return whether a value is marked by :func:`mark_settled`."""
     from tvm import ir
 
-    return isinstance(value, ir.Call) and bool(value.op.same_as(_settled()))
+    return isinstance(value, ir.Call) and bool(value.op.same_as(_settling()))
 
 
 def quantizes(function: Any) -> bool:
-    """Whether a function rounds floats to integers."""
+    """Return whether a function rounds floats to integers."""
     from tvm import ir
 
     nearest = ir.Op.get("tirx.nearbyint")
     return any(call.op.same_as(nearest) for call in collect_nodes(function.body, ir.Call))
 
 
-def with_rounded_products(function: Any) -> Any:
-    """A function in which products are rounded before they are added.
+def round_products(function: Any) -> Any:
+    """Mark the products of a function that are rounded before they are added.
 
-    :func:`fenced` says so to LLVM when loops are vectors.
+    :func:`fence_products` says so to LLVM when loops are vectors.
     """
     import tvm_ffi
     from tvm import tirx
 
     def term(value: Any) -> Any:
         product = isinstance(value, tirx.Mul) and str(value.ty.dtype).startswith("float")
-        return rounded(value) if product else value
+        return round_product(value) if product else value
 
     def total(value: Any) -> Any:
         return type(value)(term(value.a), term(value.b))
@@ -99,48 +99,48 @@ def with_rounded_products(function: Any) -> Any:
     return function.with_body(tvm_ffi.structural_map(function.body, kinds))
 
 
-def fenced(body: Any) -> Any:
-    """The vectorized body of a function with fences around rounded products."""
+def fence_products(body: Any) -> Any:
+    """Fence the rounded products in the vectorized body of a function."""
     import tvm_ffi
     from tvm import ir
 
-    return tvm_ffi.structural_map(body, (ir.Call, _fenced))
+    return tvm_ffi.structural_map(body, (ir.Call, _fence))
 
 
-def _fenced(call: Any) -> Any:
-    """A rounded product behind LLVM's fence; any other call itself."""
+def _fence(call: Any) -> Any:
+    """Put a rounded product behind LLVM's fence; return any other call as it is."""
     from tvm import tirx
 
-    if not call.op.same_as(_rounded()):
+    if not call.op.same_as(_rounding()):
         return call
     return tirx.call_llvm_pure_intrin(str(call.ty.dtype), "llvm.arithmetic.fence", *call.args)
 
 
-def as_meant(body: Any) -> Any:
+def expand_operators(body: Any) -> Any:
     """Replace operators in the vectorized body of a function by their meaning."""
     import tvm_ffi
     from tvm import ir, tirx
 
     nearbyint = ir.Op.get("tirx.nearbyint")
 
-    def meant(call: Any) -> Any:
-        return call.args[0] if is_settled(call) else _fenced(call)
+    def expand(call: Any) -> Any:
+        return call.args[0] if is_settled(call) else _fence(call)
 
-    def converted(cast: Any) -> Any:
+    def convert(cast: Any) -> Any:
         value, kind = cast.value, str(cast.ty.dtype)
         if not isinstance(value, ir.Call) or not value.args:
             return cast
         if kind.startswith("int32") and value.op.same_as(nearbyint):
             # One instruction rounds and converts.
             return tirx.call_llvm_pure_intrin(kind, "llvm.lrint", *value.args)
-        saturated = _saturated(cast)
+        saturated = _saturate(cast)
         return cast if saturated is None else saturated
 
-    return tvm_ffi.structural_map(body, [(ir.Call, meant), (tirx.Cast, converted)])
+    return tvm_ffi.structural_map(body, [(ir.Call, expand), (tirx.Cast, convert)])
 
 
-def _saturated(cast: Any) -> Any:
-    """Clamped floats as bytes, of an instruction that saturates; ``None`` for other casts.
+def _saturate(cast: Any) -> Any:
+    """Convert clamped floats to bytes by a saturating instruction; ``None`` for other casts.
 
     Values beyond ``int32`` are converted to its sign bit, as unsigned the largest of all.
     """
@@ -163,7 +163,7 @@ def _saturated(cast: Any) -> Any:
 
 
 def nearest(value: Any) -> Any:
-    """The nearest integer of a ``float32``, as a float; ties to even."""
+    """Round a ``float32`` to the nearest integer, as a float; ties to even."""
     from tvm import tirx
 
     round_in_vectors()
@@ -173,7 +173,7 @@ def nearest(value: Any) -> Any:
 def define_operators() -> None:
     """Define the operators of scheduled functions that another process wrote."""
     round_in_vectors()
-    _rounded()
+    _rounding()
 
 
 @cache
@@ -187,7 +187,7 @@ def round_in_vectors() -> None:
     ir.register_op_attr("tirx.nearbyint", "TVectorizable", True)
 
 
-def unsettled(function: Any) -> Any:
+def unmark_settled(function: Any) -> Any:
     """Remove the marks of settled values from a function or a value."""
     import tvm_ffi
     from tvm import ir

@@ -10,19 +10,19 @@ from __future__ import annotations
 from functools import partial
 from typing import Any, NamedTuple
 
-from amos.codegen.tir.arrays import constant, converted
+from amos.codegen.tir.arrays import constant, convert
 from amos.codegen.tir.program import Program
-from amos.codegen.tir.statements import nested, rewritten
+from amos.codegen.tir.statements import rewrite, wrap_in_loops
 from amos.plan.staging import Guard
 from amos.plan.staging_vectors import VectorCopy, VectorPlan
 
 
 def shuffle_staging(function: Any, program: Program) -> Any:
-    """A scheduled function whose gathered sources are copied in vectors where they can be."""
+    """Copy a scheduled function's gathered sources in vectors where possible."""
     for source, copy in program.plan.copies.items():
         if copy.vectors is not None:
-            in_vectors = partial(_in_vectors, name=f"stage_{source}", copy=copy.vectors)
-            function = function.with_body(rewritten(function.body, "For", in_vectors))
+            in_vectors = partial(_copy_in_vectors, name=f"stage_{source}", copy=copy.vectors)
+            function = function.with_body(rewrite(function.body, "For", in_vectors))
     return function
 
 
@@ -33,8 +33,8 @@ class _Live(NamedTuple):
     in_bounds: list[Any]
 
 
-def _in_vectors(nest: Any, *, name: str, copy: VectorCopy) -> Any:
-    """Loops around nothing but a block of that name, the innermost made one block of vectors."""
+def _copy_in_vectors(nest: Any, *, name: str, copy: VectorCopy) -> Any:
+    """Replace the innermost of the loops around a block of that name by one block of vectors."""
     from tvm import s_tir, tirx
 
     loops, realize = [], nest
@@ -50,16 +50,16 @@ def _in_vectors(nest: Any, *, name: str, copy: VectorCopy) -> Any:
     }
     inner = [x for x in loops if x.loop_var.name in moving]
     # Runs that lie in the padding as a whole read nothing.
-    if not block.reads or not _whole(inner, realize, copy, replaced):
+    if not block.reads or not _covers(inner, realize, copy, replaced):
         return nest
     bound = {d: tirx.Var(f"v_o{d}", "int32") for d in range(len(dims)) if d not in replaced}
-    vectors = [_vector(copy, block, bound, place) for place in copy.places()]
+    vectors = [_store_vector(copy, block, bound, place) for place in copy.places()]
     stores = [store for store, _ in vectors]
     body = tirx.SeqStmt(stores) if len(stores) > 1 else stores[0]
     if uncut := _distinct([c for _, conditions in vectors for c in conditions]):
         at = [bound.get(d, value) for d, value in enumerate(realize.iter_values)]
         # The block's predicate stands once, around the whole vector.
-        elements = nested(inner, s_tir.SBlockRealize(at, True, block))
+        elements = wrap_in_loops(inner, s_tir.SBlockRealize(at, True, block))
         body = tirx.IfThenElse(tirx.all(*uncut), body, elements)
     source, target = block.reads[0].source, block.writes[0].source
     written = [(bound[d], 1) if d in bound else (0, dim.extent) for d, dim in enumerate(dims)]
@@ -70,7 +70,7 @@ def _in_vectors(nest: Any, *, name: str, copy: VectorCopy) -> Any:
     )  # fmt: skip
     values = [realize.iter_values[d] for d in bound]
     outer = [x for x in loops if x.loop_var.name not in moving]
-    return nested(outer, s_tir.SBlockRealize(values, realize.predicate, copied))
+    return wrap_in_loops(outer, s_tir.SBlockRealize(values, realize.predicate, copied))
 
 
 def _region(buffer: Any, ranges: list[tuple[Any, Any]]) -> Any:
@@ -80,8 +80,8 @@ def _region(buffer: Any, ranges: list[tuple[Any, Any]]) -> Any:
     return tirx.BufferRegion(buffer, [Range.from_min_extent(*each) for each in ranges])
 
 
-def _whole(inner: list[Any], realize: Any, copy: VectorCopy, replaced: list[int]) -> bool:
-    """Whether the replaced dimensions are copied from end to end by loops of their own."""
+def _covers(inner: list[Any], realize: Any, copy: VectorCopy, replaced: list[int]) -> bool:
+    """Return whether loops of their own copy the replaced dimensions from end to end."""
     from tvm import tirx
 
     lengths = {x.loop_var.name: int(x.extent) for x in inner}
@@ -95,10 +95,10 @@ def _whole(inner: list[Any], realize: Any, copy: VectorCopy, replaced: list[int]
     return own and len(lengths) == len(moved)
 
 
-def _vector(
+def _store_vector(
     copy: VectorCopy, block: Any, bound: dict[int, Any], place: tuple[int, ...]
 ) -> tuple[Any, list[Any]]:
-    """Stores one vector, and the conditions under which no run of it is cut."""
+    """Store one vector; return the store and the conditions under which no run of it is cut."""
     plan = copy.plan(place)
     assert plan is not None
     at = bound | dict(zip(copy.written_out, place, strict=True))
@@ -107,15 +107,15 @@ def _vector(
     live, uncut = _conditions(copy, plan, lead)
     where, _ = copy.op.locate([*lead, *first])
     fillers = (constant(x, copy.op.tensor_kind) for x in (copy.op.load.padding, copy.op.empty))
-    value = _permuted(plan, block.reads[0].source, where, live, *fillers)
-    value = converted(value, copy.op.tensor_kind, copy.op.kind, copy.elements)
+    value = _permute(plan, block.reads[0].source, where, live, *fillers)
+    value = convert(value, copy.op.tensor_kind, copy.op.kind, copy.elements)
     return block.writes[0].source.vstore([*lead, *first], value), uncut
 
 
 def _conditions(
     copy: VectorCopy, plan: VectorPlan, lead: list[Any]
 ) -> tuple[list[_Live], list[Any]]:
-    """When each run is read at all, and when all elements of every run are alike."""
+    """Return when each run is read at all, and when all elements of every run are alike."""
     from tvm import tirx
     from tvm.ir import Range
     from tvm.sym import Analyzer
@@ -157,10 +157,10 @@ def _distinct(conditions: list[Any]) -> list[Any]:
     return distinct
 
 
-def _permuted(
+def _permute(
     plan: VectorPlan, source: Any, where: list[Any], live: list[_Live], padding: Any, empty: Any
 ) -> Any:
-    """The vector of a plan: its runs, and what empty slots hold, permuted."""
+    """Permute the runs of a plan, and the fill of its empty slots, into one vector."""
     from tvm import tirx
 
     parts: list[Any] = []
@@ -175,16 +175,14 @@ def _permuted(
             load = _load(source, where, offset + begin, width)
             if conditions.in_bounds:
                 in_bounds = tirx.all(*conditions.in_bounds)
-                load = tirx.if_then_else(in_bounds, load, _repeated(padding, width))
+                load = tirx.if_then_else(in_bounds, load, _repeat(padding, width))
             if conditions.filled:
-                load = tirx.if_then_else(
-                    tirx.all(*conditions.filled), load, _repeated(empty, width)
-                )
+                load = tirx.if_then_else(tirx.all(*conditions.filled), load, _repeat(empty, width))
             parts.append(load)
             total += width
     # A permutation may not have more elements than what is permuted.
     if missing := max(len(plan.picks) - total, int(None in plan.picks)):
-        parts.append(_repeated(empty, missing))
+        parts.append(_repeat(empty, missing))
     index = []
     for pick in plan.picks:
         if pick is None:
@@ -199,7 +197,7 @@ def _permuted(
 
 
 def _load(source: Any, where: list[Any], offset: int, width: int) -> Any:
-    """So many elements of a tensor, from one at an offset on."""
+    """Load ``width`` consecutive elements of a tensor, from an offset on."""
     if not where:
         return source[()]
     kind = str(source.dtype)
@@ -207,7 +205,7 @@ def _load(source: Any, where: list[Any], offset: int, width: int) -> Any:
     return source.vload(at, f"{kind}x{width}" if width > 1 else kind)
 
 
-def _repeated(value: Any, width: int) -> Any:
+def _repeat(value: Any, width: int) -> Any:
     from tvm import tirx
 
     return tirx.Broadcast(value, width) if width > 1 else value

@@ -11,13 +11,13 @@ from __future__ import annotations
 from typing import Any
 
 from amos.codegen.tir.program import Program, spatial_variable, step_variable
-from amos.codegen.tir.statements import BlockNest, find, loop_with, occurs, with_loop
+from amos.codegen.tir.statements import BlockNest, copy_loop, find_block, occurs, replace_loop
 from amos.plan.split_reduction import PART
 
 
 def skip_padding(function: Any, program: Program) -> Any:
     """Skip the steps of a reduction that read only padding, by the plan."""
-    main = find(function.body, program.main)
+    main = find_block(function.body, program.main)
     if main is None:
         return function
     values = iterations(program, main)
@@ -32,14 +32,14 @@ def shorten_last_part(function: Any, program: Program) -> Any:
     """End the divided loop where the reduction ends, in the part that reaches it."""
     from tvm import tirx
 
-    parts, main = program.plan.split, find(function.body, program.main)
+    parts, main = program.plan.split, find_block(function.body, program.main)
     if parts is None or parts.even or main is None:
         return function
     step, number = main.values[step_variable(parts.loop)], main.values[spatial_variable(0)]
     divided = next(x for x in main.loops if occurs(x.loop_var, step))
     most, whole = parts.steps // parts.unrolled, parts.extent // parts.unrolled
     extent = tirx.min(most, whole - number * most)
-    return with_loop(function, divided.loop_var, lambda loop: loop_with(loop, extent=extent))
+    return replace_loop(function, divided.loop_var, lambda loop: copy_loop(loop, extent=extent))
 
 
 def iterations(program: Program, main: BlockNest) -> dict[str, Any]:
@@ -54,12 +54,12 @@ def iterations(program: Program, main: BlockNest) -> dict[str, Any]:
 
 
 def _guard(function: Any, loop: Any, where: Any, size: int) -> Any:
-    """The function with the body of one loop under ``0 <= where < size``."""
+    """Put the body of one loop under ``0 <= where < size``."""
     from tvm import tirx
 
     live = tirx.all(where >= 0, where < size)
 
-    def guarded(loop: Any) -> Any:
-        return loop_with(loop, body=tirx.IfThenElse(live, loop.body, None))
+    def guard_body(loop: Any) -> Any:
+        return copy_loop(loop, body=tirx.IfThenElse(live, loop.body, None))
 
-    return with_loop(function, loop.loop_var, guarded)
+    return replace_loop(function, loop.loop_var, guard_body)

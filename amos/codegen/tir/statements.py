@@ -25,8 +25,8 @@ class BlockNest:
     block: Any
 
 
-def find(stmt: Any, block: str, loops: tuple[Any, ...] = ()) -> BlockNest | None:
-    """The block of that name, and the loops around it; ``None`` if there is none.
+def find_block(stmt: Any, block: str, loops: tuple[Any, ...] = ()) -> BlockNest | None:
+    """Find the block of that name and its enclosing loops; ``None`` if there is none.
 
     Args:
         stmt: where to look.
@@ -35,31 +35,31 @@ def find(stmt: Any, block: str, loops: tuple[Any, ...] = ()) -> BlockNest | None
     kind = type(stmt).__name__
     if kind == "SBlockRealize":
         if stmt.block.name_hint != block:
-            return find(stmt.block.body, block, loops)
+            return find_block(stmt.block.body, block, loops)
         names = (x.var.name for x in stmt.block.iter_vars)
         return BlockNest(loops, dict(zip(names, stmt.iter_values, strict=True)), stmt.block)
     if kind == "SeqStmt":
-        inner = (find(each, block, loops) for each in stmt.seq)
+        inner = (find_block(each, block, loops) for each in stmt.seq)
         return next((nest for nest in inner if nest is not None), None)
     if kind == "For":
-        return find(stmt.body, block, (*loops, stmt))
-    return find(stmt.then_case, block, loops) if kind == "IfThenElse" else None
+        return find_block(stmt.body, block, (*loops, stmt))
+    return find_block(stmt.then_case, block, loops) if kind == "IfThenElse" else None
 
 
-def loops_around(nest: BlockNest, block: str) -> tuple[Any, ...]:
-    """The loops of a nest that another block stands in too, from the outermost inward."""
-    return tuple(loop for loop in nest.loops if find(loop.body, block) is not None)
+def common_loops(nest: BlockNest, block: str) -> tuple[Any, ...]:
+    """Return the loops of a nest that enclose another block, too, from the outermost inward."""
+    return tuple(loop for loop in nest.loops if find_block(loop.body, block) is not None)
 
 
 def occurs(variable: Any, expression: Any) -> bool:
-    """Whether an expression contains a variable; two variables may have one name."""
+    """Return whether an expression contains a variable; two variables may have one name."""
     from tvm import tirx
 
     return any(variable.same_as(each) for each in tirx.analysis.undefined_vars(expression))
 
 
-def gives_names(function: Any) -> bool:
-    """Whether expressions in a function or a module give names to values.
+def has_names(function: Any) -> bool:
+    """Return whether expressions in a function or a module bind names to values.
 
     TVM shares common expressions without looking for them in such values, but puts the
     shared ones there too, also where they are not computed yet.
@@ -69,10 +69,10 @@ def gives_names(function: Any) -> bool:
     return bool(collect_nodes(function, tirx.Let))
 
 
-def conditions_depend(function: Any) -> bool:
-    """Whether a condition stands in a branch of another that has an ``else``, both of one loop.
+def has_dependent_conditions(function: Any) -> bool:
+    """Return whether a branch with an ``else`` contains a condition on one of the same loops.
 
-    TVM simplifies the inner one by what the outer one says, and then hoists it out of both,
+    TVM simplifies the inner condition by what the outer one says, and then hoists it out of both,
     so that it also decides on the other branch.
     """
     from tvm import tirx
@@ -91,7 +91,7 @@ def conditions_depend(function: Any) -> bool:
 
 
 def collect_nodes(node: Any, kind: Any) -> list[Any]:
-    """Nodes of a class in a function, a statement or an expression."""
+    """List the nodes of a class in a function, a statement or an expression."""
     import tvm_ffi
 
     nodes: list[Any] = []
@@ -99,7 +99,7 @@ def collect_nodes(node: Any, kind: Any) -> list[Any]:
     return nodes
 
 
-def rewritten(stmt: Any, kind: str, change: Callable[[Any], Any]) -> Any:
+def rewrite(stmt: Any, kind: str, change: Callable[[Any], Any]) -> Any:
     """Replace some statements within another.
 
     Args:
@@ -112,24 +112,24 @@ def rewritten(stmt: Any, kind: str, change: Callable[[Any], Any]) -> Any:
     import tvm_ffi
     from tvm import tirx
 
-    def changed(node: Any, mutator: Any) -> Any:
+    def visit(node: Any, mutator: Any) -> Any:
         replacement = change(node)
         return mutator.default_mutate(node) if replacement is None else replacement
 
-    return tvm_ffi.structural_mutate(stmt, (getattr(tirx, kind), changed))
+    return tvm_ffi.structural_mutate(stmt, (getattr(tirx, kind), visit))
 
 
-def with_loop(function: Any, variable: Any, change: Callable[[Any], Any]) -> Any:
-    """The function with the loop over one variable replaced by ``change`` of it."""
+def replace_loop(function: Any, variable: Any, change: Callable[[Any], Any]) -> Any:
+    """Replace the loop over a variable in a function by ``change`` of it."""
 
-    def changed(loop: Any) -> Any:
+    def change_matching(loop: Any) -> Any:
         return change(loop) if loop.loop_var.same_as(variable) else None
 
-    return function.with_body(rewritten(function.body, "For", changed))
+    return function.with_body(rewrite(function.body, "For", change_matching))
 
 
-def loop_with(loop: Any, *, body: Any = None, extent: Any = None) -> Any:
-    """The loop around another body, or of another extent."""
+def copy_loop(loop: Any, *, body: Any = None, extent: Any = None) -> Any:
+    """Copy a loop with another body or another extent."""
     from tvm import tirx
 
     return tirx.For(
@@ -139,7 +139,7 @@ def loop_with(loop: Any, *, body: Any = None, extent: Any = None) -> Any:
 
 
 def _pieces(begin: int, end: int, width: int) -> Iterator[tuple[int, int, int]]:
-    """Where each piece of a range begins, its vectors, and their elements."""
+    """Yield the start of each piece of a range, its number of vectors, and their elements."""
     while begin < end:
         while width > end - begin:
             width //= 2
@@ -149,7 +149,7 @@ def _pieces(begin: int, end: int, width: int) -> Iterator[tuple[int, int, int]]:
 
 
 def write_pieces(loop: Any, begin: int, end: int, width: int) -> list[Any]:
-    """Some steps of a loop over a block as loops over vectors.
+    """Write some steps of a loop over a block as loops over vectors.
 
     Args:
         loop: its body is the block.
@@ -165,11 +165,11 @@ def write_pieces(loop: Any, begin: int, end: int, width: int) -> list[Any]:
         step, lane = tirx.Var("piece", "int32"), tirx.Var("lane", "int32")
         place = at + step * lanes + lane
 
-        def moved(variable: Any, place: Any = place) -> Any:
+        def substitute(variable: Any, place: Any = place) -> Any:
             return place if variable.same_as(loop.loop_var) else variable
 
-        values = [tvm_ffi.structural_map(x, (tirx.Var, moved)) for x in copy.iter_values]
-        predicate = tvm_ffi.structural_map(copy.predicate, (tirx.Var, moved))
+        values = [tvm_ffi.structural_map(x, (tirx.Var, substitute)) for x in copy.iter_values]
+        predicate = tvm_ffi.structural_map(copy.predicate, (tirx.Var, substitute))
         body = s_tir.SBlockRealize(values, predicate, _with_own_names(copy.block))
         vector = tirx.For(lane, 0, lanes, tirx.ForKind.VECTORIZED, body)
         loops.append(tirx.For(step, 0, count, tirx.ForKind.SERIAL, vector))
@@ -187,7 +187,7 @@ def _with_own_names(block: Any) -> Any:
 
 
 def buffer_bytes(buffer: Any) -> int:
-    """Size of a buffer; more than any limit if it is not known."""
+    """Return the size of a buffer; more than any limit if it is unknown."""
     import tvm
 
     kind = tvm.DataType(str(buffer.dtype))
@@ -195,15 +195,15 @@ def buffer_bytes(buffer: Any) -> int:
     return prod(sizes) * int(kind.bits) * int(kind.lanes) // 8
 
 
-def nested(loops: Sequence[Any], body: Any) -> Any:
-    """The loops, outermost first, around another body."""
+def wrap_in_loops(loops: Sequence[Any], body: Any) -> Any:
+    """Wrap a body in loops, outermost first."""
     for loop in reversed(loops):
-        body = loop_with(loop, body=body)
+        body = copy_loop(loop, body=body)
     return body
 
 
 def tests_digits(stmt: Any, lanes: tuple[Any, ...] = ()) -> bool:
-    """Whether a vectorized copy tests, in each lane, a digit of the lane's number.
+    """Return whether a vectorized copy tests, in each lane, a digit of the lane's number.
 
     TVM leaves such a copy a loop, with the condition in it.
 
@@ -233,7 +233,7 @@ def tests_digits(stmt: Any, lanes: tuple[Any, ...] = ()) -> bool:
 
 
 def _conditions(value: Any) -> Iterator[Any]:
-    """The conditions of a value."""
+    """Yield the conditions of a value."""
     parts = list(getattr(value, "args", ()))
     if parts and "if_then_else" in str(value.op):
         yield parts[0]
@@ -249,7 +249,7 @@ def serialize(body: Any) -> Any:
     def change(loop: Any) -> Any:
         if loop.kind != tirx.ForKind.PARALLEL:
             return None
-        body = rewritten(loop.body, "For", change)
+        body = rewrite(loop.body, "For", change)
         return tirx.For(loop.loop_var, loop.min, loop.extent, tirx.ForKind.SERIAL, body)
 
-    return rewritten(body, "For", change)
+    return rewrite(body, "For", change)

@@ -14,28 +14,28 @@ from dataclasses import dataclass
 from typing import Any
 
 from amos.codegen.tir.program import STORED, Program
-from amos.codegen.tir.statements import loop_with, occurs, write_pieces
+from amos.codegen.tir.statements import copy_loop, occurs, write_pieces
 
 #: Lanes of the vectors that a plain loop is written in.
 _LANES = 16
 
 
 def part_tails(function: Any, program: Program) -> Any:
-    """A scheduled function whose results are stored in vectors without conditions."""
+    """Store a scheduled function's results in vectors without conditions."""
     import tvm_ffi
     from tvm import tirx
 
     loops: list[Any] = []
 
-    def changed(loop: Any, mutator: Any) -> Any:
+    def visit(loop: Any, mutator: Any) -> Any:
         loops.append(loop)
-        parted = _parted(loop, loops)
+        parted = _part_copy(loop, loops)
         if parted is None:
             parted = mutator.default_mutate(loop)
         loops.pop()
         return parted
 
-    return function.with_body(tvm_ffi.structural_mutate(function.body, (tirx.For, changed)))
+    return function.with_body(tvm_ffi.structural_mutate(function.body, (tirx.For, visit)))
 
 
 @dataclass(frozen=True)
@@ -53,8 +53,8 @@ class _Bound:
     tail: int
 
 
-def _parted(loop: Any, loops: Sequence[Any]) -> Any:
-    """A copy to the results as one of whole vectors and one of the last; ``None`` for others."""
+def _part_copy(loop: Any, loops: Sequence[Any]) -> Any:
+    """Split a copy to the results into whole vectors and the last one; ``None`` for others."""
     from tvm import tirx
 
     copy = loop.body
@@ -64,10 +64,10 @@ def _parted(loop: Any, loops: Sequence[Any]) -> Any:
     if guarded := type(copy.block.body).__name__ == "IfThenElse":
         conditions += _terms(copy.block.body.condition)
     dependent = [x for x in conditions if _depends(x, copy, loop.loop_var)]
-    bound = _bound(dependent[0], copy, loops) if len(dependent) == 1 else None
+    bound = _find_bound(dependent[0], copy, loops) if len(dependent) == 1 else None
     if bound is None or (guarded and copy.block.body.else_case is not None):
         return None
-    loop = loop_with(loop, body=_without(copy, bound.condition))
+    loop = copy_loop(loop, body=_without(copy, bound.condition))
     extent = int(loop.extent)
     vector = loop.kind == tirx.ForKind.VECTORIZED
     whole = [loop] if vector else write_pieces(loop, 0, extent, _LANES)
@@ -85,14 +85,14 @@ def _sequence(statements: Sequence[Any]) -> Any:
 
 
 def _terms(condition: Any) -> list[Any]:
-    """The conditions that one is met by when all of them are."""
+    """List the terms of a conjunction."""
     if type(condition).__name__ == "And":
         return [*_terms(condition.a), *_terms(condition.b)]
     return [condition]
 
 
-def _meant(value: Any, copy: Any) -> Any:
-    """A value inside a block in terms of the loops around it."""
+def _resolve(value: Any, copy: Any) -> Any:
+    """Express a value inside a block by the enclosing loops."""
     import tvm_ffi
     from tvm import tirx
 
@@ -105,11 +105,11 @@ def _meant(value: Any, copy: Any) -> Any:
 
 
 def _depends(condition: Any, copy: Any, lane: Any) -> bool:
-    return occurs(lane, _meant(condition, copy))
+    return occurs(lane, _resolve(condition, copy))
 
 
-def _bound(condition: Any, copy: Any, loops: Sequence[Any]) -> _Bound | None:
-    """Number of lanes of the innermost loop that meet a condition; ``None`` if it is unknown."""
+def _find_bound(condition: Any, copy: Any, loops: Sequence[Any]) -> _Bound | None:
+    """Count the lanes of the innermost loop that meet a condition; ``None`` if unknown."""
     from tvm import sym
     from tvm.ir import Range
     from tvm.sym import detect_linear_equation
@@ -118,7 +118,7 @@ def _bound(condition: Any, copy: Any, loops: Sequence[Any]) -> _Bound | None:
     kind = type(condition).__name__
     if kind not in ("LT", "LE"):
         return None
-    distance = _meant(condition.b - condition.a, copy) + (kind == "LE")
+    distance = _resolve(condition.b - condition.a, copy) + (kind == "LE")
     line = detect_linear_equation(distance, [loop.loop_var])
     analyzer = sym.Analyzer()
     for outer_loop in outer:
@@ -133,7 +133,7 @@ def _bound(condition: Any, copy: Any, loops: Sequence[Any]) -> _Bound | None:
 
 
 def _without(copy: Any, condition: Any) -> Any:
-    """The copy without one of its conditions."""
+    """Copy a block without one of its conditions."""
     from tvm import s_tir, tirx
 
     def terms_left(whole: Any) -> list[Any]:

@@ -39,7 +39,7 @@ _OPTIMIZATION = {"opt-level": 2, "cl-opt": ["-vectorize-slp=0"]}
 
 
 def host_target(*, loops: bool = True) -> Any:
-    """TVM's target for this CPU, whose kernels run in one pool of threads.
+    """Return TVM's target for this CPU, whose kernels run in one pool of threads.
 
     LLVM guesses a model from what the processor says of itself. Under a hypervisor that
     hides the model the guess is an older one, and LLVM then ends the process over an
@@ -71,7 +71,7 @@ def host_target(*, loops: bool = True) -> Any:
 
 
 def vectorizes_loops(module: Any, kind: str) -> bool:
-    """Whether LLVM may make vectors of a kernel's loops.
+    """Return whether LLVM may make vectors of a kernel's loops.
 
     LLVM 22 makes one wrong masked load of a loop that reads element ``s % 4`` under a condition
     in step ``s``, as copies do that replicate guarded lanes.

@@ -21,8 +21,8 @@ from typing import Any
 from amos._toolchain import load_tvm
 from amos.codegen.c.calls import function_name
 from amos.codegen.naming import Names
-from amos.codegen.tir.arrays import container_dtype, decoded_text
-from amos.codegen.tir.combining import joined_text, statement_text
+from amos.codegen.tir.arrays import container_dtype, decode_text
+from amos.codegen.tir.combining import join_text, statement_text
 from amos.errors import BuildError
 from amos.intrinsics import Intrinsic, implementations, is_native
 from amos.ir import BufferLoad, Compute, Operator, dtype
@@ -42,7 +42,7 @@ _WRITTEN_OUT = 256
 
 
 def implementation(intrinsic: Intrinsic, features: frozenset[str]) -> str:
-    """``"native"`` if the instruction itself will be emitted, else ``"generic"``.
+    """Return ``"native"`` if the instruction itself will be emitted, else ``"generic"``.
 
     Args:
         features: what the CPU has, as the intrinsic's ``requires`` spells it.
@@ -50,7 +50,7 @@ def implementation(intrinsic: Intrinsic, features: frozenset[str]) -> str:
     return "native" if is_native(intrinsic, features) else "generic"
 
 
-def holdable(intrinsic: Intrinsic) -> None:
+def check_operands(intrinsic: Intrinsic) -> None:
     """Raise unless a CPU kernel can hold every operand as its memory statement has it.
 
     Raises:
@@ -102,7 +102,7 @@ def register_tensor_intrin(intrinsic: Intrinsic, kind: str) -> str:
 
 
 def version(intrinsic: Intrinsic, kind: str) -> str:
-    """Name, kind and digest of an implementation: another one where anything differs.
+    """Return name, kind and digest of an implementation, which differ where anything does.
 
     Raises:
         BuildError: as :func:`register_tensor_intrin`.
@@ -111,7 +111,7 @@ def version(intrinsic: Intrinsic, kind: str) -> str:
 
 
 def call_function(intrinsic: Intrinsic, kind: str, calls: int) -> Any:
-    """TensorIR function that does ``calls`` calls, one on each row of its arguments.
+    """Build a TensorIR function that does ``calls`` calls, one on each row of its arguments.
 
     Returns:
         a prim func of the operands, sources first; the destination is read and
@@ -149,18 +149,18 @@ def parse_function(text: str) -> Any:
 
 def _texts(intrinsic: Intrinsic, kind: str) -> tuple[str, str, str]:
     """Write pattern and implementation in TVMScript, and name the two."""
-    holdable(intrinsic)
+    check_operands(intrinsic)
     intrinsic = intrinsic.ordered
     compute, parts = _spell_operands(intrinsic), partial_sums(intrinsic, kind)
     script = _Script(compute, parts)
     pattern = script.fragment_function(script.statement())
     if kind == "native":
-        body = _written(intrinsic, compute)
+        body = _native_body(intrinsic, compute)
     elif kind == "c":
         body = [_c_call(intrinsic, compute)]
     else:
         saturate = intrinsic.arithmetic.saturate
-        body = _saturating(intrinsic.name, script) if saturate else script.statement()
+        body = _saturating_sum(intrinsic.name, script) if saturate else script.statement()
     emitted = script.fragment_function(body)
     # Two descriptions may have had the same name in one process.
     digest = hashlib.sha256((pattern + emitted).encode()).hexdigest()[:12]
@@ -170,15 +170,15 @@ def _texts(intrinsic: Intrinsic, kind: str) -> tuple[str, str, str]:
 def _spell_operands(intrinsic: Intrinsic) -> Compute:
     """Write the meaning of an intrinsic on staged operands, by names that TVMScript leaves free."""
 
-    def staged(load: BufferLoad) -> BufferLoad:
+    def stage(load: BufferLoad) -> BufferLoad:
         kind = intrinsic.staged_dtype(load.tensor.name)
         return replace(load, tensor=replace(load.tensor, dtype=kind))
 
-    operator = Operator(intrinsic.compute, intrinsic.name).with_loads(staged)
+    operator = Operator(intrinsic.compute, intrinsic.name).with_loads(stage)
     return Names.of(operator, _OWN).operator(operator).compute
 
 
-def _written(intrinsic: Intrinsic, compute: Compute) -> list[str]:
+def _native_body(intrinsic: Intrinsic, compute: Compute) -> list[str]:
     """Return a registered implementation, with operands by its author's names."""
     for load, named in zip(intrinsic.operands, compute.operands, strict=True):
         if load.tensor.name != named.tensor.name:
@@ -199,8 +199,8 @@ def _c_call(intrinsic: Intrinsic, compute: Compute) -> str:
     return f'T.evaluate(T.call_extern("int32", {arguments}))'
 
 
-def _saturating(name: str, script: _Script) -> list[str]:
-    """The sum of a call in 64 bits, clamped once: reductions are written out."""
+def _saturating_sum(name: str, script: _Script) -> list[str]:
+    """Write the sum of a call in 64 bits, clamped once, with its reductions written out."""
     compute = script.compute
     points = list(itertools.product(*(range(it.extent) for it in compute.reduce)))
     if len(points) > _WRITTEN_OUT:
@@ -238,7 +238,7 @@ class _Step:
 
 
 def _nest(steps: list[_Step], statement: str) -> list[str]:
-    """A statement in a block of its own, inside loops."""
+    """Write a statement in a block of its own, inside loops."""
     lines, indent = [], ""
     if steps:
         names = ", ".join(step.name for step in steps)
@@ -268,7 +268,7 @@ class _Script:
     calls: int = 0
 
     def function(self, lines: list[str], *, buffer: str = "") -> str:
-        """A function of the operands; ``buffer`` says more of each of them."""
+        """Write a function of the operands; ``buffer`` is appended to the type of each."""
         kinds = [container_dtype(str(x.tensor.dtype)) for x in self.compute.operands]
         arguments = ", ".join(
             f'{x.tensor.name}: T.Buffer({self.shape(x)}, "{kind}"{buffer})'
@@ -278,7 +278,7 @@ class _Script:
         return "\n".join([*head, f"def main({arguments}):", *("    " + line for line in lines)])
 
     def fragment_function(self, lines: list[str]) -> str:
-        """A function of fragments, as TVM matches one and puts another in its place."""
+        """Write a function of fragments, as TVM matches one and puts another in its place."""
         written, *read = (
             f"{x.tensor.name}[{', '.join(f'0:{size}' for size in self.shape(x)) or '()'}]"
             for x in (self.compute.dst, *self.compute.sources)
@@ -289,7 +289,7 @@ class _Script:
         return self.function(root, buffer=", offset_factor=1")
 
     def statement(self) -> list[str]:
-        """The scalar statement in a nest over the intrinsic iterations, whatever the rounding."""
+        """Write the scalar statement in a nest over the intrinsic iterations."""
         steps = [
             _Step(it.name, it.extent, "R" if it.is_reduce else "S")
             for it in self.compute.iterations
@@ -310,25 +310,25 @@ class _Script:
         return _nest(steps, f"{dst} = {statement_text(self.compute, dst, values)}")
 
     def product(self, at: Mapping[str, str], kind: str) -> str:
-        """The product of the sources' elements, each as a value of a dtype."""
-        return joined_text(self.compute.join, self.values(at, kind))
+        """Join the sources' elements, each as a value of a dtype."""
+        return join_text(self.compute.join, self.values(at, kind))
 
     def values(self, at: Mapping[str, str], kind: str) -> list[str]:
-        """The sources' elements, each as a value of a dtype."""
+        """List the sources' elements, each as a value of a dtype."""
         return [
-            decoded_text(self.element(x, at), str(x.tensor.dtype), kind)
+            decode_text(self.element(x, at), str(x.tensor.dtype), kind)
             for x in self.compute.sources
         ]
 
     def element(self, load: BufferLoad, at: Mapping[str, str]) -> str:
-        """An operand's element where iterations have such positions."""
+        """Write an operand's element at these positions of the iterations."""
         names = [index.names[0] for index in load.indices]
         names = [_CALL, *names] if self.calls else names
         names = [*names, _PART] if self.parts > 1 and load is self.compute.dst else names
         return f"{load.tensor.name}[{', '.join(at[name] for name in names) or '()'}]"
 
     def shape(self, load: BufferLoad) -> tuple[int, ...]:
-        """Shape of an operand's buffer."""
+        """Return the shape of an operand's buffer."""
         calls = (self.calls,) if self.calls else ()
         parts = (self.parts,) if self.parts > 1 and load is self.compute.dst else ()
         return (*calls, *load.tensor.shape, *parts)

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from amos.codegen.tir.arrays import decoded
+from amos.codegen.tir.arrays import decode
 from amos.network.graph import Node
 from amos.network.loops.elementwise import cast_tensor, in_float32, map_tensor
 from amos.network.shapes import image_axes
@@ -144,7 +144,7 @@ def _with_plain_bits(wide: Any, x: Any) -> Any:
         return wide
     return te.compute(
         x.shape,
-        lambda *at: decoded(tirx.reinterpret("uint16", x(*at)), "bfloat16", "float32"),
+        lambda *at: decode(tirx.reinterpret("uint16", x(*at)), "bfloat16", "float32"),
         name="widened",
     )
 

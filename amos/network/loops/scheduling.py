@@ -14,13 +14,13 @@ from typing import Any
 
 from amos._toolchain import load_tvm
 from amos.codegen.scheduled import last_line
-from amos.codegen.tir.comparing import with_nan
-from amos.codegen.tir.memory import UNCHECKED, aligned_to_bytes, pipeline_with
+from amos.codegen.tir.comparing import propagate_nan
+from amos.codegen.tir.memory import UNCHECKED, align_to_bytes, pipeline_with
 from amos.codegen.tir.rounding import (
     define_operators,
-    fenced,
+    fence_products,
     quantizes,
-    with_rounded_products,
+    round_products,
 )
 from amos.codegen.tir.statements import collect_nodes, occurs
 from amos.codegen.tir.target import host_target
@@ -64,7 +64,7 @@ def object_code(text: str) -> bytes:
     from tvm_ffi.serialization import from_json_graph_str
 
     define_operators()
-    pipeline = pipeline_with("amos_engine", fenced)
+    pipeline = pipeline_with("amos_engine", fence_products)
     module = from_json_graph_str(text)
     try:
         with tvm.transform.PassContext(config=UNCHECKED):
@@ -89,8 +89,8 @@ def scheduled_loops(functions: Mapping[str, Any]) -> dict[str, Any]:
     exact = any(map(quantizes, functions.values()))
     results = {}
     for name, function in functions.items():
-        scheduled = _begin_at_infinity(with_nan(_schedule_loops(function)))
-        results[name] = _allow_unaligned(with_rounded_products(scheduled) if exact else scheduled)
+        scheduled = _begin_at_infinity(propagate_nan(_schedule_loops(function)))
+        results[name] = _allow_unaligned(round_products(scheduled) if exact else scheduled)
     return results
 
 
@@ -125,7 +125,7 @@ def _allow_unaligned(function: Any) -> Any:
     """Return a function whose arguments may begin at any byte, as a network's inputs do."""
     import tvm
 
-    return aligned_to_bytes(tvm.IRModule({"main": function}))["main"]
+    return align_to_bytes(tvm.IRModule({"main": function}))["main"]
 
 
 def _schedule_loops(function: Any) -> Any:

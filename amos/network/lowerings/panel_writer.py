@@ -8,7 +8,7 @@ from typing import Any
 
 from amos._toolchain import load_tvm
 from amos.codegen.tir.arrays import container_dtype
-from amos.codegen.tir.epilogue import finished
+from amos.codegen.tir.epilogue import finish
 from amos.ir import Operator
 from amos.network.lowerings.panels import BlockedProduct
 from amos.network.lowerings.tiles import list_epilogue_tensors
@@ -112,7 +112,7 @@ class PanelWriter(ABC):
         def loop(kind: Any, count: Any) -> Any:
             lane = tirx.Var("lane", "int32")
             at = self._locate(row, column + lane)
-            value = finished(self.operator, results[place + lane], at, self.tensors)
+            value = finish(self.operator, results[place + lane], at, self.tensors)
             store = tirx.BufferStore(self.result, value, [row * product.columns + column + lane])
             return tirx.For(lane, 0, count, kind, store)
 

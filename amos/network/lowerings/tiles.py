@@ -15,7 +15,7 @@ import numpy as np
 
 from amos._toolchain import load_tvm
 from amos.codegen.tir.arrays import container_dtype
-from amos.codegen.tir.epilogue import finished
+from amos.codegen.tir.epilogue import finish
 from amos.codegen.tir.lane_steps import LaneSteps
 from amos.codegen.tir.statements import serialize
 from amos.ir import Operator
@@ -128,7 +128,7 @@ def _write_inverse(
         if form.integer:
             value = steps.value(_divide_exactly(value, DIVISORS[i] * DIVISORS[j]))
         place = [*lead, y, x, channel + steps.lane]
-        value = finished(operator, value, dict(zip(names, place, strict=True)), tensors)
+        value = finish(operator, value, dict(zip(names, place, strict=True)), tensors)
         store: Any = tirx.BufferStore(result, value, place)
         beyond = [
             at < extent

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from amos.codegen.tir import memory
-from amos.codegen.tir.arrays import encoded, expand_encoded
+from amos.codegen.tir.arrays import encode, expand_encoded
 from amos.codegen.tir.memory import pipeline
 from amos.codegen.tir.target import host_target
 from amos.ir.floats import pack, quantize
@@ -26,7 +26,7 @@ def _round(values: np.ndarray, native: bool, vector: bool, monkeypatch: Any) -> 
         memory, "expand_encoded", lambda body, **_: expand_encoded(body, native=native)
     )
     x = te.placeholder(values.shape, "float32", name="x")
-    y = te.compute(values.shape, lambda i, j: encoded(x(i, j), "bfloat16"), name="y")
+    y = te.compute(values.shape, lambda i, j: encode(x(i, j), "bfloat16"), name="y")
     schedule = s_tir.Schedule(tvm.IRModule({"main": te.create_prim_func([x, y])}))
     if vector:
         schedule.vectorize(schedule.get_loops(schedule.get_sblock("y"))[-1])

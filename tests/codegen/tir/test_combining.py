@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import amos
-from amos.codegen.tir.combining import reduced, statement_text
+from amos.codegen.tir.combining import reduce_axes, statement_text
 from amos.ir import Operator
 from amos.schedule import ScheduleSpace
 from amos.validate import evaluate, random_inputs
@@ -60,7 +60,7 @@ def test_parts_of_a_reduction_are_combined_by_its_own_function() -> None:
 def test_a_maximum_starts_below_every_number() -> None:
     te = pytest.importorskip("tvm.te", reason="apache-tvm is not installed")
     a, k = te.placeholder((4, 8), name="a"), te.reduce_axis((0, 8), "k")
-    body = te.compute((4,), lambda i: reduced("max", a[i, k], [k])).op.body[0]
+    body = te.compute((4,), lambda i: reduce_axes("max", a[i, k], [k])).op.body[0]
     assert body.combiner.identity_element[0].value == -math.inf
 
 

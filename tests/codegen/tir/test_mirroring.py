@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import amos
-from amos.codegen.tir.mirroring import mirrored
+from amos.codegen.tir.mirroring import mirror
 from amos.cuda import GpuSchedule
 from amos.cuda.codegen import draw_inputs, emulate
 from amos.cuda.codegen.emulate import compiler
@@ -107,4 +107,4 @@ def test_exported_c_with_an_epilogue(tmp_path: Path) -> None:
 
 def test_what_counts_up_stays() -> None:
     mapping = amos.enumerate_mappings(product(CASES[0]), FMA, commute=True)[0]
-    assert mirrored(mapping) is mapping
+    assert mirror(mapping) is mapping
