@@ -111,7 +111,7 @@ def _write_convolution(
     taps: str,
     padded: bool,
 ) -> Anchor:
-    """The statement of a convolution, without iterations that a group of its kind lacks."""
+    """Write a convolution, without iterations that a group of its kind lacks."""
     image, weight = node.operands
     # Channels of the image, of the weight and of the output.
     depthwise, grouped = kind.startswith("depthwise"), kind.startswith("grouped")
@@ -139,7 +139,7 @@ def _write_convolution(
 
 
 def _matmul(node: Node) -> Anchor:
-    """A matrix product; each factor has those of the leading axes, the batches, that move it."""
+    """Write a matrix product, whose factors have the batches (leading axes) that move them."""
     x, y = node.operands
     if len(x.shape) < 2 or len(y.shape) < 2:
         return Anchor("matmul", refused="a factor is a vector")
@@ -169,13 +169,13 @@ def _matmul(node: Node) -> Anchor:
 
 
 def _select_moving(batches: Sequence[str], factor: Operand) -> list[str]:
-    """The batches that move a factor; its axes are the last ones of the result's."""
+    """Select the batches that move a factor; its axes are the last ones of the result."""
     lead = factor.shape[:-2]
     own = batches[len(batches) - len(lead) :]
     return [name for name, extent in zip(own, lead, strict=True) if extent > 1]
 
 
-def _transposed(node: Node) -> Anchor:
+def _write_transposed(node: Node) -> Anchor:
     """Write a transposed convolution by phases, which read no inserted zeros."""
     image, weight = node.operands
     attributes = node.attributes
@@ -215,7 +215,7 @@ def _transposed(node: Node) -> Anchor:
 
 
 def _write_by_phases(node: Node, axes: Sequence[TransposedAxis]) -> Operator:
-    """The operator of a transposed convolution along these axes."""
+    """Write a transposed convolution along these axes."""
     image, weight = node.operands
     extents = dict(n=node.shape[0], c=weight.shape[0], k=weight.shape[1])
     extents |= {name: extent for axis in axes for name, extent in axis.extents.items()}
@@ -242,6 +242,6 @@ def _order_by_phases(op: Operator, weight: Constant) -> tuple[tuple[str, ...], C
 
 _ANCHORS: dict[str, Callable[[Node], Anchor]] = {
     "Conv": _convolution,
-    "ConvTranspose": _transposed,
+    "ConvTranspose": _write_transposed,
     "MatMul": _matmul,
 }

@@ -139,7 +139,7 @@ class BlockedWeight(Constant):
         return BlockedWeight(*parts, by_columns=by_columns, dtype=dtype)
 
     def _spread(self, values: np.ndarray) -> np.ndarray:
-        """Values of blocks, one for each row."""
+        """Repeat the values of blocks for each row."""
         return _spread(values, (self.columns, self.rows), 1, self.format.block)
 
 
@@ -218,7 +218,7 @@ def _weight_of_codes(
     axis: int,
     dtype: str,
 ) -> BlockedWeight:
-    """A matrix of integers, blocks of which have a scale, and a zero point unless that is 0."""
+    """Return a matrix of integers in blocks with a scale, and a zero point unless it is 0."""
     shift = 0 if values.dtype.name.startswith("u") else 1 << (format.bits - 1)
     by_columns = axis == 1
     codes = (values.astype(np.int16) + shift).astype(np.uint8)
@@ -259,5 +259,5 @@ def constant_arrays(what: str, *operands: Operand) -> list[np.ndarray]:
 
 
 def _spread(values: np.ndarray, shape: Sequence[int], axis: int, block_size: int) -> np.ndarray:
-    """Values of blocks of an axis, one for each element."""
+    """Repeat the values of an axis's blocks for each of their elements."""
     return np.take(np.repeat(values, block_size, axis), np.arange(shape[axis]), axis)

@@ -64,7 +64,7 @@ class Dimension:
     exact: str = ""
 
     def bucket(self, size: int) -> int:
-        """The smallest that holds a size.
+        """Return the smallest bucket that holds a size.
 
         Raises:
             NetworkError: none does.
@@ -79,7 +79,7 @@ class Dimension:
         return holding[0]
 
     def cut(self, outputs: Sequence[np.ndarray], size: int) -> tuple[np.ndarray, ...]:
-        """The rows of outputs that belong to a size."""
+        """Cut outputs to the rows that belong to a size."""
         return tuple(
             output
             if rows is None
@@ -170,7 +170,7 @@ class CompiledBuckets(Shown):
         return export_models([*self.models.values()], folder)
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values for JSON; seconds."""
+        """Return plain values for JSON; seconds."""
         return {
             "network": self.network.name,
             "buckets": [model.to_dict() for model in self.models.values()],

@@ -68,7 +68,7 @@ class BucketedNetwork(Shown):
         *,
         bounds: bool = False,
     ) -> BucketReports:
-        """A report of each bucket; see :meth:`Network.report`."""
+        """Report each bucket; see :meth:`Network.report`."""
         from amos.network.report import BucketReports
 
         reports = tuple(
@@ -106,7 +106,7 @@ def load_buckets(
     source = open_model(model)
     title = title or title_of(model)
     own = {n: shape for n, shape in open_shapes(source).items() if shape and n not in shapes}
-    sizes = _checked(buckets, own, title)
+    sizes = _check_buckets(buckets, own, title)
     used = {name: shape for name, shape in own.items() if set(shape) & set(sizes)}
     networks = {}
     for combination in product(*sizes.values()):
@@ -116,7 +116,7 @@ def load_buckets(
             for name, shape in used.items()
         }
         listed = ", ".join(f"{name}={size}" for name, size in chosen.items())
-        closed = {**shapes, **_closed(stated, title)}
+        closed = {**shapes, **_close_shapes(stated, title)}
         networks[combination] = load_partition(
             source, closed, f"{title}[{listed}]", reference, f"{_title_of(chosen)}_"
         )
@@ -130,10 +130,10 @@ def _title_of(sizes: Mapping[str, int]) -> str:
     return "_".join(re.sub(r"\W", "_", name) + str(size) for name, size in sizes.items())
 
 
-def _checked(
+def _check_buckets(
     buckets: Buckets, own: Mapping[str, tuple[int | str, ...]], title: str
 ) -> dict[str, tuple[int, ...]]:
-    """The sizes of each dimension, rising.
+    """Check the sizes of each dimension; return them in rising order.
 
     Raises:
         NetworkError: there is no such dimension, or a size is none.
@@ -158,8 +158,8 @@ def _checked(
     return sizes
 
 
-def _closed(shapes: Mapping[str, Sequence[int | str]], title: str) -> dict[str, list[int]]:
-    """Shapes of which nothing is open any more.
+def _close_shapes(shapes: Mapping[str, Sequence[int | str]], title: str) -> dict[str, list[int]]:
+    """Replace open dimensions in shapes by their sizes.
 
     Raises:
         NetworkError: something is.

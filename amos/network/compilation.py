@@ -210,7 +210,7 @@ class _Builder:
     chooser: Chooser = field(default_factory=lambda: Chooser("host"))
 
     def is_new(self, tasks: Sequence[Task], precision: str) -> bool:
-        """Whether the cache on disk has no kernel, or no prediction, of the heaviest task."""
+        """Return whether the cache on disk lacks a kernel, or prediction, of the heaviest task."""
         points = {task: task.weight * task.operator.points for task in tasks}
         heaviest = max(points, key=points.__getitem__, default=None)
         if heaviest is None:

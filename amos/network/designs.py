@@ -39,7 +39,7 @@ class DesignRow:
         return None if self.report.problem else self.report.kernel_seconds
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values for JSON; layers are of one occurrence."""
+        """Return plain values for JSON; layers are of one occurrence."""
         figures = ("energy_joules", "traffic_bytes", "utilization")
         report = self.report
         return {
@@ -92,7 +92,7 @@ def compare_designs(
 
 
 def _units_of(machine: Machine, intrinsics: Sequence[Intrinsic]) -> list[Intrinsic]:
-    """The units that a machine has a rate of."""
+    """List the units that a machine has a rate of."""
     units = [unit for unit in intrinsics if unit.name in machine.peaks]
     if intrinsics and not units:
         names = ", ".join(unit.name for unit in intrinsics)
@@ -101,7 +101,7 @@ def _units_of(machine: Machine, intrinsics: Sequence[Intrinsic]) -> list[Intrins
 
 
 def _is_best(row: DesignRow, rows: Sequence[DesignRow]) -> bool:
-    """Whether a row is on the Pareto front of its model."""
+    """Return whether a row is on the Pareto front of its model."""
     rivals = [each for each in rows if each.model == row.model and each.seconds is not None]
     if row.seconds is None:
         return False

@@ -111,7 +111,7 @@ def emit_matmul_integer(
         if b_zero is not None and not _is_zero(b_zero):
             y = builder.emit("Sub", y, builder.emit("Cast", b_zero, to="int32"))
         return builder.emit("MatMul", x, y)
-    weight, offset_zeros = _centred(b.array, _zeros(b_zero))
+    weight, offset_zeros = _centre(b.array, _zeros(b_zero))
     value = builder.emit("MatMul", a, Constant(weight))
     value = _emit_less(builder, value, zero, weight.sum(0, dtype=np.int32))
     if not offset_zeros.any():
@@ -148,7 +148,7 @@ def emit_conv_integer(
         raise NetworkError("ConvInteger: weights that the network computes are not supported")
     ones = (1,) * (len(x.shape) - 2)
     zeros = _zeros(w_zero)
-    weight, offset_zeros = _centred(w.array, zeros.reshape(-1, 1, *ones) if zeros.ndim else zeros)
+    weight, offset_zeros = _centre(w.array, zeros.reshape(-1, 1, *ones) if zeros.ndim else zeros)
     offset_zeros = offset_zeros.reshape(-1, *ones) if offset_zeros.ndim else offset_zeros
     zero = _emit_zero(builder, x_zero, "ConvInteger")
     if zero is not None and x_zero is not None and any(pads := attributes["pads"]):
@@ -193,7 +193,7 @@ def _is_zero(value: Operand) -> bool:
 
 
 def _zeros(value: Operand | None) -> np.ndarray:
-    """Constant zero points: one without axes, or one for each column or feature."""
+    """Return constant zero points: one without axes, or one for each column or feature."""
     if not isinstance(value, Constant):
         return np.array(0, np.int32)
     array = value.array.astype(np.int32)
@@ -218,8 +218,8 @@ def _emit_less(
     return builder.emit("Sub", value, builder.emit("Mul", zero, Constant(sums)))
 
 
-def _centred(values: np.ndarray, zeros: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Bytes as int8, less their zero points where they fit, and the zero points that are left."""
+def _centre(values: np.ndarray, zeros: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Subtract the zero points that fit from bytes; return int8 and the remaining zero points."""
     wide = values.astype(np.int32)
     centred = wide - zeros
     if centred.min(initial=0) >= -128 and centred.max(initial=0) <= 127:

@@ -48,7 +48,7 @@ def export_models(models: Sequence[CompiledNetwork], folder: str | Path) -> tupl
                 if path.is_file() and not path.name.startswith("."):
                     shutil.copyfile(path, partial / path.name)
             _write_examples(models[0], partial)
-            return _moved(partial, target)
+            return _move_files(partial, target)
     except OSError as error:
         raise NetworkError(f"export to {str(target)!r}: {error.strerror or error}") from error
     finally:
@@ -88,13 +88,13 @@ def _remove_leftovers(target: Path) -> None:
             shutil.rmtree(path, ignore_errors=True)
 
 
-def _moved(partial: Path, target: Path) -> tuple[Path, ...]:
+def _move_files(partial: Path, target: Path) -> tuple[Path, ...]:
     """Put files in their places, each at once and models last, and remove older ones.
 
     A new model then has all that it needs; an older one refuses a library that is not its own.
     """
     names = sorted(path.name for path in partial.iterdir())
-    with _locked(target):
+    with _lock_folder(target):
         try:
             _replace(partial, target, names)
         except KeyboardInterrupt:
@@ -113,7 +113,7 @@ def _replace(partial: Path, target: Path, names: Sequence[str]) -> None:
 
 
 @contextmanager
-def _locked(folder: Path) -> Iterator[None]:
+def _lock_folder(folder: Path) -> Iterator[None]:
     """Keep other exports to a folder away, which would remove the constants of this one."""
     handle = os.open(folder, os.O_RDONLY)
     try:

@@ -128,7 +128,7 @@ def _strip_clamping(node: Node) -> Node | None:
 
 
 def _is_integral(value: Operand) -> bool:
-    """Whether all elements are known to be integers, whatever their dtype."""
+    """Return whether all elements are known to be integers, whatever their dtype."""
     if "float" not in value.dtype:
         return True
     if isinstance(value, Constant):
@@ -165,7 +165,7 @@ class _Writer:
         return FollowedAnchor(self.anchor, text, reads, nodes)
 
     def add(self, node: Node) -> bool:
-        """Whether a node is elementwise and could be written."""
+        """Return whether a node is elementwise and could be written."""
         if node.shape != self.shape or node.dtype not in _DTYPES:
             return False
         if node.dtype in _CASTS and node.operation not in _KEEPING:
@@ -276,7 +276,7 @@ class _Writer:
         return f"{name}[{index}]"
 
     def _is_parameter(self, node: Node, value: float) -> bool:
-        """Whether a number is read as a tensor, so that layers that differ in it are one task.
+        """Return whether a number is read as a tensor, so that layers with other ones are one task.
 
         Quantized layers differ in all numbers but the bounds of their dtypes; those of floats in
         factors and summands that were learnt, which are no multiples of a power of two.

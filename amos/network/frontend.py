@@ -55,7 +55,7 @@ class Reference:
     evaluate: Callable[[Sequence[np.ndarray]], Sequence[Any] | None]
 
 
-def closed_shapes(source: Any, shapes: Shapes | None) -> tuple[Any, dict[str, list[int]]]:
+def close_shapes(source: Any, shapes: Shapes | None) -> tuple[Any, dict[str, list[int]]]:
     """Open a model of ONNX; returns it with the extents of its inputs.
 
     Raises:
@@ -63,7 +63,7 @@ def closed_shapes(source: Any, shapes: Shapes | None) -> tuple[Any, dict[str, li
     """
     model = open_model(source)
     check_shapes(shapes := {} if shapes is None else shapes)
-    return model, _closed(_file_or_title(source), open_shapes(model), shapes)
+    return model, _close_shapes(_file_or_title(source), open_shapes(model), shapes)
 
 
 def _file_or_title(source: Any) -> str:
@@ -95,7 +95,7 @@ def open_shapes(model: Any) -> dict[str, OpenShape]:
 
 
 def _extent(dimension: Any) -> int | str:
-    """A size, or the name, which may be empty, of one that is open; some write that as -1."""
+    """Return a size, or the name, which may be empty, of an open one; some models write -1."""
     sized = dimension.HasField("dim_value") and dimension.dim_value >= 0
     return int(dimension.dim_value) if sized else str(dimension.dim_param)
 
@@ -124,12 +124,12 @@ def title_of(source: Any) -> str:
 
 
 def type_names(source: Any) -> set[str]:
-    """The names of a value's types, with the packages that define them."""
+    """Return the names of a value's types, with the packages that define them."""
     return {f"{each.__module__.partition('.')[0]}.{each.__name__}" for each in type(source).__mro__}
 
 
 def is_onnx(model: Any) -> bool:
-    """Whether this is a model of ONNX in memory."""
+    """Return whether this is a model of ONNX in memory."""
     return "onnx.ModelProto" in type_names(model)
 
 
@@ -244,7 +244,7 @@ def sum_settings(source: Any) -> Mapping[str, str]:
 
 
 def _is_narrow(weight: Any) -> bool:
-    """Whether no pair of products of bytes with a weight overflows 16 bits."""
+    """Return whether no pair of products of bytes with a weight overflows 16 bits."""
     import onnx
 
     if onnx.external_data_helper.uses_external_data(weight):
@@ -262,7 +262,7 @@ def _open_structure(source: Any) -> Any:
 
 
 def _multiplies_bytes(model: Any) -> bool:
-    """Whether operators of a model multiply bytes."""
+    """Return whether operators of a model multiply bytes."""
     graphs = (model.graph, *model.functions)
     return any(not _BYTE_OPERATORS.isdisjoint(operators_of(graph)) for graph in graphs)
 
@@ -319,12 +319,12 @@ def check_shapes(shapes: object) -> None:
 
 
 def is_extent(size: object) -> bool:
-    """Whether something is an extent: a whole number, and not below 0."""
+    """Return whether something is an extent: a whole number, and not below 0."""
     return isinstance(size, int | np.integer) and not isinstance(size, bool) and int(size) >= 0
 
 
-def _closed(model: str, own: Mapping[str, OpenShape], stated: Shapes) -> dict[str, list[int]]:
-    """Extents of each input.
+def _close_shapes(model: str, own: Mapping[str, OpenShape], stated: Shapes) -> dict[str, list[int]]:
+    """Return the extents of each input.
 
     Raises:
         NetworkError: one is not known, or there is no such input.
@@ -332,7 +332,7 @@ def _closed(model: str, own: Mapping[str, OpenShape], stated: Shapes) -> dict[st
     if unknown := [name for name in stated if name not in own]:
         names = ", ".join(own)
         raise NetworkError(f"model {model!r} has no input {unknown[0]!r}; inputs are {names}")
-    closed = {name: _stated(model, name, own[name], shape) for name, shape in stated.items()}
+    closed = {name: _check_shape(model, name, own[name], shape) for name, shape in stated.items()}
     by_name = _named_sizes(own, closed)
     for name, shape in own.items():
         if name in closed:
@@ -370,7 +370,7 @@ def _named_sizes(
     return {name: size for name, (size, *more) in sizes.items() if not more}
 
 
-def _stated(model: str, name: str, own: OpenShape, shape: Sequence[int]) -> list[int]:
+def _check_shape(model: str, name: str, own: OpenShape, shape: Sequence[int]) -> list[int]:
     fits = isinstance(shape, Sequence) and all(map(is_extent, shape))
     if own is not None:
         fits = fits and len(shape) == len(own)

@@ -103,11 +103,11 @@ class Graph:
         return frozenset(node.number for node in self.outputs)
 
     def has_one_reader(self, node: Node) -> bool:
-        """Whether a single node reads a value, and the network does not return it."""
+        """Return whether a single node reads a value, and the network does not return it."""
         return len(self.users[node.number]) == 1 and node.number not in self.returned
 
     def computing(self) -> Iterator[Node]:
-        """Nodes other than inputs."""
+        """List the nodes other than inputs."""
         return (node for node in self.nodes if node.operation != "input")
 
 
@@ -187,7 +187,7 @@ class GraphBuilder:
 
     def finish(self, outputs: Sequence[Operand]) -> Graph:
         """Return the graph of these results, without nodes that none of them needs."""
-        results = [each if isinstance(each, Node) else self._stored(each) for each in outputs]
+        results = [x if isinstance(x, Node) else self._emit_constant(x) for x in outputs]
         live = {node.number for node in results}
         for node in reversed(self._nodes):
             if node.number in live:
@@ -195,15 +195,15 @@ class GraphBuilder:
         nodes = (n for n in self._nodes if n.number in live or n.operation == "input")
         return Graph(tuple(nodes), tuple(results))
 
-    def _stored(self, constant: Constant) -> Node:
-        """A node for a result that is a constant."""
+    def _emit_constant(self, constant: Constant) -> Node:
+        """Return a node for a result that is a constant."""
         node = Node(len(self._nodes), "Identity", (constant,), constant.shape, constant.dtype)
         self._nodes.append(node)
         return node
 
 
 def divides_integers(nodes: Iterable[Node]) -> bool:
-    """Whether integers are divided by values that are no constants: 0 would end the process."""
+    """Return whether integers are divided by variables: a divisor of 0 would end the process."""
     return any(
         node.operation in ("Div", "Mod")
         and "int" in node.dtype

@@ -70,7 +70,7 @@ def widen_halves(model: Any) -> Any:
 
 
 def _state_results(model: Any) -> None:
-    """State in place the dtypes of results that a model leaves open, as far as ONNX knows them."""
+    """State in place the dtypes of results that a model leaves open, as far as ONNX infers them."""
     from onnx import shape_inference
 
     if all(port.type.tensor_type.elem_type for port in model.graph.output):
@@ -81,14 +81,14 @@ def _state_results(model: Any) -> None:
 
 
 def _codes() -> dict[int, str]:
-    """ONNX's numbers of floats of 16 bits."""
+    """Return ONNX's numbers of floats of 16 bits."""
     from onnx import TensorProto
 
     return {TensorProto.DataType.Value(name.upper()): name for name in HALVES}
 
 
 def _graphs(graph: Any) -> Iterator[Any]:
-    """A graph and those of its branches and loops."""
+    """Yield a graph and those of its branches and loops."""
     yield graph
     for node in graph.node:
         for inner in graphs_of(node):
@@ -96,7 +96,7 @@ def _graphs(graph: Any) -> Iterator[Any]:
 
 
 def _tensors(graph: Any) -> Iterator[Any]:
-    """The constants of a graph."""
+    """Yield the constants of a graph."""
     for inner in _graphs(graph):
         yield from inner.initializer
         for node in inner.node:
@@ -106,7 +106,7 @@ def _tensors(graph: Any) -> Iterator[Any]:
 
 
 def _half_ports(graph: Any) -> dict[str, str]:
-    """Names of the inputs and results that are converted, and what they are called inside."""
+    """Return the inner names of the inputs and results that are converted."""
     codes, weights = _codes(), {tensor.name for tensor in graph.initializer}
     ports = [port for port in graph.input if port.name not in weights] + [*graph.output]
     used = {name for inner in _graphs(graph) for node in inner.node for name in node.output}

@@ -58,7 +58,7 @@ def offloads(operator: Operator) -> Iterator[Offload]:
     steps += ["stores of results in another order"] * operator.redirected
     if sums != operator:
         yield Offload(sums, tuple(steps))
-    if unsigned := _unsigned(operator):
+    if unsigned := _list_unsigned(operator):
         if refuse_shift(operator):
             return
         shifted = [f"{name} less {ZERO_POINT}, a constant more in the bias" for name in unsigned]
@@ -70,7 +70,7 @@ def refuse_shift(operator: Operator) -> str:
 
     Shifting a factor adds a multiple of the sum of the other one.
     """
-    for name in _unsigned(operator):
+    for name in _list_unsigned(operator):
         for load in operator.sources:
             partner = load.tensor.name
             if partner != name and partner not in operator.constants:
@@ -81,8 +81,8 @@ def refuse_shift(operator: Operator) -> str:
     return ""
 
 
-def _unsigned(operator: Operator) -> list[str]:
-    """Names of the sources of unsigned bytes."""
+def _list_unsigned(operator: Operator) -> list[str]:
+    """List the sources of unsigned bytes."""
     return [x.tensor.name for x in operator.sources if x.tensor.dtype == "uint8"]
 
 

@@ -142,7 +142,7 @@ _erf = np.vectorize(math.erf, otypes=[np.float64])
 
 
 def _wide(function: Callable[[Any], Any]) -> Evaluate:
-    """A function of floats in double precision: rounded to float32 it is right to half an ulp."""
+    """Compute a function of floats in double precision, so that float32 is right to half an ulp."""
     return lambda x: function(x.astype(np.float64))
 
 

@@ -132,9 +132,9 @@ def _trace_one(traced: Traced) -> Traced | None:
         order = node.attributes["perm"]
         own = tuple(axes[order.index(axis)] for axis in range(len(order)))
     elif node.operation == "Reshape":
-        own = _regrouped(axes, source.shape)
+        own = _regroup(axes, source.shape)
     elif node.operation == "Slice":
-        own = _sliced(node, axes)
+        own = _slice(node, axes)
     elif node.operation == "Expand":
         # A dimension of one element is the same for all steps.
         missing = len(node.shape) - len(source.shape)
@@ -149,7 +149,7 @@ def _trace_one(traced: Traced) -> Traced | None:
     return None if own is None else Traced(source, own, factor, (*traced.nodes, node))
 
 
-def _regrouped(axes: Axes, shape: Sequence[int]) -> Axes | None:
+def _regroup(axes: Axes, shape: Sequence[int]) -> Axes | None:
     """Return the dimensions of all axes as those of other axes; ``None`` if one is divided."""
     pending = [place for axis in axes for place in axis]
     own: list[tuple[Place, ...]] = []
@@ -163,7 +163,7 @@ def _regrouped(axes: Axes, shape: Sequence[int]) -> Axes | None:
     return None if pending else tuple(own)
 
 
-def _sliced(node: Node, axes: Axes) -> Axes | None:
+def _slice(node: Node, axes: Axes) -> Axes | None:
     """Return the dimensions of what a slice reads; ``None`` where it has no such dimensions."""
     own: list[tuple[Place, ...]] = []
     attributes, extents = node.attributes, node.operands[0].shape
@@ -197,7 +197,7 @@ def follow_moves(node: Node, axes: Axes, graph: Graph, stop: Collection[int]) ->
             break
         if node.operation == "Transpose":
             axes = tuple(axes[axis] for axis in node.attributes["perm"])
-        elif node.operation == "Reshape" and (own := _regrouped(axes, node.shape)) is not None:
+        elif node.operation == "Reshape" and (own := _regroup(axes, node.shape)) is not None:
             axes = own
         else:
             break

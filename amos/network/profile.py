@@ -62,13 +62,13 @@ class Profile(Shown):
     rows: tuple[ProfileRow, ...]
 
     def to_frame(self) -> pd.DataFrame:
-        """One row a function; seconds."""
+        """Return a row for each function; times in seconds."""
         import pandas as pd
 
         return pd.DataFrame([asdict(row) for row in self.rows])
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values for JSON; seconds."""
+        """Return plain values for JSON; seconds."""
         rows = [asdict(row) for row in self.rows]
         return {"network": self.network, "seconds": self.seconds, "functions": rows}
 
@@ -137,7 +137,7 @@ class _Observer:
             self.set_clock(name.encode(), None)
 
     def read(self) -> dict[str, list[float]]:
-        """Seconds of each call of the last run, by function."""
+        """Return seconds of each call of the last run, by function."""
         calls: dict[str, list[float]] = {}
         for name, seconds in self.seconds.items():
             assert self.model.library is not None

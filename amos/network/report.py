@@ -149,7 +149,7 @@ class Report(Shown):
         return self.kernel_seconds + sum(row.seconds or 0.0 for row in self.engine)
 
     def with_shares(self) -> Report:
-        """The same with the longest task first, and the share of each if the whole has a time."""
+        """Return the same with the longest task first, and shares of the whole if it has a time."""
         ranked = sorted(self.tasks, key=lambda row: -(row.seconds or 0.0) * row.count)
         total = self.seconds or math.inf
         shared = (replace(row, share=(row.seconds or 0.0) * row.count / total) for row in ranked)
@@ -264,14 +264,14 @@ class Report(Shown):
         return "engine" if self.has_engine else "host"
 
     def to_frame(self) -> pd.DataFrame:
-        """One row a task; seconds, bytes and joules."""
+        """Return a row for each task; in seconds, bytes and joules."""
         import pandas as pd
 
         rows = [asdict(row) | {"energy_joules": row.energy_joules} for row in self.tasks]
         return pd.DataFrame(rows).drop(columns="energy", errors="ignore")
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values for JSON; seconds."""
+        """Return plain values for JSON; seconds."""
         return {
             "network": self.network,
             "machine": self.machine,
@@ -328,7 +328,7 @@ class BucketReports(Shown):
     reports: tuple[Report, ...]
 
     def to_frame(self) -> pd.DataFrame:
-        """One row a task of each bucket, by its name; seconds."""
+        """Return a row for each task of each bucket, by its name; times in seconds."""
         import pandas as pd
 
         return pd.DataFrame(
@@ -336,7 +336,7 @@ class BucketReports(Shown):
         )
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values for JSON; seconds."""
+        """Return plain values for JSON; seconds."""
         return {"network": self.network, "buckets": [each.to_dict() for each in self.reports]}
 
     def __str__(self) -> str:

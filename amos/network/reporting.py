@@ -58,7 +58,7 @@ def report(
 
 
 def _unit_report(network: Network, chooser: Chooser, target: Machine, *, bounds: bool) -> Report:
-    """The report of a network on a unit that has a host for everything else."""
+    """Report a network on a unit that has a host for everything else."""
     host = machines.get(target.host) if target.host else None
     host_chooser = Chooser(host) if host else None
     rows = [_unit_row(task, chooser, host_chooser, bounds=bounds) for task in network.tasks]
@@ -67,7 +67,7 @@ def _unit_report(network: Network, chooser: Chooser, target: Machine, *, bounds:
 
 
 def _unit_row(task: Task, chooser: Chooser, host: Chooser | None, *, bounds: bool) -> TaskRow:
-    """A task on a unit; on its host, where no instruction of the unit computes it."""
+    """Report a task on a unit; on its host, where no instruction of the unit computes it."""
     try:
         offload, product = predict_offload(task.operator, chooser)
     except AmosError as error:
@@ -108,7 +108,7 @@ def _step_rows(
 
 
 def _region_report(region: CompiledRegion) -> Report:
-    """The report of a region with its kernels."""
+    """Report a region with its kernels."""
     rows = [_kernel_row(job, kernel.lowering) for job, kernel in region.kernels.items()]
     rows += [_fallback_row(job, reason) for job, reason in region.fallbacks.items()]
     target = Chooser("host").target(())

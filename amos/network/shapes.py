@@ -55,12 +55,12 @@ def _broadcast(operands: Sequence[Typed]) -> tuple[int, ...]:
 
 
 def infer_same(operands: Sequence[Typed], _: Attributes) -> Result:
-    """The result of the first operand's shape and dtype."""
+    """Infer the result of the first operand's shape and dtype."""
     return Result(operands[0].shape, operands[0].dtype)
 
 
 def infer_elementwise(operands: Sequence[Typed], _: Attributes) -> Result:
-    """Operands of one dtype, broadcast."""
+    """Broadcast operands of one dtype."""
     kinds = {each.dtype for each in operands}
     if len(kinds) > 1:
         raise NetworkError(f"operands of {' and '.join(sorted(kinds))}")
@@ -68,7 +68,7 @@ def infer_elementwise(operands: Sequence[Typed], _: Attributes) -> Result:
 
 
 def infer_truth(operands: Sequence[Typed], _: Attributes) -> Result:
-    """Truth values of operands that are broadcast."""
+    """Broadcast operands; the result has truth values."""
     return Result(_broadcast(operands), "bool")
 
 
@@ -78,7 +78,7 @@ def infer_where(operands: Sequence[Typed], _: Attributes) -> Result:
 
 
 def infer_cast(operands: Sequence[Typed], attributes: Attributes) -> Result:
-    """The operand's shape, in another dtype."""
+    """Keep the operand's shape, in another dtype."""
     return Result(operands[0].shape, attributes["to"])
 
 
@@ -96,13 +96,13 @@ def infer_reshape(operands: Sequence[Typed], attributes: Attributes) -> Result:
 
 
 def infer_transpose(operands: Sequence[Typed], attributes: Attributes) -> Result:
-    """Axes in another order."""
+    """Permute the axes."""
     shape = operands[0].shape
     return Result(tuple(shape[axis] for axis in attributes["perm"]), operands[0].dtype)
 
 
 def infer_concat(operands: Sequence[Typed], attributes: Attributes) -> Result:
-    """Operands one behind the other along an axis."""
+    """Concatenate operands along an axis."""
     axis, first = attributes["axis"], operands[0]
     shape = list(first.shape)
     shape[axis] = sum(each.shape[axis] for each in operands)
@@ -121,13 +121,13 @@ def infer_pad(operands: Sequence[Typed], attributes: Attributes) -> Result:
 
 
 def infer_tile(operands: Sequence[Typed], attributes: Attributes) -> Result:
-    """Repeated along each axis."""
+    """Repeat the operand along each axis."""
     pairs = zip(operands[0].shape, attributes["repeats"], strict=True)
     return Result(tuple(size * times for size, times in pairs), operands[0].dtype)
 
 
 def infer_gather(operands: Sequence[Typed], attributes: Attributes) -> Result:
-    """The axes of indices in place of an axis."""
+    """Put the axes of indices in place of an axis."""
     (data, indices), axis = operands, attributes["axis"]
     return Result((*data.shape[:axis], *indices.shape, *data.shape[axis + 1 :]), data.dtype)
 
@@ -143,13 +143,13 @@ def _reduced_shape(shape: Sequence[int], axes: Sequence[int], keepdims: bool) ->
 
 
 def infer_reduction(operands: Sequence[Typed], attributes: Attributes) -> Result:
-    """Without some axes, or with one element along them."""
+    """Drop some axes, or keep one element along them."""
     shape = _reduced_shape(operands[0].shape, attributes["axes"], attributes["keepdims"])
     return Result(shape, operands[0].dtype)
 
 
 def infer_position(operands: Sequence[Typed], attributes: Attributes) -> Result:
-    """Positions along an axis."""
+    """Infer positions along an axis."""
     axes = (attributes["axis"],)
     return Result(_reduced_shape(operands[0].shape, axes, attributes["keepdims"]), "int64")
 
@@ -161,7 +161,7 @@ def product_dtype(operands: Sequence[Typed], attributes: Attributes = MappingPro
 
 
 def infer_matmul(operands: Sequence[Typed], attributes: Attributes) -> Result:
-    """Products of matrices, of batches that are broadcast."""
+    """Infer products of matrices, of batches that are broadcast."""
     x, y = (each.shape for each in operands)
     if len(x) < 2 or len(y) < 2 or x[-1] != y[-2]:
         raise NetworkError(f"matrices {x} and {y} do not go together")
@@ -216,7 +216,7 @@ def _window_extents(
 
 
 def infer_conv(operands: Sequence[Typed], attributes: Attributes) -> Result:
-    """The result of an image and weights."""
+    """Infer the result of an image and weights."""
     image, weight = operands[0].shape, operands[1].shape
     extents = _window_extents(image, weight[2:], attributes)
     channels = image[-1 if attributes["channels_last"] else 1]
@@ -227,7 +227,7 @@ def infer_conv(operands: Sequence[Typed], attributes: Attributes) -> Result:
 
 
 def infer_conv_transpose(operands: Sequence[Typed], attributes: Attributes) -> Result:
-    """The image of which a convolution would compute the operand."""
+    """Infer the image of which a convolution would compute the operand."""
     image, weight = operands[0].shape, operands[1].shape
     axes = image_axes(image, attributes["channels_last"])
     half, extents = len(axes), []
@@ -241,7 +241,7 @@ def infer_conv_transpose(operands: Sequence[Typed], attributes: Attributes) -> R
 
 
 def infer_pool(operands: Sequence[Typed], attributes: Attributes) -> Result:
-    """One element for each window of an image."""
+    """Infer one element for each window of an image."""
     image = operands[0].shape
     extents = _window_extents(image, attributes["kernel_shape"], attributes)
     channels = image[-1 if attributes["channels_last"] else 1]
@@ -250,10 +250,10 @@ def infer_pool(operands: Sequence[Typed], attributes: Attributes) -> Result:
 
 
 def infer_quantize(operands: Sequence[Typed], _: Attributes) -> Result:
-    """Integers in the dtype of the zero point."""
+    """Infer integers in the dtype of the zero point."""
     return Result(operands[0].shape, operands[2].dtype)
 
 
 def infer_dequantize(operands: Sequence[Typed], _: Attributes) -> Result:
-    """Floats in the dtype of the scale."""
+    """Infer floats in the dtype of the scale."""
     return Result(operands[0].shape, operands[1].dtype)

@@ -107,13 +107,13 @@ class Tuning(Shown):
         return pd.DataFrame([asdict(each) for each in self.slices])
 
     def to_frame(self) -> pd.DataFrame:
-        """One row a task; seconds."""
+        """Return a row for each task; times in seconds."""
         import pandas as pd
 
         return pd.DataFrame([asdict(task) for task in self.tasks])
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values for JSON; seconds."""
+        """Return plain values for JSON; seconds."""
         return {
             "network": self.network,
             "trials": self.trials,

@@ -124,7 +124,7 @@ def _open_workers(stack: ExitStack, measure: MeasureOptions) -> Executor | None:
 
 
 def _regions_of(network: Network | Loaded) -> Iterator[Network]:
-    """The networks that a model was divided into."""
+    """List the networks that a model was divided into."""
     if isinstance(network, Network):
         yield network
         return

@@ -15,7 +15,7 @@ from amos.network import CompiledNetwork
 from amos.network.attention import ChainSite, match_attention
 from amos.network.compilation import _Builder, _rank_records
 from amos.network.external.linking import link_trial
-from amos.network.frontend import Reference, closed_shapes, onnxruntime_reference, title_of
+from amos.network.frontend import Reference, close_shapes, onnxruntime_reference, title_of
 from amos.network.graph import Graph
 from amos.network.network import Network, network_of
 from amos.network.reading.model import DTYPES, read_model, slice_graph
@@ -121,7 +121,7 @@ def read_whole(model: Any, shapes: Mapping[str, Sequence[int]]) -> Graph:
 def load_whole(model: Any, *, shapes: Any = None, name: str | None = None) -> WholeNetwork:
     """A model that AMOS takes as a whole, or the error that says why it does not."""
     title = name or title_of(model)
-    source, closed = closed_shapes(model, shapes)
+    source, closed = close_shapes(model, shapes)
     with naming(title):
         network = network_of(read_whole(inline_functions(source, title), closed), title)
     return WholeNetwork(network.name, network.graph, network.grouping, onnxruntime_reference(model))

@@ -292,7 +292,7 @@ def test_what_is_slower_runs_eagerly(torch: Any, monkeypatch: pytest.MonkeyPatch
     layer, x = torch.nn.Linear(8, 8), torch.randn(2, 8)
     monkeypatch.setattr(backend, "race", lambda amos, eager: Race((2.0,), (1.0,)))
     graphs: list[Any] = []
-    usual = backend.CompiledGraph._checked
+    usual = backend.CompiledGraph._compile_checked
 
     def checked(self: Any, values: Any) -> Any:
         graphs.append(self)

@@ -14,11 +14,11 @@ def record_compiled_graphs(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """What the backend compiles from now on; it wins every race."""
     monkeypatch.setattr(Race, "wins", True)
     compiled: list[Any] = []
-    usual = backend.CompiledGraph._built
+    usual = backend.CompiledGraph._build
 
     def build(self: Any, *arguments: Any) -> Any:
         compiled.append(usual(self, *arguments))
         return compiled[-1]
 
-    monkeypatch.setattr(backend.CompiledGraph, "_built", build)
+    monkeypatch.setattr(backend.CompiledGraph, "_build", build)
     return compiled

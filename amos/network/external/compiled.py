@@ -73,7 +73,7 @@ class CompiledNetwork(CallableNetwork, Shown):
         return open_session(self.folder.path / self.file, self.library, self.settings)
 
     def with_session(self, settings: Mapping[str, str]) -> CompiledNetwork:
-        """The same model in a session of its own.
+        """Return the same model with a session of its own.
 
         Args:
             settings: entries of onnxruntime's session configuration, for example
@@ -191,7 +191,7 @@ class CompiledNetwork(CallableNetwork, Shown):
     def _is_unstable(
         self, values: Sequence[Any], results: Sequence[Any], expected: Sequence[Any]
     ) -> bool:
-        """Whether only outputs differ that the reference changes as much for inputs nearby.
+        """Return whether the reference itself changes as much for inputs nearby.
 
         So does what selects: of two scores that rounding decides between, ``TopK`` takes either.
         """
@@ -255,7 +255,7 @@ class CompiledNetwork(CallableNetwork, Shown):
         return export_models([self], folder)
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values for JSON; seconds."""
+        """Return plain values for JSON; seconds."""
         return {
             "network": self.network.name,
             "kernels": [

@@ -150,7 +150,7 @@ def _check_session(compiled: CompiledNetwork) -> None:
 
 
 def _opens(model: Any) -> bool:
-    """Whether onnxruntime takes a model."""
+    """Return whether onnxruntime opens a model."""
     try:
         plain_session(model)
     except Exception:  # onnxruntime raises types of its own

@@ -41,7 +41,7 @@ class OnnxGraph:
         )
 
     def _is_known(self, name: str) -> bool:
-        """Whether a value is known ahead; weights of a few bits stay as the model has them."""
+        """Return whether a value is a constant; weights of a few bits stay as they are."""
         value = self.reading.values.get(name)
         return isinstance(value, Constant) and not isinstance(value, BlockedWeight)
 

@@ -20,7 +20,7 @@ from amos.network.frontend import (
     RANDOM_OPERATORS,
     Reference,
     Shapes,
-    closed_shapes,
+    close_shapes,
     onnxruntime_reference,
     plain_session,
     title_of,
@@ -113,7 +113,7 @@ class PartitionedNetwork(Shown):
         *,
         bounds: bool = False,
     ) -> Report:
-        """What would run where and how fast; see :meth:`Network.report`."""
+        """Report where each part would run and how fast; see :meth:`Network.report`."""
         from amos.network.reporting import partition_report
 
         return partition_report(self, machine, intrinsics, bounds)
@@ -147,7 +147,7 @@ def load_partition(
         NetworkError: it contradicts itself, or onnxruntime would have to run a part of it and
             does not take it.
     """
-    model, closed = closed_shapes(source, shapes)
+    model, closed = close_shapes(source, shapes)
     title = name or title_of(source)
     with naming(title):
         model = inline_functions(model, title)

@@ -52,7 +52,7 @@ def write_passes(network: Loaded, folder: str | Path) -> tuple[Path, ...]:
 
 
 def _models(network: PartitionedNetwork) -> Iterator[tuple[str, Any]]:
-    """The model after each pass, by name."""
+    """Return the model after each pass, by name."""
     graphs = {name: region.read() for name, region in network.regions.items()}
     yield "read", with_functions(network, write_region_functions(network, graphs))
     passes = {name: list_passes(network.roundings.get(name)) for name in graphs}

@@ -46,7 +46,7 @@ class Region:
         return extract_nodes(self.graph, self.nodes, self.inputs, self.outputs)
 
     def read(self) -> Graph:
-        """These nodes as they were read, ahead of all passes."""
+        """Read these nodes as they were ahead of all passes."""
         return slice_between(self.graph, self.inputs, self.outputs)
 
 
@@ -215,7 +215,7 @@ def order_places(graph: OnnxGraph, regions: Mapping[str, Region]) -> Iterable[in
 
 
 def _live(nodes: Sequence[Any], results: set[str]) -> list[Any]:
-    """Nodes whose results are read, in order."""
+    """List the nodes whose results are read, in order."""
     read, live = set(results), []
     for node in reversed(nodes):
         if read & {*node.output}:

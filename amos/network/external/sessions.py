@@ -96,7 +96,7 @@ def run_session(
 
 
 def array_of(port: Port, value: Any) -> np.ndarray:
-    """An input as onnxruntime takes it."""
+    """Convert an input to an array that onnxruntime takes."""
     if isinstance(value, np.ndarray) and value.flags.c_contiguous:
         array: np.ndarray = value
         if array.dtype == port.dtype and array.shape == port.shape:

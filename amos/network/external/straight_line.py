@@ -122,7 +122,7 @@ def straight_line(name: str, graph: Graph, calls: Sequence[Call]) -> StraightLin
     """
     # Operands of a call have lower numbers than its result.
     ordered = sorted(calls, key=lambda call: call.result.number)
-    return _Line(name, graph, ordered).written()
+    return _Line(name, graph, ordered).write()
 
 
 class _Line:
@@ -137,7 +137,7 @@ class _Line:
             node.number: (Place.INPUT, number) for number, node in enumerate(graph.inputs)
         }
 
-    def written(self) -> StraightLine:
+    def write(self) -> StraightLine:
         copied = self.place_outputs()
         arena_bytes = self.place_others()
         steps = [
@@ -186,7 +186,7 @@ class _Line:
         return size
 
     def owner(self, operand: Operand) -> Operand:
-        """The value in whose memory a value is."""
+        """Return the value whose memory a value occupies."""
         while isinstance(operand, Node) and operand.number not in self.computed | self.inputs:
             if operand.operation not in VIEWS:
                 raise Unsupported(f"{self.name}: nothing computes {operand.operation}")
@@ -196,7 +196,7 @@ class _Line:
     def buffer(
         self, operand: Operand, shape: tuple[int, ...], holds: Callable[[str], str] = str
     ) -> Buffer:
-        """A value as the tensor that a call takes."""
+        """Return a value as the tensor that a call takes."""
         owner, kind = self.owner(operand), holds(operand.dtype)
         if isinstance(owner, Node):
             return Buffer(*self.places[owner.number], shape, kind)

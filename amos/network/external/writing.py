@@ -127,11 +127,11 @@ class _Writer:
             if isinstance(operand, Constant):
                 self.names[id(operand)] = self.constant(operand.array)
             else:
-                self.names[id(operand)] = self._unused(f"v{operand.number}")
+                self.names[id(operand)] = self._name_unused(f"v{operand.number}")
         return self.names[id(operand)]
 
-    def _unused(self, name: str) -> str:
-        """A name of this kind that the model itself does not use."""
+    def _name_unused(self, name: str) -> str:
+        """Return a name of this kind that the model itself does not use."""
         while name in self._reserved:
             name += "_"
         return name
@@ -146,7 +146,7 @@ class _Writer:
         """Append a node; return the name of its result."""
         from onnx import helper
 
-        name = name or self._unused(f"t{len(self.nodes)}")
+        name = name or self._name_unused(f"t{len(self.nodes)}")
         self.nodes.append(helper.make_node(operation, inputs, [name], **attributes))
         return name
 
@@ -192,7 +192,7 @@ class _Writer:
 
 
 def _onnx(attributes: Mapping[str, Any]) -> dict[str, Any]:
-    """Attributes as ONNX has them: numbers for truth values."""
+    """Convert attributes to ONNX's: numbers for truth values."""
     return {key: int(v) if isinstance(v, bool) else v for key, v in attributes.items()}
 
 
@@ -228,7 +228,7 @@ def _write_pad(writer: _Writer, node: Node, operands: list[str], name: str) -> N
 
 
 def _write_product(writer: _Writer, node: Node, operands: list[str], name: str) -> None:
-    """Products of bytes are operators of their own, of which some take unsigned ones only."""
+    """Write a product; those of bytes have operators of their own, some for unsigned bytes only."""
     dtype = node.operands[0].dtype
     attributes = _onnx({k: v for k, v in node.attributes.items() if k != "channels_last"})
     operation, zero = node.operation, list[str]()

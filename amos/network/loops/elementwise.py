@@ -157,7 +157,7 @@ ELEMENTWISE_LOOPS: Mapping[str, Callable[[Node, Sequence[Any]], Any]] = {
 
 @cache
 def _expressions() -> Mapping[str, Callable[..., Any]]:
-    """Functions of a node and elements of its operands, by operator."""
+    """Map operators to functions of a node and elements of its operands."""
     from tvm import tirx
 
     def unary(function: Callable[[Any], Any]) -> Callable[..., Any]:
@@ -176,7 +176,7 @@ def _expressions() -> Mapping[str, Callable[..., Any]]:
         "BitwiseNot": lambda _, x: tirx.bitwise_not(x),
         "BitwiseOr": binary(tirx.bitwise_or),
         "BitwiseXor": binary(tirx.bitwise_xor),
-        "Cast": lambda node, x: _converted(x, node.dtype),
+        "Cast": lambda node, x: _convert(x, node.dtype),
         "Div": binary(_quotient),
         "Equal": _equal,
         "Greater": binary(tirx.GT),
@@ -203,7 +203,7 @@ def _expressions() -> Mapping[str, Callable[..., Any]]:
 
 
 def _of_halves(function: Callable[..., Any], *values: Any) -> Any:
-    """A function, in ``float32`` if it is of halves."""
+    """Wrap a function of floats so that it computes halves in ``float32``."""
     kind = str(values[0].ty.dtype)
     if kind not in HALVES:
         return function(*values)
@@ -211,12 +211,12 @@ def _of_halves(function: Callable[..., Any], *values: Any) -> Any:
 
 
 def _comparable(x: Any) -> Any:
-    """A value as one that LLVM compares in vectors, unlike truth values."""
+    """Convert a truth value to one that LLVM compares in vectors."""
     return x.astype("uint8") if str(x.ty.dtype) == "bool" else x
 
 
 def _equal(node: Node, x: Any, y: Any) -> Any:
-    """Whether two values are equal; TVM takes a value to be equal to itself, also NaN."""
+    """Compare two values; TVM takes a value to be equal to itself, also NaN."""
     from tvm import tirx
 
     if node.operands[0] is node.operands[1] and _is_float(x):
@@ -225,14 +225,14 @@ def _equal(node: Node, x: Any, y: Any) -> Any:
 
 
 def _call_c(function: str, *values: Any) -> Any:
-    """A function of C's library, for which TVM has an operator and no code."""
+    """Call a function of C's library, for which TVM has an operator and no code."""
     from tvm import tirx
 
     kind = str(values[0].ty.dtype)
     return tirx.call_pure_extern(kind, function if kind == "float64" else f"{function}f", *values)
 
 
-def _converted(x: Any, kind: str) -> Any:
+def _convert(x: Any, kind: str) -> Any:
     from tvm import tirx
 
     if kind == "bool" and str(x.ty.dtype) != "bool":
@@ -260,12 +260,12 @@ def _remainder(node: Node, x: Any, y: Any) -> Any:
 
 
 def _fmod(x: Any, y: Any) -> Any:
-    """The remainder with the sign of the dividend."""
+    """Compute the remainder with the sign of the dividend."""
     return _call_c("fmod", x, y)
 
 
 def _float_remainder(x: Any, y: Any) -> Any:
-    """The remainder with the sign of the divisor."""
+    """Compute the remainder with the sign of the divisor."""
     from tvm import tirx
 
     remainder = _fmod(x, y)
@@ -274,7 +274,7 @@ def _float_remainder(x: Any, y: Any) -> Any:
 
 
 def _power(node: Node, x: Any, y: Any) -> Any:
-    """A power; of small whole exponents a product."""
+    """Compute a power; small whole exponents are products."""
     exponent = node.operands[1]
     if isinstance(exponent, Constant) and exponent.array.size == 1:
         times = float(exponent.array.reshape(()))
@@ -287,7 +287,7 @@ def _power(node: Node, x: Any, y: Any) -> Any:
 
 
 def _sign(x: Any) -> Any:
-    """The sign of a number; NaN of NaN."""
+    """Compute the sign of a number; NaN of NaN."""
     from tvm import tirx
 
     kind = str(x.ty.dtype)

@@ -87,7 +87,7 @@ def _function(fused: Fused) -> Any:
 
 
 def _with_distinct_names(function: Any) -> Any:
-    """A function none of whose tensors has the name of another: TVM divides loops by names."""
+    """Rename tensors of the same name in a function: TVM divides loops by names."""
     import tvm_ffi
     from tvm import tirx
 
@@ -111,7 +111,7 @@ def _emit_loops(node: Node, tensors: Sequence[Any]) -> Any:
 
 
 def _number(constant: Constant, node: Node) -> Any:
-    """A constant of one element as an expression, or as a tensor where a node needs one."""
+    """Return a constant of one element as an expression, or as a tensor where a node needs one."""
     from tvm import te, tirx
 
     number = tirx.const(constant.array.reshape(()).item(), constant.dtype)

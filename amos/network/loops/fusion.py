@@ -25,7 +25,7 @@ _JOINED = 8
 
 
 def is_immediate(node: Node, constant: Constant) -> bool:
-    """Whether a constant that a node reads is written into its loops: one of a single element.
+    """Return whether the loops of a node hold a constant as a number: one of a single element.
 
     Summands and factors are read: layers differ in them, as in the scales of quantized ones, and
     share their loops. TVM would take the larger of NaN and a number to be the number.
@@ -117,7 +117,7 @@ class _Fusion:
             readers = self.readers(node)
             if not readers and node.number not in self.stored:
                 continue  # nobody needs it
-            homes = self.joined(node, readers)
+            homes = self.join(node, readers)
             if not homes and node.operation not in VIEWS:
                 homes = [_Function()]
                 functions += homes
@@ -129,10 +129,10 @@ class _Fusion:
         return tuple(Fused(tuple(reversed(each.nodes))) for each in functions)
 
     def readers(self, node: Node) -> list[Node]:
-        """Nodes that are computed here and read a node."""
+        """List the nodes of this function that read a node."""
         return [each for each in self.graph.users[node.number] if each.number in self.homes]
 
-    def joined(self, node: Node, readers: list[Node]) -> list[_Function]:
+    def join(self, node: Node, readers: list[Node]) -> list[_Function]:
         """Return the functions that a node joins; none if it begins its own, or is a view."""
         if node.number in self.stored or not all(self.homes[each.number] for each in readers):
             return []
@@ -146,7 +146,7 @@ class _Fusion:
         return functions if fits else []
 
     def is_inner_view(self, node: Node) -> bool:
-        """Whether the operand of a view is computed in its function; otherwise it is free."""
+        """Return whether this function computes the operand of a view; otherwise a view is free."""
         (operand,) = node.operands
         return (
             isinstance(operand, Node)
@@ -163,7 +163,7 @@ def _is_heavy(node: Node) -> bool:
 
 
 def _joins(node: Node, function: _Function, readers: list[Node]) -> bool:
-    """Whether a node can be computed by the function that computes its readers."""
+    """Return whether a node can be computed by the function that computes its readers."""
     own = [each for each in readers if each in function.nodes]
     ahead = {each.number in function.ahead for each in own}
     if len(function.nodes) >= _MOST or len(ahead) > 1:

@@ -106,7 +106,7 @@ def _emit_pad(node: Node, operands: Sequence[Any]) -> Any:
     return te.compute(node.shape, padded, name="pad")
 
 
-def clamped(index: Any, size: int) -> Any:
+def clamp(index: Any, size: int) -> Any:
     """Return the nearest index of an axis."""
     from tvm import tirx
 
@@ -126,7 +126,7 @@ def _reflect(index: Any, size: int, farthest: int) -> Any:
 
 
 _REPEATED: Mapping[str, Callable[[Any, int, int], Any]] = {
-    "edge": lambda index, size, _: clamped(index, size),
+    "edge": lambda index, size, _: clamp(index, size),
     "reflect": _reflect,
     "wrap": lambda index, size, _: index % size,
 }
@@ -138,11 +138,11 @@ def _emit_gather(node: Node, operands: Sequence[Any]) -> Any:
     (data, indices), axis = operands, node.attributes["axis"]
     count = len(indices.shape)
 
-    def gathered(*at: Any) -> Any:
+    def gather(*at: Any) -> Any:
         index = _wrap_index(indices(*at[axis : axis + count]), node)
         return data(*at[:axis], index, *at[axis + count :])
 
-    return te.compute(node.shape, gathered, name="gather")
+    return te.compute(node.shape, gather, name="gather")
 
 
 def _emit_gather_elements(node: Node, operands: Sequence[Any]) -> Any:
@@ -166,7 +166,7 @@ def _wrap_index(index: Any, node: Node) -> Any:
         return index
     if operand.dtype.startswith("u"):
         return index if np.iinfo(operand.dtype).max < size else tirx.min(index, size - 1)
-    return clamped(tirx.Select(index < 0, index + size, index), size)
+    return clamp(tirx.Select(index < 0, index + size, index), size)
 
 
 def _are_valid(indices: Constant, size: int) -> bool:

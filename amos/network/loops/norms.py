@@ -92,7 +92,7 @@ def _emit_group_norm(node: Node, operands: Sequence[Any]) -> Any:
 
 
 def _mean_of_groups(x: Any, axis: int, groups: int) -> Any:
-    """Means of images and groups of channels."""
+    """Compute the means of images and groups of channels."""
     from tvm import te
 
     shape = [int(extent) for extent in x.shape]
@@ -112,7 +112,7 @@ def _mean_of_groups(x: Any, axis: int, groups: int) -> Any:
 
 
 def _squares(x: Any, center: Callable[[Sequence[Any]], Any]) -> Any:
-    """Squares of distances from the mean at each place."""
+    """Square the distances from the mean at each place."""
     from tvm import te
 
     def square(*at: Any) -> Any:

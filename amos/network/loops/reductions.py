@@ -134,7 +134,7 @@ def _emit_position(node: Node, operands: Sequence[Any]) -> Any:
 
 
 def _with_plain_bits(wide: Any, x: Any) -> Any:
-    """A tensor widened by its bits if it is of ``bfloat16``.
+    """Widen a tensor of ``bfloat16`` by its bits; return any other as it is.
 
     Of a reduction to two values TVM would convert the bits as an integer.
     """
@@ -178,7 +178,7 @@ def at_tap(at: Sequence[Any], taps: Sequence[Any], node: Node, axes: Sequence[in
     return place
 
 
-def _pooled(x: Any, node: Node, value: Any, combine: Any) -> Any:
+def _pool(x: Any, node: Node, value: Any, combine: Any) -> Any:
     from tvm import te
 
     axes = image_axes(node.shape, node.attributes["channels_last"])
@@ -196,7 +196,7 @@ def _emit_max_pool(node: Node, operands: Sequence[Any]) -> Any:
 
     kind = node.dtype
     least = float("-inf") if "float" in kind else int(np.iinfo(kind).min)
-    return _pooled(operands[0], node, tirx.const(least, kind), te.max)
+    return _pool(operands[0], node, tirx.const(least, kind), te.max)
 
 
 def _emit_average_pool(node: Node, operands: Sequence[Any]) -> Any:
@@ -204,7 +204,7 @@ def _emit_average_pool(node: Node, operands: Sequence[Any]) -> Any:
 
     x = in_float32(operands[0])
     kind = str(x.dtype)
-    total = _pooled(x, node, tirx.const(0, kind), te.sum)
+    total = _pool(x, node, tirx.const(0, kind), te.sum)
     value = te.compute(
         node.shape, lambda *at: total(*at) / _taps_inside(node, at).astype(kind), name="average"
     )

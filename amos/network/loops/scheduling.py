@@ -164,7 +164,7 @@ def _select_inlined(schedule: Any, blocks: list[Any]) -> list[Any]:
 
 
 def _moves(schedule: Any, block: Any) -> bool:
-    """Whether a block only moves elements, with or without padding."""
+    """Return whether a block only moves elements, with or without padding."""
     value: Any = getattr(schedule.get(block).body, "value", None)
     if getattr(getattr(value, "op", None), "name", "") == "prim.if_then_else":
         value = value.args[1]
@@ -172,7 +172,7 @@ def _moves(schedule: Any, block: Any) -> bool:
 
 
 def _transposes(schedule: Any, block: Any) -> bool:
-    """Whether a block moves elements that follow one another to places that do not."""
+    """Return whether a block moves neighbouring elements to places that are no neighbours."""
     described = schedule.get(block)
     if not described.iter_vars or not _moves(schedule, block):
         return False
@@ -196,7 +196,7 @@ def _inline(schedule: Any, block: Any) -> None:
 
 
 def _is_read_again(schedule: Any, block: Any, consumer: Any) -> bool:
-    """Whether an element of a block's result is read in each step of a loop."""
+    """Return whether each step of a loop reads the same element of a block's result."""
     described = schedule.get(consumer)
     result = schedule.get(block).writes[0].source
     read = [at.min for x in described.reads if x.source.same_as(result) for at in x.region]
@@ -272,7 +272,7 @@ def _find_follower(schedule: Any, block: Any) -> Any:
 
 
 def _list_lanes(schedule: Any, block: Any) -> list[int]:
-    """Elements of the vectors that a block may have; TVM stores none of constants of bfloat16.
+    """List the lanes that a block's vectors may have; TVM stores no bfloat16 constants in them.
 
     What is the same for a whole vector, as the indices of rows are, may be wider.
     """
@@ -298,7 +298,7 @@ def _divide(schedule: Any, loops: list[Any]) -> None:
 
 
 def _along_rows(schedule: Any, block: Any) -> bool:
-    """Whether a block sums up one value of elements that follow one another."""
+    """Return whether a block sums neighbouring elements into one."""
     described = schedule.get(block)
     last = described.iter_vars[-1].var
     rows = any(read.region[-1].min.same_as(last) for read in described.reads if read.region)
@@ -345,7 +345,7 @@ def _schedule_concatenation(
 def _schedule_ragged(
     schedule: Any, loops: list[Any], extent: int, large: bool
 ) -> Callable[[], None]:
-    """Vectors as far as they fill the last loop, and a loop for its end."""
+    """Vectorize the last loop as far as vectors fill it; a second loop computes its end."""
     *outer, last = loops
     if large:
         _divide(schedule, outer)
@@ -355,7 +355,7 @@ def _schedule_ragged(
 
 
 def _schedule_rows(schedule: Any, block: Any, large: bool) -> Callable[[], None]:
-    """Sums along rows: as many parts as a vector has lanes, added up at the end of a row."""
+    """Sum rows in as many parts as a vector has lanes, which are added at the end of a row."""
     *rows, summed = schedule.get_loops(block)
     _, lane = schedule.split(summed, [None, LANES])
     parts = schedule.rfactor(lane, len(rows))

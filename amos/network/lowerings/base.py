@@ -164,7 +164,7 @@ class Lowering(ABC):
         return TaskKernel(symbol, self, tuple(arguments), tiled, code_of(library.mod))
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values for JSON; seconds."""
+        """Return plain values for JSON; seconds."""
         return {
             "instruction": self.instruction,
             "mapping": "",

@@ -86,7 +86,7 @@ def lower_cascade(bands: Tiling, chooser: Chooser) -> FusedChain | None:
 
 
 def bands_of(cascade: Chain, rows: int) -> Tiling:
-    """The bands of some rows of each image.
+    """Return the bands of some rows of each image.
 
     Raises:
         ScheduleError: a band has no rows of the one before.
@@ -95,7 +95,7 @@ def bands_of(cascade: Chain, rows: int) -> Tiling:
 
 
 def is_layered(chain: Chain) -> bool:
-    """Whether all statements are products, as of layers one behind the other."""
+    """Return whether all statements are products, as of consecutive layers."""
     return all(isinstance(step, Operator) for step in chain.steps)
 
 
@@ -147,5 +147,5 @@ def _list_blocks(chain: Chain, machine: Machine) -> Iterator[Tiling]:
 
 
 def _has_resident_intermediate(cascade: Chain, machine: Machine) -> bool:
-    """Whether the first intermediate tensor fits in the private caches of all cores anyway."""
+    """Return whether the first intermediate tensor fits in the private caches anyway."""
     return cascade.temporaries[0].stored_bytes <= machine.private_cache * machine.cores

@@ -75,7 +75,7 @@ def _source_of(group: Group) -> Operand:
 
 
 def _is_supported(operator: Operator) -> bool:
-    """Whether an operator may be a layer of a cascade."""
+    """Return whether an operator may be a layer of a cascade."""
     if operator.name not in {*_DENSE, *_DENSE.values()} or operator.further or operator.prologues:
         return False
     if operator.constants != ("weight",):  # rows that are constant would be packed ahead
@@ -85,7 +85,7 @@ def _is_supported(operator: Operator) -> bool:
 
 
 def _is_only_consumer(consumer: Group, producer: Group, graph: Graph) -> bool:
-    """Whether a group reads another one's result as its source, and nothing else reads it."""
+    """Return whether a group alone reads another one's result, as its source."""
     result = producer.result
     operands = [*consumer.arguments.values()]
     kinds = {str(group.operator.output.tensor.dtype) for group in (producer, consumer)}
@@ -100,7 +100,7 @@ def _is_only_consumer(consumer: Group, producer: Group, graph: Graph) -> bool:
 
 
 def is_pointwise(operator: Operator) -> bool:
-    """Whether an operator reads one element of each channel, of all rows one after the other."""
+    """Return whether an operator reads one element of each channel, row after row."""
     source = operator.sources[0]
     for index, size in zip(source.indices[:-1], source.tensor.shape, strict=False):
         names = [name for name in index.names if operator.extents[name] > 1]
@@ -111,7 +111,7 @@ def is_pointwise(operator: Operator) -> bool:
 
 
 def chain_layers(layers: Sequence[Operator]) -> Chain:
-    """Chain layers of which each reads the result of the one before as its first source.
+    """Chain layers, each of which reads the previous result as its first source.
 
     Iterations of the last one keep their names.
     """

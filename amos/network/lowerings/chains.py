@@ -87,7 +87,7 @@ class FusedChain(Lowering):
         return inputs, expected, (chain_tolerance(self.operator, expected),)
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values for JSON; seconds."""
+        """Return plain values for JSON; seconds."""
         own = self.candidate.as_dict()
         mappings = " + ".join(each["mapping"] for each in own["products"].values())
         return super().to_dict() | own | {"mapping": mappings, "schedule": {}}

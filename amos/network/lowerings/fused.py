@@ -93,7 +93,7 @@ def _select_bands(tilings: Sequence[Tiling], machine: Machine) -> Sequence[Tilin
     """
 
     def busiest_share(bands: Tiling) -> tuple[float, int]:
-        """Share of the bands that a core has at most, and how many there are."""
+        """Return the largest share of the bands that a core has, and the number of bands."""
         return -(-bands.count // machine.cores) / bands.count, bands.count
 
     return sorted((each for each in tilings if each.rolls), key=busiest_share)[:1] or tilings

@@ -149,7 +149,7 @@ class _Flat:
     extents: tuple[int, int, int]
 
     def index(self, position: Any, tile: Any, channel: Any) -> list[Any]:
-        """Where the buffer has an element of the tensor."""
+        """Return the buffer's index of an element of the tensor."""
         shape = tuple(map(int, self.buffer.shape))
         if shape == self.extents:
             return [position, tile, channel]
@@ -221,7 +221,7 @@ def _multiply(matrices: Sequence[np.ndarray], values: Sequence[Any], steps: Lane
 
 
 def _is_copy(row: np.ndarray) -> bool:
-    """Whether a row of a matrix selects one value."""
+    """Return whether a row of a matrix selects one value."""
     return bool(row.max() == np.abs(row).sum() == 1)
 
 

@@ -138,7 +138,7 @@ def match_winograd(task: Task) -> Winograd | None:
 
 
 def _has_exact_weight(form: Winograd, anchor: Node) -> bool:
-    """Whether weights are constant, and their transform exact where they are integers."""
+    """Return whether weights are constant, and their transform exact where they are integers."""
     weight = anchor.operands[1]
     return isinstance(weight, Constant) and (not form.integer or form.exact(weight.array))
 
@@ -181,7 +181,7 @@ def lower_winograd(
 
 
 def is_winograd_faster(tiles: Lowering, direct: Lowering) -> bool:
-    """Whether tiles are expected to be faster.
+    """Return whether tiles are expected to be faster.
 
     If only one of both was measured, it is chosen, but products of a core are never measured.
     """

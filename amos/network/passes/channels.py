@@ -72,7 +72,7 @@ def _select_filled(graph: Graph) -> set[int]:
 
 
 def _is_product(node: Node) -> bool:
-    """Whether a node is a convolution of bytes, not grouped, with constant weights."""
+    """Return whether a node is a convolution of bytes, not grouped, with constant weights."""
     if node.operation != "Conv" or node.attributes["group"] != 1:
         return False
     image, weight = node.operands
@@ -84,7 +84,7 @@ def _can_fill(node: Node) -> bool:
 
 
 def _keeps_channels(node: Node, filled: Set[int]) -> bool:
-    """Whether further channels of what a node reads become those of its result, and no others."""
+    """Return whether channels added to a node's operand only add channels to its result."""
     if node.operation not in _ELEMENTWISE | _WINDOWS or len(node.shape) < 2:
         return False
     if node.operation == "Pad" and (node.attributes["before"][1] or node.attributes["after"][1]):

@@ -48,7 +48,7 @@ def channels_last(graph: Graph) -> Graph:
 
 
 def _bytes_moved(graph: Graph) -> int:
-    """Bytes that are transposed, and those that epilogues behind a transpose read and write."""
+    """Count bytes that are transposed, and those that epilogues behind a transpose access."""
     tails, total = _tails(graph), 0
     for node in graph.nodes:
         if node.operation != "Transpose":
@@ -62,7 +62,7 @@ def _bytes_moved(graph: Graph) -> int:
 
 
 def _tails(graph: Graph) -> frozenset[int]:
-    """Numbers of products, and of what may become a part of the epilogue behind one."""
+    """Number the products, and the nodes that may join the epilogue behind one."""
     tails: set[int] = set()
     for node in graph.computing():
         sources = [each for each in node.operands if isinstance(each, Node)]
@@ -77,25 +77,25 @@ def _is_elementwise(node: Node) -> bool:
 
 
 def _is_taken(node: Node) -> bool:
-    """Whether channels are last: of transposed convolutions only where a kernel computes it."""
+    """Return whether channels are last: transposed convolutions only where a kernel computes it."""
     if node.operation != "ConvTranspose":
         return True
     image, weight = node.operands
-    moved = Node(-1, "input", (), _permuted(image.shape), image.dtype)
+    moved = Node(-1, "input", (), _permute(image.shape), image.dtype)
     attributes = {**node.attributes, "channels_last": True}
-    shape = _permuted(node.shape)
+    shape = _permute(node.shape)
     last = Node(0, node.operation, (moved, weight), shape, node.dtype, attributes)
     anchor = anchor_of(last)
     return anchor is not None and not (anchor.refused or unfit(anchor, last))
 
 
-def _permuted(shape: tuple[int, ...], order: Order | None = None) -> tuple[int, ...]:
-    """Extents in an order of their axes, by default with channels last."""
+def _permute(shape: tuple[int, ...], order: Order | None = None) -> tuple[int, ...]:
+    """Permute extents by an order of their axes, by default to channels last."""
     return tuple(shape[axis] for axis in order or with_channels_last(len(shape)))
 
 
 def _wishes(graph: Graph, windows: Set[int], tails: Set[int]) -> dict[int, Order]:
-    """The order in which each value is read in the end, by number; none where any order does.
+    """Return the order in which each value is read, by number; values of any order are missing.
 
     An order other than the original one takes precedence. Operands of an epilogue are read in
     the order of its product.
@@ -115,7 +115,7 @@ def _wishes(graph: Graph, windows: Set[int], tails: Set[int]) -> dict[int, Order
 
 
 def _product_orders(graph: Graph, windows: Set[int], tails: Set[int]) -> dict[int, Order]:
-    """The order of a product's result, by number of what is computed with it."""
+    """Return the order of a product's result, by numbers of the nodes computed with it."""
     orders: dict[int, Order] = {}
     for node in graph.nodes:
         if node.number not in tails:
@@ -152,7 +152,7 @@ def _wish(node: Node, place: int, own: Order | None, windows: Set[int]) -> Order
 
 
 def _is_both(shape: tuple[int, ...]) -> bool:
-    """Whether the original order and channels last are the same, for lack of images."""
+    """Return whether the original order and channels last are the same, for lack of images."""
     rank = len(shape)
     return significant(original(rank), shape) == significant(with_channels_last(rank), shape)
 
@@ -175,7 +175,7 @@ class _Value:
     def transposed(self, perm: Order) -> _Value:
         """Return the transposed value."""
         axes = tuple(self._axes[axis] for axis in perm)
-        return _Value(_permuted(self.shape, perm), self._forms, axes)
+        return _Value(_permute(self.shape, perm), self._forms, axes)
 
     @property
     def orders(self) -> list[Order]:
@@ -183,14 +183,14 @@ class _Value:
         return [tuple(map(self._axes.index, order)) for order in self._forms]
 
     def is_free(self, order: Order) -> bool:
-        """Whether nothing has to be transposed for an order."""
+        """Return whether an order needs no transposes."""
         if any(isinstance(form, Constant) for form in self._forms.values()):
             return True
         axes = significant(order, self.shape)
         return any(significant(each, self.shape) == axes for each in self.orders)
 
     def cost(self, order: Order) -> int:
-        """Bytes to transpose for an order."""
+        """Count the bytes to transpose for an order."""
         return 0 if self.is_free(order) else count_bytes(next(iter(self._forms.values())))
 
     def form(self, order: Order, builder: GraphBuilder) -> Operand:
@@ -205,7 +205,7 @@ class _Value:
         forms = [*zip(self.orders, self._forms.values(), strict=True)]
         for existing, form in forms:
             if significant(existing, self.shape) == axes:
-                return builder.emit("Reshape", form, shape=_permuted(self.shape, order))
+                return builder.emit("Reshape", form, shape=_permute(self.shape, order))
         existing, form = forms[0]
         return builder.emit("Transpose", form, perm=tuple(map(existing.index, order)))
 
@@ -239,11 +239,11 @@ class _Walk:
     def rewritten(self, graph: Graph) -> Graph:
         """Return the graph."""
         for node in graph.nodes:
-            self._values[node.number] = self._rewritten(node)
+            self._values[node.number] = self._rewrite(node)
         results = [self._form(node, original(len(node.shape))) for node in graph.outputs]
         return self._builder.finish(results)
 
-    def _rewritten(self, node: Node) -> _Value:
+    def _rewrite(self, node: Node) -> _Value:
         builder = self._builder
         if node.operation == "input":
             value: Operand = builder.add_input(node.name, node.shape, node.dtype)
@@ -262,9 +262,9 @@ class _Walk:
         if node.operation == "Reshape" and order is not None:
             if self._pleases(node, result):
                 result = self._wishes.get(node.number, result)
-            source, shape = self._form(node.operands[0], order), _permuted(node.shape, result)
+            source, shape = self._form(node.operands[0], order), _permute(node.shape, result)
             return _Value(node.shape, {result: builder.emit("Reshape", source, shape=shape)})
-        return _Value(node.shape, {result: self._emitted(node, order)})
+        return _Value(node.shape, {result: self._emit(node, order)})
 
     def _value(self, operand: Operand) -> _Value:
         if isinstance(operand, Node):
@@ -313,7 +313,7 @@ class _Walk:
         return min(results, key=cost)
 
     def _pleases(self, node: Node, order: Order) -> bool:
-        """Whether an order of a result is the one in which it is read in the end."""
+        """Return whether a result has the order in which it is read."""
         wish = self._wishes.get(node.number, order)
         return significant(order, node.shape) == significant(wish, node.shape)
 
@@ -321,7 +321,7 @@ class _Walk:
         value = self._value(operand)
         return value.cost(_of_rank(order, len(value.shape)))
 
-    def _emitted(self, node: Node, order: Order | None) -> Operand:
+    def _emit(self, node: Node, order: Order | None) -> Operand:
         """Emit a node that reads its operands in an order."""
         builder = self._builder
         if order is None or order == original(len(order)):
@@ -330,22 +330,22 @@ class _Walk:
         full = any(isinstance(x, Node) and len(x.shape) == len(order) for x in node.operands)
         fewer_axes = full and _is_elementwise(node)
         operands = [
-            self._aligned(each, order, fewer_axes) if place in places else self._plain(each)
+            self._align(each, order, fewer_axes) if place in places else self._plain(each)
             for place, each in enumerate(node.operands)
         ]
         return builder.emit(node.operation, *operands, **moved_attributes(node, order))
 
-    def _aligned(self, operand: Operand, order: Order, fewer_axes: bool) -> Operand:
-        """An operand in an order, with as many axes, of which a constant may lack the first."""
+    def _align(self, operand: Operand, order: Order, fewer_axes: bool) -> Operand:
+        """Permute an operand, with as many axes, of which a constant may lack the first."""
         missing = len(order) - len(operand.shape)
         value = self._form(operand, _of_rank(order, len(operand.shape)))
-        shape = _permuted((1,) * missing + operand.shape, order)
+        shape = _permute((1,) * missing + operand.shape, order)
         if fewer_axes and isinstance(operand, Constant):
             shape = tuple(dropwhile(lambda extent: extent == 1, shape))
         return value if value.shape == shape else self._builder.emit("Reshape", value, shape=shape)
 
 
 def _of_rank(order: Order, rank: int) -> Order:
-    """The order of the last axes of a tensor, counted among themselves."""
+    """Return the order of a tensor's last axes among themselves."""
     missing = len(order) - rank
     return tuple(axis - missing for axis in order if axis >= missing)

@@ -38,19 +38,19 @@ class Levels:
         return self.scale.size == 1 and self.zero.size == 1
 
     def equals(self, levels: Levels) -> bool:
-        """Whether all elements of both tensors have the same scale and zero point."""
+        """Return whether all elements of both tensors have the same scale and zero point."""
         both = self.single and levels.single
         return both and self.scale[0] == levels.scale[0] and self.zero[0] == levels.zero[0]
 
     def shaped(self, values: np.ndarray) -> np.ndarray:
-        """One value, or one for each step of the axis, as they are broadcast to the tensor."""
+        """Reshape a value, or one for each step of the axis, for broadcasting to the tensor."""
         if values.size == 1:
             return values.reshape(())
         rank = len(self.integers.shape)
         return values.reshape([-1 if d == self.axis % rank else 1 for d in range(rank)])
 
     def values(self) -> np.ndarray:
-        """The floats of a constant."""
+        """Return the floats of a constant."""
         assert isinstance(self.integers, Constant)
         centred = self.integers.array.astype(np.int32) - self.shaped(self.zero)
         floats: np.ndarray = centred.astype(np.float32) * self.shaped(self.scale)
@@ -73,7 +73,7 @@ def levels_of(node: Operand, operation: str = "DequantizeLinear") -> Levels | No
 
 
 def constant_floats(operand: Operand) -> np.ndarray | None:
-    """The floats of a constant, dequantized and reshaped or not."""
+    """Return the floats of a constant, which may be dequantized and reshaped."""
     if isinstance(operand, Constant):
         return operand.array if operand.dtype == "float32" else None
     if operand.operation == "Reshape":

@@ -34,7 +34,7 @@ def bound_masked_scores(graph: Graph) -> Graph:
 
 
 def _is_mask(graph: Graph, node: Node) -> bool:
-    """Whether a choice fills scores with a number, between a product and its softmax."""
+    """Return whether a choice fills scores with a number, between a product and its softmax."""
     scores = [x for x in node.operands[1:] if isinstance(x, Node) and x.shape == node.shape]
     fills = [x for x in node.operands[1:] if isinstance(x, Constant) and x.array.size == 1]
     if len(scores) != 1 or len(fills) != 1 or np.isnan(fills[0].array.item()):
@@ -46,7 +46,7 @@ def _is_mask(graph: Graph, node: Node) -> bool:
 
 
 def _is_product(value: Operand, between: Set[str]) -> bool:
-    """Whether a value is a product of matrices behind operators of some kinds."""
+    """Return whether a value is a product of matrices behind operators of some kinds."""
     while isinstance(value, Node) and value.operation in between:
         wide = [x for x in value.operands if isinstance(x, Node) and x.shape == value.shape]
         value = wide[0] if wide else value.operands[0]

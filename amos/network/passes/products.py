@@ -38,7 +38,7 @@ class IntegerProduct:
     float_bias: np.ndarray | None = None
 
     def shaped(self, values: np.ndarray) -> np.ndarray:
-        """One value for each feature, as they are broadcast to the result."""
+        """Reshape one value for each feature for broadcasting to the result."""
         if values.size == 1 or self.node.operation == "MatMul":
             return values
         return values.reshape(-1, *[1] * (len(self.node.shape) - 2))

@@ -65,7 +65,7 @@ def integer_arithmetic(graph: Graph) -> Graph:
 
 
 def _with_unsigned_bytes(graph: Graph) -> Graph:
-    """The graph with bytes from 0 where those from -128 are only dequantized again.
+    """Shift bytes from -128 up by 128 where they are only dequantized again.
 
     Instructions take unsigned activations, and what a ReLU cuts off becomes 0, as padding is.
     Where it is 0 already, bytes stay signed.
@@ -98,7 +98,7 @@ def _of_quantize(graph: Graph, node: Node) -> Rewrite:
     levels = levels_of(node, "QuantizeLinear")
     source = node.operands[0]
     if levels is None or not isinstance(source, Node) or not levels.single:
-        return _division(node, source)
+        return _emit_quantize(node, source)
     move = _move(node, source, levels)
     if move is not None:
         return move
@@ -112,12 +112,12 @@ def _of_quantize(graph: Graph, node: Node) -> Rewrite:
     if graph.has_one_reader(inner):
         product = integer_product(graph, inner)
         if product is not None:
-            return _requantized(product, node, levels, relu, _only_summed(graph, node, levels))
+            return _requantize(product, node, levels, relu, _only_summed(graph, node, levels))
         terms = [each for each in map(_term, inner.operands) if each is not None]
         added = inner.operation == "Add" and inner.shape == node.shape
         if added and len(terms) == len(inner.operands):
             return _sum(terms, node, levels, relu)
-    return rewrite_as_table(node) or _division(node, source)
+    return rewrite_as_table(node) or _emit_quantize(node, source)
 
 
 def _move(node: Node, source: Node, levels: Levels) -> Rewrite | None:
@@ -149,15 +149,15 @@ def _quantize_concat(node: Node, source: Node, levels: Levels) -> Rewrite:
         integers = _integers(operand, node, levels)
         if integers is not None:
             return builder.value(integers)
-        return _division(node, operand)(builder)
+        return _emit_quantize(node, operand)(builder)
 
     return lambda builder: builder.copy(source, [quantize(builder, x) for x in source.operands])
 
 
-def _requantized(
+def _requantize(
     product: IntegerProduct, node: Node, levels: Levels, relu: bool, summed: bool
 ) -> Rewrite:
-    """A product whose result is quantized at once; as floats if it is only summed."""
+    """Requantize a product's result at once; keep floats if it is only summed."""
 
     def emit(builder: GraphBuilder) -> Operand:
         value = _emit_scaled(builder, product)
@@ -170,7 +170,7 @@ def _requantized(
 
 
 def _only_summed(graph: Graph, node: Node, levels: Levels) -> bool:
-    """Whether all that is done with a quantized tensor is to add its floats to others."""
+    """Return whether the floats of a quantized tensor are only added to others."""
     if not levels.single or not graph.has_one_reader(node):
         return False
     (reader,) = graph.users[node.number]
@@ -185,7 +185,7 @@ def _only_summed(graph: Graph, node: Node, levels: Levels) -> bool:
 
 
 def _float_product(product: IntegerProduct, dtype: str) -> Rewrite:
-    """A product of integers whose result stays a float, of some dtype."""
+    """Write a product of integers whose result stays a float of some dtype."""
     return lambda builder: builder.cast(_emit_scaled(builder, product), dtype)
 
 
@@ -199,7 +199,7 @@ def _emit_scaled(builder: GraphBuilder, product: IntegerProduct) -> Operand:
 
 
 def _term(operand: Operand) -> Levels | Constant | None:
-    """A summand, quantized or of constant floats; ``None`` if it is neither."""
+    """Return a summand, quantized or of constant floats; ``None`` if it is neither."""
     floats = constant_floats(operand)
     if floats is not None:
         return Constant(floats)
@@ -209,7 +209,7 @@ def _term(operand: Operand) -> Levels | Constant | None:
 
 
 def _sum(terms: Sequence[Levels | Constant], node: Node, levels: Levels, relu: bool) -> Rewrite:
-    """A sum of tensors, in units of the result's scale."""
+    """Sum tensors in units of the result's scale."""
 
     def value(builder: GraphBuilder, term: Levels | Constant) -> Operand:
         if isinstance(term, Constant):
@@ -224,8 +224,8 @@ def _sum(terms: Sequence[Levels | Constant], node: Node, levels: Levels, relu: b
     return emit
 
 
-def _division(node: Node, source: Operand) -> Rewrite:
-    """A quantize of some value as it is defined."""
+def _emit_quantize(node: Node, source: Operand) -> Rewrite:
+    """Quantize a value as the standard defines it."""
     scale, zero = node.operands[1:]
 
     def emit(builder: GraphBuilder) -> Operand:
@@ -271,7 +271,7 @@ def _emit_times(builder: GraphBuilder, integers: Operand, factor: np.ndarray) ->
 def _emit_rounded_floats(
     builder: GraphBuilder, value: Operand, levels: Levels, dtype: str, relu: bool
 ) -> Operand:
-    """As :func:`_emit_rounded`, less the zero point and still floats: four instructions fewer."""
+    """Emit :func:`_emit_rounded` in floats, less the zero point: four instructions fewer."""
     info, zero = np.iinfo(dtype), int(levels.zero[0])
     low, high = (0 if relu else info.min - zero), info.max - zero
     value = builder.emit("Round", value)

@@ -64,7 +64,7 @@ class _ScaledProduct:
         if node.operation == "Mul":
             with np.errstate(all="ignore"):
                 scale = self.scale * values
-                weight = _scaled_weight(self.anchor, scale)
+                weight = _scale_weight(self.anchor, scale)
             if not np.isfinite(weight.array).all():
                 return False
             self.weight, self.scale = weight, scale
@@ -75,7 +75,7 @@ class _ScaledProduct:
         return True
 
     def _values(self, node: Node) -> np.ndarray | None:
-        """The constant of a product or a sum, if it is one for each channel or for all."""
+        """Return the constant of a product or sum, if it is one for each channel or for all."""
         constants = [each.array for each in node.operands if isinstance(each, Constant)]
         plain = node.operation in ("Mul", "Add") and node.shape == self.anchor.shape
         if not plain or len(constants) != 1:
@@ -101,8 +101,8 @@ def _follow_product(graph: Graph, node: Node) -> _ScaledProduct | None:
     return chain
 
 
-def _scaled_weight(node: Node, scale: np.ndarray) -> Constant:
-    """The weights of a linear operator times a factor for each of its channels."""
+def _scale_weight(node: Node, scale: np.ndarray) -> Constant:
+    """Multiply the weights of a linear operator by a factor for each of its channels."""
     weight = node.operands[1]
     assert isinstance(weight, Constant)
     array = weight.array.astype(np.float64)
@@ -163,7 +163,7 @@ def _idle_taps(node: Node, axis: int) -> tuple[int, int]:
 
 
 def _constant_of(graph: Graph, weight: Operand) -> Constant | None:
-    """Constant weights, or those that are dequantized for one operator alone."""
+    """Return constant weights, also those that are dequantized for one operator alone."""
     if isinstance(weight, Constant):
         return weight
     alone = weight.operation == "DequantizeLinear" and graph.has_one_reader(weight)

@@ -37,7 +37,7 @@ def rewrite_as_table(node: Node) -> Rewrite | None:
     if node.dtype not in BYTES or levels_of(node, "QuantizeLinear") is None:
         return None
     with np.errstate(all="ignore"):
-        evaluated = _evaluated(node, node.shape, {})
+        evaluated = _evaluate(node, node.shape, {})
     if evaluated is None or evaluated.source is None or not evaluated.is_slow:
         return None
     return partial(_emit_table, evaluated.source, evaluated.values)
@@ -67,7 +67,7 @@ class _Values:
     is_slow: bool = False
 
 
-def _evaluated(
+def _evaluate(
     operand: Operand, shape: tuple[int, ...], before: dict[int, _Values | None]
 ) -> _Values | None:
     """Evaluate an operand for each value of the only tensor that it depends on."""
@@ -87,7 +87,7 @@ def _step(node: Node, shape: tuple[int, ...], before: dict[int, _Values | None])
     compute = _of_levels(node) or _of_floats(node)
     if compute is None or prod(node.shape) not in (1, prod(shape)):
         return None
-    sources = [_evaluated(each, shape, before) for each in node.operands[: compute.operands]]
+    sources = [_evaluate(each, shape, before) for each in node.operands[: compute.operands]]
     inputs = [each for each in sources if each is not None]
     tensors = {each.source for each in inputs if each.source is not None}
     if len(inputs) < len(sources) or len(tensors) > 1 or (tensors and node.shape != shape):
@@ -106,7 +106,7 @@ class _Compute:
 
 
 def _of_levels(node: Node) -> _Compute | None:
-    """Between bytes and floats, in float32 as they are defined."""
+    """Convert between bytes and floats in float32, as the standard defines it."""
     levels = levels_of(node)
     if levels is not None and levels.single and node.dtype == "float32":
         scale, zero = levels.scale, levels.zero

@@ -59,7 +59,7 @@ def predict_attention(
 
 
 def _sites_by_places(network: Network) -> Mapping[tuple[int, int], ChainSite]:
-    """The attentions of a network, by the places of their products among all products."""
+    """Return the attentions of a network, by the places of their products among all products."""
     products = [node for node in network.graph.nodes if is_product(node)]
     places = {node.number: place for place, node in enumerate(products)}
 

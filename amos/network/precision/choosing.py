@@ -48,7 +48,7 @@ def keep_precision(network: Loaded) -> Loaded:
 
 
 def has_choice(network: Loaded, samples: Samples | None) -> bool:
-    """Whether ``auto`` may be another precision than the model's here."""
+    """Return whether ``auto`` may be another precision than the model's here."""
     if not isinstance(network, PartitionedNetwork):
         return False
     return (has_bfloat16() and network.factors != ROUNDED) or samples is not None
@@ -130,7 +130,7 @@ def _try(make: Callable[[], list[Variant]], name: str, refused: list[str]) -> li
 def _round(
     variants: Variants, precision: str, budget: float, refused: list[str], is_drawn: bool
 ) -> list[Variant]:
-    """The variants with rounded factors.
+    """List the variants with rounded factors.
 
     Random inputs may leave all results as they are, as where a limit on them is an input, too.
     Then they say nothing about errors.
@@ -162,7 +162,7 @@ def _select_variant(rows: Sequence[Variant], precision: str, budget: float) -> V
 
 
 def _fits(variant: Variant, budget: float) -> bool:
-    """Whether errors keep within the budget: with a margin where it was chosen by them."""
+    """Return whether errors keep the budget: with a margin where the choice was made by them."""
     return _use(variant.errors, budget) <= 1
 
 
@@ -193,7 +193,7 @@ def check_choice(precision: object, budget: object) -> None:
 
 
 def _round_parts(variants: Variants, budget: float) -> list[Variant]:
-    """The variant that rounds some of the products; none where nothing fits."""
+    """Return the variant that rounds some of the products; none where nothing fits."""
     selected = select_places(variants, _SHARE * budget, partial(_use, budget=budget))
     if selected is None:
         return []

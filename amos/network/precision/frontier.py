@@ -72,7 +72,7 @@ class Variant:
         return self.errors.largest
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values for JSON."""
+        """Return plain values for JSON."""
         return {
             "precision": self.name,
             "error": _finite(self.error),
@@ -84,7 +84,7 @@ class Variant:
 
 
 def _finite(error: float | None) -> float | None:
-    """An error as JSON has it."""
+    """Convert an error to JSON, which has finite numbers only."""
     return error if error is not None and math.isfinite(error) else None
 
 
@@ -113,7 +113,7 @@ class Frontier(Shown):
     measure: str = "2-norm"
 
     def __str__(self) -> str:
-        """What was chosen, in a line."""
+        """Describe the choice in a line."""
         if self.chosen.name == "f32":
             differing = [f"{x.name} differs by {x.error:.2g}" for x in self.variants if x.error]
             return f"precision f32: {'; '.join((*differing, *self.refused))}"
@@ -128,7 +128,7 @@ class Frontier(Shown):
         )
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values for JSON."""
+        """Return plain values for JSON."""
         return {
             "frontier": [each.to_dict() for each in self.variants],
             "chosen": self.chosen.name,

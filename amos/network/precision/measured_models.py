@@ -70,7 +70,7 @@ def _rewrite(node: Any, numbers: Mapping[str, np.ndarray]) -> Iterator[Any]:
 
 
 def _bounds(node: Any, numbers: Mapping[str, np.ndarray]) -> bool:
-    """Whether a node bounds one value by a number."""
+    """Return whether a node bounds one value by a number."""
     return len(node.input) == 2 and sum(name in numbers for name in node.input) == 1
 
 

@@ -50,7 +50,7 @@ def quantize_network(
 
 
 def _quantize(source: Any, calls: Iterator[dict[str, np.ndarray]], folder: Path) -> Any:
-    """The quantized model in memory."""
+    """Return the quantized model in memory."""
     import onnx
     from onnxruntime.quantization import CalibrationDataReader, QuantType, quantize_static
     from onnxruntime.quantization.shape_inference import quant_pre_process

@@ -24,13 +24,13 @@ _LEAST_CHANNELS, _ROWS = 4, "amx_bf16"
 
 
 def is_product(node: Node) -> bool:
-    """Whether a node is a sum of products of floats, whatever their dtype."""
+    """Return whether a node is a sum of products of floats, whatever their dtype."""
     computed = node.operation != "input" and kind_of(node.operation) is Kind.PRODUCT
     return computed and node.dtype == "float32"
 
 
 def can_round(node: Node) -> bool:
-    """Whether a node is a product of ``float32`` that instructions of pairs of products suit."""
+    """Return whether a node is a product of ``float32`` that instructions on pairs can compute."""
     if not is_product(node) or node.operands[0].dtype != "float32":
         return False
     if isinstance(node.operands[-1], BlockedWeight):
@@ -48,7 +48,7 @@ def _channels_of_group(node: Node) -> int:
 
 
 def has_rounded_products(graph: Graph) -> bool:
-    """Whether factors of a product are floats of 16 bits."""
+    """Return whether factors of a product are floats of 16 bits."""
     return any(is_product(node) and node.operands[0].dtype in HALVES for node in graph.nodes)
 
 

@@ -94,7 +94,7 @@ class Variants:
         return Variant("f32", self.network, Errors(0.0), self._seconds(self.network))
 
     def with_factors(self, rounded: str) -> Variants:
-        """The same for another dtype of factors; what is known of the network is shared."""
+        """Return the same for another dtype of factors; facts of the network are shared."""
         variants = copy(self)
         variants.rounded = rounded
         for name in ("saved", "slower", "_times"):
@@ -104,7 +104,7 @@ class Variants:
     def round_faster(
         self, excluded: Sequence[tuple[str, int]] = (), errors: Errors | None = None
     ) -> Variant:
-        """The network with rounded factors wherever that is predicted to be faster.
+        """Round factors wherever that is predicted to be faster.
 
         Args:
             excluded: region and place of further products that stay as they are.
@@ -128,7 +128,7 @@ class Variants:
         )
 
     def round_operations(self, operations: Container[str] | None = None) -> PartitionedNetwork:
-        """The network with rounded factors of some operators, where that is faster.
+        """Round factors of some operators, where that is faster.
 
         Args:
             operations: names of products, as ``"MatMul"``; all by default.
@@ -144,7 +144,7 @@ class Variants:
         return self.with_rounding(self._by_region([*self.slower, *excluded]))
 
     def quantize(self) -> Variant:
-        """The network in integers of 8 bits, whose ranges are those of the choosing samples.
+        """Quantize to integers of 8 bits, by the ranges of the choosing samples.
 
         Raises:
             NetworkError: onnxruntime cannot quantize it, or it has integers already.
@@ -171,18 +171,18 @@ class Variants:
         return self._errors(self._model_with(places))
 
     def _model_with(self, places: Sequence[tuple[str, int]]) -> Any:
-        """The model of ONNX with rounded factors of some products."""
+        """Return the model of ONNX with rounded factors of some products."""
         everything = ((name, at) for name in self.network.regions for at in self._places(name))
         return self.model_of(self._by_region([at for at in everything if at not in places]))
 
     def model_of(self, excluded: Excluded) -> Any:
-        """The model of ONNX with rounded factors of all products but some."""
+        """Return the model of ONNX with rounded factors of all products but some."""
         rewrites = self._roundings(excluded)
         graphs = {name: rewrites[name](graph) for name, graph in self._graphs.items()}
         return self._with_graphs(graphs)
 
     def _with_graphs(self, graphs: Mapping[str, Graph]) -> Any:
-        """The model of ONNX with a function for the graph of each region."""
+        """Return the model of ONNX with a function for the graph of each region."""
         model = type(self._shell)()
         model.CopyFrom(self._shell)
         model.functions.extend(write_region_functions(self.network, graphs))
@@ -194,7 +194,7 @@ class Variants:
         return with_functions(self.network, ())
 
     def with_rounding(self, excluded: Excluded) -> PartitionedNetwork:
-        """The network with rounded factors of all products but some."""
+        """Round the factors of all products but some."""
         rewrites = self._roundings(excluded)
         regions = {
             name: replace(x, network=network_of(x.read(), x.network.name, rewrites[name]))
@@ -215,11 +215,11 @@ class Variants:
         }
 
     def _products(self, name: str) -> list[Node]:
-        """The products of a region, in the order of its graph."""
+        """Return the products of a region, in the order of its graph."""
         return [n for n in self.network.regions[name].network.graph.nodes if is_product(n)]
 
     def _places(self, name: str) -> list[int]:
-        """Places of the products of a region that can be rounded."""
+        """Return places of the products of a region that can be rounded."""
         return [place for place, node in enumerate(self._products(name)) if can_round(node)]
 
     @cached_property
@@ -263,7 +263,7 @@ class Variants:
     def _attention_times(
         self, everything: PartitionedNetwork
     ) -> dict[tuple[str, int], tuple[float, float]]:
-        """Predicted seconds of the products of attention: each has half of those of both."""
+        """Predict seconds of the products of attention: each has half of those of both."""
         times = {}
         for name, region in self.network.regions.items():
             rounded = everything.regions[name].network
@@ -295,7 +295,7 @@ class Variants:
         return self._predicted
 
     def _seconds(self, network: PartitionedNetwork) -> float:
-        """Predicted seconds of the products that matter."""
+        """Predict seconds of the products that matter."""
         tasks = _that_matter(network.tasks)
         predicted = self._predict(tasks)
         seconds = (task.weight * predicted[task.operator] for task in tasks)
@@ -309,7 +309,7 @@ class Variants:
     def _results(
         self, model: Any, samples: Samples, models: int = 1
     ) -> Iterator[tuple[np.ndarray, ...]]:
-        """Results of one of so many models for some samples, computed node by node.
+        """Compute results of some models for some samples, node by node.
 
         Each thread runs a sample: one sample takes half of the time on two threads at best.
         """
@@ -324,17 +324,17 @@ class Variants:
         )
 
     def _errors(self, model: Any) -> Errors:
-        """By how much the results of a model differ from those of the network."""
+        """Return by how much the results of a model differ from those of the network."""
         errors = self._differences(model, [*self.choosing, *self.confirming])
         chosen = len(self.choosing)
         return Errors(max(errors[:chosen]), max(errors[chosen:], default=None))
 
     def _differences(self, model: Any, samples: Samples) -> list[float]:
-        """The same of each of the first samples."""
+        """Return the differences of each of the first samples."""
         return self._compare(self._results(model, samples))
 
     def _compare(self, results: Iterable[tuple[np.ndarray, ...]]) -> list[float]:
-        """By how much results for the first samples differ from those of the network."""
+        """Compare results for the first samples with those of the network."""
         pairs = zip(results, self._expected, strict=False)
         if self._accuracy is not None:
             return [self._rate(right) - self._rate(results) for results, right in pairs]
@@ -358,12 +358,12 @@ def _map_in_threads(function: Callable[[_T], _R], values: Iterable[_T]) -> Itera
 
 
 def _that_matter(tasks: Sequence[Task]) -> list[Task]:
-    """The tasks with most of the multiplications, the largest first."""
+    """List the tasks with most of the multiplications, the largest first."""
     return select_heaviest({task: task.weight * task.operator.points for task in tasks}, _SHARE)
 
 
 def _groups_by_place(network: Network) -> dict[int, Group]:
-    """The groups of products, by the place of their anchors among all products."""
+    """Map the places of anchors among all products to their groups."""
     products = [node for node in network.graph.nodes if is_product(node)]
     places = {node.number: place for place, node in enumerate(products)}
     return {
@@ -374,12 +374,12 @@ def _groups_by_place(network: Network) -> dict[int, Group]:
 
 
 def multiplies(factors: str) -> bool:
-    """Whether this CPU multiplies a dtype of 16 bits, or widens it in the registers of products."""
+    """Return whether this CPU multiplies a 16-bit dtype, or widens it in registers."""
     return bool(FEATURES[factors] & {*cpu().features})
 
 
 def has_bfloat16() -> bool:
-    """Whether this CPU multiplies ``bfloat16``."""
+    """Return whether this CPU multiplies ``bfloat16``."""
     return multiplies(ROUNDED)
 
 

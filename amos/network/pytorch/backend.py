@@ -75,7 +75,7 @@ class Options:
 
     @staticmethod
     def read(options: Mapping[str, Any] | None) -> Options:
-        """Options by name.
+        """Read options by name.
 
         Raises:
             NetworkError: there is no such option, or trials without records.
@@ -92,7 +92,7 @@ class Options:
 def amos_backend(
     graph: Any, examples: Sequence[Any], *, options: Mapping[str, Any] | None = None, **_: Any
 ) -> Callable[..., Any]:
-    """The backend that ``torch.compile`` calls, by the entry point ``torch_dynamo_backends``.
+    """Compile a graph for ``torch.compile``; the entry point ``torch_dynamo_backends`` names it.
 
     Args:
         graph: a ``torch.fx.GraphModule``.
@@ -184,20 +184,20 @@ class CompiledGraph:
             self._models = {key: None for key, model in self._models.items() if model is None}
             self._versions = versions
         if key not in self._models:
-            self._models[key] = self._compiled(values, gradients)
+            self._models[key] = self._compile(values, gradients)
             if self._models[key] is not None:
                 self._race(key, values)
         model = self._models[key]
         return self._eager(*values) if model is None else model(values)
 
-    def _compiled(self, values: Sequence[Any], gradients: bool) -> _Model | None:
-        """The graph compiled; ``None`` where it runs eagerly."""
+    def _compile(self, values: Sequence[Any], gradients: bool) -> _Model | None:
+        """Compile the graph; ``None`` where it runs eagerly."""
         try:
             if gradients:
                 raise NetworkError("gradients are asked for: use torch.no_grad()")
             if len(self._models) >= _SHAPES:
                 raise NetworkError(f"it was called with more than {_SHAPES} shapes")
-            return self._checked(values)
+            return self._compile_checked(values)
         except AmosError as error:
             warnings.warn(f'backend "amos": runs eagerly: {error}', stacklevel=2)
             return None
@@ -215,8 +215,8 @@ class CompiledGraph:
         if not times.wins:
             self._models[key] = None
 
-    def _checked(self, values: Sequence[Any]) -> _Model | None:
-        """The graph compiled and compared; ``None`` where that cannot pay."""
+    def _compile_checked(self, values: Sequence[Any]) -> _Model | None:
+        """Compile the graph and compare it; ``None`` where that cannot pay."""
         import torch
 
         tensors = [value for value in values if isinstance(value, torch.Tensor)]
@@ -229,7 +229,7 @@ class CompiledGraph:
             # Which refuses what changes something in place.
             examples = [x.float() if x.dtype == torch.bfloat16 else x for x in inputs]
             examples = [permute(x, order_of_axes(x)) for x in examples]
-            translation = translate(self._frozen(values), examples, "torch")
+            translation = translate(self._freeze(values), examples, "torch")
             operators = frozenset(operators_of(translation.model.graph))
             if not operators & PRODUCT_OPERATORS:  # nothing that takes long
                 _LOG.debug("a graph without a product runs eagerly")
@@ -237,27 +237,27 @@ class CompiledGraph:
             expected = self._eager(*values)
             check_dtypes(expected)
             network = load_partition(translation.model, None, "torch", translation.reference)
-            rounded = self._rounded(network)
+            rounded = self._round_network(network)
             if rounded is not network:
                 with suppress(NetworkError):  # PyTorch rounds in other places, or nowhere
-                    compiled = self._built(rounded, values, expected)
+                    compiled = self._build(rounded, values, expected)
                     self._compare(compiled, values, expected, operators)
                     return compiled
-            compiled = self._built(network, values, expected)
+            compiled = self._build(network, values, expected)
             self._compare(compiled, values, expected, operators)
         return compiled
 
-    def _rounded(self, network: PartitionedNetwork) -> PartitionedNetwork:
-        """The network in the precision of its weights, or that PyTorch is set to."""
+    def _round_network(self, network: PartitionedNetwork) -> PartitionedNetwork:
+        """Round the network to the precision of its weights, or to the one PyTorch is set to."""
         if network.factors:
             return Variants(network, rounded=network.factors).round_operations()
         operations = reducible_operations()
         return Variants(network).round_operations(operations) if operations else network
 
-    def _built(
+    def _build(
         self, network: PartitionedNetwork, values: Sequence[Any], expected: Sequence[Any]
     ) -> _Model:
-        """The graph's network compiled; with trials it is tuned first."""
+        """Compile the graph's network; with trials it is tuned first."""
         import torch
 
         unshared = separate(values)  # which input a result is a view of depends on no call
@@ -308,8 +308,8 @@ class CompiledGraph:
                 for result, right in zip(model(replace_inputs(tensors)), results, strict=True):
                     check_tensor(result, right, operators, rounded)
 
-    def _frozen(self, values: Sequence[Any]) -> Any:
-        """The graph with its own tensors, and all numbers, as constants; float32 for bfloat16."""
+    def _freeze(self, values: Sequence[Any]) -> Any:
+        """Freeze the graph's tensors and numbers as constants; float32 for bfloat16."""
         import torch
 
         graph, attributes, environment = torch.fx.Graph(), dict[str, Any](), dict[Any, Any]()
@@ -346,12 +346,12 @@ class CompiledGraph:
 
 
 def _has_fixed_shape(example: Any) -> bool:
-    """Whether an input is a tensor without an open dimension."""
+    """Return whether an input is a tensor without an open dimension."""
     return hasattr(example, "shape") and all(isinstance(size, int) for size in example.shape)
 
 
 def _exact(node: Any, result: Any) -> Any:
-    """A result of a graph; float32 for bfloat16, which NumPy does not have."""
+    """Widen a result of a graph: float32 for bfloat16, which NumPy does not have."""
     import torch
 
     dtype = getattr(node.meta.get("example_value"), "dtype", None)
@@ -359,7 +359,7 @@ def _exact(node: Any, result: Any) -> Any:
 
 
 def _order_of_node(node: Any) -> Order | None:
-    """The order of axes in memory that PyTorch expects of a result."""
+    """Return the order of axes in memory that PyTorch expects of a result."""
     example = node.meta.get("example_value")
     return order_of_axes(example) if hasattr(example, "stride") else None
 
@@ -370,7 +370,7 @@ def _version(tensor: Any) -> int:
 
 
 def _equal(first: Any, second: Any) -> bool:
-    """Whether two results of PyTorch are the same, no numbers too."""
+    """Return whether two results of PyTorch are the same; NaN equals NaN."""
     import torch
 
     return bool(torch.allclose(first, second, equal_nan=True))

@@ -32,7 +32,7 @@ _ROUNDING = frozenset(["Cast", "DynamicQuantizeLinear", "QuantizeLinear"])
 
 
 def array_of_tensor(tensor: Any) -> np.ndarray:
-    """A tensor as an array: bfloat16, which NumPy does not have, as float32."""
+    """Convert a tensor to an array: bfloat16, which NumPy does not have, as float32."""
     import torch
 
     exact = tensor.float() if tensor.dtype == torch.bfloat16 else tensor
@@ -139,7 +139,7 @@ def draw_inputs(
 
 
 def _tensor(example: Any, deviation: float, ranges: Any, generator: Any) -> Any:
-    """A random tensor like another, or that itself."""
+    """Draw a random tensor like another; return anything else as it is."""
     import torch
 
     shape, kind = tuple(example.shape), example.dtype
@@ -154,12 +154,12 @@ def _tensor(example: Any, deviation: float, ranges: Any, generator: Any) -> Any:
 
 
 def _whole_range(example: Any) -> tuple[int, int]:
-    """The least and largest integer that is useful for a dtype."""
+    """Return the least and largest integer that is useful for a dtype."""
     name = str(example.dtype).removeprefix("torch.")
     largest = _LARGEST.get(name, _LARGEST["int16"])
     return (0 if name.startswith("uint") else -largest), largest
 
 
 def _own_range(example: Any) -> tuple[int, int]:
-    """The least and largest integer of a tensor."""
+    """Return the least and largest integer of a tensor."""
     return int(example.min()), int(example.max())

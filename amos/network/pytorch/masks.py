@@ -41,7 +41,7 @@ def hide_masked_keys(graph: Any) -> None:
 
 
 def _is_mask(node: Any, fill: Any, readers: dict[str, list[Any]]) -> bool:
-    """Whether a node fills what a mask hides, ahead of a softmax that is tested for NaN."""
+    """Return whether a node fills what a mask hides, ahead of a softmax that is tested for NaN."""
     if node.op_type != "Where" or node.input[2] != fill.name:
         return False
     for operation in _BEHIND:

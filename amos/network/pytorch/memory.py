@@ -16,7 +16,7 @@ Order: TypeAlias = tuple[int, ...]
 
 
 def order_of_axes(tensor: Any) -> Order | None:
-    """The order in memory of a tensor's axes.
+    """Return the order in memory of a tensor's axes.
 
     Args:
         tensor: one of PyTorch, real or fake.
@@ -37,12 +37,12 @@ def order_of_axes(tensor: Any) -> Order | None:
 
 
 def invert(order: Order) -> Order:
-    """The permutation that brings axes in this order back into that of the shape."""
+    """Return the permutation that brings axes in this order back into that of the shape."""
     return tuple(order.index(axis) for axis in range(len(order)))
 
 
 def permute(tensor: Any, order: Order | None) -> Any:
-    """A tensor, or a node of a graph, with its axes in an order; itself without one."""
+    """Permute the axes of a tensor, or of a node of a graph; without an order return it."""
     if order is None:
         return tensor
     graph = getattr(tensor, "graph", None)
@@ -50,7 +50,7 @@ def permute(tensor: Any, order: Order | None) -> Any:
 
 
 def _number(size: Any) -> int:
-    """A size or stride; that of the call for a symbol.
+    """Return a size or stride; that of the call for a symbol.
 
     Raises:
         NetworkError: values of tensors decide it.
@@ -77,7 +77,7 @@ class View:
     offset: int
 
     def of(self, tensors: Sequence[Any]) -> Any:
-        """The view of the base among these tensors."""
+        """Return the view of the base among these tensors."""
         base = tensors[self.base]
         return base.as_strided(self.shape, self.strides, base.storage_offset() + self.offset)
 
@@ -111,7 +111,7 @@ def find_views(values: Sequence[Any], results: Sequence[Any]) -> tuple[View | No
 
 
 def separate(values: Sequence[Any]) -> list[Any]:
-    """The values of a call; tensors that share memory with an earlier one are copied with it."""
+    """Copy the values of a call that share memory with an earlier one, together with it."""
     seen, separated = set[int](), list[Any]()
     for value in values:
         address = _address(value)
@@ -125,14 +125,14 @@ def separate(values: Sequence[Any]) -> list[Any]:
 
 
 def _address(value: Any) -> int:
-    """The address of the memory that a tensor lies in; 0 for numbers."""
+    """Return the address of the memory that a tensor lies in; 0 for numbers."""
     import torch
 
     return value.untyped_storage().data_ptr() if isinstance(value, torch.Tensor) else 0
 
 
 def _overlaps(first: Any, second: Any) -> bool:
-    """Whether tensors in one memory have elements in common; of two dtypes they may."""
+    """Return whether tensors in one memory share elements; those of two dtypes may."""
     import torch
 
     if first.dtype != second.dtype:

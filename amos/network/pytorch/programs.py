@@ -57,7 +57,7 @@ class Translation:
         return [value for value in self._flat()[0] if hasattr(value, "dtype")]
 
     def run(self, tensors: Sequence[Any]) -> list[Any]:
-        """PyTorch's results of tensors in order."""
+        """Run PyTorch on tensors in order."""
         import torch
         from torch.utils import _pytree
 
@@ -87,7 +87,7 @@ class Translation:
 
 
 def is_torch(model: Any) -> bool:
-    """Whether this is a module or an exported program of PyTorch."""
+    """Return whether this is a module or an exported program of PyTorch."""
     return bool(type_names(model) & {"torch.Module", "torch.ExportedProgram"})
 
 
@@ -129,7 +129,7 @@ def _suppress_logs() -> Iterator[None]:
 
 
 def _export(model: Any, inputs: Any) -> Any:
-    """The program of a module; a program is one already.
+    """Export a module; return a program as it is.
 
     Raises:
         NetworkError: PyTorch cannot export it, or inputs are wrong or missing.
@@ -193,8 +193,9 @@ def _copy_inference_tensors(model: Any) -> Any:
 
 
 def _example(value: Any) -> Any:
-    """An input that PyTorch may export: one made under inference mode is no such tensor, and of
-    inputs that are the same tensor it would read the last one only.
+    """Copy an input for PyTorch's exporter.
+
+    It takes no tensors of inference mode, and reads only the last of inputs that are one tensor.
     """
     import torch
 
@@ -222,7 +223,7 @@ def _check_functional(program: Any) -> None:
 
 
 def _export_onnx(program: Any, name: str) -> Any:
-    """A program as an ONNX model in memory.
+    """Export a program as an ONNX model in memory.
 
     Raises:
         NetworkError: onnxscript is missing, or there is no ONNX for an operator.
@@ -252,7 +253,7 @@ def _export_onnx(program: Any, name: str) -> Any:
 
 
 def _dimension_names(program: Any) -> dict[str, str]:
-    """Names by ``torch.export.Dim`` of PyTorch's symbols for open dimensions."""
+    """Map PyTorch's symbols for open dimensions to names by ``torch.export.Dim``."""
     nodes = [node for node in program.graph.nodes if node.op == "placeholder"]
     names: dict[str, str] = {}
     for size in (size for node in nodes for size in getattr(node.meta.get("val"), "shape", ())):

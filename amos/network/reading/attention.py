@@ -94,7 +94,7 @@ def _causal(scores: Operand, ahead: int) -> Constant:
 
 
 def _read_attention(node: NodeSource) -> tuple[Operand | None, ...]:
-    """``Attention`` of ONNX: also with a cache, shared keys, and a causal mask."""
+    """Read ``Attention`` of ONNX: also with a cache, shared keys, and a causal mask."""
     attributes = node.attributes
     if attributes.get("softcap", 0.0):
         raise node.refuse("softcap is not supported")
@@ -130,7 +130,7 @@ def _read_attention(node: NodeSource) -> tuple[Operand | None, ...]:
 
 
 def _read_multi_head(node: NodeSource) -> Operand:
-    """``MultiHeadAttention`` of onnxruntime: of three tensors, with biases and a mask to add."""
+    """Read onnxruntime's ``MultiHeadAttention`` of three tensors, with biases and a mask."""
     if any(node.optional(n) is not None for n in (4, *range(6, 10))) or any(node.outputs[1:]):
         raise node.refuse("a mask of keys and a cache are not supported")
     factors = [node.input(n) for n in range(3)]
@@ -155,7 +155,7 @@ def _read_multi_head(node: NodeSource) -> Operand:
 
 
 def _read_grouped(node: NodeSource) -> tuple[Operand | None, ...]:
-    """``GroupQueryAttention`` of onnxruntime: causal, behind keys and values that fill a cache."""
+    """Read onnxruntime's ``GroupQueryAttention``: causal, behind a cache of keys and values."""
     attributes = node.attributes
     unusual = ("softcap", "smooth_softmax", "rotary_interleaved", "qk_output")
     if names := [name for name in unusual if attributes.get(name, 0) > 0]:

@@ -23,13 +23,13 @@ def names_read(node: Any) -> Iterator[str]:
 
 
 def _names_defined(graph: Any) -> set[str]:
-    """Names of the values that a branch or a loop has of its own."""
+    """Return the names of the values that a branch or a loop has of its own."""
     own = {each.name for each in (*graph.input, *graph.initializer)}
     return own | {name for each in graph.node for name in each.output}
 
 
 def names_of(graph: Any) -> set[str]:
-    """Names of all values of a graph, and of those inside of its branches and loops."""
+    """Return names of all values of a graph, and of those inside of its branches and loops."""
     names = _names_defined(graph)
     return names.union(*(names_of(inner) for node in graph.node for inner in graphs_of(node)))
 

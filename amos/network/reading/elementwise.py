@@ -25,7 +25,7 @@ def _read_binary(node: NodeSource) -> Operand:
 
 
 def _read_variadic(node: NodeSource) -> Operand:
-    """Maximum, minimum or sum of any number of tensors."""
+    """Read a maximum, minimum or sum of any number of tensors."""
     operation = {"Sum": "Add"}.get(node.operation, node.operation)
     inputs = [node.input(n) for n in range(len(node.inputs))]
     return reduce(lambda x, y: node.emit(operation, x, y), inputs)
@@ -67,7 +67,7 @@ def _read_cast(node: NodeSource) -> Operand:
 
 
 def _read_clip(node: NodeSource) -> Operand:
-    """Bounds were attributes once and are inputs now; each may be missing."""
+    """Read a clip; its bounds were attributes once and are inputs now, and may be missing."""
     value = node.input(0)
     for position, name, operation in ((1, "min", "Max"), (2, "max", "Min")):
         bound = node.optional(position)
@@ -79,7 +79,7 @@ def _read_clip(node: NodeSource) -> Operand:
 
 
 def _bend(node: NodeSource, value: Operand, below: Operand) -> Operand:
-    """A value above 0, plus a function of what it is below, which is 0 at 0."""
+    """Add a function of the part below 0, which is 0 at 0, to the part above."""
     return node.emit("Add", node.emit("Relu", value), below)
 
 
@@ -88,7 +88,7 @@ def _below_zero(node: NodeSource, value: Operand) -> Operand:
 
 
 def _read_leaky(node: NodeSource) -> Operand:
-    """By a maximum, or by the parts above and below 0: kernels compute these behind products."""
+    """Read a leaky unit as a maximum, or as parts above and below 0, for epilogues of products."""
     value, slope = node.input(0), node.attributes.get("alpha", 0.01)
     alpha = node.scalar(slope, value)
     if 0 < slope <= 1:
@@ -145,7 +145,7 @@ def _read_hard_swish(node: NodeSource) -> Operand:
 
 
 def _softplus(node: NodeSource, value: Operand) -> Operand:
-    """By the logarithm of a number between 1 and 2, which does not overflow."""
+    """Compute the logarithm of a number between 1 and 2, which does not overflow."""
     power = node.emit("Exp", node.emit("Neg", node.emit("Abs", value)))
     small = node.emit("Log", node.emit("Add", power, node.scalar(1, value)))
     return node.emit("Add", node.emit("Relu", value), small)
@@ -205,7 +205,7 @@ def _read_gelu(node: NodeSource) -> Operand:
 
 
 def _read_biased_gelu(node: NodeSource) -> Operand:
-    """GELU behind a bias, which may be missing; ``FastGelu`` by a hyperbolic tangent."""
+    """Read GELU with an optional bias; ``FastGelu`` by a hyperbolic tangent."""
     value, bias = node.input(0), node.optional(1)
     if bias is not None:
         value = node.emit("Add", value, bias)
@@ -224,7 +224,7 @@ def _read_swish(node: NodeSource) -> Operand:
 
 
 def _read_dropout(node: NodeSource) -> tuple[Operand, ...]:
-    """Nothing, and a mask of ones, as a model that is not trained has it."""
+    """Read dropout as no operation, and a mask of ones, as of a model that is not trained."""
     training = node.constant(2)
     if training is not None and training.any():
         raise node.refuse("training mode is not supported")

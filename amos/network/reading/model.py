@@ -383,7 +383,7 @@ def _array(tensor: Any) -> np.ndarray:
 
 
 def _attribute(attribute: Any) -> Any:
-    """The value of an attribute in Python's types; dtypes by name."""
+    """Return the value of an attribute in Python's types; dtypes by name."""
     from onnx import AttributeProto, helper, numpy_helper
 
     if attribute.name in ("to", "output_dtype") and attribute.type == AttributeProto.INT:

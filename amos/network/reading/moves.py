@@ -141,7 +141,7 @@ def _read_pad(node: NodeSource) -> Operand:
 
 
 def _read_expand(node: NodeSource) -> Operand:
-    """Extents of 1 and missing axes are repeated."""
+    """Repeat extents of 1 and missing axes."""
     value = node.input(0)
     shape = np.broadcast_shapes(value.shape, node.integers("shape", 1) or ())
     return value if shape == value.shape else node.emit("Expand", value, shape=shape)

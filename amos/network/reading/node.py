@@ -120,5 +120,5 @@ Read = Callable[[NodeSource], Operand | tuple[Operand | None, ...]]
 
 
 def is_float(value: Operand) -> bool:
-    """Whether elements are floats of any width."""
+    """Return whether elements are floats of any width."""
     return "float" in value.dtype

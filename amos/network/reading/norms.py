@@ -49,7 +49,7 @@ def _read_reduction(node: NodeSource) -> Operand:
 
 
 def _log_sum(node: NodeSource, value: Operand, axes: Sequence[int], keepdims: bool) -> Operand:
-    """The logarithm of a sum of powers, less the largest exponent, so that none overflows."""
+    """Compute the logarithm of a sum of powers, less the largest exponent against overflow."""
     largest = reduce_axes(node, "ReduceMax", value, axes)
     powers = node.emit("Exp", node.emit("Sub", value, largest))
     total = node.emit("Log", reduce_axes(node, "ReduceSum", powers, axes))
@@ -105,7 +105,7 @@ def _normalize_layer(
     axis: int,
     epsilon: float,
 ) -> Operand:
-    """A layer norm: an operator of its own over the last axis, and written out otherwise."""
+    """Normalize a layer: an operator of its own over the last axis, written out otherwise."""
     last = len(value.shape) - 1
     size = (value.shape[-1],)
     factor = Constant(np.ones(size, numpy_dtype(value.dtype))) if scale is None else scale
@@ -143,7 +143,7 @@ def _read_layer_norm(node: NodeSource) -> tuple[Operand | None, ...]:
 
 
 def _read_norm_of_squares(node: NodeSource) -> tuple[Operand | None, ...]:
-    """RMS norms: no mean is subtracted."""
+    """Read RMS norms, which subtract no mean."""
     if any(node.outputs[1:]):
         raise node.refuse("its second result is not supported")
     value = node.input(0)
@@ -161,7 +161,7 @@ def _normalize_squares(node: NodeSource, value: Operand, axis: int) -> Operand:
 
 
 def _read_skip_norm(node: NodeSource) -> tuple[Operand | None, ...]:
-    """A norm of a sum, which may be a result as well."""
+    """Read a norm of a sum, which may be a result as well."""
     if any(node.outputs[1:3]):
         raise node.refuse("its second result is not supported")
     total = node.emit("Add", node.input(0), node.input(1))
@@ -224,7 +224,7 @@ def _read_standard(node: NodeSource) -> Operand:
 
 
 def _read_local_response(node: NodeSource) -> Operand:
-    """Over a sum of squares of neighbouring channels."""
+    """Divide by a sum of squares of neighbouring channels."""
     value, attributes = node.input(0), node.attributes
     size, rank, channels = int(attributes["size"]), len(value.shape), value.shape[1]
     before = (size - 1) // 2

@@ -15,7 +15,7 @@ from amos.network.shapes import BYTES
 
 
 def _swap(node: NodeSource, value: Operand) -> Operand:
-    """A matrix, or a batch of them, transposed."""
+    """Transpose a matrix, or a batch of them."""
     rank = len(value.shape)
     return node.transpose(value, (*range(rank - 2), rank - 1, rank - 2))
 
@@ -45,7 +45,7 @@ def _scale(node: NodeSource, value: Operand, factor: float) -> Operand:
 
 
 def _read_fused_matmul(node: NodeSource) -> Operand:
-    """A matrix product of onnxruntime's optimizer, of factors that are transposed."""
+    """Read a matrix product of onnxruntime's optimizer, whose factors may be transposed."""
     attributes = node.attributes
     if attributes.get("transBatchA", 0) or attributes.get("transBatchB", 0):
         raise node.refuse("transposed batches are not supported")
@@ -72,7 +72,7 @@ def _read_gemm(node: NodeSource) -> Operand:
 
 
 def _read_einsum(node: NodeSource) -> Operand:
-    """A sum of products of tensors, as batched matrix products from left to right."""
+    """Read a sum of products of tensors as batched matrix products from left to right."""
     operands = [node.input(n) for n in range(len(node.inputs))]
     terms, result = _parse_equation(node, [len(each.shape) for each in operands])
     value, letters = operands[0], terms[0]
@@ -129,7 +129,7 @@ def _sum_letters(
 def _contract(
     node: NodeSource, operands: list[Operand], of_x: str, of_y: str, result: str
 ) -> Operand:
-    """Two tensors multiplied and summed, by the letters of their axes."""
+    """Multiply and sum two tensors by the letters of their axes."""
     x, y = operands
     sizes = dict(zip(of_x, x.shape, strict=True)) | dict(zip(of_y, y.shape, strict=True))
     batch = [c for c in result if c in of_x and c in of_y]

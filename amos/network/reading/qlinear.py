@@ -27,7 +27,7 @@ _FLOATS: Mapping[str, Read] = {
 
 
 def _dequantize(node: NodeSource, triple: Sequence[Operand | None], axis: int) -> Operand:
-    """Floats of integers, their scale and their zero point."""
+    """Dequantize integers by their scale and zero point."""
     return read_dequantize(replace(node, inputs=tuple(triple), attributes={"axis": axis}))
 
 
@@ -38,7 +38,7 @@ def _finish(
     scale: Operand | None,
     zero: Operand | None,
 ) -> Operand:
-    """The operator of floats, and its result quantized if it has a scale."""
+    """Compute the operator in floats; quantize its result if it has a scale."""
     if node.attributes.get("channels_last", 0):
         raise node.refuse("channels that are last are not supported")
     result = _FLOATS[operator](replace(node, operation=operator, inputs=tuple(floats)))
@@ -49,7 +49,7 @@ def _finish(
 
 
 def _read_plain(operator: str, count: int, node: NodeSource) -> Operand:
-    """Sources, each with scale and zero point, then those of the result."""
+    """Read sources, each with scale and zero point, then those of the result."""
     inputs = [*node.inputs, None, None][: 3 * count + 2]
     # Weights have a scale for each feature: of a matrix last.
     floats = [_dequantize(node, inputs[3 * n : 3 * n + 3], -1 if n else 0) for n in range(count)]
@@ -74,7 +74,7 @@ def _read_gemm(node: NodeSource) -> Operand:
 
 
 def _bias(node: NodeSource, bias: Operand | None, scales: Sequence[Operand]) -> Operand | None:
-    """A bias of int32 in units of the product of the scales of data and weights, and of alpha."""
+    """Scale a bias of int32, which is in units of the scales of data and weights, and of alpha."""
     if bias is None:
         return None
     scale = node.emit("Mul", *(node.reshape(s, s.shape if s.shape != (1,) else ()) for s in scales))

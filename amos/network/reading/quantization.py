@@ -25,7 +25,7 @@ from amos.network.reading.windows import read_window
 
 
 def _levels(node: NodeSource, value: Operand, zero_dtype: str) -> tuple[Operand, Operand, int]:
-    """Scale, zero point and their axis.
+    """Return scale, zero point and their axis.
 
     Raises:
         NetworkError: scales are neither one nor one for each step of an axis.

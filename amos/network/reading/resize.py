@@ -57,7 +57,7 @@ class _Axis:
 
 def _read_resize(node: NodeSource) -> Operand:
     value, attributes = node.input(0), node.attributes
-    scales, sizes = _stated(node)
+    scales, sizes = _read_scales(node)
     mode, transform = (
         str(attributes.get(name, default))
         for name, default in (
@@ -79,7 +79,7 @@ def _read_resize(node: NodeSource) -> Operand:
     return value
 
 
-def _stated(node: NodeSource) -> tuple[list[float], list[int]]:
+def _read_scales(node: NodeSource) -> tuple[list[float], list[int]]:
     """Scales and sizes, of which a node states one."""
     if node.operation == "Upsample" and "scales" in node.attributes:
         return [float(scale) for scale in node.attributes["scales"]], []
@@ -135,7 +135,7 @@ def _resize_axis(
 
 
 def _cubic(node: NodeSource, value: Operand, axis: _Axis, at: np.ndarray) -> Operand:
-    """Four elements, by Keys' polynomial."""
+    """Interpolate four elements by Keys' polynomial."""
     a = float(node.attributes.get("cubic_coeff_a", -0.75))
     first = np.floor(at)
     x = (at - first).astype(np.float64)
@@ -162,7 +162,7 @@ def _gather(node: NodeSource, value: Operand, places: np.ndarray, axis: _Axis) -
 def _sum(
     node: NodeSource, value: Operand, axis: _Axis, terms: list[tuple[np.ndarray, np.ndarray]]
 ) -> Operand:
-    """Elements at some places, times their weights."""
+    """Sum elements at some places, times their weights."""
     if "float" not in value.dtype:
         raise node.refuse(f"interpolation of {value.dtype} is not supported")
     shape = [axis.result if n == axis.axis else 1 for n in range(len(value.shape))]

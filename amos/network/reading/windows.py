@@ -42,7 +42,7 @@ class Window:
         return [(k - 1) * d + 1 for k, d in zip(self.kernel, self.dilations, strict=True)]
 
     def attributes(self) -> dict[str, Any]:
-        """Attributes of a node of the graph, whose channels are second."""
+        """Return attributes of a node of the graph, whose channels are second."""
         return {
             "strides": self.strides,
             "dilations": self.dilations,
@@ -131,7 +131,7 @@ def _read_convolution(node: NodeSource) -> Operand:
 
 
 def _read_fused_convolution(node: NodeSource) -> Operand:
-    """A convolution of onnxruntime's optimizer, with a sum and an activation behind it."""
+    """Read a convolution of onnxruntime's optimizer with its sum and activation."""
     value = _read_convolution(node)
     if (summand := node.optional(3)) is not None:
         value = node.emit("Add", value, summand)
@@ -199,7 +199,7 @@ def _read_average_pool(node: NodeSource) -> Operand:
 
 
 def _read_norm_pool(node: NodeSource) -> Operand:
-    """The 2-norm of windows: squares are averaged, and multiplied by how many there are."""
+    """Read the 2-norm of windows: the mean of squares times their number."""
     if int(node.attributes.get("p", 2)) != 2 or node.attributes.get("ceil_mode", 0):
         raise node.refuse("norms other than 2 are not supported")
     image = node.input(0)
@@ -218,7 +218,7 @@ def _read_global_pool(node: NodeSource) -> Operand:
 
 
 def read_batch_norm(node: NodeSource) -> tuple[Operand | None, ...]:
-    """A product and a sum for each channel."""
+    """Read a batch norm as a product and a sum for each channel."""
     if node.attributes.get("training_mode", 0) or any(node.outputs[1:]):
         raise node.refuse("training mode is not supported")
     value, *parameters = (node.input(n) for n in range(5))
