@@ -19,7 +19,7 @@ _ROWS, _ROW = 8, 16
 
 
 def wavefronts(addresses: np.ndarray, width: int) -> int:
-    """Cycles for accesses of a warp.
+    """Count the cycles that accesses of a warp take.
 
     Args:
         addresses: bytes, accesses × lanes: where each lane begins to read or write.
@@ -41,7 +41,7 @@ def wavefronts(addresses: np.ndarray, width: int) -> int:
 
 
 def swizzle_period(width: int) -> int:
-    """Rows after which the pieces of a row change places; 0 where there is nothing to gain.
+    """Return the rows between two permutations of a row's pieces; 0 if that gains nothing.
 
     A row of so many bytes has ``width / 16`` pieces; eight pieces fill all banks. Piece ``c``
     of row ``r`` takes the place of ``c ^ (r / period % pieces)``, so that one piece each of
@@ -54,14 +54,14 @@ def swizzle_period(width: int) -> int:
     return _ROWS // pieces if pieces in (2, 4, 8) and width % _ROW == 0 else 0
 
 
-def swizzled(row: np.ndarray, at: np.ndarray, width: int) -> np.ndarray:
-    """Byte in its row at which byte ``at`` lies if rows are swizzled."""
+def swizzle_column(row: np.ndarray, at: np.ndarray, width: int) -> np.ndarray:
+    """Return the byte in its row at which byte ``at`` lies if rows are swizzled."""
     period = swizzle_period(width)
     return at ^ (row // period % (width // _ROW) * _ROW) if period else at
 
 
 def matrix_cycles(rows: int, width: int, stride: int, *, swizzle: bool = False) -> int:
-    """Loading a fragment by ``ldmatrix``, eight rows of 16 bytes at a time.
+    """Count the cycles of ``ldmatrix``, which loads eight rows of 16 bytes at a time.
 
     Rows follow one another at the padded stride. WMMA loads of 16 bits, and of 8 bits
     along the reduction, compile to it from sm_75 on (seen in the machine code of
@@ -80,14 +80,14 @@ def matrix_cycles(rows: int, width: int, stride: int, *, swizzle: bool = False) 
     """
     matrices = -(-rows // _ROWS) * -(-width // _ROW)
     row = np.arange(_ROWS)
-    first = swizzled(row, np.zeros(_ROWS, int), width) if swizzle else 0
+    first = swizzle_column(row, np.zeros(_ROWS, int), width) if swizzle else 0
     return matrices * wavefronts((row * stride + first)[None], _ROW)
 
 
 def element_cycles(
     rows: int, columns: int, stride: int, bits: int, *, along: bool, swizzle: bool = False
 ) -> int:
-    """Loading a fragment whose elements each lane fetches by itself.
+    """Count the cycles of loading a fragment whose lanes fetch each element by itself.
 
     Eight groups of four lanes: a group holds one index that is not reduced, its lanes
     successive registers of the reduction (PTX ISA, matrix fragments of mma). Registers
@@ -112,7 +112,7 @@ def element_cycles(
                 i, k = first + at_spatial, start + at_reduction + e
                 row, column = (i, k) if along else (k, i)
                 at = column * bits // 8
-                at = swizzled(row, at, columns * bits // 8) if swizzle else at
+                at = swizzle_column(row, at, columns * bits // 8) if swizzle else at
                 addresses.append(row * stride + at)
     width = max(1, bits // 8) * (packed if along else 1)
     return wavefronts(np.stack(addresses), width)
@@ -121,7 +121,7 @@ def element_cycles(
 def store_cycles(
     rows: int, columns: int, stride: int, size: float, width: int, *, swizzle: bool = False
 ) -> int:
-    """Filling one fragment: neighbouring threads write pieces of a row, then the next row.
+    """Count the cycles of filling a fragment: neighbouring threads write pieces of a row.
 
     Args:
         rows: rows of the fragment.
@@ -133,7 +133,7 @@ def store_cycles(
     """
     pieces = max(1, round(columns * size / width))
     row, first = np.arange(rows)[:, None], np.arange(pieces)[None] * width
-    at = row * stride + (swizzled(row, first, int(columns * size)) if swizzle else first)
+    at = row * stride + (swizzle_column(row, first, int(columns * size)) if swizzle else first)
     flat = at.reshape(-1)
     lanes = min(WARP, BANK_BYTES // max(width, WORD), len(flat))
     whole = len(flat) // lanes * lanes

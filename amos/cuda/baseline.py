@@ -25,7 +25,7 @@ _TYPES = {
 
 
 def baseline(launch: dict[str, Any]) -> dict[str, float]:
-    """Seconds of PyTorch, for each way that it has.
+    """Measure the seconds of each of PyTorch's calls for an operator.
 
     Args:
         launch: what ``launch.json`` says.
@@ -56,9 +56,9 @@ def baseline(launch: dict[str, Any]) -> dict[str, float]:
     with torch.no_grad():
         calls = library_calls(torch, launch, tensors) | own_calls(launch, tensors)
         for variant, run in calls.items():
-            seconds[variant] = _timed(torch, run)
-            if recorded := _recorded(torch, run):
-                seconds[variant + GRAPH] = _timed(torch, recorded) / _CALLS
+            seconds[variant] = _time_call(torch, run)
+            if recorded := _record_graph(torch, run):
+                seconds[variant + GRAPH] = _time_call(torch, recorded) / _CALLS
     del tensors
     torch.cuda.empty_cache()
     return seconds
@@ -67,7 +67,7 @@ def baseline(launch: dict[str, Any]) -> dict[str, float]:
 def library_calls(
     torch: Any, launch: dict[str, Any], tensors: dict[str, Any]
 ) -> dict[str, Callable[[], Any]]:
-    """PyTorch's calls for an operator: products by einsum, convolutions as they are.
+    """Return PyTorch's calls for an operator: products by einsum, convolutions directly.
 
     Tensors are brought into the form that a convolution asks for ahead of time. A
     transposed convolution, whose zeros our kernel reads like any other value, is
@@ -88,7 +88,7 @@ def library_calls(
         return calls
     image, *weights = (tensors[operand["tensor"]] for operand in operands[:-1])
     if stride := launch.get("upsampled"):
-        return _transposed(torch, launch, image, weights[0], stride)
+        return _transposed_calls(torch, launch, image, weights[0], stride)
     form = Convolution.of(launch["operator"])
     if form is None:
         return {}
@@ -97,7 +97,7 @@ def library_calls(
 
 
 def own_calls(launch: dict[str, Any], tensors: dict[str, Any]) -> dict[str, Callable[[], Any]]:
-    """PyTorch's own functions for operators that are products here.
+    """Return PyTorch's own functions for operators that are products here.
 
     A mean is a product with equal coefficients, a scan one with a triangle of ones, so
     that Tensor Cores can have them. PyTorch is spared these.
@@ -112,7 +112,7 @@ def own_calls(launch: dict[str, Any], tensors: dict[str, Any]) -> dict[str, Call
 def _formats(
     torch: Any, function: Any, tensors: list[Any], arguments: dict[str, Any]
 ) -> dict[str, Callable[[], Any]]:
-    """A convolution on tensors as they are, and with channels last where PyTorch has that."""
+    """Return a convolution on tensors as stored, and channels last where PyTorch has that."""
     calls = {"eager": lambda: function(*tensors, **arguments)}
     if tensors[0].ndim > 3:
         last = torch.channels_last if tensors[0].ndim == 4 else torch.channels_last_3d
@@ -121,10 +121,10 @@ def _formats(
     return calls
 
 
-def _transposed(
+def _transposed_calls(
     torch: Any, launch: dict[str, Any], image: Any, weight: Any, stride: int
 ) -> dict[str, Callable[[], Any]]:
-    """``conv_transpose2d`` on the image without the zeros between its elements."""
+    """Return ``conv_transpose2d`` on the image without the zeros between its elements."""
     operator = launch["operator"]
     compact = image[..., ::stride, ::stride].contiguous()
     window = weight.shape[-2:]
@@ -170,7 +170,7 @@ class Convolution:
 
     @staticmethod
     def of(operator: dict[str, Any]) -> Convolution | None:
-        """The convolution that an operator is, as ``launch.json`` describes it."""
+        """Return the convolution that ``launch.json`` describes."""
         if len(operator["operands"]) != 3:
             return None
         image, weight, out = (x["indices"] for x in operator["operands"])
@@ -213,15 +213,15 @@ class Convolution:
         )
 
     def image(self, x: Any) -> Any:
-        """The image as samples × channels × image."""
+        """Return the image as samples × channels × image."""
         return self._form(x, 0)
 
     def weight(self, x: Any) -> Any:
-        """The weight as output channels × input channels of a group × window."""
+        """Return the weight as output channels × input channels of a group × window."""
         return self._form(x, 1)
 
     def output(self, x: Any) -> Any:
-        """An output of the operator as the convolution gives it."""
+        """Return the operator's output of the convolution's result."""
         return self._form(x, 2)
 
     def _form(self, x: Any, which: int) -> Any:
@@ -244,8 +244,8 @@ def _only(index: dict[str, Any]) -> str:
 _CALLS, _TIMINGS = 10, 20
 
 
-def _recorded(torch: Any, run: Callable[[], Any]) -> Callable[[], Any] | None:
-    """A graph of several calls; nothing where a call cannot be recorded."""
+def _record_graph(torch: Any, run: Callable[[], Any]) -> Callable[[], Any] | None:
+    """Record a graph of several calls; ``None`` where a call cannot be recorded."""
     graph, stream = torch.cuda.CUDAGraph(), torch.cuda.Stream()
     try:
         stream.wait_stream(torch.cuda.current_stream())
@@ -262,8 +262,8 @@ def _recorded(torch: Any, run: Callable[[], Any]) -> Callable[[], Any] | None:
     return replay
 
 
-def _timed(torch: Any, run: Callable[[], Any]) -> float:
-    """Median seconds of one call, over spans of several."""
+def _time_call(torch: Any, run: Callable[[], Any]) -> float:
+    """Measure median seconds of one call, over spans of several."""
     end = time.perf_counter() + _WARM_UP
     while True:  # the clocks of the GPU rise, and cuDNN chooses
         run()

@@ -26,7 +26,7 @@ from amos.plan.structure import LoopBatch, Structure
 
 
 def runs_warps(structure: Structure, machine: Machine | None) -> bool:
-    """Whether warps of a CUDA machine run the intrinsic, on data in shared memory."""
+    """Return whether warps of a CUDA machine run the intrinsic, on data in shared memory."""
     if machine is None or not machine.architecture or not machine.levels[0].scratchpad:
         return False
     scopes = [statement.scope for statement in structure.mapping.intrinsic.memory]
@@ -80,7 +80,7 @@ class Blocks(Groups):
         return np.asarray(self.warps * WARP)
 
     def bytes(self, operand: int) -> np.ndarray:
-        """Bytes of shared memory of one stage of a source, padding included."""
+        """Count bytes of shared memory of one stage of a source, padding included."""
         tile = tiles_of(self.structure)[operand]
         rows = self.fragments(operand) * tile.rows.lanes
         return np.asarray(rows * tile.row(self.padding[operand]))

@@ -93,7 +93,7 @@ class GpuRow:
         return min(calls) / self.seconds if calls and self.seconds else None
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values, as JSON has them."""
+        """Return plain values for JSON."""
         derived = ("baseline_seconds", "speed", "speed_of_calls")
         return asdict(self) | {name: getattr(self, name) for name in derived}
 
@@ -136,7 +136,7 @@ def check_kernels(folder: Path, options: dict[str, Any]) -> Iterator[GpuRow]:
 
 
 def _process(folder: Path, names: Sequence[str], options: dict[str, Any]) -> Iterator[GpuRow]:
-    """Rows of a process of its own, at least one; it ends early if a kernel harms it."""
+    """Yield rows of a child process, at least one; it ends early if a kernel harms it."""
     command = [*_this_program(), str(folder), "--serve", json.dumps(options)]
     process = subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1
@@ -168,7 +168,7 @@ def _process(folder: Path, names: Sequence[str], options: dict[str, Any]) -> Ite
 
 
 def _this_program() -> list[str]:
-    """The command that runs this file: as a module of AMOS, or as the script that was copied."""
+    """Return the command that runs this file: as a module of AMOS, or as a copied script."""
     if __spec__ is None or not __package__:
         return [sys.executable, __file__]
     from amos._processes import python
@@ -177,7 +177,7 @@ def _this_program() -> list[str]:
 
 
 def _end(process: subprocess.Popen[str]) -> str:
-    """How a process ended that has closed its pipes."""
+    """Describe how a process ended that has closed its pipes."""
     try:
         return f"its process ended with status {process.wait(10)}"
     except subprocess.TimeoutExpired:
@@ -247,7 +247,7 @@ def summary(rows: Sequence[GpuRow]) -> dict[str, Any]:
 
 
 def sentences(total: dict[str, Any]) -> Iterator[str]:
-    """A summary in words."""
+    """Describe a summary in sentences."""
     yield f"{total['right']} of {total['kernels']} kernels are right"
     for group, words in (("batch1", "batch 1"), ("gemm", "square product")):
         if speeds := total.get(group):
@@ -259,7 +259,7 @@ def sentences(total: dict[str, Any]) -> Iterator[str]:
 
 
 def record_lines(rows: Iterable[GpuRow], folder: Path) -> list[str]:
-    """A record of each measured kernel that came with one, as a line of JSON.
+    """Return a record of each measured kernel that came with one, as a line of JSON.
 
     The name of the machine stays the described one's: its space has the schedule. A
     damaged record is left out, and said so.

@@ -53,7 +53,7 @@ class Gpu:
 
 
 def find_gpu(library: str = _LIBRARY) -> Gpu:
-    """The GPU of this machine.
+    """Return the GPU of this machine.
 
     Raises:
         MeasureError: there is no driver, or no GPU.
@@ -85,11 +85,11 @@ class GpuPlace(Place):
     driver: str
 
     def build(self, candidate: Candidate) -> GpuKernel:
-        """The candidate, compiled and loaded."""
+        """Compile and load the candidate."""
         return GpuKernel(candidate, self.architecture, self.driver)
 
     def release(self, kernel: GpuKernel) -> None:
-        """The driver keeps what is not given back."""
+        """Free what the driver would keep."""
         kernel.close()
 
 
@@ -139,7 +139,7 @@ def gpu_executor(
     timeout: float = DEFAULT_TIMEOUT,
     notify: Callable[[str], None] = lambda _: None,
 ) -> Executor | None:
-    """The executor of candidates of a described machine.
+    """Return the executor of candidates of a described machine.
 
     Args:
         address: ``"model"`` for nothing, ``"gpu"`` for this machine's GPU or

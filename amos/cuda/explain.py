@@ -10,7 +10,7 @@ from amos.perfmodel.terms import BatchPrediction
 def explain(
     result: BatchPrediction, row: int, sources: Sequence[str]
 ) -> tuple[tuple[str, str], ...]:
-    """What a row of a batch owes to banks, stages, widths, waves and parts.
+    """Explain the effects of banks, stages, widths, waves and parts on a row of a batch.
 
     Args:
         result: of a CUDA machine; one of another has nothing to say.

@@ -28,7 +28,7 @@ LOADER = {"load.py": loader, "driver.py": driver, "timing.py": timing, "values.p
 
 
 def files(request: Request) -> dict[str, str | bytes]:
-    """The files of an export by name; see :func:`amos.export.formats.formats`.
+    """Return the files of an export by name; see :func:`amos.export.formats.formats`.
 
     Raises:
         ExportError: the candidate is not for a GPU.

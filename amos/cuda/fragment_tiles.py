@@ -75,7 +75,7 @@ class Tile(Fragment):
         return self.stride(self.nest.groups[first]) < self.stride(self.nest.groups[second])
 
     def _lanes(self) -> dict[str, np.ndarray]:
-        """Which elements each lane of a warp stores, by index: int arrays, lanes × elements."""
+        """Return the elements that each lane stores, by index: int arrays, lanes × elements."""
         first, second = self.statement.indices
         if self.statement.layout is not None:
             return {index: self.statement.layout.table(index) for index in (first, second)}
@@ -86,7 +86,7 @@ class Tile(Fragment):
 
     @remembered
     def meeting(self, stored: frozenset[str]) -> tuple[int, ...]:
-        """Bits of a lane that change the element of a reduction in none that it stores.
+        """Return bits such that lanes that differ in one of them store into one element.
 
         Args:
             stored: iterations that index the reduction.
@@ -107,7 +107,7 @@ class Tile(Fragment):
 
     @remembered
     def vector(self, width: int) -> int:
-        """Bytes that one copy moves if the schedule allows ``width``."""
+        """Return the bytes that one copy moves if the schedule allows ``width``."""
         most = max(1, int(min(width, ROW_ALIGNMENT) / self.size))
         return max(1, int(self.contiguous(most)[1] * self.size))
 
@@ -133,24 +133,24 @@ class Tile(Fragment):
         return all(low >= 0 and high < size for low, high, size in bounds)
 
     def row(self, padding: int | np.ndarray) -> Any:
-        """Bytes from one row to the next with so many elements of padding; -1: swizzled."""
+        """Return the bytes between rows with some elements of padding; -1: swizzled."""
         width = -(-int(self.columns.lanes * self.size) // ROW_ALIGNMENT) * ROW_ALIGNMENT
         return width + np.maximum(padding, 0) * self.bits // 8
 
     @remembered
     def loading(self, padding: int, architecture: int) -> int:
-        """Cycles of shared memory to load the fragment from rows that are so padded."""
+        """Count cycles of shared memory to load the fragment from padded rows."""
         return self._load(self.row(padding), architecture, swizzle=padding < 0)
 
     @remembered
     def filling(self, padding: int, piece: int) -> int:
-        """Cycles of shared memory to fill the fragment, by copies of ``piece`` bytes."""
+        """Count cycles of shared memory to fill the fragment by copies of ``piece`` bytes."""
         rows, columns, row = self.rows.lanes, self.columns.lanes, self.row(padding)
         return store_cycles(rows, columns, row, self.size, piece, swizzle=padding < 0)
 
     @remembered
     def conflicts(self, padding: int, architecture: int) -> float:
-        """Factor by which loads take longer than with rows that begin in different banks."""
+        """Return the slowdown of loads against rows that begin in different banks."""
         rows = (self.row(0) + 16 * n for n in range(8))
         least = min(self._load(row, architecture) for row in rows)
         return self.loading(padding, architecture) / least
@@ -190,7 +190,7 @@ class Tile(Fragment):
         return self.rows.lanes * max(1.0, touched) * SECTOR * (2 if halves else 1)
 
     def shared_sectors(self, neighbours: np.ndarray) -> np.ndarray:
-        """Bytes that copying a fragment moves where rows go on in the next one.
+        """Count the bytes that copying a fragment moves if rows are contiguous in memory.
 
         Neighbours share the sectors at their borders if the L1 cache keeps these meanwhile, as it
         does for loads through registers; ``cp.async`` of 16 bytes passes it by (PTX ISA,
@@ -207,7 +207,7 @@ class Tile(Fragment):
         return np.asarray(self.rows.lanes * SECTOR * touched / neighbours)
 
     def contiguous(self, most: int) -> tuple[str, int]:
-        """The side along the columns in shared memory, and elements that one copy moves.
+        """Return the side along columns in shared memory, and the elements that one copy moves.
 
         Where no side can be copied in wider pieces than one element, the columns are
         those with the smaller stride in the tensor, so that the threads of a warp
@@ -229,7 +229,7 @@ class Tile(Fragment):
 
 
 def tiles(nest: Nest) -> tuple[Tile, ...]:
-    """Sources in the intrinsic's order, then the destination; none if fragments are no matrices."""
+    """Return sources in the intrinsic's order, then the destination; none without matrices."""
     staged = (*staged_sources(nest), staged_destination(nest))
     if any(len(op.fragment) != 2 for op in staged):
         return ()
@@ -238,5 +238,5 @@ def tiles(nest: Nest) -> tuple[Tile, ...]:
 
 
 def tiles_of(structure: Structure) -> tuple[Tile, ...]:
-    """Fragments of the sources and the destination of a mapping, as warps see them."""
+    """Return fragments of sources and destination of a mapping, as warps see them."""
     return structure.derived(tiles)

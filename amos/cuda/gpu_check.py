@@ -94,7 +94,7 @@ def write_check(folder: Path) -> Path:
 
 
 def machine_for(architecture: str) -> Machine:
-    """The newest described machine whose kernels an architecture runs.
+    """Return the newest described machine whose kernels an architecture runs.
 
     Raises:
         MeasureError: there is none.
@@ -107,7 +107,7 @@ def machine_for(architecture: str) -> Machine:
 
 
 def suite_pieces(architecture: str, *, shapes: int, seed: int) -> Pieces:
-    """Kernels of every operator of Table 6 in every type, on random shapes.
+    """Yield kernels of every operator of Table 6 in every type, on random shapes.
 
     Mapping and schedule are drawn by chance, so that many kinds of kernels are there, from
     a generator of its own for each kernel. Types that the architecture lacks are left out.
@@ -123,7 +123,7 @@ def suite_pieces(architecture: str, *, shapes: int, seed: int) -> Pieces:
         dtype, unit = TYPES[kind]
         rng = np.random.default_rng([seed, *title.encode()])
         op = _random_shape(name, dtype, rng)
-        space = enumerate_mappings(_finished(op) if epilogue else op, unit, "access")
+        space = enumerate_mappings(_finish(op) if epilogue else op, unit, "access")
         mapping = space[int(rng.integers(len(space)))]
         candidate = Candidate(mapping, ScheduleSpace(mapping, machine).sample(rng))
         export(candidate, "cuda", folder, architecture=architecture)
@@ -194,7 +194,7 @@ def _claim(folder: Path, request: str) -> None:
     request_file.write_text(request, encoding="utf-8")
 
 
-def _finished(op: Operator) -> Operator:
+def _finish(op: Operator) -> Operator:
     names = [it.name for it in op.spatial]
     text = f"s8(relu((acc + bias[{names[-1]}]) * scale[{names[-1]}]) + skip[{','.join(names)}])"
     bias = "int32" if op.output.tensor.dtype == "int32" else "float32"

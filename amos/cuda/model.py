@@ -75,7 +75,7 @@ class _Kernels:
         self.copying = self._copy_instructions()
 
     def prediction(self) -> BatchPrediction:
-        """All terms, and what they come to."""
+        """Predict all terms and their total."""
         result, blocks = self.result, self.blocks
         result.compute[:] = self._compute()
         terms = [result.compute, self._shared(), *self._outer()]
@@ -96,7 +96,7 @@ class _Kernels:
         return np.asarray(self.blocks.warps * self.blocks.accumulators)
 
     def _compute(self) -> np.ndarray:
-        """Calls of the busiest sub-core.
+        """Count the calls of the busiest sub-core.
 
         A call of the same accumulator waits for the one before. The accumulators of a warp
         and the warps of a sub-core fill that time, in order (AMOS leaves this out; Raihan
@@ -115,7 +115,7 @@ class _Kernels:
         return seconds
 
     def _shared_cycles(self) -> tuple[list[np.ndarray], list[np.ndarray]]:
-        """Cycles of shared memory for one stage: loading fragments, and filling it.
+        """Count cycles of shared memory for one stage: loading fragments, and filling it.
 
         Bank conflicts are in here (:mod:`amos.cuda.banks`): each warp loads its
         fragments anew in every step. A copy takes a cycle of the load and store units
@@ -133,7 +133,7 @@ class _Kernels:
         return loads, fills
 
     def _copy_instructions(self) -> np.ndarray:
-        """Instructions of all warps that copy one stage.
+        """Count instructions of all warps that copy one stage.
 
         A copy finds its address by itself; twice the width halves their number (CUDA Pro
         Tip: Increase Performance with Vectorized Memory Access).
@@ -147,7 +147,7 @@ class _Kernels:
         return total
 
     def _shared(self) -> np.ndarray:
-        """Seconds of shared memory, which is one pipe for loading, filling and leaving."""
+        """Predict seconds of shared memory, one pipe for loads, fills and results."""
         cycles = [load + fill for load, fill in zip(self.loads, self.fills, strict=True)]
         stages = self.busiest * self.blocks.share
         read = stages * np.sum(cycles, axis=0) * _BANKS
@@ -168,13 +168,13 @@ class _Kernels:
         into: np.ndarray,
         out: np.ndarray,
     ) -> None:
-        """Note the bytes that cross a level, and the source with the most of them."""
+        """Add the bytes that cross a level, and note the source with the most."""
         name, result = level.name, self.result
         result.bytes_in[name], result.bytes_out[name], result.trips[name] = into, out, trips
         result.source[name] = np.stack(reads).argmax(axis=0)
 
     def _outer(self) -> list[np.ndarray]:
-        """Seconds of the L2 cache and of the memory behind it."""
+        """Predict seconds of the L2 cache and of the memory behind it."""
         result, terms = self.result, [self._l2()]
         if len(self.machine.levels) > 2:
             resident = replace(self.batch, tile=self._resident_steps())
@@ -184,7 +184,7 @@ class _Kernels:
                 self.machine.line,
             )
         for inner, level in pairwise(self.machine.levels[1:]):
-            *reads, writes = _missed(nest, inner.capacity, self.structure)
+            *reads, writes = _missed_bytes(nest, inner.capacity, self.structure)
             total = np.sum(reads, axis=0)
             self._cross(level, reads, np.ones(len(total)), total, writes)
             result.read[level.name] = total / level.read_bandwidth
@@ -193,7 +193,7 @@ class _Kernels:
         return terms
 
     def _resident_steps(self) -> np.ndarray:
-        """Steps along each spatial loop of the blocks that read together: schedules × loops.
+        """Count the steps along spatial loops of blocks that run together: schedules × loops.
 
         These are whole rows of the grid, as many as run at the same time, or the rows of the
         raster. What they share comes from memory once.
@@ -209,7 +209,7 @@ class _Kernels:
         return steps
 
     def _l2(self) -> np.ndarray:
-        """What blocks stage comes from the L2 cache in sectors of 32 bytes, padding left out.
+        """Count bytes from the L2 cache in sectors of 32 bytes, without padding.
 
         Sums of a split reduction go there as atomic additions: each part writes the whole
         result, and the cache reads what it adds to.
@@ -239,12 +239,12 @@ class _Kernels:
         return np.asarray(seconds[0] + seconds[1])
 
     def _draw_bandwidth(self, number: int) -> np.ndarray:
-        """Bytes of a source in a cycle. The L1 cache answers gathers of single elements."""
+        """Return bytes of a source in a cycle; the L1 cache serves gathers of single elements."""
         wide = self.blocks.pieces[number] >= ASYNC_BYTES
         return np.where(wide, self.costs.row_bandwidth, self.costs.sm_bandwidth)
 
     def _sectors(self, number: int, tile: Tile) -> np.ndarray:
-        """Bytes that copying a fragment of a source moves, in whole sectors."""
+        """Count bytes that copying a fragment of a source moves, in whole sectors."""
         neighbours, loop = np.ones(len(self.batch)), tile.columns.tile
         spatial = len(self.structure.spatial)
         loops = [x.name for x in (*self.structure.spatial, *self.structure.reduce)]
@@ -260,12 +260,12 @@ class _Kernels:
         )
 
     def _valid_share(self, operand: int) -> np.ndarray:
-        """Share of an operand's fragments that is no padding, which is neither read nor written."""
+        """Return the share of an operand's fragments that is no padding, which is not moved."""
         op = (*self.structure.sources, self.structure.destination)[operand]
         return np.asarray(op.live / self.blocks.padded[self.blocks.loops[operand]].prod(axis=0))
 
     def _issue(self) -> np.ndarray:
-        """Instructions of the copies and results, one a cycle and sub-core, in seconds."""
+        """Predict seconds to issue copies and results, one instruction a cycle and sub-core."""
         busy = np.minimum(self.sub, np.maximum(self.resident_blocks * self.blocks.warps, 1.0))
         total = self.busiest * (self.blocks.share * self.copying + self._stores)
         return np.asarray(total / busy / self.machine.clock)
@@ -292,7 +292,7 @@ class _Kernels:
         return instructions, moved
 
     def _block_seconds(self) -> np.ndarray:
-        """Seconds of one block that has a multiprocessor for itself.
+        """Predict seconds of one block alone on a multiprocessor.
 
         Copies take the latency of memory and their own time. ``cp.async`` with ``n`` stages
         lets ``n - 1`` of them pass while one is multiplied (CUDA C++ Programming Guide,
@@ -320,7 +320,7 @@ class _Kernels:
         return np.asarray(cycles / self.machine.clock)
 
     def _latency(self) -> np.ndarray | float:
-        """Cycles until a copy arrives: from the L2 cache, or for its misses from memory."""
+        """Count cycles until a copy arrives: from the L2 cache, or for its misses from memory."""
         costs, (_, *levels) = self.costs, self.machine.levels
         if len(levels) < 2:
             return costs.memory_latency
@@ -329,13 +329,13 @@ class _Kernels:
         return np.asarray(costs.l2_latency + missed * (costs.memory_latency - costs.l2_latency))
 
     def _clearing(self) -> np.ndarray:
-        """Seconds to zero the output ahead of a kernel that adds to it."""
+        """Predict seconds to zero the output ahead of a kernel that adds to it."""
         op, level = self.structure.destination, self.machine.levels[1]
         seconds = self.costs.clear + op.origin * op.size / level.write_bandwidth
         return np.where(self.blocks.parts > 1, seconds, 0.0)
 
     def _notes(self) -> dict[str, np.ndarray]:
-        """What :func:`amos.cuda.explain.explain` puts into words."""
+        """Return facts that :func:`amos.cuda.explain.explain` puts into words."""
         blocks, notes = self.blocks, {}
         for number, (tile, paddings) in enumerate(zip(self.sources, blocks.padding, strict=True)):
             here = np.full_like(paddings, blocks.unit.architecture)
@@ -356,25 +356,25 @@ class _Kernels:
 def _map_rows(
     count: Callable[[int, int], float], first: np.ndarray, second: np.ndarray
 ) -> np.ndarray:
-    """A function of two integers for each row; they have few values."""
+    """Apply a function of two integers to each row; they have few values."""
     pairs, where = np.unique(np.stack([first, second]), axis=1, return_inverse=True)
     return np.array([float(count(int(a), int(b))) for a, b in pairs.T])[where]
 
 
-def _missed(nest: CoreNest, capacity: int, structure: Structure) -> list[np.ndarray]:
-    """Bytes of each operand that the cache does not keep; warm, as everywhere in the model.
+def _missed_bytes(nest: CoreNest, capacity: int, structure: Structure) -> list[np.ndarray]:
+    """Return the bytes of each operand that miss the cache, which is warm.
 
     Kernels gather from the tensor itself, so that its own size counts, not that of the
     staged form, in which a window repeats elements.
     """
     operands = (*structure.sources, structure.destination)
-    used = np.sum([nest.footprint(op) * _repeated(nest, op) for op in operands], axis=0)
+    used = np.sum([nest.footprint(op) * _repetition(nest, op) for op in operands], axis=0)
     depth = np.minimum((used > capacity).sum(axis=0), nest.count)
-    traffic = [nest.traffic(op, windows=True) * _repeated(nest, op) for op in operands]
+    traffic = [nest.traffic(op, windows=True) * _repetition(nest, op) for op in operands]
     return [np.where(depth == 0, 0.0, pick(moved, depth)) for moved in traffic]
 
 
-def _repeated(nest: CoreNest, op: Operand) -> np.ndarray:
-    """Bytes of the tensor for each byte of its staged form, which is once at most."""
+def _repetition(nest: CoreNest, op: Operand) -> np.ndarray:
+    """Return the bytes of the tensor for each byte of its staged form, at most one."""
     whole = np.maximum(nest.footprint(op)[0].astype(float), 1.0)
     return np.asarray(op.wider * np.minimum(1.0, op.origin * op.size / whole))

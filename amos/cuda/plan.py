@@ -29,7 +29,7 @@ from math import prod
 
 from amos.cuda.blocks import Blocks
 from amos.cuda.fragment_tiles import tiles_of
-from amos.cuda.registers import granted
+from amos.cuda.registers import grant_registers
 from amos.cuda.schedule import GpuSchedule
 from amos.cuda.shared_operand import SharedOperand
 from amos.errors import BuildError, ScheduleError
@@ -64,7 +64,7 @@ _ATOMIC = ("float32", "float64", "int32")
 
 
 def architecture_of(machine: Machine) -> str:
-    """The newest architecture that a machine runs.
+    """Return the newest architecture that a machine runs.
 
     Raises:
         BuildError: it runs no CUDA.
@@ -75,7 +75,7 @@ def architecture_of(machine: Machine) -> str:
 
 
 def narrow_results(mapping: Mapping) -> Iterator[str]:
-    """Why CUDA kernels have no room to put a reduction together in its own result."""
+    """Explain why CUDA kernels cannot combine a reduction in its own result."""
     for result in mapping.operator.further:
         kind = dtype(str(result.tensor(mapping.intrinsic.dtypes[-1]).dtype))
         if result.reduces and kind.bits < _TOGETHER:
@@ -122,7 +122,7 @@ class GpuPlan(DevicePlan):
 
     @classmethod
     def of(cls, mapping: Mapping, schedule: Schedule, architecture: str) -> GpuPlan:
-        """The kernel that any schedule describes.
+        """Plan the kernel of any schedule.
 
         Raises:
             BuildError: the schedule stages an operand in global memory, or exceeds a limit
@@ -209,7 +209,7 @@ class GpuPlan(DevicePlan):
     @property
     def granted(self) -> tuple[int, int]:
         """Registers that the compiler may use for a thread, and the blocks that they allow."""
-        return granted(self.threads, self.registers, capability(self.architecture))
+        return grant_registers(self.threads, self.registers, capability(self.architecture))
 
     @cached_property
     def zeroed(self) -> bool:

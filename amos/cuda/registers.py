@@ -7,7 +7,7 @@ fragments loaded ahead, is one number for all kernels: compilers use as much of 
 they are given, and do with far less.
 
 The count is a promise that the kernel makes its compiler keep (``__launch_bounds__``
-with a least number of blocks): a thread gets what :func:`granted` says, and no more.
+with a least number of blocks): a thread gets what :func:`grant_registers` says, and no more.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _HALVES = 8
 
 
 def fragment_registers(intrinsic: Intrinsic) -> tuple[int, ...]:
-    """Registers of 32 bits that a fragment of each operand takes of a thread.
+    """Count 32-bit registers of a thread for a fragment of each operand.
 
     Eight-bit floats are multiplied as 16-bit ones by the Tensor Cores of sm_90, and
     their sums added up apart: machine code for sm_90 has both forms at once.
@@ -49,7 +49,7 @@ def fragment_registers(intrinsic: Intrinsic) -> tuple[int, ...]:
 
 
 def blocks_by_registers(threads: np.ndarray, registers: np.ndarray) -> np.ndarray:
-    """Blocks whose registers fit one multiprocessor; 0 if not even one does.
+    """Count blocks whose registers fit one multiprocessor.
 
     A multiprocessor is four sub-cores with a quarter of the registers each, among which
     its warps are dealt out.
@@ -64,8 +64,8 @@ def blocks_by_registers(threads: np.ndarray, registers: np.ndarray) -> np.ndarra
     return np.where(np.asarray(registers) > THREAD_REGISTERS, 0, blocks)
 
 
-def granted(threads: int, registers: int, architecture: int) -> tuple[int, int]:
-    """The registers that a thread may use for a count, and the blocks that they leave room for.
+def grant_registers(threads: int, registers: int, architecture: int) -> tuple[int, int]:
+    """Return the registers that a thread may use, and the number of blocks that then fit.
 
     The most that cost the multiprocessor none of the blocks that the count promises.
 

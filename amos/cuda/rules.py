@@ -46,7 +46,7 @@ SWIZZLED = -1
 
 
 def tiles(draft: Draft) -> None:
-    """C1: a tile is of one warp, bounded by the registers of its threads; a block is of warps."""
+    """C1: limit tiles of warps by the registers of their threads."""
     intrinsic = draft.context.mapping.intrinsic
     fits = max(2, (THREAD_REGISTERS - OTHER_REGISTERS) // fragment_registers(intrinsic)[-1])
     most = min(intrinsic.registers, fits) if intrinsic.registers else fits
@@ -54,7 +54,7 @@ def tiles(draft: Draft) -> None:
 
 
 def split(draft: Draft) -> None:
-    """C1 of a reduction: parts whose sums are added up atomically.
+    """C1: split a reduction into parts whose sums are added atomically.
 
     There are none where an epilogue or a further result needs whole sums, or the output is
     part of a tensor, where it cannot be cleared to be added to.
@@ -67,7 +67,7 @@ def split(draft: Draft) -> None:
 
 
 def copies(draft: Draft) -> None:
-    """C3: what a thread moves at once, which must divide the rows that it copies, and how."""
+    """C3: let a thread copy at once only what divides its rows."""
     context = draft.context
     if not context.spatial:
         return
@@ -80,7 +80,7 @@ def copies(draft: Draft) -> None:
 
 
 def blocks(draft: Draft) -> None:
-    """C3: outer loops to blocks, the tiles of a block to warps; rows and buffers they read from.
+    """C3: give outer loops to blocks and tiles of a block to warps; choose rows and buffers.
 
     Rows of blocks that take turns read the same columns from the L2 cache.
     Rows of shared memory are padded in steps that keep them aligned, or swizzled, so that a
@@ -107,7 +107,7 @@ def blocks(draft: Draft) -> None:
 
 
 def threads(draft: Draft) -> None:
-    """C5 of a thread block: threads, and the registers of all of them."""
+    """C5: limit the threads of a block and the registers of all of them."""
     context = draft.context
     if not context.spatial:
         return
@@ -127,7 +127,7 @@ def threads(draft: Draft) -> None:
 
 
 def thread_registers(draft: Draft) -> None:
-    """C5: the registers of a thread (:mod:`amos.cuda.registers`).
+    """C5: limit the registers of a thread (:mod:`amos.cuda.registers`).
 
     ``kept`` chooses the source that is held whole; of the other one fragment is live.
     """
@@ -144,7 +144,7 @@ def thread_registers(draft: Draft) -> None:
 
 
 def memories(draft: Draft) -> None:
-    """C5: what a thread block stages fits shared memory, the first level of the machine."""
+    """C5: fit the stages of a block into shared memory, the first level of the machine."""
     context = draft.context
     assert context.machine is not None
     for level in sorted(context.machine.levels, key=lambda level: level.name):
@@ -154,7 +154,7 @@ def memories(draft: Draft) -> None:
 
 
 def shared_bytes(draft: Draft, scope: str, staged: list[Operand]) -> None:
-    """C5: the buffers of a thread block fit the shared memory that one block may have.
+    """C5: fit a block's buffers into the shared memory that one block may have.
 
     Accumulators whose layout is hidden leave through the memory of the buffers.
     """
@@ -187,7 +187,7 @@ def shared_bytes(draft: Draft, scope: str, staged: list[Operand]) -> None:
 
 
 def _can_swizzle(tile: Tile) -> bool:
-    """Whether lanes know where their elements are, and rows have pieces that can change places.
+    """Return whether lanes know the places of their elements, and rows have pieces to permute.
 
     It is asked of both sides of a fragment, whichever the tensor is contiguous along.
     """
@@ -197,13 +197,13 @@ def _can_swizzle(tile: Tile) -> bool:
 
 
 def side_bytes(tile: Tile) -> list[int]:
-    """Bytes of the elements along each side of a fragment."""
+    """Return bytes of the elements along each side of a fragment."""
     lanes = [tile.nest.groups[target].lanes for target in tile.staged.fragment]
     return [max(1, n * tile.bits // 8) for n in lanes]
 
 
 def described_copies(draft: Draft) -> None:
-    """C6: a copy moves as many bytes at once as memory statements of the sources allow."""
+    """C6: copy as many bytes at once as memory statements of the sources allow."""
     for statement in draft.context.mapping.intrinsic.memory:
         if statement.vectors and "copy_bytes" in draft.variables and statement.direction == "load":
             draft.require(In("copy_bytes", statement.vectors, draft.rule))

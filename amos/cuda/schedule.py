@@ -71,7 +71,7 @@ class GpuSchedule(DeviceSchedule):
 
     @classmethod
     def keys(cls) -> frozenset[str]:
-        """Those of the fields, and two that only say that it is for warps."""
+        """Return the keys of the fields, and two that only say that it is for warps."""
         return super().keys() | {"bind", "parallel"}
 
     @classmethod

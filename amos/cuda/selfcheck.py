@@ -75,7 +75,7 @@ def _skip(pairs: Sequence[Pair], reports: dict[str, Report], reason: str) -> Non
 
 
 def cuda_source(pairs: Sequence[Pair]) -> str:
-    """One file of kernels; the warp of block b makes call b."""
+    """Write one file of kernels; the warp of block b makes call b."""
     headers = dict.fromkeys((*_HEADERS, *(s.headers for _, s in pairs if s.headers)))
     return "\n".join([*headers, *(_kernel(unit, source) for unit, source in pairs)])
 
@@ -113,7 +113,7 @@ def _compile(
 
 
 def _complaint(able: Compiler, source: str, architecture: str) -> str:
-    """Why a compiler refuses a file of kernels; nothing if it does not."""
+    """Return why a compiler refuses a file of kernels; empty if it does not."""
     try:
         able.compile(source, architecture, "kernels")
     except BuildError as error:

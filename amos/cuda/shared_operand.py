@@ -67,7 +67,7 @@ class SharedOperand:
 
     @classmethod
     def of(cls, counts: Blocks, number: int, spans: Mapping[str, int]) -> SharedOperand:
-        """A source of the first kernel of a batch.
+        """Return a source of the first kernel of a batch.
 
         Args:
             counts: the batch.

@@ -38,11 +38,11 @@ class Cuda(Target):
     selfcheck: ClassVar[str] = "amos.cuda.selfcheck.check_cuda"
 
     def claims(self, machine: Machine) -> bool:
-        """Whether it has an architecture such as ``sm_80``."""
+        """Return whether a machine has an architecture such as ``sm_80``."""
         return bool(machine.architecture)
 
     def runs(self, structure: Structure, machine: Machine) -> bool:
-        """Whether the intrinsic reads matrices from shared memory."""
+        """Return whether the intrinsic reads matrices from shared memory."""
         return runs_warps(structure, machine)
 
     @property
@@ -51,12 +51,12 @@ class Cuda(Target):
         return GPU_RULES
 
     def plan(self, mapping: LoopMapping, schedule: Schedule, machine: Machine | None) -> GpuPlan:
-        """The kernel of thread blocks."""
+        """Plan the kernel of thread blocks."""
         assert machine is not None
         return GpuPlan.of(mapping, schedule, architecture_of(machine))
 
     def emit(self, plan: Plan) -> str:
-        """The kernel in CUDA C++."""
+        """Emit the kernel in CUDA C++."""
         from amos.cuda.codegen.kernel import KernelText
 
         assert isinstance(plan, GpuPlan)
@@ -65,7 +65,7 @@ class Cuda(Target):
     def predict(
         self, structure: Structure, machine: Machine, batch: LoopBatch, *, refined: bool
     ) -> BatchPrediction:
-        """Thread blocks, or their form in the paper's equation: cores under caches."""
+        """Predict thread blocks, or the paper's equation: cores under caches."""
         if refined:
             return predict_blocks(structure, machine, batch)
         return predict_cores(structure, machine, batch, refined=False)
@@ -73,11 +73,11 @@ class Cuda(Target):
     def workspace_bytes(
         self, structure: Structure, machine: Machine | None, batch: LoopBatch
     ) -> np.ndarray:
-        """None: copies are in shared memory, and parts are added up in the result."""
+        """Return 0: copies are in shared memory, and parts are added in the result."""
         return np.zeros(len(batch))
 
     def overflows(self, structure: Structure, machine: Machine, batch: LoopBatch) -> list[str]:
-        """Fragments in registers, and shared memory that a thread block may have."""
+        """Return what exceeds registers and shared memory of a thread block."""
         blocks = Blocks(structure, machine.multiprocessor, batch)
         needs = {machine.levels[0].name: (blocks.shared_bytes, blocks.unit.block_shared)}
         if registers := structure.mapping.intrinsic.registers:
@@ -88,15 +88,15 @@ class Cuda(Target):
     def explain(
         self, prediction: BatchPrediction, row: int, sources: Sequence[str]
     ) -> tuple[tuple[str, str], ...]:
-        """Effects of banks, stages, widths, waves and parts on a row, in words."""
+        """Explain effects of banks, stages, widths, waves and parts on a row."""
         return explain(prediction, row, sources)
 
     def executes(self, intrinsic: Intrinsic, machine: Machine) -> bool:
-        """Whether it came with this architecture or an older one."""
+        """Return whether a machine runs an instruction of this or an older architecture."""
         return 0 < intrinsic.architecture <= machine.architecture
 
     def open_executor(self, request: ExecutorRequest) -> Executor | None:
-        """The GPU of this machine, by its driver; see :func:`amos.cuda.executor.gpu_executor`."""
+        """Open this machine's GPU by its driver; see :func:`amos.cuda.executor.gpu_executor`."""
         from amos.cuda.executor import gpu_executor
 
         machine, intrinsic = request.machine, request.intrinsic

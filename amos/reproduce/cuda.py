@@ -26,7 +26,7 @@ from amos.cuda.codegen.emulate import HEADERS, compiler, draw_inputs, emulate
 from amos.cuda.codegen.kernel import KernelText, kernel_name
 from amos.cuda.codegen.toolchain import compiler_for
 from amos.cuda.plan import GpuPlan
-from amos.cuda.registers import granted
+from amos.cuda.registers import grant_registers
 from amos.errors import AmosError, BuildError, UnknownNameError
 from amos.ir import Operator
 from amos.machine.gpu_costs import REGISTER_FILE, capability
@@ -179,7 +179,7 @@ def cuda_row(job: Job) -> CudaRow:
             space_blocks=promised,
         )
         row = replace(row, **_compiled(plan))
-        _, blocks = granted(plan.threads, row.registers, capability(arch))
+        _, blocks = grant_registers(plan.threads, row.registers, capability(arch))
         agree = row.registers <= most and blocks >= promised
         row = replace(row, blocks=blocks, agree=agree)
         return replace(row, **_executed(_smaller(plan, name, kind)))

@@ -20,7 +20,7 @@ _MOVED = {1: "unsigned char", 2: "unsigned short", 4: "unsigned", 8: "uint2", 16
 
 
 def column_text(source: SharedOperand, row: str, column: str) -> str:
-    """C of the place of a column in its row, where pieces of a row may change places."""
+    """Write the place of a column in its row, whose pieces may be swizzled."""
     if not source.period:
         return column
     pieces, piece = source.row * source.size // ROW_ALIGNMENT, ROW_ALIGNMENT // source.size
@@ -29,7 +29,7 @@ def column_text(source: SharedOperand, row: str, column: str) -> str:
 
 
 def may_part(plan: GpuPlan, source: SharedOperand) -> bool:
-    """Whether the threads of a warp may go different ways while they copy a source."""
+    """Return whether the threads of a warp may diverge while they copy a source."""
     if source.copies % plan.threads or source.is_realigned:
         return True
     gather = _Gather(plan, source)
@@ -61,7 +61,7 @@ class _Gather(Access):
         self.address = self.locate(lanes, local)
 
     def _position(self) -> tuple[Value, Value, dict[str, Value]]:
-        """Row and first column in the fragment, and which fragment, of copy ``e``.
+        """Write row and first column in the fragment of copy ``e``, and its fragment.
 
         Columns vary fastest, then rows: neighbouring threads write into different
         banks, and read whole sectors of 32 bytes where the tensor is contiguous.
@@ -90,13 +90,13 @@ class _Gather(Access):
 
 
 def copy_code(plan: GpuPlan, source: SharedOperand) -> list[str]:
-    """``fetch_NAME`` and, where registers lie between, ``put_NAME``, as local functions."""
+    """Write ``fetch_NAME``, and ``put_NAME`` for copies through registers, as local functions."""
     gather, name = _Gather(plan, source), source.name
     size = source.vector * source.size
     moved = _MOVED[size]
     live = " && ".join(gather.guards) or "true"
     if source.tile.computed:
-        gather.lines += _computed(source, gather)
+        gather.lines += _declare_computed(source, gather)
         live = "true"
     slot = f"shared_{name}"
     if plan.depth > 1:
@@ -132,8 +132,8 @@ def copy_code(plan: GpuPlan, source: SharedOperand) -> list[str]:
     return _function(plan, source, "fetch", to, [*gather.lines, copied])
 
 
-def _computed(source: SharedOperand, gather: _Gather) -> list[str]:
-    """Declares ``put_piece``: as many elements of a source as one copy moves, computed."""
+def _declare_computed(source: SharedOperand, gather: _Gather) -> list[str]:
+    """Declare ``put_piece``: the elements of a computed source that one copy moves."""
     staged, moved = source.tile.staged, _MOVED[source.vector * source.size]
     assert staged.prologue is not None
     at = list(gather.indices)
@@ -157,7 +157,7 @@ def _computed(source: SharedOperand, gather: _Gather) -> list[str]:
 
 
 def _padding(source: SharedOperand) -> str:
-    """C of as many values of a source's padding as one copy moves."""
+    """Write the padding values that one copy of a source moves."""
     kind, value = dtype(source.tile.dtype), source.tile.staged.load.padding
     element = pack(np.array([value]).astype(kind.numpy), kind).tobytes()
     data, moved = element * source.vector, _MOVED[len(element) * source.vector]
@@ -170,7 +170,7 @@ def _padding(source: SharedOperand) -> str:
 def _function(
     plan: GpuPlan, source: SharedOperand, verb: str, head: list[str], body: list[str]
 ) -> list[str]:
-    """The copies of one thread, as a local function."""
+    """Write the copies of one thread as a local function."""
     whole = source.copies % plan.threads == 0
     few = source.turns <= HELD_COPIES
     lines = [

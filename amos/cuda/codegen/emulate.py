@@ -56,13 +56,13 @@ _RUNS = (("0", "1"), ("1", "0"))
 
 
 def compiler() -> str | None:
-    """A C++ compiler for the host, if there is one."""
+    """Return a C++ compiler for the host, if there is one."""
     return shutil.which("g++") or shutil.which("clang++")
 
 
 @cache
 def _flags(tool: str) -> tuple[str, ...]:
-    """Options of a compiler; that for registers began with GCC 12 and Clang 8."""
+    """Return a compiler's options; those for registers began with GCC 12 and Clang 8."""
     command = [tool, _UNWRITTEN, "-x", "c++", "-fsyntax-only", "-"]
     return (*_FLAGS, _UNWRITTEN) if not _run(command, b"").returncode else _FLAGS
 
@@ -108,7 +108,7 @@ class Emulation:
 
 
 def draw_inputs(plan: GpuPlan, rng: np.random.Generator) -> dict[str, np.ndarray]:
-    """Generic data whose sums are exact in the accumulator, in any order.
+    """Draw generic data whose sums are exact in the accumulator, in any order.
 
     Half-precision accumulators hold integers up to 2048 only, so that they get small
     ones, and few that are not zero if the reduction is long.
@@ -160,11 +160,11 @@ def emulate(
             outputs.append(_results(plan, np.frombuffer(ended.stdout, np.uint8)))
     expected = evaluate(op, inputs)
     several = expected if isinstance(expected, tuple) else (expected,)
-    return Emulation(tuple(outputs), several, tuple(_allowed(plan, inputs)))
+    return Emulation(tuple(outputs), several, tuple(_yield_tolerances(plan, inputs)))
 
 
 def _results(plan: GpuPlan, data: np.ndarray) -> tuple[np.ndarray, ...]:
-    """The results, whose bytes follow one another."""
+    """Split the bytes of results into arrays."""
     sizes = [_bytes(tensor) for tensor in plan.results]
     pieces = np.split(data, np.cumsum(sizes)[:-1])
     return tuple(
@@ -172,8 +172,8 @@ def _results(plan: GpuPlan, data: np.ndarray) -> tuple[np.ndarray, ...]:
     )
 
 
-def _allowed(plan: GpuPlan, inputs: Mapping[str, np.ndarray]) -> Iterator[float]:
-    """By how much each result may differ: floats are added up in any order."""
+def _yield_tolerances(plan: GpuPlan, inputs: Mapping[str, np.ndarray]) -> Iterator[float]:
+    """Yield the tolerance of each result: floats are added up in any order."""
     op = plan.mapping.operator
     yield 0.0
     for result, tensor in zip(op.further, plan.results[1:], strict=True):

@@ -61,5 +61,5 @@ computed = partial(arithmetic.computed, CUDA)
 
 
 def epilogue_helpers(plan: GpuPlan) -> str:
-    """The functions of an epilogue's and a prologue's arithmetic; nothing if there is none."""
+    """Write the functions of an epilogue's and a prologue's arithmetic, if any."""
     return arithmetic.arithmetic_helpers(plan.mapping.operator, plan.accumulator, CUDA)

@@ -83,12 +83,12 @@ template <typename T>
 
 
 def fragment_code(plan: GpuPlan) -> str:
-    """Types and functions of the plan's fragments."""
+    """Write types and functions of the plan's fragments."""
     return "\n".join(_mma(plan) if plan.mapping.intrinsic.open_registers else _wmma(plan))
 
 
 def copy_helpers(plan: GpuPlan) -> str:
-    """``copy_async`` and what belongs to it, ``read_unaligned``; nothing that no copy needs."""
+    """Write the helpers of copies that the plan needs: ``copy_async``, ``read_unaligned``."""
     shifts = _SHIFTS if any(source.is_realigned for source in plan.sources) else ""
     return (_COPIES if plan.is_async else "") + shifts
 
@@ -147,7 +147,7 @@ def _wmma_load(source: SharedOperand, shape: str) -> str:
 
 
 def _wmma_store(plan: GpuPlan, shape: str) -> str:
-    """An accumulator to shared memory, contiguous where the output is."""
+    """Store an accumulator in shared memory, contiguous where the output is."""
     side, columns = "col" if plan.by_columns else "row", plan.scratch_shape[1]
     head = f"{INLINE} void store_c({cuda_type(plan.accumulator)} *to, const FragmentC &f) {{\n"
     body = f"  wmma::store_matrix_sync(to, f, {columns}, wmma::mem_{side}_major);\n"
@@ -170,7 +170,7 @@ def _either(emulated: str, text: str) -> str:
 
 
 def result_layout(plan: GpuPlan) -> FragmentLayout:
-    """Which lane holds which element of an accumulator of ``mma.sync``."""
+    """Return which lane holds which element of an accumulator of ``mma.sync``."""
     return _layouts(plan)[-1]
 
 
@@ -206,7 +206,7 @@ def _mma(plan: GpuPlan) -> list[str]:
 
 
 def lane_place(plan: GpuPlan, source: SharedOperand) -> bool:
-    """Whether ``lane_a`` or ``lane_b`` says where in a fragment a lane begins to load.
+    """Return whether ``lane_a`` or ``lane_b`` gives the place where a lane begins to load.
 
     Added once a stage, it leaves constants between the fragments of a warp, which the
     instruction has room for.
@@ -222,7 +222,7 @@ def _mma_load(source: SharedOperand, layout: FragmentLayout) -> str:
 
 
 def _ldmatrix(source: SharedOperand, layout: FragmentLayout) -> str:
-    """Eight-by-eight matrices of 16-bit elements, each lane naming one of their rows.
+    """Load 8×8 matrices of 16-bit elements, each lane naming one of their rows.
 
     The first register of a lane holds the matrix at the origin; the next one lies
     eight rows further for A, and eight steps of the reduction further for B.
@@ -249,7 +249,7 @@ def _matrix_name(count: int, transposed: bool) -> str:
 
 
 def _matrix_load(count: int, transposed: bool) -> str:
-    """``ldmatrix`` (PTX ISA), which the host emulates."""
+    """Write ``ldmatrix`` (PTX ISA), which the host emulates."""
     registers = ", ".join(f"%{i}" for i in range(count))
     outputs = ", ".join(f'"=r"(x[{i}])' for i in range(count))
     kind = f"m8n8.x{count}{'.trans' if transposed else ''}.shared.b16"
@@ -265,7 +265,7 @@ def _matrix_load(count: int, transposed: bool) -> str:
 
 
 def _plain_load(source: SharedOperand, layout: FragmentLayout) -> str:
-    """Element by element; four bytes at once where a register's elements are neighbours."""
+    """Load by element, or four bytes at once where a register's elements are neighbours."""
     where = dict(layout.where)
     packed = 4 // source.size
     columns, rows = source.tile.columns.target, source.tile.rows.target

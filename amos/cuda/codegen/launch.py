@@ -11,7 +11,7 @@ from amos.cuda.plan import GpuPlan
 
 
 def launch_of(plan: GpuPlan, name: str) -> dict[str, Any]:
-    """Contents of ``launch.json``."""
+    """Return the contents of ``launch.json``."""
     op, text = plan.mapping.operator, KernelText(plan, name)
     return {
         "kernel": name,
@@ -32,5 +32,5 @@ def launch_of(plan: GpuPlan, name: str) -> dict[str, Any]:
 
 
 def _elements(name: str, blocks: int) -> dict[str, Any]:
-    """How a function is launched that stands before or behind, with the same arguments."""
+    """Describe the launch of the function before or after, with the same arguments."""
     return {"kernel": name, "grid": [blocks, 1, 1], "block": [ELEMENT_THREADS, 1, 1]}

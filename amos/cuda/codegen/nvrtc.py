@@ -25,31 +25,31 @@ def main(path: str, command: str, *options: str) -> None:
 
 def _describe_library(library: ctypes.CDLL) -> dict[str, object]:
     major, minor, count = ctypes.c_int(), ctypes.c_int(), ctypes.c_int()
-    _checked(library.nvrtcVersion(ctypes.byref(major), ctypes.byref(minor)))
-    _checked(library.nvrtcGetNumSupportedArchs(ctypes.byref(count)))
+    _check(library.nvrtcVersion(ctypes.byref(major), ctypes.byref(minor)))
+    _check(library.nvrtcGetNumSupportedArchs(ctypes.byref(count)))
     numbers = (ctypes.c_int * count.value)()
-    _checked(library.nvrtcGetSupportedArchs(numbers))
+    _check(library.nvrtcGetSupportedArchs(numbers))
     return {"version": f"{major.value}.{minor.value}", "architectures": list(numbers)}
 
 
 def _compile(library: ctypes.CDLL, kind: str, options: list[str], text: bytes) -> tuple[bytes, str]:
     program = ctypes.c_void_p()
-    _checked(library.nvrtcCreateProgram(ctypes.byref(program), text, b"kernel.cu", 0, None, None))
+    _check(library.nvrtcCreateProgram(ctypes.byref(program), text, b"kernel.cu", 0, None, None))
     encoded = (ctypes.c_char_p * len(options))(*(option.encode() for option in options))
     failed = library.nvrtcCompileProgram(program, len(options), encoded)
-    log = _fetched(library, "ProgramLog", program).rstrip(b"\0").decode(errors="replace")
-    return (b"" if failed else _fetched(library, kind, program)), log
+    log = _fetch(library, "ProgramLog", program).rstrip(b"\0").decode(errors="replace")
+    return (b"" if failed else _fetch(library, kind, program)), log
 
 
-def _fetched(library: ctypes.CDLL, what: str, program: ctypes.c_void_p) -> bytes:
+def _fetch(library: ctypes.CDLL, what: str, program: ctypes.c_void_p) -> bytes:
     size = ctypes.c_size_t()
-    _checked(getattr(library, f"nvrtcGet{what}Size")(program, ctypes.byref(size)))
+    _check(getattr(library, f"nvrtcGet{what}Size")(program, ctypes.byref(size)))
     buffer = ctypes.create_string_buffer(size.value)
-    _checked(getattr(library, f"nvrtcGet{what}")(program, buffer))
+    _check(getattr(library, f"nvrtcGet{what}")(program, buffer))
     return buffer.raw
 
 
-def _checked(status: int) -> None:
+def _check(status: int) -> None:
     if status:
         raise SystemExit(f"NVRTC error {status}")
 

@@ -27,7 +27,7 @@ from amos.machine.gpu_costs import WARP
 
 
 def output_code(plan: GpuPlan) -> list[str]:
-    """Every live element of every accumulator of the warp is stored, or added if split."""
+    """Store each live element of each accumulator of the warp; add it if the sum is split."""
     tile = plan.schedule.tile
     tiled = [x.name for x in plan.spatial if tile[x.name] > 1]
     accumulator = f"c[{fragment_at(tile, tiled)}]"
@@ -39,7 +39,7 @@ def output_code(plan: GpuPlan) -> list[str]:
 
 
 def _through_memory(plan: GpuPlan, accumulator: str) -> list[str]:
-    """WMMA hides which lane holds what: the fragment is stored, then read by element."""
+    """Store a WMMA fragment, whose layout is hidden, in memory and read it by element."""
     rows, columns = plan.scratch_shape
     first, second = tiles_of(plan.structure)[-1].statement.indices
     slow, fast = (second, first) if plan.by_columns else (first, second)
@@ -53,7 +53,7 @@ def _through_memory(plan: GpuPlan, accumulator: str) -> list[str]:
 
 
 def _element(rows: int, columns: int) -> tuple[Value, Value]:
-    """Row and column of element ``k * 32 + lane``.
+    """Write row and column of element ``k * 32 + lane``.
 
     Where a row holds half of a warp or less, the column is the lane's own, and rows follow
     each other at a constant distance: the stores need one address and immediate offsets.
@@ -67,7 +67,7 @@ def _element(rows: int, columns: int) -> tuple[Value, Value]:
 
 
 def _from_registers(plan: GpuPlan, accumulator: str) -> list[str]:
-    """Each lane knows its elements (PTX ISA, matrix fragments of mma)."""
+    """Store elements from the lanes that hold them (PTX ISA, matrix fragments of mma)."""
     layout = result_layout(plan)
     sizes = {it.name: it.extent for it in plan.mapping.intrinsic.iterations}
     lines = [f"const int lane_{index} = {to_c(formula)};" for index, formula in layout.where]
@@ -100,14 +100,14 @@ def _store(plan: GpuPlan, lanes: dict[str, Value], value: str) -> list[str]:
 
 
 def _meeting(plan: GpuPlan) -> dict[Result, tuple[int, ...]]:
-    """Reductions of which lanes of a warp meet in one element, and the bits that they differ in."""
+    """List reductions in which lanes of a warp share an element, and the bits that differ."""
     tile = tiles_of(plan.structure)[-1]
     meetings = {x: tile.meeting(x.store.names) for x in plan.mapping.operator.further if x.reduces}
     return {result: bits for result, bits in meetings.items() if bits}
 
 
 def _results(plan: GpuPlan, at: dict[str, Value], value: str) -> list[str]:
-    """The statements that store each result of an accumulator, but for those that lanes meet in."""
+    """Store each result of an accumulator that no two lanes share."""
     op, kind, lines = plan.mapping.operator, plan.accumulator, []
     meeting = _meeting(plan)
     if op.epilogues and value != SUM:

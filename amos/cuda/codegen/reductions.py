@@ -53,14 +53,14 @@ _FLOATS = """// The larger or the smaller of two floats, in one element for all 
 
 
 def reduction_helpers(plan: GpuPlan) -> str:
-    """Functions that :func:`combined` calls; nothing if there are none."""
+    """Write the functions that :func:`combined` calls, if any."""
     kinds = {(x.combination, x.combination_dtype(plan.accumulator)) for x in _reductions(plan)}
     names = {_ATOMIC.get(kind) for kind in kinds}
     return _FLOATS.format(inline=INLINE) if names & {"f_raise", "f_lower"} else ""
 
 
 def combined(result: Result, accumulator: str, place: str, at: Mapping[str, Value]) -> str:
-    """The statement that puts what becomes of an accumulator to an element.
+    """Write the statement that combines an accumulator's value with an element.
 
     Args:
         result: a reduction.
@@ -81,7 +81,7 @@ def combine_lanes(
     when: str,
     bits: Sequence[int],
 ) -> list[str]:
-    """Statements that put together what lanes have for one element, and that to the element.
+    """Combine the values that lanes have for one element, and the result with it.
 
     Args:
         result, accumulator, place, at: as :func:`combined` takes them.
@@ -108,13 +108,13 @@ def combine_lanes(
 
 
 def element_blocks(plan: GpuPlan, *, ends: bool = False) -> int:
-    """Blocks of the kernel that stands before, or behind with ``ends``; 0 if nothing does."""
+    """Count blocks of the kernel before, or after with ``ends``; 0 without one."""
     sizes = [prod(_stored_extents(plan, result).values()) for result in _reductions(plan, ends)]
     return -(-max(sizes, default=0) // ELEMENT_THREADS)
 
 
 def start_code(plan: GpuPlan) -> list[str]:
-    """Body of the kernel before: an element of each reduction by each thread."""
+    """Write the kernel before: each thread initializes an element of each reduction."""
 
     def start(result: Result, place: str, _: Mapping[str, Value]) -> str:
         neutral = _NEUTRAL[result.combination, result.combination_dtype(plan.accumulator)]
@@ -124,7 +124,7 @@ def start_code(plan: GpuPlan) -> list[str]:
 
 
 def end_code(plan: GpuPlan) -> list[str]:
-    """Body of the kernel behind: what has become of each element, likewise."""
+    """Write the kernel after: each thread finishes an element of each reduction."""
 
     def end(result: Result, place: str, at: Mapping[str, Value]) -> str:
         assert result.last is not None
@@ -141,7 +141,7 @@ def _by_threads(
     results: Iterable[Result],
     statement: Callable[[Result, str, Mapping[str, Value]], str],
 ) -> list[str]:
-    """A statement for each element of results, by its place and the iterations that it is of."""
+    """Write a statement for each element of results, by its place and its iterations."""
     lines = [f"const int thread = static_cast<int>(blockIdx.x) * {ELEMENT_THREADS} + threadIdx.x;"]
     for result in results:
         extents, at = _stored_extents(plan, result), dict[str, Value]()
@@ -155,19 +155,19 @@ def _by_threads(
 
 
 def _sums(result: Result, accumulator: str) -> str:
-    """C text of where a reduction is put together: in the result, of as many bytes."""
+    """Name the buffer of a reduction: the result, of as many bytes."""
     kind, name = result.combination_dtype(accumulator), result.store.tensor.name
     same = kind == result.tensor(accumulator).dtype
     return name if same else f"reinterpret_cast<{cuda_type(kind)} *>({name})"
 
 
 def _reductions(plan: GpuPlan, ends: bool = False) -> list[Result]:
-    """All of them, or those that are finished."""
+    """List the reductions, or those that are finished."""
     further = plan.mapping.operator.further
     return [each for each in further if each.reduces and (each.last is not None or not ends)]
 
 
 def _stored_extents(plan: GpuPlan, result: Result) -> dict[str, int]:
-    """Extents of the iterations that index a reduction."""
+    """Return the extents of the iterations that index a reduction."""
     spatial = plan.mapping.operator.spatial
     return {it.name: it.extent for it in spatial if it.name in result.store.names}

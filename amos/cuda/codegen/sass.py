@@ -27,7 +27,7 @@ _INSTRUCTION = 16
 
 
 def tensor_core_instructions(cubin: bytes) -> Counter[str]:
-    """Number of each Tensor Core instruction in a ``cubin``, by mnemonic.
+    """Count each Tensor Core instruction in a ``cubin``, by mnemonic.
 
     Raises:
         BuildError: that is no 64-bit ELF file.

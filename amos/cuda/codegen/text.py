@@ -43,7 +43,7 @@ _TYPES = {
 
 
 def cuda_type(name: str) -> str:
-    """How a canonical type is called in C++, for an element in memory.
+    """Return the C++ type of an element in memory.
 
     Raises:
         BuildError: elements of that type do not fill whole bytes, or kernels have no

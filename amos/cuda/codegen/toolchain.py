@@ -87,7 +87,7 @@ class Compiler:
         return f"{self.kind} {self.version}"
 
     def compile(self, source: str, architecture: str, where: str = "kernel") -> Compiled:
-        """Machine code of one kernel.
+        """Compile one kernel to machine code.
 
         Args:
             source: CUDA C++ with one kernel, and perhaps what is launched before it.
@@ -113,7 +113,7 @@ class Compiler:
         )
 
     def image(self, source: str, architecture: str, where: str) -> tuple[bytes, str]:
-        """Machine code for ``sm_80`` or PTX for ``compute_80``, and what the compiler said.
+        """Compile to machine code for ``sm_80`` or PTX for ``compute_80``; return the messages too.
 
         Raises:
             BuildError: the compiler refuses the text.
@@ -141,7 +141,7 @@ _REPORT = {
 
 @cache
 def compilers() -> tuple[Compiler, ...]:
-    """Every CUDA compiler that is installed here, nvcc first."""
+    """List the CUDA compilers that are installed here, nvcc first."""
     installed = []
     if path := shutil.which("nvcc"):
         version = re.search(r"release (\d+\.\d+)", _output([path, "--version"]))
@@ -152,7 +152,7 @@ def compilers() -> tuple[Compiler, ...]:
 
 
 def compiler_for(architecture: str) -> Compiler:
-    """The first compiler that knows an architecture.
+    """Return the first compiler that knows an architecture.
 
     Raises:
         ToolchainError: none does; the message says what is there.
@@ -170,7 +170,7 @@ def compiler_for(architecture: str) -> Compiler:
 
 
 def portable_code(source: str, architecture: str, where: str = "kernel") -> str:
-    """PTX of a kernel, which drivers compile for this and later architectures.
+    """Compile a kernel to PTX, which drivers compile for this and later architectures.
 
     The oldest compiler here makes it: a driver knows the PTX of its own time and before.
 
@@ -186,7 +186,7 @@ def portable_code(source: str, architecture: str, where: str = "kernel") -> str:
 
 
 def compiler_of_image(architecture: str, capability: int) -> Compiler:
-    """The compiler of :func:`image_for`'s images.
+    """Return the compiler of :func:`image_for`'s images.
 
     Raises:
         ToolchainError: no compiler here knows the GPU or the kernel's architecture.
@@ -196,7 +196,7 @@ def compiler_of_image(architecture: str, capability: int) -> Compiler:
 
 
 def image_for(source: str, architecture: str, capability: int, where: str = "kernel") -> bytes:
-    """An image for a driver: machine code for its GPU, or PTX where no compiler knows that.
+    """Compile an image for a GPU: machine code, or PTX where no compiler knows the GPU.
 
     Args:
         capability: of the GPU, 90 for 9.0.
@@ -243,7 +243,7 @@ def _nvrtc(compiler: Compiler, source: str, architecture: str) -> tuple[bytes, s
 
 @cache
 def _libraries() -> tuple[Compiler, ...]:
-    """Every NVRTC below a folder ``nvidia`` on the path of imports that works and has headers."""
+    """List NVRTC libraries with headers below folders ``nvidia`` on the path of imports."""
     installed = []
     for entry in dict.fromkeys(sys.path):
         for library in sorted(Path(entry or ".", "nvidia").glob("*/lib/libnvrtc.so.*")):

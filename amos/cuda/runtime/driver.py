@@ -79,8 +79,8 @@ class Device:
         self.call("cuCtxSetCurrent", self._context)
 
     @contextlib.contextmanager
-    def entered(self) -> Iterator[None]:
-        """The same for a while: PyTorch may be at work on another GPU."""
+    def activate(self) -> Iterator[None]:
+        """Make the context current for a while: PyTorch may be at work on another GPU."""
         self.call("cuCtxPushCurrent_v2", self._context)
         try:
             yield
@@ -110,7 +110,7 @@ class Device:
             self.call(function, *arguments)
 
     def allocate(self, size: int) -> ctypes.c_uint64:
-        """Memory on the GPU."""
+        """Allocate memory on the GPU."""
         pointer = ctypes.c_uint64()
         self.call("cuMemAlloc_v2", ctypes.byref(pointer), ctypes.c_size_t(max(size, 16)))
         return pointer
@@ -121,7 +121,7 @@ class Device:
 
     @contextlib.contextmanager
     def holding(self, arrays: Iterable[np.ndarray]) -> Iterator[list[ctypes.c_uint64]]:
-        """Contiguous arrays on the GPU for a while, and what is added to the list meanwhile."""
+        """Hold contiguous arrays on the GPU for a while, also those that are added meanwhile."""
         pointers: list[ctypes.c_uint64] = []
         try:
             for data in arrays:
@@ -164,14 +164,14 @@ def describe_gpu(library: str = "libcuda.so.1", timeout: float | None = None) ->
 
 
 def address(array: Any) -> int:
-    """Where an array of PyTorch or CuPy begins on the GPU."""
+    """Return the address of an array of PyTorch or CuPy on the GPU."""
     if hasattr(array, "data_ptr"):
         return int(array.data_ptr())
     return int(array.data.ptr)
 
 
 def current_stream(array: Any) -> int:
-    """The stream on which the library of an array works at present."""
+    """Return the stream on which the library of an array works at present."""
     torch = hasattr(array, "data_ptr")
     library = sys.modules.get("torch" if torch else "cupy")
     if library is None:
@@ -182,7 +182,7 @@ def current_stream(array: Any) -> int:
 
 
 def _number(array: Any) -> int:
-    """Which GPU an array is on."""
+    """Return the number of the GPU that holds an array."""
     device = getattr(array, "device", None)
     number = getattr(device, "index", None)  # PyTorch
     number = getattr(device, "id", None) if number is None else number  # CuPy
@@ -190,7 +190,7 @@ def _number(array: Any) -> int:
 
 
 def misfit(argument: dict[str, Any], array: Any) -> str:
-    """Reason why an array does not match an argument of ``launch.json``; empty if it does."""
+    """Explain why an array does not match an argument of ``launch.json``; empty if it does."""
     names = _NAMES.get(argument["dtype"], (argument["dtype"],))
     kind = str(getattr(array, "dtype", "nothing with a dtype")).removeprefix("torch.")
     shape = list(getattr(array, "shape", []))
@@ -207,7 +207,7 @@ def misfit(argument: dict[str, Any], array: Any) -> str:
 
 
 def compile_folder(folder: Path, capability: int) -> bytes:
-    """Machine code of a folder's kernel by nvcc, kept there; nothing if nvcc makes none."""
+    """Compile a folder's kernel by nvcc and store it there; ``None`` if nvcc fails."""
     cubin = folder / f"kernel.sm_{capability}.cubin"
     source, nvcc = folder / "kernel.cu", shutil.which("nvcc")
     if cubin.exists() and cubin.stat().st_mtime >= source.stat().st_mtime:
@@ -226,7 +226,7 @@ def compile_folder(folder: Path, capability: int) -> bytes:
 
 
 def images(folder: Path, capability: int) -> Iterator[bytes]:
-    """Images for the driver: machine code for this GPU, then PTX that it compiles itself.
+    """Yield images for the driver: machine code for this GPU, then PTX that it compiles.
 
     Raises:
         KernelError: there is neither.

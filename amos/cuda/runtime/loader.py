@@ -85,7 +85,7 @@ class Kernel:
             self.device.call("cuFuncSetAttribute", self._function, _DYNAMIC_SHARED, dynamic)
 
     def _load(self, choices: Iterable[bytes]) -> None:
-        """The first image that the driver takes: one may be newer than it."""
+        """Load the first image that the driver takes: one may be newer than it."""
         first: KernelError | None = None
         for image in choices:
             try:
@@ -97,7 +97,7 @@ class Kernel:
         raise first or KernelError(f"{self.folder}: there is no machine code")
 
     def _get_function(self, name: str) -> ctypes.c_void_p:
-        """A function of the module."""
+        """Return a function of the module."""
         function = ctypes.c_void_p()
         self.device.call("cuModuleGetFunction", ctypes.byref(function), self._module, name.encode())
         return function
@@ -136,11 +136,11 @@ class Kernel:
             if problem := misfit(argument, array):
                 raise KernelError(f"{self.launch['kernel']}: {argument['name']}: {problem}")
         where = current_stream(arrays[-1]) if stream is None else stream
-        with self.device.entered():
+        with self.device.activate():
             self.run([ctypes.c_uint64(address(a)) for a in arrays], where)
 
     def run(self, pointers: list[ctypes.c_uint64], stream: int = 0) -> None:
-        """Launch on addresses; what the kernel asks for is done first, such as clearing.
+        """Launch on addresses, after preparations such as clearing.
 
         Raises:
             KernelError: the driver refuses, or the kernel was closed.
@@ -210,7 +210,7 @@ class Kernel:
     def times(
         self, repeat: int = 20, flush: int = 0, inputs: list[np.ndarray] | None = None
     ) -> list[float]:
-        """Seconds of one launch, several times, measured by events of the GPU.
+        """Return seconds of single launches, measured by events of the GPU.
 
         Args:
             repeat: how many timings. Without ``flush`` each is the mean of a span of

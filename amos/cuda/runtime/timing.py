@@ -55,7 +55,7 @@ class Timer:
                 handle.value = None
 
     def warm(self, repeat: int) -> list[float]:
-        """Seconds of one launch, so many times: the mean of launches behind one another."""
+        """Return mean seconds of launches that follow one another, several times."""
         once = self._span(lambda: self._run(3)) / 3
         count = max(1, min(_MOST, int(_SPAN / max(once, 1e-4))))
         run = (lambda: self._replay()) if self._record(count) else (lambda: self._run(count))
@@ -67,7 +67,7 @@ class Timer:
         return [self._span(run) / count / 1e3 for _ in range(repeat)]
 
     def cold(self, repeat: int, flush: Callable[[int], None]) -> list[float]:
-        """Seconds of single launches, before each of which ``flush`` overwrites the caches."""
+        """Return seconds of single launches after ``flush`` has overwritten the caches."""
         spans = []
         self._span(lambda: self._run(3))
         for _ in range(repeat):
@@ -100,7 +100,7 @@ class Timer:
         return True
 
     def _span(self, run: Callable[[], None]) -> float:
-        """Milliseconds between an event before and one behind."""
+        """Return milliseconds between the events before and after some launches."""
         device, (start, end) = self._device, self._events
         device.call("cuEventRecord", start, self._stream)
         run()

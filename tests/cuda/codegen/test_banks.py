@@ -15,7 +15,7 @@ from amos.cuda.banks import (
     WORD,
     matrix_cycles,
     store_cycles,
-    swizzled,
+    swizzle_column,
     wavefronts,
 )
 from amos.cuda.plan import GpuPlan
@@ -74,7 +74,7 @@ def bank_conflicts(source: SharedOperand) -> int:
             at = {index: evaluate(text, {"lane": lane, "e": e}) for index, text in layout.where}
             row, column = at[tile.rows.target], at[tile.columns.target] * size
             if swizzle:
-                column = int(swizzled(np.array(row), np.array(column), width))
+                column = int(swizzle_column(np.array(row), np.array(column), width))
             places.append(row * stride + column)
         total += wavefronts(np.array([places]), wide) - max(1, WARP * wide // BANK_BYTES)
     return total

@@ -12,7 +12,7 @@ from amos import operators
 from amos.cuda import GpuSchedule
 from amos.cuda.codegen import KernelText, compiler_for, compilers
 from amos.cuda.plan import GpuPlan
-from amos.cuda.registers import blocks_by_registers, fragment_registers, granted
+from amos.cuda.registers import blocks_by_registers, fragment_registers, grant_registers
 from amos.machine.gpu_costs import capability
 from amos.mapping import Mapping
 from amos.plan import Schedule
@@ -109,10 +109,10 @@ def test_a_warp_holds_the_cheaper_source() -> None:
     ],
 )
 def test_what_a_count_leaves(threads: int, counted: int, most: int, blocks: int) -> None:
-    assert granted(threads, counted, 80) == (most, blocks)
+    assert grant_registers(threads, counted, 80) == (most, blocks)
     # The promise holds for whatever is granted, and would not for more.
-    assert granted(threads, most, 80)[1] == blocks
-    assert most == 255 or granted(threads, most + 1, 80)[1] < blocks or blocks == 1
+    assert grant_registers(threads, most, 80)[1] == blocks
+    assert most == 255 or grant_registers(threads, most + 1, 80)[1] < blocks or blocks == 1
 
 
 def test_too_many_registers_leave_no_block() -> None:
@@ -126,7 +126,7 @@ def compiled(mapping: Mapping, schedule: Schedule, arch: str) -> tuple[int, int]
     where = f"{mapping.operator.name}, {mapping.intrinsic.name}, {arch}, {schedule.as_dict()}"
     most, blocks = program.granted
     assert done.registers <= most, where
-    assert granted(program.threads, done.registers, capability(arch))[1] >= blocks, where
+    assert grant_registers(program.threads, done.registers, capability(arch))[1] >= blocks, where
     assert max(done.spills, done.stack) <= SPILL_LIMIT, where
     return done.registers, program.registers
 
