@@ -60,7 +60,7 @@ class OpenClDevice:
 
 @cache
 def find_device(words: str = "") -> OpenClDevice:
-    """The first device whose name has a word, asked by a process of its own.
+    """Find the first device whose name has a word, in a child process.
 
     Raises:
         MeasureError: pyopencl, such a device or an answer is missing.
@@ -93,7 +93,7 @@ class OpenClPlace(Place):
     words: str
 
     def build(self, candidate: Candidate | ParallelCandidate) -> OpenClKernel:
-        """The candidate, compiled and loaded."""
+        """Compile and load the candidate."""
         return OpenClKernel(candidate, self.machine, self.words)
 
 
@@ -154,7 +154,7 @@ def opencl_executor(
     timeout: float = DEFAULT_TIMEOUT,
     notify: Callable[[str], None] = lambda _: None,
 ) -> Executor | None:
-    """The executor of candidates of a described machine.
+    """Return the executor of candidates of a described machine.
 
     Args:
         address: ``"model"`` for nothing, ``"opencl"`` for the first device here or

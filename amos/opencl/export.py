@@ -72,7 +72,7 @@ class _Kernel:
 
 
 def files(request: Request) -> dict[str, str | bytes]:
-    """The files of an export by name; see :func:`amos.export.formats.formats`.
+    """Return the files of an export by name; see :func:`amos.export.formats.formats`.
 
     Raises:
         ExportError: the candidate is not for an OpenCL device.
@@ -107,7 +107,7 @@ def files(request: Request) -> dict[str, str | bytes]:
 
 
 def _kernel(request: Request) -> _Kernel:
-    """The text of a request.
+    """Write the kernel of a request.
 
     Raises:
         ExportError: the candidate is not for an OpenCL device.

@@ -69,22 +69,22 @@ class VectorFragment(Fragment):
 
 
 def fragments(nest: Nest) -> tuple[VectorFragment, ...]:
-    """Fragments of the sources in the intrinsic's order, then of the destination."""
+    """Return fragments of the sources in the intrinsic's order, then of the destination."""
     return tuple(map(VectorFragment, (*staged_sources(nest), staged_destination(nest))))
 
 
 def fragments_of(structure: Structure) -> tuple[VectorFragment, ...]:
-    """Fragments of a mapping, which are derived once."""
+    """Return fragments of a mapping, which are derived once."""
     return structure.derived(fragments)
 
 
 def is_serial(machine: Machine) -> bool:
-    """Whether a core computes the work-items of a group one after another, as on a CPU."""
+    """Return whether a core computes a group's work-items one after another, as CPUs do."""
     return machine.opencl is not None and machine.opencl.serial
 
 
 def register_sizes(structure: Structure, machine: Machine) -> list[int]:
-    """Bytes that a fragment of each operand takes in registers.
+    """Return the register bytes of a fragment of each operand.
 
     A core replicates a scalar to a vector before it multiplies.
     """

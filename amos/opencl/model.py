@@ -54,7 +54,7 @@ class _Kernels:
         self.cycle = 1 / machine.clock
 
     def prediction(self) -> BatchPrediction:
-        """All terms, and what they come to."""
+        """Predict all terms and their total."""
         groups, machine = self.groups, self.machine
         result = BatchPrediction.empty(len(self.batch), machine.levels)
         result.compute[:] = self._compute()
@@ -74,7 +74,7 @@ class _Kernels:
         return result
 
     def _compute(self) -> np.ndarray:
-        """Calls of a lane; one of the same accumulator waits for the one before.
+        """Count calls of a lane; those of one accumulator wait for each other.
 
         The accumulators of a work-item and the work-items that a lane holds fill that time.
         """
@@ -87,7 +87,7 @@ class _Kernels:
         return self.structure.mapping.intrinsic.name
 
     def _reads(self) -> np.ndarray:
-        """Fragments that work-items read in each step, and calls that are issued beside.
+        """Count fragments that work-items read in each step, and calls that are issued beside.
 
         Accumulators beyond the registers are stored and read again in each step.
         """
@@ -108,7 +108,7 @@ class _Kernels:
         return np.asarray(self.turns * self.steps * cycles * self.cycle)
 
     def _entered_pages(self, number: int) -> np.ndarray:
-        """Pages that a core enters in a step, where those of the innermost loop are too many.
+        """Count pages that a core enters in a step, where the innermost loop has too many.
 
         Fragments that lie side by side in a row share its page.
         """
@@ -127,12 +127,12 @@ class _Kernels:
         return np.where(strides * extents > _PAGE * _PAGES, rows * share, nothing)
 
     def _inner_strides(self, number: int) -> np.ndarray:
-        """Elements of a source's tensor between steps of the innermost reduction loop."""
+        """Return a source's elements between steps of the innermost reduction loop."""
         inner = self.batch.reduce[:, -1] - len(self.structure.spatial)
         return np.asarray(self._strides(number)[inner])
 
     def _strides(self, number: int) -> np.ndarray:
-        """Elements of a source's tensor between steps of each reduction loop."""
+        """Return a source's elements between steps of each reduction loop."""
         flat = self.sources[number].staged.load.flat
         return np.array([abs(flat.coefficient(loop.name)) for loop in self.structure.reduce])
 
@@ -145,11 +145,11 @@ class _Kernels:
         return np.asarray(((inner % staged == 0) | (staged % inner == 0)).all(axis=1))
 
     def _divisions(self) -> np.ndarray:
-        """Divisions of a step's number, where stages do not end with a reduction loop."""
+        """Count divisions of a step's number, where stages do not end with a reduction loop."""
         return np.where(self._is_even, 0.0, max(0.0, self.batch.reduce.shape[1] - 1.0))
 
     def _checks(self, number: int) -> int:
-        """Conditions of whether a piece of a source is in its tensor."""
+        """Count conditions that a piece of a source is in its tensor."""
         load, extents = self.sources[number].staged.load, self.structure.mapping.operator.extents
         bounds = [index.bounds(extents) for index in load.indices]
         return sum(
@@ -158,7 +158,7 @@ class _Kernels:
         )
 
     def _border_share(self, number: int) -> np.ndarray:
-        """Share of the work-items that evaluate conditions: those at a border of the tensor."""
+        """Return the share of work-items that evaluate conditions: those at a border."""
         load, extents = self.sources[number].staged.load, self.structure.mapping.operator.extents
         loops = [loop.name for loop in self.structure.spatial]
         interior = np.ones(len(self.batch))
@@ -171,7 +171,7 @@ class _Kernels:
         return np.asarray(1.0 - interior)
 
     def _conditions(self, number: int) -> np.ndarray:
-        """Conditions that a piece evaluates; a core does so outside of its innermost loop."""
+        """Count conditions of a piece; a core evaluates them outside its innermost loop."""
         checks = np.full(len(self.batch), float(self._checks(number)))
         if not (self.unit.serial and self.structure.reduce):
             return checks
@@ -179,13 +179,13 @@ class _Kernels:
         return np.asarray(checks / np.minimum(inner, self.groups.staged))
 
     def _piece(self, number: int) -> np.ndarray:
-        """Cycles of moving a piece of a source: its address, its conditions, itself."""
+        """Count cycles to move a piece of a source: address, conditions, and the move."""
         unit, divisions = self.unit, self.sources[number].divisions
         wider = self.structure.sources[number].wider
         return np.asarray(unit.copy * wider + unit.guard * (self._conditions(number) + divisions))
 
     def _staging(self) -> np.ndarray:
-        """Copies into local memory, and barriers."""
+        """Count cycles of copies into local memory, and of barriers."""
         groups, unit, total = self.groups, self.unit, np.zeros(len(self.batch))
         for number, source in enumerate(self.sources):
             pieces = groups.fragments(number) * source.pieces
@@ -202,7 +202,7 @@ class _Kernels:
         return np.asarray(groups.sequence * (total + waits) * self.cycle)
 
     def _copy_in_rows(self, number: int, pieces: np.ndarray) -> np.ndarray:
-        """Cycles in which a core copies pieces of a source along its rows in memory.
+        """Count cycles in which a core copies pieces of a source along its rows in memory.
 
         Scalars of a row are copied as vectors, unless a step's number has to be divided. Lines
         come from the level that holds what the group reads in all its stages.
@@ -222,7 +222,7 @@ class _Kernels:
         return np.asarray(pieces * np.where(self._is_even, moves, divided + lines * line))
 
     def _row(self, number: int) -> tuple[np.ndarray, np.ndarray]:
-        """Of what a stage copies of a source: elements between neighbours in a row, and these.
+        """Return elements between neighbours in a row that a stage copies, and their number.
 
         A row follows the reduction loop of the stage that moves least in the tensor.
         """
@@ -240,7 +240,7 @@ class _Kernels:
         return np.where(is_row, stride, source.width), np.where(is_row, steps[rows, best], 1.0)
 
     def _lines(self, number: int) -> np.ndarray:
-        """Cache lines of a piece of a source, where neighbours along the reduction share some."""
+        """Count cache lines of a piece, some shared by neighbours along the reduction."""
         source, structure = self.sources[number], self.structure
         if not structure.reduce:
             return np.ones(len(self.batch))
@@ -249,19 +249,19 @@ class _Kernels:
         return np.where(inner > 0, np.minimum(share, 1.0), 1.0)
 
     def _local_read(self, source: VectorFragment) -> np.ndarray:
-        """Cycles of reading a fragment from local memory, which a core has in its caches."""
+        """Count cycles to read a fragment from local memory, which a core has in its caches."""
         beyond = source.bytes * self._beyond(self.groups.local_bytes)
         return np.asarray(np.maximum(self.unit.read, beyond))
 
     def _save(self) -> np.ndarray:
-        """Cycles in which a core stores the accumulators of a work-item and reads them again."""
+        """Count cycles in which a core spills and reloads the accumulators of a work-item."""
         groups, size = self.groups, self.destination.bytes
         saved = groups.items * groups.accumulators * size
         beyond = 2 * size * self._beyond(saved + groups.local_bytes)
         return np.asarray(groups.accumulators * np.maximum(self.unit.save, beyond))
 
     def _beyond(self, footprint: np.ndarray) -> np.ndarray:
-        """Cycles of a byte that one core reads again and again from memory of a footprint."""
+        """Count cycles of a byte that one core reads repeatedly from memory of a footprint."""
         cycles = np.zeros(len(self.batch))
         if not self.unit.serial:
             return cycles
@@ -272,7 +272,7 @@ class _Kernels:
         return cycles
 
     def _outer(self, result: BatchPrediction) -> list[np.ndarray]:
-        """Seconds of the levels beyond the innermost, by what their inner neighbour keeps."""
+        """Predict seconds of the outer levels, by the capacity of their inner neighbours."""
         terms, machine, groups = [], self.machine, self.groups
         last = self.structure.destination
         written = last.origin * last.size * self._gaps()
@@ -289,7 +289,7 @@ class _Kernels:
         return terms
 
     def _gaps(self) -> np.ndarray:
-        """Factor of the traffic of results, where a group leaves gaps in their rows.
+        """Return the factor of the traffic of results whose rows a group fills with gaps.
 
         A core fetches the lines that it is to write, and those beside them, which another group
         writes later.
@@ -306,7 +306,7 @@ class _Kernels:
         return np.asarray(np.minimum(2.0, row / np.minimum(run, row)))
 
     def _crossing(self, capacity: int) -> list[np.ndarray]:
-        """Bytes of each source that all groups bring into memories of a capacity.
+        """Count bytes of each source that all groups bring into memories of a capacity.
 
         A source stays if all of it has room; what the innermost loop of the groups does not
         move stays if one group's share of it has.

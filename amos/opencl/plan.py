@@ -51,7 +51,7 @@ _INT = 2**31 - 1
 
 
 def unit_of(machine: Machine) -> OpenClUnit:
-    """The compute units of an OpenCL machine.
+    """Return the compute units of an OpenCL machine.
 
     Raises:
         BuildError: it is none.
@@ -120,7 +120,7 @@ class OpenClPlan(DevicePlan):
 
     @classmethod
     def of(cls, mapping: LoopMapping, schedule: Schedule, machine: Machine) -> OpenClPlan:
-        """The kernel that any schedule describes.
+        """Plan the kernel of any schedule.
 
         Raises:
             BuildError: there is no such kernel, or it exceeds a limit of the machine.
@@ -178,7 +178,7 @@ class OpenClPlan(DevicePlan):
         return implementations(self.mapping.intrinsic.name)["opencl"]
 
     def is_local(self, source: VectorFragment) -> bool:
-        """Whether a source is staged in local memory."""
+        """Return whether a source is staged in local memory."""
         return self.schedule.place[source.staged.name] == "local"
 
     def _excess(self) -> Iterator[str]:
@@ -224,6 +224,6 @@ class OpenClPlan(DevicePlan):
 
 
 def _along(counts: Mapping[str, int]) -> str:
-    """Counts along loops in words, and a colon; nothing if there are none beyond 1."""
+    """Format counts along loops, and a colon; empty if there are none beyond 1."""
     several = [f"{name} {count}" for name, count in counts.items() if count > 1]
     return f"{', '.join(several)}: " if several else ""

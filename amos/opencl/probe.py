@@ -78,7 +78,7 @@ def probe_device(words: str = "") -> Machine:
 
 
 def _ask(device: OpenClDevice, words: str, what: str) -> dict[str, Any]:
-    """Figures that a process of its own measures: compilers may hang or crash."""
+    """Measure figures in a child process: compilers may hang or crash."""
     try:
         command = [*python(__name__), words, what]
         done = subprocess.run(command, capture_output=True, timeout=_SECONDS, text=True)
@@ -92,7 +92,7 @@ def _ask(device: OpenClDevice, words: str, what: str) -> dict[str, Any]:
 
 
 def _peaks(rates: Mapping[int, Mapping[int, float]]) -> dict[str, Any]:
-    """Rates of intrinsics and registers, from seconds of a call by width and accumulators."""
+    """Return rates of intrinsics and registers, from seconds of a call by vector width."""
     peaks, item_bytes = {}, 0
     for width, seconds in rates.items():
         interval = min(seconds.values())
@@ -105,7 +105,7 @@ def _peaks(rates: Mapping[int, Mapping[int, float]]) -> dict[str, Any]:
 
 
 def _machine(device: OpenClDevice, figures: dict[str, Any]) -> Machine:
-    """The description that figures of a device amount to."""
+    """Describe the machine that has these figures."""
     unit = OpenClUnit(
         platform=device.name.partition(":")[0],
         units=device.units,
@@ -140,7 +140,7 @@ def _machine(device: OpenClDevice, figures: dict[str, Any]) -> Machine:
 
 
 def write_toml(machine: Machine) -> str:
-    """The description of a probed machine as a file that ``--machine`` takes."""
+    """Write the description of a probed machine as a file that ``--machine`` takes."""
     assert machine.opencl is not None
     head = {
         "name": machine.name,
@@ -178,7 +178,7 @@ class _Probe:
         self.out = cl.Buffer(self.device.context, cl.mem_flags.READ_WRITE, size)
 
     def figures(self, what: str) -> dict[str, Any]:
-        """Bandwidths and launch, or seconds of a call by accumulators for a width of vectors."""
+        """Measure bandwidths and launch, or seconds of a call by accumulators for a width."""
         if what != "levels":
             return {str(n): self._seconds_per_call(int(what), n) for n in _ACCUMULATORS}
         cache = max(self.device.device.global_mem_cache_size, 2 * _FIRST_CACHE)
@@ -187,14 +187,14 @@ class _Probe:
         return {"bandwidths": bandwidths, "launch": max(self._run(_EMPTY, self.out), 1e-7)}
 
     def _seconds_per_call(self, width: int, accumulators: int) -> float:
-        """Seconds between two calls of one core, with so many accumulators."""
+        """Measure seconds between two calls of one core, with several accumulators."""
         text = _MAD.format(width=width, accumulators=accumulators)
         count = 2_000_000 // accumulators
         seconds = self._run(text, self.out, np.int32(count))
         return seconds / (count * accumulators * self.items)
 
     def _bandwidth(self, size: int, unit: bool) -> float:
-        """Bytes a second that all units read, each its own; of one unit with ``unit``."""
+        """Measure bytes a second that all units read, each its own; of one unit with ``unit``."""
         cl, vectors = self.device.cl, size // 64
         flags = cl.mem_flags.READ_ONLY
         source = cl.Buffer(self.device.context, flags, vectors * 64 * self.units)
@@ -206,7 +206,7 @@ class _Probe:
         return count * vectors * 64 * (1 if unit else self.units) / seconds
 
     def _run(self, text: str, *arguments: Any) -> float:
-        """Seconds of a kernel of a group on each unit, the best of some."""
+        """Measure seconds of a kernel of a group on each unit, the best of some."""
         cl, call = self.device.cl, self.device.call
         program = self.device.build(text)
         kernel = cl.Kernel(program, "probe")

@@ -31,7 +31,7 @@ def _unit(draft: Draft) -> OpenClUnit:
 
 
 def tiles(draft: Draft) -> None:
-    """C1: a tile is of one work-item, bounded by its registers; a group is of work-items."""
+    """C1: limit tiles of work-items by their registers; groups are of work-items."""
     context = draft.context
     for problem in list_problems(context.mapping):
         raise ScheduleError(f"{context.mapping.operator.name}: {problem}")
@@ -40,14 +40,14 @@ def tiles(draft: Draft) -> None:
 
 
 def _count_items(extent: int) -> list[int]:
-    """Work-items that a group may have along a loop."""
+    """List the numbers of work-items that a group may have along a loop."""
     most = min(extent, _MOST_ITEMS)
     exact = {n for n in range(1, most + 1) if extent % n == 0}
     return sorted(exact | {n for n in _POWERS if n <= most})
 
 
 def orders(draft: Draft) -> None:
-    """C3: the order of groups and reductions; where sources are read, how much is staged."""
+    """C3: choose orders of groups and reductions, where sources are read, and stages."""
     context = draft.context
     for name, loops in (("order", context.spatial), ("reduce", context.reduce)):
         if loops:
@@ -60,7 +60,7 @@ def orders(draft: Draft) -> None:
 
 
 def _count_steps(extents: Sequence[int]) -> tuple[int, ...]:
-    """Steps that may be staged together: products of whole loops, and powers of two of these."""
+    """List the steps that may be staged together: whole loops, times powers of two."""
     whole = {1}
     for extent in extents:
         whole |= {n * extent for n in whole}
@@ -70,7 +70,7 @@ def _count_steps(extents: Sequence[int]) -> tuple[int, ...]:
 
 
 def items(draft: Draft) -> None:
-    """C5 of a group: its work-items."""
+    """C5: limit the work-items of a group."""
     if not draft.context.spatial:
         return
     most = _unit(draft).group_items
@@ -80,7 +80,7 @@ def items(draft: Draft) -> None:
 
 
 def registers(draft: Draft) -> None:
-    """C5: accumulators, one source whole and a fragment of the other fit the registers."""
+    """C5: fit accumulators, one whole source and a fragment of the other into registers."""
     context = draft.context
     if not context.spatial:
         return
@@ -99,7 +99,7 @@ def registers(draft: Draft) -> None:
 
 
 def local_memory(draft: Draft) -> None:
-    """C5: what a group stages fits its local memory."""
+    """C5: fit the stages of a group into its local memory."""
     context = draft.context
     if not context.spatial:
         return

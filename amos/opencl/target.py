@@ -39,7 +39,7 @@ class OpenCl(Target):
     has_engine: ClassVar[bool] = False
 
     def claims(self, machine: Machine) -> bool:
-        """Whether its compute units are described."""
+        """Return whether a machine describes compute units."""
         return machine.opencl is not None
 
     @property
@@ -48,12 +48,12 @@ class OpenCl(Target):
         return OPENCL_RULES
 
     def plan(self, mapping: LoopMapping, schedule: Schedule, machine: Machine | None) -> OpenClPlan:
-        """The kernel of work-groups."""
+        """Plan the kernel of work-groups."""
         assert machine is not None
         return OpenClPlan.of(mapping, schedule, machine)
 
     def emit(self, plan: Plan) -> str:
-        """The kernel in OpenCL C."""
+        """Emit the kernel in OpenCL C."""
         from amos.opencl.codegen import KernelText
 
         assert isinstance(plan, OpenClPlan)
@@ -62,7 +62,7 @@ class OpenCl(Target):
     def predict(
         self, structure: Structure, machine: Machine, batch: LoopBatch, *, refined: bool
     ) -> BatchPrediction:
-        """Work-groups, or their form in the paper's equation: cores under caches."""
+        """Predict work-groups, or the paper's equation: cores under caches."""
         if refined:
             return predict_groups(structure, machine, batch)
         return predict_cores(structure, machine, batch, refined=False)
@@ -70,11 +70,11 @@ class OpenCl(Target):
     def workspace_bytes(
         self, structure: Structure, machine: Machine | None, batch: LoopBatch
     ) -> np.ndarray:
-        """None: copies are in local memory, and each work-item stores its own results."""
+        """Return 0: copies are in local memory, and each work-item stores its own results."""
         return np.zeros(len(batch))
 
     def overflows(self, structure: Structure, machine: Machine, batch: LoopBatch) -> list[str]:
-        """Local memory that a group may have."""
+        """Return what exceeds the local memory of a group."""
         groups = WorkGroups(structure, batch, machine)
         return describe_overflows(
             machine, {"local memory": (groups.local_bytes, unit_of(machine).local_bytes)}
@@ -90,7 +90,7 @@ class OpenCl(Target):
                 )
 
     def open_executor(self, request: ExecutorRequest) -> Executor | None:
-        """A device that pyopencl finds; see :func:`amos.opencl.executor.opencl_executor`."""
+        """Open a device that pyopencl finds; see :func:`amos.opencl.executor.opencl_executor`."""
         from amos.opencl.executor import opencl_executor
 
         return opencl_executor(request.address, request.machine, request.timeout, request.notify)

@@ -18,7 +18,7 @@ STEP = "step"
 def loop_values(
     plan: DevicePlan, local: Mapping[str, Value], loops: Sequence[str]
 ) -> tuple[dict[str, Value], list[str]]:
-    """Values of spatial loops from the steps within the group, and when they exist."""
+    """Return values of spatial loops by the steps within the group, and their conditions."""
     values: dict[str, Value] = {}
     guards = []
     extents = {x.name: x.extent for x in plan.spatial}
@@ -52,7 +52,7 @@ def locate_result(
     local: Mapping[str, Value],
     lanes: Mapping[str, Value],
 ) -> ResultPoint:
-    """The iterations of one element of an accumulator.
+    """Return the iterations of one element of an accumulator.
 
     Args:
         fragment: intrinsic iterations that index it.
@@ -112,7 +112,7 @@ class Access:
         return value.named(name) if self.keeps_sums else Expr(name, value.low, value.high)
 
     def locate(self, lanes: Mapping[str, Value], local: Mapping[str, Value]) -> str:
-        """C of the place of an element in the tensor; says when it is there.
+        """Write the place of an element in the tensor, and the condition that it exists.
 
         Args:
             lanes: place of the element along each side of the fragment.
@@ -154,7 +154,7 @@ class Access:
         return element_at(load.tensor.shape, indices, self.wide)
 
     def _reduction(self, local: Mapping[str, Value]) -> dict[str, Value]:
-        """Values of the reduction loops at this step of this stage."""
+        """Return values of the reduction loops at this step of this stage."""
         plan = self.plan
         if not self.fragment.reduced:
             return {}

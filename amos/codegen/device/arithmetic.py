@@ -54,7 +54,7 @@ class Dialect:
 
 
 def arithmetic_helpers(op: Operator, accumulator: str, dialect: Dialect) -> str:
-    """The functions of an operator's epilogues and prologues; nothing if there are none."""
+    """Write the functions of an operator's epilogues and prologues, if any."""
     if not op.epilogues and not op.prologues:
         return ""
     by = TextArithmetic(dialect, {})
@@ -84,7 +84,7 @@ def finished(
 
 
 def widened(dialect: Dialect, epilogue: Epilogue, accumulator: str, at: Mapping[str, Value]) -> str:
-    """C of an expression as :func:`finished` writes it, as ``int`` or ``float``."""
+    """Write an expression as :func:`finished` does, as ``int`` or ``float``."""
     by, final = TextArithmetic(dialect, at), epilogue.result(accumulator)
     value, kind = epilogue.compute(SUM, accumulator, by), epilogue.kind(accumulator)
     if final == "float32":
@@ -93,7 +93,7 @@ def widened(dialect: Dialect, epilogue: Epilogue, accumulator: str, at: Mapping[
 
 
 def computed(dialect: Dialect, prologue: Prologue, at: Mapping[str, Value]) -> str:
-    """C text of one element of a source that is computed.
+    """Write one element of a source that is computed.
 
     Args:
         dialect: how it is written.
@@ -124,16 +124,16 @@ class TextArithmetic:
         self.functions: dict[str, str] = {}
 
     def finished(self, epilogue: Epilogue, kind: str) -> str:
-        """C of the value stored for an accumulator of that dtype."""
+        """Write the value that is stored for an accumulator of that dtype."""
         value = epilogue.compute(SUM, kind, self)
         return self.stored(value, epilogue.kind(kind), epilogue.result(kind))
 
     def computed(self, prologue: Prologue) -> str:
-        """C of the staged value of a source."""
+        """Write the staged value of a source."""
         return self.stored(prologue.compute(self), prologue.kind, prologue.dtype)
 
     def stored(self, value: str, kind: str, final: str) -> str:
-        """C of a value of a kind as an element of a dtype."""
+        """Write a value of a kind as an element of a dtype."""
         if dtype(final).is_integer:
             return self.rounded(value, kind, final)
         wide = value if kind == "float32" else self.convert(value)
@@ -148,7 +148,7 @@ class TextArithmetic:
         return element if kind == "float32" else self.dialect.integer.format(element)
 
     def element(self, load: BufferLoad) -> str:
-        """C of the element that an access reads."""
+        """Write the element that an access reads."""
         where = {name: self.at.get(name, 0) for name in load.names}
         indices = [index.evaluate(where) for index in load.indices]
         place = element_at(load.tensor.shape, indices, self.dialect.wide)
@@ -183,25 +183,25 @@ class TextArithmetic:
         return "\n".join([*lines, *self.functions.values(), ""])
 
     def widened(self, value: str, dtype: str) -> str:
-        """C of an element of a dtype as a float."""
+        """Write an element of a dtype as a float."""
         return self._cast(self.dialect.widened.get(dtype, self.dialect.real), value)
 
     def convert(self, value: str) -> str:
-        """C of an integer as a float."""
+        """Write an integer as a float."""
         return self.dialect.converted.format(value)
 
     def number(self, value: float, kind: str) -> str:
-        """C of a constant."""
+        """Write a constant."""
         return f"{np.float32(value)!s}f" if kind == "float32" else f"({int(value)})"
 
     def apply(self, name: str, kind: str, values: list[str]) -> str:
-        """C of an operation."""
+        """Write an operation."""
         if name == "round":
             return self.dialect.nearest.format(values[0])
         return self._called(name, kind, values)
 
     def call(self, function: Function, kind: str, values: list[str]) -> str:
-        """C of a call of a function, which is defined where it is new."""
+        """Write a call of a function, which is defined at its first call."""
         if function.once:
             return str(inlined(function, kind, values, self))
         text = self._called(function.name, kind, values)
@@ -215,7 +215,7 @@ class TextArithmetic:
         return text
 
     def _cast(self, form: str, value: str) -> str:
-        """C of a value in one of the dialect's forms, which may call a rare function."""
+        """Write a value in one of the dialect's forms, which may call a rare function."""
         self.operations.add(form.partition("(")[0])
         return form.format(value)
 
@@ -225,7 +225,7 @@ class TextArithmetic:
         return f"{name}({', '.join(values)})"
 
     def rounded(self, value: str, kind: str, final: str) -> str:
-        """C of a value that is rounded to a dtype, and clamped to an integer's limits."""
+        """Write a value rounded to a dtype, and clamped to an integer's limits."""
         if final in self.dialect.narrowed:
             narrow = self._cast(self.dialect.narrowed[final], value)
             return self._cast(self.dialect.widened[final], narrow)

@@ -13,7 +13,7 @@ from amos.plan.device_plan import DevicePlan
 
 
 def describe_operator(plan: DevicePlan) -> dict[str, Any]:
-    """The operator of a kernel, from which its results can be checked."""
+    """Describe the operator of a kernel, by which its results can be checked."""
     op = plan.mapping.operator
     return {
         "name": op.name,
@@ -31,7 +31,7 @@ def describe_operator(plan: DevicePlan) -> dict[str, Any]:
 
 
 def _further(plan: DevicePlan, result: Result) -> dict[str, Any]:
-    """A further result."""
+    """Describe a further result."""
     last = _epilogue(result.last, result.combination_dtype(plan.accumulator)) if result.last else {}
     return {
         "combination": result.combination,
@@ -42,12 +42,12 @@ def _further(plan: DevicePlan, result: Result) -> dict[str, Any]:
 
 
 def describe_arguments(plan: DevicePlan) -> list[dict[str, Any]]:
-    """The function's arguments, in order: inputs, then results."""
+    """Describe the function's arguments, in order: inputs, then results."""
     return list(_arguments(plan))
 
 
 def _arguments(plan: DevicePlan) -> Iterator[dict[str, Any]]:
-    """The function's arguments, in order."""
+    """List the function's arguments, in order."""
     op = plan.mapping.operator
     tensors = {tensor.name: tensor for tensor in (*op.inputs, *plan.results)}
     is_preserved = {each.store.tensor.name: not op.fills(each.store) for each in op.further}
@@ -71,7 +71,7 @@ def _arguments(plan: DevicePlan) -> Iterator[dict[str, Any]]:
 
 
 def _epilogue(epilogue: Epilogue | None, accumulator: str) -> dict[str, Any]:
-    """The expression that is stored instead of a sum; empty if it is the sum."""
+    """Describe the expression that is stored instead of a sum; empty if it is the sum."""
     if epilogue is None:
         return {}
     return {
@@ -82,7 +82,7 @@ def _epilogue(epilogue: Epilogue | None, accumulator: str) -> dict[str, Any]:
 
 
 def _computed(op: Operator, load: BufferLoad) -> dict[str, Any]:
-    """The prologue of a source, at the indices of an access; empty if it is an input."""
+    """Describe a source's prologue at the indices of an access; empty if it is an input."""
     prologue = op.prologue(load.tensor.name)
     if prologue is None:
         return {}
@@ -107,7 +107,7 @@ def _describe_node(node: Node, kinds: Mapping[str, str]) -> dict[str, Any]:
 
 
 def described_operand(load: BufferLoad) -> dict[str, Any]:
-    """An access of an operator as plain values."""
+    """Describe an access of an operator as plain values."""
     digits = {str(each): asdict(each) for each in load.digits} if isinstance(load, Store) else {}
     return {
         "tensor": load.tensor.name,

@@ -16,7 +16,7 @@ WIDE_CPP, WIDE_OPENCL = "static_cast<long long>({})", "(long)({})"
 
 
 def element_at(shape: Sequence[int], indices: Sequence[Value], wide: str = WIDE_CPP) -> str:
-    """C text of the place of an element in a row-major tensor."""
+    """Write the place of an element in a row-major tensor."""
     total: Value = 0
     steps = [prod(shape[d + 1 :]) for d in range(len(shape))]
     for at, step in zip(indices, steps, strict=True):
@@ -28,7 +28,7 @@ def element_at(shape: Sequence[int], indices: Sequence[Value], wide: str = WIDE_
 
 
 def block(lines: Iterable[str]) -> list[str]:
-    """Lines, two columns to the right; preprocessor lines stay."""
+    """Indent lines by two columns; preprocessor lines stay."""
     return [line if line.startswith("#if") else f"  {line}" for line in lines]
 
 
@@ -38,20 +38,20 @@ def identifier(loop: str) -> str:
 
 
 def unrolled(name: str, count: int, body: Iterable[str]) -> list[str]:
-    """An unrolled loop."""
+    """Write an unrolled loop."""
     head = f"for (int {name} = 0; {name} < {count}; ++{name}) {{"
     return ["#pragma unroll", head, *block(body), "}"]
 
 
 def over_fragments(tile: Mapping[str, int], loops: Sequence[str], body: list[str]) -> list[str]:
-    """Unrolled loops over fragments of a warp; ``tile`` is how many there are along each loop."""
+    """Write unrolled loops over a warp's fragments; ``tile`` counts those along each loop."""
     for name in reversed(loops):
         body = unrolled(f"t_{identifier(name)}", tile[name], body)
     return body
 
 
 def fragment_at(tile: Mapping[str, int], loops: Sequence[str]) -> str:
-    """Position of a fragment among those that :func:`over_fragments` visits."""
+    """Return the position of a fragment among those that :func:`over_fragments` visits."""
     code = ""
     for name in loops:
         t = f"t_{identifier(name)}"

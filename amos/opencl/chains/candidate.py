@@ -66,14 +66,14 @@ class ParallelCandidate:
         return LoopNest.of(self.tiling, self.memory, self.copies, spans)
 
     def limits_on(self, machine: Machine | None) -> GroupLimits:
-        """What a group may have: the limits of a machine, or only its work-items."""
+        """Return the limits of a group on a machine; without one only those of its work-items."""
         if machine is None:
             return GroupLimits(self.items)
         unit = unit_of(machine)
         return GroupLimits(self.items, unit.group_items, unit.local_bytes, unit.item_bytes)
 
     def violations(self, machine: Machine | None = None) -> tuple[str, ...]:
-        """What is wrong with it, in words with the rule; empty if it is valid.
+        """Explain what is wrong, each with the rule; empty if it is valid.
 
         Args:
             machine: that limits memory and work-items.
@@ -91,7 +91,7 @@ class ParallelCandidate:
         return space.violations(self.choices)
 
     def _extents(self, *levels: str) -> dict[int, int]:
-        """The longest loop of some levels along each dimension."""
+        """Return the longest loop of some levels along each dimension."""
         longest: dict[int, int] = {}
         for loop in self.nest.loops:
             level, _, dimension = self.choices[loop.name].partition(" ")
@@ -112,13 +112,13 @@ class ParallelCandidate:
         return dict(sorted((parts | self._extents("group")).items()))
 
     def stride_of(self, loop: Loop) -> int:
-        """By how much a loop's values differ from trip to trip of a work-item."""
+        """Return the difference of a loop's values between trips of a work-item."""
         level, _, d = self.choices[loop.name].partition(" ")
         items = self.group_shape.get(int(d), 1) if level in ("local", "global") else 1
         return items * (self.grid.get(int(d), 1) if level in ("group", "global") else 1)
 
     def stride_between(self, load: BufferLoad, iteration: str) -> int:
-        """Elements between what a load reads for neighbouring values of an iteration."""
+        """Return the elements between a load's elements for neighbouring values of an iteration."""
         name = load.tensor.name
         buffer = f"{name}.copy" if name in self.copies else name
         in_tile = buffer in {each.buffer for each in self.nest.allocations}
@@ -134,7 +134,7 @@ class ParallelCandidate:
         return {tensor.name: tensor.shape for tensor in tensors}
 
     def owners_of(self, loops: Iterable[Loop]) -> dict[int, int]:
-        """Work-items, by dimension, that each have local memory of their own inside of loops."""
+        """Count work-items, by dimension, that each have local memory of their own inside loops."""
         limits, owners = self.limits_on(None), dict[int, int]()
         for loop in loops:
             if has_items(choice := self.choices[loop.name]):
@@ -151,7 +151,7 @@ class ParallelCandidate:
         )
 
     def step_of(self, name: str) -> TiledStep:
-        """The step that writes a tensor."""
+        """Return the step that writes a tensor."""
         return next(x for x in self.tiling.steps if x.step.output.tensor.name == name)
 
     @property
@@ -177,7 +177,7 @@ class ParallelCandidate:
         return ", ".join(f"{name}: {c}" for name, c in self.choices.items() if " " in c) or "none"
 
     def values(self) -> dict[str, int | str]:
-        """Flat values, from which :func:`candidate_from` makes it again."""
+        """Return flat values, from which :func:`candidate_from` restores it."""
         tiles = self.tiling.tiles_text
         values: dict[str, int | str] = {"target": "opencl", "tiles": tiles, "items": self.items}
         values |= {f"memory.{name}": memory for name, memory in self.memory.items()}
@@ -187,7 +187,7 @@ class ParallelCandidate:
         return values | {f"map.{name}": choice for name, choice in self.choices.items()}
 
     def row(self) -> dict[str, Any]:
-        """Columns of a table of trials, beside the tiles."""
+        """Return columns of a table of trials, beside the tiles."""
         values = self.values()
         return {name: values[name] for name in values if name not in ("target", "tiles")}
 
@@ -198,7 +198,7 @@ class ParallelCandidate:
         return (("loop or product", "is"), *products, *self.choices.items())
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain values: tiles, memories, and what each loop is."""
+        """Return plain values: tiles, memories, and the kind of each loop."""
         return {
             "tiles": self.tiling.tiles,
             "memory": dict(self.memory),
@@ -220,7 +220,7 @@ class ParallelCandidate:
 
 
 def candidate_from(chain: Chain, values: Mapping[str, int | str]) -> ParallelCandidate:
-    """The kernel of a chain whose ``values()`` these are.
+    """Restore the kernel of a chain from its ``values()``.
 
     Raises:
         RecordError: the values describe no kernel.

@@ -101,7 +101,7 @@ class _Model:
     machine: Machine
 
     def points(self, path: LoopPath, scattered: bool, vectors: bool) -> float:
-        """Points that a group computes one after another.
+        """Count the points that a group computes one after another.
 
         Args:
             path: the access and its loops.
@@ -128,11 +128,11 @@ class _Model:
                 yield from self.barriers(node.body, (*loops, node))
 
     def _trips(self, loops: Sequence[Loop]) -> int:
-        """Trips of a work-item, those that guards skip included."""
+        """Count trips of a work-item, those that guards skip included."""
         return prod(-(-loop.extent // self.candidate.stride_of(loop)) for loop in loops)
 
     def point(self, path: LoopPath) -> tuple[float, bool]:
-        """Cycles of a point, and whether neighbours touch what is no neighbour in memory."""
+        """Return cycles of a point, and whether neighbours access elements far apart."""
         unit, name = unit_of(self.machine), path.access.name
         moving = self._moving_loop(path)
         if name.endswith(".copy"):
@@ -157,7 +157,7 @@ class _Model:
         return None if innermost is None or innermost.is_reduce else innermost
 
     def _stride(self, loop: Loop, access: str, load: BufferLoad) -> int:
-        """Elements between what two neighbours touch."""
+        """Return the elements between those that two neighbours access."""
         candidate, name = self.candidate, load.tensor.name
         shared = {each.name: each.tile for each in candidate.tiling.loops}
         copied = f"{name}.copy" if name in candidate.copies else name

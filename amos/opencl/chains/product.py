@@ -90,7 +90,7 @@ class VectorProduct:
         return tuple(operands)
 
     def own(self, operand: VectorOperand) -> int:
-        """Fragments of an operand that a step needs."""
+        """Count the fragments of an operand that a step needs."""
         return prod(n for name, n in self.tile.items() if name in operand.load.names)
 
     @property
@@ -100,7 +100,7 @@ class VectorProduct:
         return int(self.own(second) * second.elements < self.own(first) * first.elements)
 
     def register_bytes(self, machine: Machine) -> int:
-        """Registers of a work-item; a core replicates a scalar to a vector."""
+        """Count register bytes of a work-item; a core replicates a scalar to a vector."""
         sizes = [dtype(x.dtype).bits // 8 * x.elements for x in self.operands]
         if is_serial(machine):
             sizes = [max(size, sizes[-1]) for size in sizes]
@@ -128,7 +128,7 @@ class VectorProduct:
                 yield f"{where}: expected 1 to {size} values of {loop} at once, got {span}"
 
     def values(self, name: str) -> dict[str, int | str]:
-        """Flat values, from which :func:`product_from` makes it again."""
+        """Return flat values, from which :func:`product_from` restores it."""
         values: dict[str, int | str] = {
             f"intrinsic.{name}": self.mapping.intrinsic.name,
             f"mapping.{name}": self.mapping.name,
@@ -136,7 +136,7 @@ class VectorProduct:
         return values | {f"fragments.{name}.{loop}": n for loop, n in self.tile.items() if n > 1}
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain values."""
+        """Return plain values."""
         mapping = self.mapping
         return {
             "intrinsic": mapping.intrinsic.name,
@@ -151,14 +151,14 @@ class VectorProduct:
 
 
 def product_of(step: Step) -> Operator | None:
-    """The product of a statement, without an epilogue; ``None`` if it is none."""
+    """Return the product of a statement, without an epilogue; ``None`` if it is none."""
     return replace(step, epilogue=None) if isinstance(step, Operator) else None
 
 
 def product_from(
     tiling: Tiling, name: str, intrinsic: str, mapping: str, tile: Mapping[str, int]
 ) -> VectorProduct:
-    """The product of a statement, as :meth:`VectorProduct.values` says.
+    """Restore the product of a statement from :meth:`VectorProduct.values`.
 
     Raises:
         UnknownNameError: there is no such product or instruction.

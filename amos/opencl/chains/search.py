@@ -71,7 +71,7 @@ class Fixed:
 
     @staticmethod
     def of(values: Sequence[tuple[str, Value]]) -> Fixed:
-        """What ``SearchOptions.fix`` says.
+        """Read ``SearchOptions.fix``.
 
         Raises:
             UnknownNameError: there is no such variable.
@@ -256,7 +256,7 @@ class _Drawing:
         return [*ways, {}] if has_loops or not ways else ways
 
     def _is_possible(self, frame: ParallelCandidate) -> bool:
-        """Whether loops may be what is fixed; if not, count why."""
+        """Return whether loops may have these kinds; if not, count why."""
         loops = {loop.name for loop in frame.nest.loops}
         missing = [name for name in self.fixed.loops if name not in loops]
         reasons = [f"there is no loop {name!r}" for name in missing]

@@ -12,7 +12,7 @@ from amos.opencl.plan import OpenClPlan
 
 
 def loop_steps(plan: OpenClPlan, tile_step: int | None = None) -> dict[str, Value]:
-    """The steps of a work-item's fragment within the group, by spatial loop.
+    """Return the steps of a work-item's fragment within the group, by spatial loop.
 
     Args:
         tile_step: of the fragment in the work-item's tile; by default variables.
@@ -29,7 +29,7 @@ def loop_steps(plan: OpenClPlan, tile_step: int | None = None) -> dict[str, Valu
 def list_read_conditions(
     plan: OpenClPlan, source: VectorFragment, *, of_group: bool = False
 ) -> list[str]:
-    """C of whether a work-item, or a whole group, reads a source in no border, at any step.
+    """Write conditions that a work-item, or a group, reads no border of a source.
 
     Each index of the tensor lies between two values that the steps do not change.
     """
@@ -60,7 +60,7 @@ def _is_indexed_by(source: VectorFragment, side: str) -> bool:
 
 
 def list_store_conditions(plan: OpenClPlan) -> list[str]:
-    """C of whether all elements of a work-item's accumulators are results."""
+    """Write conditions that all elements of a work-item's accumulators are results."""
     loops = [loop.name for loop in plan.spatial]
     firsts, _ = loop_values(plan, loop_steps(plan, tile_step=0), loops)
     sides = plan.fragments[-1].staged.fragment
@@ -73,7 +73,7 @@ def _end_conditions(
     firsts: Mapping[str, Value],
     spans: Mapping[str, int],
 ) -> list[str]:
-    """C of whether loops go on for some steps, and fill sides of a fragment in each of them."""
+    """Write conditions that loops have more steps, and fill sides of a fragment in each."""
     ends = {loop.name: loop.extent for loop in plan.spatial}
     for group in map(plan.nest.groups.__getitem__, sides):
         ends[group.tile] = group.size // group.lanes

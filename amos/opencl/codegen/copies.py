@@ -57,12 +57,12 @@ class LocalAxis:
     stride: int
 
     def place(self, values: Mapping[str, Value]) -> Value:
-        """Fragments from the first to where the loop stands, along this direction."""
+        """Write the fragments from the first to the loop's position along this direction."""
         return values[self.name] // self.unit % self.extent * self.stride
 
 
 def local_axes(plan: OpenClPlan, source: VectorFragment) -> list[LocalAxis]:
-    """Directions of the staged fragments of a source, fastest first.
+    """Return directions of the staged fragments of a source, fastest first.
 
     What one step of the reduction reads lies side by side: of all work-items where they run at
     the same time, else of each. Scalars of a work-item lie as in the tensor, so that a core copies
@@ -89,14 +89,14 @@ def local_axes(plan: OpenClPlan, source: VectorFragment) -> list[LocalAxis]:
 
 
 def declare_local(plan: OpenClPlan, source: VectorFragment) -> str:
-    """The declaration of a source's local memory."""
+    """Declare a source's local memory."""
     count = prod(axis.extent for axis in local_axes(plan, source))
     kind = vector_type(source.dtype, source.elements)
     return f"__local {kind} local_{source.staged.name}[{count}];"
 
 
 def copy_local(plan: OpenClPlan, source: VectorFragment) -> list[str]:
-    """Copies of a group that fill the local memory of a source for one stage.
+    """Write a group's copies to the local memory of a source for one stage.
 
     As many of the directions with the smallest strides in the tensor as give every work-item
     something to do are one loop that work-items divide; the others are loops. Where a core
@@ -119,14 +119,14 @@ def copy_local(plan: OpenClPlan, source: VectorFragment) -> list[str]:
 
 
 def _copied(plan: OpenClPlan, source: VectorFragment) -> dict[str, int]:
-    """Pieces that a group copies in a stage along each direction."""
+    """Count pieces that a group copies in a stage along each direction."""
     extents = {_PIECE: source.pieces} if source.pieces > 1 else {}
     extents |= {loop: plan.spans[loop] for loop in reversed(source.loops)}
     return extents | {axis.name: axis.extent for axis in step_axes(plan) if source.reduced}
 
 
 def _divide_copies(plan: OpenClPlan, source: VectorFragment) -> tuple[list[str], list[str]]:
-    """Directions whose copies the work-items divide, and the others, fastest first."""
+    """Return directions whose copies work-items divide, and the others, fastest first."""
     extents = _copied(plan, source)
     strides = _strides(plan, source)
     flat, names = 1, sorted(extents, key=lambda name: strides[name])
@@ -144,7 +144,7 @@ def _copy_stage(
     names: Sequence[str],
     kind_of_access: type[_Piece],
 ) -> list[str]:
-    """Loops that copy a stage of a source."""
+    """Write loops that copy a stage of a source."""
     axes, extents = local_axes(plan, source), _copied(plan, source)
     flat = prod(extents[name] for name in divided)
     places = decode([extents[name] for name in divided], variable("e", flat))
@@ -170,7 +170,7 @@ def _copy_stage(
 
 
 def _strides(plan: OpenClPlan, source: VectorFragment) -> dict[str, int]:
-    """Elements of the tensor between neighbours along each direction that is copied."""
+    """Return the tensor's elements between neighbours along each copied direction."""
     strides = {axis.name: _stride(source, axis.loop) for axis in step_axes(plan)}
     strides |= {loop: _stride(source, loop) for loop in source.loops}
     if source.pieces > 1:
@@ -179,7 +179,7 @@ def _strides(plan: OpenClPlan, source: VectorFragment) -> dict[str, int]:
 
 
 def _stride(source: VectorFragment, loop: str) -> int:
-    """Elements of the tensor between neighbouring steps of a loop."""
+    """Return the tensor's elements between neighbouring steps of a loop."""
     for side in source.nest.groups.values():
         if side.tile == loop:
             return side.lanes * source.stride(side)
@@ -198,7 +198,7 @@ def load_fragment(
     *,
     interior: bool = False,
 ) -> list[str]:
-    """Statements that fill a vector with a fragment of a source.
+    """Write statements that fill a vector with a fragment of a source.
 
     Args:
         slot: the vector.
@@ -234,7 +234,7 @@ def _read_piece(
     target: str,
     kind_of_access: type[_Piece],
 ) -> list[str]:
-    """Statements that read one piece of a fragment into a target.
+    """Write statements that read one piece of a fragment into a target.
 
     Where it may be cut, its elements are read one by one unless it is whole.
     """
@@ -261,7 +261,7 @@ def _read_piece(
 
 
 def split_lanes(source: VectorFragment, piece: Value, width: int) -> dict[str, Value]:
-    """The place along each side of a fragment at which a piece of some elements begins."""
+    """Return the place along each side of a fragment at which a piece of some elements begins."""
     lanes: dict[str, Value] = {}
     for name in reversed(source.staged.fragment):
         extent = source.nest.groups[name].lanes // (1 if lanes else width)
@@ -280,7 +280,7 @@ def _read_elements(
     width: int,
     kind_of_access: type[_Piece],
 ) -> list[str]:
-    """Statements that read so many elements as one."""
+    """Write statements that read several elements as one."""
     access = kind_of_access(plan, source, WIDE_OPENCL)
     address = access.locate(split_lanes(source, piece, width), local)
     prologue, lines = source.staged.prologue, access.lines
@@ -310,12 +310,12 @@ def _read_elements(
 
 
 def _all(conditions: Sequence[str]) -> str:
-    """C of whether all conditions hold, each of which is evaluated."""
+    """Write whether all conditions hold, each of which is evaluated."""
     return " & ".join(f"({condition})" for condition in conditions)
 
 
 def number_groups(plan: OpenClPlan, grid: TaskMapping) -> list[str]:
-    """Where the group begins along each loop, and the place of the work-item in it."""
+    """Write the group's first value of each loop, and the work-item's place in it."""
     lines = []
     for worker, name, tasks in (
         ("group", "first", grid),

@@ -30,7 +30,7 @@ class StepSource:
 def multiply_step(
     tile: Mapping[str, int], loops: Sequence[str], whole: StepSource, single: StepSource, call: str
 ) -> list[str]:
-    """Statements of a step: load the fragments of a work-item, multiply all pairs.
+    """Write a step: load the fragments of a work-item, multiply all pairs.
 
     Args:
         tile: fragments along each loop.
@@ -52,7 +52,7 @@ def multiply_step(
 
 
 def write_call(name: str, intrinsic: Intrinsic) -> list[str]:
-    """The instruction as a function of vectors, which returns the new accumulator."""
+    """Write the instruction as a function of vectors, which returns the new accumulator."""
     implementation: Implementation = implementations(intrinsic.name)["opencl"]
     lines = [implementation.headers.strip()] if implementation.headers.strip() else []
     tensors = [load.tensor for load in intrinsic.operands]

@@ -117,7 +117,7 @@ class KernelText:
         return "".join(f"// {line}\n" for line in lines)
 
     def _helpers(self) -> list[str]:
-        """Functions of epilogues and prologues, in which no compiler fuses operations."""
+        """Write functions of epilogues and prologues, in which no compiler fuses operations."""
         p = self._spelled_plan
         helpers = arithmetic_helpers(p.mapping.operator, p.accumulator, OPENCL)
         contract = "#pragma OPENCL FP_CONTRACT"
@@ -151,7 +151,7 @@ class KernelText:
         ]
 
     def _multiply(self) -> list[str]:
-        """One stage; work-items that read no border do it without conditions."""
+        """Write one stage; work-items that read no border have no conditions."""
         p = self._spelled_plan
         direct = [source for source in p.sources if not p.is_local(source)]
         conditions = [c for source in direct for c in list_read_conditions(p, source)]
@@ -207,7 +207,7 @@ class KernelText:
         return step
 
     def _output(self) -> list[str]:
-        """Every live element of every accumulator is stored, those of no border as vectors."""
+        """Store each live element of each accumulator, those of no border as vectors."""
         p = self._spelled_plan
         op, last, tile = p.mapping.operator, p.fragments[-1], p.schedule.tile
         tiled = [x.name for x in p.spatial if tile[x.name] > 1]
@@ -232,7 +232,7 @@ class KernelText:
         return [head, *block(interior), "} else {", *block(border), "}"]
 
     def _store_elements(self, place: str) -> list[str]:
-        """Statements that store the live elements of an accumulator one by one."""
+        """Store the live elements of an accumulator one by one."""
         p, last = self._spelled_plan, self._spelled_plan.fragments[-1]
         lanes = split_lanes(last, variable("e", last.elements), 1)
         point = locate_result(p, last.staged.fragment, loop_steps(p), lanes)
@@ -246,7 +246,7 @@ class KernelText:
         return ["{", *block([f"const {kind} leaving = {place};", *named]), "}"]
 
     def _elements(self, at: dict[str, Value]) -> list[str]:
-        """The statements that store each result of one element of an accumulator."""
+        """Store each result of one element of an accumulator."""
         p = self._spelled_plan
         op, kind = p.mapping.operator, p.accumulator
         value = SUM if op.epilogue is None else finished(OPENCL, op.epilogue, kind, at)

@@ -9,7 +9,7 @@ from amos.opencl.plan import OpenClPlan
 
 
 def launch_of(plan: OpenClPlan, name: str) -> dict[str, Any]:
-    """Contents of ``launch.json``."""
+    """Return the contents of ``launch.json``."""
     return {
         "kernel": name,
         "machine": plan.machine.name,

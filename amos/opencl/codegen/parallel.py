@@ -121,7 +121,7 @@ class ParallelKernel:
         )
 
     def _calls(self) -> list[str]:
-        """Functions of instructions, in which compilers fuse what they multiply and add."""
+        """Write functions of instructions, in which compilers fuse products and sums."""
         products = {call_name(each): each for each in self.candidate.products.values()}
         lines = [
             line
@@ -172,13 +172,13 @@ class _Arithmetic(TextArithmetic):
         self.copies: Mapping[str, str] = {}
 
     def element(self, load: BufferLoad) -> str:
-        """C of an element, in a copy if the statement reads one."""
+        """Write an element, of a copy if the statement reads one."""
         where = {name: self.at.get(name, 0) for name in load.names}
         indices = [index.evaluate(where) for index in load.indices]
         return self.writer.element(self._buffer(load), indices)
 
     def space_of(self, load: BufferLoad) -> str:
-        """The address space of what an access reads."""
+        """Return the address space that an access reads."""
         memory = {x.buffer: x.memory for x in self.writer.candidate.nest.allocations}
         return f"__{memory.get(self._buffer(load), 'global')}"
 
@@ -212,7 +212,7 @@ class _Writer:
         self.body = self._nodes(nest.body, (), ())
 
     def places(self) -> Iterator[str]:
-        """Declarations of where a work-item and its group stand along each dimension."""
+        """Declare the places of a work-item and its group along each dimension."""
         for call, name, counts in (
             ("get_group_id(0)", "group", self.candidate.grid),
             ("get_local_id(0)", "item", self.candidate.group_shape),
@@ -225,7 +225,7 @@ class _Writer:
     def _nodes(
         self, nodes: Sequence[Node], loops: tuple[Loop, ...], guards: tuple[str, ...]
     ) -> list[str]:
-        """Nodes in order; work-items meet behind each that may fill or read what they share."""
+        """Write nodes in order, with barriers behind those that fill or read shared memory."""
         lines: list[str] = []
         shares = any(isinstance(x, Allocation) and x.memory == "local" for x in nodes)
         for node in nodes:
@@ -254,7 +254,7 @@ class _Writer:
         return []
 
     def _loop(self, loop: Loop, loops: tuple[Loop, ...], guards: tuple[str, ...]) -> list[str]:
-        """A loop over all its values, or over those of this work-group or work-item."""
+        """Write a loop over all its values, or over those of this work-group or work-item."""
         if loop.is_reduce:
             return self._reduction(loop, guards)
         name = self.variables[loop.name]
@@ -279,7 +279,7 @@ class _Writer:
         return [f"for (int t{name} = 0; t{name} < {trips}; ++t{name}) {{", *block(lines), "}"]
 
     def _origin(self, loop: Loop) -> list[str]:
-        """Where the tile of a shared loop begins; the last one ends with the loop."""
+        """Write where the tile of a shared loop begins; the last one ends with the loop."""
         shared = {each.name: each for each in self.tiling.loops}.get(loop.name)
         if shared is None:
             return []
@@ -303,7 +303,7 @@ class _Writer:
         return self._access(access, loops, guards)
 
     def _access(self, access: Access, loops: Sequence[Loop], guards: tuple[str, ...]) -> list[str]:
-        """A copied element, or an element of a step with its reductions."""
+        """Write a copied element, or an element of a step with its reductions."""
         if access.name.endswith(".copy"):
             lines = self._copy(access)
         else:
@@ -368,7 +368,7 @@ class _Writer:
         return ["{", *block([first, *lines, f"{target} = {result};"]), "}"]
 
     def element(self, buffer: str, at: Sequence[Value]) -> str:
-        """C of an element of a tile, in memory of it or in the whole tensor.
+        """Write an element of a tile, in its memory or in the whole tensor.
 
         Args:
             buffer: a temporary, the copy of an input, an input or the result.

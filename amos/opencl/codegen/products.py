@@ -53,7 +53,7 @@ class ProductText:
         return {self._numbers[name]: n for name, n in self.product.tile.items() if n > 1}
 
     def _loops_of(self, load: BufferLoad) -> list[str]:
-        """Tiled loops that a load depends on."""
+        """List the tiled loops that a load depends on."""
         own = (self._numbers[name] for name in self.product.spans if name in load.names)
         return [number for number in own if number in self._tile]
 
@@ -87,12 +87,12 @@ class ProductText:
         return at
 
     def _lane(self, operand: VectorOperand) -> dict[str, Value]:
-        """Values of all loops at a lane of a fragment."""
+        """Return values of all loops at a lane of a fragment."""
         lane = variable(_LANE, operand.elements)
         return {**self._at, operand.loop: self._at[operand.loop] + lane}
 
     def _read(self, number: int, slot: str) -> StepSource:
-        """How fragments of a source are read."""
+        """Return how fragments of a source are read."""
         operand = self.product.operands[number]
         load = self._load(number)
         kind, first = vector_type(operand.dtype, operand.elements), self._element(load, self._at)
@@ -107,7 +107,7 @@ class ProductText:
         return StepSource(kind, self._loops_of(load), lines)
 
     def lines(self, loops: Sequence[Loop], names: Mapping[str, str]) -> list[str]:
-        """All statements.
+        """Write all statements.
 
         Args:
             loops: of the reduction.
@@ -149,7 +149,7 @@ class ProductText:
         return f"c[{fragment_at(self._tile, list(self._tile))}]"
 
     def _store(self) -> list[str]:
-        """A fragment of the result, by vectors or element by element."""
+        """Store a fragment of the result, by vectors or element by element."""
         result, load, by = self.product.operands[-1], self.local.output, self.arithmetic
         final = dtype(str(self.tiled.step.output.tensor.dtype)).name
         plain = self.local.epilogue is None and final == result.dtype

@@ -32,7 +32,7 @@ class StepAxis:
 
 
 def step_axes(plan: OpenClPlan) -> list[StepAxis]:
-    """Loops over the steps of a stage, fastest first: one for each reduction loop that moves.
+    """List loops over the steps of a stage, fastest first: one for each moving reduction loop.
 
     Where stages do not end with a loop, one loop counts all steps.
     """
@@ -52,19 +52,19 @@ def step_axes(plan: OpenClPlan) -> list[StepAxis]:
 
 
 def count_last_steps(plan: OpenClPlan) -> int:
-    """Steps of the last stage, where loops over all steps of a stage would leave the reduction."""
+    """Count the last stage's steps, where all steps of a stage would leave the reduction."""
     counted = any(axis.name == STEP for axis in step_axes(plan))
     return plan.reduction - (plan.sequence - 1) * plan.staged if counted else plan.staged
 
 
 def _count_steps(plan: OpenClPlan, axis: StepAxis) -> str:
-    """C of the steps of a loop in a stage, in terms of what :func:`declare_steps` declares."""
+    """Write the steps of a loop in a stage, by what :func:`declare_steps` declares."""
     is_cut = axis.name == STEP and count_last_steps(plan) < plan.staged
     return _STEPS if is_cut else str(axis.extent)
 
 
 def loop_over_steps(plan: OpenClPlan, axis: StepAxis, name: str) -> str:
-    """The head of a loop over the steps of an axis.
+    """Write the head of a loop over the steps of an axis.
 
     A core addresses with 64 bits; from 32, compilers may extend each address by itself.
     """
@@ -73,7 +73,7 @@ def loop_over_steps(plan: OpenClPlan, axis: StepAxis, name: str) -> str:
 
 
 def declare_steps(plan: OpenClPlan) -> list[str]:
-    """The number of steps of a stage, unless all have as many."""
+    """Declare the number of steps of a stage, unless all stages have as many."""
     last, staged = count_last_steps(plan), plan.staged
     if last == staged:
         return []
@@ -81,6 +81,6 @@ def declare_steps(plan: OpenClPlan) -> list[str]:
 
 
 def stage_step(plan: OpenClPlan, digits: Mapping[str, Value]) -> Value:
-    """The step of a stage at which the variables of its axes stand."""
+    """Write the step of a stage by the variables of its axes."""
     axes = [axis for axis in step_axes(plan) if axis.name in digits]
     return sum((digits[axis.name] * axis.weight for axis in axes), start=0)

@@ -95,7 +95,7 @@ OPENCL = Dialect(
 
 
 def vector_type(name: str, elements: int) -> str:
-    """OpenCL C of a vector of elements of a canonical type.
+    """Return the type of a vector of elements of a canonical type.
 
     >>> vector_type("float32", 8), vector_type("int8", 1)
     ('float8', 'char')
@@ -104,7 +104,7 @@ def vector_type(name: str, elements: int) -> str:
 
 
 def vector_at(kind: str, place: str, space: str = "__global const") -> str:
-    """OpenCL C of a vector in memory that begins at any element.
+    """Write a vector in memory that begins at any element.
 
     ``vload`` and ``vstore`` are calls where a compiler does not inline them, as that of PoCL 3.0.
     Other accesses see the same memory as elements, hence ``may_alias``.
@@ -116,7 +116,7 @@ def vector_at(kind: str, place: str, space: str = "__global const") -> str:
 
 
 def loose_vectors(lines: Sequence[str]) -> list[str]:
-    """The types that :func:`vector_at` names in some lines."""
+    """List the types that :func:`vector_at` names in some lines."""
     used = sorted({kind for line in lines for kind in re.findall(r"loose_(\w+) \*", line)})
     sizes = {name: dtype(kind).bits // 8 for kind, name in TYPES.items()}
     return [

@@ -62,7 +62,7 @@ class OpenClKernel:
             raise BuildError(str(error)) from error
 
     def prepare(self, inputs: Mapping[str, np.ndarray]) -> list[np.ndarray]:
-        """Bit patterns of the inputs, in the kernel's order, and room for the output."""
+        """Return bit patterns of the inputs, in the kernel's order, and buffers for the outputs."""
         kinds = {tensor.name: tensor.dtype or "float32" for tensor in self._operator.inputs}
         return [pack(quantize(inputs[name], kind), kind) for name, kind in kinds.items()]
 
@@ -79,7 +79,7 @@ class OpenClKernel:
             raise MemoryError(str(error)) from error
 
     def result(self, arguments: list[np.ndarray]) -> np.ndarray | tuple[np.ndarray, ...]:
-        """The output of :meth:`run`; a tuple of all results if there are several."""
+        """Return the output of :meth:`run`; a tuple of several results."""
         written = zip(arguments[-len(self._results) :], self._results, strict=True)
         results = tuple(unpack(data, str(x.dtype), x.shape) for data, x in written)
         return results[0] if len(results) == 1 else results
@@ -87,5 +87,5 @@ class OpenClKernel:
     def times(
         self, inputs: Mapping[str, np.ndarray], *, repeat: int = 10, flush: int = 0
     ) -> list[float]:
-        """Seconds of one launch; see :meth:`amos.opencl.runtime.loader.Kernel.times`."""
+        """Return seconds of one launch; see :meth:`amos.opencl.runtime.loader.Kernel.times`."""
         return self._kernel.times(repeat, flush, self.prepare(inputs))

@@ -73,7 +73,7 @@ class Device:
         self.queue = pyopencl.CommandQueue(self.context, properties=profiling)
 
     def describe(self) -> dict[str, Any]:
-        """What a machine's description says of the device."""
+        """Describe the device as a machine's description does."""
         device = self.device
         return {
             "name": self.name,
@@ -143,7 +143,7 @@ def _list_devices(cl: Any) -> list[Any]:
 
 
 def _shorten(error: Exception) -> str:
-    """The line of a driver's message that says what is wrong."""
+    """Return the line of a driver's message that states the fault."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()] or ["no reason"]
     return next((line for line in lines if "error:" in line), lines[0])
 
@@ -217,7 +217,7 @@ class Kernel:
         return self.device.call(fill, queue, buffer, np.uint8(0), 0, size)
 
     def _hold(self, inputs: list[np.ndarray], results: list[np.ndarray]) -> list[Any]:
-        """Buffers of arrays of the host."""
+        """Create buffers of arrays of the host."""
         flags = self.device.cl.mem_flags
         mode = flags.READ_WRITE | flags.COPY_HOST_PTR
         arrays = [np.ascontiguousarray(x) for x in (*inputs, *results)]
@@ -225,7 +225,7 @@ class Kernel:
         return [self.device.call(make, context, mode, hostbuf=x) for x in arrays]
 
     def _results(self) -> list[np.ndarray]:
-        """Bytes of each result before a run, which are not zero unless some are kept."""
+        """Return results before a run: filled with ``0xCD``, or zeros if the kernel keeps some."""
         outputs = self.launch["arguments"][len(inputs_of(self.launch)) :]
         return [np.full(size_of(x), 0 if x.get("kept") else 0xCD, np.uint8) for x in outputs]
 
@@ -273,7 +273,7 @@ class Kernel:
         return {"correct": correct, "largest_difference": largest, "elements": off.size}
 
     def _own_inputs(self) -> list[np.ndarray]:
-        """Bit patterns of inputs: random ones, for a chain those in the folder."""
+        """Return bit patterns of inputs: random ones, for a chain those in the folder."""
         if "operator" not in self.launch:
             return [self._stored("inputs", a) for a in inputs_of(self.launch)]
         return self._encode(draw_values(self.launch, np.random.default_rng(0)))
@@ -282,7 +282,7 @@ class Kernel:
         return [encode(values[a["name"]], a["dtype"]) for a in inputs_of(self.launch)]
 
     def _stored(self, kind: str, argument: dict[str, Any]) -> np.ndarray:
-        """Bytes of a tensor in the folder."""
+        """Read bytes of a tensor in the folder."""
         file = self.folder / kind / f"{argument['name']}.bin"
         size, there = size_of(argument), file.stat().st_size if file.is_file() else 0
         if there != size:
@@ -292,7 +292,7 @@ class Kernel:
     def times(
         self, repeat: int = 20, flush: int = 0, inputs: list[np.ndarray] | None = None
     ) -> list[float]:
-        """Seconds of one launch, several times, from the start to the end that events note.
+        """Return seconds of single launches, from the start to the end that events note.
 
         Args:
             repeat: how many timings. Without ``flush`` each is the median of a span of
@@ -323,7 +323,7 @@ class Kernel:
 
 
 def _misfit(argument: dict[str, Any], array: Any) -> str:
-    """Reason why an array or a buffer does not match an argument; empty if it does."""
+    """Explain why an array or a buffer does not match an argument; empty if it does."""
     if isinstance(array, np.ndarray) or not hasattr(array, "size"):
         return f"expected an array or a buffer of pyopencl, got {type(array).__name__}"
     if not hasattr(array, "base_data"):
