@@ -24,7 +24,7 @@ class Range:
 
     @staticmethod
     def whole(size: int) -> Range:
-        """All values from zero on."""
+        """Return all values from zero on."""
         return Range(Affine(), size)
 
     def __str__(self) -> str:
@@ -35,7 +35,7 @@ Box = tuple[Range, ...]
 
 
 def index_range(index: Affine, ranges: Mapping[str, Range]) -> Range:
-    """The values of an index while iterations run over ranges."""
+    """Return the range of an index while iterations run over ranges."""
     start, size = Affine(constant=index.constant), 1
     for name, factor in index.terms:
         run = ranges[name]
@@ -51,7 +51,7 @@ def load_box(
     extents: Mapping[str, int] | None = None,
     rolling: str = "",
 ) -> Box:
-    """The elements that an access reaches; whole dimensions where it reads beyond the tensor.
+    """Return the elements that an access reaches; whole dimensions where it leaves the tensor.
 
     Args:
         ranges: of its iterations within a tile.
@@ -68,7 +68,7 @@ def load_box(
 
 
 def united(first: Box, second: Box, shape: tuple[int, ...]) -> Box:
-    """The smallest box of both; whole dimensions where they move in different ways."""
+    """Return the smallest box of both; whole dimensions where their offsets differ."""
     box = []
     for near, far, size in zip(first, second, shape, strict=True):
         distance = far.start + near.start * -1
@@ -82,13 +82,13 @@ def united(first: Box, second: Box, shape: tuple[int, ...]) -> Box:
 
 
 def offset_box(box: Box, whole: Box) -> Box:
-    """A box by its place in another one that contains it."""
+    """Return a box relative to another one that contains it."""
     pairs = zip(box, whole, strict=True)
     return tuple(Range(own.start + outer.start * -1, own.size) for own, outer in pairs)
 
 
 def user_name(tensor: str) -> str:
-    """The name of a statement's tensor, also of one that a row function has within.
+    """Return the user's name of a tensor, also of one inside a row function.
 
     >>> user_name("p.exp"), user_name("p")
     ('p', 'p')
@@ -99,7 +99,7 @@ def user_name(tensor: str) -> str:
 def local_load(
     load: BufferLoad, ranges: Mapping[str, Range], box: Box, shape: tuple[int, ...]
 ) -> BufferLoad:
-    """An access by iterations that begin at zero, to a tensor that begins where a box does.
+    """Return an access by iterations from zero to a tensor that begins where a box does.
 
     It is padded only where it reads beyond the box.
 
@@ -140,12 +140,12 @@ def local_load(
 
 
 def local_iterations(step: Step, ranges: Mapping[str, Range]) -> tuple[Iteration, ...]:
-    """The iterations of a step within a tile."""
+    """Return the iterations of a step within a tile."""
     return tuple(replace(it, extent=ranges[it.name].size) for it in step.iterations)
 
 
 def origins_of(step: Step, ranges: Mapping[str, Range], boxes: Mapping[str, Box]) -> set[str]:
-    """The shared loops that the values of a step depend on."""
+    """Return the shared loops that the values of a step depend on."""
     used = {n for name in step.extents for n in ranges[name].start.names}
     for place in boxes[step.output.tensor.name]:
         used.update(place.start.names)

@@ -39,7 +39,7 @@ def c_chain(
 
 
 def _generated(candidate: ChainCandidate, limits: CpuLimits, choices: dict[str, str]) -> CKernel:
-    """C in which each product's instruction is emitted as chosen."""
+    """Generate C in which each product's instruction is emitted as chosen."""
     import tvm
 
     chain = candidate.chain

@@ -61,7 +61,7 @@ class ChainCandidate:
         return tuple(each.mapping.intrinsic for each in self.products.values())
 
     def row(self) -> dict[str, Any]:
-        """Columns of a table of trials, beside the tiles."""
+        """Return columns of a table of trials, beside the tiles."""
         products = (
             f"{name}: {each.mapping.intrinsic.name} {each.mapping.name}"
             for name, each in self.products.items()
@@ -78,7 +78,7 @@ class ChainCandidate:
         return (("product", "instruction", "mapping", "schedule"), *rows)
 
     def values(self) -> dict[str, int | str]:
-        """Flat values, from which :func:`amos.chains.records.candidate_from` makes it again."""
+        """Return flat values; :func:`amos.chains.records.candidate_from` restores it from them."""
         values: dict[str, int | str] = {
             "tiles": self.tiling.tiles_text,
             "packs": ",".join(sorted(self.packs)),
@@ -98,7 +98,7 @@ class ChainCandidate:
         return slots_of(self.tiling, self.packs)
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain values: tiles, and each product's instruction, mapping and schedule."""
+        """Return plain values: tiles, and each product's instruction, mapping and schedule."""
         return {
             "tiles": self.tiling.tiles,
             "rolling": self.tiling.rolling_loop,
@@ -126,7 +126,7 @@ class ChainCandidate:
 
 
 def external_shapes(tiling: Tiling) -> dict[str, tuple[int, ...]]:
-    """How inputs and the result lie in memory where a tile sees them.
+    """Return the shapes in memory of inputs and the result where a tile sees them.
 
     Behind the first dimension of which a tile has several elements, all are as long as the whole's.
     """
@@ -140,7 +140,7 @@ def external_shapes(tiling: Tiling) -> dict[str, tuple[int, ...]]:
 
 
 def shapes_of(tiling: Tiling, tiled: TiledStep) -> dict[str, tuple[int, ...]]:
-    """How all that a step sees lies in memory: inputs in theirs, the rest in that of a tile."""
+    """Return the shapes in memory of all that a step sees: inputs whole, the rest as tiles."""
     if tiled.rows is None:
         return external_shapes(tiling)
     whole = {tensor.name: tensor.shape for tensor in tiling.chain.inputs}
@@ -151,13 +151,13 @@ def shapes_of(tiling: Tiling, tiled: TiledStep) -> dict[str, tuple[int, ...]]:
 
 
 def _lying(size: tuple[int, ...], whole: tuple[int, ...]) -> tuple[int, ...]:
-    """The shape of a part, as long as the whole behind the first dimension that has several."""
+    """Return a part's shape, whole behind the first dimension of several elements."""
     first = next((d for d, count in enumerate(size) if count > 1), len(size))
     return (*size[: first + 1], *whole[first + 1 :]) or (1,)
 
 
 def slots_of(tiling: Tiling, packs: frozenset[str]) -> tuple[ProductSlot, ...]:
-    """The products of a tiling.
+    """List the products of a tiling.
 
     Args:
         packs: those of which shared sources are packed ahead.
@@ -185,7 +185,7 @@ def slots_of(tiling: Tiling, packs: frozenset[str]) -> tuple[ProductSlot, ...]:
 
 
 def runs_of(tiling: Tiling, tiled: TiledStep) -> int:
-    """How often a kernel computes a step, or a unit of its rows, if one core does all."""
+    """Count how often one core computes a step, or a unit of its rows, in all tiles."""
     if (rows := tiled.rows) is not None:
         first_tiles = prod(loop.count for loop in tiling.loops[:-1]) * count_first_tiles(
             tiling.loops[-1]
@@ -196,14 +196,15 @@ def runs_of(tiling: Tiling, tiled: TiledStep) -> int:
 
 
 def count_first_tiles(loop: SharedLoop) -> int:
-    """How many tiles of a loop that rolls have no rows of the one before: the last one also moves
-    less far, where tiles do not divide the loop.
+    """Count the tiles of a rolling loop that share no rows with the previous one.
+
+    The last tile also moves less far, where tiles do not divide the loop.
     """
     return 1 + (loop.count > 1 and loop.extent % loop.tile > 0)
 
 
 def _naming(operator: Operator) -> dict[str, str]:
-    """Names without dots for the tensors of a product."""
+    """Return names without dots for the tensors of a product."""
     tensors = [load.tensor.name for load in (*operator.operands, *operator.epilogue_loads)]
     names: dict[str, str] = {}
     for tensor in dict.fromkeys(tensors):
@@ -215,7 +216,7 @@ def _naming(operator: Operator) -> dict[str, str]:
 
 
 def _constants_of(tiling: Tiling, tiled: TiledStep) -> list[str]:
-    """Constants of a product that each tile sees as a whole, and no other step sees."""
+    """List a product's constants that each tile sees whole, and no other step sees."""
     assert isinstance(tiled.step, Operator)
     inputs = {tensor.name: tensor for tensor in tiling.chain.inputs}
     reads = Counter(load.tensor.name for step in tiling.chain.steps for load in loads_of(step))
@@ -227,7 +228,7 @@ def _constants_of(tiling: Tiling, tiled: TiledStep) -> list[str]:
 
 
 def packable(tiling: Tiling, tiled: TiledStep) -> dict[str, int]:
-    """Sources of a product that several tiles share, with the depth of the loops they depend on."""
+    """Return sources that several tiles share, with the depth of the loops they depend on."""
     order = {loop.name: n for n, loop in enumerate(tiling.loops, 1)}
     writers = {each.step.output.tensor.name: each for each in tiling.steps}
     depths: dict[str, int] = {}

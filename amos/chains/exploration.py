@@ -81,13 +81,13 @@ class ChainExploration(Outcome):
     notes: tuple[str, ...] = ()
 
     def to_frame(self) -> pd.DataFrame:
-        """One row a trial; times in seconds."""
+        """Return a row for each trial; times in seconds."""
         import pandas as pd
 
         return pd.DataFrame([_row(trial) for trial in self.trials])
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values for JSON; seconds."""
+        """Return plain values for JSON; times in seconds."""
         best, measured = self.best, self.best.measurement
         return {
             "operator": str(self.operator),

@@ -35,12 +35,12 @@ class GroupLimits:
         return max(n for n in range(4) if self.items**n <= self.group_items)
 
     def items_of(self, extent: int) -> int:
-        """Work-items along the dimension of a loop."""
+        """Count work-items along the dimension of a loop."""
         return min(extent, self.items)
 
 
 def has_items(choice: str) -> bool:
-    """Whether a loop runs on work-items of a group, or on those of all groups."""
+    """Return whether a loop runs on work-items of a group, or on those of all groups."""
     return choice.partition(" ")[0] in ("local", "global")
 
 

@@ -126,7 +126,7 @@ class LoopNest:
         copies: Mapping[str, str] | None = None,
         spans: Mapping[str, int] | None = None,
     ) -> LoopNest:
-        """The loops of a chain in tiles.
+        """Return the loops of a chain in tiles.
 
         Args:
             tiling: the chain and its shared loops.
@@ -227,7 +227,7 @@ class _Builder:
         }
 
     def nest(self) -> tuple[Node, ...]:
-        """The shared loops and all inside of them."""
+        """Return the shared loops and all loops inside."""
         cut, body = self.tiling.cut, tuple[Node, ...]()
         if cut is not None:
             # Moved by the cut loop: copied for each part, else once for a tile.
@@ -283,7 +283,7 @@ class _Builder:
 
 
 def _surround(access: Access, sizes: Mapping[str, int], reductions: frozenset[str]) -> Node:
-    """An access in loops, the first one outermost; loops of one trip are left out."""
+    """Wrap an access in loops, outermost first, without loops of one trip."""
     node: Node = access
     for name, size in reversed([*sizes.items()]):
         if size > 1:

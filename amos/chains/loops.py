@@ -72,7 +72,7 @@ class LocalAssignment:
 
 
 def write_assignments(run: Sequence[LocalAssignment], buffers: Mapping[str, Any]) -> Iterator[Any]:
-    """The statements of assignments, one behind the other.
+    """Write the statements of assignments in order.
 
     Args:
         run: the assignments.
@@ -89,7 +89,7 @@ def write_assignments(run: Sequence[LocalAssignment], buffers: Mapping[str, Any]
 
 
 def sequence(statements: Sequence[Any]) -> Any:
-    """Statements one behind the other; of one that itself."""
+    """Join statements in order; return a single one as it is."""
     from tvm import tirx
 
     return statements[0] if len(statements) == 1 else tirx.SeqStmt([*statements])
@@ -100,13 +100,13 @@ def _extents(rows: Sequence[Iteration]) -> list[tuple[str, int]]:
 
 
 def _fits(local: LocalAssignment, rows: list[tuple[str, int]]) -> bool:
-    """Whether an assignment has those rows, or one element for each of them."""
+    """Return whether an assignment has those rows, or one element for each of them."""
     alone = not local.step.reduce and _extents(local.step.spatial) == rows
     return _extents(local.rows) == rows or alone
 
 
 def _keeps_rows(run: Sequence[LocalAssignment], local: LocalAssignment) -> bool:
-    """Whether an assignment reads of others in a run nothing but what its own row wrote."""
+    """Return whether each row of an assignment reads only itself of a run's results."""
     written = {member.step.output.tensor.name: member.step.output for member in run}
     rows = {it.name for it in run[0].rows}
     for load in local.step.loads:
@@ -121,7 +121,7 @@ def _keeps_rows(run: Sequence[LocalAssignment], local: LocalAssignment) -> bool:
 def _over_rows(
     run: Sequence[LocalAssignment], rows: Sequence[Iteration], buffers: Mapping[str, Any]
 ) -> Any:
-    """A nest of loops over rows, with all assignments inside."""
+    """Wrap all assignments in one nest of loops over rows."""
     from tvm import tirx
 
     at = {it.name: tirx.Var(it.name, "int32") for it in rows}
@@ -158,7 +158,7 @@ class _Row:
         self.kind, self.jam = self.step.kind, jam
 
     def statements(self, rows: Sequence[Iteration]) -> Iterator[Any]:
-        """What computes a row, or several together."""
+        """Write the statements that compute one row, or several together."""
         lane = self.local.lane
         if lane is None or len(self.step.spatial) == len(rows) and not self.step.reduce:
             yield self._stored(self._value({}), {})
@@ -170,7 +170,7 @@ class _Row:
             yield from self._vectors(lane, lambda at: self._stored(self._value(at), at))
 
     def _value(self, at: Mapping[str, Any]) -> Any:
-        """The expression at a point."""
+        """Write the expression at a point."""
         places = self.at | dict(at)
         values = {name: self.local.starts[name] + place for name, place in places.items()}
         return element(self.step.expression, places, self.buffers, values)
@@ -192,7 +192,7 @@ class _Row:
         return tirx.BufferStore(buffer, value, indices)
 
     def _vectors(self, lane: Iteration, body: Any) -> Iterator[Any]:
-        """Loops over an iteration in vectors, the last ones shorter."""
+        """Loop over an iteration in vectors, the last ones shorter."""
         from tvm import tirx
 
         start, lanes = 0, LANES
@@ -227,7 +227,7 @@ class _Row:
         return tirx.const(infinite, self.kind)
 
     def _reduced(self, lane: Iteration) -> Iterator[Any]:
-        """A row that is combined in vectors, which are combined in the end."""
+        """Combine a row in vectors, and these at the end."""
         from tvm import tirx
 
         width = LANES
@@ -263,7 +263,7 @@ class _Row:
     def _inner(
         self, lane: Iteration, chains: int, width: int, vectors: Any, put: Any, element_at: Any
     ) -> Iterator[Any]:
-        """The loops of a row, those of outer reductions included."""
+        """Return the loops of a row, those of outer reductions included."""
         from tvm import tirx
 
         outer = {it.name: tirx.Var(it.name, "int32") for it in self.step.reduce[:-1]}
@@ -296,7 +296,7 @@ class _Row:
         yield nest
 
     def _accumulated(self, lane: Iteration, rows: Sequence[Iteration]) -> Iterator[Any]:
-        """Elements side by side, each combined over the same reductions, in registers.
+        """Combine neighbouring elements over the same reductions in registers.
 
         Those of some rows together share what they read.
         """
@@ -318,7 +318,7 @@ class _Row:
     def _columns(
         self, lane: Iteration, start: Any, chains: int, width: int, rows: Sequence[Iteration]
     ) -> Iterator[Any]:
-        """Some vectors of elements, from one on, in each of the rows."""
+        """Write some vectors of elements in each of the rows."""
         from tvm import tirx
 
         size = chains * width
@@ -357,7 +357,7 @@ class _Row:
 
 
 def suits_loops(operator: Operator) -> bool:
-    """Whether loops may compute a product as fast as an instruction.
+    """Return whether loops may compute a product as fast as an instruction.
 
     They unroll short sums, and read vectors of elements that lie side by side.
     """
@@ -373,7 +373,7 @@ def suits_loops(operator: Operator) -> bool:
 
 
 def assignment_of(operator: Operator) -> Assignment:
-    """A product as an assignment, for which no instruction is needed.
+    """Return a product as an assignment, for which no instruction is needed.
 
     Raises:
         BuildError: it reads beyond its sources.

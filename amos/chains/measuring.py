@@ -76,7 +76,7 @@ class ChainTask:
         return replace(judged, times=tuple(kernel.times(inputs, repeat=count, flush=self.flush)))
 
     def _built(self) -> Any:
-        """The kernel, where it runs."""
+        """Build the kernel where it runs."""
         if self.place is not None:
             return self.place.build(self.candidate)
         from amos.chains.kernel import ChainKernel
@@ -85,7 +85,7 @@ class ChainTask:
 
 
 def chain_tolerance(chain: Chain, expected: np.ndarray) -> float:
-    """What results may differ by: roundings of sums as long as the reductions, in each statement.
+    """Bound the difference of results: roundings of each statement's longest sums.
 
     Integers that are made of floats may round to a neighbour; others are exact.
     """

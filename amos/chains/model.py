@@ -88,13 +88,13 @@ def predict_chain(
 
 
 def holding_level(machine: Machine, size: int) -> Level:
-    """The nearest level of memory that has room for so many bytes."""
+    """Return the nearest level of memory that holds the bytes."""
     fitting = (each for each in machine.levels if not each.capacity or each.capacity >= size)
     return next(fitting, machine.levels[-1])
 
 
 def _moving_seconds(tiling: Tiling, tiled: TiledStep, level: Level) -> float:
-    """Seconds of moving the rows that tiles keep, which are read and written."""
+    """Predict seconds of moving the rows that tiles keep, which are read and written."""
     if (rows := tiled.rows) is None or not rows.halo:
         return 0.0
     tensor, loop = result_of(tiled.step), tiling.loops[-1]
@@ -104,12 +104,12 @@ def _moving_seconds(tiling: Tiling, tiled: TiledStep, level: Level) -> float:
 
 
 def temporary_bytes(tiling: Tiling) -> int:
-    """Bytes that a core keeps between statements."""
+    """Count bytes that a core keeps between statements."""
     return sum(map(tiling.nbytes, tiling.temporaries))
 
 
 def rough_seconds(tiling: Tiling, machine: Machine) -> float:
-    """What a tiling takes at the least, whatever computes its products: to choose what to look at.
+    """Predict the least time of a tiling with any kernels of its products, to select tilings.
 
     All points at two vectors a cycle, and what tiles read of inputs from where the inputs are.
     """
@@ -148,7 +148,7 @@ def _points(tiled: TiledStep) -> int:
 
 
 def _nbytes(tiled: TiledStep) -> int:
-    """Bytes that a step reads and writes; of tensors that a transform sees whole, its tile."""
+    """Count the bytes that a step reads and writes; of tensors that a transform tiles, a tile."""
     if not isinstance(tiled.step, Transform):
         return tiled.nbytes
     total = 0
@@ -160,7 +160,7 @@ def _nbytes(tiled: TiledStep) -> int:
 
 
 def count_operations(step: object) -> float:
-    """Vector operations of an element, at the least one; two of a product, with its load."""
+    """Count vector operations of an element, at least one; two of a product, with its load."""
     if not isinstance(step, Assignment):
         return 2.0
     if isinstance(step, Transform):

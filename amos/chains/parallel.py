@@ -100,7 +100,7 @@ class ParallelSpace:
         fixed: Mapping[str, str] | None = None,
         patience: int = 8,
     ) -> list[dict[str, str]]:
-        """Up to ``count`` different valid assignments with values of some loops, at random.
+        """Draw up to ``count`` different valid assignments with values of some loops.
 
         What a kernel uses is drawn first, so that few draws of single loops contradict each other.
 
@@ -129,7 +129,7 @@ class ParallelSpace:
         ]
 
     def violations(self, assignment: Mapping[str, str]) -> tuple[str, ...]:
-        """What breaks an assignment of all loops, in words with the rule; empty if it is valid.
+        """Explain what an assignment of all loops breaks, by rule; empty if it is valid.
 
         Rules over several loops are judged where each loop is what it may be by itself.
 
@@ -149,7 +149,7 @@ class ParallelSpace:
         return tuple(_word(constraint) for constraint in single or broken)
 
     def explain(self, assignment: Mapping[str, str]) -> tuple[str, ...]:
-        """The fewest constraints that rule out values of some loops; empty if they are possible.
+        """Return the fewest constraints that rule out values of some loops; empty if possible.
 
         Raises:
             UnknownNameError: there is no such loop.
@@ -159,7 +159,7 @@ class ParallelSpace:
         return tuple(_word(c) for c in core if c.rule != "given")
 
     def impossible(self, assignment: Mapping[str, str]) -> tuple[str, ...]:
-        """What no assignment with values of some loops keeps, in words with the rule.
+        """Explain by rule what no assignment with values of some loops satisfies.
 
         It finds single constraints that nothing can meet, at once; conflicts of several are left
         to :meth:`explain`.
@@ -177,7 +177,7 @@ class ParallelSpace:
         return tuple(_word(c) for c in broken if c.rule != "given")
 
     def by_rule(self) -> dict[str, int]:
-        """Number of constraints of each rule; definitions of variables are not counted."""
+        """Count constraints by rule; definitions of variables are left out."""
         limits = [c.rule for c in self.csp.constraints if isinstance(c, Le | In)]
         rules = RULES if self.limits is None else (*RULES, *GROUP_RULES)
         return {rule: limits.count(rule) for rule in rules}
@@ -230,7 +230,7 @@ class _Rules:
         self.sequential: dict[str, str] = {}
 
     def csp(self) -> CSP:
-        """The problem."""
+        """Return the constraint problem."""
         self._restrict_loops()
         self._pair_levels()
         for loop in self.nest.loops:
@@ -249,7 +249,7 @@ class _Rules:
         return CSP(self.variables, tuple(self.constraints))
 
     def _restrict_loops(self) -> None:
-        """Rules 1 and 2, and what may be fused: candidates of single loops."""
+        """Add rules 1 and 2, and the candidates of single loops, fused ones included."""
         memory = {x.buffer: x.memory for x in self.nest.allocations}
         between: dict[tuple[str, str], str] = {}
         for path in self.nest.paths:
@@ -285,7 +285,7 @@ class _Rules:
         self.constraints.append(In(f"map.{loop.name}", values, rule, words))
 
     def _is(self, loop: Loop, choice: str) -> str:
-        """A variable that is 1 if a loop is that, or of that kind; zero where it never can be."""
+        """Return a variable that is 1 if a loop is of that kind; zero where it never can be."""
         if not any(_is_kind(x, choice) for x in self.allowed[loop.name]):
             return "zero"
         name = f"{loop.name} is {choice}"
@@ -299,7 +299,7 @@ class _Rules:
         self.variables[name] = Variable(name, "other")
 
     def _sum(self, name: str, *parts: str) -> str:
-        """The sum of variables; no new one where a single term is left."""
+        """Sum variables, without a new one for a single term."""
         terms = [term for term in parts if term != "zero"]
         if len(terms) < 2:
             return terms[0] if terms else "zero"
@@ -312,7 +312,7 @@ class _Rules:
             self.constraints.append(Le(lhs, rhs, rule, reason))
 
     def _count_levels(self, loop: Loop) -> None:
-        """How many of a loop and those around it have each level and dimension."""
+        """Count, for a loop and those around it, each level and dimension."""
         for choice in self.kinds:
             above = self._uses(self.parents.get(loop.name), choice)
             total = self._sum(f"{choice} to {loop.name}", above, self._is(loop, choice))
@@ -322,7 +322,7 @@ class _Rules:
         return "zero" if loop is None else self.totals[loop.name, choice]
 
     def _pair_levels(self) -> None:
-        """Rules 4 and 5: work-items and work-groups are used in the same dimensions."""
+        """Add rules 4 and 5: work-items and work-groups are used in the same dimensions."""
         for d in range(self.space.dimensions):
             local, group = f"uses.local {d}", f"uses.group {d}"
             self._limit(local, group, "4 local dimensions", f"local {d} is used without group {d}")
@@ -332,14 +332,14 @@ class _Rules:
             self.uses[kind] = self._sum(f"uses.{kind}", *uses)
 
     def _limit_path(self, path: LoopPath) -> None:
-        """Rules 3 and 7 on the loops around an access: what is used, each path has once."""
+        """Add rules 3 and 7 on the loops around an access: each path uses a level once."""
         for kind in self.kinds:
             own, uses = self._uses(path.loops[-1] if path.loops else None, kind), self.uses[kind]
             self._limit(own, uses, "3 duplicate", f"{path} has {kind} more than once")
             self._limit(uses, own, "7 exhaustive", f"{path} lacks {kind}, which others have")
 
     def _keep_hierarchy(self, loop: Loop) -> None:
-        """Rule 6: a local loop stands in the group of its dimension, never around it."""
+        """Add rule 6: a local loop stands in the group of its dimension, never around it."""
         for d in range(self.space.dimensions):
             groups = self._uses(self.parents.get(loop.name), f"group {d}")
             reason = f"{loop.name} is local {d} without a loop around it that is group {d}"
@@ -353,7 +353,7 @@ class _Rules:
             self._limit(total, "one", "6 hierarchy", reason)
 
     def _fuse_sequential(self, loop: Loop) -> None:
-        """Rule 8: a sequential loop perfectly inside of a sequential one is fused with it."""
+        """Add rule 8: sequential loops that are perfectly nested are fused."""
         name = f"{loop.name} runs sequentially"
         own = self._is(loop, SEQUENTIAL)
         if loop.name not in self.fusable:
@@ -371,13 +371,13 @@ class _Rules:
 
 
 def _level(choice: str) -> str | None:
-    """The level of a parallel choice."""
+    """Return the level of a parallel choice."""
     level, _, dimension = choice.partition(" ")
     return level if dimension else None
 
 
 def _is_kind(choice: str, kind: str) -> bool:
-    """Whether a choice is that, or is of that level."""
+    """Return whether a choice is of that kind, or of that level."""
     level = _level(choice)
     return kind in (choice, level) or (kind == _WIDE and level in ("group", "global"))
 

@@ -38,7 +38,7 @@ _PATIENCE = 60.0
 
 
 def rebuild_chain(record: Record) -> Any:
-    """The kernel of a record, with every check that a new one passes.
+    """Rebuild the kernel of a record, with every check that a new one passes.
 
     Returns:
         a :class:`~amos.chains.candidate.ChainCandidate`, or what the target of its machine has
@@ -64,7 +64,7 @@ def rebuild_chain(record: Record) -> Any:
 
 
 def candidate_from(chain: Chain, values: Mapping[str, int | str]) -> ChainCandidate:
-    """The kernel of a chain whose ``values()`` these are.
+    """Restore the kernel of a chain from its ``values()``.
 
     Raises:
         RecordError: the values describe no kernel.
@@ -91,7 +91,7 @@ def candidate_from(chain: Chain, values: Mapping[str, int | str]) -> ChainCandid
 
 
 def _rebuild(operator: Operator, values: Mapping[str, int | str]) -> Candidate:
-    """The mapping and schedule of a product."""
+    """Rebuild the mapping and schedule of a product."""
     schedule = dict(values)
     unit = get_intrinsic(str(schedule.pop("intrinsic")))
     assignment, order = read_name(str(schedule.pop("mapping")), operator, unit)
@@ -147,7 +147,7 @@ class ChainLog:
         )
 
     def find(self, candidate: ChainCandidate) -> Measurement | None:
-        """An earlier measurement of a kernel in this search."""
+        """Find an earlier measurement of a kernel in this search."""
         key = digest(candidate.values())
         record = self._records.find(self._run(candidate).key, key, "search", 0)
         measurement = None if record is None else record.measurement
@@ -196,7 +196,7 @@ class ChainReplay:
     notes: tuple[str, ...]
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values for JSON; seconds."""
+        """Return plain values for JSON; times in seconds."""
         return {
             "operator": str(self.candidate.chain),
             **self.candidate.as_dict(),

@@ -47,11 +47,11 @@ class RollingRows:
 
     @staticmethod
     def counter(tensor: str) -> str:
-        """The name that stands for the number of a unit in the indices of a tile."""
+        """Return the name of a unit's number in the indices of a tile."""
         return f"{tensor}.unit"
 
     def unit_of(self, place: Range, tensor: str) -> Range:
-        """The rows of a unit, by its number, from those of a tile."""
+        """Return the rows of a unit, by its number, from those of a tile."""
         return Range(place.start + Affine(((self.counter(tensor), self.unit),)), self.unit)
 
 

@@ -58,7 +58,7 @@ def fill_rows(flat: Any, rows: RollingRows, first: Any, value: Any) -> Iterator[
 
 
 def _in_vectors(count: int, kind: str, store: Callable[[Any], Any]) -> Iterator[Any]:
-    """Loops over elements in vectors, the last ones shorter."""
+    """Loop over elements in vectors, the last ones shorter."""
     from tvm import tirx
 
     start, lanes = 0, _VECTOR_BYTES * 8 // dtype(kind).bits

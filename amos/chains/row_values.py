@@ -44,7 +44,7 @@ class RowValue:
         return self.scale is not None or bool(self.divisors)
 
     def at(self, load: BufferLoad) -> RowValue:
-        """The same by the iterations of a step that reads the tensor."""
+        """Return the value by the iterations of a step that reads the tensor."""
         places = {name: Affine(((name, 1),)) for x in self.written.indices for name in x.names}
         for own, index in zip(self.written.indices, load.indices, strict=True):
             if own.names:
@@ -64,7 +64,7 @@ class RowValue:
 
 
 def widened(load: BufferLoad) -> BufferLoad:
-    """The access to a sum before it is rounded to 16 bits; others as they are."""
+    """Return the access to a sum before it is rounded to 16 bits; others as they are."""
     kind = dtype(str(load.tensor.dtype))
     if kind.is_integer or kind.bits >= 32:
         return load

@@ -116,7 +116,7 @@ class _Cutter:
         (self._run if is_reduced else self._slice)(step)
 
     def _value(self, load: BufferLoad) -> RowValue | None:
-        """What a read comes to, by the iterations of its step; ``None`` of other tensors."""
+        """Return the value that a step reads, by its iterations; ``None`` of other tensors."""
         value = self.values.get(load.tensor.name)
         return None if value is None else value.at(load)
 
@@ -125,7 +125,7 @@ class _Cutter:
         return [value for value in values if value is not None]
 
     def _slice(self, step: Step) -> None:
-        """A step that computes parts of rows."""
+        """Add a step that computes parts of rows."""
         name, values = step.output.tensor.name, self._values_of(step)
         running = [value for value in values if value.combiner]
         scaled = [value for value in values if not value.combiner and value.is_partial]
@@ -159,7 +159,7 @@ class _Cutter:
         self.values[name] = replace(value, written=step.output, read=step.output)
 
     def _exponential(self, step: Assignment) -> tuple[Node, RowValue] | None:
-        """``exp(x - m)`` with a running maximum ``m``."""
+        """Rescale ``exp(x - m)`` with a running maximum ``m``."""
         node = step.expression
         if node.name not in ("exp", EXP_NEGATIVE) or node.arguments[0].name != "subtract":
             return None
@@ -177,7 +177,7 @@ class _Cutter:
         return bool(value.combiner) or value.is_partial
 
     def _quotient(self, step: Assignment) -> tuple[Node, RowValue] | None:
-        """``x / l`` of a part and a running sum."""
+        """Rescale ``x / l`` of a part and a running sum."""
         node = step.expression
         if node.name not in _QUOTIENTS:
             return None
@@ -196,7 +196,7 @@ class _Cutter:
         return read, replace(partial, divisors=(*partial.divisors, Divisor(total.read, name)))
 
     def _multiple(self, step: Assignment) -> tuple[Node, RowValue] | None:
-        """A part times, or over, what does not depend on whole rows."""
+        """Multiply or divide a part by a value that does not depend on whole rows."""
         node, factors = step.expression, []
         while node.name in ("multiply", "divide"):
             factors.append(node.arguments[1])
@@ -209,7 +209,7 @@ class _Cutter:
         return self._put(step.expression), partial
 
     def _put(self, node: Node) -> Node:
-        """An expression that reads values where they are."""
+        """Replace reads in an expression by the values' places."""
         return node.with_loads(self._placed)
 
     def _placed(self, load: BufferLoad) -> BufferLoad:
@@ -217,7 +217,7 @@ class _Cutter:
         return load if value is None or not value.is_partial or value.combiner else value.read
 
     def _run(self, step: Step) -> None:
-        """A step that combines over parts."""
+        """Add a step that combines over parts."""
         values = self._values_of(step)
         combiner = step.combiner if isinstance(step, Assignment) else "+"
         if running := [value for value in values if value.combiner]:
@@ -266,7 +266,7 @@ class _Cutter:
         combiner: str,
         scale: BufferLoad | None,
     ) -> None:
-        """A row in one part: nothing is combined."""
+        """Add a row in one part, which needs no combining."""
         if divisors and isinstance(step, Operator):
             value = _divided(Node(ACC), divisors)
             wide, kind = widened(step.output), str(step.output.tensor.dtype)
@@ -299,7 +299,7 @@ class _Cutter:
         )
 
     def _reading(self, step: Step) -> Step:
-        """A step that reads values where they are."""
+        """Return a step that reads values where they are."""
         if isinstance(step, Operator):
             return step.with_loads(lambda x: x if x is step.output else self._placed(x))
         return replace(step, expression=self._put(step.expression))
@@ -330,7 +330,7 @@ class _Cutter:
 
 
 def cut_rows(chain: Chain, axis: str, parts: int) -> Phases:
-    """The steps of a chain of which one iteration comes in parts.
+    """Return the steps of a chain one of whose iterations is cut into parts.
 
     Args:
         axis: an iteration that is reduced.
@@ -344,7 +344,7 @@ def cut_rows(chain: Chain, axis: str, parts: int) -> Phases:
 
 
 def _without_idle(phases: Phases, result: str) -> Phases:
-    """The steps without those whose result is read by nothing."""
+    """Drop the steps whose results nothing reads."""
     read, needed = {result}, list[Step]()
     for step in reversed(phases.steps):
         if step.output.tensor.name in read:
@@ -359,12 +359,12 @@ def _without_idle(phases: Phases, result: str) -> Phases:
 
 
 def renamed(load: BufferLoad, name: str) -> BufferLoad:
-    """The access to another tensor of the same shape."""
+    """Return the access to another tensor of the same shape."""
     return replace(load, tensor=replace(load.tensor, name=name))
 
 
 def writing(step: Step, target: BufferLoad) -> Step:
-    """A step that writes to another tensor."""
+    """Return a step that writes to another tensor."""
     if isinstance(step, Assignment):
         return replace(step, destination=target)
     return replace(step, compute=replace(step.compute, dst=target))
@@ -382,7 +382,7 @@ def _divided(value: Node, divisors: tuple[Divisor, ...]) -> Node:
 
 
 def _start(combiner: str, target: BufferLoad, *, finite: bool) -> float:
-    """What a running value begins with."""
+    """Return the initial value of a running reduction."""
     kind = dtype(str(target.tensor.dtype))
     if combiner == "+":
         return 0 if kind.is_integer else 0.0
@@ -394,6 +394,6 @@ def _start(combiner: str, target: BufferLoad, *, finite: bool) -> float:
 
 
 def _elementwise(step: Step, target: BufferLoad, value: Node) -> Assignment:
-    """An assignment to each element of what a step writes."""
+    """Assign to each element that a step writes."""
     spatial: tuple[Iteration, ...] = tuple(it for it in step.iterations if not it.is_reduce)
     return Assignment(expression=value, destination=target, iterations=spatial)

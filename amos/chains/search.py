@@ -121,7 +121,7 @@ def explore_chain(
 
 
 def _recorded(search: SearchOptions, measure: MeasureOptions) -> dict[str, Any]:
-    """Options that make two searches of a chain different."""
+    """Return the options that tell two searches of a chain apart."""
     fixed = [[name, value] for name, value in search.fix]
     return measure.recorded() | ({"fix": fixed} if fixed else {})
 
@@ -220,7 +220,7 @@ def _check(
 
 
 def _options(tiling: Tiling, chooser: Chooser, machine: Machine) -> Iterator[ChainOption]:
-    """Candidates of a tiling: each product's best kernels, packed ahead or where they are used."""
+    """List candidates of a tiling: each product's best kernels, packed ahead or at use."""
     names = frozenset(slot.tensor for slot in slots_of(tiling, frozenset()))
     packing = any(slot.packed for slot in slots_of(tiling, names))
     for packs in (True, False) if packing else (False,):
@@ -255,7 +255,7 @@ class _Search(GeneticSearch):
 
 
 def rank_products(operator: Operator, chooser: Chooser) -> list[Product]:
-    """Rank kernels of a product in a tile, the one that is predicted fastest first.
+    """Rank kernels of a product in a tile, the fastest predicted first.
 
     Raises:
         MappingError: no instruction can be used; the message says why.
@@ -265,7 +265,7 @@ def rank_products(operator: Operator, chooser: Chooser) -> list[Product]:
 
 
 def chain_candidate(kernel: object) -> Any:
-    """What a kernel of a chain is built of, for a CPU or another target.
+    """Return the candidate of a chain's exploration, trial or kernel, for any target.
 
     Raises:
         ExploreError: this is none.

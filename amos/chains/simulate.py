@@ -63,7 +63,7 @@ def _origin(loop: SharedLoop, number: int) -> int:
 
 
 def _same(earlier: tuple[int, ...], numbers: tuple[int, ...]) -> int:
-    """How many of the outer loops stand where they stood."""
+    """Count the outer loops that have not moved."""
     count = 0
     for before, now in zip(earlier, numbers, strict=False):
         if before != now:
@@ -73,7 +73,7 @@ def _same(earlier: tuple[int, ...], numbers: tuple[int, ...]) -> int:
 
 
 def is_first_tile(loop: SharedLoop, number: int) -> bool:
-    """Whether a tile of a loop that rolls has no rows of the one before."""
+    """Return whether a rolling loop's tile has no rows of the previous one."""
     is_short = loop.extent % loop.tile > 0 and number == loop.count - 1
     return number == 0 or is_short
 

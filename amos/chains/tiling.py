@@ -62,11 +62,11 @@ class TiledStep:
     rows: RollingRows | None = None
 
     def size(self, tensor: str) -> tuple[int, ...]:
-        """The shape of what it sees of a tensor."""
+        """Return the shape of what a step sees of a tensor."""
         return tuple(place.size for place in self.boxes[tensor])
 
     def nbytes_of(self, tensor: Tensor) -> int:
-        """Bytes of what it sees of a tensor."""
+        """Count bytes of what a step sees of a tensor."""
         return _nbytes(tensor, self.size(tensor.name))
 
     @property
@@ -144,7 +144,7 @@ class Tiling:
 
     @staticmethod
     def of(chain: Chain, tiles: Mapping[str, int], rolling: str = "") -> Tiling:
-        """The tiling with so many values of each iteration in a tile; others stay whole.
+        """Return the tiling with these tile sizes; other iterations stay whole.
 
         Args:
             tiles: by iteration, in the order of the shared loops; one that the result does not
@@ -245,14 +245,14 @@ class Tiling:
         return Layout(boxes, rolling)
 
     def _shared_range(self, name: str, size: int) -> Range:
-        """The values of an iteration of the result within a tile."""
+        """Return the values of an iteration of the result within a tile."""
         tile = next((loop.tile for loop in self.loops if loop.name == name), None)
         return Range.whole(size) if tile is None else Range(Affine(((name, 1),)), tile)
 
     def _unit(
         self, step: Step, ranges: dict[str, Range]
     ) -> tuple[dict[str, Range], Mapping[str, Box]]:
-        """The values of a step's iterations in a unit of rows that roll, and what that sees."""
+        """Return the values of a step's iterations in a unit of rolling rows, and its inputs."""
         name = step.output.tensor.name
         if (rows := self.layout.rolling.get(name)) is None:
             return ranges, self.boxes
@@ -267,12 +267,12 @@ class Tiling:
         return ranges, boxes
 
     def _is_whole(self, step: Step, tensor: str) -> bool:
-        """Whether a step sees a tensor whole: transforms see inputs and the result so."""
+        """Return whether a step sees a tensor whole, as transforms see inputs and the result."""
         is_temporary = tensor in [each.name for each in self.chain.temporaries]
         return isinstance(step, Transform) and not is_temporary
 
     def _ranges(self, step: Step, boxes: Mapping[str, Box]) -> dict[str, Range]:
-        """The values of a step's iterations within a tile."""
+        """Return the values of a step's iterations within a tile."""
         if isinstance(step, Transform) and step.output.tensor.name == self.chain.result.name:
             return {name: self._shared_range(name, size) for name, size in step.extents.items()}
         ranges = {name: Range.whole(size) for name, size in step.extents.items()}
@@ -317,15 +317,15 @@ class Tiling:
         return tuple(own.values())
 
     def size(self, tensor: str) -> tuple[int, ...]:
-        """The shape of what a tile has of a tensor."""
+        """Return the shape of a tensor's tile."""
         return tuple(place.size for place in self.boxes[tensor])
 
     def nbytes(self, tensor: Tensor) -> int:
-        """Bytes of what a tile has of a tensor."""
+        """Count bytes of a tensor's tile."""
         return _nbytes(tensor, self.size(tensor.name))
 
     def localized(self, tiled: TiledStep, shapes: Mapping[str, tuple[int, ...]]) -> Step:
-        """A step on tensors that begin where the box of a tile does.
+        """Return a step on tensors that begin where the box of a tile does.
 
         Args:
             tiled: the step.
@@ -362,7 +362,7 @@ def _nbytes(tensor: Tensor, size: Sequence[int]) -> int:
 
 
 def _unmoved(box: Box, axis: str, shape: tuple[int, ...]) -> Box:
-    """A box of what is written once for all parts of a row: whole where parts move it."""
+    """Return a box that is written once for all parts of a row: whole where parts move it."""
     return tuple(
         Range.whole(size) if axis in place.start.names else place
         for place, size in zip(box, shape, strict=True)
@@ -370,14 +370,14 @@ def _unmoved(box: Box, axis: str, shape: tuple[int, ...]) -> Box:
 
 
 def _rows_of(chain: Chain) -> list[str]:
-    """Iterations that a step divides or scales rows of: reduced by one step, kept by another."""
+    """Return iterations that a step reduces and another keeps, to divide or scale rows."""
     reduced = {it.name for step in chain.steps for it in step.reduce}
     spatial = {it.name for step in chain.steps[:-1] for it in step.spatial}
     return [name for name in chain.extents if name in reduced & spatial]
 
 
 def _hoisted(steps: list[TiledStep], most: int) -> tuple[TiledStep, ...]:
-    """The steps, each no less deep than what it reads of others."""
+    """Return the steps, each no less deep than the steps it reads."""
     depths: dict[str, int] = {}
     placed = []
     for tiled in steps:

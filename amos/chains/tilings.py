@@ -22,7 +22,7 @@ _SHARE = 0.75
 def tilings_of(
     chain: Chain, machine: Machine, fixed: dict[str, int]
 ) -> tuple[list[Tiling], tuple[str, ...]]:
-    """The tilings of a chain that fit a machine, and why others do not.
+    """List the tilings of a chain that fit a machine, and why others do not.
 
     Raises:
         ExploreError: none does.
@@ -109,7 +109,7 @@ def _count_halo(tiling: Tiling | None) -> int:
 
 
 def _suits_rolling(tiling: Tiling, smallest: Tiling, near: int, fixed: Mapping[str, int]) -> bool:
-    """Whether a tiling that rolls is worth a look.
+    """Return whether a rolling tiling can pay.
 
     Rows are computed several together, so that they share what they read. Whole ones that have
     room are faster than parts of them, of which each tile has all rows elsewhere in memory.
@@ -123,7 +123,7 @@ def _suits_rolling(tiling: Tiling, smallest: Tiling, near: int, fixed: Mapping[s
 
 
 def _sizes(chain: Chain, loop: str, halo: int) -> list[int]:
-    """Tiles of a shared loop: few of them, each about twice the one before, and the whole.
+    """List tiles of a shared loop: each about twice the one before, and the whole.
 
     The last tile begins earlier where tiles do not divide their loop, so each is as small as their
     number allows, in whole units. Tiles that roll are 1, 2, 4 … times the rows that they keep.
@@ -139,7 +139,7 @@ def _sizes(chain: Chain, loop: str, halo: int) -> list[int]:
 
 
 def _parts(extent: int) -> list[int]:
-    """Parts of a row, which divide it."""
+    """List parts of a row, which divide it."""
     return [n for n in range(16, extent) if extent % n == 0 and n & (n - 1) == 0 or 2 * n == extent]
 
 

@@ -33,7 +33,7 @@ class _Access:
     extents: Mapping[str, int]
 
     def indices(self, place: Mapping[str, Any]) -> list[Any]:
-        """Where an element is."""
+        """Return the indices of an element."""
         from tvm import tirx
 
         zero = tirx.const(0, "int32")
@@ -41,7 +41,7 @@ class _Access:
         return [zero + index.evaluate(own) for index in self.load.indices]
 
     def conditions(self, indices: Sequence[Any], spans: Mapping[str, int]) -> list[Any]:
-        """Conditions of an access being within its tensor, as far as it may not be.
+        """Return the conditions that an access is within its tensor, where it may not be.
 
         Args:
             indices: of an element.
@@ -95,7 +95,7 @@ class _Writer:
         self.first = self.at | {self.lane: self.at[self.lane] * self.lanes}
 
     def write(self) -> Any:
-        """The loops over tiles and vectors; tiles that need no padding have code of their own."""
+        """Write loops over tiles and vectors; tiles without padding have code of their own."""
         from tvm import tirx
 
         body = self._vector(is_padded=False)
@@ -110,7 +110,7 @@ class _Writer:
         return body
 
     def _vector(self, *, is_padded: bool) -> Any:
-        """A tile for each lane of a vector."""
+        """Write a tile for each lane of a vector."""
         from tvm import tirx
 
         steps = LaneSteps(self.lanes)
@@ -131,7 +131,7 @@ class _Writer:
         return steps.loop
 
     def _stored(self, value: Any, point: Mapping[str, Any]) -> Any:
-        """The statement that stores a sum, unless it lies beyond the result."""
+        """Write the statement that stores a sum, unless it lies beyond the result."""
         from tvm import tirx
 
         kind, final = self.whole.sum_dtype, str(self.whole.output.tensor.dtype)

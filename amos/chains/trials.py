@@ -66,7 +66,7 @@ class _Corrections:
     logs: defaultdict[object, list[float]] = field(default_factory=lambda: defaultdict(list))
 
     def corrected(self, option: ChainOption) -> float:
-        """Predicted seconds, times what was learnt of its tiling and products."""
+        """Scale predicted seconds by what was measured of its tiling and products."""
         total = 0.0
         for key in option.keys:
             logs = self.logs.get(key, [])
@@ -95,7 +95,7 @@ class Measuring:
     log: ChainLog | None = None
 
     def measure(self, option: ChainOption) -> Measurement | None:
-        """The measurement of a kernel, from the log where that has one; ``None`` without any."""
+        """Measure a kernel, or find it in the log; ``None`` without any."""
         if self.executor is None:
             return None
         if self.log and (earlier := self.log.find(option.candidate)) is not None:
@@ -113,7 +113,7 @@ def run_trials(
     search: SearchOptions,
     progress: Callable[[ChainTrial, int], None] | None,
 ) -> Iterator[ChainTrial]:
-    """Trials, the most promising first as far as is known by then.
+    """Yield trials, the most promising first by what is measured so far.
 
     Args:
         measuring: what they are measured with.

@@ -73,7 +73,7 @@ class TileProduct:
 def schedule_products(
     candidate: ChainCandidate, kinds: Mapping[str, str], limits: CpuLimits | None = None
 ) -> list[TileProduct]:
-    """The products of a candidate, scheduled.
+    """Schedule the products of a candidate.
 
     Args:
         kinds: ``"native"``, ``"c"`` or ``"generic"`` for each.
@@ -97,7 +97,7 @@ def schedule_products(
 def write_chain(
     candidate: ChainCandidate, products: Sequence[TileProduct], cores: int
 ) -> tuple[tuple[Argument, ...], Any]:
-    """The function of a chain.
+    """Write the function of a chain.
 
     Args:
         cores: how many share the tiles.
@@ -162,7 +162,7 @@ class _Writer:
         self.units = {name: tirx.Var("unit", "int32") for name in self.tiling.layout.rolling}
 
     def function(self) -> Any:
-        """The whole."""
+        """Write the whole function."""
         from tvm import tirx
 
         memory, views = dict(self.memory), list[Any]()
@@ -188,7 +188,7 @@ class _Writer:
         return function.with_attr("s_tir", True)
 
     def _origins(self) -> dict[str, Any]:
-        """Where each shared loop stands, by the number of a tile."""
+        """Return the positions of shared loops by the number of a tile."""
         from tvm import tirx
 
         origins, outer = {}, self.tile
@@ -209,7 +209,7 @@ class _Writer:
         return [place.start.evaluate(self._origins()) for place in box] or [0]
 
     def _tile(self) -> Iterator[Any]:
-        """What a core does for a tile."""
+        """Write what a core computes for a tile."""
         from tvm import tirx
 
         cut = self.tiling.cut
@@ -239,7 +239,7 @@ class _Writer:
             yield _view(self.views[name], self.whole[name], starts)
 
     def _steps(self, steps: Sequence[TiledStep]) -> Iterator[Any]:
-        """Steps in order; assignments of one depth that follow one another share loops."""
+        """Write steps in order; consecutive assignments of one depth share loops."""
         for (is_plain, depth), run in groupby(steps, lambda x: (self._is_plain(x), x.depth)):
             if is_plain:
                 written = write_assignments([*map(self._local, run)], self._buffers)
@@ -255,7 +255,7 @@ class _Writer:
                     yield from self._product(tiled, self._buffers)
 
     def _is_first(self) -> Any:
-        """Whether a tile has no rows of the one before."""
+        """Return whether a tile has no rows of the previous one."""
         from tvm import tirx
 
         loop = self.tiling.loops[-1]
@@ -266,13 +266,13 @@ class _Writer:
         return is_first
 
     def _skipped(self, rows: RollingRows) -> Any:
-        """How many units a tile has of the one before."""
+        """Count the units of a tile that the previous one has computed."""
         from tvm import tirx
 
         return tirx.if_then_else(self._is_first(), 0, rows.halo // rows.unit)
 
     def _units(self, tiled: TiledStep) -> Any:
-        """A step whose rows roll: those that a tile lacks, unit by unit."""
+        """Write a step whose rows roll: the units that a tile lacks, one by one."""
         from tvm import tirx
 
         rows, name = tiled.rows, tiled.step.output.tensor.name
@@ -311,11 +311,11 @@ class _Writer:
         return LocalAssignment(local, starts)
 
     def _assigns(self, tiled: TiledStep) -> bool:
-        """Whether a step is loops, not an instruction's product."""
+        """Return whether a step is loops, not an instruction's product."""
         return tiled.step.output.tensor.name not in self.products
 
     def _is_plain(self, tiled: TiledStep) -> bool:
-        """Whether a step is loops over a whole tile."""
+        """Return whether a step is loops over a whole tile."""
         return self._assigns(tiled) and not (tiled.rows or isinstance(tiled.step, Transform))
 
     @cached_property
@@ -323,7 +323,7 @@ class _Writer:
         return self.memory | self.views
 
     def _guarded(self, body: Sequence[Any], depth: int) -> Iterator[Any]:
-        """Statements that run when one of so many outer loops moves, or a core begins."""
+        """Guard statements: they run when an outer loop moves, or a core begins."""
         from tvm import tirx
 
         inner = prod(loop.count for loop in self.tiling.loops[depth:])
@@ -334,7 +334,7 @@ class _Writer:
         yield tirx.IfThenElse(due, sequence([*body]), None)
 
     def _product(self, tiled: TiledStep, buffers: Mapping[str, Any]) -> Iterator[Any]:
-        """A product of a tile, behind the packing of what tiles share."""
+        """Write a product of a tile, behind the packing that tiles share."""
         name = tiled.step.output.tensor.name
         product = self.products[name]
         for source, depth in product.slot.packed.items():
@@ -369,7 +369,7 @@ def _like(buffer: Any, name: str) -> Any:
 
 
 def _view(own: Any, whole: Any, start: Sequence[Any] | None = None) -> Any:
-    """Declares a buffer to be another one, or what that has from an element on."""
+    """Declare a buffer to be another one, or that from an element on."""
     from tvm import tirx
 
     if start is None:
@@ -379,7 +379,7 @@ def _view(own: Any, whole: Any, start: Sequence[Any] | None = None) -> Any:
 
 
 def pack_function(operand: StagedOperand, shape: Sequence[int]) -> Any:
-    """A function that stages a source: of the tensor in memory, and its staged form.
+    """Write a function that stages a source: of the tensor in memory, and its staged form.
 
     Args:
         operand: of a product.
