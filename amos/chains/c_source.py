@@ -7,7 +7,7 @@ from amos.chains.candidate import ChainCandidate
 from amos.chains.writer import schedule_products, write_chain
 from amos.codegen.c.source import CKernel, emitted_kinds, list_parameters, print_module
 from amos.codegen.c.types import OWN
-from amos.codegen.naming import Names, spelled
+from amos.codegen.naming import Names, spell
 from amos.errors import ExportError
 from amos.machine.limits import CpuLimits
 
@@ -48,7 +48,7 @@ def _generated(candidate: ChainCandidate, limits: CpuLimits, choices: dict[str, 
     module = tvm.IRModule({"main": function.with_attr("global_symbol", "main")})
     tensors: dict[str, str] = {}
     for argument in arguments:
-        tensors[argument.tensor] = spelled(argument.tensor, OWN, tensors.values())
+        tensors[argument.tensor] = spell(argument.tensor, OWN, tensors.values())
     spelling = Names(tensors, {})
     _, names = list_parameters(chain, arguments, spelling)
     kinds = {each.mapping.intrinsic: choices[name] for name, each in candidate.products.items()}

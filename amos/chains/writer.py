@@ -27,7 +27,7 @@ from amos.chains.rolling import RollingRows
 from amos.chains.row_copies import declare_flat, fill_rows, move_rows
 from amos.chains.tiling import TiledStep
 from amos.chains.transforms import write_transform
-from amos.codegen.scheduled import scheduled
+from amos.codegen.scheduling import schedule_candidate
 from amos.codegen.tir.arrays import constant, container_dtype
 from amos.codegen.tir.cpu import vectorize_tail
 from amos.codegen.tir.program import Argument, Program, stage
@@ -88,7 +88,7 @@ def schedule_products(
         if slot.tensor not in candidate.products:
             continue  # no instruction computes it
         chosen = candidate.products[slot.tensor]
-        program, module = scheduled(chosen, kinds[slot.tensor], core)
+        program, module = schedule_candidate(chosen, kinds[slot.tensor], core)
         ((_, function),) = module.functions.items()
         products.append(TileProduct(slot, program, function))
     return products

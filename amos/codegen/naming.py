@@ -24,13 +24,13 @@ from amos.plan.schedule import Plan
 Planned = TypeVar("Planned", bound=Candidate | Plan)
 
 
-def spelled(name: str, own: re.Pattern[str], used: Container[str] = ()) -> str:
-    """The identifier nearest to a name that is neither a generator's own nor taken.
+def spell(name: str, own: re.Pattern[str], used: Container[str] = ()) -> str:
+    """Return the nearest identifier to a name that is neither a generator's own nor in use.
 
     >>> own = re.compile("while|t_.*")
-    >>> spelled("weight", own), spelled("a.1", own), spelled("while", own), spelled("t_p", own)
+    >>> spell("weight", own), spell("a.1", own), spell("while", own), spell("t_p", own)
     ('weight', 'a_1', 'while_', 'user_t_p')
-    >>> spelled("c", own, {"c", "c_"}), spelled("1x", own)
+    >>> spell("c", own, {"c", "c_"}), spell("1x", own)
     ('user_c', 'user_1x')
     """
     return next(each for each in _spellings(name) if each not in used and not own.fullmatch(each))
@@ -59,7 +59,7 @@ class Names:
 
     @staticmethod
     def of(operator: Operator, own: re.Pattern[str], *, tensors: bool = True) -> Names:
-        """Spellings that a generator can have.
+        """Choose spellings that a generator can have.
 
         Args:
             operator: whose names they are.
@@ -76,7 +76,7 @@ class Names:
             spellings: dict[str, str] = {}
             for name in names:
                 if name not in spellings:
-                    spellings[name] = spelled(name, own, used)
+                    spellings[name] = spell(name, own, used)
                     used.add(spellings[name])
             return spellings
 
@@ -84,18 +84,18 @@ class Names:
         return Names(written, choose_spellings(it.name for it in operator.iterations))
 
     def loop(self, name: str) -> str:
-        """Spelling of a loop of the nest: an iteration, or a tile, which has no name of a user."""
+        """Return the spelling of a loop: an iteration, or a tile, which has no name of a user."""
         return self.iterations.get(name, name)
 
     def operator(self, operator: Operator) -> Operator:
-        """The operator under these names; itself if they are its own."""
+        """Return the operator under these names; itself if they are its own."""
         pairs = (*self.tensors.items(), *self.iterations.items())
         if all(name == spelling for name, spelling in pairs):
             return operator
         return operator.renamed(self.tensors.__getitem__, self.iterations.__getitem__)
 
     def mapping(self, mapping: Mapping) -> Mapping:
-        """The mapping of the operator under these names."""
+        """Return the mapping of the operator under these names."""
         operator = self.operator(mapping.operator)
         return mapping if operator is mapping.operator else replace(mapping, operator=operator)
 

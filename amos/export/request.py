@@ -11,7 +11,7 @@ from typing import Any
 from amos.chains import ChainExploration, ChainTrial, rebuild_chain
 from amos.chains.search import chain_candidate
 from amos.codegen.c.types import KEYWORDS
-from amos.codegen.naming import spelled
+from amos.codegen.naming import spell
 from amos.errors import ExportError, RecordError
 from amos.ir import Chain, Operator
 from amos.machine import Machine, catalogue
@@ -106,7 +106,7 @@ def _checked(name: str | None, operator: Operator | Chain) -> str:
     """The name of the function and the files; by default one made of the operator's."""
     tensors = {tensor.name for tensor in (*operator.inputs, operator.result)}
     if name is None:
-        plain = spelled(operator.name.lower().strip("_") or "kernel", _OWN)
+        plain = spell(operator.name.lower().strip("_") or "kernel", _OWN)
         return f"{plain}_kernel" if plain in tensors else plain
     if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name, re.ASCII):
         raise ExportError(f"name {name!r}: expected a C identifier, such as conv2d_c5")

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from amos.codegen.scheduled import last_line
+from amos.codegen.scheduling import last_line
 from amos.errors import NetworkError, shown
 from amos.machine.cpu import cpu
 from amos.network.reading.branches import operators_of

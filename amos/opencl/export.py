@@ -15,7 +15,7 @@ from typing import Any, cast
 import numpy as np
 
 from amos.chains.measuring import chain_tolerance
-from amos.codegen.naming import spelled
+from amos.codegen.naming import spell
 from amos.errors import ExportError
 from amos.export.request import Request
 from amos.export.standalone import standalone
@@ -118,7 +118,7 @@ def _kernel(request: Request) -> _Kernel:
         parallel = ParallelKernel(candidate, request.name, machine)
         names: list[str] = []
         for tensor in (*candidate.chain.inputs, candidate.chain.result):
-            names.append(spelled(tensor.name, OWN, names))
+            names.append(spell(tensor.name, OWN, names))
         return _Kernel(parallel.source, parallel.launch, names)
     if machine is None or machine.opencl is None:
         raise ExportError(

@@ -10,7 +10,7 @@ import numpy as np
 
 from amos._toolchain import load_tvm
 from amos.codegen.amx.tiles import ask_for_tiles
-from amos.codegen.scheduled import last_line
+from amos.codegen.scheduling import last_line
 from amos.codegen.tir.arrays import from_tensor, to_tensor
 from amos.codegen.tir.target import host_target
 from amos.codegen.tir.tensor_intrin import call_function

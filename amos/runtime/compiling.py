@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from amos._toolchain import load_tvm
-from amos.codegen.scheduled import last_line
+from amos.codegen.scheduling import last_line
 from amos.codegen.tir.memory import UNCHECKED, align_to_bytes, pipeline
 from amos.codegen.tir.program import Program
 from amos.codegen.tir.statements import has_dependent_conditions, has_names

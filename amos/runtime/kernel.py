@@ -6,7 +6,7 @@ from functools import cached_property
 from typing import Any
 
 from amos.codegen.amx.tiles import ask_for_tiles
-from amos.codegen.scheduled import scheduled
+from amos.codegen.scheduling import schedule_candidate
 from amos.codegen.tir.program import Program
 from amos.codegen.tir.tensor_intrin import implementation
 from amos.errors import BuildError
@@ -69,7 +69,7 @@ def build(
     implementation = implementation or getattr(measured, "implementation", None)
     candidate = candidate_of(candidate, schedule)
     kind = implementation_of(candidate, implementation)
-    program, module = scheduled(candidate, kind, CpuLimits.here())
+    program, module = schedule_candidate(candidate, kind, CpuLimits.here())
     if program.plan.tiled:
         ask_for_tiles()
     return Kernel(candidate, program, kind, module)

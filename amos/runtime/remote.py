@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from amos._toolchain import load_tvm
-from amos.codegen.scheduled import last_line
+from amos.codegen.scheduling import last_line
 from amos.errors import MeasureError
 from amos.runtime.compiling import timed
 from amos.runtime.kernel import Kernel

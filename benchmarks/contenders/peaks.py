@@ -12,7 +12,7 @@ from collections.abc import Callable
 from functools import cache
 
 import amos
-from amos.codegen.probes.rates import RateProgram, fed_program, register_program, tiles
+from amos.codegen.probes.rates import RateProgram, cache_program, register_program, tiles
 from amos.codegen.tir.target import host_target
 from amos.codegen.tir.tensor_intrin import implementation
 from amos.machine.cpu import cpu
@@ -58,7 +58,7 @@ def _fastest(name: str) -> dict[str, Timed]:
     """Of each kind the program that runs fastest: seconds for each operation."""
     unit, cores = amos.intrinsics.get(name), len(os.sched_getaffinity(0))
     how = implementation(unit, cpu().features)
-    kinds = {"fed": [fed_program(unit, how, tile, cores) for tile in tiles(unit, how)]}
+    kinds = {"fed": [cache_program(unit, how, tile, cores) for tile in tiles(unit, how)]}
     if name in (AMX, *VNNI):
         # Of several instructions, compilers take those on sources alone out of the loop.
         kinds["registers"] = [register_program(unit, how, chains, cores) for chains in CHAINS]

@@ -15,7 +15,7 @@ import pytest
 
 import amos
 from amos.codegen.naming import Names
-from amos.codegen.scheduled import scheduled
+from amos.codegen.scheduling import schedule_candidate
 from amos.errors import BuildError
 from amos.export import export
 from amos.ir import Operator
@@ -84,7 +84,7 @@ def test_tensor_ir_does_not_depend_on_names(names: tuple[str, ...], split: int) 
 
     for nasty, plain in zip(candidates(names, split), candidates(LOOPS, split), strict=True):
         generated, expected = (
-            scheduled(each, "generic", CpuLimits.here())[1] for each in (nasty, plain)
+            schedule_candidate(each, "generic", CpuLimits.here())[1] for each in (nasty, plain)
         )
         assert structural_equal(generated, expected), nasty.schedule
 

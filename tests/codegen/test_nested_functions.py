@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import amos
-from amos.codegen.scheduled import scheduled
+from amos.codegen.scheduling import schedule_candidate
 from amos.codegen.tir.lowering import lower
 from amos.machine.limits import CpuLimits
 from amos.plan import Candidate
@@ -60,6 +60,6 @@ def test_a_deep_prologue() -> None:
 def test_what_is_printed_as_c_has_values_themselves() -> None:
     (mapping, *_) = amos.enumerate_mappings(OP.with_epilogue(DEEP[0]), UNIT)
     candidate = Candidate(mapping, ScheduleSpace(mapping).smallest())
-    _, module = scheduled(candidate, "generic", CpuLimits.here())
+    _, module = schedule_candidate(candidate, "generic", CpuLimits.here())
     assert "amos_settled" in str(module)
     assert not re.search("amos_settled", str(lower(module)))

@@ -14,7 +14,7 @@ import pytest
 import amos
 from amos import machines
 from amos.codegen.amx import tiles
-from amos.codegen.scheduled import scheduled
+from amos.codegen.scheduling import schedule_candidate
 from amos.cuda.codegen import KernelText, emulate
 from amos.cuda.codegen.emulate import compiler, draw_inputs
 from amos.cuda.plan import GpuPlan
@@ -139,7 +139,7 @@ def test_copies_for_tile_registers(name: str, unit: str, monkeypatch: pytest.Mon
     strided = [m for m in space if isinstance(source_forms(Nest(m))[0], StridedOperand)]
     for mapping in (*strided[-2:], *space[:2]):
         candidate = Candidate(mapping, ScheduleSpace(mapping).sample(rng))
-        program, module = scheduled(candidate, "native", CpuLimits.here())
+        program, module = schedule_candidate(candidate, "native", CpuLimits.here())
         got = Kernel(candidate, program, "generic", module)(**inputs)
         np.testing.assert_allclose(got, expected, 1e-5, 1e-5, err_msg=str(candidate))
 
@@ -159,7 +159,7 @@ def test_lanes_beyond_a_sum_that_weights_do_not_cut(monkeypatch: pytest.MonkeyPa
         op = Operator.parse(text, sizes, kinds, shapes=shapes)
         (mapping, *_), rng = amos.enumerate_mappings(op, BYTES, "gather"), np.random.default_rng(0)
         candidate = Candidate(mapping, ScheduleSpace(mapping).sample(rng))
-        program, module = scheduled(candidate, "native", CpuLimits.here())
+        program, module = schedule_candidate(candidate, "native", CpuLimits.here())
         inputs = random_inputs(op, rng)
         got = Kernel(candidate, program, "generic", module)(**inputs)
         np.testing.assert_array_equal(got, evaluate(op, inputs), text)

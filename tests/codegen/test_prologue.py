@@ -12,7 +12,7 @@ import pytest
 
 import amos
 from amos.codegen.amx import tiles
-from amos.codegen.scheduled import scheduled
+from amos.codegen.scheduling import schedule_candidate
 from amos.cuda.codegen import emulate
 from amos.cuda.codegen.emulate import compiler, draw_inputs
 from amos.cuda.codegen.launch import launch_of
@@ -144,7 +144,7 @@ def test_copies_for_tile_registers(unit: str, monkeypatch: pytest.MonkeyPatch) -
         assert merged or op.sources[0].indices[-1].names != ("c",) or unit == BFLOATS
         for mapping in (*strided[-2:], *merged[-2:], *space[:2]):
             candidate = Candidate(mapping, ScheduleSpace(mapping).sample(rng))
-            program, module = scheduled(candidate, "native", CpuLimits.here())
+            program, module = schedule_candidate(candidate, "native", CpuLimits.here())
             got = Kernel(candidate, program, "generic", module)(**inputs)
             np.testing.assert_allclose(got, expected, 1e-4, 1e-4, err_msg=str(candidate))
 

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import amos
-from amos.codegen.scheduled import scheduled
+from amos.codegen.scheduling import schedule_candidate
 from amos.codegen.tir.program import Program
 from amos.ir import Operator
 from amos.machine import Costs, Level, Machine, Peak
@@ -113,7 +113,7 @@ class Drawn:
 
     @cached_property
     def _scheduled(self) -> tuple[Program, Any]:
-        return scheduled(self.candidate, self.kind, self.limits)
+        return schedule_candidate(self.candidate, self.kind, self.limits)
 
     @property
     def machine(self) -> Machine:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 import amos
-from amos.codegen import scheduled as generator
+from amos.codegen import scheduling as generator
 from amos.ir import Operator
 from amos.machine.limits import CpuLimits
 from amos.plan import Candidate, CpuSchedule
@@ -23,7 +23,7 @@ def test_a_plan_depends_on_limits_alone() -> None:
     assert str(plan) == str(amos.plan(candidate, machine))
     assert "18 cores, 1024 KiB of cache" in str(plan)
     texts = {
-        str(generator.scheduled(candidate, "native", limits)[1].script())
+        str(generator.schedule_candidate(candidate, "native", limits)[1].script())
         for limits in (CpuLimits.of(machine), CpuLimits(18, 1 << 20))
     }
     assert len(texts) == 1
@@ -69,4 +69,4 @@ def test_vectors_need_all_their_positions_in_every_range() -> None:
         limits = CpuLimits(cores, cache=1 << 18)
         copy = CpuPlan(mapping, schedule, limits).copies["Src1"]
         assert (copy.place, copy.vectors is not None) == ("range", in_vectors)
-        generator.scheduled(Candidate(mapping, schedule), "native", limits)
+        generator.schedule_candidate(Candidate(mapping, schedule), "native", limits)

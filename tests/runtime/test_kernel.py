@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import amos
-from amos.codegen import scheduled as module
+from amos.codegen import scheduling as module
 from amos.errors import AmosError, BuildError, MappingError, ScheduleError
 from amos.ir import Operator
 from amos.machine.cpu import cpu
@@ -213,7 +213,7 @@ def test_what_is_skipped_is_what_the_model_leaves_out(tile: int) -> None:
     for order in space.variables["reduce"]:
         values = space.smallest().as_dict() | {"reduce": order, "tile.p": tile}
         schedule = Schedule.of(values)
-        _, schedule_text = module.scheduled(
+        _, schedule_text = module.schedule_candidate(
             Candidate(mapping, schedule), "generic", CpuLimits.here()
         )
         conditions = len(re.findall(r"^ *if .*:$", schedule_text.script(), re.MULTILINE))

@@ -25,7 +25,7 @@ def tile_calls(
     *,
     fed: bool,
 ) -> Any:
-    """A function in which each core multiplies tiles and stores the accumulators.
+    """Build a function in which each core multiplies tiles and stores the accumulators.
 
     Args:
         tile: accumulators along the first and along the second source.
@@ -66,7 +66,7 @@ def tile_calls(
 
 
 def _function(intrinsic: Intrinsic, shapes: Sequence[tuple[int, ...]], lines: list[str]) -> Any:
-    """A function that runs lines of TVMScript on each core."""
+    """Build a function that runs lines of TVMScript on each core."""
     load_tvm()
     kinds, cores = map(container_dtype, intrinsic.dtypes), shapes[-1][0]
     buffers = list(zip(("a", "b", "out"), shapes, kinds, strict=True))
@@ -93,11 +93,11 @@ def _load(register: int, element: str) -> str:
 
 
 def _rows_at(element: str) -> tuple[str, str]:
-    """Where the rows of a tile are, and how far apart."""
+    """Return the address of a tile's rows, and their distance in bytes."""
     return f"T.address_of({element})", "T.int64(64)"
 
 
 def _emit(name: str, *arguments: int | str) -> str:
-    """A call of an instruction; a number is that of a tile register."""
+    """Write a call of an instruction; a number is that of a tile register."""
     texts = [each if isinstance(each, str) else f"T.int8({each})" for each in arguments]
     return f'T.evaluate(T.call_llvm_intrin("int32", {", ".join([repr(name), *texts])}))'

@@ -16,7 +16,7 @@ from amos.plan.strided import StridedOperand
 
 
 def write_rows(body: Any, plan: CpuPlan) -> Any:
-    """A function's body in which rows of staged sources are written in pieces.
+    """Write the rows of staged sources in a function's body in pieces.
 
     Args:
         body: it copies each row in one plain loop.
@@ -28,18 +28,18 @@ def write_rows(body: Any, plan: CpuPlan) -> Any:
         if isinstance(op, StridedOperand) and op.name in plan.copies
     }
 
-    def in_pieces(loop: Any) -> Any:
+    def copy_in_pieces(loop: Any) -> Any:
         copy = loop.body
         if type(copy).__name__ != "SBlockRealize" or copy.block.name_hint not in rows:
             return None
         row = copy.iter_values[-1].same_as(loop.loop_var)
-        return _in_pieces(loop, *rows[copy.block.name_hint]) if row else None
+        return _copy_in_pieces(loop, *rows[copy.block.name_hint]) if row else None
 
-    return rewrite(body, "For", in_pieces)
+    return rewrite(body, "For", copy_in_pieces)
 
 
-def _in_pieces(loop: Any, op: StridedOperand, width: int) -> Any:
-    """The loop over a row as loops over its pieces."""
+def _copy_in_pieces(loop: Any, op: StridedOperand, width: int) -> Any:
+    """Replace the loop over a row by loops over its pieces."""
     from tvm import tirx
 
     last, size, extent = op.dims[-1], op.sizes[-1], int(loop.extent)

@@ -61,7 +61,7 @@ def ask_for_tiles() -> None:
 
 
 def tile_multiply(intrinsic: Intrinsic) -> str:
-    """LLVM's name of the instruction that multiplies tiles.
+    """Return LLVM's name of the instruction that multiplies tiles.
 
     Raises:
         BuildError: the intrinsic's implementation does not say it.
@@ -96,7 +96,7 @@ def schedule_tiles(program: Program) -> Any:
         copy_output(sch, plan.output_width)
     ((name, function),) = sch.mod.functions.items()
     emitter = _Emitter(sch, nest, plan)
-    body = tvm_ffi.structural_mutate(function.body, (tvm.tirx.For, emitter.emitted))
+    body = tvm_ffi.structural_mutate(function.body, (tvm.tirx.For, emitter.emit))
     function = redirect_results(function.with_body(write_rows(body, plan)), program)
     return tvm.IRModule({name: part_tails(function, program)})
 
@@ -135,8 +135,8 @@ class _Emitter:
         #: Rows of each tile register.
         self.rows = (ROWS,) * TILES
 
-    def emitted(self, loop: Any, mutator: Any) -> Any:
-        """A loop with the register tile inside it written out."""
+    def emit(self, loop: Any, mutator: Any) -> Any:
+        """Write out the register tile inside a loop."""
         from tvm import tirx
 
         first = loop.loop_var.same_as(self.first)
@@ -166,11 +166,11 @@ class _Emitter:
         at = [self._analyzer(stmt, place) for place in self.places]
         zero = [_call("llvm.x86.tilezero", _number(n)) for n in range(len(at))]
         body = wrap_in_loops(steps, tirx.SeqStmt(self._step(sources, at)))
-        store = [out.moved("llvm.x86.tilestored64", n, each) for n, each in enumerate(at)]
+        store = [out.move("llvm.x86.tilestored64", n, each) for n, each in enumerate(at)]
         return tirx.SeqStmt([*zero, body, *store])
 
     def _analyzer(self, realize: Any, place: tuple[int, ...]) -> Any:
-        """Knows the variables of a block in one place of the register tile, lanes at zero."""
+        """Return an analyzer of a block's variables at a place of the tile, with lanes at zero."""
         from tvm import sym, tirx
 
         analyzer = sym.Analyzer()
@@ -184,7 +184,7 @@ class _Emitter:
         return analyzer
 
     def _step(self, sources: list[_Operand], at: list[Any]) -> list[Any]:
-        """Loads and multiplications of one step of the reduction.
+        """List the loads and multiplications of one step of the reduction.
 
         The fragments of one source stay in registers for the whole step; those of the
         other take turns in what registers are left.
@@ -213,12 +213,12 @@ class _Emitter:
         for turn, key in enumerate(dict.fromkeys(keys[streamed])):
             number = base + turn % (TILES - base)
             using = [n for n, each in enumerate(keys[streamed]) if each == key]
-            calls.append(sources[streamed].moved(load, number, at[using[0]]))
+            calls.append(sources[streamed].move(load, number, at[using[0]]))
             for n in using:
                 if keys[resident][n] not in registers:
                     registers[keys[resident][n]] = len(at) + len(registers)
                     register = registers[keys[resident][n]]
-                    calls.append(sources[resident].moved(load, register, at[n]))
+                    calls.append(sources[resident].move(load, register, at[n]))
                 pair = [0, 0]
                 pair[streamed], pair[resident] = number, registers[keys[resident][n]]
                 calls.append(_call(multiply, *map(_number, (n, *pair))))
@@ -240,11 +240,11 @@ class _Operand:
     nest: Nest
 
     def begin(self, analyzer: Any) -> list[Any]:
-        """Where a fragment begins in the buffer."""
+        """Return the index at which a fragment begins in the buffer."""
         return [analyzer.simplify(index) for index in self.load.indices]
 
-    def moved(self, instruction: str, number: int, analyzer: Any) -> Any:
-        """Load or store of a tile register."""
+    def move(self, instruction: str, number: int, analyzer: Any) -> Any:
+        """Load or store a tile register."""
         from tvm import ir, s_tir, tirx
 
         op, buffer, begin = self.op, self.load.source, self.begin(analyzer)

@@ -37,7 +37,7 @@ def function_name(intrinsic: Intrinsic) -> str:
 
 
 def parameters(unit: Intrinsic, types: Mapping[str, str], qualifier: str = "") -> str:
-    """Parameters of a function of the operands, sources first."""
+    """List the parameters of a function of the operands, sources first."""
     return ", ".join(
         f"{qualifier}{'' if load is unit.destination else 'const '}"
         f"{types.get(unit.staged_dtype(load.tensor.name), 'unsigned char')} *{load.tensor.name}"
@@ -46,7 +46,7 @@ def parameters(unit: Intrinsic, types: Mapping[str, str], qualifier: str = "") -
 
 
 def function_text(intrinsic: Intrinsic, source: Implementation) -> str:
-    """The implementation as a function of pointers to fragments, sources first."""
+    """Write the implementation as a function of pointers to fragments, sources first."""
     arguments = parameters(intrinsic, OPERAND_TYPES)
     headers = f"{source.headers.strip()}\n" if source.headers.strip() else ""
     return f"""{headers}static inline void {function_name(intrinsic)}({arguments}) {{

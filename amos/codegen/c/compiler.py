@@ -18,12 +18,12 @@ _PATIENCE = 300.0
 
 
 def c_compiler() -> str | None:
-    """The first C compiler on the path."""
+    """Return the path of the first C compiler found; ``None`` if there is none."""
     return next((path for name in NAMES if (path := shutil.which(name))), None)
 
 
 def compiler_command() -> list[str] | None:
-    """How to call a C compiler: the first one on the path, or that of the package ziglang."""
+    """Return the command of the first C compiler on the path, or of the package ziglang."""
     if (path := c_compiler()) is not None:
         return [path]
     return (

@@ -10,10 +10,16 @@ from typing import Any
 
 import numpy as np
 
-from amos.codegen.c.nodes import as_it_was, is_sum_of_64_bits, low, rounded, type_of
+from amos.codegen.c.nodes import (
+    is_sum_of_64_bits,
+    low_bits,
+    reinterpret_argument,
+    rounding_argument,
+    type_of,
+)
 from amos.codegen.c.operations import WIDEST, operation
 from amos.codegen.c.types import CALLS, EXTERNS, OWN, TILE_CALLS, c_type, short, split, vector_bytes
-from amos.codegen.naming import spelled
+from amos.codegen.naming import spell
 from amos.errors import ExportError
 
 _INFIX = {
@@ -136,18 +142,18 @@ class CExpressions:
 
     def _of_Cast(self, node: Any) -> str:
         kind, inner = type_of(node), node.value
-        if split(kind)[0] == "int32" and (argument := rounded(inner)) is not None:
+        if split(kind)[0] == "int32" and (argument := rounding_argument(inner)) is not None:
             return self._operation("nearest", type_of(inner), argument)
         if split(kind)[0] == "int32" and is_sum_of_64_bits(inner):
-            return self._wrapped(_INFIX[type(inner).__name__], low(inner.a), low(inner.b))
+            return self._wrap(_INFIX[type(inner).__name__], low_bits(inner.a), low_bits(inner.b))
         if not self._vector(node):
             return f"({c_type(split(kind)[0])}){self._value(inner)}"
         self._note(kind)
         self._note(type_of(node.value))
         return f"__builtin_convertvector({self._value(node.value)}, {c_type(kind)})"
 
-    def _wrapped(self, sign: str, lhs: Any, rhs: Any) -> str:
-        """A sum or product of integers modulo 2^32, as C of unsigned words."""
+    def _wrap(self, sign: str, lhs: Any, rhs: Any) -> str:
+        """Write a sum or product of integers modulo 2^32, as C of unsigned words."""
         kind = f"int32x{split(type_of(lhs))[1]}" if self._vector(lhs) else "int32"
         self.types |= {kind, f"u{kind}"}
         word = f"({c_type(f'u{kind}')})"
@@ -163,7 +169,7 @@ class CExpressions:
         return self._operation("max", type_of(node), node.a, node.b)
 
     def _operation(self, name: str, kind: str, *arguments: Any) -> str:
-        """A call of a function that is defined for each type it works on."""
+        """Call a function that is defined for each type it works on."""
         if self._lane is not None:
             kind = split(kind)[0]
         elif split(kind)[1] > 1 and vector_bytes(kind) > WIDEST:
@@ -189,12 +195,12 @@ class CExpressions:
         return f"{operation('select', kind)}({mask}, {self._value(yes)}, {self._value(no)})"
 
     def _of_Shuffle(self, node: Any) -> str:
-        """A vector of picked elements; the compiler finds the permutation that it is."""
+        """Write a vector of picked elements; the compiler finds the permutation."""
         self._note(type_of(node))
-        return f"({c_type(type_of(node))}){{{', '.join(self._picked(node))}}}"
+        return f"({c_type(type_of(node))}){{{', '.join(self._pick(node))}}}"
 
-    def _picked(self, node: Any) -> list[str]:
-        """The elements of a permutation, one by one."""
+    def _pick(self, node: Any) -> list[str]:
+        """List the elements of a permutation."""
         if self._lane is not None:
             raise ExportError("a permutation cannot be taken apart lane by lane in C here")
         elements: list[str] = []
@@ -277,7 +283,7 @@ class CExpressions:
         return self._operation(_OF_C[name], type_of(node), *node.args[1:])
 
     def _call_amos_rounded(self, node: Any) -> str:
-        """A product that is not fused with a sum: see :mod:`amos.codegen.tir.rounding`."""
+        """Write a product that is not fused with a sum: see :mod:`amos.codegen.tir.rounding`."""
         self.rounds = True
         return self._value(node.args[0])
 
@@ -291,9 +297,9 @@ class CExpressions:
         return self._operation("fma", type_of(node), *node.args)
 
     def _call_reinterpret(self, node: Any) -> str:
-        """Vectors are cast; a scalar is read from memory as the other type."""
+        """Cast a vector; read a scalar from memory as the other type."""
         (value,), kind = node.args, type_of(node)
-        if (original := as_it_was(value)) is not None and type_of(original) == kind:
+        if (original := reinterpret_argument(value)) is not None and type_of(original) == kind:
             return self._value(original)
         if type(value).__name__ == "FloatImm":
             return str(int(np.float32(value.value).view(np.int32)))
@@ -326,7 +332,7 @@ class CExpressions:
         return f"({c_type(kind)}){call.function}({arguments})"
 
     def _call_call_llvm_intrin(self, node: Any) -> str:
-        """A statement on tile registers."""
+        """Write a statement on tile registers."""
         import tvm
 
         name = str(tvm.target.codegen.llvm_get_intrinsic_name(int(node.args[0])))
@@ -346,7 +352,7 @@ class CExpressions:
         return f"{place.name}[{bare(self._value(index))}]"
 
     def _address(self, buffer: Any, index: Any) -> str:
-        """Address of the first of some contiguous elements."""
+        """Write the address of the first of some contiguous elements."""
         place = self._buffers[buffer]
         if type(index).__name__ == "Ramp":
             if not _is_one(index.stride):
@@ -357,7 +363,7 @@ class CExpressions:
         return f"{place.name} + {bare(self._value(index))}"
 
     def _note(self, kind: str) -> None:
-        """The text uses a type; GNU C has vectors of 2, 4, 8 … lanes only."""
+        """Note that the text uses a type; GNU C has vectors of 2, 4, 8 … lanes only."""
         lanes = split(kind)[1]
         if lanes & (lanes - 1):
             raise ByLanes
@@ -368,8 +374,8 @@ class CExpressions:
         return self._names[var]
 
     def _fresh(self, name: str, pieces: int = 0) -> str:
-        """A name that nothing else has, nor any of so many numbered pieces."""
-        plain = spelled(name, OWN)
+        """Choose a name that is unused, as are those of its numbered pieces."""
+        plain = spell(name, OWN)
         for chosen in chain([plain], (f"{plain}_{number}" for number in count(1))):
             meant = {chosen, *(f"{chosen}_{piece}" for piece in range(pieces))}
             if not meant & self._used_names:
@@ -383,7 +389,7 @@ def _is_one(node: Any) -> bool:
 
 
 def bare(text: str) -> str:
-    """Without the outermost parentheses, where they embrace everything."""
+    """Remove the outermost parentheses where they enclose everything."""
     if not (text.startswith("(") and text.endswith(")")):
         return text
     depth = 0

@@ -8,12 +8,12 @@ from amos.codegen.c.types import split
 
 
 def type_of(node: Any) -> str:
-    """TVM's name of the type of an expression."""
+    """Return TVM's name of the type of an expression."""
     return str(node.ty.dtype) if hasattr(node, "ty") else str(node.dtype)
 
 
-def rounded(node: Any) -> Any:
-    """The argument that a call rounds to the nearest integer, ties to even; ``None`` for others.
+def rounding_argument(node: Any) -> Any:
+    """Return the argument that a call rounds to nearest, ties to even; ``None`` for others.
 
     TVM leaves the operator as it is in a vector, and calls C's function for a scalar.
     """
@@ -26,22 +26,22 @@ def rounded(node: Any) -> Any:
 
 
 def is_sum_of_64_bits(node: Any) -> bool:
-    """Whether it is a sum or product, of which 32 bits are those of its terms' 32 bits."""
+    """Return whether a node is a sum or product whose lower 32 bits depend on its terms' alone."""
     return type(node).__name__ in ("Add", "Sub", "Mul") and split(type_of(node))[0] == "int64"
 
 
-def low(node: Any) -> Any:
-    """The lower 32 bits of an integer."""
+def low_bits(node: Any) -> Any:
+    """Return the lower 32 bits of an integer."""
     from tvm import tirx
 
     if type(node).__name__ == "Broadcast":
-        return tirx.Broadcast(low(node.value), node.lanes)
+        return tirx.Broadcast(low_bits(node.value), node.lanes)
     inner = node.value if type(node).__name__ == "Cast" else node
     scalar, lanes = split(type_of(inner))
     return inner if scalar == "int32" else inner.astype(f"int32x{lanes}" if lanes > 1 else "int32")
 
 
-def as_it_was(node: Any) -> Any:
-    """The argument that a call reinterprets; ``None`` for anything else."""
+def reinterpret_argument(node: Any) -> Any:
+    """Return the argument that a call reinterprets; ``None`` for anything else."""
     is_call = type(node).__name__ == "Call" and str(node.op.name) == "tirx.reinterpret"
     return node.args[0] if is_call else None

@@ -23,7 +23,7 @@ class _Instruction:
 
 
 def _x86(name: str, macros: tuple[str, str, str]) -> dict[int, _Instruction]:
-    """By the bytes of a vector; ``{0}`` stands for the length in a function's name."""
+    """Return instructions by the bytes of a vector; ``{0}`` is the length in a function's name."""
     return {
         bits // 8: _Instruction(macro, name.format("" if bits == 128 else bits, bits))
         for bits, macro in zip((128, 256, 512), macros, strict=True)
@@ -52,7 +52,7 @@ _SIGNS = {"max": ">", "min": "<"}
 
 
 def operation(name: str, kind: str) -> str:
-    """The function of an operation on a TVM type.
+    """Return the name of an operation's function on a TVM type.
 
     >>> operation("max", "float32x16"), operation("nearest", "float32")
     ('max_f32x16', 'nearest_f32')
@@ -61,7 +61,7 @@ def operation(name: str, kind: str) -> str:
 
 
 def definitions(used: set[tuple[str, str]]) -> tuple[str, set[str]]:
-    """Text of the functions, and the types whose helpers it needs.
+    """Write the functions; return also the types whose helpers they need.
 
     Args:
         used: operations, ``max``, ``min``, ``round``, ``nearest`` (an ``int32``), ``sqrt``,
@@ -142,7 +142,7 @@ static inline {element} {called}({element} x) {{
 
 
 def _mask(kind: str) -> str:
-    """Type of a comparison of vectors of this type."""
+    """Return the type of a comparison of vectors of this type."""
     lanes = split(kind)[1]
     return f"int{8 * vector_bytes(kind) // lanes}x{lanes}"
 
@@ -165,7 +165,7 @@ def _vector(name: str, kind: str) -> str:
 
 
 def _plain(name: str, kind: str) -> str:
-    """A body in vector arithmetic alone, or lane by lane."""
+    """Write a body in vector arithmetic alone, or lane by lane."""
     many, bits, rounding = c_type(kind), c_type(_mask(kind)), operation("round", kind)
     if name in _TEXTS:
         lanes, scalar_call = split(kind)[1], operation(name, split(kind)[0])

@@ -52,7 +52,7 @@ class CPrinter(CExpressions):
     _parallel: tuple[str, int] | None = None
 
     def function(self, function: Any, names: list[str]) -> str:
-        """The body of a function, indented.
+        """Print the body of a function, indented.
 
         Args:
             names: what its parameters are called in C.
@@ -66,12 +66,12 @@ class CPrinter(CExpressions):
         for parameter, name in zip(function.params, names, strict=True):
             self._buffers[parameter] = CBuffer(name, str(parameter.dtype))
 
-        def accessed(node: Any) -> None:
+        def note_access(node: Any) -> None:
             if any(type(index).__name__ != "IntImm" for index in node.indices):
                 self._indexed.add(node.source if hasattr(node, "source") else node.buffer)
 
-        tvm_ffi.structural_walk(function.body, ((ir.TensorLoad, tirx.BufferStore), accessed))
-        return "\n".join(_indented(self._block(function.body))) + "\n"
+        tvm_ffi.structural_walk(function.body, ((ir.TensorLoad, tirx.BufferStore), note_access))
+        return "\n".join(_indent(self._block(function.body))) + "\n"
 
     # Statements, as lines.
 
@@ -106,7 +106,7 @@ class CPrinter(CExpressions):
         yield f"const {spelled} {name} = {value};"
 
     def _is_position(self, node: Any) -> bool:
-        """Whether a value is made of loop variables and constants alone."""
+        """Return whether a value is made of loop variables and constants alone."""
         kind = type(node).__name__
         if kind in _ARITHMETIC:
             return self._is_position(node.a) and self._is_position(node.b)
@@ -119,7 +119,7 @@ class CPrinter(CExpressions):
         yield f"{c_type(scalar)} {name}[{lanes}];"
         with self._lanes() as copies:
             value = self._value(node.value)
-        yield from _over_lanes(f"{name}[lane]", value, lanes, copies)
+        yield from _emit_lane_loop(f"{name}[lane]", value, lanes, copies)
 
     def _on_DeclBuffer(self, node: Any) -> Iterator[str]:
         """Print a view of another buffer, under another shape or from some element on."""
@@ -155,10 +155,10 @@ class CPrinter(CExpressions):
         elif total <= _STACK_BYTES:
             yield f"{spelled} {name}[{size}] __attribute__((aligned({_ALIGN})));"
         else:
-            yield f"{spelled} *const {name} = ({spelled} *){self._taken_bytes(total)};"
+            yield f"{spelled} *const {name} = ({spelled} *){self._take_bytes(total)};"
 
-    def _taken_bytes(self, size: int) -> str:
-        """Address of so many bytes of the workspace, for each step of a parallel loop its own."""
+    def _take_bytes(self, size: int) -> str:
+        """Reserve bytes of the workspace, per step of a parallel loop; return their address."""
         size = -(-size // _ALIGN) * _ALIGN
         start = f"((char *)workspace + {self.workspace}"
         if self._parallel is None:
@@ -180,17 +180,17 @@ class CPrinter(CExpressions):
             self._parallel = (name, int(node.extent))
             yield "#pragma omp parallel for schedule(static)"
         yield f"for ({_POSITION} {name} = {start}; {name} < {end}; ++{name}) {{"
-        yield from _indented(self._block(node.body))
+        yield from _indent(self._block(node.body))
         yield "}"
         self._parallel = before
 
     def _on_IfThenElse(self, node: Any) -> Iterator[str]:
         # A comparison in parentheses of its own looks like a meant assignment to clang.
         yield f"if ({bare(self._value(node.condition))}) {{"
-        yield from _indented(self._block(node.then_case))
+        yield from _indent(self._block(node.then_case))
         if node.else_case is not None:
             yield "} else {"
-            yield from _indented(self._block(node.else_case))
+            yield from _indent(self._block(node.else_case))
         yield "}"
 
     def _on_Evaluate(self, node: Any) -> Iterator[str]:
@@ -202,7 +202,7 @@ class CPrinter(CExpressions):
         lanes, whole = split(kind)[1], split(self._buffers[node.buffer].dtype)[1] > 1
         if type(node.value).__name__ == "Shuffle" and lanes & (lanes - 1):
             # GNU C has no vectors of such a length.
-            array = f"(const {c_type(split(kind)[0])}[]){{{', '.join(self._picked(node.value))}}}"
+            array = f"(const {c_type(split(kind)[0])}[]){{{', '.join(self._pick(node.value))}}}"
             target = self._address(node.buffer, index)
             yield f"memcpy({target}, {array}, {vector_bytes(kind)});"
             return
@@ -226,11 +226,11 @@ class CPrinter(CExpressions):
             target, value = self._element(node.buffer, index), self._value(node.value)
         if not buffer.pieces:
             target = target if split(buffer.dtype)[1] == 1 else f"{target}[lane]"
-            yield from _over_lanes(target, value, lanes, copies)
+            yield from _emit_lane_loop(target, value, lanes, copies)
             return
         stored = self._fresh(f"{target}_made")
         yield f"{c_type(buffer.dtype)} {stored};"
-        yield from _over_lanes(f"{stored}[lane]", value, lanes, copies)
+        yield from _emit_lane_loop(f"{stored}[lane]", value, lanes, copies)
         yield f"{target} = {stored};"
 
     @contextmanager
@@ -250,13 +250,13 @@ class CPrinter(CExpressions):
         ]
 
 
-def _over_lanes(target: str, value: str, lanes: int, copies: list[str]) -> Iterator[str]:
-    """One assignment for each lane, behind some declarations."""
+def _emit_lane_loop(target: str, value: str, lanes: int, copies: list[str]) -> Iterator[str]:
+    """Yield an assignment for each lane, behind some declarations."""
     yield from copies
     yield f"for (int lane = 0; lane < {lanes}; ++lane) {{"
-    yield from _indented([f"{target} = {value};"])
+    yield from _indent([f"{target} = {value};"])
     yield "}"
 
 
-def _indented(lines: Iterable[str]) -> Iterator[str]:
+def _indent(lines: Iterable[str]) -> Iterator[str]:
     return ("  " + line for line in lines)

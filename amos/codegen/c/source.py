@@ -14,7 +14,7 @@ from amos.codegen.c.operations import definitions
 from amos.codegen.c.printer import CPrinter, SeenOtherwise
 from amos.codegen.c.types import EXTERNS, OWN, c_type, helpers
 from amos.codegen.naming import Names
-from amos.codegen.scheduled import scheduled
+from amos.codegen.scheduling import schedule_candidate
 from amos.codegen.tir.arrays import container_dtype
 from amos.codegen.tir.lowering import lower
 from amos.codegen.tir.program import Argument, stage
@@ -116,16 +116,16 @@ def c_kernel(candidate: Candidate, limits: CpuLimits, implementation: str | None
     load_tvm()
     kinds = emitted_kinds(candidate.mapping.intrinsic, implementation)
     try:
-        return _generated(candidate, limits, kinds[0])
+        return _generate(candidate, limits, kinds[0])
     except ExportError:
         # Few of LLVM's instructions have a form in C here; the C implementation is one.
         if len(kinds) == 1:
             raise
-        return _generated(candidate, limits, kinds[1])
+        return _generate(candidate, limits, kinds[1])
 
 
 def emitted_kinds(unit: Intrinsic, implementation: str | None) -> tuple[str, ...]:
-    """How an instruction may be emitted: ``"native"``, ``"c"`` or ``"generic"``, the best first.
+    """Return how an instruction may be emitted: ``"native"``, ``"c"`` or ``"generic"``, best first.
 
     Raises:
         ExportError: a native implementation is asked for, and none is known.
@@ -139,10 +139,10 @@ def emitted_kinds(unit: Intrinsic, implementation: str | None) -> tuple[str, ...
     return (*kinds,)
 
 
-def _generated(candidate: Candidate, limits: CpuLimits, kind: str) -> CKernel:
-    """C for a candidate, through LLVM's implementation, the C one, or the meaning."""
+def _generate(candidate: Candidate, limits: CpuLimits, kind: str) -> CKernel:
+    """Generate C for a candidate, through LLVM's implementation, the C one, or the meaning."""
     operator = candidate.mapping.operator
-    program, module = scheduled(candidate, kind, limits)
+    program, module = schedule_candidate(candidate, kind, limits)
     spelling = Names.of(operator, OWN)
     _, names = list_parameters(operator, program.arguments, spelling)
     kinds = {candidate.mapping.intrinsic: kind}
@@ -170,7 +170,7 @@ class PrintedModule:
     def kernel(
         self, operator: Operator | Chain, arguments: Sequence[Argument], spelling: Names
     ) -> CKernel:
-        """The text with its interface, and functions that pack constants; see :class:`CKernel`."""
+        """Return the text, its interface, and functions that pack constants."""
         printer, flags = self.printer, list[str]()
         parameters, names = list_parameters(operator, arguments, spelling)
         packed = {parameter.name: parameter.packed for parameter in parameters}
@@ -187,7 +187,7 @@ class PrintedModule:
         if printer.rounds:
             flags.append("-ffp-contract=off")
         operations, needed = definitions(printer.operations)
-        features = chain(*(_required(unit, kind) for unit, kind in self.kinds.items()))
+        features = chain(*(_required_features(unit, kind) for unit, kind in self.kinds.items()))
         called = "".join(printer.functions[name] for name in sorted(printer.externs))
         return CKernel(
             parameters=parameters,
@@ -204,7 +204,7 @@ class PrintedModule:
         )
 
 
-def _required(unit: Intrinsic, kind: str) -> tuple[str, ...]:
+def _required_features(unit: Intrinsic, kind: str) -> tuple[str, ...]:
     """Return the CPU features that an instruction needs in some form."""
     own = implementations(unit.name)
     used = [own[name] for name in ("llvm", "c") if kind != "generic" and name in own]
@@ -250,7 +250,7 @@ def print_module(
 def list_parameters(
     operator: Operator | Chain, arguments: Sequence[Argument], spelling: Names
 ) -> tuple[tuple[Parameter, ...], list[str]]:
-    """Parameters of the C function, and what each argument of the kernel is called in it."""
+    """List the parameters of the C function, and the name in it of each argument of the kernel."""
     parameters: dict[str, Parameter] = {}
     names = []
     for number, argument in enumerate(arguments):
@@ -270,7 +270,7 @@ def list_parameters(
 def _packing_inputs(
     operator: Operator | Chain, argument: Argument, packed: StagedOperand, spelling: Names
 ) -> Iterator[PackingInput]:
-    """Tensors that a constant is packed from: itself, or those that compute it."""
+    """Yield the tensors that a constant is packed from: itself, or those that compute it."""
     for tensor in operator.feeding(argument.tensor):
         alone = packed.prologue is None
         kind = packed.tensor_kind if alone else str(tensor.dtype)
@@ -284,7 +284,7 @@ def _packing(
     argument: Argument,
     inputs: Sequence[PackingInput],
 ) -> str:
-    """Body of a packing function with parameters ``inputs`` and ``packed``."""
+    """Write the body of a packing function with parameters ``inputs`` and ``packed``."""
     import tvm
     from tvm import te
 

@@ -97,7 +97,7 @@ TILE_CALLS: dict[str, str] = {
 
 
 def split(name: str) -> tuple[str, int]:
-    """Scalar type and lanes of a TVM type.
+    """Split a TVM type into its scalar type and its number of lanes.
 
     >>> split("int8x64"), split("int32"), split("boolx16")
     (('int8', 64), ('int32', 1), ('bool', 16))
@@ -109,7 +109,7 @@ def split(name: str) -> tuple[str, int]:
 
 
 def c_type(name: str) -> str:
-    """How C spells a TVM type.
+    """Return the C name of a TVM type.
 
     >>> c_type("uint8"), c_type("int8x64")
     ('uint8_t', 'i8x64')
@@ -119,7 +119,7 @@ def c_type(name: str) -> str:
 
 
 def short(name: str) -> str:
-    """A TVM type as a part of a function's name.
+    """Return a TVM type's short name in the names of functions.
 
     >>> short("float32"), short("int8x64")
     ('f32', 'i8x64')
@@ -129,13 +129,13 @@ def short(name: str) -> str:
 
 
 def vector_bytes(name: str) -> int:
-    """Bytes of a value."""
+    """Return the size of a value, in bytes."""
     scalar, lanes = split(name)
     return _SCALARS[scalar][2] * lanes
 
 
 def helpers(types: set[str]) -> str:
-    """Definitions of the vector types that a text uses: load, store and replicate."""
+    """Define the vector types that a text uses: load, store and replicate."""
     lines = []
     for name in sorted(types, key=lambda n: (vector_bytes(n), n)):
         scalar, lanes = split(name)
@@ -154,13 +154,13 @@ def helpers(types: set[str]) -> str:
             f"static inline void store_{kind}(void *to, {kind} value) {{\n"
             f"  memcpy(to, &value, sizeof value);\n}}\n"
             f"static inline {kind} all_{kind}({element} value) {{\n"
-            f"  return {_replicated(scalar, kind, lanes)};\n}}\n"
+            f"  return {_replicate(scalar, kind, lanes)};\n}}\n"
         )
     return "".join(lines)
 
 
-def _replicated(scalar: str, kind: str, lanes: int) -> str:
-    """A vector of ``value`` in each lane.
+def _replicate(scalar: str, kind: str, lanes: int) -> str:
+    """Write a vector of ``value`` in each lane.
 
     Where a CPU has no arithmetic in half precision, GNU C computes such a difference in
     float, and refuses it as a vector of halves.

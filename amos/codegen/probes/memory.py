@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from amos._toolchain import load_tvm
-from amos.codegen.probes.rates import fed_program, least_interval, tiles
+from amos.codegen.probes.rates import cache_program, least_interval, tiles
 from amos.codegen.tir.arrays import to_tensor
 from amos.codegen.tir.target import host_target
 from amos.errors import MeasureError
@@ -32,7 +32,7 @@ _CHAIN_CYCLES = 4
 
 
 def probe_rates(intrinsic: Intrinsic, kind: str, cores: int) -> dict[str, float]:
-    """Seconds between two calls on one core that reads its sources from the nearest cache.
+    """Measure the seconds between two calls on one core with sources in the nearest cache.
 
     Args:
         kind: its implementation, ``"native"`` or ``"generic"``.
@@ -57,7 +57,7 @@ def probe_rates(intrinsic: Intrinsic, kind: str, cores: int) -> dict[str, float]
 
 
 def _interval(intrinsic: Intrinsic, kind: str, tile: tuple[int, ...], cores: int) -> float:
-    program = fed_program(intrinsic, kind, tile, cores)
+    program = cache_program(intrinsic, kind, tile, cores)
     return _seconds(program.module, program.tensors) / program.calls
 
 
@@ -81,12 +81,12 @@ def check_rates(intrinsic: Intrinsic, kind: str, rates: dict[str, float], clock:
 
 
 def reachable(intrinsic: Intrinsic, kind: str, rates: dict[str, float], clock: float) -> bool:
-    """Whether a core could have these rates; arguments as of :func:`check_rates`."""
+    """Return whether a core could have these rates; arguments as of :func:`check_rates`."""
     return min(rates.values()) >= least_interval(intrinsic, kind, clock)
 
 
 def probe_bandwidth(size: int, cores: int, *, write: bool) -> float:
-    """Bytes per second that each of ``cores`` cores streams through ``size`` bytes.
+    """Measure the bytes per second that each of ``cores`` cores streams through ``size`` bytes.
 
     Reading sums the buffer; writing increments it in place.
     """
@@ -126,12 +126,12 @@ def probe_bandwidth(size: int, cores: int, *, write: bool) -> float:
 
 
 def timings(streamed: int) -> int:
-    """Number of timings of a kernel that streams so many bytes: fewer if that takes long."""
+    """Return how often to time a kernel that streams ``streamed`` bytes: less often if slow."""
     return max(_FEWEST, min(_REPEAT, _STREAMED // streamed))
 
 
 def probe_clock() -> float:
-    """Cycles per second, from a chain of dependent integer multiplications and xors.
+    """Measure the cycles per second by a chain of dependent integer multiplications and xors.
 
     A multiplication takes three cycles and a xor one on every current x86 and
     64-bit ARM core, and the pair cannot be reassociated or vectorized.
@@ -151,7 +151,7 @@ def probe_clock() -> float:
 
 
 def probe_launch(cores: int) -> float:
-    """Seconds to start and join one parallel region that does next to nothing."""
+    """Measure the seconds to start and join one parallel region that does next to nothing."""
     load_tvm()
     from tvm import s_tir, te
 

@@ -66,7 +66,7 @@ class RateProgram:
 
 def tiles(intrinsic: Intrinsic, kind: str) -> tuple[tuple[int, ...], ...]:
     """Register tiles, one of which should feed the intrinsic as fast as any."""
-    if _numbered(intrinsic, kind):
+    if _has_numbered_registers(intrinsic, kind):
         return ((2, 2),)
     if kind == "native":
         chosen: tuple[tuple[int, int], ...] = _TILES if intrinsic.registers >= _MANY else _FEW
@@ -81,7 +81,7 @@ def tiles(intrinsic: Intrinsic, kind: str) -> tuple[tuple[int, ...], ...]:
 
 
 def least_interval(intrinsic: Intrinsic, kind: str, clock: float) -> float:
-    """Seconds between two calls that no core of this CPU can go below.
+    """Return a lower bound of the seconds between two calls on a core of this CPU.
 
     A native call is one instruction at least. Vector units multiply a register of elements
     of the sources in one instruction, and a tile register row by row.
@@ -89,7 +89,7 @@ def least_interval(intrinsic: Intrinsic, kind: str, clock: float) -> float:
     Args:
         clock: cycles a second.
     """
-    if _numbered(intrinsic, kind):
+    if _has_numbered_registers(intrinsic, kind):
         return intrinsic.sources[0].tensor.shape[0] / clock
     features = cpu().features
     width = next((bits for name, bits in _WIDTHS.items() if name in features), _LEAST_WIDTH)
@@ -100,7 +100,7 @@ def least_interval(intrinsic: Intrinsic, kind: str, clock: float) -> float:
 
 
 def register_program(intrinsic: Intrinsic, kind: str, chains: int, cores: int) -> RateProgram:
-    """Each core calls the intrinsic on operands in registers, the same in every call.
+    """Build a program in which each core calls the intrinsic on the same operands in registers.
 
     Args:
         intrinsic: one that is a single instruction.
@@ -108,13 +108,15 @@ def register_program(intrinsic: Intrinsic, kind: str, chains: int, cores: int) -
         chains: accumulators that take turns; with one, a call waits for the last.
         cores: how many work at once.
     """
-    chains = min(chains, MOST_CHAINS) if _numbered(intrinsic, kind) else chains
+    chains = min(chains, MOST_CHAINS) if _has_numbered_registers(intrinsic, kind) else chains
     tile = (chains, *[1] * (len(intrinsic.sources) - 1))
     return _Calls(intrinsic.ordered, kind, tile, cores, 1, fed=False).program()
 
 
-def fed_program(intrinsic: Intrinsic, kind: str, tile: tuple[int, ...], cores: int) -> RateProgram:
-    """Each core calls the intrinsic on sources from its nearest cache.
+def cache_program(
+    intrinsic: Intrinsic, kind: str, tile: tuple[int, ...], cores: int
+) -> RateProgram:
+    """Build a program in which each core calls the intrinsic on sources from its nearest cache.
 
     Args:
         tile: fragments of each source in a register tile; with one of each, a call waits
@@ -129,8 +131,8 @@ def fed_program(intrinsic: Intrinsic, kind: str, tile: tuple[int, ...], cores: i
     return _Calls(intrinsic.ordered, kind, tile, cores, max(2, _BYTES // size)).program()
 
 
-def _numbered(intrinsic: Intrinsic, kind: str) -> bool:
-    """Whether operands are in registers that have to be named."""
+def _has_numbered_registers(intrinsic: Intrinsic, kind: str) -> bool:
+    """Return whether operands are in registers that the code has to number."""
     if kind == "native" and intrinsic.tile_registers:
         ask_for_tiles()
         return True
@@ -187,14 +189,14 @@ class _Calls:
         return [*shapes, out]
 
     def program(self) -> RateProgram:
-        """The program of the calls, on random sources."""
+        """Build the program of the calls, on random sources."""
         unit, rng = self.intrinsic, np.random.default_rng(0)
-        if _numbered(unit, self.kind):
+        if _has_numbered_registers(unit, self.kind):
             first, second = self.tile
             tile = (first, second)
             module = tile_calls(unit, tile, self.shapes, self.repeat, fed=self.fed)
         else:
-            module = self._scheduled()
+            module = self._schedule()
         kinds, (*source_shapes, last) = unit.staged_dtypes, self.shapes
         arrays = [
             _random(shape, name, rng) for shape, name in zip(source_shapes, kinds, strict=False)
@@ -204,17 +206,17 @@ class _Calls:
         tensors = [to_tensor(a, name) for a, name in zip((*arrays, out), kinds, strict=True)]
         return RateProgram(module, tensors, prod(self.tile) * self.steps * self.repeat)
 
-    def _scheduled(self) -> Any:
-        """The program of an intrinsic whose operands TVM and LLVM keep in registers."""
+    def _schedule(self) -> Any:
+        """Schedule the calls of an intrinsic whose operands TVM and LLVM keep in registers."""
         load_tvm()
         from tvm import s_tir
 
         unit, tile = self.intrinsic, self.tile
         if not unit.compute.accumulates:
-            return self._stored()
+            return self._schedule_stores()
         indices = [index.names[0] for index in unit.destination.indices]
         summed = [it.name for it in unit.compute.reduce]
-        sch = s_tir.Schedule(self._computed())
+        sch = s_tir.Schedule(self._compute())
         main = sch.get_sblock("main")
         write = sch.cache_write(main, 0, "global")
         core, *inner_loops = sch.get_loops(main)
@@ -237,8 +239,8 @@ class _Calls:
         sch.tensorize(calls[0], register_tensor_intrin(unit, self.kind))
         return sch.mod
 
-    def _computed(self) -> Any:
-        """The tensor that the program computes."""
+    def _compute(self) -> Any:
+        """Build the function that the program computes."""
         from tvm import te
 
         unit, sources = self.intrinsic, self._sources()
@@ -259,12 +261,12 @@ class _Calls:
                 ((name, low),) = lanes.items()
                 at[name] = position[-1] * int(low.dom.extent) + low
             axes = [again, step, *lanes.values()]
-            return reduce_axes(unit.compute.combiner, self._called(sources, step, places, at), axes)
+            return reduce_axes(unit.compute.combiner, self._call(sources, step, places, at), axes)
 
         return te.create_prim_func([*sources, te.compute(self.shapes[-1], body, name="main")])
 
     def _sources(self) -> list[Any]:
-        """The sources as TVM has them."""
+        """Declare the sources to TVM."""
         from tvm import te
 
         sources = zip(
@@ -274,10 +276,10 @@ class _Calls:
             te.placeholder(s, container_dtype(kind), name=x.tensor.name) for s, x, kind in sources
         ]
 
-    def _called(
+    def _call(
         self, sources: list[Any], step: Any, places: Sequence[Any], at: dict[str, Any]
     ) -> Any:
-        """Product of one call: elements of sources, in a step and at places along each."""
+        """Join the sources' elements in one call, at a step and at a place along each source."""
         unit = self.intrinsic
         *kinds, kind = unit.staged_dtypes
         values = []
@@ -287,8 +289,8 @@ class _Calls:
             values.append(decode(element, name, kind))
         return join(unit.compute.join, values)
 
-    def _stored(self) -> Any:
-        """The program of an intrinsic that accumulates nothing: it stores each result.
+    def _schedule_stores(self) -> Any:
+        """Schedule the calls of an intrinsic that accumulates nothing and stores each result.
 
         Results go to a cache as sources come from one, over and over.
         """
@@ -300,7 +302,7 @@ class _Calls:
 
         def body(_: Any, step: Any, *position: Any) -> Any:
             at = dict(zip(names, position[count:], strict=True))
-            return self._called(sources, step, position[:count], at)
+            return self._call(sources, step, position[:count], at)
 
         out = te.compute(self.shapes[-1], body, name="main")
         sch = s_tir.Schedule(te.create_prim_func([*sources, out]))
@@ -314,16 +316,16 @@ class _Calls:
         sch.tensorize(lanes[0], register_tensor_intrin(unit, self.kind))
         function = sch.mod["main"]
 
-        def repeated(loop: Any) -> Any:
+        def repeat(loop: Any) -> Any:
             again = tirx.Var("again", "int32")
             body = tirx.For(again, 0, self.repeat, tirx.ForKind.SERIAL, loop.body)
             return copy_loop(loop, body=body)
 
-        return tvm.IRModule({"main": replace_loop(function, sch.get(core).loop_var, repeated)})
+        return tvm.IRModule({"main": replace_loop(function, sch.get(core).loop_var, repeat)})
 
 
 def _random(shape: tuple[int, ...], name: str, rng: np.random.Generator) -> np.ndarray:
-    """Values whose bits change: on some CPUs units draw less power on zeros, and run faster."""
+    """Draw values whose bits change: on zeros some units draw less power, and run faster."""
     kind = dtype(name)
     if kind.is_integer:
         limits = np.iinfo(kind.numpy)

@@ -13,7 +13,7 @@ from math import prod
 
 from amos.codegen.device.access import STEP
 from amos.codegen.device.text import block, fragment_at, identifier, over_fragments, unrolled
-from amos.codegen.naming import Names, spelled
+from amos.codegen.naming import Names, spell
 from amos.cuda.codegen.copies import copy_code, may_part
 from amos.cuda.codegen.epilogue import epilogue_helpers
 from amos.cuda.codegen.fragments import copy_helpers, fragment_code, lane_place
@@ -36,7 +36,7 @@ _HEADERS = "#include <cuda_bf16.h>\n#include <cuda_fp16.h>\n#include <mma.h>\n"
 
 def kernel_name(plan: GpuPlan) -> str:
     """Name of the function: the operator's and the mapping's."""
-    return spelled(f"{plan.mapping.operator.name}_{plan.mapping.name}", OWN)
+    return spell(f"{plan.mapping.operator.name}_{plan.mapping.name}", OWN)
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from amos._display import Shown, several
-from amos.codegen.scheduled import last_line
+from amos.codegen.scheduling import last_line
 from amos.errors import NetworkError
 from amos.network.checks import Check, check_results, summarize_checks
 from amos.network.external.folders import ModelFolder

@@ -11,7 +11,7 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from amos.codegen.scheduled import last_line
+from amos.codegen.scheduling import last_line
 from amos.errors import NetworkError
 from amos.ir.floats import pack, unpack
 from amos.machine.cpu import cpu

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from amos._toolchain import load_tvm
-from amos.codegen.scheduled import last_line
+from amos.codegen.scheduling import last_line
 from amos.codegen.tir.comparing import propagate_nan
 from amos.codegen.tir.memory import UNCHECKED, align_to_bytes, pipeline_with
 from amos.codegen.tir.rounding import (

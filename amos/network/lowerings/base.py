@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from amos.codegen.amx.tiles import ask_for_tiles
-from amos.codegen.scheduled import scheduled
+from amos.codegen.scheduling import schedule_candidate
 from amos.codegen.tir.program import Argument, Program
 from amos.explore.choosing import Product
 from amos.ir import Chain, Operator
@@ -230,7 +230,7 @@ class ProductLowering(Lowering):
         """See :class:`Lowering`."""
         candidate = self.product.candidate
         kind = implementation_of(candidate, self.product.implementation)
-        program, module = scheduled(candidate, kind, self.limits)
+        program, module = schedule_candidate(candidate, kind, self.limits)
         ((_, scheduled_function),) = module.functions.items()
         arguments, function = self.write(ScheduledProduct(program, scheduled_function, kind))
         return self.compile(symbol, arguments, function, kind=kind, tiled=program.plan.tiled)

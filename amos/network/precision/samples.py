@@ -11,7 +11,7 @@ from zipfile import BadZipFile
 
 import numpy as np
 
-from amos.codegen.scheduled import last_line
+from amos.codegen.scheduling import last_line
 from amos.errors import NetworkError, shown
 from amos.network.external.partition import PartitionedNetwork
 from amos.network.inputs import bind_inputs, random_arrays

@@ -20,7 +20,7 @@ from amos.codegen.device.text import (
     over_fragments,
     unrolled,
 )
-from amos.codegen.naming import Names, spelled
+from amos.codegen.naming import Names, spell
 from amos.ir import Store
 from amos.ir.index_text import Value, variable
 from amos.ir.tasks import TaskMapping
@@ -43,7 +43,7 @@ _CALL, _UNROLLED, _MOST_UNROLLED = "call", 4, 32
 
 def kernel_name(plan: OpenClPlan) -> str:
     """Name of the function: the operator's and the mapping's."""
-    return spelled(f"{plan.mapping.operator.name}_{plan.mapping.name}", OWN)
+    return spell(f"{plan.mapping.operator.name}_{plan.mapping.name}", OWN)
 
 
 @dataclass(frozen=True)

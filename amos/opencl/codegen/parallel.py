@@ -18,7 +18,7 @@ from amos.chains.loop_nest import Access, Allocation, Loop, Node
 from amos.chains.loops import assignment_of
 from amos.codegen.device.arithmetic import SUM, TextArithmetic
 from amos.codegen.device.text import WIDE_OPENCL, block, element_at
-from amos.codegen.naming import spelled
+from amos.codegen.naming import spell
 from amos.errors import BuildError
 from amos.intrinsics import implementations
 from amos.ir import Assignment, BufferLoad, Operator, Tensor, dtype
@@ -87,7 +87,7 @@ class ParallelKernel:
 
     def _problems(self) -> Iterator[str]:
         yield from self.candidate.violations(self.machine)
-        if spelled(self.name, OWN) != self.name:
+        if spell(self.name, OWN) != self.name:
             yield f"name: expected an identifier that OpenCL does not have, got {self.name!r}"
         yield from list_problems(self.candidate.tiling)
 

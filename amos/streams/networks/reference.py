@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from amos.codegen.scheduled import last_line
+from amos.codegen.scheduling import last_line
 from amos.errors import NetworkError
 from amos.network.external.partition import PartitionedNetwork
 from amos.network.frontend import plain_session

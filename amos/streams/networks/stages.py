@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from amos.codegen.scheduled import last_line
+from amos.codegen.scheduling import last_line
 from amos.errors import NetworkError
 from amos.ir import Operator
 from amos.network.external.partition import PartitionedNetwork

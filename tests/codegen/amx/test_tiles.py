@@ -11,7 +11,7 @@ import pytest
 import amos
 from amos import intrinsics
 from amos.codegen.amx import tiles as amx
-from amos.codegen.scheduled import scheduled
+from amos.codegen.scheduling import schedule_candidate
 from amos.errors import BuildError
 from amos.ir import Operator
 from amos.machine.cpu import cpu
@@ -246,7 +246,9 @@ def test_a_long_reduction_of_few_tiles_is_whole() -> None:
     op = _operator("O[m,n] += A[m,k] * B[k,n] with m=5,n=16,k=65536", ("uint8", "int8", "int32"))
     (mapping, *_), rng = _space(op, BYTES), np.random.default_rng(0)
     for schedule in ScheduleSpace(mapping).draw(4, rng):
-        program, module = scheduled(Candidate(mapping, schedule), "native", CpuLimits.here())
+        program, module = schedule_candidate(
+            Candidate(mapping, schedule), "native", CpuLimits.here()
+        )
         assert program.plan.split is None and "tdpbusd" in module.script()
 
 
@@ -292,7 +294,7 @@ def test_a_cpu_without_amx_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
 def _scheduled(mapping: Mapping) -> str:
     """The program of the smallest schedule, on tile registers."""
     candidate = Candidate(mapping, ScheduleSpace(mapping).smallest())
-    return str(scheduled(candidate, "native", CpuLimits.here())[1].script())
+    return str(schedule_candidate(candidate, "native", CpuLimits.here())[1].script())
 
 
 def _right(mapping: Mapping) -> None:

@@ -10,7 +10,7 @@ from amos.codegen.probes import memory as probe
 from amos.codegen.probes import rates as rate_probe
 from amos.codegen.probes.rates import (
     RateProgram,
-    fed_program,
+    cache_program,
     least_interval,
     register_program,
     tiles,
@@ -52,7 +52,7 @@ def test_what_is_fed_is_summed(
 ) -> None:
     monkeypatch.setattr(rate_probe, "_CALLS", 96)
     monkeypatch.setattr(rate_probe, "_BYTES", 1024)
-    program = fed_program(unit, implementation(unit, cpu().features), tile, 2)
+    program = cache_program(unit, implementation(unit, cpu().features), tile, 2)
     first, second, out = _run(program)
     steps = len(first)
     again, remainder = divmod(program.calls, tile[0] * tile[1] * steps)
@@ -88,7 +88,7 @@ def test_tiles_are_multiplied(rows: int, monkeypatch: pytest.MonkeyPatch) -> Non
     _native(unit)
     monkeypatch.setattr(rate_probe, "_CALLS", 48)
     monkeypatch.setattr(rate_probe, "_BYTES", 8192)
-    program = fed_program(unit, "native", (2, 2), 2)
+    program = cache_program(unit, "native", (2, 2), 2)
     first, second, out = _run(program)
     again = program.calls // (4 * len(first))
     for i, j in np.ndindex(2, 2):
@@ -156,7 +156,7 @@ def _products(module: object) -> int:
 def test_no_product_is_taken_out_of_the_loop(provided_madd: Intrinsic) -> None:
     """Each accumulator has its own; with the same sources in every call there is a single one."""
     _native(provided_madd)
-    assert _products(fed_program(provided_madd, "native", (4, 3), 1).module) >= 12
+    assert _products(cache_program(provided_madd, "native", (4, 3), 1).module) >= 12
     assert _products(register_program(provided_madd, "native", 12, 1).module) == 1
 
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import amos
-from amos.codegen.scheduled import scheduled
+from amos.codegen.scheduling import schedule_candidate
 from amos.ir import Operator
 from amos.machine.limits import CpuLimits
 from amos.plan import Candidate, Schedule
@@ -113,7 +113,7 @@ def _value(expression: Any, values: dict[str, int]) -> int:
 
 @pytest.mark.parametrize("name", SCHEDULES)
 def test_all_lines_of_the_next_tile_are_fetched_before_it_runs(name: str) -> None:
-    program, module = scheduled(_candidate(SCHEDULES[name]), "generic", SMALL)
+    program, module = schedule_candidate(_candidate(SCHEDULES[name]), "generic", SMALL)
     (function,) = module.functions.values()
     tile = 4 * 3 * 3 * program.plan.tile.get("i1.tile", 1) * 16
     nest = _shared(function.body)
@@ -145,7 +145,7 @@ def test_a_kernel_that_fetches_computes_the_same(monkeypatch: pytest.MonkeyPatch
 
 @pytest.mark.parametrize("name", SCHEDULES)
 def test_what_an_epilogue_adds_is_fetched_before_its_tile_runs(name: str) -> None:
-    _, module = scheduled(_candidate(SCHEDULES[name], RESIDUAL), "generic", SMALL)
+    _, module = schedule_candidate(_candidate(SCHEDULES[name], RESIDUAL), "generic", SMALL)
     (function,) = module.functions.values()
     nest = _shared(function.body)
     fetched: set[int] = set()
@@ -161,7 +161,7 @@ def test_what_an_epilogue_adds_is_fetched_before_its_tile_runs(name: str) -> Non
             running |= kind == "read"
     assert added
     # What a core's own cache holds is not fetched.
-    _, module = scheduled(_candidate(SCHEDULES[name], RESIDUAL), "generic", LARGE)
+    _, module = schedule_candidate(_candidate(SCHEDULES[name], RESIDUAL), "generic", LARGE)
     assert "T.prefetch" not in module.script()
 
 

@@ -11,7 +11,7 @@ import pytest
 
 import amos
 from amos._toolchain import load_tvm
-from amos.codegen.scheduled import scheduled
+from amos.codegen.scheduling import schedule_candidate
 from amos.codegen.tir import target
 from amos.codegen.tir.tensor_intrin import implementation
 from amos.ir import Operator
@@ -53,7 +53,7 @@ def _mapping(unit: str, columns: int, epilogue: str) -> Mapping:
 def _assembled(mapping: Mapping, schedule: CpuSchedule, kind: str = "native") -> str:
     """What LLVM has made of a kernel, in its own language."""
     candidate = Candidate(mapping, schedule)
-    program, module = scheduled(candidate, kind, CpuLimits.here())
+    program, module = schedule_candidate(candidate, kind, CpuLimits.here())
     library = compiling.compile_module(candidate, program, kind, module)
     return str(library.mod.inspect_source("ll"))
 
@@ -127,7 +127,7 @@ def test_a_row_ends_in_ever_shorter_vectors() -> None:
 
     def stores(epilogue: str) -> str:
         candidate = Candidate(mapping := _mapping(CPUS[0][2], 27, epilogue), _schedule(mapping))
-        text = scheduled(candidate, "native", CpuLimits.here())[1].script()
+        text = schedule_candidate(candidate, "native", CpuLimits.here())[1].script()
         return str(text[text.index("tilestored64") :])
 
     for epilogue in (EPILOGUES[0], "acc + 1"):

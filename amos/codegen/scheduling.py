@@ -16,8 +16,8 @@ from amos.plan.cpu_plan import CpuPlan
 from amos.schedule import ScheduleSpace
 
 
-def scheduled(candidate: Candidate, kind: str, limits: CpuLimits) -> tuple[Program, Any]:
-    """The program of a candidate, and its module after scheduling.
+def schedule_candidate(candidate: Candidate, kind: str, limits: CpuLimits) -> tuple[Program, Any]:
+    """Build the program of a candidate, and schedule its module.
 
     Args:
         kind: ``"native"``, ``"generic"`` or ``"c"``; see :mod:`amos.codegen.tir.tensor_intrin`.
