@@ -21,7 +21,7 @@ from amos.cuda.blocks import Blocks
 from amos.cuda.fragment_tiles import SECTOR, Tile, tiles_of
 from amos.machine.gpu_costs import ASYNC_BYTES, WARP
 from amos.machine.machine import Level, Machine
-from amos.perfmodel.terms import BatchPrediction, overlapped
+from amos.perfmodel.terms import BatchPrediction, smooth_maximum
 from amos.perfmodel.traffic import CoreNest, LoopNestBatch, pick
 from amos.plan.cpu_blocks import CpuBlocks
 from amos.plan.operand import Operand
@@ -79,10 +79,10 @@ class _Kernels:
         result, blocks = self.result, self.blocks
         result.compute[:] = self._compute()
         terms = [result.compute, self._shared(), *self._outer()]
-        bound = overlapped(terms, self.costs.overlap)
+        bound = smooth_maximum(terms, self.costs.overlap)
         issue = self._issue()
         latency = self.waves * self._block_seconds()
-        whole = np.maximum(overlapped([*terms, issue], self.costs.overlap), latency)
+        whole = np.maximum(smooth_maximum([*terms, issue], self.costs.overlap), latency)
         result.staging[:] = whole - bound
         result.launch[:] = self.machine.launch + self._clearing()
         fits = (self.resident_blocks > 0) & (blocks.shared_bytes <= blocks.unit.block_shared)

@@ -16,7 +16,7 @@ import numpy as np
 from amos.machine.machine import Machine
 from amos.opencl.groups import VectorFragment, WorkGroups, fragments_of
 from amos.opencl.plan import unit_of
-from amos.perfmodel.terms import BatchPrediction, overlapped
+from amos.perfmodel.terms import BatchPrediction, smooth_maximum
 from amos.plan.structure import LoopBatch, Structure
 
 #: Bytes of a cache line; how calls and reads share a core; share of a cache that is there for
@@ -60,7 +60,7 @@ class _Kernels:
         result.compute[:] = self._compute()
         inner = machine.levels[0].name
         result.read[inner] = self._reads()
-        near = overlapped([result.compute, result.read[inner]], _OVERLAP)
+        near = smooth_maximum([result.compute, result.read[inner]], _OVERLAP)
         terms = [near, *self._outer(result)]
         result.staging[:] = self._staging()
         result.launch[:] = machine.launch

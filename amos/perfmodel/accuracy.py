@@ -6,7 +6,7 @@ import numpy as np
 
 
 def pairwise(predicted: np.ndarray, measured: np.ndarray, noise: float = 0.0) -> float:
-    """Share of pairs that the prediction puts in the measured order.
+    """Return the share of pairs that the prediction puts in the measured order.
 
     A pair that the prediction cannot tell apart counts half.
 
@@ -30,7 +30,7 @@ def pairwise(predicted: np.ndarray, measured: np.ndarray, noise: float = 0.0) ->
 
 
 def recall(predicted: np.ndarray, measured: np.ndarray, share: float) -> float:
-    """Share of the fastest ``share`` of candidates that the prediction puts there too."""
+    """Return the share of the fastest ``share`` of candidates that are also predicted to be."""
     count = max(1, round(share * len(measured)))
     # Stable, so that a prediction that cannot tell candidates apart gains nothing
     # from the order in which they are listed: that order is random.
@@ -39,13 +39,13 @@ def recall(predicted: np.ndarray, measured: np.ndarray, share: float) -> float:
 
 
 def best_of_first(predicted: np.ndarray, measured: np.ndarray, count: int) -> float:
-    """Fastest measured time among the ``count`` best predicted, over the fastest of all."""
+    """Return the best measured time among the ``count`` best predicted, over the best of all."""
     top = np.argsort(predicted, kind="stable")[:count]
     return float(measured[top].min() / measured.min())
 
 
 def trials_until(predicted: np.ndarray, measured: np.ndarray, within: float) -> int:
-    """Number of the best predicted that must be measured to come ``within`` of the best."""
+    """Count the best predicted that must be measured to come ``within`` of the best."""
     order = np.argsort(predicted, kind="stable")
     good = measured[order] <= measured.min() * (1 + within)
     return int(np.argmax(good)) + 1

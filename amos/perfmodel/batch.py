@@ -16,17 +16,17 @@ from amos.errors import MachineError
 from amos.machine.machine import Level, Machine
 from amos.perfmodel.cpu.compiler import register_pressure
 from amos.perfmodel.cpu.copies import copies
-from amos.perfmodel.cpu.reads import scattered
-from amos.perfmodel.cpu.sets import crowding
-from amos.perfmodel.cpu.stores import exchanges
-from amos.perfmodel.terms import BatchPrediction, joined, overlapped
+from amos.perfmodel.cpu.reads import scatter_penalty
+from amos.perfmodel.cpu.sets import conflict_bytes
+from amos.perfmodel.cpu.stores import exchange_seconds
+from amos.perfmodel.terms import BatchPrediction, concatenate, smooth_maximum
 from amos.perfmodel.traffic import (
     CoreNest,
     LoopNestBatch,
     first_fitting_depth,
+    flat_positions,
     pick,
     pick_at,
-    places,
 )
 from amos.plan.cpu_blocks import CpuBlocks
 from amos.plan.operand import PAGE, Operand
@@ -66,7 +66,7 @@ def evaluate(
     # In equal pieces whose arrays stay in the cache.
     size = -(-len(batch) // -(-len(batch) // _CHUNK))
     pieces = (batch.rows(slice(n, n + size)) for n in range(0, len(batch), size))
-    return joined([predict(structure, machine, piece, refined=refined) for piece in pieces])
+    return concatenate([predict(structure, machine, piece, refined=refined) for piece in pieces])
 
 
 def predict_cores(
@@ -110,7 +110,7 @@ def predict_cores(
         staging, regions = copies(machine, nest, cores)
         result.staging[:], result.launch[:] = staging, machine.launch * regions
         if machine.cached and machine.costs.exchange:
-            result.exchange[:] = exchanges(structure.destination, machine, nest, cores)
+            result.exchange[:] = exchange_seconds(structure.destination, machine, nest, cores)
             # Part of the waiting passes behind the rest.
             bound = np.hypot(bound, result.exchange)
         seconds = bound + result.staging + result.launch
@@ -123,24 +123,24 @@ def predict_cores(
 
 
 def _overlap(terms: list[np.ndarray], machine: Machine, cpu: bool) -> np.ndarray:
-    """Seconds of work that goes on at the same time, that of the outer levels of a CPU apart."""
+    """Combine the seconds of simultaneous work, the outer levels of a CPU separately."""
     near = terms[: _BUSY + _BEYOND] if cpu else terms
-    bound = overlapped(near, machine.costs.overlap)
+    bound = smooth_maximum(near, machine.costs.overlap)
     if len(terms) > len(near):
         far = np.max(terms[len(near) :], axis=0)
-        bound = overlapped([bound, far], machine.costs.far)
+        bound = smooth_maximum([bound, far], machine.costs.far)
     return bound
 
 
 def find_overflows(structure: Structure, machine: Machine, batch: LoopBatch) -> list[str]:
-    """What the first schedule of a batch places beyond the capacity of a memory, in words."""
+    """Describe what the first schedule of a batch places beyond the capacity of a memory."""
     steps = LoopNestBatch(CpuBlocks.of(structure, machine, batch))
     nest = CoreNest(steps, np.minimum(machine.cores, steps.parallel), machine.line)
     return describe_overflows(machine, demands(machine, nest))
 
 
 def describe_overflows(machine: Machine, needs: Mapping[str, tuple[np.ndarray, int]]) -> list[str]:
-    """What the first schedule needs beyond what there is, in words; see :func:`demands`."""
+    """Describe what the first schedule needs beyond the capacities; see :func:`demands`."""
     lines = []
     for name, (need, capacity) in needs.items():
         if need[0] > capacity:
@@ -153,7 +153,7 @@ def describe_overflows(machine: Machine, needs: Mapping[str, tuple[np.ndarray, i
 
 
 def demands(machine: Machine, nest: CoreNest) -> dict[str, tuple[np.ndarray, int]]:
-    """What a schedule places in registers and scratchpads, and what there is.
+    """Return what a schedule places in registers and scratchpads, and their capacities.
 
     Registers are counted in fragments: the accumulators of a register tile, the
     fragments of the source that changes least, and one of another source. A
@@ -181,7 +181,7 @@ def demands(machine: Machine, nest: CoreNest) -> dict[str, tuple[np.ndarray, int
 def _busy(
     machine: Machine, nest: CoreNest, cores: np.ndarray, factor: np.ndarray | float
 ) -> list[np.ndarray]:
-    """Seconds in which the busiest core starts calls, and in which calls wait for others.
+    """Predict the seconds in which the busiest core starts calls, and in which calls stall.
 
     Args:
         factor: by which calls take longer, or by which fewer of them run.
@@ -239,7 +239,9 @@ def floor_of_tiles(structure: Structure, machine: Machine, batch: LoopBatch) -> 
     alone = np.ones(len(batch))
     read = np.sum(moved[:-1], axis=0) / near.rate(groups, alone, write=False)
     write = moved[-1] / near.rate(groups, alone, write=True)
-    bound = overlapped([*_busy(machine, nest, cores, live), read + write], machine.costs.overlap)
+    bound = smooth_maximum(
+        [*_busy(machine, nest, cores, live), read + write], machine.costs.overlap
+    )
     seconds = bound + machine.launch * (steps.blocks.ranges > 1)
     for need, capacity in demands(machine, nest).values():
         seconds = np.where(need > capacity, np.inf, seconds)
@@ -260,7 +262,7 @@ def floor_of_loops(structure: Structure, machine: Machine, batch: LoopBatch) -> 
 
 
 def share_of_steps(steps: LoopNestBatch) -> np.ndarray:
-    """Share of the reduction's steps that run: the plan skips some that read only padding."""
+    """Return the share of the reduction's steps that run: the plan skips some in the padding."""
     share = np.ones(len(steps))
     for border, skip in zip(steps.structure.borders, steps.blocks.skips, strict=True):
         share = share * np.where(skip >= 0, border.live, 1.0)
@@ -268,7 +270,7 @@ def share_of_steps(steps: LoopNestBatch) -> np.ndarray:
 
 
 def _most(operands: tuple[Operand, ...], line: int) -> float:
-    """Bytes of all operands, each piece of them in a line of its own."""
+    """Return the bytes of all operands if each piece of them has a line of its own."""
     return sum(
         op.size * prod(dim.extent for dim in op.dims) * max(1.0, line / op.fragment)
         for op in operands
@@ -286,7 +288,7 @@ def _level(
     operands: tuple[Operand, ...],
     refined: bool,
 ) -> None:
-    """Traffic of one level and the time it takes; adds a column to the result."""
+    """Predict the traffic of one level and its time; add a column to the result."""
     if number == 0:
         depth = np.full(len(nest.steps), nest.count)
         moved = [_register_traffic(op, nest) for op in operands]
@@ -304,7 +306,7 @@ def _level(
         ordered = [op.packed and machine.cached for op in operands[:-1]]
         weighed = np.where(ordered, machine.costs.sweep, 1.0) @ reads
         if machine.maker:
-            more = [scattered(op, machine, nest) for op in operands[:-1]]
+            more = [scatter_penalty(op, machine, nest) for op in operands[:-1]]
             weighed = weighed + (np.stack(more) * reads).sum(axis=0)
     result.read[name] = weighed / level.rate(groups, group_cores, write=False)
     result.write[name] = result.bytes_out[name] / level.rate(groups, group_cores, write=True)
@@ -313,19 +315,19 @@ def _level(
 def _cache_traffic(
     nest: CoreNest, machine: Machine, inner: int, operands: tuple[Operand, ...], refined: bool
 ) -> tuple[np.ndarray, list[np.ndarray]]:
-    """Depth whose data fits the memory inside, and the bytes of each operand that cross it."""
-    level, used = machine.levels[inner], nest.used(operands)
+    """Return the depth whose data fits the inner memory, and each operand's bytes that cross it."""
+    level, used = machine.levels[inner], nest.working_set(operands)
     cpu = refined and machine.cached
     # Of a cache that others use as well, what is theirs is not known.
     room = level.capacity * (USABLE_SHARE if cpu and level.units < machine.cores else 1.0)
     depth, moved = first_fitting_depth(used, room), []
     # The sets of the nearest cache are those of a page, several times over.
     sets = cpu and not inner and level.capacity > PAGE
-    here = places(depth)
+    here = flat_positions(depth)
     for op in operands:
-        more = crowding(op, nest) if sets else None
+        more = conflict_bytes(op, nest) if sets else None
         own = depth if more is None else first_fitting_depth(used + more, room)
-        where = here if more is None else places(own)
+        where = here if more is None else flat_positions(own)
         traffic = pick_at(nest.traffic(op, windows=refined), where)
         # What fits as a whole stays in the memory inside from one run to the next.
         moved.append(np.where(own == 0, 0.0, traffic))
@@ -333,7 +335,7 @@ def _cache_traffic(
 
 
 def _register_traffic(operand: Operand, nest: CoreNest, *, is_floor: bool = False) -> np.ndarray:
-    """Bytes loaded into registers: each distinct fragment once a step.
+    """Return the bytes loaded into registers: each distinct fragment once a step.
 
     A fragment that is replicated into a whole register takes as long as loading the
     whole register does.

@@ -200,7 +200,7 @@ def predict(
 def prediction_of(
     structure: Structure, machine: Machine, batch: BatchPrediction, row: int = 0
 ) -> Prediction:
-    """The account of one row of a batch.
+    """Describe one row of a batch.
 
     Raises:
         MachineError: loops stand for the intrinsic. Rates of two kernels can then be eight

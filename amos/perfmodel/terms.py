@@ -48,7 +48,7 @@ class BatchPrediction:
 
     @staticmethod
     def empty(rows: int, levels: Sequence[Level]) -> BatchPrediction:
-        """No time at all, and levels that nothing crosses."""
+        """Return a batch of zero seconds, with levels that nothing crosses."""
         seconds, compute, staging, launch, exchange = np.zeros((5, rows))
         names = [level.name for level in levels]
 
@@ -70,8 +70,8 @@ class BatchPrediction:
         )
 
 
-def joined(parts: Sequence[BatchPrediction]) -> BatchPrediction:
-    """Batches one after the other."""
+def concatenate(parts: Sequence[BatchPrediction]) -> BatchPrediction:
+    """Concatenate batches."""
 
     def join(values: Sequence[Any]) -> Any:
         if isinstance(values[0], dict):
@@ -94,8 +94,8 @@ def _join_accesses(batches: Sequence[Accesses]) -> Accesses:
     )
 
 
-def overlapped(terms: Sequence[np.ndarray], exponent: float) -> np.ndarray:
-    """A smooth maximum: terms of like size get in each other's way."""
+def smooth_maximum(terms: Sequence[np.ndarray], exponent: float) -> np.ndarray:
+    """Return a smooth maximum: terms of similar size slow each other down."""
     shares = np.stack(terms)
     longest = shares.max(axis=0)
     shares /= longest

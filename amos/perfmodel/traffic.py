@@ -20,25 +20,25 @@ _SINGLE = np.float32
 
 
 def pick(values: np.ndarray, depth: np.ndarray) -> np.ndarray:
-    """One depth of each schedule: depths × schedules → schedules."""
-    return pick_at(values, places(depth))
+    """Pick one depth of each schedule: depths × schedules → schedules."""
+    return pick_at(values, flat_positions(depth))
 
 
-def places(depth: np.ndarray) -> np.ndarray:
-    """Where one depth of each schedule is among depths × schedules, for :func:`pick_at`."""
+def flat_positions(depth: np.ndarray) -> np.ndarray:
+    """Return the flat positions of one depth of each schedule, for :func:`pick_at`."""
     rows = len(depth)
     positions: np.ndarray = depth * rows + np.arange(rows)
     return positions
 
 
 def pick_at(values: np.ndarray, where: np.ndarray) -> np.ndarray:
-    """The values at places that :func:`places` has found."""
+    """Return the values at the positions of :func:`flat_positions`."""
     picked: np.ndarray = values.take(where).astype(float)
     return picked
 
 
 def first_fitting_depth(sizes: np.ndarray, most: float) -> np.ndarray:
-    """The first depth of each schedule at which sizes, which only shrink inward, are at most so."""
+    """Return each schedule's outermost depth whose size fits ``most``; sizes shrink inward."""
     too_large = (sizes > most).sum(axis=0, dtype=np.int8)
     depth: np.ndarray = np.minimum(too_large, len(sizes) - 1).astype(np.intp)
     return depth
@@ -112,11 +112,11 @@ class LoopNestBatch:
 
     @remembered
     def fragments(self, operand: Operand) -> np.ndarray:
-        """Distinct fragments of an operand in one register tile, a step of the reduction."""
+        """Count an operand's distinct fragments in one register tile, per step of the reduction."""
         return self.batch.fragments(operand).astype(float)
 
     def indexes(self, operand: Operand) -> np.ndarray:
-        """Whether each loop moves along some dimension of an operand: bool, loops."""
+        """Return whether each loop moves along some dimension of an operand: bool, loops."""
         moves = np.zeros(len(self.where), dtype=bool)
         moves[list(operand.indexed)] = True
         return moves
@@ -150,13 +150,13 @@ class Edges:
         self.steps = np.where(end, blocks.run_steps / whole, 1.0)
 
     def fragments(self, operand: Operand) -> np.ndarray:
-        """Share of an operand's fragments that the register tiles ask for."""
+        """Return the share of an operand's fragments that the register tiles need."""
         loops = [loop for loop in operand.indexed if loop < len(self.steps)]
         return np.asarray(self.steps[loops].prod(axis=0))
 
 
 def _outermost(steps: LoopNestBatch) -> np.ndarray:
-    """Which loop is the outermost of those shared out: spatial loops × schedules."""
+    """Return whether a loop is the outermost of the shared ones: spatial loops × schedules."""
     outermost = np.zeros_like(steps.shared)
     first = np.argmax(steps.shared, axis=0)
     loop = np.take_along_axis(steps.order, first[None], axis=0)
@@ -197,7 +197,7 @@ class CoreNest:
 
     @remembered
     def cover(self, loop: int) -> np.ndarray:
-        """Steps of a loop that are inside each depth: depths × schedules."""
+        """Return the steps of a loop inside each depth: depths × schedules."""
         where = self.steps.where[loop]
         steps = np.empty((self.count + 1, len(self.steps)), dtype=_SINGLE)
         steps[where.stop :] = self.steps.tile[loop] if loop < self.steps.spatial else 1.0
@@ -209,7 +209,7 @@ class CoreNest:
 
     @remembered
     def footprint(self, operand: Operand) -> np.ndarray:
-        """Bytes that one execution of each depth touches: depths × schedules."""
+        """Return the bytes that one execution of each depth touches: depths × schedules."""
         total: np.ndarray = self.elements(operand) * operand.size
         if operand.leading and 0 < operand.fragment < self.line:
             # Less than a line is brought in as a whole line.
@@ -218,14 +218,14 @@ class CoreNest:
 
     @remembered
     def elements(self, operand: Operand) -> np.ndarray:
-        """Elements that one execution of each depth touches: depths × schedules."""
+        """Return the elements that one execution of each depth touches: depths × schedules."""
         total = np.ones((self.count + 1, len(self.steps)), dtype=_SINGLE)
         for dim in operand.dims:
             total *= self.along(dim)
         return total
 
     def _run(self, operand: Operand, line: int) -> np.ndarray | float:
-        """Bytes that lie side by side in what each depth touches, as far as lines go."""
+        """Return the contiguous bytes in what each depth touches, at most up to a line."""
         last, *outer_dims = reversed(operand.dims[: operand.leading])
         along = self.along(last)
         run = operand.fragment * along
@@ -241,7 +241,7 @@ class CoreNest:
 
     @remembered
     def along(self, dim: Dimension) -> np.ndarray | float:
-        """Positions of one dimension that each depth touches."""
+        """Return the positions of one dimension that each depth touches."""
         if not dim.terms:
             return float(min(dim.reach + 1, dim.points, dim.extent))
         (loop, step), *further = dim.terms
@@ -263,13 +263,13 @@ class CoreNest:
 
     @remembered
     def moves(self, operand: Operand) -> np.ndarray:
-        """Where a loop goes on to another part of an operand: positions × schedules."""
+        """Return where a loop advances to another part of an operand: positions × schedules."""
         moved: np.ndarray = self.steps.indexes(operand)[self.steps.loop] & self._several
         return moved
 
     @remembered
-    def used(self, operands: Sequence[Operand]) -> np.ndarray:
-        """Bytes of all operands that one execution of each depth touches: depths × schedules."""
+    def working_set(self, operands: Sequence[Operand]) -> np.ndarray:
+        """Return the bytes of all operands that each depth touches: depths × schedules."""
         first, *further = operands
         total = self.footprint(first).copy()
         for operand in further:
@@ -278,11 +278,10 @@ class CoreNest:
 
     @remembered
     def traffic(self, operand: Operand, *, windows: bool) -> np.ndarray:
-        """Bytes to move so that each depth always finds the operand inside.
+        """Return the bytes to move so that each depth finds the operand inside.
 
-        A loop that does not index the operand finds it where it is. With
-        ``windows``, the steps of the nearest loop that does index it share what
-        their windows have in common.
+        A loop that does not index the operand reuses it. With ``windows``, the steps of the nearest
+        loop that does index it share the overlap of their windows.
 
         Returns:
             depths × schedules.

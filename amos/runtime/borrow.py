@@ -50,7 +50,7 @@ class ArgumentAdapter:
         self._share = tvm_ffi.from_dlpack
 
     def __call__(self, value: Any) -> Any:
-        """A TVM array over the memory of ``value``, as the kernel takes it.
+        """Return a TVM array over the memory of ``value``, as the kernel takes it.
 
         Raises:
             BuildError: wrong shape, dtype, layout or device; not writable.
@@ -63,14 +63,14 @@ class ArgumentAdapter:
             and (flags := value.flags).c_contiguous
             and flags.writeable
         ):
-            return self._shared(value)
+            return self._view_array(value)
         if _speaks_dlpack(value):
             tensor = self._from_dlpack(value)
             if self._limited:
-                self._in_range(tensor.numpy())
+                self._check_range(tensor.numpy())
             differs = str(self._stored_dtype) != str(tensor.dtype)
             return tensor._create_view(self._shape, str(self._stored_dtype) if differs else None)
-        array = self._checked(np.asarray(value))
+        array = self._check(np.asarray(value))
         if not array.flags.c_contiguous:
             raise BuildError(
                 f"{self._where}: expected a contiguous array, its last index fastest, got strides "
@@ -79,7 +79,7 @@ class ArgumentAdapter:
         if self._write and not array.flags.writeable:
             raise BuildError(f"{self._where}: expected an array to write to, got a read-only one")
         if array.dtype == self._stored_dtype:
-            return self._shared(array if array.flags.writeable else _unlocked(array))
+            return self._view_array(array if array.flags.writeable else _unlock(array))
         if self._write:
             raise BuildError(
                 f"{self._where}: expected {self._kind} as bit patterns in {self._stored_dtype}, "
@@ -88,7 +88,7 @@ class ArgumentAdapter:
         return to_tensor(array.reshape(self._shape), self._kind)
 
     def values(self, value: Any) -> np.ndarray:
-        """The values in the dtype's container, whatever the layout; shares memory if it can.
+        """Return the values in the dtype's container, of any layout; share memory if possible.
 
         Raises:
             BuildError: wrong shape, dtype or device.
@@ -99,20 +99,20 @@ class ArgumentAdapter:
             view = self._from_dlpack(compact)._create_view(
                 self._user_shape, str(self._stored_dtype)
             )
-            bits = self._in_range(view.numpy())
+            bits = self._check_range(view.numpy())
         else:
-            bits = self._checked(np.asarray(value))
+            bits = self._check(np.asarray(value))
         if self._kind == "bfloat16" and bits.dtype == np.uint16:
             flat = np.ascontiguousarray(bits).reshape(-1).view(np.uint8)
             return unpack(flat, self._kind, self._user_shape)
         return bits
 
-    def _shared(self, array: np.ndarray) -> Any:
+    def _view_array(self, array: np.ndarray) -> Any:
         shaped = array.reshape(self._shape) if self._reshaped else array
         return self._share(shaped, require_alignment=0)
 
-    def _checked(self, array: np.ndarray) -> np.ndarray:
-        """The array, bfloat16 of other packages as bits; an error if it is of another kind."""
+    def _check(self, array: np.ndarray) -> np.ndarray:
+        """Return an array, bfloat16 of other packages as bits; raise if it is of another kind."""
         if self._kind == "bfloat16" and array.dtype.name == "bfloat16":
             array = array.view(np.uint16)
         accepted = [dtype(self._kind).numpy]
@@ -127,10 +127,10 @@ class ArgumentAdapter:
                 f"{self._where}: expected {accepted[0]} of shape {self._user_shape}, "
                 f"got {array.dtype} of shape {array.shape}"
             )
-        return self._in_range(array)
+        return self._check_range(array)
 
-    def _in_range(self, array: np.ndarray) -> np.ndarray:
-        """The array; an error if the dtype cannot hold one of its values."""
+    def _check_range(self, array: np.ndarray) -> np.ndarray:
+        """Return an array; raise if the dtype cannot hold one of its values."""
         kind = self._tensor.kind
         if self._limited and kind is not None and (violation := kind.find_violation(array)):
             raise BuildError(f"{self._where}: {violation}")
@@ -168,8 +168,8 @@ def _speaks_dlpack(value: Any) -> bool:
     return not isinstance(value, np.ndarray) and hasattr(value, "__dlpack__")
 
 
-def _unlocked(array: np.ndarray) -> np.ndarray:
-    """The same memory without the mark that it is read-only, which DLPack cannot express.
+def _unlock(array: np.ndarray) -> np.ndarray:
+    """Return the same memory as writable, because DLPack cannot express read-only arrays.
 
     Only for inputs, which kernels do not write to.
     """

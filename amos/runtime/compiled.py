@@ -17,7 +17,7 @@ from amos.errors import BuildError
 from amos.ir import Chain, Operator, Tensor, aligned, dtype
 from amos.plan.staging import stage_array
 from amos.runtime.borrow import ArgumentAdapter
-from amos.runtime.compiling import timed
+from amos.runtime.compiling import time_runs
 from amos.validate import random_inputs
 from amos.validate.epilogue import source_value
 
@@ -50,7 +50,10 @@ class CompiledKernel(Shown):
         )
         #: For each argument the inputs that it is made of: one, or those of a prologue.
         self._take = tuple(
-            {x.name: ArgumentAdapter(x, x.shape if a.packed else a.shape) for x in self._made_of(a)}
+            {
+                x.name: ArgumentAdapter(x, x.shape if a.packed else a.shape)
+                for x in self._inputs_of(a)
+            }
             for a in self._sources
         )
         self._take_out = tuple(
@@ -138,7 +141,7 @@ class CompiledKernel(Shown):
         return out
 
     def result(self, arguments: list[Any]) -> Any:
-        """The output of a run on arrays made by :meth:`prepare`, as of a call."""
+        """Return the output of a run on arrays made by :meth:`prepare`, as a call does."""
         written = arguments[-len(self._results) :]
         arrays = [
             from_tensor(array, str(tensor.dtype)).reshape(tensor.shape)
@@ -147,7 +150,7 @@ class CompiledKernel(Shown):
         return arrays[0] if len(arrays) == 1 else tuple(arrays)
 
     def prepare(self, inputs: MappingType[str, Any], out: Any = None) -> list[Any]:
-        """TVM arrays for one call: sources as the function takes them, then the output.
+        """Make TVM arrays for one call: sources as the function takes them, then the output.
 
         They share the memory of the arguments, which must not be freed or resized
         while they are used.
@@ -163,7 +166,7 @@ class CompiledKernel(Shown):
         return self._prepare(self._bind((), dict(inputs)), out)
 
     def _prepare(self, bound: MappingType[str, Any], out: Any = None) -> list[Any]:
-        """As :meth:`prepare`, of inputs that are known to be those that are open."""
+        """Make the arrays as :meth:`prepare` does, for inputs that are already bound by name."""
         inputs = [
             self._packed[number]
             if number in self._packed and not needed.keys() <= bound.keys()
@@ -190,7 +193,7 @@ class CompiledKernel(Shown):
         return inputs
 
     def _outputs(self, out: Any) -> tuple[Any, ...]:
-        """The arrays that ``out`` gives, one for each result."""
+        """Return the arrays of ``out``, one for each result."""
         if len(self._results) == 1:
             return (out,)
         names = ", ".join(tensor.name for tensor in self._results)
@@ -215,7 +218,7 @@ class CompiledKernel(Shown):
         repeat: int = 10,
         flush: int = 0,
     ) -> tuple[float, ...]:
-        """Seconds of one run, measured ``repeat`` times after a warm-up.
+        """Measure the seconds of one run ``repeat`` times after a warm-up.
 
         Packing of constants and allocation are not part of the time; staging of
         the other inputs is. With ``flush`` as many bytes of cache are overwritten
@@ -226,14 +229,14 @@ class CompiledKernel(Shown):
         if inputs is None:
             rng = np.random.default_rng(0)
             inputs = random_inputs(self._operator, rng)
-        return timed(self._library.mod, tvm.cpu(), self.prepare(inputs), repeat, flush)
+        return time_runs(self._library.mod, tvm.cpu(), self.prepare(inputs), repeat, flush)
 
     def time(self, inputs: MappingType[str, Any] | None = None, repeat: int = 10) -> float:
-        """Median seconds of one run; see :meth:`times`."""
+        """Return the median seconds of one run; see :meth:`times`."""
         return statistics.median(self.times(inputs, repeat))
 
     def _bind(self, arrays: tuple[Any, ...], named: dict[str, Any]) -> dict[str, Any]:
-        """Each input that a call gives, by its name."""
+        """Bind the inputs of a call by name."""
         if not arrays and named.keys() == self._open.keys():
             return named
         if len(arrays) > len(self._open):
@@ -251,14 +254,14 @@ class CompiledKernel(Shown):
             raise BuildError(f"missing input {', '.join(missing)}")
         return bound
 
-    def _made_of(self, argument: Argument) -> tuple[Tensor, ...]:
-        """The inputs that an argument is made of."""
+    def _inputs_of(self, argument: Argument) -> tuple[Tensor, ...]:
+        """Return the inputs that an argument is computed from."""
         if argument.packed is None:
             return (self._tensors[argument.tensor],)
         return self._operator.feeding(argument.tensor)
 
     def _tensor(self, number: int, arrays: MappingType[str, Any]) -> Any:
-        """The argument of that number, made of arrays of the user's, by name."""
+        """Make the argument of a number from the user's arrays, by name."""
         argument, take = self._arguments[number], self._take[number]
         packed = argument.packed
         if packed is None:

@@ -20,7 +20,7 @@ _MIN_REPEAT_MS = 5
 def compile_module(
     candidate: Candidate, program: Program, kind: str, module: Any, *, shared: bool = True
 ) -> Any:
-    """The library of a scheduled kernel, for this CPU.
+    """Compile the library of a scheduled kernel for this CPU.
 
     Args:
         candidate: label of the candidate, for messages.
@@ -46,7 +46,7 @@ def compile_function(
     compact: bool = False,
     checked: bool = True,
 ) -> Any:
-    """The library of a module of one function, for this CPU.
+    """Compile the library of a module of one function for this CPU.
 
     Args:
         what: it is, for messages.
@@ -55,8 +55,8 @@ def compile_function(
         shared: whether buffers may have the same memory, one after the other.
         views: whether buffers begin within others. TVM would share expressions of where they
             begin, and use them ahead of the loops that define them.
-        compact: whether its buffers have their least shapes already, as :func:`compacted` returns
-            them, which TVM would look for in each of its conditions.
+        compact: whether :func:`compact_buffers` has shrunk its buffers to their least shapes,
+            which TVM would look for in each of its conditions.
         checked: whether a call with other arguments is an error, also from a program without AMOS.
 
     Raises:
@@ -81,8 +81,8 @@ def compile_function(
         raise BuildError(f"{what}: TVM cannot compile it: {last_line(error)}") from error
 
 
-def compacted(function: Any) -> Any:
-    """The scheduled function with buffers of the least shapes that hold what it reads of them."""
+def compact_buffers(function: Any) -> Any:
+    """Shrink the buffers of a scheduled function to the least shapes that hold what it reads."""
     load_tvm()
     import tvm
     from tvm.s_tir import transform
@@ -98,10 +98,10 @@ def compacted(function: Any) -> Any:
     return module["main"]
 
 
-def timed(
+def time_runs(
     module: Any, device: Any, arguments: list[Any], repeat: int, flush: int
 ) -> tuple[float, ...]:
-    """Seconds of each of some runs of a compiled module; see :meth:`Kernel.times`."""
+    """Measure the seconds of each run of a compiled module; see :meth:`Kernel.times`."""
     timer = module.time_evaluator(
         "main",
         device,

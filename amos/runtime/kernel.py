@@ -76,7 +76,7 @@ def build(
 
 
 def implementation_of(candidate: Candidate, requested: str | None) -> str:
-    """``"native"`` or ``"generic"``: as requested, or the best that this CPU has.
+    """Return ``"native"`` or ``"generic"``: as requested, or the best that this CPU has.
 
     Raises:
         BuildError: there is no such implementation, or it needs what this CPU lacks.

@@ -12,7 +12,7 @@ import numpy as np
 from amos._toolchain import load_tvm
 from amos.codegen.scheduling import last_line
 from amos.errors import MeasureError
-from amos.runtime.compiling import timed
+from amos.runtime.compiling import time_runs
 from amos.runtime.kernel import Kernel
 
 #: Seconds after which a board gives a session up.
@@ -20,7 +20,7 @@ _PATIENCE = 60
 
 
 def split_address(address: str) -> tuple[str, int, str]:
-    """Host, port and key of ``rpc://HOST:PORT/KEY``.
+    """Split ``rpc://HOST:PORT/KEY`` into host, port and key.
 
     Raises:
         MeasureError: the address is not of that form.
@@ -61,7 +61,7 @@ class RemoteKernel:
         self._module = self._session.load_module(path.name)
 
     def prepare(self, inputs: Mapping[str, np.ndarray]) -> list[Any]:
-        """Arrays on the board for one call: sources, then the output."""
+        """Make arrays on the board for one call: sources, then the output."""
         import tvm
 
         device = self._session.cpu(0)
@@ -72,15 +72,15 @@ class RemoteKernel:
         self._module["main"](*arguments)
 
     def result(self, arguments: list[Any]) -> Any:
-        """The results of such a run."""
+        """Return the results of such a run."""
         return self._kernel.result(arguments)
 
     def times(
         self, inputs: Mapping[str, np.ndarray], repeat: int = 10, flush: int = 0
     ) -> tuple[float, ...]:
-        """Seconds of one run by the board's own clock; see :meth:`Kernel.times`."""
+        """Measure the seconds of one run by the board's own clock; see :meth:`Kernel.times`."""
         arguments = self.prepare(inputs)
-        return timed(self._module, self._session.cpu(0), arguments, repeat, flush)
+        return time_runs(self._module, self._session.cpu(0), arguments, repeat, flush)
 
     @property
     def implementation(self) -> str:

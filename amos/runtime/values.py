@@ -40,17 +40,17 @@ _EIGHT = {"float8_e4m3": (3, 7), "float8_e5m2": (2, 15)}
 
 
 def size_of(argument: dict[str, Any]) -> int:
-    """Bytes of a tensor that ``launch.json`` describes."""
+    """Return the size in bytes of a tensor that ``launch.json`` describes."""
     return int(np.prod(argument["shape"], dtype=np.int64)) * _BITS[argument["dtype"]].itemsize
 
 
 def inputs_of(launch: dict[str, Any]) -> list[dict[str, Any]]:
-    """The arguments that a kernel reads, in order; results follow them."""
+    """Return the arguments that a kernel reads, in order; results follow them."""
     return [argument for argument in launch["arguments"] if argument["role"] != "output"]
 
 
 def draw_values(launch: dict[str, Any], rng: np.random.Generator) -> dict[str, np.ndarray]:
-    """Values of each input, by name, that its type holds exactly.
+    """Draw values of each input, by name, that its type holds exactly.
 
     Integers over their full range; floats of few bits, so that sums are exact in any
     order. For sums in half precision they are small integers, most of them zero if a sum
@@ -91,7 +91,7 @@ def _draw(argument: dict[str, Any], share: float, rng: np.random.Generator) -> n
 
 
 def _length(operator: dict[str, Any]) -> int:
-    """Terms of one sum."""
+    """Count the terms of one sum."""
     output_names = {
         name for index in operator["operands"][-1]["indices"] for name in index["terms"]
     }
@@ -100,7 +100,7 @@ def _length(operator: dict[str, Any]) -> int:
 
 
 def encode(values: np.ndarray, kind: str) -> np.ndarray:
-    """Bit patterns of values that the type holds exactly."""
+    """Return the bit patterns of values that the type holds exactly."""
     if kind == "bfloat16":
         return (values.astype(np.float32).view(np.uint32) >> 16).astype(np.uint16)
     if kind in _EIGHT:
@@ -117,7 +117,7 @@ def encode(values: np.ndarray, kind: str) -> np.ndarray:
 
 
 def decode(data: np.ndarray, kind: str) -> np.ndarray:
-    """Values of bit patterns."""
+    """Return the values of bit patterns."""
     if kind == "bfloat16":
         return np.asarray((data.view(np.uint16).astype(np.uint32) << 16).view(np.float32))
     return np.asarray(data.view(_BITS[kind]))
@@ -144,7 +144,7 @@ def compare_results(
     correct, largest, elements = True, 0.0, 0
     for how, out, data in zip(operators, launch["arguments"][len(inputs) :], results, strict=True):
         tolerance = _tolerance(inputs, how.get("accumulator", out["dtype"]))
-        where, total, allowed = _expected(how, values, tolerance, rng)
+        where, total, allowed = _sample_expected(how, values, tolerance, rng)
         got = decode(data, out["dtype"]).astype(np.float64)[where]
         difference = measure_differences(got, total)
         correct &= bool((difference <= allowed).all())
@@ -153,7 +153,7 @@ def compare_results(
 
 
 def measure_differences(values: np.ndarray, expected: np.ndarray) -> np.ndarray:
-    """How far each value is off: infinitely far if it alone is not finite, 0 if both are NaN."""
+    """Return each value's error: infinite if it alone is not finite, 0 if both are NaN."""
     with np.errstate(invalid="ignore"):
         difference: np.ndarray = np.abs(values - expected)
     difference[~np.isfinite(values)] = np.inf
@@ -161,13 +161,13 @@ def measure_differences(values: np.ndarray, expected: np.ndarray) -> np.ndarray:
     return difference
 
 
-def _expected(
+def _sample_expected(
     operator: dict[str, Any],
     values: dict[str, np.ndarray],
     tolerance: float,
     rng: np.random.Generator,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Some elements of a result: flat positions, values, by how much each may be off."""
+    """Sample a result: flat positions, expected values, and by how much each may be off."""
     extents, combination = operator["iterations"], operator.get("combination", "=")
     names = _names(operator["operands"][-1])
     stored = names if combination == "=" else _names(operator["store"])
@@ -180,7 +180,7 @@ def _expected(
     where, total, scale = reference(operator, values, at)
     allowed = scale * tolerance
     if operator.get("epilogue"):
-        total, allowed = _finished(operator, values, at, total, allowed)
+        total, allowed = _finish(operator, values, at, total, allowed)
     if combination == "=":
         return where, total, allowed
     where, total, allowed = (x.reshape(-1, count) for x in (where, total, allowed))
@@ -196,7 +196,7 @@ def _expected(
         total = _as(total.sum(axis=1), "int32").astype(np.float64)
         allowed = allowed.sum(axis=1)
     if "last" in operator:
-        total, allowed = _finished(operator["last"], values, at, total, allowed)
+        total, allowed = _finish(operator["last"], values, at, total, allowed)
     return where, total, allowed
 
 
@@ -207,7 +207,7 @@ def _tolerance(inputs: list[dict[str, Any]], accumulator: str) -> float:
 
 
 def _names(access: dict[str, Any]) -> list[str]:
-    """The iterations that index an access, also by their digits."""
+    """List the iterations that index an access, also by their digits."""
     digits = access.get("digits", {})
     names = {name for index in access["indices"] for name in index["terms"]}
     return sorted({digits[name]["iteration"] if name in digits else name for name in names})
@@ -216,7 +216,7 @@ def _names(access: dict[str, Any]) -> list[str]:
 def _digits_of(
     flat: np.ndarray, extents: dict[str, int], names: list[str]
 ) -> dict[str, np.ndarray]:
-    """Values of iterations by the number of their point."""
+    """Return the values of iterations at the numbers of points."""
     at: dict[str, np.ndarray] = {}
     for name in names:
         at[name] = flat % extents[name]
@@ -227,7 +227,7 @@ def _digits_of(
 def reference(
     operator: dict[str, Any], values: dict[str, np.ndarray], at: dict[str, np.ndarray]
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Some sums of an operator: flat positions, values, sums of absolute terms."""
+    """Compute some sums of an operator: flat positions, values, sums of absolute terms."""
     extents = operator["iterations"]
     store = operator.get("store", operator["operands"][-1])
     where = np.broadcast_to(_flat(store, at)[0], max(map(len, at.values()), default=1))
@@ -244,7 +244,7 @@ def reference(
             read: Any
             if "prologue" in operand:
                 value = _value(operand["prologue"], {}, values, point)
-                read = _stored(value, operand["dtype"])
+                read = _cast_result(value, operand["dtype"])
             else:
                 read = values[operand["tensor"]].reshape(-1)[np.where(live, place, 0)]
             product = product * np.where(live, read, float(operand.get("padding", 0)))
@@ -255,7 +255,7 @@ def reference(
 
 
 def _flat(operand: dict[str, Any], at: dict[str, Any]) -> tuple[np.ndarray, np.ndarray]:
-    """Flat position of an element, and whether it lies inside the tensor."""
+    """Return the flat position of an element, and whether it lies inside the tensor."""
     place: Any = 0
     live: Any = True
     for name, digit in operand.get("digits", {}).items():
@@ -270,7 +270,7 @@ def _flat(operand: dict[str, Any], at: dict[str, Any]) -> tuple[np.ndarray, np.n
     return np.asarray(place), np.asarray(live)
 
 
-def _finished(
+def _finish(
     operator: dict[str, Any],
     values: dict[str, np.ndarray],
     at: dict[str, np.ndarray],
@@ -282,8 +282,8 @@ def _finished(
 
     def finish(sums: np.ndarray) -> np.ndarray:
         with np.errstate(all="ignore"):
-            value = _value(operator["epilogue"], {"acc": _widened(sums, kind)}, values, at)
-            return _stored(value, operator["result"])
+            value = _value(operator["epilogue"], {"acc": _widen(sums, kind)}, values, at)
+            return _cast_result(value, operator["result"])
 
     right = finish(total)
     if kind == "int32" and not allowed.any():
@@ -293,8 +293,8 @@ def _finished(
     return right, off + (1.0 if small is None else small * np.abs(right))
 
 
-def _widened(sums: np.ndarray, kind: str) -> np.ndarray:
-    """Sums of a type as the input of an epilogue."""
+def _widen(sums: np.ndarray, kind: str) -> np.ndarray:
+    """Convert sums of a type to the input of an epilogue."""
     if kind == "int32":
         return _as(sums, kind)
     with np.errstate(over="ignore"):
@@ -302,7 +302,7 @@ def _widened(sums: np.ndarray, kind: str) -> np.ndarray:
 
 
 def _as(value: np.ndarray, kind: str) -> np.ndarray:
-    """As ``int32``, which wraps around, or ``float32``."""
+    """Convert to ``int32``, which wraps around, or to ``float32``."""
     if kind == "float32":
         return np.asarray(value, np.float32)
     wide = np.asarray(value).astype(np.int64)
@@ -315,7 +315,7 @@ def _value(
     values: dict[str, np.ndarray],
     at: dict[str, np.ndarray],
 ) -> np.ndarray:
-    """A node of an epilogue, whose arguments are all made of its kind."""
+    """Evaluate a node of an epilogue, whose arguments are converted to its kind."""
     name, kind = node["name"], node["kind"]
     if name == "number":
         return _as(np.asarray(node["value"]), kind)
@@ -328,7 +328,7 @@ def _value(
     if "body" in node:
         return _value(node["body"], dict(zip(node["parameters"], below, strict=True)), values, at)
     if name in _CASTS:
-        rounded = _stored(below[0], _CASTS[name])
+        rounded = _cast_result(below[0], _CASTS[name])
         return _as(rounded, "float32" if "float" in _CASTS[name] else "int32")
     if kind == "int32" and name in ("add", "subtract", "multiply"):
         return _as(_OPERATIONS[name](*(each.astype(np.int64) for each in below)), kind)
@@ -337,11 +337,11 @@ def _value(
     return _as(_OPERATIONS[name](*below), kind)
 
 
-def _fused(a: np.ndarray, b: np.ndarray, c: np.ndarray) -> np.ndarray:
-    """``a * b + c`` of floats, rounded once.
+def _fma(a: np.ndarray, b: np.ndarray, c: np.ndarray) -> np.ndarray:
+    """Compute ``a * b + c`` of floats, rounded once.
 
-    In doubles the product is exact, and the sum but for what is cut off. That matters
-    where the rest lies half-way between two floats: it says to which of them it belongs.
+    In doubles the product is exact, and so is the sum except for a cut-off remainder. It matters
+    where the double lies half-way between two floats: its sign decides between them.
     """
     product = np.asarray(a, np.float64) * b
     total = np.asarray(product + c)
@@ -354,7 +354,7 @@ def _fused(a: np.ndarray, b: np.ndarray, c: np.ndarray) -> np.ndarray:
 
 
 def _power(exponent: np.ndarray) -> np.ndarray:
-    """Two to the power of an integer, as the bits of a float."""
+    """Compute two to the power of an integer, by the bits of a float."""
     shifted = (exponent + np.float32(12583039)).view(np.uint32)
     return (shifted << np.uint32(23)).view(np.float32)
 
@@ -380,15 +380,15 @@ _OPERATIONS: dict[str, Any] = {
     "_less": lambda a, b: np.where(a < b, a, b),
     "round": np.rint,
     "sqrt": np.sqrt,
-    "fma": _fused,
+    "fma": _fma,
     "_pow2": _power,
     "_exponent": lambda x: ((x.view(np.uint32) >> 23).astype(np.int32) - 127).astype(np.float32),
     "_choose": lambda a, b, c, d: np.where(a > b, c, d),
 }
 
 
-def _stored(value: np.ndarray, kind: str) -> np.ndarray:
-    """As the result's type: integers nearest, ties to even, and clamped."""
+def _cast_result(value: np.ndarray, kind: str) -> np.ndarray:
+    """Convert to the result's type: integers to the nearest, ties to even, and clamped."""
     if kind == "bfloat16":
         bits = np.asarray(value, np.float32).view(np.uint32)
         near = (bits + 0x7FFF + (bits >> 16 & 1)) & np.uint32(0xFFFF0000)

@@ -41,7 +41,7 @@ class Cpu(Target):
     needs_machine: ClassVar[bool] = False
 
     def claims(self, machine: Machine) -> bool:
-        """Any machine."""
+        """Return ``True``: any machine may be a CPU."""
         return True
 
     @property
@@ -50,7 +50,7 @@ class Cpu(Target):
         return RULES
 
     def plan(self, mapping: LoopMapping, schedule: Schedule, machine: Machine | None) -> CpuPlan:
-        """The kernel with the instruction itself, or with loops where this CPU lacks it."""
+        """Plan the kernel with the instruction itself, or with loops where this CPU lacks it."""
         if machine is not None and not machine.cached:
             raise MachineError(
                 f"machine {machine.name!r}: expected a CPU, a CUDA machine or a stream unit"
@@ -64,7 +64,7 @@ class Cpu(Target):
         return CpuPlan(mapping, cpu_schedule, limits, "native" if native else "generic")
 
     def emit(self, plan: Plan) -> str:
-        """The kernel in C."""
+        """Print the kernel in C."""
         from amos.codegen.c.source import c_kernel
 
         assert isinstance(plan, CpuPlan)
@@ -74,11 +74,11 @@ class Cpu(Target):
     def predict(
         self, structure: Structure, machine: Machine, batch: LoopBatch, *, refined: bool
     ) -> BatchPrediction:
-        """The equation of the paper, level by level."""
+        """Evaluate the equation of the paper, level by level."""
         return predict_cores(structure, machine, batch, refined=refined)
 
     def floor_seconds(self, structure: Structure, machine: Machine) -> float:
-        """The calls of a mapping, dealt out evenly."""
+        """Return the time of a mapping's calls, dealt out evenly."""
         return floor_of_calls(structure, machine)
 
     def find_optimum(
@@ -96,13 +96,13 @@ class Cpu(Target):
     def workspace_bytes(
         self, structure: Structure, machine: Machine | None, batch: LoopBatch
     ) -> np.ndarray:
-        """Copies of sources, and results that are staged or come in parts."""
+        """Return the bytes of copied sources, and of results that are staged or come in parts."""
         if machine is not None:
             return CpuBlocks.of(structure, machine, batch).workspace_bytes
         return CpuBlocks(structure, CpuLimits.here(), batch).workspace_bytes
 
     def list_missing(self, intrinsic: Intrinsic, machine: Machine) -> list[str]:
-        """A rate; and queues that fill the buffers of an intrinsic that has some."""
+        """List a missing rate, and missing queues to fill the buffers of an intrinsic."""
         missing = super().list_missing(intrinsic, machine)
         if intrinsic.scratchpads:
             missing.append(
@@ -112,5 +112,5 @@ class Cpu(Target):
         return missing
 
     def overflows(self, structure: Structure, machine: Machine, batch: LoopBatch) -> list[str]:
-        """Registers, and scratchpads that operands are staged in."""
+        """Describe the registers and scratchpads that overflow."""
         return find_overflows(structure, machine, batch)

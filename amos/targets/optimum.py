@@ -162,19 +162,19 @@ class _Branch:
         return fits
 
     def floor_rows(self, rows: np.ndarray) -> np.ndarray:
-        """What no completion of rows of the second step falls below."""
+        """Return a lower bound of all completions of rows of the second step."""
         floors = floor_of_loops(self.structure, self._machine, self.batch(rows))
         return floors * _ROUNDING
 
     def _values(self, name: str, rows: np.ndarray) -> np.ndarray:
-        """Values of a variable of numbers; 1 if there is none."""
+        """Return the values of a variable of numbers; 1 if there is none."""
         if name not in self._names:
             return np.ones(len(rows), np.int64)
         domain = np.array(self.space.variables[name], np.int64)
         return np.asarray(domain[rows[:, self._names.index(name)]])
 
     def _orders(self, name: str, rows: np.ndarray) -> np.ndarray:
-        """Numbers of the loops of an order, outermost first: rows × loops."""
+        """Return the numbers of an order's loops, outermost first: rows × loops."""
         structure = self.structure
         numbers = {x.name: n for n, x in enumerate((*structure.spatial, *structure.reduce))}
         if name not in self._names:
@@ -184,14 +184,14 @@ class _Branch:
         return np.asarray(orders[rows[:, self._names.index(name)]])
 
     def _words(self, name: str, word: str, rows: np.ndarray, default: str) -> np.ndarray:
-        """Whether a variable of words has one of them."""
+        """Return whether a variable of words has this one."""
         if name not in self._names:
             return np.full(len(rows), default == word)
         domain = np.array([value == word for value in self.space.variables[name]])
         return np.asarray(domain[rows[:, self._names.index(name)]])
 
     def batch(self, rows: np.ndarray) -> LoopBatch:
-        """The schedules of rows."""
+        """Return the schedules of rows."""
         spatial = [loop.name for loop in self.structure.spatial]
         stages = [f"stage.{name}" for name in self.structure.choices]
         ahead = [self._words(name, "whole", rows, "whole") for name in stages]

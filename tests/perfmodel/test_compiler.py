@@ -11,8 +11,8 @@ import amos
 from amos.ir import Operator
 from amos.machine import Costs, Level, Machine, Peak
 from amos.perfmodel import batch, predict
-from amos.perfmodel.cpu.compiler import block_steps, moved_accumulators
-from amos.perfmodel.cpu.stores import exchanges
+from amos.perfmodel.cpu.compiler import block_steps, spilled_accumulators
+from amos.perfmodel.cpu.stores import exchange_seconds
 from amos.perfmodel.traffic import CoreNest
 from amos.plan import LoopBatch, Schedule, Structure, batch_of
 from tests.support.models import LEVELS, VNNI, convolution, machine_of, nest_of
@@ -98,7 +98,7 @@ def test_cores_that_write_side_by_side_take_lines_from_each_other() -> None:
     def seconds(order: str, k: int = 64) -> float:
         values: dict[str, int | str] = {"order": order, "parallel": 1, "tile.i1.tile": 2}
         structure, _, core = _estimate(values, 60, k)
-        return float(exchanges(structure.destination, machine, core, np.array([2]))[0])
+        return float(exchange_seconds(structure.destination, machine, core, np.array([2]))[0])
 
     # Half of 960 KiB each, in pieces of 128 bytes: every line of it.
     assert seconds("i1.tile p q") == 60 * 64 * 128 / 64 * 2.0
@@ -119,7 +119,7 @@ def test_lines_that_two_cores_write_go_back_and_forth() -> None:
         bytes_ = replace(structure.mapping.operator, epilogue=None).with_epilogue("u8(acc)")
         stored = Structure(replace(structure.mapping, operator=bytes_)).destination
         assert (structure.destination.size, stored.size) == (4, 1)
-        return float(exchanges(stored, machine, core, np.array([2]))[0])
+        return float(exchange_seconds(stored, machine, core, np.array([2]))[0])
 
     # Pieces of 32 bytes: half of 240 KiB.
     assert seconds(64) == 60 * 64 * 32 / 64 * 2.0
@@ -213,4 +213,4 @@ def test_accumulators_move_where_each_call_has_its_own_broadcast(
     structure = Structure(mapping)
     batch = batch_of(structure, [Schedule.of({"order": "p q i1.tile", **tile})])
     nest = CoreNest(nest_of(structure, batch), None, 64)
-    assert moved_accumulators(nest).tolist() == [moved]
+    assert spilled_accumulators(nest).tolist() == [moved]

@@ -9,7 +9,7 @@ import amos
 from amos import operators
 from amos.machine import Machine
 from amos.perfmodel import evaluate
-from amos.perfmodel.cpu.reads import scattered
+from amos.perfmodel.cpu.reads import scatter_penalty
 from amos.perfmodel.traffic import CoreNest
 from amos.plan import Structure
 from amos.plan.structure import LoopBatch
@@ -44,7 +44,7 @@ def schedule(structure: Structure, *order: str, **tiles: int) -> LoopBatch:
 def longer(structure: Structure, batch: LoopBatch) -> float:
     nest = CoreNest(nest_of(structure, batch), np.array([1.0]), line=64)
     image = next(op for op in structure.sources if not op.packed)
-    return float(scattered(image, machine(), nest)[0])
+    return float(scatter_penalty(image, machine(), nest)[0])
 
 
 def test_whole_rows_are_asked_for_early() -> None:
@@ -91,4 +91,4 @@ def test_what_was_packed_ahead_is_read_in_its_order() -> None:
         nest = CoreNest(nest_of(structure, batch), np.array([1.0]), line=64)
         weight = max(structure.sources, key=lambda op: np.prod([dim.extent for dim in op.dims]))
         assert weight.packed is not waits
-        assert bool(scattered(weight, machine(), nest)[0]) is waits
+        assert bool(scatter_penalty(weight, machine(), nest)[0]) is waits

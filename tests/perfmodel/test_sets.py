@@ -8,7 +8,7 @@ import pytest
 import amos
 from amos.ir import Operator
 from amos.perfmodel import evaluate
-from amos.perfmodel.cpu.sets import crowding
+from amos.perfmodel.cpu.sets import conflict_bytes
 from amos.perfmodel.traffic import CoreNest
 from amos.plan import Schedule, Structure, batch_of
 from amos.reproduce import fig5
@@ -34,7 +34,7 @@ def _crowding(columns: int, **values: int | str) -> float:
     batch = batch_of(structure, [Schedule.of({"order": "p q", "reduce": "r s r1.tile", **values})])
     nest = CoreNest(nest_of(structure, batch), None, 64)
     image = next(op for op in structure.sources if not op.packed)
-    shares = crowding(image, nest)
+    shares = conflict_bytes(image, nest)
     return 0.0 if shares is None else float(shares[-1, 0])
 
 
@@ -71,5 +71,5 @@ def test_what_lies_in_order_takes_all_sets() -> None:
     weight = next(op for op in structure.sources if op.packed)
     batch = batch_of(structure, [Schedule.of({"order": "p q", "reduce": "r s r1.tile"})])
     nest = CoreNest(nest_of(structure, batch), None, 64)
-    shares = crowding(weight, nest)
+    shares = conflict_bytes(weight, nest)
     assert shares is None or np.max(shares[0]) <= 0

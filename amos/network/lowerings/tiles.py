@@ -28,7 +28,7 @@ from amos.operators.winograd import (
     RESULTS,
     Winograd,
 )
-from amos.runtime.compiling import compacted
+from amos.runtime.compiling import compact_buffers
 
 #: Channels of a step, if they divide a tensor's, and the least.
 _LANES, LEAST_LANES = 16, 8
@@ -61,7 +61,7 @@ def write_tiles(form: Winograd, operator: Operator, product: ScheduledProduct) -
     band = first + number if alone else number
     into = _write_transform(form, band, image, _Flat(x, form.factor))
     out_of = _write_inverse(form, operator, band, _Flat(sums, form.sums), tensors, result)
-    steps = tirx.SeqStmt([into, compacted(product.function).body, out_of])
+    steps = tirx.SeqStmt([into, compact_buffers(product.function).body, out_of])
     loop = tirx.For(number, 0, end - first if alone else form.count, tirx.ForKind.SERIAL, steps)
     body = tirx.SeqStmt([tirx.AllocBuffer(x), tirx.AllocBuffer(sums), loop])
     if alone:

@@ -22,7 +22,7 @@ from amos.machine import Machine
 from amos.opencl.chains.candidate import ParallelCandidate
 from amos.opencl.chains.product import VectorProduct
 from amos.opencl.plan import unit_of
-from amos.perfmodel.terms import overlapped
+from amos.perfmodel.terms import smooth_maximum
 
 #: PoCL makes one vector of the work-items of a group along one dimension, if there are so few. It
 #: gives up where some skip an access, and behind a step whose neighbours are scattered.
@@ -85,7 +85,7 @@ def step_cycles(candidate: ParallelCandidate, product: VectorProduct, machine: M
             operand.elements > 1 and candidate.stride_between(operand.load, operand.loop) != 1
         )
         reads += product.own(operand) * (operand.elements * unit.copy if is_gathered else unit.read)
-    return float(overlapped([np.array(calls), np.array(reads)], _OVERLAP))
+    return float(smooth_maximum([np.array(calls), np.array(reads)], _OVERLAP))
 
 
 @dataclass(frozen=True)

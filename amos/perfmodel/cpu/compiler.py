@@ -35,8 +35,8 @@ def block_steps(nest: CoreNest) -> np.ndarray:
     return steps
 
 
-def kept_fragments(nest: CoreNest, steps: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Fragments of sources that one step of the reduction leaves for a later one.
+def reused_fragments(nest: CoreNest, steps: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the fragments of sources that one step of the reduction keeps for a later one.
 
     Where windows overlap, steps of the innermost reduction read some of the same
     fragments. If the steps are one block of code, compilers load such a fragment once
@@ -72,8 +72,8 @@ def kept_fragments(nest: CoreNest, steps: np.ndarray) -> tuple[np.ndarray, np.nd
     return fragments, moves / steps
 
 
-def moved_accumulators(nest: CoreNest) -> np.ndarray:
-    """Accumulators that are stored and loaded every other step, for want of a register.
+def spilled_accumulators(nest: CoreNest) -> np.ndarray:
+    """Return the accumulators that are stored and loaded every other step for want of a register.
 
     A multiply-add of x86 may leave its result in place of any of its three sources, and LLVM
     takes one that nothing needs any more. Where each call has a broadcast of its own, that is
@@ -93,7 +93,7 @@ def moved_accumulators(nest: CoreNest) -> np.ndarray:
 
 
 def register_pressure(machine: Machine, nest: CoreNest) -> np.ndarray | float:
-    """By what factor calls are slower for fragments that the registers do not hold.
+    """Return the factor by which calls are slower for fragments that the registers do not hold.
 
     The accumulators of a register tile always fit them, as its space demands. Fragments
     that overlapping windows keep may not: these are stored and loaded again. Where the tile
@@ -106,7 +106,7 @@ def register_pressure(machine: Machine, nest: CoreNest) -> np.ndarray | float:
         return 1.0
     live = steps.blocks.registers
     unrolled = block_steps(nest)
-    windowed, moves = kept_fragments(nest, unrolled)
+    windowed, moves = reused_fragments(nest, unrolled)
     spilled = np.clip(live + windowed - registers, 0.0, windowed) / np.maximum(windowed, 1.0)
     # With no register for the next fragment of each source, the accumulators of all calls
     # that a kept one is for give way.
@@ -115,6 +115,6 @@ def register_pressure(machine: Machine, nest: CoreNest) -> np.ndarray | float:
     moves = spilled * moves * np.where(full, accumulators, 1.0)
     # Compilers load fragments ahead of their step, wherever the registers come from.
     moves = moves + np.where(full, 2.0 / unrolled, 0.0)
-    moves = moves + moved_accumulators(nest)
+    moves = moves + spilled_accumulators(nest)
     moves = moves / steps.fragments(structure.destination)
     return np.asarray(1.0 + machine.costs.reload * moves)

@@ -26,7 +26,7 @@ SCALARS_PER_CYCLE = 2.0
 
 
 def copies(machine: Machine, nest: CoreNest, cores: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Seconds spent copying, and the parallel regions of the whole kernel."""
+    """Predict the seconds of copying, and the parallel regions of the whole kernel."""
     structure, blocks, rows = nest.steps.structure, nest.steps.blocks, len(nest.steps)
     loops, seconds = blocks.loops, np.zeros(rows)
     # Compilers run a loop of one step where it stands, whatever it is annotated with.
@@ -70,7 +70,7 @@ def copies(machine: Machine, nest: CoreNest, cores: np.ndarray) -> tuple[np.ndar
 
 
 def _sums(op: Operand, parts: np.ndarray, machine: Machine) -> np.ndarray:
-    """Reading the accumulators of every part, by one core, to add them up."""
+    """Predict the seconds in which one core reads every part's accumulators to add them up."""
     size = parts * (op.size * prod(dim.extent for dim in op.dims))
     return _streaming(size, _reach(machine, np.ones(len(size))), size)
 
@@ -78,7 +78,7 @@ def _sums(op: Operand, parts: np.ndarray, machine: Machine) -> np.ndarray:
 def _streaming(
     size: np.ndarray | float, reach: list[tuple[np.ndarray, np.ndarray]], placed: np.ndarray
 ) -> np.ndarray:
-    """Moving so many bytes through the innermost memory that fits those placed, shared by cores."""
+    """Predict the seconds of moving bytes through the innermost memory that fits ``placed``."""
     fits = [room >= placed for room, _ in reach]
     rates = [rate for _, rate in reach]
     seconds: np.ndarray = size / np.select(fits, rates)
@@ -86,7 +86,7 @@ def _streaming(
 
 
 def _reach(machine: Machine, cores: np.ndarray) -> list[tuple[np.ndarray, np.ndarray]]:
-    """Of each level, the bytes that the cores together have there and move in a second."""
+    """Return each level's bytes, and bytes per second, of all the cores together."""
     alone, levels = np.ones(len(cores)), []
     for level in machine.levels:
         groups = np.minimum(cores, level.units)
@@ -97,7 +97,7 @@ def _reach(machine: Machine, cores: np.ndarray) -> list[tuple[np.ndarray, np.nda
 
 
 def _store_cycles(op: Operand, machine: Machine) -> float:
-    """Cycles of one element of the destination on its way out; 0 if it moves in a run."""
+    """Predict the cycles of storing one element of the destination; 0 if it moves in a run."""
     if op.copy == "run":
         return 0.0
     costs = machine.costs
@@ -107,7 +107,7 @@ def _store_cycles(op: Operand, machine: Machine) -> float:
 def _cycles(
     op: Operand, steps: LoopNestBatch, machine: Machine, copy: CopyBlocks
 ) -> np.ndarray | float:
-    """Cycles of one element of a source, if it does not move with its neighbours; else 0.
+    """Predict the cycles of one element of a source that moves alone; 0 for others.
 
     Runs move by themselves, but element by element in steps over several that padding parts.
     Else a short step is unrolled, which leaves one test and one set of divisions for it,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from amos.machine.machine import Machine
-from amos.perfmodel.traffic import CoreNest, first_fitting_depth, pick_at, places
+from amos.perfmodel.traffic import CoreNest, first_fitting_depth, flat_positions, pick_at
 from amos.plan.operand import PAGE, Operand
 
 #: Rows that hardware prefetches at a time, and lines of one that it misses before it does
@@ -15,8 +15,8 @@ PREFETCHED_ROWS, LINES_BEFORE_PREFETCH = 8, 8
 LATE_READ_FACTOR = 4.0
 
 
-def scattered(operand: Operand, machine: Machine, nest: CoreNest) -> np.ndarray:
-    """Relative extra time of reading an operand out of order from beyond the nearest cache.
+def scatter_penalty(operand: Operand, machine: Machine, nest: CoreNest) -> np.ndarray:
+    """Predict the relative extra time of out-of-order reads from beyond the nearest cache.
 
     Hardware follows rows of an operand, asks for the next lines of each, and never looks into
     another page. A loop order that goes on to other rows after a short piece of each waits for
@@ -38,7 +38,7 @@ def scattered(operand: Operand, machine: Machine, nest: CoreNest) -> np.ndarray:
     if rows.ndim < 2:
         return np.zeros(len(nest.steps))
     depth = first_fitting_depth(rows, PREFETCHED_ROWS)
-    here = places(depth)
+    here = flat_positions(depth)
     lines = pick_at(nest.elements(operand), here) * operand.size / machine.line
     pieces = pick_at(rows, here) * LINES_BEFORE_PREFETCH / np.maximum(lines, 1.0)
     late = np.minimum(pieces, 1.0)

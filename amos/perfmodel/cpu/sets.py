@@ -10,8 +10,8 @@ from amos.perfmodel.traffic import CoreNest
 from amos.plan.operand import PAGE, Operand
 
 
-def crowding(operand: Operand, nest: CoreNest) -> np.ndarray | None:
-    """Bytes of the nearest cache that an operand makes useless to itself, beside its own.
+def conflict_bytes(operand: Operand, nest: CoreNest) -> np.ndarray | None:
+    """Return the bytes of the nearest cache that an operand's set conflicts make useless to it.
 
     Rows that lie a multiple of a large power of two apart fall into few of the sets, which
     hold as much of them as if all sets were as full.

@@ -9,8 +9,10 @@ from amos.perfmodel.traffic import CoreNest
 from amos.plan.operand import Operand
 
 
-def exchanges(operand: Operand, machine: Machine, nest: CoreNest, cores: np.ndarray) -> np.ndarray:
-    """Seconds until the lines of a core have come back, whatever it does meanwhile.
+def exchange_seconds(
+    operand: Operand, machine: Machine, nest: CoreNest, cores: np.ndarray
+) -> np.ndarray:
+    """Predict the seconds until a core's lines are back, whatever it does meanwhile.
 
     Hardware fetches a few lines ahead of a sequence of stores. Where short pieces that
     different cores write lie side by side, each fetches lines that the other is about to
