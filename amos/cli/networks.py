@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -217,6 +216,7 @@ def compile_command(
 
     With --machine, streams for a unit that a simulator runs, and onnxruntime for the rest.
     """
+    from amos.measure.result_cache import has_result, key_of_file, store_result
     from amos.network.precision.choosing import BUDGET
     from amos.streams.networks.compilation import check_simulator
 
@@ -228,12 +228,12 @@ def compile_command(
     if machine != "host":
         _refuse_host_options(machine, records, measure, precision)
         check_simulator(machine, units)
-    network = _load(model, shape, bucket, builds=machine == "host")
+    key = key_of_file(model, shape, bucket, precision, measure)
+    network = _load(model, shape, bucket, builds=machine == "host" and not has_result(key))
     shared: dict[str, Any] = {"samples": samples, "verify": verify, "progress": not as_json}
     if machine != "host":
         on_unit = amos.compile_for_unit(network, machine, units, budget=budget, **shared)
-        print_unit(on_unit, output, as_json=as_json)
-        return
+        return print_unit(on_unit, output, as_json=as_json)
     compiled = amos.compile(
         network,
         records=records,
@@ -242,18 +242,12 @@ def compile_command(
         budget=BUDGET if budget is None else budget,
         **shared,
     )
+    store_result(key, True)
     written = compiled.export(output) if output is not None else ()
     if as_json:
-        print_json(compiled.to_dict() | {"files": [str(path) for path in written]})
-        return
+        return print_json(compiled.to_dict() | {"files": [str(path) for path in written]})
     _explain_precision(network, is_open=precision == "auto" and samples is None)
-    print_line(str(compiled))
-    _list_files(written)
-
-
-def _list_files(written: Iterable[Path]) -> None:
-    for path in written:
-        print_line(f"exported   {path}")
+    print_line("\n".join([str(compiled), *(f"exported   {path}" for path in written)]))
 
 
 def _explain_precision(network: Loaded, *, is_open: bool) -> None:

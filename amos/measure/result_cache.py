@@ -171,6 +171,13 @@ def key_of(*request: object) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
+def key_of_file(path: Path, *request: object) -> str:
+    """Return the key of a request about a file, which changes when it is written again."""
+    state = path.stat() if path.is_file() else None
+    stated = None if state is None else (state.st_size, state.st_mtime_ns)
+    return key_of(str(path.absolute()), stated, *request)
+
+
 def load_result(key: str) -> Any:
     """Return what the cache has under a key; :data:`MISSING` if it has nothing."""
     opened = open_cache()

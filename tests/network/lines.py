@@ -75,7 +75,9 @@ def run_graph(graph: Graph, *arrays: np.ndarray) -> list[np.ndarray]:
         if step.function == COPY:
             bytes_of(target)[:] = bytes_of(sources[0])
             continue
-        tensors = [_tensor(bytes_of(each), each) for each in step.buffers]
+        # What follows a value in memory is not read.
+        values = [np.roll(bytes_of(each), -each.begin) for each in step.buffers]
+        tensors = [_tensor(*each) for each in zip(values, step.buffers, strict=True)]
         library[step.function](*tensors)
         bytes_of(target)[:] = tensors[-1].numpy().reshape(-1).view(np.uint8)
     return memory[Place.OUTPUT]

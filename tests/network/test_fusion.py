@@ -45,6 +45,24 @@ def test_sums_are_computed_with_what_is_around_them() -> None:
     assert _functions(graph) == [["Mul"], ["ReduceSum", "Add", "Sqrt", "Div"]]
 
 
+def test_slices_that_begin_elsewhere_share_a_function() -> None:
+    def make(b: GraphBuilder, x: Node) -> list[Any]:
+        doubled = b.emit("Softmax", x, axis=1)
+        wide = [(x, (0, 8)), (x, (2, 5)), (doubled, (1, 7)), (doubled, (0, 0))]
+        pieces = [
+            b.emit("Slice", each, starts=starts, steps=(1, 2), sizes=(2, 5))
+            for each, starts in wide
+        ]
+        pieces.append(b.emit("Slice", x, starts=(3, 19), steps=(-1, -1), sizes=(2, 5)))
+        return pieces
+
+    graph = graph_of(make, ((4, 20), "float32"))
+    assert len(line_of(graph)[1]) == 3
+    x = np.random.default_rng(0).standard_normal((4, 20)).astype(np.float32)
+    for result, right in zip(run_graph(graph, x), evaluate_graph(graph, [x]), strict=True):
+        np.testing.assert_allclose(result, right, rtol=1e-5)
+
+
 def test_windows_read_tensors() -> None:
     """What is ahead of them would be computed once for each of their taps."""
 

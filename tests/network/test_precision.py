@@ -12,7 +12,7 @@ import amos
 from amos.errors import NetworkError
 from amos.explore.choosing import Chooser
 from amos.network.external.passes import write_passes
-from amos.network.external.sessions import run_session
+from amos.network.external.sessions import SessionRunner
 from amos.network.frontend import plain_session
 from amos.network.inputs import random_arrays
 from amos.network.operations import numpy_dtype
@@ -54,7 +54,7 @@ def test_rounding_is_a_pass_whose_model_runs(tmp_path: Path) -> None:
     rounded = variants_of(network).with_rounding({"Region0": frozenset({1})})
     (x,) = random_arrays(network)
     results = {
-        path.stem.partition("-")[2]: run_session(plain_session(path), network.inputs, [x])[0]
+        path.stem.partition("-")[2]: SessionRunner(plain_session(path), network.inputs)([x])[0]
         for path in write_passes(rounded, tmp_path)
     }
     assert [*results][-3:] == ["round_products", "channels_last", "groups"]
@@ -100,7 +100,7 @@ def test_convolutions_with_residual_sums() -> None:
     rounded = variants.with_rounding(places)
     arrays = random_arrays(network)
     model = variants.model_of(places)
-    (expected,) = run_session(plain_session(model), network.inputs, arrays)
+    (expected,) = SessionRunner(plain_session(model), network.inputs)(arrays)
     assert relative_norm(results_of(rounded, arrays), expected) < 1e-3
 
 
@@ -144,8 +144,8 @@ def test_places_are_the_same_in_every_layout() -> None:
     count = sum(is_product(node) for node in region.graph.nodes)
     for place in range(count):
         excluded = {"Region0": frozenset({place})}
-        (expected,) = run_session(
-            plain_session(variants.model_of(excluded)), network.inputs, arrays
+        (expected,) = SessionRunner(plain_session(variants.model_of(excluded)), network.inputs)(
+            arrays
         )
         rounded = variants.with_rounding(excluded).regions["Region0"].network
         (result,) = run_graph(rounded.graph, *arrays)
@@ -160,7 +160,7 @@ def test_integers_by_samples(tmp_path: Path) -> None:
     assert compiled.precision is not None
     assert compiled.precision.chosen.operators
     assert all(task.operator.inputs[0].dtype == "uint8" for task in compiled.kernels)
-    (exact,) = run_session(plain_session(network.source), network.inputs, [samples[0]])
+    (exact,) = SessionRunner(plain_session(network.source), network.inputs)([samples[0]])
     assert relative_norm(compiled.outputs_of([samples[0]])[0], exact) < 0.05
 
 

@@ -80,6 +80,19 @@ def test_what_has_no_other_layout_keeps_its_own() -> None:
     _equal(b.model(norm, b.node("Relu", y)), **_random(x=(1, 4, 5, 6)))
 
 
+def test_pieces_of_inputs_and_results() -> None:
+    b = Builder()
+    x = b.input("x", (3, 8, 4))
+    product = b.node("MatMul", x, b.random(4, 8))
+    ranges = [(0, 3), (2, 5), (5, 8)]
+    pieces = [
+        b.node("Slice", each, *(b.constant([n], "int64") for n in (*begin_and_end, 1)))
+        for each in (x, product)
+        for begin_and_end in ranges
+    ]
+    _equal(b.model(product, *pieces), **_random(x=(3, 8, 4)))
+
+
 def test_constants_and_sizes_in_other_forms() -> None:
     b = Builder()
     x = b.input("x", (1, 2, 4, 5))

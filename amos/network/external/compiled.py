@@ -19,7 +19,7 @@ from amos.network.external.folders import ModelFolder
 from amos.network.external.library import Library
 from amos.network.external.partition import PartitionedNetwork
 from amos.network.external.race import Timing
-from amos.network.external.sessions import MODEL, open_session, run_session
+from amos.network.external.sessions import MODEL, SessionRunner, open_session
 from amos.network.frontend import Reference
 from amos.network.groups import Job
 from amos.network.inputs import CallableNetwork, bind_inputs, perturb, random_arrays, values_of
@@ -72,6 +72,10 @@ class CompiledNetwork(CallableNetwork, Shown):
         """The session of onnxruntime."""
         return open_session(self.folder.path / self.file, self.library, self.settings)
 
+    @cached_property
+    def _runner(self) -> SessionRunner:
+        return SessionRunner(self.session, self.network.inputs)
+
     def with_session(self, settings: Mapping[str, str]) -> CompiledNetwork:
         """Return the same model with a session of its own.
 
@@ -120,7 +124,7 @@ class CompiledNetwork(CallableNetwork, Shown):
     def outputs_of(self, arrays: Sequence[Any]) -> tuple[np.ndarray, ...]:
         """Run it on inputs in order; returns all outputs. Errors are those of a call."""
         try:
-            return run_session(self.session, self.network.inputs, arrays)
+            return self._runner(arrays)
         except RuntimeError as error:
             raise NetworkError(f"{self.network.name}: {last_line(error)}") from error
 

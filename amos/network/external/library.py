@@ -127,7 +127,8 @@ def calls_of(model: CompiledRegion, loops: LoopFunctions) -> list[Call]:
     for fused in fuse(graph, called, read):
         arguments = tuple((operand, operand.shape) for operand in fused.operands)
         name = loops.name_of(fused)
-        calls.append(Call(name, arguments, fused.result, fused.result.shape or (1,)))
+        shape = fused.result.shape or (1,)
+        calls.append(Call(name, arguments, fused.result, shape, begin=fused.begin_bytes))
     return calls
 
 

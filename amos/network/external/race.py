@@ -14,7 +14,7 @@ from amos.errors import NetworkError
 from amos.network.checks import check_results
 from amos.network.external.library import Library
 from amos.network.external.regions import whole_model
-from amos.network.external.sessions import MODEL, QUIET, open_session, run_session, save_model
+from amos.network.external.sessions import MODEL, QUIET, SessionRunner, open_session, save_model
 from amos.network.inputs import random_arrays
 from amos.network.kernels import CompiledRegion
 from amos.network.precision.rounding import ROUNDED
@@ -69,16 +69,14 @@ def race_region(
     network = region.network
     ports, arrays = network.inputs, random_arrays(network)
     own = whole_model(network, region.function, library.domain)
-    sessions = [_open_either(own, library, folder), _open_either(plain, None, folder)]
+    run_own = SessionRunner(_open_either(own, library, folder), ports)
+    run_plain = SessionRunner(_open_either(plain, None, folder), ports)
     try:
-        results, expected = (run_session(session, ports, arrays) for session in sessions)
+        results, expected = run_own(arrays), run_plain(arrays)
     except RuntimeError as error:
         raise NetworkError(f"{network.name}: {last_line(error)}") from error
     fault = _find_fault(region, results, expected) if verify else ""
-    own_session, engine = sessions
-    times = race(
-        lambda: run_session(own_session, ports, arrays), lambda: run_session(engine, ports, arrays)
-    )
+    times = race(lambda: run_own(arrays), lambda: run_plain(arrays))
     return Timing(region.function, times, fault)
 
 
@@ -94,11 +92,9 @@ def race_whole(compiled: CompiledNetwork, plain: Any) -> Timing | None:
     arrays = random_arrays(compiled.network)
     own = compiled.with_session(QUIET)
     try:
-        engine = _open_either(plain, None, compiled.folder.path)
-        times = race(
-            lambda: own.outputs_of(arrays),
-            lambda: run_session(engine, compiled.network.inputs, arrays),
-        )
+        session = _open_either(plain, None, compiled.folder.path)
+        run_plain = SessionRunner(session, compiled.network.inputs)
+        times = race(lambda: own.outputs_of(arrays), lambda: run_plain(arrays))
     except (NetworkError, RuntimeError):
         return None
     return Timing("the whole", times)

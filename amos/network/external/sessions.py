@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
-from weakref import WeakKeyDictionary
 
 import numpy as np
 
@@ -28,8 +27,6 @@ QUIET = {"session.force_spinning_stop": "1"}
 _EXACT = {"session.qdq_matmulnbits_accuracy_level": "1"}
 #: A model of more bytes has its weights in a file of its own.
 _LARGEST = 1 << 30
-#: Whether a session takes or returns bfloat16; asking it takes longer than some networks.
-_bfloat16: WeakKeyDictionary[Any, bool] = WeakKeyDictionary()
 
 
 def save_model(model: Any, folder: Path, name: str = MODEL) -> Path:
@@ -77,39 +74,57 @@ def optimization_level(session: Any) -> str:
     return str(session.get_session_options().graph_optimization_level.name)
 
 
-def run_session(
-    session: Any, ports: Sequence[Port], arrays: Sequence[Any]
-) -> tuple[np.ndarray, ...]:
-    """Run a session on inputs in order; bfloat16 stands as float32 in arrays.
+class SessionRunner:
+    """Runs a session on inputs in order; bfloat16 stands as float32 in arrays.
 
-    Raises:
-        BuildError: an input is of another shape, dtype or device.
-        RuntimeError: onnxruntime fails.
+    Some networks take a few microseconds, so a call repeats nothing that onnxruntime does.
+
+    Attributes:
+        session: of onnxruntime.
+        ports: the inputs of its model.
     """
-    values = {port.name: array_of(port, value) for port, value in zip(ports, arrays, strict=True)}
+
+    def __init__(self, session: Any, ports: Sequence[Port]) -> None:
+        self.session, self.ports = session, ports
+        outputs = session.get_outputs()
+        types = {each.type for each in (*session.get_inputs(), *outputs)}
+        self._has_bfloat16 = "tensor(bfloat16)" in types
+        self._names = [each.name for each in outputs]
+        self._inputs = [(each, each.name, _find_dtype(each), each.shape) for each in ports]
+
+    def __call__(self, arrays: Sequence[Any]) -> tuple[np.ndarray, ...]:
+        """Run the session; returns all outputs.
+
+        Raises:
+            BuildError: an input is of another shape, dtype or device.
+            RuntimeError: onnxruntime fails.
+        """
+        values = {}
+        for value, (port, name, dtype, shape) in zip(arrays, self._inputs, strict=True):
+            if type(value) is np.ndarray and value.shape == shape and value.dtype is dtype:
+                values[name] = value
+            else:
+                values[name] = array_of(port, value)
+        try:
+            if not self._has_bfloat16:
+                return tuple(self.session.run(self._names, values))
+            return _run_bfloat16(self.session, self.ports, values)
+        except Exception as error:  # onnxruntime raises types of its own
+            raise RuntimeError(str(error)) from error
+
+
+def _find_dtype(port: Port) -> np.dtype[Any] | None:
+    """Find NumPy's dtype of an input; ``None`` where it has none of this name."""
     try:
-        if not _has_bfloat16(session):
-            return tuple(session.run(None, values))
-        return _run_bfloat16(session, ports, values)
-    except Exception as error:  # onnxruntime raises types of its own
-        raise RuntimeError(str(error)) from error
+        return np.dtype(port.dtype)
+    except TypeError:
+        return None
 
 
 def array_of(port: Port, value: Any) -> np.ndarray:
     """Convert an input to an array that onnxruntime takes."""
-    if isinstance(value, np.ndarray) and value.flags.c_contiguous:
-        array: np.ndarray = value
-        if array.dtype == port.dtype and array.shape == port.shape:
-            return array  # what follows takes longer than some networks
     array = values_of(port, value)
     return array.astype(bool) if port.dtype == "bool" else array
-
-
-def _has_bfloat16(session: Any) -> bool:
-    if session not in _bfloat16:
-        ports = (*session.get_inputs(), *session.get_outputs())
-        _bfloat16[session] = any(port.type == "tensor(bfloat16)" for port in ports)
-    return _bfloat16[session]
 
 
 def _run_bfloat16(

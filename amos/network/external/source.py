@@ -134,7 +134,7 @@ class _Tables:
         shape = self.shape(buffer.shape)
         return (
             f"{{PLACE_{buffer.place.name}, {code}, {bits}, {len(buffer.shape)}, {index}u, "
-            f"{size}u, {shape}}}"
+            f"{buffer.begin}u, {size}u, {shape}}}"
         )
 
     def shape(self, shape: tuple[int, ...]) -> str:

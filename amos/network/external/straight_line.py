@@ -7,7 +7,7 @@ it as tables.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 
 import numpy as np
@@ -47,12 +47,14 @@ class Buffer:
         index: number of the input or output, offset in bytes in the arena, number of the constant.
         shape: extents.
         dtype: of its elements.
+        begin: byte at which it begins in the memory of a value.
     """
 
     place: Place
     index: int
     shape: tuple[int, ...]
     dtype: str
+    begin: int = 0
 
 
 @dataclass(frozen=True)
@@ -100,6 +102,7 @@ class Call:
         result: node that it computes.
         shape: under which it writes that.
         holds: the dtype by which it calls elements of another one.
+        begin: byte at which it begins to read its first argument.
     """
 
     function: str
@@ -107,6 +110,7 @@ class Call:
     result: Node
     shape: tuple[int, ...]
     holds: Callable[[str], str] = str
+    begin: int = 0
 
 
 def straight_line(name: str, graph: Graph, calls: Sequence[Call]) -> StraightLine:
@@ -141,15 +145,7 @@ class _Line:
         copied = self.place_outputs()
         arena_bytes = self.place_others()
         steps = [
-            Step(
-                call.function,
-                (
-                    *(self.buffer(operand, shape, call.holds) for operand, shape in call.arguments),
-                    self.buffer(call.result, call.shape, call.holds),
-                ),
-                call.result.number,
-            )
-            for call in self.calls
+            Step(call.function, self.buffers_of(call), call.result.number) for call in self.calls
         ]
         for number, node in copied:
             target = Buffer(Place.OUTPUT, number, node.shape, node.dtype)
@@ -192,6 +188,12 @@ class _Line:
                 raise Unsupported(f"{self.name}: nothing computes {operand.operation}")
             (operand,) = operand.operands
         return operand
+
+    def buffers_of(self, call: Call) -> tuple[Buffer, ...]:
+        """The tensors that a call takes."""
+        values = [*call.arguments, (call.result, call.shape)]
+        buffers = [self.buffer(value, shape, call.holds) for value, shape in values]
+        return replace(buffers[0], begin=call.begin), *buffers[1:]
 
     def buffer(
         self, operand: Operand, shape: tuple[int, ...], holds: Callable[[str], str] = str

@@ -7,6 +7,7 @@ halves are summed in ``float32``.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from amos._toolchain import load_tvm
@@ -47,7 +48,8 @@ class LoopFunctions:
     def name_of(self, fused: Fused) -> str:
         """Return the name of the function that computes operators, which is there from now on.
 
-        It takes what they read under its own shape, and writes a scalar as one of one axis.
+        It takes what they read under its own shape, from :attr:`Fused.begin_bytes` on, and writes a
+        scalar as one of one axis.
         """
         from tvm_ffi import StructuralKey
 
@@ -78,12 +80,18 @@ def _function(fused: Fused) -> Any:
         return tensors[id(operand)]
 
     for node in fused.nodes:
-        tensors[id(node)] = _emit_loops(node, [tensor(node, each) for each in node.operands])
+        operands = [tensor(node, each) for each in node.operands]
+        tensors[id(node)] = _emit_loops(_from_begin(node) if fused.begin_bytes else node, operands)
     result = tensors[id(fused.result)]
     if not fused.result.shape:  # TVM divides no sums beside what has no loop
         result = te.compute((1,), lambda _: tensors[id(fused.result)](), name="scalar")
     # Indices of 64 bits; TVM narrows those that fit into 32.
     return _with_distinct_names(te.create_prim_func([*arguments, result], "int64"))
+
+
+def _from_begin(node: Node) -> Node:
+    """Return a slice that begins where its operand does."""
+    return replace(node, attributes={**node.attributes, "starts": (0,) * len(node.shape)})
 
 
 def _with_distinct_names(function: Any) -> Any:

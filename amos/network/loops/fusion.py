@@ -8,9 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Set
 from dataclasses import dataclass, field
+from math import prod
+
+import numpy as np
 
 from amos.network.graph import Constant, Graph, Node, Operand
 from amos.network.operations import Kind, kind_of
+from amos.network.shapes import count_bytes
 
 #: Results of these are their operand's memory, where they are not computed with others.
 VIEWS = ("Identity", "Reshape")
@@ -63,6 +67,16 @@ class Fused:
                 if not computed:
                     read[id(operand)] = operand
         return tuple(read.values())
+
+    @property
+    def begin_bytes(self) -> int:
+        """Byte of its operand at which it begins: slices that differ in it share a function."""
+        node, attributes = self.nodes[0], self.nodes[0].attributes
+        if len(self.nodes) > 1 or node.operation != "Slice" or min(attributes["steps"]) < 0:
+            return 0
+        (source,) = node.operands
+        places = np.ravel_multi_index(attributes["starts"], source.shape)
+        return int(places) * count_bytes(source) // prod(source.shape)
 
 
 @dataclass(eq=False)

@@ -20,7 +20,7 @@ from amos.network.building import predict_seconds
 from amos.network.checks import flatten_results
 from amos.network.external.partition import PartitionedNetwork
 from amos.network.external.passes import with_functions, write_region_functions
-from amos.network.external.sessions import run_session
+from amos.network.external.sessions import SessionRunner
 from amos.network.frontend import plain_session
 from amos.network.graph import Graph, Node
 from amos.network.groups import Group, Task, select_heaviest
@@ -318,10 +318,8 @@ class Variants:
             session = plain_session(rewrite_for_measuring(model), threads=threads)
         except Exception:  # of types of its own: onnxruntime has no Softplus of float64
             session = plain_session(model, threads=threads)
-        ports = self.network.inputs
-        return _map_in_threads(
-            lambda x: tuple(flatten_results(run_session(session, ports, x))), samples
-        )
+        run = SessionRunner(session, self.network.inputs)
+        return _map_in_threads(lambda x: tuple(flatten_results(run(x))), samples)
 
     def _errors(self, model: Any) -> Errors:
         """Return by how much the results of a model differ from those of the network."""

@@ -106,6 +106,7 @@ typedef struct {
   uint8_t place, code, bits;
   int32_t rank;
   uint64_t index; /* number of the port, or offset in bytes in arena or constants */
+  uint64_t begin; /* byte of that at which it begins */
   uint64_t size_bytes;
   const int64_t *shape;
 } Buffer;
@@ -446,6 +447,7 @@ static OrtStatus *run_steps(void *data) {
                  : buffer->place == PLACE_OUTPUT ? run->outputs[buffer->index]
                  : buffer->place == PLACE_ARENA  ? run->arena + buffer->index
                                                  : (void *)(constants + buffer->index);
+    data = (uint8_t *)data + buffer->begin;
     tensors[i] = (Tensor){data, CPU_DEVICE, 0, buffer->rank, buffer->code, buffer->bits, 1,
                           buffer->shape, NULL, 0};
   }
