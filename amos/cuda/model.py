@@ -78,7 +78,7 @@ class _Kernels:
         """Predict all terms and their total."""
         result, blocks = self.result, self.blocks
         result.compute[:] = self._compute()
-        terms = [result.compute, self._shared(), *self._outer()]
+        terms = [result.compute, self._shared_seconds(), *self._outer()]
         bound = smooth_maximum(terms, self.costs.overlap)
         issue = self._issue()
         latency = self.waves * self._block_seconds()
@@ -146,7 +146,7 @@ class _Kernels:
             total += copies * blocks.warps * per_copy
         return total
 
-    def _shared(self) -> np.ndarray:
+    def _shared_seconds(self) -> np.ndarray:
         """Predict seconds of shared memory, one pipe for loads, fills and results."""
         cycles = [load + fill for load, fill in zip(self.loads, self.fills, strict=True)]
         stages = self.busiest * self.blocks.share

@@ -120,17 +120,17 @@ class BlockedWeight(Constant):
         """Its floats, which are not stored."""
         bits = self.format.bits
         floats = unpack_codes(self.packed, bits)[:, : self.rows].astype(np.float32)
-        floats -= 1 << (bits - 1) if self.zeros is None else self._spread(self.zeros)
-        floats *= self._spread(self.scales)
+        floats -= 1 << (bits - 1) if self.zeros is None else self._repeat(self.zeros)
+        floats *= self._repeat(self.scales)
         floats = np.ascontiguousarray(floats if self.by_columns else floats.T)
         return floats.astype(numpy_dtype(self.dtype), copy=False)
 
-    def transposed(self, perm: Sequence[int]) -> Constant:
+    def transpose(self, perm: Sequence[int]) -> Constant:
         """Return it with axes in another order."""
         swaps = tuple(perm) == (1, 0)
         return self._with(by_columns=self.by_columns != swaps, dtype=self.dtype)
 
-    def widened(self) -> BlockedWeight:
+    def widen(self) -> BlockedWeight:
         """Return the same weights as ``float32``, of which nothing is rounded."""
         return self._with(by_columns=self.by_columns, dtype="float32")
 
@@ -138,9 +138,9 @@ class BlockedWeight(Constant):
         parts = self.packed, self.scales, self.zeros, self.format, self.rows
         return BlockedWeight(*parts, by_columns=by_columns, dtype=dtype)
 
-    def _spread(self, values: np.ndarray) -> np.ndarray:
+    def _repeat(self, values: np.ndarray) -> np.ndarray:
         """Repeat the values of blocks for each row."""
-        return _spread(values, (self.columns, self.rows), 1, self.format.block)
+        return _repeat(values, (self.columns, self.rows), 1, self.format.block)
 
 
 def pack_codes(codes: np.ndarray, bits: int) -> np.ndarray:
@@ -201,8 +201,8 @@ def emit_dequantized_blocks(
             return _weight_of_codes(values, factors, zeros, format, axis, scales.dtype)
     floats = values.astype(np.int32)
     if zeros:
-        floats = floats - _spread(zeros[0].astype(np.int32), values.shape, axis, block_size)
-    factors = _spread(factors.astype(np.float32), values.shape, axis, block_size)
+        floats = floats - _repeat(zeros[0].astype(np.int32), values.shape, axis, block_size)
+    factors = _repeat(factors.astype(np.float32), values.shape, axis, block_size)
     return builder.cast(Constant(floats.astype(np.float32) * factors), scales.dtype)
 
 
@@ -240,7 +240,7 @@ def emit_blocked_product(builder: GraphBuilder, a: Operand, weight: BlockedWeigh
 
     Blocks of columns become floats, as kernels unpack blocks of the rows that they sum over.
     """
-    wide = weight.widened()
+    wide = weight.widen()
     factor = Constant(wide.array) if wide.by_columns else wide
     product = builder.emit("MatMul", builder.cast(a, "float32"), factor)
     return builder.cast(product, a.dtype)
@@ -258,6 +258,6 @@ def constant_arrays(what: str, *operands: Operand) -> list[np.ndarray]:
     return arrays
 
 
-def _spread(values: np.ndarray, shape: Sequence[int], axis: int, block_size: int) -> np.ndarray:
+def _repeat(values: np.ndarray, shape: Sequence[int], axis: int, block_size: int) -> np.ndarray:
     """Repeat the values of an axis's blocks for each of their elements."""
     return np.take(np.repeat(values, block_size, axis), np.arange(shape[axis]), axis)

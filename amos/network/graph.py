@@ -35,7 +35,7 @@ class Constant:
         """Of its elements."""
         return str(self.array.dtype)
 
-    def transposed(self, perm: Sequence[int]) -> Constant:
+    def transpose(self, perm: Sequence[int]) -> Constant:
         """Return it with axes in another order."""
         return Constant(self.array.transpose(perm))
 
@@ -151,7 +151,7 @@ class GraphBuilder:
         """
         result = infer(operation, operands, attributes)
         if operation == "Transpose" and isinstance(operands[0], Constant):
-            return operands[0].transposed(attributes["perm"])
+            return operands[0].transpose(attributes["perm"])
         if all(isinstance(operand, Constant) for operand in operands):
             arrays = [operand.array for operand in operands if isinstance(operand, Constant)]
             array = evaluate(operation, arrays, attributes, result)

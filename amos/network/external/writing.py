@@ -173,13 +173,13 @@ class _Writer:
         for key in _AS_INPUTS.get(node.operation, ()):
             operands.append(self.constant(attributes.pop(key), np.int64))
         if node.attributes.get("channels_last", False):
-            operands[0] = self.moved(operands[0], len(node.shape), last=False)
+            operands[0] = self.move_channels(operands[0], len(node.shape), last=False)
             result = self.node(node.operation, operands, **_onnx(attributes))
-            self.moved(result, len(node.shape), last=True, name=name)
+            self.move_channels(result, len(node.shape), last=True, name=name)
         else:
             self.node(node.operation, operands, name, **_onnx(attributes))
 
-    def moved(self, value: str, rank: int, *, last: bool, name: str = "") -> str:
+    def move_channels(self, value: str, rank: int, *, last: bool, name: str = "") -> str:
         """Append a transpose of channels to the last axis, or back to the second one."""
         perm = [0, *range(2, rank), 1] if last else [0, rank - 1, *range(1, rank - 1)]
         return self.node("Transpose", [value], name, perm=perm)
@@ -245,13 +245,13 @@ def _write_product(writer: _Writer, node: Node, operands: list[str], name: str) 
         operands = [writer.cast(each, "float32") for each in operands]
     last = node.attributes.get("channels_last", False)
     if last:
-        operands[0] = writer.moved(operands[0], len(node.shape), last=False)
+        operands[0] = writer.move_channels(operands[0], len(node.shape), last=False)
     back = dtype in BYTES and operation == "ConvTranspose"
     result = writer.node(operation, [*operands, *zero], "" if last or back else name, **attributes)
     if back:
         result = writer.cast(result, "int32", "" if last else name)
     if last:
-        writer.moved(result, len(node.shape), last=True, name=name)
+        writer.move_channels(result, len(node.shape), last=True, name=name)
 
 
 def _write_group_norm(writer: _Writer, node: Node, operands: list[str], name: str) -> None:

@@ -87,7 +87,7 @@ def _emit_pad(node: Node, operands: Sequence[Any]) -> Any:
         attributes["value"] if "float" in node.dtype else int(attributes["value"]), node.dtype
     )
 
-    def padded(*at: Any) -> Any:
+    def pad(*at: Any) -> Any:
         place, conditions = [], []
         for i, size, before, after in zip(
             at, map(int, x.shape), attributes["before"], attributes["after"], strict=True
@@ -103,7 +103,7 @@ def _emit_pad(node: Node, operands: Sequence[Any]) -> Any:
             tirx.if_then_else(tirx.all(*conditions), x(*place), value) if conditions else x(*place)
         )
 
-    return te.compute(node.shape, padded, name="pad")
+    return te.compute(node.shape, pad, name="pad")
 
 
 def clamp(index: Any, size: int) -> Any:

@@ -18,7 +18,7 @@ from amos.network.loops.elementwise import (
     in_float32,
     map_tensor,
 )
-from amos.network.loops.reductions import mean, reduced
+from amos.network.loops.reductions import mean, reduce_axes
 
 
 def _emit_softmax(node: Node, operands: Sequence[Any]) -> Any:
@@ -45,10 +45,10 @@ def _powers(node: Node, operands: Sequence[Any]) -> tuple[Any, Any, Any]:
     from tvm import te
 
     axes, x = [node.attributes["axis"]], in_float32(operands[0])
-    largest = reduced(x, axes, te.max)
+    largest = reduce_axes(x, axes, te.max)
     less = te.compute(node.shape, lambda *at: x(*at) - element(largest, at), name="less")
     power = exponential(less)
-    return power, reduced(power, axes, te.sum), less
+    return power, reduce_axes(power, axes, te.sum), less
 
 
 def _emit_layer_norm(node: Node, operands: Sequence[Any]) -> Any:
@@ -98,7 +98,7 @@ def _mean_of_groups(x: Any, axis: int, groups: int) -> Any:
     shape = [int(extent) for extent in x.shape]
     size = shape[axis] // groups
     axes = [n for n in range(1, len(shape)) if n != axis]
-    sums = reduced(x, axes, te.sum) if axes else x
+    sums = reduce_axes(x, axes, te.sum) if axes else x
     count = float(prod(shape[n] for n in axes) * size)
     place: list[Any] = [0] * len(shape)
     inner = te.reduce_axis((0, size))

@@ -8,7 +8,7 @@ from typing import Any
 
 from amos.network.graph import Node
 from amos.network.loops.elementwise import cast_tensor
-from amos.network.loops.reductions import at_tap, padded
+from amos.network.loops.reductions import at_tap, pad_image
 from amos.network.shapes import HALVES, image_axes
 
 
@@ -71,7 +71,7 @@ def _emit_conv(node: Node, operands: Sequence[Any]) -> Any:
     features, depth, *extents = (int(extent) for extent in weight.shape)
     window, per_group = _window_of(node, depth, extents), features // groups
     channel, taps = window.channel, window.taps
-    image = padded(x, node, tirx.const(0, x.dtype), window.axes)
+    image = pad_image(x, node, tirx.const(0, x.dtype), window.axes)
 
     def total(*at: Any) -> Any:
         place, feature = at_tap(at, taps, node, window.axes), at[window.channels]

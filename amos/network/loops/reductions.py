@@ -18,7 +18,7 @@ from amos.network.shapes import image_axes
 LANES = 16
 
 
-def reduced(x: Any, axes: Sequence[int], combine: Any) -> Any:
+def reduce_axes(x: Any, axes: Sequence[int], combine: Any) -> Any:
     """Reduce a tensor along axes, which stay with one element.
 
     Args:
@@ -31,7 +31,7 @@ def reduced(x: Any, axes: Sequence[int], combine: Any) -> Any:
     rows = axes[-1] == len(shape) - 1
     if rows and len(axes) > 1 and shape[-1] >= LANES:
         # Vectors run along rows, and then along nothing.
-        return reduced(_rows(x, combine), axes[:-1], combine)
+        return reduce_axes(_rows(x, combine), axes[:-1], combine)
     if rows and len(axes) == 1:
         return _rows(x, combine)
     steps = {axis: te.reduce_axis((0, shape[axis])) for axis in axes}
@@ -75,7 +75,7 @@ def mean(x: Any, axes: Sequence[int]) -> Any:
     count = prod(int(x.shape[axis]) for axis in axes)
     kind = str(x.dtype)
     divide = tirx.div if "float" in kind else tirx.truncdiv
-    total = reduced(x, axes, te.sum)
+    total = reduce_axes(x, axes, te.sum)
     return map_tensor(lambda value: divide(value, tirx.const(count, kind)), total, name="mean")
 
 
@@ -106,9 +106,9 @@ def _emit_reduction(node: Node, operands: Sequence[Any]) -> Any:
     if node.operation == "ReduceMean":
         value = mean(in_float32(x), axes)
     elif node.operation in _ORDERS:
-        value = reduced(x, axes, getattr(te, _ORDERS[node.operation]))
+        value = reduce_axes(x, axes, getattr(te, _ORDERS[node.operation]))
     else:
-        value = reduced(in_float32(x), axes, _totals()[node.operation])
+        value = reduce_axes(in_float32(x), axes, _totals()[node.operation])
     return without_axes(cast_tensor(value, node.dtype), axes, node.shape)
 
 
@@ -149,7 +149,7 @@ def _with_plain_bits(wide: Any, x: Any) -> Any:
     )
 
 
-def padded(x: Any, node: Node, value: Any, axes: Sequence[int]) -> Any:
+def pad_image(x: Any, node: Node, value: Any, axes: Sequence[int]) -> Any:
     """Return an image with the padding of a node's windows around it."""
     from tvm import topi
 
@@ -182,7 +182,7 @@ def _pool(x: Any, node: Node, value: Any, combine: Any) -> Any:
     from tvm import te
 
     axes = image_axes(node.shape, node.attributes["channels_last"])
-    image = padded(x, node, value, axes)
+    image = pad_image(x, node, value, axes)
     taps = [te.reduce_axis((0, size)) for size in node.attributes["kernel_shape"]]
     return te.compute(
         node.shape,

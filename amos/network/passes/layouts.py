@@ -172,7 +172,7 @@ class _Value:
         #: Axes of that value, by axis of this one.
         self._axes = axes or original(len(shape))
 
-    def transposed(self, perm: Order) -> _Value:
+    def transpose(self, perm: Order) -> _Value:
         """Return the transposed value."""
         axes = tuple(self._axes[axis] for axis in perm)
         return _Value(_permute(self.shape, perm), self._forms, axes)
@@ -249,7 +249,7 @@ class _Walk:
             value: Operand = builder.add_input(node.name, node.shape, node.dtype)
             return _Value(node.shape, {original(len(node.shape)): value})
         if node.operation == "Transpose":
-            return self._value(node.operands[0]).transposed(node.attributes["perm"])
+            return self._value(node.operands[0]).transpose(node.attributes["perm"])
         if node.number in self._windows:
             last = with_channels_last(len(node.shape))
             image, *weights = node.operands

@@ -42,7 +42,7 @@ class Levels:
         both = self.single and levels.single
         return both and self.scale[0] == levels.scale[0] and self.zero[0] == levels.zero[0]
 
-    def shaped(self, values: np.ndarray) -> np.ndarray:
+    def reshape(self, values: np.ndarray) -> np.ndarray:
         """Reshape a value, or one for each step of the axis, for broadcasting to the tensor."""
         if values.size == 1:
             return values.reshape(())
@@ -52,8 +52,8 @@ class Levels:
     def values(self) -> np.ndarray:
         """Return the floats of a constant."""
         assert isinstance(self.integers, Constant)
-        centred = self.integers.array.astype(np.int32) - self.shaped(self.zero)
-        floats: np.ndarray = centred.astype(np.float32) * self.shaped(self.scale)
+        centred = self.integers.array.astype(np.int32) - self.reshape(self.zero)
+        floats: np.ndarray = centred.astype(np.float32) * self.reshape(self.scale)
         return floats
 
 

@@ -103,14 +103,14 @@ def _replaced_axes(node: Node) -> list[tuple[int, int]]:
 def _replace_axis(order: Order, axis: int, count: int) -> Order:
     """Replace an axis of an order by others."""
 
-    def renamed() -> Iterator[int]:
+    def rename() -> Iterator[int]:
         for own in order:
             if own == axis:
                 yield from range(axis, axis + count)
             else:
                 yield own if own < axis else own + count - 1
 
-    return tuple(renamed())
+    return tuple(rename())
 
 
 def reshaped_order(order: Order, before: Sequence[int], after: Sequence[int]) -> Order | None:

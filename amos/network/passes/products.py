@@ -37,7 +37,7 @@ class IntegerProduct:
     bias: np.ndarray
     float_bias: np.ndarray | None = None
 
-    def shaped(self, values: np.ndarray) -> np.ndarray:
+    def reshape(self, values: np.ndarray) -> np.ndarray:
         """Reshape one value for each feature for broadcasting to the result."""
         if values.size == 1 or self.node.operation == "MatMul":
             return values
@@ -102,7 +102,7 @@ def _weight(operand: Operand) -> _Weight | None:
     levels = levels_of(operand)
     if levels is None or not isinstance(levels.integers, Constant):
         return None
-    centred = levels.integers.array.astype(np.int32) - levels.shaped(levels.zero)
+    centred = levels.integers.array.astype(np.int32) - levels.reshape(levels.zero)
     if centred.size == 0 or centred.min() < -128 or centred.max() > 127:
         return None
     axis = levels.axis % centred.ndim
@@ -118,7 +118,7 @@ def _add_bias(
     features = product.bias.size
     if node.shape != product.node.shape or bias.size not in (1, features):
         return None
-    places = product.shaped(product.bias).shape
+    places = product.reshape(product.bias).shape
     if bias.size > 1 and bias.shape != (1,) * (bias.ndim - len(places)) + places:
         return None  # it belongs to another axis
     flat = np.broadcast_to(bias.reshape(-1), (features,))
@@ -144,7 +144,7 @@ def emit_sums(builder: GraphBuilder, product: IntegerProduct) -> Operand:
         attributes["pads"] = (0,) * len(pads)
     value = builder.emit(node.operation, data, weight, **attributes)
     if product.bias.any():
-        value = builder.emit("Add", value, Constant(product.shaped(product.bias)))
+        value = builder.emit("Add", value, Constant(product.reshape(product.bias)))
     return value
 
 

@@ -161,7 +161,7 @@ def _requantize(
 
     def emit(builder: GraphBuilder) -> Operand:
         value = _emit_scaled(builder, product)
-        value = builder.emit("Div", value, Constant(levels.shaped(levels.scale)))
+        value = builder.emit("Div", value, Constant(levels.reshape(levels.scale)))
         if summed:
             return _emit_rounded_floats(builder, value, levels, node.dtype, relu)
         return _emit_rounded(builder, value, levels, node.dtype, relu)
@@ -191,11 +191,11 @@ def _float_product(product: IntegerProduct, dtype: str) -> Rewrite:
 
 def _emit_scaled(builder: GraphBuilder, product: IntegerProduct) -> Operand:
     """Emit a product as floats, with all of its bias."""
-    factor = product.shaped(product.scale.astype(np.float32))
+    factor = product.reshape(product.scale.astype(np.float32))
     value = _emit_times(builder, emit_sums(builder, product), factor)
     if product.float_bias is None:
         return value
-    return builder.emit("Add", value, Constant(product.shaped(product.float_bias)))
+    return builder.emit("Add", value, Constant(product.reshape(product.float_bias)))
 
 
 def _term(operand: Operand) -> Levels | Constant | None:
@@ -245,7 +245,7 @@ def _of_dequantize(node: Node) -> Rewrite:
         if isinstance(levels.integers, Constant):
             value: Operand = Constant(levels.values())
         else:
-            value = _emit_units(builder, levels, levels.shaped(levels.scale))
+            value = _emit_units(builder, levels, levels.reshape(levels.scale))
         return builder.cast(value, node.dtype)
 
     return emit
@@ -258,7 +258,7 @@ def _emit_units(builder: GraphBuilder, levels: Levels, factor: np.ndarray) -> Op
         return builder.emit("Mul", value, Constant(factor))
     value = builder.cast(value, "int32")
     if levels.zero.any():
-        value = builder.emit("Sub", value, Constant(levels.shaped(levels.zero)))
+        value = builder.emit("Sub", value, Constant(levels.reshape(levels.zero)))
     return _emit_times(builder, value, factor)
 
 
@@ -284,10 +284,10 @@ def _emit_rounded(
 ) -> Operand:
     """Emit floats in units of the scale as integers of a type, clamped to its range."""
     info = np.iinfo(dtype)
-    low = levels.shaped(np.maximum(levels.zero, info.min) if relu else np.array([info.min]))
+    low = levels.reshape(np.maximum(levels.zero, info.min) if relu else np.array([info.min]))
     value = builder.emit("Round", value)
     if levels.zero.any():
-        zero = levels.shaped(levels.zero).astype(np.float32)
+        zero = levels.reshape(levels.zero).astype(np.float32)
         value = builder.emit("Add", value, Constant(zero))
     value = builder.emit("Max", value, Constant(low.astype(np.float32)))
     value = builder.emit("Min", value, Constant(np.array(info.max, np.float32)))

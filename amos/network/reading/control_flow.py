@@ -90,12 +90,12 @@ class _Body:
         own = (name for node in self.graph.node for name in node.output if name)
         names |= self._weights | {name: self.name(name) for name in own}
         results = [names.get(port.name, port.name) for port in self.graph.output]
-        self.reader.read_nodes([*_renamed(self.graph.node, names)], results)
+        self.reader.read_nodes([*_rename(self.graph.node, names)], results)
         self.trips += 1
         return results
 
 
-def _renamed(nodes: Sequence[Any], names: Mapping[str, str]) -> Iterator[Any]:
+def _rename(nodes: Sequence[Any], names: Mapping[str, str]) -> Iterator[Any]:
     """Copy nodes, with other names of values and none of their own."""
     for node in nodes:
         copy = type(node)()

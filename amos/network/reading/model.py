@@ -288,7 +288,7 @@ class _ModelReader:
     def leave_node(self, node: Any, why: str) -> None:
         """Leave a node to onnxruntime: its results are inputs of the graph."""
         self.external[len(self.nodes) - 1] = why
-        for port in self.inferred(node):
+        for port in self.infer(node):
             kind = port.type.tensor_type
             sizes = [each.dim_value for each in kind.shape.dim]
             if kind.elem_type:
@@ -296,7 +296,7 @@ class _ModelReader:
                 if kind.HasField("shape") and all(size > 0 for size in sizes):
                     self.add_input(port.name, sizes, dtype_name(kind.elem_type))
 
-    def inferred(self, node: Any) -> list[Any]:
+    def infer(self, node: Any) -> list[Any]:
         """Declarations of the results of a node, as far as ONNX can tell."""
         from onnx import helper, numpy_helper, shape_inference
 
