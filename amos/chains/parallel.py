@@ -112,7 +112,7 @@ class ParallelSpace:
             UnknownNameError: there is no such loop.
             ScheduleError: a loop has a value that there is not.
         """
-        csp = self.csp.plus(solver.fixed(self._named(fixed or {})))
+        csp = self.csp.plus(solver.fix_values(self._named(fixed or {})))
         drawn: dict[tuple[int, ...], None] = {}
         order = [variable.name for variable in self.csp.tunables]
         loops = [f"map.{loop.name}" for loop in self.nest.loops]
@@ -144,7 +144,7 @@ class ParallelSpace:
         used = {*assignment.values()}
         uses: dict[str, Value] = {f"uses.{c}": int(c in used) for c in self.choices[2:]}
         positions = self.csp.positions(self._named(assignment) | uses)
-        broken = self.csp.broken({name: (at,) for name, at in positions.items()})
+        broken = self.csp.find_violated({name: (at,) for name, at in positions.items()})
         single = [constraint for constraint in broken if isinstance(constraint, In)]
         return tuple(_word(constraint) for constraint in single or broken)
 
@@ -155,7 +155,7 @@ class ParallelSpace:
             UnknownNameError: there is no such loop.
             ScheduleError: a loop has a value that there is not.
         """
-        core = solver.explain(self.csp, solver.fixed(self._named(assignment)))
+        core = solver.explain(self.csp, solver.fix_values(self._named(assignment)))
         return tuple(_word(c) for c in core if c.rule != "given")
 
     def impossible(self, assignment: Mapping[str, str]) -> tuple[str, ...]:
@@ -168,12 +168,12 @@ class ParallelSpace:
             UnknownNameError: there is no such loop.
             ScheduleError: a loop has a value that there is not.
         """
-        csp = self.csp.plus(solver.fixed(self._named(assignment)))
+        csp = self.csp.plus(solver.fix_values(self._named(assignment)))
         empty = {name for name, positions in csp.allowed.items() if not positions}
         broken: list[Constraint] = [
             c for c in csp.constraints if isinstance(c, In) and c.variable in empty
         ]
-        broken = broken or csp.broken(csp.allowed)
+        broken = broken or csp.find_violated(csp.allowed)
         return tuple(_word(c) for c in broken if c.rule != "given")
 
     def by_rule(self) -> dict[str, int]:

@@ -104,4 +104,4 @@ class Names:
         mapping = self.mapping(planned.mapping)
         if mapping is planned.mapping:
             return planned
-        return replace(planned, mapping=mapping, schedule=planned.schedule.renamed(self.loop))
+        return replace(planned, mapping=mapping, schedule=planned.schedule.rename_loops(self.loop))

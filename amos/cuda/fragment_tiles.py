@@ -18,8 +18,8 @@ from amos.cuda.banks import element_cycles, matrix_cycles, store_cycles
 from amos.intrinsics import Memory
 from amos.machine.gpu_costs import ROW_ALIGNMENT, WARP
 from amos.plan.fragment import NOWHERE, Fragment
+from amos.plan.memoizing import memoize
 from amos.plan.nest import Group, Nest
-from amos.plan.remembered import remembered
 from amos.plan.staging import staged_destination, staged_sources
 from amos.plan.structure import Structure
 
@@ -84,7 +84,7 @@ class Tile(Fragment):
         columns = self.nest.groups[fast].lanes
         return {slow: at // columns, fast: at % columns}
 
-    @remembered
+    @memoize
     def meeting(self, stored: frozenset[str]) -> tuple[int, ...]:
         """Return bits such that lanes that differ in one of them store into one element.
 
@@ -105,7 +105,7 @@ class Tile(Fragment):
                 meeting.append(bit)
         return tuple(meeting)
 
-    @remembered
+    @memoize
     def vector(self, width: int) -> int:
         """Return the bytes that one copy moves if the schedule allows ``width``."""
         most = max(1, int(min(width, ROW_ALIGNMENT) / self.size))
@@ -137,18 +137,18 @@ class Tile(Fragment):
         width = -(-int(self.columns.lanes * self.size) // ROW_ALIGNMENT) * ROW_ALIGNMENT
         return width + np.maximum(padding, 0) * self.bits // 8
 
-    @remembered
+    @memoize
     def loading(self, padding: int, architecture: int) -> int:
         """Count cycles of shared memory to load the fragment from padded rows."""
         return self._load(self.row(padding), architecture, swizzle=padding < 0)
 
-    @remembered
+    @memoize
     def filling(self, padding: int, piece: int) -> int:
         """Count cycles of shared memory to fill the fragment by copies of ``piece`` bytes."""
         rows, columns, row = self.rows.lanes, self.columns.lanes, self.row(padding)
         return store_cycles(rows, columns, row, self.size, piece, swizzle=padding < 0)
 
-    @remembered
+    @memoize
     def conflicts(self, padding: int, architecture: int) -> float:
         """Return the slowdown of loads against rows that begin in different banks."""
         rows = (self.row(0) + 16 * n for n in range(8))
@@ -239,4 +239,4 @@ def tiles(nest: Nest) -> tuple[Tile, ...]:
 
 def tiles_of(structure: Structure) -> tuple[Tile, ...]:
     """Return fragments of sources and destination of a mapping, as warps see them."""
-    return structure.derived(tiles)
+    return structure.derive(tiles)

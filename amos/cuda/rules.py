@@ -212,7 +212,7 @@ def described_copies(draft: Draft) -> None:
 #: In the order that they are applied in.
 GPU_RULES = [
     Rule("C1", tiles),
-    Rule("C2", rules.fused),
+    Rule("C2", rules.fused_sizes),
     Rule("C3", partial(rules.orders, shares_all=True)),
     Rule("C1", split),
     Rule("C4", partial(rules.stages, places=("tile",))),

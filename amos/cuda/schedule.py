@@ -87,8 +87,8 @@ class GpuSchedule(DeviceSchedule):
             )
         return schedule
 
-    def _written(self) -> Iterator[tuple[str, Value]]:
-        yield from super()._written()
+    def _entries(self) -> Iterator[tuple[str, Value]]:
+        yield from super()._entries()
         if self.order is not None:
             yield "parallel", len(self.order)
         if self.order is not None or self.tile or self.warps:

@@ -75,7 +75,7 @@ def fragments(nest: Nest) -> tuple[VectorFragment, ...]:
 
 def fragments_of(structure: Structure) -> tuple[VectorFragment, ...]:
     """Return fragments of a mapping, which are derived once."""
-    return structure.derived(fragments)
+    return structure.derive(fragments)
 
 
 def is_serial(machine: Machine) -> bool:

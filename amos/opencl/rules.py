@@ -123,7 +123,7 @@ def local_memory(draft: Draft) -> None:
 #: In the order that they are applied in.
 OPENCL_RULES = [
     Rule("C1", tiles),
-    Rule("C2", rules.fused),
+    Rule("C2", rules.fused_sizes),
     Rule("C3", orders),
     Rule("C5", items),
     Rule("C5", registers),

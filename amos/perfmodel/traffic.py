@@ -13,8 +13,8 @@ from functools import cached_property
 import numpy as np
 
 from amos.plan.cpu_blocks import CpuBlocks
+from amos.plan.memoizing import memoize
 from amos.plan.operand import Dimension, Operand
-from amos.plan.remembered import remembered
 
 _SINGLE = np.float32
 
@@ -110,7 +110,7 @@ class LoopNestBatch:
         """(loop, position) → the schedules in which the loop is there."""
         return {(n, p): self.loop[p] == n for n, at in enumerate(self.where) for p in at}
 
-    @remembered
+    @memoize
     def fragments(self, operand: Operand) -> np.ndarray:
         """Count an operand's distinct fragments in one register tile, per step of the reduction."""
         return self.batch.fragments(operand).astype(float)
@@ -195,7 +195,7 @@ class CoreNest:
         np.cumprod(self.outer, axis=0, out=self.trips[1:])
         self._several = self.outer > 1
 
-    @remembered
+    @memoize
     def cover(self, loop: int) -> np.ndarray:
         """Return the steps of a loop inside each depth: depths × schedules."""
         where = self.steps.where[loop]
@@ -207,7 +207,7 @@ class CoreNest:
         steps[: where.start] = steps[where.start]
         return steps
 
-    @remembered
+    @memoize
     def footprint(self, operand: Operand) -> np.ndarray:
         """Return the bytes that one execution of each depth touches: depths × schedules."""
         total: np.ndarray = self.elements(operand) * operand.size
@@ -216,7 +216,7 @@ class CoreNest:
             total *= np.maximum(1.0, self.line / self._run(operand, self.line))
         return total
 
-    @remembered
+    @memoize
     def elements(self, operand: Operand) -> np.ndarray:
         """Return the elements that one execution of each depth touches: depths × schedules."""
         total = np.ones((self.count + 1, len(self.steps)), dtype=_SINGLE)
@@ -239,7 +239,7 @@ class CoreNest:
             contiguous *= dim.extent
         return run
 
-    @remembered
+    @memoize
     def along(self, dim: Dimension) -> np.ndarray | float:
         """Return the positions of one dimension that each depth touches."""
         if not dim.terms:
@@ -261,13 +261,13 @@ class CoreNest:
         most: np.ndarray = np.minimum(points, dim.extent, out=points)
         return most
 
-    @remembered
+    @memoize
     def moves(self, operand: Operand) -> np.ndarray:
         """Return where a loop advances to another part of an operand: positions × schedules."""
         moved: np.ndarray = self.steps.indexes(operand)[self.steps.loop] & self._several
         return moved
 
-    @remembered
+    @memoize
     def working_set(self, operands: Sequence[Operand]) -> np.ndarray:
         """Return the bytes of all operands that each depth touches: depths × schedules."""
         first, *further = operands
@@ -276,7 +276,7 @@ class CoreNest:
             total += self.footprint(operand)
         return total
 
-    @remembered
+    @memoize
     def traffic(self, operand: Operand, *, windows: bool) -> np.ndarray:
         """Return the bytes to move so that each depth finds the operand inside.
 

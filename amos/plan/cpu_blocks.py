@@ -66,7 +66,7 @@ class CpuBlocks:
 
     @staticmethod
     def of(structure: Structure, machine: Machine, batch: LoopBatch) -> CpuBlocks:
-        """The kernels on a machine.
+        """Describe the kernels on a machine.
 
         Machines without caches, for which nothing generates such kernels, are predicted as if
         they staged what is copied in every step, and divided no reduction.
@@ -215,7 +215,7 @@ class CpuBlocks:
         }
 
     def _is_copied(self, source: SourceForm) -> np.ndarray:
-        """Whether schedules copy a source: bool, schedules."""
+        """Return whether schedules copy a source: bool, schedules."""
         if not source.optional:
             return np.ones(len(self), dtype=bool)
         copied, names = self.batch.copied, self.structure.choices

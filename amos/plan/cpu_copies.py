@@ -26,7 +26,7 @@ _TASKS_PER_CORE = 4
 
 
 def divide_width(width: np.ndarray, extent: np.ndarray) -> np.ndarray:
-    """Elements of one step of a copy: ``width``, halved until it divides the extent.
+    """Return the elements of one step of a copy: ``width``, halved until it divides the extent.
 
     >>> divide_width(np.array([64, 16]), np.array([96, 96])).tolist()
     [32, 16]
@@ -67,7 +67,7 @@ class CopyBlocks:
         nor reads what another has just written.
         """
         blocks = self.blocks
-        extents = blocks.loops.covered(self.source.dims, blocks.share)
+        extents = blocks.loops.box_extents(self.source.dims, blocks.share)
         needed_bytes = np.prod(extents, axis=0, dtype=float) * self.source.size_bits / 8
         return np.where(needed_bytes <= blocks.limits.cache // 2, blocks.share, 1)
 
@@ -79,8 +79,8 @@ class CopyBlocks:
     @cached_property
     def extents(self) -> np.ndarray:
         """Extents of one copy: dimensions × schedules."""
-        loops = self.blocks.loops
-        whole, local = loops.whole(self.source.dims), loops.covered(self.source.dims, self.share)
+        loops, dims = self.blocks.loops, self.source.dims
+        whole, local = loops.whole(dims), loops.box_extents(dims, self.share)
         return np.where(self.ahead, np.stack(whole), np.stack(local))
 
     @cached_property
@@ -208,7 +208,7 @@ class CopyBlocks:
         return np.where(self.spread < 0, 0, LINE_BYTES * self.extents.prod(axis=0, where=outer))
 
     def vectors(self, column: int) -> VectorCopy | None:
-        """How fragments of one schedule are copied in vectors; ``None`` if they are not."""
+        """Return how fragments of one schedule are copied in vectors; ``None`` if they are not."""
         form = self._vectors.forms[int(self._vectors.number[column])]
         return form if self.in_vectors[column] else None
 

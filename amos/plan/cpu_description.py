@@ -57,7 +57,7 @@ def _loops(loops: MappingType[str, int]) -> str:
 
 
 def _edge(edge: Edge) -> str:
-    """Tiles at the end of a loop."""
+    """Describe the tiles at the end of a loop."""
     tiles = f"{edge.loop}: tiles of {edge.tile}"
     if edge.cut:
         tiles += f", the last of {edge.cut}"

@@ -83,7 +83,7 @@ class FetchBlocks:
         )
 
     def _moves(self, source: SourceForm) -> np.ndarray:
-        """Whether each of these loops leads to another piece of a source: bool, the same shape."""
+        """Return whether each loop leads to another piece of a source: bool, loops × schedules."""
         blocks = self.blocks
         loops, share = blocks.loops, blocks.share
         indexed = np.zeros(len(blocks.structure.extents) + 1, dtype=bool)
@@ -103,7 +103,7 @@ class FetchBlocks:
         return np.vstack([several, spatial, spatial])
 
     def _shared_extents(self, source: SourceForm, extents: list[np.ndarray]) -> list[np.ndarray]:
-        """Extents of what one step of the loops that move through a source reads of it."""
+        """Return the extents that one step of the loops that move through a source reads of it."""
         blocks = self.blocks
         moving = np.zeros(blocks.loops.extents.shape, dtype=bool)
         moving[: len(blocks.outer)] = blocks.outer * blocks.block > 1

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from amos.ir import dtype
+from amos.plan.memoizing import memoize
 from amos.plan.operand import Dimension, jumps_pages
-from amos.plan.packing import grouped, pad_operand
-from amos.plan.remembered import remembered
+from amos.plan.packing import group_columns, pad_operand
 from amos.plan.staging import StagedOperand, staged_destination, staged_sources
 from amos.plan.staging_vectors import VectorCopy, vector_copy
 from amos.plan.strided import StridedOperand, destination_form, source_forms
@@ -46,9 +46,9 @@ class SourceForm:
         """Loops that move along some dimension."""
         return frozenset(loop for dim in self.dims for loop, _ in dim.terms)
 
-    @remembered
+    @memoize
     def vector_copy(self, extents: tuple[tuple[str, int], ...]) -> VectorCopy | None:
-        """How fragments are copied in vectors; ``None`` where they cannot be.
+        """Return how fragments are copied in vectors; ``None`` where they cannot be.
 
         Args:
             extents: new extent of each tile loop that becomes longer, by its name.
@@ -86,9 +86,9 @@ class CpuForms:
         return out.shape if whole else out.source_shape
 
 
-@remembered
+@memoize
 def cpu_forms(structure: Structure, tiled: bool) -> CpuForms:
-    """The forms of a mapping's operands.
+    """Choose the forms of a mapping's operands.
 
     Args:
         tiled: whether the kernel keeps accumulators in numbered tile registers.
@@ -103,7 +103,7 @@ def cpu_forms(structure: Structure, tiled: bool) -> CpuForms:
         sources.append(
             SourceForm(
                 staged=form,
-                dims=structure.dimensions(grouped(form) if tiled and position == 1 else form),
+                dims=structure.dimensions(group_columns(form) if tiled and position == 1 else form),
                 tiles=tuple(number[name] for name in tiles if name in number),
                 optional=optional,
             )

@@ -16,7 +16,7 @@ from amos.plan.cpu_blocks import CpuBlocks
 from amos.plan.cpu_copies import PLACES, CopyBlocks, Place
 from amos.plan.cpu_description import describe_plan
 from amos.plan.cpu_forms import SourceForm
-from amos.plan.packing import grouped, in_reading_order, pad_operand
+from amos.plan.packing import group_columns, order_for_reading, pad_operand
 from amos.plan.schedule import CpuSchedule, Plan
 from amos.plan.split_reduction import PART, SplitReduction, split_reduction
 from amos.plan.staging import StagedOperand
@@ -156,7 +156,7 @@ class CpuPlan(Plan):
         return self.counts.partial
 
     def _along(self, counts: np.ndarray) -> dict[str, int]:
-        """Numbers of the spatial loops, outermost first: loops × 1 → by the loop's name."""
+        """Name the counts of the spatial loops, outermost first: loops × 1 → by the loop's name."""
         number = {loop.name: n for n, loop in enumerate(self.structure.spatial)}
         return {loop.name: int(counts[number[loop.name], 0]) for loop in self.spatial}
 
@@ -271,20 +271,20 @@ class CpuPlan(Plan):
     @cached_property
     def sources(self) -> tuple[StagedOperand, ...]:
         """Staged sources for the padded loops, in the intrinsic's order."""
-        sources = tuple(map(self._arranged, self.counts.forms.sources))
+        sources = tuple(map(self._arrange, self.counts.forms.sources))
         if not self.tiled:
             return sources
         first, second = sources
-        return first, grouped(second)
+        return first, group_columns(second)
 
-    def _arranged(self, source: SourceForm) -> StagedOperand:
+    def _arrange(self, source: SourceForm) -> StagedOperand:
         op = source.staged
         if source.optional and not self.counts.copies[op.name].is_made[0]:
             return replace(op, copied=False)
         if op.in_place:
             return op
         op = pad_operand(op, self.padded)
-        return in_reading_order(op, self.schedule) if op.constant else op
+        return order_for_reading(op, self.schedule) if op.constant else op
 
     @property
     def destination(self) -> StagedOperand:
@@ -292,7 +292,7 @@ class CpuPlan(Plan):
         return self.counts.forms.destination
 
     def form(self, op: StagedOperand) -> Form:
-        """How a source reaches the calls."""
+        """Return how a source reaches the calls."""
         if op.in_place:
             return "in place"
         if op.constant:
@@ -309,7 +309,7 @@ class CpuPlan(Plan):
         """The copies within the kernel, by the intrinsic's name of the source."""
         forms = {op.name: op for op in self.sources}
         copies = self.counts.copies.items()
-        return {name: _copy(copy, forms[name]) for name, copy in copies if copy.is_made[0]}
+        return {name: _source_copy(copy, forms[name]) for name, copy in copies if copy.is_made[0]}
 
     @property
     def accumulators(self) -> int:
@@ -334,8 +334,8 @@ def _several(counts: MappingType[str, int]) -> dict[str, int]:
     return {name: count for name, count in counts.items() if count > 1}
 
 
-def _copy(copy: CopyBlocks, op: StagedOperand) -> SourceCopy:
-    """The copy of a source under the first schedule of a batch."""
+def _source_copy(copy: CopyBlocks, op: StagedOperand) -> SourceCopy:
+    """Describe the copy of a source under the first schedule of a batch."""
     spread, vectors = int(copy.spread[0]), copy.vectors(0)
     return SourceCopy(
         place=PLACES[int(copy.place[0])],

@@ -101,7 +101,7 @@ class DevicePlan(Plan):
         return (self.grid_tasks * group).clip(*extents)
 
     def distances(self, loop: str) -> tuple[int, int]:
-        """Steps of a loop between neighbouring workers, and between fragments of a worker."""
+        """Return the steps of a loop between neighbouring workers, and between fragments of one."""
         if self.schedule.fragments == "interleaved":
             return 1, self.schedule.blocks[loop]
         return self.schedule.tile[loop], 1
@@ -115,7 +115,7 @@ class DevicePlan(Plan):
         }
 
     def step(self, loop: str, worker: Value, fragment: Value) -> Value:
-        """The step of a loop within the group at which a fragment of a worker stands."""
+        """Return the step of a loop within the group that a worker's fragment belongs to."""
         workers, fragments = self.distances(loop)
         return worker * workers + fragment * fragments
 

@@ -53,18 +53,18 @@ class Fragment:
         return self.bits / 8
 
     def stride(self, group: Group) -> int:
-        """Elements of the tensor between neighbours along a side; NOWHERE for a replica."""
+        """Count the tensor's elements between neighbours along a side; NOWHERE for a replica."""
         live = [m for m in group.members if m in self.staged.load.names]
         if not live or live[-1] != group.members[-1]:
             return NOWHERE
         return abs(self.staged.load.flat.coefficient(live[-1]))
 
     def length(self, group: Group) -> int:
-        """Elements along a side that lie side by side in the tensor."""
+        """Count the elements along a side that are contiguous in the tensor."""
         return self._contiguous(group)[1]
 
     def run(self, group: Group, most: int, *, aligned: bool = True) -> int:
-        """Elements that may be moved as one: contiguous, all inside or all outside.
+        """Count the elements that may be moved as one: contiguous, all inside or all outside.
 
         Args:
             group: the side.
@@ -74,8 +74,8 @@ class Fragment:
         names, length = self._contiguous(group)
         vector = most
         while vector > 1 and not (
-            self._whole(group, names, length, vector)
-            and (not aligned or self._aligned(names, vector))
+            self._is_contiguous(group, names, length, vector)
+            and (not aligned or self._is_aligned(names, vector))
         ):
             vector //= 2
         return max(1, vector)
@@ -89,14 +89,14 @@ class Fragment:
             length *= radix
         return names, length
 
-    def _aligned(self, run: Sequence[str], vector: int) -> bool:
-        """Whether every copy of so many elements begins at a multiple of them."""
+    def _is_aligned(self, run: Sequence[str], vector: int) -> bool:
+        """Return whether every copy of ``vector`` elements begins at a multiple of them."""
         flat = self.staged.load.flat
         outer_steps = [step for name, step in flat.terms if name not in run]
         return not (flat.constant % vector or any(step % vector for step in outer_steps))
 
-    def _whole(self, group: Group, run: Sequence[str], length: int, vector: int) -> bool:
-        """Whether every copy of so many elements is in one piece."""
+    def _is_contiguous(self, group: Group, run: Sequence[str], length: int, vector: int) -> bool:
+        """Return whether every copy of ``vector`` elements is in one piece."""
         if length % vector or group.lanes % vector:
             return False
         if self.computed and self.staged.load.tensor.shape[-1] % vector:

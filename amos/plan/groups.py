@@ -69,10 +69,10 @@ class Groups:
         self.loops = [[numbers[name] for name in fragment.loops] for fragment in fragments]
 
     def own(self, operand: int) -> np.ndarray:
-        """Fragments of an operand that a worker needs in one step."""
+        """Count the fragments of an operand that a worker needs in one step."""
         return np.asarray(self.tile[self.loops[operand]].prod(axis=0))
 
     def fragments(self, operand: int) -> np.ndarray:
-        """Fragments of a source that a group stages together."""
+        """Count the fragments of a source that a group stages together."""
         count = self.span[self.loops[operand]].prod(axis=0)
         return np.asarray(count * self.staged if self._reduced[operand] else count)

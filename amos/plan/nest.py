@@ -77,7 +77,7 @@ class Group:
         return f"{self.target}.lane"
 
     def decode(self, fused: Any) -> dict[str, Any]:
-        """Software iterations of a fused index, as mixed-radix digits.
+        """Split a fused index into software iterations, as mixed-radix digits.
 
         Works on integers, NumPy arrays and TVM expressions alike.
         """
@@ -142,17 +142,17 @@ class Nest:
         split = {}
         for it in self.mapping.intrinsic.iterations:
             members = self.mapping.groups[it.name]
-            fused = _unpeeled(members, extents, it.extent)
+            fused = _varying_members(members, extents, it.extent)
             radices = tuple(extents[name] for name in fused)
             group = Group(it.name, it.kind, it.extent, fused, radices)
             split[it.name] = (group, members[: len(members) - len(fused)])
         return split
 
 
-def _unpeeled(
+def _varying_members(
     members: tuple[str, ...], extents: MappingType[str, int], lanes: int
 ) -> tuple[str, ...]:
-    """The trailing members that vary within a call."""
+    """Return the trailing members that vary within a call."""
     start = 0
     while start + 1 < len(members):
         trailing = prod(extents[name] for name in members[start + 1 :])

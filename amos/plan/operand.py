@@ -99,10 +99,10 @@ class Operand:
 
 
 def jumps_pages(staged: StagedOperand) -> bool:
-    """Whether steps of a reduction go on to other pages of an operand that is read in place.
+    """Return whether steps of a reduction go on to other pages of an operand read in place.
 
-    Hardware prefetches no line of another page, and such rows share few sets of a cache if
-    they lie a multiple of a large power of two apart.
+    Hardware prefetches no line of another page, and rows whose distance is a multiple of a large
+    power of two share few sets of a cache.
     """
     if not staged.in_place:
         return False
@@ -115,15 +115,15 @@ def jumps_pages(staged: StagedOperand) -> bool:
     return False
 
 
-def how_copied(staged: StagedOperand) -> tuple[Copy, int]:
-    """How elements are found, and the divisions that it takes to find one."""
+def classify_copy(staged: StagedOperand) -> tuple[Copy, int]:
+    """Return how elements are found, and how many divisions it takes to find one."""
     if isinstance(staged, StridedOperand):
         return "run", 0
     intrinsic = staged.nest.mapping.intrinsic
     if intrinsic.tile_registers and staged.name == intrinsic.sources[1].tensor.name:
         # Groups of 32 bits along the reduction, by column (packing.grouped), wherever they lie.
         return "pieces", 0
-    if intrinsic.tile_registers and guarded(staged):
+    if intrinsic.tile_registers and is_guarded(staged):
         # Rows gathered from windows: no two of them lie where the first says.
         *rows, row = (staged.nest.groups[t] for t in staged.fragment)
         unit = any(staged.load.indices[-1].coefficient(name) == 1 for name in row.members[-1:])
@@ -166,7 +166,7 @@ def count_scalar_instructions(staged: StagedOperand) -> int:
 
 
 def _windows(staged: StagedOperand, group: Group) -> int:
-    """Dimensions of the tensor that the lanes of a group move through and may leave."""
+    """Count the tensor's dimensions that the lanes of a group move through and may leave."""
     extents = staged.nest.mapping.operator.extents
     count = 0
     for index, size in zip(staged.load.indices, staged.load.tensor.shape, strict=True):
@@ -175,8 +175,8 @@ def _windows(staged: StagedOperand, group: Group) -> int:
     return count
 
 
-def guarded(staged: StagedOperand) -> bool:
-    """True if an element may lie outside of the tensor while its neighbours do not."""
+def is_guarded(staged: StagedOperand) -> bool:
+    """Return whether an element may lie outside of the tensor while its neighbours do not."""
     groups = [staged.nest.groups[t] for t in staged.fragment]
     if any(_windows(staged, group) for group in groups):
         return True
@@ -184,7 +184,7 @@ def guarded(staged: StagedOperand) -> bool:
 
 
 def _walks(staged: StagedOperand, group: Group) -> bool:
-    """True if the fused index moves through the tensor in equal steps."""
+    """Return whether the fused index moves through the tensor in equal steps."""
     steps = [staged.load.flat.coefficient(name) for name in group.members]
     pairs = zip(steps, steps[1:], group.radices[1:], strict=False)
     return all(outer == inner * radix for outer, inner, radix in pairs)

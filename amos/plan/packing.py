@@ -11,7 +11,7 @@ from amos.plan.staging import StagedDim, StagedOperand
 
 
 def pad_operand(op: StagedOperand, extents: Mapping[str, int]) -> StagedOperand:
-    """The staged operand for longer loops, so that tiles which do not divide them come out even.
+    """Pad a staged operand to longer loops, which the tiles divide.
 
     The slots beyond a loop's extent read zero from what is staged, and nothing of the
     destination that belongs to them is kept.
@@ -35,8 +35,8 @@ def _pad(dim: StagedDim, grown: Mapping[str, int]) -> StagedDim:
     )
 
 
-def in_reading_order(op: StagedOperand, schedule: CpuSchedule) -> StagedOperand:
-    """A staged operand whose fragments follow one another as the kernel reads them.
+def order_for_reading(op: StagedOperand, schedule: CpuSchedule) -> StagedOperand:
+    """Order the fragments of a staged operand as the kernel reads them.
 
     The dimensions come in the order of the loops: outer spatial loops, reductions,
     then the positions of a register tile along a spatial loop. Each step of the reduction
@@ -68,8 +68,8 @@ def in_reading_order(op: StagedOperand, schedule: CpuSchedule) -> StagedOperand:
     return replace(op, dims=(*leading, *op.dims[count:]))
 
 
-def grouped(op: StagedOperand) -> StagedOperand:
-    """The second source of a tile: rows of 64 bytes, groups of 32 bits by column.
+def group_columns(op: StagedOperand) -> StagedOperand:
+    """Lay out a tile's second source: rows of 64 bytes, groups of 32 bits by column.
 
     Elements that follow one another along the reduction share a column.
     """

@@ -33,7 +33,7 @@ def plan(candidate: Candidate, machine: str | Machine = "host") -> Any:
 
 
 def cpu_limits(machine: str | Machine) -> CpuLimits:
-    """Limits that plans depend on, of a machine by name or itself; ``host`` is not measured."""
+    """Return the limits of a machine that plans depend on; ``host`` is not measured."""
     return CpuLimits.here() if machine == "host" else CpuLimits.of(_machine(machine))
 
 

@@ -55,7 +55,7 @@ class Schedule(ABC):
 
     def __post_init__(self) -> None:
         for name, kind in variables_of(type(self)).items():
-            object.__setattr__(self, name, kind.checked(name, getattr(self, name)))
+            object.__setattr__(self, name, kind.normalize(name, getattr(self, name)))
 
     @classmethod
     def of(cls, values: MappingType[str, Value]) -> Self:
@@ -76,28 +76,28 @@ class Schedule(ABC):
             return cast(Self, max(kinds, key=lambda kind: len(kind.keys() & heads)).of(values))
         if not cls.earlier_keys:
             return cls._read(values)
-        named = {key: value for key, value in values.items() if cls.renamed_key(key) == key}
+        named = {key: value for key, value in values.items() if cls.rename_key(key) == key}
         for key, value in values.items():
-            if named.setdefault(cls.renamed_key(key), value) != value:
+            if named.setdefault(cls.rename_key(key), value) != value:
                 raise ScheduleError(
-                    f"{key} = {value!r}: expected it once, got {cls.renamed_key(key)} too"
+                    f"{key} = {value!r}: expected it once, got {cls.rename_key(key)} too"
                 )
         return cls._read(named)
 
     @classmethod
     def keys(cls) -> frozenset[str]:
-        """Keys that a dictionary of the target may have, before a dot."""
+        """Return the keys that a dictionary of the target may have, before a dot."""
         return frozenset({kind.key for kind in variables_of(cls).values()} | {*cls.earlier_keys})
 
     @classmethod
-    def renamed_key(cls, key: str) -> str:
+    def rename_key(cls, key: str) -> str:
         """Return today's name of a key of an earlier record; other keys stay."""
         head, dot, name = key.partition(".")
         return f"{cls.earlier_keys.get(head, head)}{dot}{name}"
 
     @classmethod
-    def recorded_key(cls, key: str) -> str:
-        """A key of today as the earliest records have it; the inverse of :meth:`renamed_key`."""
+    def record_key(cls, key: str) -> str:
+        """Return a key of today as in the earliest records; the inverse of :meth:`rename_key`."""
         head, dot, name = key.partition(".")
         first = {today: earlier for earlier, today in cls.earlier_keys.items()}
         return f"{first.get(head, head)}{dot}{name}"
@@ -121,22 +121,22 @@ class Schedule(ABC):
         return cls(**arguments)
 
     def as_dict(self) -> dict[str, Value]:
-        """The variables as records and JSON hold them, sorted; most defaults are left out."""
+        """Return the variables as in records and JSON, sorted; most defaults are left out."""
         return dict(self.values)
 
     def as_recorded(self) -> dict[str, Value]:
         """Return the variables under the keys that identify candidates in all records."""
-        return {self.recorded_key(key): value for key, value in self.values}
+        return {self.record_key(key): value for key, value in self.values}
 
     @cached_property
     def values(self) -> tuple[tuple[str, Value], ...]:
         """The entries of :meth:`as_dict`."""
-        return tuple(sorted(self._written()))
+        return tuple(sorted(self._entries()))
 
-    def _written(self) -> Iterator[tuple[str, Value]]:
+    def _entries(self) -> Iterator[tuple[str, Value]]:
         for name, kind in variables_of(type(self)).items():
             companion = getattr(self, kind.written_with) if kind.written_with else None
-            yield from kind.written(getattr(self, name), companion)
+            yield from kind.entries(getattr(self, name), companion)
 
     def __eq__(self, value: object) -> bool:
         return isinstance(value, Schedule) and self.values == value.values
@@ -152,8 +152,8 @@ class Schedule(ABC):
         """Register tiles of each spatial loop inside the outer loops, by default 1."""
         return getattr(self, self._blocks) if self._blocks else Defaulted({}, 1)
 
-    def renamed(self, name: Callable[[str], str]) -> Self:
-        """The schedule with its loops under other names."""
+    def rename_loops(self, name: Callable[[str], str]) -> Self:
+        """Rename the loops of a schedule."""
         changed: dict[str, Any] = {
             key: {name(loop): size for loop, size in getattr(self, key).items()}
             for key, kind in variables_of(type(self)).items()
@@ -168,15 +168,15 @@ class Schedule(ABC):
         """Return the row of :class:`LoopBatch` for this schedule, without tiles and orders."""
 
     def spatial_order(self, nest: Nest) -> tuple[Loop, ...]:
-        """Spatial loops from the outermost to the innermost; extent 1 left out."""
-        return _ordered(nest.spatial, self.order, "order")
+        """List the spatial loops from the outermost to the innermost; extent 1 is left out."""
+        return _order_loops(nest.spatial, self.order, "order")
 
     def reduce_order(self, nest: Nest) -> tuple[Loop, ...]:
-        """Reduction loops from the outermost to the innermost; extent 1 left out."""
-        return _ordered(nest.reduce, self.reduce, "reduce")
+        """List the reduction loops from the outermost to the innermost; extent 1 is left out."""
+        return _order_loops(nest.reduce, self.reduce, "reduce")
 
     def batch(self, structure: Structure) -> LoopBatch:
-        """The schedule as the model takes it: a batch of one row.
+        """Return the schedule as the model takes it: a batch of one row.
 
         Raises:
             ScheduleError: a tile is larger than its loop, an order does not name the mapping's
@@ -254,7 +254,7 @@ class CpuSchedule(Schedule):
         }
 
     def batch(self, structure: Structure) -> LoopBatch:
-        """The schedule as the model takes it; see :meth:`Schedule.batch`."""
+        """Return the schedule as the model takes it; see :meth:`Schedule.batch`."""
         for op in structure.sources:
             if op.choice and not op.optional and self.stage[op.name] == "none":
                 raise ScheduleError(
@@ -285,7 +285,7 @@ class Candidate(Shown):
         return self.memory_on(None)
 
     def memory_on(self, machine: Machine | None) -> int:
-        """The same on a machine; copies of a core count once for each core that has one."""
+        """Return the same on a machine; a core's copies count once for each core that has one."""
         from amos.plan.target import targets
 
         structure = Structure(self.mapping)
@@ -331,7 +331,7 @@ class Plan:
 
 
 def batch_of(structure: Structure, schedules: Sequence[Schedule]) -> LoopBatch:
-    """Schedules of one mapping and one target as arrays, one row each.
+    """Return schedules of one mapping and one target as arrays, one row each.
 
     Raises:
         ScheduleError: an order does not name the mapping's loops.
@@ -358,7 +358,7 @@ def batch_of(structure: Structure, schedules: Sequence[Schedule]) -> LoopBatch:
     return kind(**columns)
 
 
-def _ordered(
+def _order_loops(
     loops: tuple[Loop, ...], order: tuple[str, ...] | None, variable: str
 ) -> tuple[Loop, ...]:
     live = {loop.name: loop for loop in loops if loop.extent > 1}

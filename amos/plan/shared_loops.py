@@ -20,7 +20,7 @@ from amos.plan.structure import LoopBatch, Structure
 
 @lru_cache(maxsize=1 << 16)
 def even_ranges(steps: int, cores: int) -> int:
-    """Fewest equal ranges that load the busiest core no more than single steps do.
+    """Return the fewest equal ranges that load the busiest core no more than single steps do.
 
     >>> [even_ranges(steps, 4) for steps in (3, 8, 10, 13)]
     [3, 4, 10, 13]
@@ -60,7 +60,7 @@ class SharedLoops:
     def of(
         cls, structure: Structure, batch: LoopBatch, split: np.ndarray | None = None
     ) -> SharedLoops:
-        """The loops of a mapping under each schedule of a batch.
+        """Compute the loops of a mapping under each schedule of a batch.
 
         Args:
             split: parts of the outermost reduction; ``None`` if it stays whole.
@@ -90,12 +90,12 @@ class SharedLoops:
         return shared
 
     def ranges(self, cores: int) -> np.ndarray:
-        """Fewest equal ranges of the steps that load the busiest core no more: schedules."""
+        """Return the fewest equal ranges that load the busiest core no more: schedules."""
         steps, where = np.unique(self.steps, return_inverse=True)
         return np.array([even_ranges(int(n), cores) for n in steps], dtype=np.int64)[where]
 
-    def covered(self, dims: Sequence[Dimension], share: np.ndarray) -> list[np.ndarray]:
-        """Extents of a box around all that is read in each range, gaps included: schedules.
+    def box_extents(self, dims: Sequence[Dimension], share: np.ndarray) -> list[np.ndarray]:
+        """Return the extents of a box around all that each range reads: schedules.
 
         Args:
             dims: of a staged operand.
@@ -108,7 +108,7 @@ class SharedLoops:
         return extents
 
     def whole(self, dims: Sequence[Dimension]) -> list[np.ndarray]:
-        """Extent of each dimension of a staged operand for all steps."""
+        """Return the extent of each dimension of a staged operand for all steps."""
         none = np.zeros(len(self.parts), dtype=np.int64)
         return [
             sum((step * self.grown[loop] for loop, step in dim.terms), none + dim.extent)
@@ -116,7 +116,7 @@ class SharedLoops:
         ]
 
     def range_steps(self, share: np.ndarray) -> np.ndarray:
-        """Steps of every loop in the smallest box around each range: loops × schedules.
+        """Return each loop's steps in the smallest box around each range: loops × schedules.
 
         Args:
             share: consecutive fused steps of one range, which divide them all.
@@ -131,7 +131,7 @@ class SharedLoops:
         return steps
 
     def runs_whole(self, share: np.ndarray) -> np.ndarray:
-        """Whether each range runs all steps of a loop: bool, loops × schedules.
+        """Return whether each range runs all steps of a loop: bool, loops × schedules.
 
         Args:
             share: consecutive fused steps of one range, which divide them all.
@@ -147,10 +147,9 @@ class SharedLoops:
 
 
 def _touched_steps(fused: np.ndarray, share: np.ndarray) -> np.ndarray:
-    """Steps of each fused position that a range has a part of, at most over all ranges.
+    """Return the steps of each fused position that a range touches, at most over all ranges.
 
-    As the box is found for all ranges at once, positions inside of one with several such
-    steps count as a whole.
+    One box holds for all ranges, so positions inside one with several such steps count as a whole.
     """
     touched = np.empty_like(fused)
     several, inner_steps = np.zeros(len(share), dtype=bool), fused.prod(axis=0)

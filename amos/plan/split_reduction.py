@@ -50,7 +50,7 @@ class SplitReduction:
 
 
 def split_reduction(nest: Nest, schedule: CpuSchedule) -> SplitReduction | None:
-    """How a schedule divides the reduction of a nest; ``None`` if it leaves it whole.
+    """Return how a schedule divides the reduction of a nest; ``None`` if it leaves it whole.
 
     A loop that is also the innermost one is divided into as many whole unrolled steps
     as there are. No part is empty: there are fewer if the steps do not suffice.
@@ -65,5 +65,5 @@ def split_reduction(nest: Nest, schedule: CpuSchedule) -> SplitReduction | None:
 
 
 def part_steps(extent: Any, split: Any, unrolled: Any) -> Any:
-    """Steps of every part but the last, in whole unrolled ones: integers, or arrays of them."""
+    """Return the steps of every part but the last, a multiple of ``unrolled``."""
     return -(-extent // unrolled // split) * unrolled

@@ -62,7 +62,7 @@ class StagedDim:
     modulo: int = 0
 
     def at(self, values: MappingType[str, Any]) -> Any:
-        """Position for given loops and lanes: integers, or TVM expressions."""
+        """Return the position for given loops and lanes: integers, or TVM expressions."""
         where = self.index.evaluate(values)
         if self.modulo:
             return where % self.modulo
@@ -219,7 +219,7 @@ class StagedOperand:
         return {loop.name: loop.extent for loop in self.nest.loops}
 
     def locate(self, position: Sequence[Any]) -> tuple[list[Any], list[Guard]]:
-        """Tensor element that belongs at a position of the buffer.
+        """Return the tensor element that belongs at a position of the buffer.
 
         Args:
             position: one coordinate for each dimension: integers, NumPy arrays
@@ -258,7 +258,7 @@ class StagedOperand:
         return indices, guards
 
     def _decode_lanes(self, at: dict[str, Any], guards: list[Guard]) -> dict[str, Any]:
-        """Values of the matched software iterations, and the guards of padded slots."""
+        """Return the values of the matched software iterations, and the guards of padded slots."""
         values: dict[str, Any] = {}
         for target in self.fragment:
             group = self.nest.groups[target]
@@ -278,14 +278,14 @@ class StagedOperand:
 
 
 def _counts_beyond(nest: Nest, group: Group) -> bool:
-    """Whether a replicated source counts in lanes beyond a reduction, as in sums of sums."""
+    """Return whether a replicated source counts in lanes beyond a reduction, as in sums of sums."""
     compute, kinds = nest.mapping.operator.compute, nest.mapping.intrinsic.dtypes
     alone = compute.fills_lanes(kinds[-1], arbitrary_source=True)
     return group.kind == "reduce" and group.is_padded and bool(group.members) and not alone
 
 
 def _walks(index: Affine, extents: MappingType[str, int], size: int) -> bool:
-    """Whether iterations in written order are the digits of a dimension of that size."""
+    """Return whether iterations in written order are the digits of a dimension of that size."""
     step = size
     for name, coefficient in index.terms:
         if step % extents[name] or coefficient != step // extents[name]:
@@ -295,7 +295,7 @@ def _walks(index: Affine, extents: MappingType[str, int], size: int) -> bool:
 
 
 def staged_sources(nest: Nest) -> tuple[StagedOperand, ...]:
-    """Staged form of each source, in the intrinsic's order."""
+    """Return the staged form of each source, in the intrinsic's order."""
     mapping = nest.mapping
     return tuple(
         StagedOperand(
@@ -310,7 +310,7 @@ def staged_sources(nest: Nest) -> tuple[StagedOperand, ...]:
 
 
 def staged_destination(nest: Nest) -> StagedOperand:
-    """Staged form of the destination; every dimension is a loop, a tile or a lane."""
+    """Return the staged destination; every dimension is a loop, a tile or a lane."""
     operand, load = nest.mapping.intrinsic.ordered.destination, nest.mapping.operator.output
     dims = _dims(nest, load, operand, keep=False)
     return StagedOperand(operand.tensor.name, load, dims, nest, _fragment(operand))
@@ -350,7 +350,7 @@ def _fragment(operand: BufferLoad) -> tuple[str, ...]:
 def _dims(
     nest: Nest, load: BufferLoad, operand: BufferLoad, *, keep: bool
 ) -> tuple[StagedDim, ...]:
-    """Leading dimensions in the tensor's order, then the fragment's lanes."""
+    """Return the leading dimensions in the tensor's order, then the fragment's lanes."""
     owner = {name: g for g in nest.groups.values() for name in g.members}
     extents = nest.mapping.operator.extents
     dims: list[StagedDim] = []
@@ -383,7 +383,7 @@ def _dims(
 
 
 def whole_dim(index: Affine, number: int, size: int, extents: MappingType[str, int]) -> StagedDim:
-    """A dimension of a tensor as it is, widened to the range that is read as padding.
+    """Return a dimension of a tensor, widened to the range that is read as padding.
 
     Args:
         index: where the operator reads along it.

@@ -15,7 +15,7 @@ from functools import cached_property
 from itertools import product
 from math import prod
 
-from amos.plan.remembered import remembered
+from amos.plan.memoizing import memoize
 from amos.plan.staging import StagedOperand
 
 #: Elements that one vector of a copy may have, and that a run may span.
@@ -76,19 +76,19 @@ class VectorCopy:
         return (sum(steps) + 2 * len(plans)) / (len(plans) * self.elements)
 
     def places(self) -> Iterator[tuple[int, ...]]:
-        """Positions along the dimensions that are written out."""
+        """Yield the positions along the dimensions that are written out."""
         return product(*(range(self.op.dims[d].extent) for d in self.written_out))
 
     def positions(self) -> Iterator[tuple[int, ...]]:
-        """Positions of a vector's elements along its dimensions, in order."""
+        """Yield the positions of a vector's elements along its dimensions, in order."""
         return product(*(range(dim.extent) for dim in self.op.dims[-self.unit :]))
 
-    @remembered
+    @memoize
     def plan(self, place: tuple[int, ...]) -> VectorPlan | None:
-        """The plan at a position of the unrolled dimensions; ``None`` if there is none.
+        """Return the plan at a position of the unrolled dimensions; ``None`` if there is none.
 
-        There is none where a slot is known to hold a padding's value: it may belong to a
-        lane beyond its loop at the same time, which holds zero, and which only a step tells.
+        There is none where a slot is known to hold a padding's value: it may also be a lane beyond
+        its loop, which holds zero, and only the step tells.
         """
         fixed = {
             self.op.dims[d].index.names[0]: at
@@ -111,7 +111,7 @@ class VectorCopy:
 
 
 def vector_copy(op: StagedOperand) -> VectorCopy | None:
-    """How to copy an operand in vectors, or ``None`` where its elements are no such runs."""
+    """Return how to copy an operand in vectors; ``None`` where its elements are no such runs."""
     if op.in_place or not op.fragment or op.nest.mapping.intrinsic.tile_registers:
         return None
     if op.computed:
@@ -137,7 +137,7 @@ def vector_copy(op: StagedOperand) -> VectorCopy | None:
 
 
 def _is_digit(op: StagedOperand, name: str) -> bool:
-    """Whether iterations of a tile loop are digits of a fused index, not steps along one."""
+    """Return whether iterations of a tile loop are digits of a fused index, not steps along one."""
     groups = [op.nest.groups[t] for t in op.fragment]
     return any(g.tile == name and _takes_apart(op, g.target) for g in groups)
 
@@ -177,7 +177,7 @@ class _Lanes:
             length *= size
 
     def element(self, at: dict[str, int], *, live: bool = True) -> int | None:
-        """Where an element is; ``None`` if its slot is known to be zero."""
+        """Return the place of an element; ``None`` if its slot is known to be zero."""
         values: dict[str, int] = {}
         for group, read, long in self._groups:
             lane = at[group.lane]
@@ -199,7 +199,7 @@ class _Lanes:
 
 
 def _plan(places: list[int | None], first: int) -> VectorPlan | None:
-    """Runs for elements at given places, counted from ``first``."""
+    """Plan runs for elements at these places, counted from ``first``."""
     runs: list[list[int]] = []
     for place in sorted({p for p in places if p is not None}):
         if runs and place - runs[-1][0] < _MOST:

@@ -53,7 +53,7 @@ class StridedOperand(StagedOperand):
         return self.sizes
 
     def locate(self, position: Sequence[Any]) -> tuple[list[Any], list[Guard]]:
-        """Element that belongs at a position; see :meth:`StagedOperand.locate`."""
+        """Return the element that belongs at a position; see :meth:`StagedOperand.locate`."""
         indices: list[Any] = []
         guards: list[Guard] = []
         for dim, size, where in zip(self.dims, self.sizes, position, strict=True):
@@ -80,18 +80,18 @@ class StridedOperand(StagedOperand):
 
 
 def source_forms(nest: Nest) -> tuple[StagedOperand, ...]:
-    """Each source as its instruction reads it, in the intrinsic's order."""
+    """Return each source as its instruction reads it, in the intrinsic's order."""
     staged = staged_sources(nest)
     if not nest.mapping.intrinsic.tile_registers:
         return staged
     # The second source lies in groups along the reduction, as no tensor does by itself.
     first = staged[0]
-    form = None if first.constant else _strided(first)
+    form = None if first.constant else _strided_form(first)
     return (form or first, *staged[1:])
 
 
 def destination_form(nest: Nest) -> StagedOperand:
-    """The destination as its instruction writes it."""
+    """Return the destination as its instruction writes it."""
     staged = staged_destination(nest)
     if not nest.mapping.intrinsic.tile_registers:
         return staged
@@ -101,28 +101,28 @@ def destination_form(nest: Nest) -> StagedOperand:
         index.names and index == Affine(((index.names[0], 1),)) and extents[index.names[0]] == size
         for index, size in zip(load.indices, load.tensor.shape, strict=True)
     )
-    return (_strided(staged) if whole else None) or staged
+    return (_strided_form(staged) if whole else None) or staged
 
 
 def _walks(index: Affine, name: str) -> bool:
     return index == Affine(((name, 1),))
 
 
-def _strided(op: StagedOperand) -> StridedOperand | None:
-    """The operand in its tensor's order, or ``None`` if its rows are not regular there."""
+def _strided_form(op: StagedOperand) -> StridedOperand | None:
+    """Return the operand in its tensor's order; ``None`` if its rows are not regular there."""
     nest, load = op.nest, op.load
     row, column = (nest.groups[target] for target in op.fragment)
     if any(not set(g.members) <= load.names or not g.members for g in (row, column)):
         return None
     extents = dict(nest.mapping.operator.extents)
-    indices = [_moving(index, extents) for index in load.indices]
+    indices = [_drop_single_steps(index, extents) for index in load.indices]
     for group in nest.groups.values():
         extents |= {group.tile: group.tiles, group.lane: group.lanes}
     dims: list[StagedDim] = []
     sizes: list[int] = []
     d = 0
     while d < len(indices):
-        merged = _regular(nest, indices[d:], load.tensor.shape[d:])
+        merged = _merge_regular(nest, indices[d:], load.tensor.shape[d:])
         if merged is None:
             return None
         index, count = merged
@@ -136,21 +136,21 @@ def _strided(op: StagedOperand) -> StridedOperand | None:
     columns = [dim for dim in dims if column.lane in dim.index.names]
     if len(rows) != 1 or columns != dims[-1:] or dims[-1].index.coefficient(column.lane) != 1:
         return None
-    if rows[0].index.coefficient(row.lane) < 0 or _disturbed(op, dims[-1], sizes[-1], column):
+    if rows[0].index.coefficient(row.lane) < 0 or _is_disturbed(op, dims[-1], sizes[-1], column):
         return None
     return StridedOperand(op.name, load, tuple(dims), nest, op.fragment, tuple(sizes))
 
 
-def _moving(index: Affine, extents: MappingType[str, int]) -> Affine:
-    """An index without the loops of a single step, if others are left."""
+def _drop_single_steps(index: Affine, extents: MappingType[str, int]) -> Affine:
+    """Drop the loops of a single step from an index, unless there are no others."""
     moving = [name for name in index.names if extents[name] > 1]
     return index.restrict(moving) if moving else index
 
 
-def _regular(
+def _merge_regular(
     nest: Nest, indices: list[Affine], shape: tuple[int, ...]
 ) -> tuple[Affine, int] | None:
-    """The first dimensions of a tensor as one in which every fused index takes even steps.
+    """Merge the first dimensions of a tensor so that every fused index takes even steps.
 
     Channels that follow a window's columns (``image[…, q * 2 + s, c]`` with ``s`` and ``c``
     fused) are such: one pixel after the other, ``q * 6 + (s * 3 + c)`` for three of them.
@@ -176,12 +176,12 @@ def _regular(
             # A dimension of one element behind these is nothing to step along.
             still = (x.bounds(extents) == (0, 0) for x in indices[count:])
             unit_dims = takewhile(all, zip((n == 1 for n in shape[count:]), still, strict=True))
-            return _substituted(flat, groups), count + len(list(unit_dims))
+            return _substitute(flat, groups), count + len(list(unit_dims))
     return None
 
 
 def _step(index: Affine, group: Group) -> int | None:
-    """Distance that one step of a fused index moves; ``None`` if steps differ."""
+    """Return the distance that one step of a fused index moves; ``None`` if steps differ."""
     steps: set[tuple[int, int]] = set()
     weight = group.size
     for name, radix in zip(group.members, group.radices, strict=True):
@@ -194,11 +194,11 @@ def _step(index: Affine, group: Group) -> int | None:
     return None if remainder else step
 
 
-def _disturbed(op: StagedOperand, dim: StagedDim, size: int, column: Group) -> bool:
-    """Whether lanes beyond the reduction read elements of other steps, or beyond the tensor.
+def _is_disturbed(op: StagedOperand, dim: StagedDim, size: int, column: Group) -> bool:
+    """Return whether lanes beyond the reduction read other steps' elements, or beyond the tensor.
 
-    Where the other source moves along the reduction it is zero there, which only an integer
-    is sure to heed; where it does not, the tensor has to end with the reduction, in zeros.
+    Where the other source moves along the reduction it is zero there, which cancels integers for
+    sure; where it does not, the tensor has to end with the reduction, in zeros.
     """
     mapping, load = op.nest.mapping, op.load
     alone = set(dim.index.names) <= {column.tile, column.lane}
@@ -213,16 +213,16 @@ def _disturbed(op: StagedOperand, dim: StagedDim, size: int, column: Group) -> b
     return not alone and not dtype(load.tensor.dtype or "float32").is_integer
 
 
-def _fused(group: Group) -> Affine:
-    """The fused index of a group as tiles and lanes."""
+def _fused_index(group: Group) -> Affine:
+    """Return the fused index of a group as tiles and lanes."""
     lane = Affine(((group.lane, 1),))
     return lane + Affine(((group.tile, group.lanes),)) if group.tiles > 1 else lane
 
 
-def _substituted(index: Affine, groups: dict[str, Group]) -> Affine:
-    """An index with its matched iterations written as tiles and lanes."""
+def _substitute(index: Affine, groups: dict[str, Group]) -> Affine:
+    """Substitute tiles and lanes for the matched iterations of an index."""
     members = {name for group in groups.values() for name in group.members}
     result = index.restrict(name for name in index.names if name not in members)
     for group in groups.values():
-        result = result + _fused(group) * (_step(index, group) or 0)
+        result = result + _fused_index(group) * (_step(index, group) or 0)
     return result

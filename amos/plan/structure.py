@@ -20,9 +20,9 @@ from amos.plan.nest import Loop, Nest
 from amos.plan.operand import (
     Dimension,
     Operand,
+    classify_copy,
     count_scalar_instructions,
-    guarded,
-    how_copied,
+    is_guarded,
     jumps_pages,
 )
 from amos.plan.staging import StagedOperand
@@ -111,14 +111,14 @@ class LoopBatch:
         return len(self.parallel)
 
     def fragments(self, operand: Operand) -> np.ndarray:
-        """Distinct fragments of an operand in one register tile, a step of the reduction: rows."""
+        """Count an operand's distinct fragments in one register tile, per reduction step: rows."""
         loops = [loop for loop in operand.indexed if loop < self.tile.shape[1]]
         return np.asarray(self.tile.T[loops].prod(axis=0))
 
     def live_fragments(self, structure: Structure) -> np.ndarray:
-        """Fragments that one step of the reduction holds in registers: rows.
+        """Count the fragments that one step of the reduction holds in registers: rows.
 
-        Those of the source that changes least stay, those of another take turns.
+        Those of the source that changes least stay; those of another take turns.
         """
         sources = [self.fragments(op) for op in structure.sources]
         least = np.min(sources, axis=0) if sources else 0
@@ -126,12 +126,12 @@ class LoopBatch:
 
     @classmethod
     def of(cls, batch: LoopBatch) -> Self:
-        """A batch with the columns of this class; those that it lacks are left out."""
+        """Copy a batch with the columns of this class; it may lack some."""
         names = {field.name for field in fields(cls)} & {field.name for field in fields(batch)}
         return cls(**{name: getattr(batch, name) for name in names})
 
     def rows(self, which: slice) -> Self:
-        """Some of the rows."""
+        """Select some of the rows."""
         columns: dict[str, Any] = {
             field.name: None if (column := getattr(self, field.name)) is None else column[which]
             for field in fields(self)
@@ -180,7 +180,7 @@ class Structure:
         """Sources, then the destination."""
         return (*self.sources, self.destination)
 
-    def derived(self, derive: Callable[[Nest], T]) -> T:
+    def derive(self, derive: Callable[[Nest], T]) -> T:
         """Derive facts of a target from the nest, once."""
         if derive not in self._derived:
             self._derived[derive] = derive(self.nest)
@@ -225,7 +225,7 @@ class Structure:
         return tuple(borders.values())
 
     def dimensions(self, staged: StagedOperand) -> tuple[Dimension, ...]:
-        """Dimensions of a form that an operand of the mapping has."""
+        """List the dimensions of a form of one of the mapping's operands."""
         number = {x.name: n for n, x in enumerate((*self.spatial, *self.reduce))}
         lanes = {g.lane: g.lanes for g in self.nest.groups.values()}
         return tuple(
@@ -246,7 +246,7 @@ class Structure:
         moved = not (staged.in_place or staged.constant or staged.redirected)
         # Accumulators become results on their way to an output that they go to directly.
         result = self.mapping.operator.result.dtype if written and not moved else None
-        copy, divisions = how_copied(staged)
+        copy, divisions = classify_copy(staged)
         vectors = vector_copy(staged) if moved and not written else None
         groups = [self.nest.groups[target] for target in staged.fragment]
         return Operand(
@@ -262,7 +262,7 @@ class Structure:
             copy=copy,
             divisions=divisions,
             live=prod(g.size / (g.tiles * g.lanes) for g in groups if g.lanes > 1),
-            guarded=guarded(staged),
+            guarded=is_guarded(staged),
             padded=staged.padded,
             choice=moved and not written,
             optional=optional,
@@ -273,7 +273,7 @@ class Structure:
         )
 
     def _copies(self, staged: StagedOperand) -> int:
-        """Lanes along which the hardware replicates a fragment by itself."""
+        """Count the lanes along which the hardware replicates a fragment by itself."""
         return prod(
             self.nest.groups[target].lanes
             for statement in self.mapping.intrinsic.memory
@@ -283,7 +283,7 @@ class Structure:
 
 
 def share_inside(index: Affine, extents: MappingType[str, int], size: int) -> float:
-    """Share of the points of its loops at which an index is in ``range(size)``, 0 to 1.
+    """Return the share of its loops' points at which an index is in ``range(size)``, 0 to 1.
 
     The longest loop is counted, not walked.
 

@@ -102,14 +102,14 @@ class Target(ABC):
 
     @abstractmethod
     def claims(self, machine: Machine) -> bool:
-        """Whether a machine is of this target."""
+        """Return whether a machine is of this target."""
 
     def takes_units(self, machine: Machine) -> bool:
-        """Whether a machine takes any unit whose description states its buffers."""
+        """Return whether a machine takes any unit whose description states its buffers."""
         return False
 
     def runs(self, structure: Structure, machine: Machine) -> bool:
-        """Whether rules and model of this target hold for a mapping on a machine of it.
+        """Return whether rules and model of this target hold for a mapping on a machine of it.
 
         Where they do not, those of cores under memory levels do.
         """
@@ -122,7 +122,7 @@ class Target(ABC):
 
     @abstractmethod
     def plan(self, mapping: LoopMapping, schedule: Schedule, machine: Machine | None) -> Plan:
-        """Everything that is decided about a kernel.
+        """Decide everything about a kernel.
 
         Args:
             machine: where it runs; ``None`` for this computer, which is not measured for it.
@@ -135,7 +135,7 @@ class Target(ABC):
 
     @abstractmethod
     def emit(self, plan: Plan) -> str:
-        """The code of a plan; the same plan gives the same text everywhere.
+        """Print the code of a plan; the same plan gives the same text everywhere.
 
         Raises:
             BuildError: the target has no such kernel.
@@ -154,7 +154,7 @@ class Target(ABC):
     def workspace_bytes(
         self, structure: Structure, machine: Machine | None, batch: LoopBatch
     ) -> np.ndarray:
-        """Bytes in memory that kernels need beside inputs and results: schedules.
+        """Return the bytes in memory that kernels need beside inputs and results: schedules.
 
         Raises:
             BuildError: the target does not say.
@@ -168,7 +168,7 @@ class Target(ABC):
     def explain(
         self, prediction: BatchPrediction, row: int, sources: Sequence[str]
     ) -> tuple[tuple[str, str], ...]:
-        """Reasons behind the terms of a row: term (as ``"shared read"``) and words."""
+        """Explain the terms of a row: term (as ``"shared read"``) and words."""
         return ()
 
     def bound(self, mappings: Sequence[LoopMapping], machine: Machine) -> Bound | None:
@@ -196,7 +196,7 @@ class Target(ABC):
         return None
 
     def executes(self, intrinsic: Intrinsic, machine: Machine) -> bool:
-        """Whether a described machine that has no rate of an instruction has it all the same."""
+        """Return whether a machine that has no rate of an instruction can execute it."""
         return {*intrinsic.requires} <= {*machine.features}
 
     def list_missing(self, intrinsic: Intrinsic, machine: Machine) -> list[str]:
@@ -226,7 +226,7 @@ class Target(ABC):
         return None
 
     def open_executor(self, request: ExecutorRequest) -> Executor | None:
-        """The executor of candidates of a described machine.
+        """Open the executor of candidates of a described machine.
 
         Returns:
             the executor; ``None`` for the model alone.
@@ -244,12 +244,12 @@ class Target(ABC):
 
 
 def targets() -> Iterator[Target]:
-    """Every target that is registered, the CPU first."""
+    """Yield every registered target, the CPU first."""
     return map(_load, TARGETS.values())
 
 
 def target_of(machine: Machine | None, structure: Structure | None = None) -> Target:
-    """The target of a machine, and of a mapping on it.
+    """Return the target of a machine, and of a mapping on it.
 
     Args:
         machine: ``None`` for a CPU of which nothing is known.

@@ -41,8 +41,8 @@ class Variable:
     always: bool = False
     written_with: str = ""
 
-    def checked(self, name: str, value: Any) -> Any:
-        """The value of a field as it is stored.
+    def normalize(self, name: str, value: Any) -> Any:
+        """Return the value of a field as it is stored.
 
         Raises:
             ScheduleError: it is of another type, or no value that the field may have.
@@ -61,8 +61,8 @@ class Variable:
             return Defaulted(value, self.default)
         return value
 
-    def written(self, value: Any, companion: Any) -> Iterator[tuple[str, Value]]:
-        """The entries of a dictionary that hold a value of the field."""
+    def entries(self, value: Any, companion: Any) -> Iterator[tuple[str, Value]]:
+        """Yield the entries of a dictionary that hold a value of the field."""
         if self.per:
             for name, single in value.items():
                 if self.always or single != self.default:
@@ -96,7 +96,7 @@ class Defaulted(dict[str, Any]):
 
 
 def variable(key: str, default: Value | None, **more: Any) -> Any:
-    """A field of a schedule, see :class:`Variable`."""
+    """Declare a field of a schedule, see :class:`Variable`."""
     kind = Variable(key, default, **more)
     start: Any = {"default_factory": dict} if kind.per else {"default": default}
     return field(**start, metadata={"variable": kind})
@@ -104,11 +104,11 @@ def variable(key: str, default: Value | None, **more: Any) -> Any:
 
 @cache
 def variables_of(kind: type[Any]) -> dict[str, Variable]:
-    """The variables of a class of schedules, by the name of the field."""
+    """Return the variables of a class of schedules, by the name of the field."""
     return {each.name: each.metadata["variable"] for each in fields(kind)}
 
 
 @cache
 def names_of(kind: type[Any]) -> dict[str, str]:
-    """The fields of a class of schedules by the keys of their variables."""
+    """Return the fields of a class of schedules by the keys of their variables."""
     return {each.metadata["variable"].key: each.name for each in fields(kind)}

@@ -22,7 +22,7 @@ _Array = NDArray[np.int64]
 def descend_many(
     csp: CSP, batch: int, rng: np.random.Generator, order: Sequence[str]
 ) -> list[dict[str, int]]:
-    """Different feasible assignments as positions, drawn at random.
+    """Draw different feasible assignments, as positions.
 
     Args:
         batch: how many to start; dead ends and repetitions are dropped.
@@ -52,7 +52,7 @@ class _Batch:
         self.decided = {name for name, at in csp.allowed.items() if len(at) == 1}
 
     def decide(self, rng: np.random.Generator, order: Sequence[str]) -> _Array:
-        """The positions of all tunables in those assignments that can be completed."""
+        """Return the positions of all tunables in those assignments that can be completed."""
         allowed = self.csp.allowed
         for name in [name for name in order if name not in self.decided]:
             self.decided.add(name)
@@ -107,15 +107,15 @@ class _Columns:
         self.batch, self.columns, self.low, self.high = batch, columns, low, high
 
     def lower(self, row: int) -> _Array:
-        """Least values of a variable."""
+        """Return the least values of a variable."""
         return self.low[row] if row in self.low else self.batch.low[row, self.columns]
 
     def upper(self, row: int) -> _Array:
-        """Greatest values of a variable."""
+        """Return the greatest values of a variable."""
         return self.high[row] if row in self.high else self.batch.high[row, self.columns]
 
     def combine(self, target: int, operation: np.ufunc, parts: Sequence[int]) -> None:
-        """Bounds of a sum or a product of values that are not negative."""
+        """Bound a sum or a product of values that are not negative."""
         self.low[target] = operation.reduce([self.lower(term) for term in parts])
         self.high[target] = operation.reduce([self.upper(term) for term in parts])
 
@@ -126,7 +126,7 @@ class _Columns:
         at: _Array | None,
         allowed: Sequence[int],
     ) -> None:
-        """Bounds of the choice at a position, or at any that is allowed while it is open."""
+        """Bound the choice at a position, or at any allowed one while it is undecided."""
 
         def rows(read: Callable[[int], _Array], positions: Sequence[int]) -> _Array:
             values = np.empty((len(positions), len(self.columns)), np.int64)
@@ -143,7 +143,7 @@ class _Columns:
             self.high[target] = rows(self.upper, everything)[at, own]
 
     def hold(self, test: str, a: int, b: object) -> NDArray[np.bool_]:
-        """Whether a limit can still be met, as :meth:`CSP.possible` judges it."""
+        """Return whether a limit can still be met, as :meth:`CSP.possible` judges it."""
         low, high = self.lower(a), self.upper(a)
         if isinstance(b, frozenset):
             values = np.array(sorted(b), np.int64)[:, None]

@@ -44,8 +44,8 @@ class Variable:
             return tuple(range(len(self.domain)))
         return tuple(int(value) for value in self.domain)
 
-    def coded(self, values: Iterable[Value]) -> frozenset[int]:
-        """Values as numbers; those outside of the variable's domain are left out."""
+    def encode(self, values: Iterable[Value]) -> frozenset[int]:
+        """Encode values as numbers; those outside of the variable's domain are left out."""
         if not self.domain:
             return frozenset(int(value) for value in values)
         codes = dict(zip(self.domain, self.codes, strict=True))
@@ -132,7 +132,7 @@ class In:
         return (self.variable,)
 
     def __str__(self) -> str:
-        return f"{self.variable} in {_listed(self.values)}"
+        return f"{self.variable} in {_list_values(self.values)}"
 
 
 @dataclass(frozen=True)
@@ -151,12 +151,12 @@ class Select:
         return (self.target, self.index, *(c for c in self.choices if isinstance(c, str)))
 
     def __str__(self) -> str:
-        return f"{self.target} = {_listed(self.choices)}[{self.index}]"
+        return f"{self.target} = {_list_values(self.choices)}[{self.index}]"
 
 
 Constraint = Prod | Sum | Eq | Le | In | Select
 
 
-def _listed(values: Sequence[object], most: int = 8) -> str:
+def _list_values(values: Sequence[object], most: int = 8) -> str:
     shown = ", ".join(map(str, values[:most]))
     return f"[{shown}, …{len(values) - most} more]" if len(values) > most else f"[{shown}]"

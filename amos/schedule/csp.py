@@ -68,7 +68,7 @@ class CSP:
         return prod(len(variable.domain) for variable in self.tunables)
 
     def plus(self, extra: Iterable[Constraint]) -> CSP:
-        """The problem with constraints added.
+        """Add constraints to the problem.
 
         Raises:
             UnknownNameError: a constraint names a variable that there is not.
@@ -83,22 +83,22 @@ class CSP:
         # Candidates of tunables define nothing: what was checked and numbered stays as it is.
         program, narrower = self._program, copy(self)
         object.__setattr__(narrower, "constraints", self.constraints + added)
-        allowed = _narrowed(dict(self.allowed), added, self.variables)
+        allowed = _narrow(dict(self.allowed), added, self.variables)
         narrower.__dict__.update(allowed=allowed, _program=program)
         narrower.__dict__.pop("_undecided", None)
         return narrower
 
     def by_type(self) -> dict[str, int]:
-        """Number of constraints of each type."""
+        """Count the constraints of each type."""
         counts = Counter(constraint.type for constraint in self.constraints)
         return {name: counts.get(name, 0) for name in ("PROD", "SUM", "EQ", "LE", "IN", "SELECT")}
 
     def by_rule(self) -> dict[str, int]:
-        """Number of constraints of each rule, in the order of the rules."""
+        """Count the constraints of each rule, in the order of the rules."""
         return dict(Counter(constraint.rule for constraint in self.constraints))
 
     def by_role(self) -> dict[str, int]:
-        """Number of variables of each role (Heron, Table 4)."""
+        """Count the variables of each role (Heron, Table 4)."""
         counts = Counter(variable.role for variable in self.variables.values())
         return {
             role: counts.get(role, 0) for role in ("architecture", "length", "tunable", "other")
@@ -108,7 +108,7 @@ class CSP:
     def allowed(self) -> Mapping[str, tuple[int, ...]]:
         """Positions of each tunable's domain that its own ``IN`` constraints leave."""
         positions = {v.name: tuple(range(len(v.domain))) for v in self.tunables}
-        return _narrowed(positions, self.constraints, self.variables)
+        return _narrow(positions, self.constraints, self.variables)
 
     @property
     def coupled(self) -> frozenset[str]:
@@ -118,7 +118,7 @@ class CSP:
     def bounds(
         self, positions: Mapping[str, Sequence[int]], *, checks_only: bool = False
     ) -> tuple[list[int], list[int]]:
-        """Least and greatest value of each variable, in the order of :attr:`names`.
+        """Bound each variable from below and from above, in the order of :attr:`names`.
 
         Args:
             positions: for each tunable the positions that it may still take.
@@ -137,8 +137,8 @@ class CSP:
         _propagate(definitions, positions, low, high)
         return low, high
 
-    def broken(self, positions: Mapping[str, Sequence[int]]) -> list[Constraint]:
-        """Constraints that no completion of a partial assignment can meet.
+    def find_violated(self, positions: Mapping[str, Sequence[int]]) -> list[Constraint]:
+        """Return the constraints that no completion of a partial assignment can meet.
 
         Sound, and exact once every tunable has one position left; before that a
         constraint that cannot be met together with another may go unnoticed.
@@ -159,16 +159,16 @@ class CSP:
         return conflicts
 
     def possible(self, positions: Mapping[str, Sequence[int]]) -> bool:
-        """Whether :meth:`broken` is empty, for positions that are :attr:`allowed`."""
+        """Return whether :meth:`find_violated` is empty, for positions that are :attr:`allowed`."""
         return _all_hold(self._program.limits, *self.bounds(positions, checks_only=True))
 
     def values(self, positions: Mapping[str, int]) -> dict[str, int]:
-        """Value of every variable under a whole assignment; words as positions."""
+        """Return every variable's value under a whole assignment; words as positions."""
         low, _ = self.bounds({name: (at,) for name, at in positions.items()})
         return dict(zip(self.names, low, strict=False))
 
     def positions(self, assignment: Mapping[str, Value]) -> dict[str, int]:
-        """Positions of a whole assignment; missing variables take their defaults.
+        """Return the positions of a whole assignment; missing variables take their defaults.
 
         Raises:
             ScheduleError: a variable has no value, or one outside its domain.
@@ -182,7 +182,7 @@ class CSP:
         return places
 
     def dependent(self, name: str) -> Dependent:
-        """Number and values of a tunable, and the definitions and limits that depend on it."""
+        """Return a tunable's number and values, and what depends on it."""
         return self._program.dependent(name)
 
     @cached_property
@@ -196,12 +196,12 @@ class CSP:
         return low, high, _all_hold(self._program.limits, low, high)
 
 
-def _narrowed(
+def _narrow(
     allowed: dict[str, tuple[int, ...]],
     constraints: Iterable[Constraint],
     variables: Mapping[str, Variable],
 ) -> dict[str, tuple[int, ...]]:
-    """Positions of tunables that ``IN`` constraints on them leave."""
+    """Drop the positions of tunables that ``IN`` constraints on them exclude."""
     for constraint in constraints:
         if isinstance(constraint, In) and constraint.variable in allowed:
             domain, values = variables[constraint.variable].domain, constraint.values
@@ -280,7 +280,7 @@ class _Program:
         self._dependent: dict[str, Dependent] = {}
 
     def dependent(self, name: str) -> Dependent:
-        """Variables that depend on a tunable, memoized."""
+        """Return what depends on a tunable, memoized."""
         if name not in self._dependent:
             codes = next(codes for _, tunable, codes in self.tunables if tunable == name)
             reached = {self.number[name]}
@@ -313,7 +313,7 @@ class _Program:
         if isinstance(constraint, In):
             if variables[constraint.variable].role == "tunable":
                 return
-            allowed = variables[constraint.variable].coded(constraint.values)
+            allowed = variables[constraint.variable].encode(constraint.values)
             self.limits.append((constraint, "IN", target, allowed))
             return
         if constraint.names[0] in defined:
@@ -341,7 +341,7 @@ def _propagate(
     low: list[int],
     high: list[int],
 ) -> None:
-    """Bounds of what definitions define, from those of their parts."""
+    """Bound the defined variables by the bounds of their parts."""
     for kind, target, parts, choices, index in definitions:
         if kind == "PROD":
             least = most = 1

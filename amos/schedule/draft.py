@@ -52,7 +52,7 @@ class TilingContext(Structure):
         return {m.operand: m.scope for m in self.mapping.intrinsic.memory if m.scope in bounded}
 
     def along(self, kind: str, operand: Operand) -> list[str]:
-        """Variables of one kind, as ``"tile"``, of the spatial loops that move along an operand."""
+        """List the variables of one kind, as ``"tile"``, of the spatial loops along an operand."""
         names = [loop.name for loop in self.spatial]
         return [f"{kind}.{name}" for n, name in enumerate(names) if n in operand.indexed]
 
@@ -82,28 +82,28 @@ class Draft:
 
     def constant(self, name: str, value: int, role: Role = "architecture") -> str:
         """Declare a variable of one value."""
-        return self._declared(name, role, (value,))
+        return self._declare(name, role, (value,))
 
     def free(self, name: str, count: int) -> str:
         """Declare a choice that no schedule names: the constraints may make it."""
-        return self._declared(name, "other", tuple(range(count)))
+        return self._declare(name, "other", tuple(range(count)))
 
     def product(self, name: str, factors: Iterable[str], role: Role = "length") -> str:
         """Define a variable as a product."""
         self.require(Prod(name, tuple(factors), self.rule))
-        return self._declared(name, role)
+        return self._declare(name, role)
 
     def sum(self, name: str, terms: Iterable[str], role: Role = "other") -> str:
         """Define a variable as a sum."""
         self.require(Sum(name, tuple(terms), self.rule))
-        return self._declared(name, role)
+        return self._declare(name, role)
 
     def select(
         self, name: str, index: str, choices: Iterable[str | int], role: Role = "length"
     ) -> str:
         """Define a variable as the choice at the position of another one."""
         self.require(Select(name, index, tuple(choices), self.rule))
-        return self._declared(name, role)
+        return self._declare(name, role)
 
     def limit(self, lhs: str, rhs: str, reason: str) -> None:
         """Require ``lhs <= rhs``; ``reason`` says what breaks otherwise."""
@@ -113,7 +113,7 @@ class Draft:
         """Add constraints."""
         self.constraints.extend(constraints)
 
-    def _declared(self, name: str, role: Role, domain: tuple[int, ...] = ()) -> str:
+    def _declare(self, name: str, role: Role, domain: tuple[int, ...] = ()) -> str:
         self.variables.setdefault(name, Variable(name, role, domain, None, self.rule))
         return name
 

@@ -39,7 +39,7 @@ class Template:
 
     @staticmethod
     def of(space: ScheduleSpace, schedule: Schedule) -> Template:
-        """The template of a schedule, with the values that it leaves to defaults."""
+        """Return the template of a schedule, with the values that it leaves to defaults."""
         roles = _roles(space)
         written = schedule.as_dict()
         values: dict[str, Value] = {}
@@ -49,17 +49,17 @@ class Template:
                 continue
             if variable.name in _ORDERS:
                 value = " ".join(roles[name] for name in str(value).split())
-            values[_renamed(variable.name, roles)] = value
+            values[_rename_loop(variable.name, roles)] = value
         return Template(values)
 
     def schedule(self, space: ScheduleSpace) -> Schedule | None:
-        """The nearest feasible schedule of a mapping; ``None`` if there is none."""
+        """Find the nearest feasible schedule of a mapping; ``None`` if there is none."""
         roles = _roles(space)
         goals: dict[str, float] = {}
         for name, domain in space.variables.items():
-            value = self.values.get(_renamed(name, roles))
+            value = self.values.get(_rename_loop(name, roles))
             if name in _ORDERS:
-                value = _ordered([*map(str, domain)], str(value or ""), roles)
+                value = _nearest_order([*map(str, domain)], str(value or ""), roles)
             if value is None:
                 continue
             if isinstance(value, str) or any(isinstance(x, str) for x in domain):
@@ -75,7 +75,7 @@ class Template:
 
 @cache
 def templates(target: Target) -> tuple[Template, ...]:
-    """The templates of a target, the most useful first; none if it has no table."""
+    """Load a target's templates, the most useful first; none if it has no table."""
     if not target.templates:
         return ()
     text = files("amos.schedule").joinpath("data", target.templates).read_text(encoding="utf-8")
@@ -83,18 +83,18 @@ def templates(target: Target) -> tuple[Template, ...]:
 
 
 def list_schedules(space: ScheduleSpace, choices: Iterable[Template]) -> list[Schedule]:
-    """The different schedules that templates come to for a mapping, in their order."""
+    """List the different schedules that templates lead to for a mapping, in their order."""
     schedules = (template.schedule(space) for template in choices)
     return [*dict.fromkeys(each for each in schedules if each is not None)]
 
 
 def _roles(space: ScheduleSpace) -> dict[str, str]:
-    """Role of each loop by its name."""
+    """Return the role of each loop by its name."""
     context = space.context
-    return _numbered(context.spatial, "outer") | _numbered(context.reduce, "sum")
+    return _number_roles(context.spatial, "outer") | _number_roles(context.reduce, "sum")
 
 
-def _numbered(loops: Iterable[Loop], role: str) -> dict[str, str]:
+def _number_roles(loops: Iterable[Loop], role: str) -> dict[str, str]:
     roles: dict[str, str] = {}
     count = 0
     for loop in reversed([*loops]):
@@ -106,14 +106,14 @@ def _numbered(loops: Iterable[Loop], role: str) -> dict[str, str]:
     return roles
 
 
-def _renamed(name: str, names: Mapping[str, str]) -> str:
-    """A variable with another name of its loop."""
+def _rename_loop(name: str, names: Mapping[str, str]) -> str:
+    """Rename the loop of a variable."""
     head, dot, loop = name.partition(".")
     return f"{head}{dot}{names.get(loop, loop)}"
 
 
-def _ordered(domain: list[str], wish: str, roles: Mapping[str, str]) -> str | None:
-    """The order of a domain whose loops stand most as wished; others keep their places."""
+def _nearest_order(domain: list[str], wish: str, roles: Mapping[str, str]) -> str | None:
+    """Return the order of a domain nearest to the wish; other loops keep their places."""
     ranks = {role: number for number, role in enumerate(wish.split())}
     if not ranks:
         return None

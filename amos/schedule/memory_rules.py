@@ -15,7 +15,7 @@ from amos.schedule.draft import Draft
 
 
 def registers(draft: Draft) -> None:
-    """With the fragments of one source held, the others need only the one in use."""
+    """Limit the register tile: one source is resident, the others need only the fragment in use."""
     context = draft.context
     if not context.spatial:
         return
@@ -35,7 +35,7 @@ def registers(draft: Draft) -> None:
 
 
 def count_fragments(draft: Draft) -> list[str]:
-    """Fragments of each operand in a register tile."""
+    """Count the fragments of each operand in a register tile."""
     context = draft.context
     return [
         draft.product(f"fragments.{op.name}", context.along("tile", op)) for op in context.operands
@@ -43,9 +43,9 @@ def count_fragments(draft: Draft) -> list[str]:
 
 
 def count_registers(draft: Draft, sizes: Iterable[int]) -> tuple[str, str]:
-    """Registers of a thread's accumulators, and of its sources: one whole, a fragment of the other.
+    """Count the registers of a thread's accumulators, and of its sources: one of them is resident.
 
-    The variable ``kept`` chooses the source that is held whole.
+    The variable ``kept`` chooses the resident source; the others need one fragment.
 
     Args:
         draft: of a space with spatial loops.
@@ -67,7 +67,7 @@ def count_registers(draft: Draft, sizes: Iterable[int]) -> tuple[str, str]:
 
 
 def memories(draft: Draft) -> None:
-    """Bytes in the scratchpad or the innermost cache, of each core that shares it."""
+    """Limit the bytes in the scratchpad or the innermost cache, of each core that shares it."""
     context = draft.context
     if not context.spatial or context.machine is None:
         return
@@ -96,7 +96,7 @@ def memories(draft: Draft) -> None:
 
 
 def own_buffers(draft: Draft) -> None:
-    """Bytes of operands of a block of tiles, in the buffer that they share (VTA has three)."""
+    """Limit the bytes of a block of tiles in the buffer that operands share (VTA has three)."""
     context = draft.context
     for pad in context.mapping.intrinsic.scratchpads if context.spatial else ():
         sharing = [op for op in context.operands if op.name in pad.operands]
@@ -119,5 +119,5 @@ def limit_buffer(draft: Draft, pad: Scratchpad, amounts: dict[str, tuple[str, ..
 
 
 def _fragment(draft: Draft, op: Operand) -> str:
-    """Bytes of one fragment."""
+    """Count the bytes of one fragment."""
     return draft.constant(f"bytes.{op.name}", max(1, int(op.fragment)))

@@ -40,7 +40,7 @@ def tiles(
     counts: tuple[int, ...] | Callable[[int], Iterable[int]] = _BLOCKS,
     most: int | None = None,
 ) -> None:
-    """C1: each spatial loop is split into an outer part, a block and a register tile.
+    """C1: split each spatial loop into an outer part, a block and a register tile.
 
     Args:
         block: key of the variables that say how many tiles a block has along a loop.
@@ -73,8 +73,8 @@ def tiles(
             draft.require(In(span, exact, draft.rule))
 
 
-def fused(draft: Draft) -> None:
-    """C2: the iterations that the mapping fuses into one of the intrinsic."""
+def fused_sizes(draft: Draft) -> None:
+    """C2: fuse the iterations that the mapping matches to one of the intrinsic."""
     extents = draft.context.mapping.operator.extents
     for group in draft.context.nest.groups.values():
         parts = [draft.constant(f"size.{n}", extents[n], "length") for n in group.members]
@@ -82,7 +82,7 @@ def fused(draft: Draft) -> None:
 
 
 def orders(draft: Draft, *, shares_all: bool = False) -> None:
-    """C3: the order of spatial loops and reductions, which run in parallel, and the unrolling.
+    """C3: order spatial loops and reductions; choose which run in parallel, and the unrolling.
 
     Args:
         shares_all: whether all spatial loops run in parallel, or as many as a schedule says.
@@ -97,7 +97,7 @@ def orders(draft: Draft, *, shares_all: bool = False) -> None:
 
 
 def split(draft: Draft) -> None:
-    """C1 of a reduction: parts side by side, each of which has a step of the outermost loop."""
+    """C1 of a reduction: split it into parts, each of which takes a step of the outermost loop."""
     split_reduction(draft, tuple(n for n in _SPLITS if n <= _most_parts(draft.context)))
 
 
@@ -116,7 +116,7 @@ def split_reduction(draft: Draft, counts: tuple[int, ...]) -> None:
 
 
 def _most_parts(context: TilingContext) -> int:
-    """The most parts of a reduction, whatever its loops are; 1 where there is no choice.
+    """Return the most parts of a reduction, whatever its loops are; 1 where there is no choice.
 
     There is one where the smallest tiles make fewer steps than there are cores, and a part is
     long enough to be worth a start. Kernels on tile registers make no parts.
@@ -133,12 +133,12 @@ def _most_parts(context: TilingContext) -> int:
 
 
 def adds_parts(intrinsic: Intrinsic) -> bool:
-    """Whether sums of parts of a reduction are added up."""
+    """Return whether sums of parts of a reduction are added up."""
     return intrinsic.dtypes[-1] in _ADDED and not intrinsic.tile_registers
 
 
 def stages(draft: Draft, places: tuple[str, ...] = ("whole", "tile")) -> None:
-    """C4: where a gathered source is staged, and how many fragments one staging copies."""
+    """C4: choose where a gathered source is staged, and how many fragments one staging copies."""
     context = draft.context
     for op in context.gathered:
         draft.tunable(f"stage.{op.name}", places)
@@ -151,13 +151,13 @@ def stages(draft: Draft, places: tuple[str, ...] = ("whole", "tile")) -> None:
 
 
 def optional_copies(draft: Draft) -> None:
-    """C4: whether a source that can be read in place is staged, and where."""
+    """C4: choose whether a source that can be read in place is staged, and where."""
     for op in draft.context.optional:
         draft.tunable(f"stage.{op.name}", ("none", "whole", "tile"), default="none")
 
 
 def copies(draft: Draft) -> None:
-    """C3: how wide copies are, and whether they move vectors that are permuted, or elements."""
+    """C3: choose the width of copies, and whether they move permuted vectors or elements."""
     gathered, optional = draft.context.gathered, draft.context.optional
     needs = () if gathered else tuple(f"stage.{op.name}" for op in optional)
     if gathered or optional:
@@ -167,7 +167,7 @@ def copies(draft: Draft) -> None:
 
 
 def limit_by_description(draft: Draft) -> None:
-    """C6: limits of one intrinsic alone, from its description.
+    """C6: add limits of one intrinsic alone, from its description.
 
     The call has the problem size of the intrinsic; and where a store names a
     ``write_interval``, a step of the reduction writes as many accumulators before the
@@ -201,7 +201,7 @@ def limit_by_description(draft: Draft) -> None:
 #: Of CPUs, in the order that they are applied in; a plug-in may add its own.
 RULES = [
     Rule("C1", tiles),
-    Rule("C2", fused),
+    Rule("C2", fused_sizes),
     Rule("C3", orders),
     Rule("C1", split),
     Rule("C4", stages),
@@ -215,7 +215,7 @@ RULES = [
 
 
 def tile_sizes(extent: int, most: int, *, divisors: bool) -> tuple[int, ...]:
-    """Sizes of tiles of a loop.
+    """List the sizes of tiles of a loop.
 
     Without ``divisors``: for each number of steps the smallest tile that takes no
     more, since a larger one only pads more. Their number is bounded by ``most``
@@ -228,7 +228,7 @@ def tile_sizes(extent: int, most: int, *, divisors: bool) -> tuple[int, ...]:
 
 
 def permutations(loops: tuple[Loop, ...]) -> tuple[str, ...]:
-    """Orders of loops, outermost first."""
+    """List the orders of loops, outermost first."""
     names = [loop.name for loop in loops]
     head, tail = names[:_MAX_PERMUTED], names[_MAX_PERMUTED:]
     return tuple(" ".join([*order, *tail]) for order in itertools.permutations(head))

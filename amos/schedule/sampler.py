@@ -19,7 +19,7 @@ RESTARTS = 8
 
 
 def descend(csp: CSP, rng: np.random.Generator) -> dict[str, int] | None:
-    """A random feasible assignment as positions, or ``None`` after too many dead ends."""
+    """Draw a feasible assignment as positions; ``None`` after too many dead ends."""
     drawn = (decode(csp, {}, rng) for _ in range(RESTARTS))
     return next((each for each in drawn if each is not None), None)
 
@@ -30,7 +30,7 @@ def decode(
     rng: np.random.Generator,
     order: Sequence[str] | None = None,
 ) -> dict[str, int] | None:
-    """The assignment nearest to a wish: each variable in turn keeps what it can.
+    """Find the assignment nearest to a wish: each variable in turn keeps what it can.
 
     Args:
         goals: position for each tunable, in its domain or not; others are drawn.
@@ -62,12 +62,10 @@ def decode(
 
 
 def enumerate_assignments(csp: CSP, most: int) -> list[dict[str, int]] | None:
-    """All feasible assignments in order.
+    """List all feasible assignments in order.
 
     ``None`` where more than ``most`` prefixes, or a thousand times as many assignments, would
-    have to be tried.
-
-    Prefixes that nothing makes feasible are left out early, so that far fewer are looked at.
+    have to be tried. Infeasible prefixes are dropped early, so that far fewer are tried.
     """
     allowed = csp.allowed
     if not all(allowed.values()):

@@ -36,7 +36,7 @@ _REPEATS = 30
 
 
 def sample(csp: CSP, count: int, rng: np.random.Generator) -> list[dict[str, int]]:
-    """Up to ``count`` different feasible assignments as positions, drawn at random.
+    """Draw up to ``count`` different feasible assignments as positions.
 
     The same generator state gives the same assignments in every process. Fewer come
     back only if the space has no more; none if it is infeasible.
@@ -62,23 +62,23 @@ def sample(csp: CSP, count: int, rng: np.random.Generator) -> list[dict[str, int
 
 
 def count(csp: CSP) -> int | None:
-    """Number of feasible assignments, or ``None`` if the space is too large to count."""
+    """Count the feasible assignments; ``None`` if the space is too large to count."""
     assignments = enumerate_assignments(csp, COUNTED)
     return None if assignments is None else len(assignments)
 
 
-def fixed(partial: Mapping[str, Value]) -> list[Constraint]:
-    """A partial assignment as ``IN`` constraints."""
+def fix_values(partial: Mapping[str, Value]) -> list[Constraint]:
+    """Express a partial assignment as ``IN`` constraints."""
     return [In(name, (value,), "given") for name, value in partial.items()]
 
 
 def conflict(csp: CSP, core: Iterable[Constraint]) -> str:
-    """A set of constraints that cannot hold together, in words."""
+    """Describe a set of constraints that cannot hold together."""
     return "infeasible: " + "; ".join(f"{_words(csp, c)} (rule {c.rule})" for c in core)
 
 
 def _words(csp: CSP, constraint: Constraint) -> str:
-    """What a constraint forbids if its limit is a constant, or else the constraint itself."""
+    """Describe what a constraint with a constant limit forbids, or any other constraint."""
     if isinstance(constraint, Le) and constraint.reason:
         domain = csp.variables[constraint.rhs].domain
         if len(domain) == 1:
@@ -87,32 +87,32 @@ def _words(csp: CSP, constraint: Constraint) -> str:
 
 
 def explain(csp: CSP, extra: Iterable[Constraint] = ()) -> tuple[Constraint, ...]:
-    """The smallest set of constraints that cannot hold together; empty if all can.
+    """Find the smallest set of constraints that cannot hold together; empty if all can.
 
-    Definitions are kept: only limits (``LE``) and candidates (``IN``) can be in
-    conflict. A conflict shares a constraint with every set whose absence makes the
-    rest feasible. So the smallest set that does so with all that are known is either
-    a conflict, and then the smallest, or it is feasible and shows one more (Ignatiev
-    et al., Smallest MUS Extraction with Minimal Hitting Set Dualization, 2015).
+    Only limits (``LE``) and candidates (``IN``) can be in conflict, not definitions. A conflict
+    shares a constraint with every set whose absence makes the others feasible. So the smallest set
+    that does so with all known ones is either a conflict, and then the smallest, or it is feasible
+    and yields one more (Ignatiev et al., Smallest MUS Extraction with Minimal Hitting Set
+    Dualization, 2015).
 
     Raises:
         ScheduleError: the solver gave up.
     """
     whole = csp.plus(extra)
     loose: list[Constraint] = [c for c in whole.constraints if isinstance(c, Le | In)]
-    if _spared(whole, loose, range(len(loose))) is not None:
+    if _drop_fewest(whole, loose, range(len(loose))) is not None:
         return ()
     spared: list[list[int]] = []
     while True:
-        chosen = _hitting(spared, len(loose))
-        without = _spared(whole, loose, chosen)
+        chosen = _smallest_hitting_set(spared, len(loose))
+        without = _drop_fewest(whole, loose, chosen)
         if without is None:
             return tuple(loose[n] for n in chosen)
         spared.append(without)
 
 
-def _spared(csp: CSP, loose: list[Constraint], required: Iterable[int]) -> list[int] | None:
-    """As few constraints as go without, where some are kept; ``None`` if even these conflict."""
+def _drop_fewest(csp: CSP, loose: list[Constraint], required: Iterable[int]) -> list[int] | None:
+    """Drop the fewest constraints that leave no conflict; ``None`` if ``required`` conflict."""
     hard = [c for c in csp.constraints if not isinstance(c, Le | In)]
     model = _Model(CSP(csp.variables, tuple(hard)))
     switches = [model.problem.new_bool_var(f"c{number}") for number in range(len(loose))]
@@ -127,8 +127,8 @@ def _spared(csp: CSP, loose: list[Constraint], required: Iterable[int]) -> list[
     return [n for n, switch in enumerate(switches) if not solver.value(switch)]
 
 
-def _hitting(sets: list[list[int]], count: int) -> list[int]:
-    """As few of the numbers below ``count`` as have one in common with each set."""
+def _smallest_hitting_set(sets: list[list[int]], count: int) -> list[int]:
+    """Return the fewest numbers below ``count`` that have one in common with each set."""
     from ortools.sat.python import cp_model
 
     problem = cp_model.CpModel()
@@ -143,7 +143,7 @@ def _hitting(sets: list[list[int]], count: int) -> list[int]:
 def solve(
     csp: CSP, partial: Mapping[str, Value] | None = None, rng: np.random.Generator | None = None
 ) -> dict[str, int] | None:
-    """One feasible assignment as positions by CP-SAT, or ``None`` if there is none.
+    """Find one feasible assignment as positions by CP-SAT; ``None`` if there is none.
 
     Args:
         partial: values that must be taken.
@@ -152,7 +152,7 @@ def solve(
     Raises:
         ScheduleError: the solver gave up.
     """
-    model = _Model(csp.plus(fixed(partial or {})))
+    model = _Model(csp.plus(fix_values(partial or {})))
     if rng is not None:
         weights = rng.integers(-9, 10, len(csp.tunables))
         terms = [
@@ -217,7 +217,7 @@ class _Model:
             return
         if isinstance(constraint, Select):
             choices = [
-                value[c] if isinstance(c, str) else self._saturated(c) for c in constraint.choices
+                value[c] if isinstance(c, str) else self._saturate(c) for c in constraint.choices
             ]
             at = self.positions[constraint.index]
             self.problem.add_element(at, choices, value[constraint.target])
@@ -231,7 +231,7 @@ class _Model:
         elif isinstance(constraint, Le):
             added = self.problem.add(value[constraint.lhs] <= value[constraint.rhs])
         elif isinstance(constraint, In):
-            codes = self._csp.variables[constraint.variable].coded(constraint.values)
+            codes = self._csp.variables[constraint.variable].encode(constraint.values)
             domain = cp_model.Domain.from_values(sorted(codes))
             added = self.problem.add_linear_expression_in_domain(value[constraint.variable], domain)
         else:
@@ -253,17 +253,17 @@ class _Model:
             most *= self._high[name]
             exact = self.problem.new_int_var(0, most, "")
             self.problem.add_multiplication_equality(exact, [product, self.values[name]])
-            most = self._saturated(most)
+            most = self._saturate(most)
             is_last = number == len(factors_after)
             product = target if is_last else self.problem.new_int_var(0, most, "")
             self.problem.add_min_equality(product, [exact, self._ceiling])
 
-    def _saturated(self, value: int) -> int:
+    def _saturate(self, value: int) -> int:
         return value if self._ceiling is None else min(value, self._ceiling)
 
 
 def _ceiling(csp: CSP, low: list[int], high: list[int]) -> int:
-    """One more than the largest value that anything is compared with.
+    """Return one more than the largest value that anything is compared with.
 
     Raises:
         ScheduleError: it is too large, or values may be negative.
@@ -276,7 +276,7 @@ def _ceiling(csp: CSP, low: list[int], high: list[int]) -> int:
     compared |= {name for name, count in defined.items() if count > 1}
     most = {name: high[number[name]] for name in sorted(compared)}
     for c in csp.constraints:
-        if isinstance(c, In) and (codes := csp.variables[c.variable].coded(c.values)):
+        if isinstance(c, In) and (codes := csp.variables[c.variable].encode(c.values)):
             most[c.variable] = max(most.get(c.variable, 0), *codes)
     name = max(most, key=lambda name: most[name])
     if most[name] >= _SATURATED or min(low) < 0:

@@ -92,12 +92,12 @@ class ScheduleSpace(Shown):
         return prod(map(len, domains.values()))
 
     def fix(self, constraints: Iterable[Constraint]) -> ScheduleSpace:
-        """The part of the space in which further constraints hold."""
+        """Restrict the space by further constraints."""
         added = (*self.fixed_values, *constraints)
         return ScheduleSpace(self.mapping, self.machine, self.tiling, added)
 
     def violations(self, schedule: Schedule) -> tuple[str, ...]:
-        """Constraints that a schedule breaks, in words; empty if it is feasible."""
+        """Describe the constraints that a schedule breaks; empty if it is feasible."""
         values = schedule.as_dict()
         problems = [f"unknown variable {name!r}" for name in values if name not in self.variables]
         for variable in self.csp.tunables:
@@ -110,14 +110,14 @@ class ScheduleSpace(Shown):
             return tuple(problems)
         positions = self.csp.positions(values)
         whole = {name: (at,) for name, at in positions.items()}
-        broken = self.csp.broken(whole)
+        broken = self.csp.find_violated(whole)
         if not broken:
             return ()
         amounts = dict(zip(self.csp.names, self.csp.bounds(whole)[0], strict=False))
         return tuple(_words(constraint, amounts) for constraint in broken)
 
     def feasible(self, schedule: Schedule) -> bool:
-        """Whether :meth:`violations` is empty, without the words."""
+        """Return whether :meth:`violations` is empty, without describing them."""
         values = schedule.as_dict()
         if not values.keys() <= self.variables.keys():
             return False
@@ -125,7 +125,7 @@ class ScheduleSpace(Shown):
             positions = self.csp.positions(values)
         except ScheduleError:
             return False
-        return not self.csp.broken({name: (at,) for name, at in positions.items()})
+        return not self.csp.find_violated({name: (at,) for name, at in positions.items()})
 
     def check(self, schedule: Schedule) -> Schedule:
         """Return the schedule, of the class of this space's target, if it is feasible.
@@ -161,12 +161,12 @@ class ScheduleSpace(Shown):
     def draw(
         self, count: int, rng: np.random.Generator, extra: Iterable[Constraint] = ()
     ) -> list[Schedule]:
-        """RandSAT: up to ``count`` different feasible schedules that also meet ``extra``."""
+        """Draw up to ``count`` different feasible schedules that also meet ``extra`` (RandSAT)."""
         csp = self.csp.plus(extra) if extra else self.csp
         return [self.schedule(positions) for positions in solver.sample(csp, count, rng)]
 
     def smallest(self) -> Schedule:
-        """The first value of every variable, or what comes nearest to it.
+        """Return the schedule nearest to the first value of every variable.
 
         Raises:
             ScheduleError: the space is infeasible.
@@ -199,7 +199,7 @@ class ScheduleSpace(Shown):
         return dict(positions)
 
     def repair(self, values: MappingType[str, Value], rng: np.random.Generator) -> Schedule:
-        """The feasible schedule nearest to a wish; what is unknown is left out of it.
+        """Return the feasible schedule nearest to a wish, unknown variables of which are ignored.
 
         Raises:
             ScheduleError: the space is infeasible.
@@ -214,7 +214,7 @@ class ScheduleSpace(Shown):
     def repair_positions(
         self, goals: MappingType[str, float], rng: np.random.Generator
     ) -> dict[str, int]:
-        """The feasible assignment nearest to a wish, in positions; others are drawn.
+        """Return the feasible positions nearest to a wish; other tunables are drawn.
 
         Raises:
             ScheduleError: the space is infeasible.
@@ -223,9 +223,9 @@ class ScheduleSpace(Shown):
         return positions if positions is not None else self._draw_positions(rng)
 
     def schedule(self, positions: MappingType[str, int]) -> Schedule:
-        """The schedule of an assignment.
+        """Return the schedule of an assignment.
 
-        Values that are a variable's default are left out, and those that decide nothing.
+        Defaults are left out, and values that decide nothing.
         """
         values: dict[str, Value] = {}
         for variable in self.csp.tunables:
@@ -241,7 +241,7 @@ class ScheduleSpace(Shown):
         return variable.default in [variable.domain[position] for position in allowed]
 
     def values(self, schedule: Schedule) -> dict[str, int]:
-        """Every variable of the problem under a schedule: Heron's chromosome and features."""
+        """Return every variable under a schedule: Heron's chromosome and features."""
         return self.csp.values(self.csp.positions(schedule.as_dict()))
 
 
@@ -251,7 +251,7 @@ def spaces_of(
     fixes: Iterable[tuple[str, Value]] = (),
     tiling: Tiling = "hardware",
 ) -> dict[str, ScheduleSpace]:
-    """The space of each mapping by name, under fixed values.
+    """Return the space of each mapping by name, under fixed values.
 
     A mapping that lacks a fixed variable, or where the values leave nothing, is left
     out; on a machine with streams also one that no schedule fits the buffers of.
@@ -268,7 +268,7 @@ def spaces_of(
     spaces = {m.name: ScheduleSpace(m, machine, tiling) for m in mappings}
     fixed = list(fixes)
     if not fixed:
-        return _fitting(spaces) if target_of(machine).checks_spaces else spaces
+        return _keep_feasible(spaces) if target_of(machine).checks_spaces else spaces
     named = {name for space in spaces.values() for name in space.variables}
     spelled = _spellings(named, target_of(machine).schedule)
     constraints = []
@@ -297,14 +297,14 @@ def spaces_of(
 
 
 def _spellings(names: Iterable[str], kind: type[Schedule]) -> dict[str, str]:
-    """Spelling → variable: as it is, by its key in earlier records, dots as underscores."""
+    """Map spellings to variables: the name, its key in earlier records, dots as underscores."""
     names = [*names]
-    dotted = {kind.recorded_key(name): name for name in names} | {name: name for name in names}
+    dotted = {kind.record_key(name): name for name in names} | {name: name for name in names}
     return {key.replace(".", "_"): name for key, name in dotted.items()} | dotted
 
 
-def _fitting(spaces: dict[str, ScheduleSpace]) -> dict[str, ScheduleSpace]:
-    """Those with a schedule.
+def _keep_feasible(spaces: dict[str, ScheduleSpace]) -> dict[str, ScheduleSpace]:
+    """Keep the spaces that have a schedule.
 
     Raises:
         ScheduleError: there is none.
@@ -325,7 +325,7 @@ def _possible(csp: CSP) -> bool:
 
 
 def candidate_of(kernel: Any, schedule: Schedule | None = None) -> Candidate:
-    """The candidate that a mapping, a trial of an exploration, or a candidate stands for.
+    """Return the candidate of a mapping, a trial of an exploration, or a candidate.
 
     Args:
         kernel: the object that a user passed.

@@ -210,7 +210,7 @@ class _Branch:
         positions = {name: self.space.variables[name].index(x) for name, x in values.items()}
         for name in self.space.variables:
             positions.setdefault(name, 0)
-        if self.space.csp.broken({name: (at,) for name, at in positions.items()}):
+        if self.space.csp.find_violated({name: (at,) for name, at in positions.items()}):
             return None
         return Candidate(self.space.mapping, self.space.schedule(positions))
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from amos.schedule.draft import Draft, Rule
 from amos.schedule.memory_rules import limit_buffer
-from amos.schedule.rules import fused, limit_by_description, permutations, tile_sizes
+from amos.schedule.rules import fused_sizes, limit_by_description, permutations, tile_sizes
 from amos.streams.operand import StreamOperand, stream_operands
 from amos.streams.tiles import rooms
 
@@ -149,7 +149,7 @@ def _line(draft: Draft, op: StreamOperand, number: int, kinds: dict[str, str]) -
 #: In the order that they are applied in.
 STREAM_RULES = [
     Rule("C1", tiles),
-    Rule("C2", fused),
+    Rule("C2", fused_sizes),
     Rule("C3", orders),
     Rule("C5", buffers),
     Rule("C6", limit_by_description),

@@ -216,6 +216,6 @@ class _Branch:
     def candidate(self, rows: np.ndarray, row: int) -> Candidate | None:
         """Return the candidate of one of some rows; ``None`` if a constraint excludes it."""
         positions = {name: int(at) for name, at in zip(self._names, rows[row], strict=True)}
-        if self.space.csp.broken({name: (at,) for name, at in positions.items()}):
+        if self.space.csp.find_violated({name: (at,) for name, at in positions.items()}):
             return None
         return Candidate(self.space.mapping, self.space.schedule(positions))

@@ -112,7 +112,7 @@ def test_defaults_are_written_as_in_earlier_records() -> None:
 
 def test_loops_can_be_renamed() -> None:
     cpu = CpuSchedule(tile={"p": 2}, block={"p": 4}, order=("p", "q"), stage={"p": "tile"})
-    new = cpu.renamed(str.upper)
+    new = cpu.rename_loops(str.upper)
     assert new.as_dict() == {
         "block.P": 4,
         "order": "P Q",
@@ -120,7 +120,7 @@ def test_loops_can_be_renamed() -> None:
         "stage.p": "tile",
         "tile.P": 2,
     }
-    assert GpuSchedule(warps={"p": 2}, reduce=("c",)).renamed(str.upper).blocks == {"P": 2}
+    assert GpuSchedule(warps={"p": 2}, reduce=("c",)).rename_loops(str.upper).blocks == {"P": 2}
 
 
 def test_the_model_takes_it_as_a_batch_of_one() -> None:

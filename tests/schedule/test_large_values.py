@@ -37,7 +37,7 @@ def test_the_solver_counts_as_propagation_does() -> None:
     for values in ({"x0": 2}, {"x0": 3}, {"x8": 3}):
         solved = solver.solve(csp, values)
         assert solved is not None
-        assert not csp.broken({name: (at,) for name, at in solved.items()})
+        assert not csp.find_violated({name: (at,) for name, at in solved.items()})
     for values in ({"x0": 4096}, {"x0": 2, "x8": 2}, dict.fromkeys(_LOOPS, 4096)):
         assert solver.solve(csp, values) is None
 

@@ -75,7 +75,7 @@ def _brute(csp: CSP) -> list[dict[str, int]]:
     solutions = []
     for point in itertools.product(*domains):
         at = dict(zip(names, point, strict=True))
-        if not csp.broken({name: (position,) for name, position in at.items()}):
+        if not csp.find_violated({name: (position,) for name, position in at.items()}):
             solutions.append(at)
     return solutions
 
@@ -262,25 +262,25 @@ def test_sampling_is_fast() -> None:
 
 def test_a_partial_assignment_is_completed() -> None:
     space, rng = SPACES[0], np.random.default_rng(0)
-    for schedule in space.draw(5, rng, solver.fixed({"parallel": 2, "tile.p": 7})):
+    for schedule in space.draw(5, rng, solver.fix_values({"parallel": 2, "tile.p": 7})):
         assert (schedule.as_dict().get("parallel"), schedule.tile["p"]) == (2, 7)
         assert space.violations(schedule) == ()
     with pytest.raises(UnknownNameError, match=r"unknown schedule variable 'tile\.zz'"):
-        space.draw(1, rng, solver.fixed({"tile.zz": 1}))
+        space.draw(1, rng, solver.fix_values({"tile.zz": 1}))
     with pytest.raises(ScheduleError, match=r"infeasible: .*tile\.p in \[14\].*tile\.q in \[12\]"):
-        space.fix(solver.fixed({"tile.p": 14, "tile.q": 12})).sample(rng)
+        space.fix(solver.fix_values({"tile.p": 14, "tile.q": 12})).sample(rng)
 
 
 def test_a_conflict_is_as_small_as_it_gets() -> None:
     space = SPACES[0]
-    fixed = solver.fixed({"tile.p": 14, "tile.q": 12, "parallel": 1, "unroll": 2})
+    fixed = solver.fix_values({"tile.p": 14, "tile.q": 12, "parallel": 1, "unroll": 2})
     core = solver.explain(space.csp, fixed)
     assert {str(c) for c in core} == {
         "tile.p in [14]",
         "tile.q in [12]",
         "fragments <= registers",
     }
-    assert solver.explain(space.csp, solver.fixed({"tile.p": 7})) == ()
+    assert solver.explain(space.csp, solver.fix_values({"tile.p": 7})) == ()
     twice = [In("tile.p", (7,), "given"), In("tile.p", (14,), "given"), In("tile.q", (1,), "given")]
     assert set(solver.explain(space.csp, twice)) == set(twice[:2])
 

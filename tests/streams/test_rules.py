@@ -30,7 +30,7 @@ def test_a_schedule_is_the_same_as_a_dictionary() -> None:
     again = Schedule.of(values)
     assert isinstance(again, StreamSchedule)
     assert again == schedule
-    named = schedule.renamed(lambda name: f"{name}_")
+    named = schedule.rename_loops(lambda name: f"{name}_")
     assert (named.tile["p_"], named.steps["r_"]) == (3, 3)
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from amos.codegen.c.nodes import (
-    is_sum_of_64_bits,
+    is_wide_sum,
     low_bits,
     reinterpret_argument,
     rounding_argument,
@@ -144,7 +144,7 @@ class CExpressions:
         kind, inner = type_of(node), node.value
         if split(kind)[0] == "int32" and (argument := rounding_argument(inner)) is not None:
             return self._operation("nearest", type_of(inner), argument)
-        if split(kind)[0] == "int32" and is_sum_of_64_bits(inner):
+        if split(kind)[0] == "int32" and is_wide_sum(inner):
             return self._wrap(_INFIX[type(inner).__name__], low_bits(inner.a), low_bits(inner.b))
         if not self._vector(node):
             return f"({c_type(split(kind)[0])}){self._value(inner)}"

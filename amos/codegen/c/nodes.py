@@ -25,7 +25,7 @@ def rounding_argument(node: Any) -> Any:
     return node.args[0] if name == "nearbyint" else None
 
 
-def is_sum_of_64_bits(node: Any) -> bool:
+def is_wide_sum(node: Any) -> bool:
     """Return whether a node is a sum or product whose lower 32 bits depend on its terms' alone."""
     return type(node).__name__ in ("Add", "Sub", "Mul") and split(type_of(node))[0] == "int64"
 

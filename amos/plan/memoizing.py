@@ -1,4 +1,4 @@
-"""Methods that are asked the same often."""
+"""Per-instance memoization."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _P = ParamSpec("_P")
 _R = TypeVar("_R")
 
 
-def remembered(method: Callable[_P, _R]) -> Callable[_P, _R]:
+def memoize(method: Callable[_P, _R]) -> Callable[_P, _R]:
     """Memoize a method in its object, by its arguments.
 
     Unlike :func:`functools.cache`, it keeps no object alive.
@@ -18,9 +18,9 @@ def remembered(method: Callable[_P, _R]) -> Callable[_P, _R]:
 
     @wraps(method)
     def memoized(*args: _P.args, **named: _P.kwargs) -> _R:
-        owner, *about = args
-        key = method.__name__, *about, *named.values()
-        results = owner.__dict__.setdefault("_remembered", {})
+        owner, *arguments = args
+        key = method.__name__, *arguments, *named.values()
+        results = owner.__dict__.setdefault("_memoized", {})
         if key not in results:
             results[key] = method(*args, **named)
         result: _R = results[key]
