@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 
 from amos.codegen.c.nodes import (
+    bit_cast_argument,
     is_wide_sum,
     low_bits,
-    reinterpret_argument,
     rounding_argument,
     type_of,
 )
@@ -299,7 +299,7 @@ class CExpressions:
     def _call_reinterpret(self, node: Any) -> str:
         """Cast a vector; read a scalar from memory as the other type."""
         (value,), kind = node.args, type_of(node)
-        if (original := reinterpret_argument(value)) is not None and type_of(original) == kind:
+        if (original := bit_cast_argument(value)) is not None and type_of(original) == kind:
             return self._value(original)
         if type(value).__name__ == "FloatImm":
             return str(int(np.float32(value.value).view(np.int32)))

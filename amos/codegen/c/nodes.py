@@ -41,7 +41,7 @@ def low_bits(node: Any) -> Any:
     return inner if scalar == "int32" else inner.astype(f"int32x{lanes}" if lanes > 1 else "int32")
 
 
-def reinterpret_argument(node: Any) -> Any:
+def bit_cast_argument(node: Any) -> Any:
     """Return the argument that a call reinterprets; ``None`` for anything else."""
     is_call = type(node).__name__ == "Call" and str(node.op.name) == "tirx.reinterpret"
     return node.args[0] if is_call else None
