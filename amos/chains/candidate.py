@@ -173,7 +173,7 @@ def slots_of(tiling: Tiling, packs: frozenset[str]) -> tuple[ProductSlot, ...]:
         assert isinstance(local, Operator)
         names = _naming(local)
         constants = (*_constants_of(tiling, tiled), *packed)
-        operator = replace(local, constants=constants).renamed(names.__getitem__, str)
+        operator = replace(local, constants=constants).rename(names.__getitem__, str)
         if (size := tiled.size(name) or (1,)) != operator.output.tensor.shape:
             # A kernel fills the tensor that a statement writes, and of a stored one the results.
             dense = replace(operator.output.tensor, shape=size)

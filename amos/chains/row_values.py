@@ -51,7 +51,7 @@ class RowValue:
                 places[own.names[0]] = index + -own.constant
 
         def moved(access: BufferLoad) -> BufferLoad:
-            indices = tuple(index.substituted(places) for index in access.indices)
+            indices = tuple(index.substitute(places) for index in access.indices)
             return replace(access, indices=indices)
 
         return RowValue(

@@ -107,7 +107,7 @@ def _run(
         starts = {name: int(run.start.evaluate(at)) for name, run in tiled.ranges.items()}
         if isinstance(local, Transform):
             whole = {*arrays, tiling.chain.result.name}
-            local = local.shifted(starts, whole)
+            local = local.shift(starts, whole)
         tile[local.output.tensor.name] = run_step(local, views | tile, starts)
 
 

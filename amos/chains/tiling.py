@@ -339,7 +339,7 @@ class Tiling:
 
         step, iterations = tiled.step, local_iterations(tiled.step, tiled.ranges)
         if isinstance(step, Transform):
-            return step.placed(
+            return step.with_loads(
                 lambda x: x if self._is_whole(step, x.tensor.name) else local(x), iterations
             )
         if isinstance(step, Assignment):

@@ -92,7 +92,7 @@ class Names:
         pairs = (*self.tensors.items(), *self.iterations.items())
         if all(name == spelling for name, spelling in pairs):
             return operator
-        return operator.renamed(self.tensors.__getitem__, self.iterations.__getitem__)
+        return operator.rename(self.tensors.__getitem__, self.iterations.__getitem__)
 
     def mapping(self, mapping: Mapping) -> Mapping:
         """Return the mapping of the operator under these names."""

@@ -62,7 +62,7 @@ def drawn_value(operator: Operator | Chain, number: int, trial: int) -> str:
 def _of_epilogue(operator: Operator | Chain, tensor: Tensor) -> bool:
     if isinstance(operator, Chain):
         return False
-    before = {x.name for load in operator.sources for x in operator.feeding(load.tensor.name)}
+    before = {x.name for load in operator.sources for x in operator.inputs_of(load.tensor.name)}
     return tensor.name not in before
 
 

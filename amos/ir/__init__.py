@@ -2,7 +2,7 @@
 
 from amos.ir import tasks
 from amos.ir.affine import Affine
-from amos.ir.aligned import aligned, aligned_copy
+from amos.ir.aligned import allocate_aligned, copy_aligned
 from amos.ir.chain import Assignment, Chain, Statement
 from amos.ir.dtypes import DType, dtype, resolve_dtypes
 from amos.ir.epilogue import Epilogue
@@ -30,8 +30,8 @@ __all__ = [
     "Statement",
     "Store",
     "Tensor",
-    "aligned",
-    "aligned_copy",
+    "allocate_aligned",
+    "copy_aligned",
     "dtype",
     "resolve_dtypes",
     "tasks",

@@ -51,23 +51,23 @@ class Affine:
         return tuple(name for name, _ in self.terms)
 
     def coefficient(self, name: str) -> int:
-        """Coefficient of an iteration; 0 if it does not occur."""
+        """Return the coefficient of an iteration; 0 if it does not occur."""
         return dict(self.terms).get(name, 0)
 
     def bounds(self, extents: Mapping[str, int]) -> tuple[int, int]:
-        """Smallest and largest value while each iteration runs over ``range(extent)``."""
+        """Return the smallest and largest value when each iteration runs over its extent."""
         low = high = self.constant
         for name, c in self.terms:
             reach = c * (extents[name] - 1)
             low, high = low + min(reach, 0), high + max(reach, 0)
         return low, high
 
-    def distinct(self, extents: Mapping[str, int]) -> bool:
-        """Whether different points have different values: its terms form a mixed radix.
+    def is_injective(self, extents: Mapping[str, int]) -> bool:
+        """Return whether different points have different values: the terms form a mixed radix.
 
         They do when every coefficient exceeds what the smaller ones together can reach.
 
-        >>> Affine.of({"p": 4, "q": 1}).distinct({"p": 3, "q": 4})
+        >>> Affine.of({"p": 4, "q": 1}).is_injective({"p": 3, "q": 4})
         True
         """
         reach = 0
@@ -78,22 +78,22 @@ class Affine:
         return True
 
     def evaluate(self, values: Mapping[str, Any]) -> Any:
-        """Value for given iterations: integers, NumPy arrays, or TVM expressions."""
+        """Evaluate at given iterations: integers, NumPy arrays, or TVM expressions."""
         total: Any = self.constant
         for name, c in self.terms:
             term = values[name] if c == 1 else values[name] * c
             total = term if isinstance(total, int) and total == 0 else total + term
         return total
 
-    def substituted(self, values: Mapping[str, Affine]) -> Affine:
-        """The same expression with each iteration replaced by an expression of others."""
+    def substitute(self, values: Mapping[str, Affine]) -> Affine:
+        """Replace each iteration by an expression of other iterations."""
         total = Affine(constant=self.constant)
         for name, c in self.terms:
             total = total + values[name] * c
         return total
 
     def restrict(self, names: Iterable[str]) -> Affine:
-        """The same expression with every other iteration set to zero."""
+        """Set every iteration but these to zero."""
         keep = set(names)
         return Affine(tuple(t for t in self.terms if t[0] in keep), self.constant)
 

@@ -16,8 +16,8 @@ import numpy.typing as npt
 _LINE = 64
 
 
-def aligned(shape: tuple[int, ...], kind: npt.DTypeLike) -> np.ndarray:
-    """An uninitialized array, its last index fastest, that begins at a cache line."""
+def allocate_aligned(shape: tuple[int, ...], kind: npt.DTypeLike) -> np.ndarray:
+    """Allocate an uninitialized, row-major array that begins at a cache line."""
     element = np.dtype(kind)
     size = prod(shape) * element.itemsize
     memory = np.empty(size + _LINE, np.uint8)
@@ -25,8 +25,8 @@ def aligned(shape: tuple[int, ...], kind: npt.DTypeLike) -> np.ndarray:
     return memory[start : start + size].view(element).reshape(shape)
 
 
-def aligned_copy(array: np.ndarray) -> np.ndarray:
-    """A copy, its last index fastest, that begins at a cache line."""
-    copy = aligned(array.shape, array.dtype)
+def copy_aligned(array: np.ndarray) -> np.ndarray:
+    """Copy an array to a row-major one that begins at a cache line."""
+    copy = allocate_aligned(array.shape, array.dtype)
     copy[...] = array
     return copy

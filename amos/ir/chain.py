@@ -111,14 +111,14 @@ Step = Operator | Assignment
 
 
 def loads_of(step: Step) -> tuple[BufferLoad, ...]:
-    """What a step reads, in order."""
+    """Return the accesses that a step reads, in order."""
     if isinstance(step, Assignment):
         return step.loads
     return (*step.sources, *step.epilogue_loads)
 
 
 def result_of(step: Step) -> Tensor:
-    """What a step writes, with the dtype in which that is stored."""
+    """Return the tensor that a step writes, with the dtype in which it is stored."""
     return step.result if isinstance(step, Operator) else step.output.tensor
 
 
@@ -242,7 +242,7 @@ class Chain(Shown):
 
     @staticmethod
     def of(operators: Sequence[Operator], name: str | None = None) -> Chain:
-        """The chain of operators with their epilogues, which no statement of a text can have.
+        """Chain operators with their epilogues, which no statement of a text can have.
 
         Tensors and iterations of one name are the same. Open dtypes are those of tensors before,
         else as :meth:`parse` takes them. Ranges of values that readers declare are taken as they
@@ -263,7 +263,7 @@ class Chain(Shown):
             raise OperatorError(f"a chain: expected a list of operators, got {shown(operators)}")
         sizes, tensors, closed = dict[str, int](), dict[str, Tensor](), list[Operator]()
         for number, operator in enumerate(operators, 1):
-            operator = typed(operator, {name: str(x.dtype) for name, x in tensors.items()})
+            operator = fill_dtypes(operator, {name: str(x.dtype) for name, x in tensors.items()})
             closed.append(operator)
             where = f"operator {number} of a chain, {operator.name}"
             if operator.prologues or operator.redirected:
@@ -283,7 +283,7 @@ class Chain(Shown):
         return Chain((*statements,), name or closed[-1].result.name)
 
     def with_constants(self, names: Sequence[str]) -> Chain:
-        """The chain of which just these inputs stay the same from call to call.
+        """Declare exactly these inputs constant from call to call.
 
         Raises:
             OperatorError: one is no input of a product.
@@ -326,8 +326,8 @@ class Chain(Shown):
         named = {name for step in self.products for name in step.constants}
         return tuple(tensor.name for tensor in self.inputs if tensor.name in named)
 
-    def feeding(self, source: str) -> tuple[Tensor, ...]:
-        """The input of a name alone, as for an operator."""
+    def inputs_of(self, source: str) -> tuple[Tensor, ...]:
+        """Return the input of that name, as :meth:`Operator.inputs_of` does."""
         return tuple(tensor for tensor in self.inputs if tensor.name == source)
 
     @property
@@ -368,7 +368,7 @@ class Chain(Shown):
         return sum(step.operations for step in self.products)
 
     def statement_of(self, tensor: str) -> Statement:
-        """The statement that writes a tensor."""
+        """Return the statement that writes a tensor."""
         return next(
             statement
             for statement in self.statements
@@ -387,8 +387,8 @@ class Chain(Shown):
         return f"{text}  with {extents}  ({dtypes})"
 
 
-def typed(operator: Operator, kinds: Mapping[str, str]) -> Operator:
-    """A product whose open dtypes are those of a chain: of tensors by name, else float32."""
+def fill_dtypes(operator: Operator, kinds: Mapping[str, str]) -> Operator:
+    """Fill the open dtypes of a product: tensors of a chain by name, others float32."""
     open_ = {load.tensor.name: kinds.get(load.tensor.name, "float32") for load in operator.sources}
     sources = operator.with_dtypes(open_)
     whole = all(dtype(str(load.tensor.dtype)).is_integer for load in sources.sources)

@@ -22,7 +22,7 @@ from dataclasses import dataclass, field, replace
 
 from amos.errors import OperatorError, ParseError, suggestion
 from amos.ir.affine import Affine
-from amos.ir.chain import Assignment, Chain, Statement, Step, typed
+from amos.ir.chain import Assignment, Chain, Statement, Step, fill_dtypes
 from amos.ir.chain_scanner import Scanner
 from amos.ir.expression import CASTS, EXP_NEGATIVE, SHARE, SHARE_OR_ZERO, Node
 from amos.ir.expression_parser import ExpressionReader
@@ -167,7 +167,7 @@ class ChainParser:
                 )
 
     def _steps(self, head: Scanner) -> tuple[Step, ...]:
-        """What a statement comes to."""
+        """Read a statement into its steps."""
         with _quoting(head.text):
             if head.indexed and (product := self._product(head)) is not None:
                 return (product,)
@@ -176,7 +176,7 @@ class ChainParser:
             return _AssignmentReader(self, head).steps()
 
     def _with_epilogue(self, transform: Transform, head: Scanner) -> Transform:
-        """A transform with an expression that is stored of each of its sums."""
+        """Store an expression of each sum of a transform instead of the sum."""
         expression, cast = _AssignmentReader(self, head).expression()
         kind = cast or expression.kind(dict.fromkeys(self.extents, "int32"))
         shape = self.shapes.get(head.name, transform.destination.tensor.shape)
@@ -185,7 +185,7 @@ class ChainParser:
         return with_epilogue(transform, tensor, expression, written)
 
     def _product(self, head: Scanner) -> Step | None:
-        """A sum of products, of literals, too; ``None`` for any other statement."""
+        """Read a sum of products, also of literals; ``None`` for any other statement."""
         is_transform = not head.reads.isdisjoint(self.literals)
         try:
             statement = read_statement(head.text)
@@ -211,12 +211,12 @@ class ChainParser:
 
         weights = tuple(load.tensor.name for load in compute.sources)
         weights = tuple(dict.fromkeys(n for n in weights if n.startswith("weight")))
-        return typed(Operator(compute, head.name, weights), kinds)
+        return fill_dtypes(Operator(compute, head.name, weights), kinds)
 
 
 @contextmanager
 def _quoting(text: str) -> Iterator[None]:
-    """Errors of a statement say which one it is."""
+    """Quote the statement in its errors."""
     try:
         yield
     except ParseError as error:
@@ -244,12 +244,12 @@ class _AssignmentReader(ExpressionReader):
         self.mentioned[token.text] = None
 
     def is_cut(self, load: BufferLoad) -> bool:
-        """Whether it is at the places of a result, beyond which no sum of a transform is stored."""
+        """Return whether the access has a result's indices, beyond which no transform stores."""
         own = self.head.accesses[0].indices if self.head.indexed else ()
         return any(len(index.terms) > 1 for index in own) and {*load.indices} <= {*own}
 
     def atom_of_expression(self) -> Node:
-        """Also names alone: iterations, tensors at their own iterations, and scalars."""
+        """Read names without indices, too: iterations, written tensors, and scalars."""
         token = self.next
         after = self.tokens[self.position + 1].text if token.kind == "name" else ""
         if token.kind != "name" or after in ("[", "("):
@@ -267,13 +267,13 @@ class _AssignmentReader(ExpressionReader):
         return Node("read", load=load)
 
     def steps(self) -> tuple[Step, ...]:
-        """What the statement comes to."""
+        """Read the statement into its steps."""
         if (function := self._row_function()) is None:
             expression, cast = self.expression()
             if cast and self.head.sign:  # of what is summed, not of the sum
                 name = next(short for short, kind in CASTS.items() if kind == cast)
                 expression, cast = self.apply(name, expression), None
-            return (self._assigned(self.head.name, expression, cast, self.head.sign),)
+            return (self._assign(self.head.name, expression, cast, self.head.sign),)
         value = self.shift()
         self._read_axis(function)
         if self.axis not in self.mentioned:
@@ -291,9 +291,9 @@ class _AssignmentReader(ExpressionReader):
         return tuple(self._row_steps(function, value, row))
 
     def _row_function(self) -> str | None:
-        """The function of a row that the value is, if its last argument is an axis."""
+        """Read the name of a row function: one whose last argument is an axis."""
         token = self.next
-        if token.text not in ROWS or not self.calls():
+        if token.text not in ROWS or not self.is_call():
             return None
         axis = [n for n, each in enumerate(self.tokens) if each.text == "axis"]
         if not axis or self.tokens[axis[-1] + 1].text != "=":
@@ -304,7 +304,7 @@ class _AssignmentReader(ExpressionReader):
         return token.text
 
     def _read_axis(self, function: str) -> None:
-        """``"," "axis" "=" NAME ")"``"""
+        """Read ``"," "axis" "=" NAME ")"``."""
         self.expect(",", f"before the axis of {function}(…, axis=k)")
         if self.next.text != "axis":
             self.fail(f"expected the axis of {function}(…, axis=k), found {self.next}")
@@ -317,39 +317,39 @@ class _AssignmentReader(ExpressionReader):
             self.fail(f"{function}(…) is assigned with '=', not '{self.head.sign}='")
 
     def _row_steps(self, function: str, value: Node, row: list[str]) -> Iterator[Step]:
-        """A function of a row by maxima and sums."""
+        """Yield the maxima and sums that compute a row function."""
         name, whole_row = self.head.name, [*row, str(self.axis)]
         if function in ("sum", "max", "min"):
             combiner = "+" if function == "sum" else function
-            yield self._assigned(name, value, None, combiner, row)
+            yield self._assign(name, value, None, combiner, row)
             return
         if function in _SOFTMAXES:
             whole_row = self._dimensions()
         if value.depth > _AGAIN:
-            yield (row_values := self._assigned(f"{name}.value", value, None, "", whole_row))
+            yield (row_values := self._assign(f"{name}.value", value, None, "", whole_row))
             value = Node("read", load=row_values.output)
-        yield (largest := self._assigned(f"{name}.max", value, None, "max", row))
+        yield (largest := self._assign(f"{name}.max", value, None, "max", row))
         top = Node("read", load=largest.output)
         power = Node("subtract", (value, top))
         power = Node(EXP_NEGATIVE, (power,), function=self.table[EXP_NEGATIVE])
-        yield (powers := self._assigned(f"{name}.exp", power, None, "", whole_row))
+        yield (powers := self._assign(f"{name}.exp", power, None, "", whole_row))
         numerator = Node("read", load=powers.output)
-        yield (total := self._assigned(f"{name}.sum", numerator, None, "+", row))
+        yield (total := self._assign(f"{name}.sum", numerator, None, "+", row))
         whole = Node("read", load=total.output)
         if share := _SOFTMAXES.get(function):
             quotient = Node(share, (numerator, whole), function=self.table[share])
-            yield self._assigned(name, quotient, None, "", whole_row)
+            yield self._assign(name, quotient, None, "", whole_row)
             return
         log = Node("log", (whole,), function=self.table["log"])
-        yield self._assigned(name, Node("add", (top, log)), None, "", row)
+        yield self._assign(name, Node("add", (top, log)), None, "", row)
 
     def _dimensions(self) -> list[str]:
-        """The iterations of the target, or those that the value mentions."""
+        """Return the iterations of the target, or those that the value mentions."""
         if self.head.indexed:
             return _dimensions_of(self.head.accesses[0])
         return list(self.mentioned)
 
-    def _assigned(
+    def _assign(
         self,
         name: str,
         expression: Node,
@@ -357,7 +357,7 @@ class _AssignmentReader(ExpressionReader):
         combiner: str,
         dimensions: list[str] | None = None,
     ) -> Assignment:
-        """A step with the iterations that its expression and its target have."""
+        """Build a step with the iterations of its expression and its target."""
         names = self._dimensions() if dimensions is None else dimensions
         if len(set(names)) < len(names):
             raise OperatorError(f"{self.head.accesses[0]} is written: an iteration occurs twice")
@@ -380,7 +380,7 @@ class _AssignmentReader(ExpressionReader):
 
 
 def _dimensions_of(target: Reference) -> list[str]:
-    """The iteration of each dimension of what is written."""
+    """Return the iteration of each dimension of a target."""
     for index in target.indices:
         if index.constant or [c for _, c in index.terms] != [1]:
             raise OperatorError(
@@ -391,7 +391,7 @@ def _dimensions_of(target: Reference) -> list[str]:
 
 
 def _iterations_of(expression: Node, extents: Mapping[str, int]) -> Iterator[str]:
-    """The iterations of an expression, in order of first appearance."""
+    """Yield the iterations of an expression, in order of first appearance."""
     for node in expression.nodes():
         if node.load is not None:
             yield from (n for index in node.load.indices for n in index.names)

@@ -28,7 +28,7 @@ class Scanner(Reader):
         self.reads, self.accesses = set[str](), list[Reference]()
         self.sign, self.start = "", -1
         while self.next.kind != "end":
-            padded = self.next.text == "pad" and self.calls()
+            padded = self.next.text == "pad" and self.is_call()
             self.position += 2 * padded
             token = self.take()
             if token.kind == "name" and self.start >= 0 and self.next.text != "(":

@@ -43,7 +43,7 @@ def _check_iterations(compute: Compute) -> None:
 
 
 def _check_destination(compute: Compute) -> None:
-    """Each point of the spatial iterations writes an element of its own."""
+    """Refuse destinations where two points of the spatial iterations share an element."""
     if compute.dst.padded:
         raise OperatorError(f"{compute.dst}: only a source can be padded, not the output")
     names = [name for index in compute.dst.indices for name in index.names]
@@ -64,7 +64,7 @@ def _check_bounds(compute: Compute) -> None:
 
 
 def _check_tensors(compute: Compute) -> None:
-    """One name is one tensor."""
+    """Refuse one name for two tensors."""
     seen: dict[str, Tensor] = {}
     for load in compute.sources:
         if seen.setdefault(load.tensor.name, load.tensor) != load.tensor:
@@ -72,7 +72,7 @@ def _check_tensors(compute: Compute) -> None:
 
 
 def _check_recurrence(compute: Compute) -> None:
-    """The output is not read."""
+    """Refuse a statement that reads its output."""
     name = compute.dst.tensor.name
     if any(load.tensor.name == name for load in compute.sources):
         raise OperatorError(
@@ -82,7 +82,7 @@ def _check_recurrence(compute: Compute) -> None:
 
 
 def check_prologues(compute: Compute, prologues: Sequence[Prologue]) -> None:
-    """Each gives one source its values, of tensors that the statement does not have."""
+    """Refuse two prologues of one source, and prologues that read the statement's tensors."""
     sources = {load.tensor.name: load.tensor for load in compute.sources}
     seen: set[str] = set()
     for prologue in prologues:
@@ -107,7 +107,7 @@ def check_prologues(compute: Compute, prologues: Sequence[Prologue]) -> None:
 
 
 def constant_sources(compute: Compute, constants: Sequence[str] | None) -> tuple[str, ...]:
-    """Names of the sources that stay the same; by default those that begin with ``weight``."""
+    """Return the names of constant sources; by default those that begin with ``weight``."""
     if constants is None:
         sources = dict.fromkeys(load.tensor.name for load in compute.sources)
         return tuple(name for name in sources if name.startswith("weight"))
@@ -134,7 +134,7 @@ def check_read_once(expressions: Sequence[Prologue | Epilogue]) -> None:
 
 
 def check_epilogue(compute: Compute, epilogue: Epilogue) -> None:
-    """Its tensors are its own, and only iterations of the output index them."""
+    """Refuse tensors of the statement, and indices that are no iterations of the output."""
     used = {load.tensor.name for load in compute.operands}
     spatial = {it.name for it in compute.spatial}
     for load in epilogue.loads:

@@ -34,7 +34,7 @@ class Function:
     commutes: bool = True
 
     def text(self, arguments: list[str]) -> str:
-        """Its value for so many arguments, as the operator language has it."""
+        """Write a call in the operator language."""
         if self.ordered and len(arguments) > 1:
             return f"{self.symbol}({', '.join(arguments)})"
         return f" {self.symbol} ".join(arguments)
@@ -53,12 +53,12 @@ COMBINERS = tuple(each.symbol for each in _ALL if each.commutes)
 
 
 def function(symbol: str) -> Function:
-    """The function that statements spell so."""
+    """Look up a function by its symbol in statements."""
     return next(each for each in _ALL if each.symbol == symbol)
 
 
 def neutral(symbol: str, kind: str | DType) -> int | float:
-    """The value of a type that a combiner, or its absence, leaves every other one as it is.
+    """Return the identity element of a combiner in a dtype, or 0 without a combiner.
 
     >>> neutral("+", "f32"), neutral("max", "s8"), neutral("min", "f32")
     (0, -128, inf)
@@ -72,10 +72,10 @@ def neutral(symbol: str, kind: str | DType) -> int | float:
     return ends[symbol == "min"]
 
 
-def lane_filling(
+def fills_lanes(
     combiner: str, join: str, sources: int, kind: str | DType, *, arbitrary_source: bool = False
 ) -> bool:
-    """Whether lanes beyond a reduction count for nothing when they hold the neutral value.
+    """Return whether neutral values in lanes beyond a reduction leave its result unchanged.
 
     Args:
         combiner: of the reduction.
@@ -83,9 +83,9 @@ def lane_filling(
         kind: dtype of the destination.
         arbitrary_source: whether another source may hold anything there.
 
-    >>> lane_filling("+", "*", 2, "f32", arbitrary_source=True), lane_filling("max", "*", 2, "f32")
+    >>> fills_lanes("+", "*", 2, "f32", arbitrary_source=True), fills_lanes("max", "*", 2, "f32")
     (True, False)
-    >>> lane_filling("+", "+", 2, "f32"), lane_filling("+", "+", 2, "f32", arbitrary_source=True)
+    >>> fills_lanes("+", "+", 2, "f32"), fills_lanes("+", "+", 2, "f32", arbitrary_source=True)
     (True, False)
     """
     if sources < 2:

@@ -60,7 +60,7 @@ class DType:
         return "" if self.bounds is None else f" in [{self.bounds[0]}, {self.bounds[1]}]"
 
     def find_violation(self, array: np.ndarray) -> str:
-        """The first element that is beyond the limits of an integer type, or nothing.
+        """Describe the first element beyond the limits of an integer type; empty if there is none.
 
         >>> dtype("s8 in [-64, 64]").find_violation(np.array([3, 65]))
         'expected values in [-64, 64], got 65 at [1]'
@@ -82,7 +82,7 @@ class DType:
         return self.kind in ("int", "uint")
 
     def represents(self, source: DType) -> bool:
-        """Whether every value of another type is one of this type, or is known to be.
+        """Return whether every value that another type may hold is a value of this one.
 
         >>> dtype("s16").represents(dtype("u8")), dtype("s16").represents(dtype("u16"))
         (True, False)
@@ -96,7 +96,7 @@ class DType:
         return floats and self.name in ("float32", "float64") and source.bits <= self.bits
 
     def stores(self, source: DType) -> bool:
-        """Whether the values of another type can be read as this one from where they are."""
+        """Return whether values of another type can be read in place as this one."""
         alike = (self.bits, self.container) == (source.bits, source.container)
         return self == source or (alike and self.is_integer and self.represents(source))
 
@@ -156,7 +156,7 @@ def dtype(name: str | DType) -> DType:
         return _BY_NAME[name]
     except (KeyError, TypeError):
         if isinstance(name, str) and (match := _RANGE.fullmatch(name)):
-            return _ranged(dtype(match[1]), int(match[2]), int(match[3]))
+            return _restrict(dtype(match[1]), int(match[2]), int(match[3]))
         names = ", ".join(d.short for d in _ALL)
         raise OperatorError(
             f"unknown dtype {shown(name)}: known are {names}, and ranges as 's8 in [-64, 64]'"
@@ -164,8 +164,8 @@ def dtype(name: str | DType) -> DType:
 
 
 @cache
-def _ranged(kind: DType, low: int, high: int) -> DType:
-    """A type whose values are declared to stay in a range; itself if that is all of them."""
+def _restrict(kind: DType, low: int, high: int) -> DType:
+    """Restrict a type to a declared range; return the type itself if it is the full range."""
     where = f"dtype '{kind.short} in [{low}, {high}]'"
     if not kind.is_integer:
         raise OperatorError(f"{where}: expected an integer type")

@@ -90,7 +90,7 @@ class Elementwise:
         return self.expression.loads
 
     def with_loads(self, change: Callable[[BufferLoad], BufferLoad]) -> Self:
-        """The same with every access replaced."""
+        """Replace every access."""
         return replace(self, expression=self.expression.with_loads(change))
 
 
@@ -114,11 +114,11 @@ class Epilogue(Elementwise):
             raise OperatorError(f"epilogue {self}: expected an expression of acc, got none in it")
 
     def kind(self, accumulator: str) -> str:
-        """``"int32"`` or ``"float32"``, from which the result is rounded."""
+        """Return ``"int32"`` or ``"float32"``, from which the result is rounded."""
         return self.expression.kind({ACC: ACCUMULATORS[accumulator]})
 
     def result(self, accumulator: str) -> str:
-        """Dtype of the result.
+        """Return the dtype of the result.
 
         Raises:
             OperatorError: no expression takes such an accumulator.
@@ -131,12 +131,12 @@ class Epilogue(Elementwise):
         return self.dtype or self.kind(accumulator)
 
     def compute(self, value: Any, accumulator: str, by: Arithmetic) -> Any:
-        """Value of the expression, as its own kind, of a value of the accumulator and its dtype.
+        """Evaluate the expression, as its own kind, for an accumulator of a dtype.
 
         It is computed by NumPy's arithmetic or a kernel's, before it becomes the result.
         """
         kind = ACCUMULATORS[accumulator]
-        wide = value if kind == accumulator else by.widened(value, accumulator)
+        wide = value if kind == accumulator else by.widen(value, accumulator)
         return self.expression.compute({ACC: Typed(wide, kind)}, by).value
 
     def __str__(self) -> str:

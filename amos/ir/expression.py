@@ -93,8 +93,8 @@ class Function:
         variables = [node.name for node in self.body.nodes() if node.is_variable]
         return sorted(variables) == sorted(self.parameters)
 
-    def applied(self, values: list[Any], kind: str, by: Arithmetic) -> Any:
-        """Value of the body, of values of all its parameters."""
+    def compute(self, values: list[Any], kind: str, by: Arithmetic) -> Any:
+        """Evaluate the body for values of all parameters."""
         pairs = zip(self.parameters, values, strict=True)
         return self.body.compute({name: Typed(value, kind) for name, value in pairs}, by).value
 
@@ -103,48 +103,48 @@ class Arithmetic(Protocol):
     """How values are computed: by NumPy, or as expressions of a kernel."""
 
     def number(self, value: float, kind: str) -> Any:
-        """A constant as ``int32`` or ``float32``."""
+        """Make a constant of kind ``int32`` or ``float32``."""
         ...
 
     def read(self, load: BufferLoad, kind: str) -> Any:
-        """An element of a tensor, widened to ``kind``."""
+        """Read an element of a tensor, widened to ``kind``."""
         ...
 
-    def widened(self, value: Any, dtype: str) -> Any:
-        """A value of the accumulators' dtype, as the kind in :data:`ACCUMULATORS`."""
+    def widen(self, value: Any, dtype: str) -> Any:
+        """Widen a value of an accumulator's dtype to its kind in :data:`ACCUMULATORS`."""
         ...
 
     def convert(self, value: Any) -> Any:
-        """An ``int32`` as ``float32``."""
+        """Convert an ``int32`` to ``float32``."""
         ...
 
-    def rounded(self, value: Any, kind: str, final: str) -> Any:
-        """A value of a kind, rounded to a dtype and clamped, as ``int32`` or ``float32``."""
+    def round_to(self, value: Any, kind: str, final: str) -> Any:
+        """Round and clamp a value to a dtype, and return it as ``int32`` or ``float32``."""
         ...
 
     def apply(self, name: str, kind: str, values: list[Any]) -> Any:
-        """An operation, on values of one kind."""
+        """Apply an operation to values of one kind."""
         ...
 
     def call(self, function: Function, kind: str, values: list[Any]) -> Any:
-        """A function, on values of one kind; see :func:`inlined`."""
+        """Call a function with values of one kind; see :func:`inline_call`."""
         ...
 
 
-def inlined(
+def inline_call(
     function: Function,
     kind: str,
     values: list[Any],
     by: Arithmetic,
     bind: Callable[[Any], Any] = lambda value: value,
 ) -> Any:
-    """A call by its body.
+    """Evaluate the body of a function in place of a call.
 
     Args:
         function, kind, values, by: the call, and how its body is computed.
         bind: makes a name of a value that is used several times.
     """
-    return function.applied(values if function.once else [bind(each) for each in values], kind, by)
+    return function.compute(values if function.once else [bind(each) for each in values], kind, by)
 
 
 @dataclass(frozen=True)
@@ -171,7 +171,7 @@ class Node:
         if self.load is not None:
             return str(self.load)
         if self.name in SIGNS:
-            first, second = (_wrapped(each, self) for each in self.arguments)
+            first, second = (_parenthesize(each, self) for each in self.arguments)
             return f"{first} {SIGNS[self.name]} {second}"
         return (
             self.name
@@ -197,7 +197,7 @@ class Node:
         return own + called + sum(argument.operation_count for argument in self.arguments)
 
     def nodes(self) -> Iterator[Node]:
-        """This node and all below it, from left to right."""
+        """Yield this node and all below it, from left to right."""
         yield self
         for argument in self.arguments:
             yield from argument.nodes()
@@ -209,7 +209,7 @@ class Node:
         return tuple(dict.fromkeys(load for load in loads if load is not None))
 
     def with_loads(self, change: Callable[[BufferLoad], BufferLoad]) -> Node:
-        """The same with every access replaced."""
+        """Replace every access."""
         return replace(
             self,
             arguments=tuple(each.with_loads(change) for each in self.arguments),
@@ -217,7 +217,7 @@ class Node:
         )
 
     def kind(self, kinds: Mapping[str, str]) -> str:
-        """``"int32"`` or ``"float32"``.
+        """Return ``"int32"`` or ``"float32"``.
 
         Args:
             kinds: of each variable.
@@ -233,13 +233,13 @@ class Node:
             return "int32" if str(self.load.tensor.dtype) in INTEGERS else "float32"
         if self.name in CASTS:
             return "int32" if CASTS[self.name] in INTEGERS else "float32"
-        joint = self.joint(kinds)
+        joint = self.joint_kind(kinds)
         if self.function is None:
             return joint
         return self.function.body.kind(dict.fromkeys(self.function.parameters, joint))
 
-    def joint(self, kinds: Mapping[str, str]) -> str:
-        """The kind that all arguments are converted to; its own if there are none."""
+    def joint_kind(self, kinds: Mapping[str, str]) -> str:
+        """Return the kind to which all arguments are converted; the node's own if it has none."""
         if not self.arguments:
             return self.kind(kinds)
         if self.name in _OF_FLOATS or (self.function is not None and self.function.of_floats):
@@ -250,7 +250,7 @@ class Node:
         return "float32" if "float32" in own else "int32"
 
     def compute(self, variables: Mapping[str, Typed], by: Arithmetic) -> Typed:
-        """Value of the node, and its kind.
+        """Evaluate the node, and return the value with its kind.
 
         Args:
             variables: value of each variable.
@@ -264,22 +264,22 @@ class Node:
             return Typed(by.number(self.value, kind), kind)
         if self.load is not None:
             return Typed(by.read(self.load, kind), kind)
-        joint = self.joint(kinds)
-        values = [_converted(each, joint, variables, by) for each in self.arguments]
+        joint = self.joint_kind(kinds)
+        values = [_compute_as(each, joint, variables, by) for each in self.arguments]
         if self.name == "f32" or (self.name == "round" and joint == "int32"):
             return Typed(values[0], kind)
         if self.name in CASTS:
-            return Typed(by.rounded(values[0], joint, CASTS[self.name]), kind)
+            return Typed(by.round_to(values[0], joint, CASTS[self.name]), kind)
         if self.function is not None:
             return Typed(by.call(self.function, joint, values), kind)
         if self.name in _COMPARISONS:
-            return Typed(self._compared(joint, values, kinds, by), kind)
+            return Typed(self._compare(joint, values, kinds, by), kind)
         return Typed(by.apply(self.name, joint, values), kind)
 
-    def _compared(
+    def _compare(
         self, joint: str, values: list[Any], kinds: Mapping[str, str], by: Arithmetic
     ) -> Any:
-        """The maximum or minimum of two values, NaN if either is.
+        """Compute the maximum or minimum of two values; NaN if either is NaN.
 
         A comparison with NaN gives the second value, so one instruction does where the first
         is a number. Otherwise that is tested.
@@ -292,7 +292,7 @@ class Node:
         return by.call(_PROPAGATING[self.name], joint, values)
 
     def is_never_nan(self, kinds: Mapping[str, str]) -> bool:
-        """Whether it is a literal or an integer.
+        """Return whether the node is a literal or an integer.
 
         Args:
             kinds: of each variable.
@@ -310,16 +310,16 @@ def _propagating(name: str, comparison: str) -> Function:
 _PROPAGATING = {name: _propagating(name, each) for name, each in _COMPARISONS.items()}
 
 
-def _converted(node: Node, kind: str, variables: Mapping[str, Typed], by: Arithmetic) -> Any:
-    """Value of a node as a kind that its own is, or is converted to."""
+def _compute_as(node: Node, kind: str, variables: Mapping[str, Typed], by: Arithmetic) -> Any:
+    """Evaluate a node, and convert the value to a kind."""
     if node.name == "number":
         return by.number(node.value, kind)
     own = node.compute(variables, by)
     return own.value if own.kind == kind else by.convert(own.value)
 
 
-def _wrapped(node: Node, parent: Node) -> str:
-    """A part of a sum or product, in parentheses where it would bind otherwise."""
+def _parenthesize(node: Node, parent: Node) -> str:
+    """Print an operand, in parentheses where it would bind otherwise."""
     if node.name not in SIGNS:
         return str(node)
     right = node is parent.arguments[1]

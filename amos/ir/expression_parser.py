@@ -23,7 +23,7 @@ from amos.ir.functions import DEFINITIONS, OF_FLOATS
 from amos.ir.grammar import IndexReader
 from amos.ir.limits import DEPTH, whole_number
 from amos.ir.nodes import BufferLoad, Tensor
-from amos.ir.tokens import Token, one_line, tokenize
+from amos.ir.tokens import Token, to_one_line, tokenize
 
 #: Numbers from here on would be rounded to an infinity.
 _ENDS_OF_FLOAT32 = 2.0**128 - 2.0**103
@@ -31,15 +31,15 @@ _EXAMPLE = "u8(relu((acc + bias[k]) * scale[k]))"
 
 
 def tensors_in(text: str) -> tuple[str, ...]:
-    """Names of the tensors that an expression reads."""
-    tokens = pairwise(tokenize(one_line(text)))
+    """Return the names of the tensors that an expression reads."""
+    tokens = pairwise(tokenize(to_one_line(text)))
     names = [token.text for token, after in tokens if token.kind == "name" and after.text == "["]
     return tuple(dict.fromkeys(names))
 
 
 @cache
 def functions() -> Mapping[str, Function]:
-    """Every function that is defined in the language, by name."""
+    """Return the functions that the language defines, by name."""
     table: dict[str, Function] = {}
     for text in (*DEFINITIONS, *OF_FLOATS):
         head, _, body = text.partition("=")
@@ -83,7 +83,7 @@ class ExpressionReader(IndexReader):
         self.defines = table is not None
 
     def expression(self) -> tuple[Node, str | None]:
-        """The whole text, and the dtype that it ends in if it says one."""
+        """Read the whole text: the expression, and the dtype to which a final cast rounds."""
         expression = self.shift()
         if self.next.text in ("=", "+=", "*="):
             self.fail("an expression assigns and sums nothing: it is the value of one element")
@@ -103,14 +103,14 @@ class ExpressionReader(IndexReader):
                 )
 
     def apply(self, name: str, *arguments: Node) -> Node:
-        """One operation, not too deep."""
+        """Build an operation; refuse expressions that are nested too deep."""
         node = Node(name, arguments, function=self.table.get(name))
         if node.depth > DEPTH:
             self.fail(f"expressions are nested deeper than {DEPTH}")
         return node
 
     def shift(self) -> Node:
-        """``sum (">>" NUMBER)*``"""
+        """Read ``sum (">>" NUMBER)*``."""
         value = self.sum()
         while self.accept(">>"):
             token = self.take()
@@ -120,14 +120,14 @@ class ExpressionReader(IndexReader):
         return value
 
     def sum(self) -> Node:
-        """``product (("+" | "-") product)*``"""
+        """Read ``product (("+" | "-") product)*``."""
         total = self.product()
         while sign := self.accept("+", "-"):
             total = self.apply("add" if sign.text == "+" else "subtract", total, self.product())
         return total
 
     def product(self) -> Node:
-        """``unary (("*" | "/") unary)*``"""
+        """Read ``unary (("*" | "/") unary)*``."""
         product = self.unary()
         while sign := self.accept("*", "/"):
             name = "multiply" if sign.text == "*" else "divide"
@@ -137,7 +137,7 @@ class ExpressionReader(IndexReader):
         return product
 
     def unary(self) -> Node:
-        """``"-"* (number | atom)``"""
+        """Read ``"-"* (number | atom)``."""
         signs = 0
         while self.accept("-"):
             signs += 1
@@ -151,7 +151,7 @@ class ExpressionReader(IndexReader):
         return node
 
     def number(self, sign: int) -> Node:
-        """A number of int32 or float32."""
+        """Read a number of int32 or float32."""
         token = self.take()
         value = sign * (int(token.text) if token.text.isdecimal() else float(token.text))
         if isinstance(value, int) and not -(1 << 31) <= value < 1 << 31:
@@ -161,7 +161,7 @@ class ExpressionReader(IndexReader):
         return Node("number", value=value)
 
     def atom_of_expression(self) -> Node:
-        """``VARIABLE | call | access | "(" shift ")"``"""
+        """Read ``VARIABLE | call | access | "(" shift ")"``."""
         token = self.next
         if self.accept("("):
             self.descend(token)
@@ -171,7 +171,7 @@ class ExpressionReader(IndexReader):
             return inner
         if token.kind != "name":
             self.fail(f"expected an expression such as {_EXAMPLE!r}")
-        if self.calls():
+        if self.is_call():
             return self.call()
         self.take()
         if self.accept("["):
@@ -182,7 +182,7 @@ class ExpressionReader(IndexReader):
         return Node(token.text)
 
     def call(self) -> Node:
-        """``NAME "(" [shift ("," shift)*] ")"``"""
+        """Read ``NAME "(" [shift ("," shift)*] ")"``."""
         token = self.take()
         expected = self.arity(token)
         self.descend(self.take())
@@ -200,7 +200,7 @@ class ExpressionReader(IndexReader):
         return self.apply(token.text, *arguments)
 
     def arity(self, token: Token) -> int:
-        """Number of arguments of a function; ``None`` if there is no such function."""
+        """Return how many arguments a function takes; refuse unknown functions."""
         arities = {name: len(each.parameters) for name, each in self.table.items()} | OPERATIONS
         if token.text not in arities or (token.text[0] == "_" and not self.defines):
             listed = arities.keys() - {"times"}  # networks write that, nobody else
@@ -213,11 +213,11 @@ class ExpressionReader(IndexReader):
         return arities[token.text]
 
     def is_cut(self, load: BufferLoad) -> bool:
-        """Whether nothing is computed where an access runs beyond its tensor."""
+        """Return whether an access may exceed its tensor since nothing is computed there."""
         return False
 
     def load(self, token: Token) -> BufferLoad:
-        """The access to a tensor, from behind the opening bracket on."""
+        """Read the access to a tensor, from behind the opening bracket on."""
         name, indices = token.text, self.indices(token)
         shape = self.shape(token, indices)
         if len(shape) != len(indices):
@@ -231,7 +231,7 @@ class ExpressionReader(IndexReader):
         return load
 
     def shape(self, token: Token, indices: Sequence[Affine]) -> tuple[int, ...]:
-        """Shape of a tensor: as stated, or the range that is read."""
+        """Return the shape of a tensor: as stated, or the range that is read."""
         if token.text not in self.shapes:
             return tuple(index.bounds(self.extents)[1] + 1 for index in indices)
         stated, where = self.shapes[token.text], f"shape of {token.text!r}"

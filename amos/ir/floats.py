@@ -26,7 +26,7 @@ SCALE, _BIAS = "float8_e8m0", 127
 
 
 def limits(kind: str | DType) -> tuple[float, float]:
-    """Smallest and largest finite value; integers as they are.
+    """Return the smallest and largest finite value; integers for integer types.
 
     >>> limits("int4"), limits("e4m3")
     ((-8, 7), (-448.0, 448.0))
@@ -84,7 +84,7 @@ def _quantize_scale(wide: np.ndarray) -> np.ndarray:
 
 
 def pack(values: np.ndarray, kind: str | DType) -> np.ndarray:
-    """Bit patterns as hardware reads them, in little-endian bytes.
+    """Pack values into the bit patterns that hardware reads, in little-endian bytes.
 
     Types below a byte are packed along the flattened array, the first element
     in the lowest bits.
@@ -125,7 +125,7 @@ def _float8(flat: np.ndarray, bits: int, least: int) -> np.ndarray:
 
 
 def unpack(data: np.ndarray, kind: str | DType, shape: tuple[int, ...]) -> np.ndarray:
-    """The inverse of :func:`pack` for types of a byte and more.
+    """Invert :func:`pack` for types of a byte and more.
 
     Raises:
         OperatorError: the type is below a byte or an eight-bit float, which no

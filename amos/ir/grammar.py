@@ -29,7 +29,7 @@ from amos.ir.affine import Affine
 from amos.ir.combining import COMBINERS, JOINS
 from amos.ir.limits import DEPTH, LOOPS
 from amos.ir.padding import padded_text
-from amos.ir.tokens import Token, one_line, tokenize
+from amos.ir.tokens import Token, to_one_line, tokenize
 
 _EXAMPLE = "out[i,j] += a[i,k] * b[k,j]"
 _JOINED = "'*', '+', '-', max(...) or min(...)"
@@ -87,7 +87,7 @@ class Reader:
     """Recursive descent over tokens, as far as statements and epilogues have them in common."""
 
     def __init__(self, text: str) -> None:
-        self.text = one_line(text)
+        self.text = to_one_line(text)
         self.tokens = tokenize(self.text)
         self.position = 0
         self.depth = 0
@@ -117,8 +117,8 @@ class Reader:
         if not self.accept(spelling):
             self.fail(f"expected {spelling!r} {where}, found {self.next}")
 
-    def calls(self) -> bool:
-        """Whether a name with an opening parenthesis comes next."""
+    def is_call(self) -> bool:
+        """Return whether a name with an opening parenthesis comes next."""
         return self.next.kind == "name" and self.tokens[self.position + 1].text == "("
 
     def descend(self, token: Token) -> None:
@@ -128,7 +128,7 @@ class Reader:
             self.fail(f"parentheses are nested deeper than {DEPTH}", token)
 
     def indices(self, tensor: Token) -> tuple[Affine, ...]:
-        """The indices of a tensor, from behind the opening bracket on."""
+        """Read the indices of a tensor, from behind the opening bracket on."""
         self.tensor = tensor
         if self.accept("]"):
             return ()
@@ -153,14 +153,14 @@ class Reader:
         self.fail(f"expected ',' or ']' in the indices of {self.tensor.text!r}, found {token}")
 
     def index(self) -> Affine:
-        """``term (("+" | "-") term)*``"""
+        """Read ``term (("+" | "-") term)*``."""
         total = self.term()
         while sign := self.accept("+", "-"):
             total = total + self.term() * (1 if sign.text == "+" else -1)
         return total
 
     def term(self) -> Affine:
-        """``factor ("*" factor)*``"""
+        """Read ``factor ("*" factor)*``."""
         product = self.factor()
         while star := self.accept("*"):
             factor = self.factor()
@@ -171,14 +171,14 @@ class Reader:
         return product
 
     def factor(self) -> Affine:
-        """``"-"* atom``"""
+        """Read ``"-"* atom``."""
         sign = 1
         while self.accept("-"):
             sign = -sign
         return self.atom() * sign
 
     def atom(self) -> Affine:
-        """``INTEGER | NAME | "(" index ")"``"""
+        """Read ``INTEGER | NAME | "(" index ")"``."""
         token = self.next
         if token.text.isdecimal():
             return Affine(constant=int(self.take().text))
@@ -245,7 +245,7 @@ class _StatementReader(Reader):
             self.fail("only a source can be padded, not the output")
         output = self.access("the output")
         combiner = self.combiner()
-        join, sources = self.joined()
+        join, sources = self.sources()
         self.finish(join)
         return Statement(output, tuple(sources), combiner, join, tuple(self.mentioned))
 
@@ -262,9 +262,9 @@ class _StatementReader(Reader):
             return token.text
         self.fail(f"expected '+=' or '=' after the output, found {token}")
 
-    def joined(self) -> tuple[str, list[Reference]]:
-        """The sources, and the function that joins them."""
-        if self.next.text in ("max", "min") and self.calls():
+    def sources(self) -> tuple[str, list[Reference]]:
+        """Read the sources, and the function that joins them."""
+        if self.next.text in ("max", "min") and self.is_call():
             join = self.take().text
             self.take()
             sources = [self.source()]
@@ -324,7 +324,7 @@ class _StatementReader(Reader):
         return Reference(inner.name, inner.indices, padded=True, padding=value)
 
     def padding(self) -> int | float:
-        """``"-"* (NUMBER | "inf")``: the value of elements outside of the tensor."""
+        """Read ``"-"* (NUMBER | "inf")``: the value of elements outside of the tensor."""
         sign = 1
         while self.accept("-"):
             sign = -sign
@@ -340,13 +340,13 @@ class _StatementReader(Reader):
         return sign * value
 
     def pads(self) -> bool:
-        return self.next.text == "pad" and self.calls()
+        return self.next.text == "pad" and self.is_call()
 
     def access(self, what: str) -> Reference:
         name = self.next
         if name.kind != "name":
             self.fail(f"expected {what}, for example 'a[i,k]', found {name}")
-        if self.calls():
+        if self.is_call():
             self.fail(
                 f"unknown function {name.text!r}: sources have pad(...), max(...) and min(...) "
                 f"only; put a new source, as d[i,k], in its place, and define that by a prologue: "

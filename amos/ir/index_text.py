@@ -62,13 +62,13 @@ class Expr:
         ends = sorted((self.low * factor, self.high * factor))
         terms = tuple(Term(term.value, term.weight * factor) for term in self._summands)
         terms = terms if min(self.low, factor) >= 0 else ()
-        return Expr(f"{_operand(self)} * {_signed(factor)}", ends[0], ends[1], True, terms)
+        return Expr(f"{_operand(self)} * {_format_factor(factor)}", ends[0], ends[1], True, terms)
 
     def __rmul__(self, factor: int) -> Value:
         return self * factor
 
     def __floordiv__(self, size: int) -> Value:
-        """Divide; what may be negative is moved up first, as C's division rounds to zero."""
+        """Divide; add a multiple to negative dividends first, as C rounds to zero."""
         _check_divisor(size)
         if size == 1:
             return self
@@ -80,13 +80,13 @@ class Expr:
         if division := self._divide(size):
             quotient = division.quotient
             if self.name and isinstance(quotient, Expr):
-                return quotient.named(f"{self.name} / {size}")
+                return quotient.with_name(f"{self.name} / {size}")
             return quotient
         code = f"{_factor(self)} / {size}"
         return Expr(code, self.low // size, self.high // size, False)
 
     def __mod__(self, size: int) -> Value:
-        """Take the remainder; what may be negative is moved up first, as C's has its sign."""
+        """Take the remainder; add a multiple to negative dividends first, as C keeps their sign."""
         _check_divisor(size)
         if size == 1:
             return 0
@@ -98,12 +98,12 @@ class Expr:
             return division.remainder
         return Expr(f"{_factor(self)} % {size}", 0, size - 1, False)
 
-    def named(self, name: str) -> Expr:
-        """Say which variable holds a sum; divisions that cannot be made term by term use it."""
+    def with_name(self, name: str) -> Expr:
+        """Name a variable that holds the sum, for divisions that cannot be made term by term."""
         return replace(self, name=name) if self.terms else self
 
-    def limited(self, high: int) -> Expr:
-        """Lower the largest value that it can have, where a condition sees to that."""
+    def limit(self, high: int) -> Expr:
+        """Lower the largest value, where a condition guarantees it."""
         return replace(self, high=min(self.high, high))
 
     @property
@@ -134,7 +134,7 @@ class Expr:
         if not parts:
             return None
         return _Division(
-            _limited(_add(quotient), self.high // size), _limited(_add(remainder), size - 1)
+            _limit(_add(quotient), self.high // size), _limit(_add(remainder), size - 1)
         )
 
 
@@ -174,8 +174,8 @@ def _add(values: dict[int, Value]) -> Value:
     return total
 
 
-def _limited(value: Value, high: int) -> Value:
-    return value.limited(high) if isinstance(value, Expr) else value
+def _limit(value: Value, high: int) -> Value:
+    return value.limit(high) if isinstance(value, Expr) else value
 
 
 def _operand(value: Expr) -> str:
@@ -187,12 +187,12 @@ def _factor(value: Expr) -> str:
     return code if _NAME.fullmatch(code) else f"({code})"
 
 
-def _signed(factor: int) -> str:
+def _format_factor(factor: int) -> str:
     return str(factor) if factor >= 0 else f"({factor})"
 
 
 def variable(name: str, extent: int) -> Value:
-    """A variable that runs over ``range(extent)``; zero if there is nothing to run over.
+    """Make a variable that runs over ``range(extent)``; zero if the extent is 1.
 
     >>> text(variable("thread", 8) * 2), text(variable("first + thread", 8) * 2)
     ('thread * 2', '(first + thread) * 2')
@@ -202,21 +202,21 @@ def variable(name: str, extent: int) -> Value:
 
 
 def text(value: Value) -> str:
-    """The C text of a value."""
+    """Return the C text of a value."""
     return value.code if isinstance(value, Expr) else str(value)
 
 
-def opaque(value: Value) -> Value:
+def forget_sum(value: Value) -> Value:
     """Forget that a value is a sum, so that it is divided as one number."""
     return replace(value, terms=(), name="") if isinstance(value, Expr) else value
 
 
-def at_most(value: Value) -> int:
-    """Largest value that an expression can have."""
+def upper_bound(value: Value) -> int:
+    """Return the largest value that an expression can have."""
     return value.high if isinstance(value, Expr) else value
 
 
 def conditions(values: Iterable[Value], extents: Iterable[int]) -> list[str]:
-    """C of what must hold for values to lie below extents; what always holds is left out."""
+    """Write C conditions that values lie below extents, without those that always hold."""
     pairs = zip(values, extents, strict=True)
-    return [f"{text(value)} < {extent}" for value, extent in pairs if at_most(value) >= extent]
+    return [f"{text(value)} < {extent}" for value, extent in pairs if upper_bound(value) >= extent]

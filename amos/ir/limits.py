@@ -28,12 +28,12 @@ LOOPS, SOURCES = 32, 6
 
 
 def fits(number: int) -> bool:
-    """True if a number and its negative fit a word of 64 bits."""
+    """Return whether a number and its negative fit a word of 64 bits."""
     return -WORD < number < WORD
 
 
 def whole_number(value: object, what: str, least: int = 1) -> int:
-    """An integer of 64 bits from 1 or 0 on; NumPy's are converted, booleans are none.
+    """Convert a value to an integer of 64 bits from ``least`` on; refuse booleans.
 
     Raises:
         OperatorError: it is something else; the message names it as ``what``.
@@ -51,7 +51,7 @@ def whole_number(value: object, what: str, least: int = 1) -> int:
 
 
 def dictionary(value: Mapping[str, _Value] | None, what: str) -> dict[str, _Value]:
-    """A mapping that a caller passed, as a dictionary; empty for ``None``.
+    """Convert a caller's mapping to a dictionary; empty for ``None``.
 
     Raises:
         OperatorError: it is no dictionary.
@@ -62,7 +62,7 @@ def dictionary(value: Mapping[str, _Value] | None, what: str) -> dict[str, _Valu
 
 
 def depth_of(tree: ast.AST) -> int:
-    """Levels of a syntax tree, found without recursion."""
+    """Count the levels of a syntax tree without recursion."""
     level, depth = [tree], 0
     while level:
         level = [child for node in level for child in ast.iter_child_nodes(node)]

@@ -16,7 +16,7 @@ import numpy as np
 
 from amos.errors import OperatorError, shown
 from amos.ir.affine import Affine
-from amos.ir.combining import COMBINERS, JOINS, function, lane_filling, neutral
+from amos.ir.combining import COMBINERS, JOINS, fills_lanes, function, neutral
 from amos.ir.dtypes import DType, dtype
 from amos.ir.limits import LOOPS, TENSOR, WORD, whole_number
 from amos.ir.padding import check_padding, padded_text, padding_of, plain_number
@@ -158,9 +158,9 @@ class BufferLoad:
                 )
         return ""
 
-    def substituted(self, values: Mapping[str, Affine]) -> BufferLoad:
-        """The same access with each iteration replaced by an expression of others."""
-        return replace(self, indices=tuple(index.substituted(values) for index in self.indices))
+    def substitute(self, values: Mapping[str, Affine]) -> BufferLoad:
+        """Replace each iteration by an expression of other iterations."""
+        return replace(self, indices=tuple(index.substitute(values) for index in self.indices))
 
     def __str__(self) -> str:
         inner = f"{self.tensor.name}[{', '.join(map(str, self.indices))}]"
@@ -195,9 +195,9 @@ class Compute:
 
     def __post_init__(self) -> None:
         if self.combiner not in ("", *COMBINERS):
-            raise OperatorError(f"combiner: expected {_listed(COMBINERS)}, got {self.combiner!r}")
+            raise OperatorError(f"combiner: expected {_quote(COMBINERS)}, got {self.combiner!r}")
         if self.join not in JOINS:
-            raise OperatorError(f"join: expected {_listed(JOINS)}, got {self.join!r}")
+            raise OperatorError(f"join: expected {_quote(JOINS)}, got {self.join!r}")
         if len(self.sources) < 2:
             object.__setattr__(self, "join", "*")
         if len(self.iterations) > LOOPS:
@@ -241,17 +241,17 @@ class Compute:
         return self.combiner in ("", "+") and self.join == "*"
 
     def neutral(self, kind: str) -> int | float:
-        """Start value of accumulators of a dtype, and value of lanes beyond a reduction."""
+        """Return the start value of accumulators of a dtype, which also fills unused lanes."""
         return neutral(self.combiner, kind)
 
     def fills_lanes(self, kind: str, *, arbitrary_source: bool = False) -> bool:
-        """Whether such lanes then count for nothing; see :func:`~amos.ir.combining.lane_filling`.
+        """Return whether such lanes keep the result; see :func:`~amos.ir.combining.fills_lanes`.
 
         Args:
             kind: dtype of the destination.
             arbitrary_source: whether another source may hold anything there.
         """
-        return lane_filling(
+        return fills_lanes(
             self.combiner, self.join, len(self.sources), kind, arbitrary_source=arbitrary_source
         )
 
@@ -276,7 +276,7 @@ class Compute:
         return tuple(it for it in self.iterations if it.kind == "reduce")
 
     def with_loads(self, change: Callable[[BufferLoad], BufferLoad]) -> Compute:
-        """The same statement with every access replaced."""
+        """Replace every access."""
         return replace(self, dst=change(self.dst), sources=tuple(map(change, self.sources)))
 
     @property
@@ -295,7 +295,7 @@ class Compute:
         return f"{self.dst} {sign} {function(self.join).text(list(map(str, self.sources)))}"
 
 
-def _listed(symbols: tuple[str, ...]) -> str:
+def _quote(symbols: tuple[str, ...]) -> str:
     return ", ".join(map(repr, symbols))
 
 

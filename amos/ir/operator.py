@@ -109,7 +109,7 @@ class Operator(Shown, Computation):
         return Operator(compute, compute.dst.tensor.name if name is None else name, constant_names)
 
     def with_constants(self, names: Sequence[str]) -> Operator:
-        """The operator of which just these inputs stay the same from call to call.
+        """Declare exactly these inputs constant from call to call.
 
         Raises:
             OperatorError: one is no input of the statement.
@@ -122,7 +122,7 @@ class Operator(Shown, Computation):
         dtypes: Mapping[str, str] | None = None,
         shapes: Mapping[str, Sequence[int]] | None = None,
     ) -> Operator:
-        """The operator with an expression applied to each element before it is stored.
+        """Apply an expression to each element before it is stored.
 
         Args:
             text: an expression of ``acc``, numbers, and tensors that the output's
@@ -148,7 +148,7 @@ class Operator(Shown, Computation):
         dtypes: Mapping[str, str] | None = None,
         shapes: Mapping[str, Sequence[int]] | None = None,
     ) -> Operator:
-        """The operator with one of its sources computed of other tensors, element by element.
+        """Compute one of the sources from other tensors, element by element.
 
         They are inputs in its place. A constant stays one if its tensors are. Padding is
         that of the result: elements outside are not computed.
@@ -181,11 +181,11 @@ class Operator(Shown, Computation):
         return replace(typed, prologues=(*self.prologues, prologue))
 
     def prologue(self, tensor: str) -> Prologue | None:
-        """The prologue that computes a source; ``None`` if it is an input itself."""
+        """Return the prologue that computes a source; ``None`` if it is an input itself."""
         return next((each for each in self.prologues if each.tensor == tensor), None)
 
     def with_output(self, text: str, shapes: Mapping[str, Sequence[int]] | None = None) -> Operator:
-        """The operator with its results stored elsewhere: reshaped, transposed, at an offset.
+        """Store the results elsewhere: reshaped, transposed, at an offset.
 
         Args:
             text: an access by the output's iterations, or digits of them, that gives each
@@ -208,7 +208,7 @@ class Operator(Shown, Computation):
         dtypes: Mapping[str, str] | None = None,
         shapes: Mapping[str, Sequence[int]] | None = None,
     ) -> Operator:
-        """The operator with one more result of the same sums; kernels then return a tuple.
+        """Add a further result of the same sums; kernels then return a tuple.
 
         Elements that the results do not reach keep their values, as with :meth:`with_output`.
 
@@ -241,7 +241,7 @@ class Operator(Shown, Computation):
     @cached_property
     def inputs(self) -> tuple[Tensor, ...]:
         """Distinct input tensors, in order of first use; the epilogue's come last."""
-        read = [tensor for load in self.sources for tensor in self.feeding(load.tensor.name)]
+        read = [tensor for load in self.sources for tensor in self.inputs_of(load.tensor.name)]
         read += [load.tensor for load in self.epilogue_loads]
         return tuple({tensor.name: tensor for tensor in read}.values())
 
@@ -256,8 +256,8 @@ class Operator(Shown, Computation):
         """Accesses that these read beside the accumulators."""
         return [load for epilogue in self.epilogues for load in epilogue.loads]
 
-    def feeding(self, source: str) -> tuple[Tensor, ...]:
-        """The inputs that a source is computed of: itself, or those of its prologue."""
+    def inputs_of(self, source: str) -> tuple[Tensor, ...]:
+        """Return the inputs of a source: the tensor itself, or those that its prologue reads."""
         if (prologue := self.prologue(source)) is not None:
             return prologue.tensors
         return tuple(dict.fromkeys(x.tensor for x in self.sources if x.tensor.name == source))
@@ -301,16 +301,16 @@ class Operator(Shown, Computation):
         return all(map(self.fills, (self.stored, *(each.store for each in self.further))))
 
     def fills(self, store: Store) -> bool:
-        """Whether each element of a store's tensor is stored."""
+        """Return whether every element of a store's tensor is stored."""
         return prod(self.extents[name] for name in store.names) == store.tensor.elements
 
-    def alone(self, result: Result) -> Operator:
-        """The operator with a further result for its only one; a reduction's elements."""
+    def with_only(self, result: Result) -> Operator:
+        """Keep a further result as the only one; of a reduction, the elements before it."""
         store = None if result.reduces else result.store
         return replace(self, epilogue=result.epilogue, store=store, further=())
 
     def with_dtypes(self, names: Mapping[str, str]) -> Operator:
-        """The same operator with open dtypes filled in from ``names``, ranges included.
+        """Fill in open dtypes from ``names``, ranges included.
 
         Dtypes that are already set are kept.
 
@@ -333,8 +333,8 @@ class Operator(Shown, Computation):
         plain = self.compute.with_loads(lambda x: replace(x, tensor=replace(x.tensor, bounds=None)))
         return replace(self, compute=plain)
 
-    def renamed(self, tensor: Callable[[str], str], iteration: Callable[[str], str]) -> Operator:
-        """The same operator with other names; its own name stays.
+    def rename(self, tensor: Callable[[str], str], iteration: Callable[[str], str]) -> Operator:
+        """Rename tensors and iterations; the operator's own name stays.
 
         Args:
             tensor: the new name of each tensor, of those of prologues and the epilogue too.
@@ -367,12 +367,12 @@ class Operator(Shown, Computation):
                 replace(each.with_loads(read), tensor=tensor(each.tensor))
                 for each in self.prologues
             ),
-            store=self.store and self.store.renamed(tensor, iteration),
-            further=tuple(each.renamed(tensor, iteration, load) for each in self.further),
+            store=self.store and self.store.rename(tensor, iteration),
+            further=tuple(each.rename(tensor, iteration, load) for each in self.further),
         )
 
     def with_loads(self, load: Callable[[BufferLoad], BufferLoad]) -> Operator:
-        """The same operator with each access made another, also the epilogue's, not the store.
+        """Replace each access, also of the epilogue, but not of the store.
 
         Those of prologues, which iterations do not index, are left.
 

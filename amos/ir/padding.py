@@ -15,7 +15,7 @@ _WHOLE = 1 << 53
 
 
 def plain_number(value: object, where: str) -> int | float:
-    """A number as Python's own, whole ones as integers; minus zero is zero.
+    """Convert a number to Python's own type: whole ones to integers, minus zero to zero.
 
     Raises:
         OperatorError: it is no such number.
@@ -34,7 +34,7 @@ def plain_number(value: object, where: str) -> int | float:
 
 
 def padding_of(value: int | float, kind: DType) -> int | float:
-    """A padding value in a type: of one without infinities they are its ends.
+    """Convert a padding value to a dtype; infinities become its limits if it has none.
 
     >>> from amos.ir.dtypes import dtype
     >>> padding_of(-math.inf, dtype("s8")), padding_of(-math.inf, dtype("f32"))
@@ -67,7 +67,7 @@ def check_padding(value: int | float, kind: DType, where: str) -> None:
 
 
 def padded_text(access: str, value: int | float) -> str:
-    """An access within ``pad``, as the operator language has it.
+    """Write an access within ``pad`` in the operator language.
 
     >>> padded_text("a[i]", 0), padded_text("a[i]", -0.5)
     ('pad(a[i])', 'pad(a[i], -0.5)')

@@ -78,7 +78,7 @@ def _iterations(statement: Statement, extents: Mapping[str, int]) -> tuple[Itera
 
 
 def _in_order(references: Iterable[Reference]) -> list[str]:
-    """Iterations by first appearance."""
+    """List iterations by first appearance."""
     return list(
         dict.fromkeys(name for ref in references for index in ref.indices for name in index.names)
     )
@@ -130,6 +130,6 @@ def _shape(
 
 
 def dimension_size(access: Reference, axis: int, ranges: Mapping[str, int]) -> int:
-    """Smallest size of a dimension that one access explains."""
+    """Return the smallest size of a dimension that one access explains."""
     low, high = access.indices[axis].bounds(ranges)
     return max(1, high + 1 + (min(low, 0) if access.padded else 0))

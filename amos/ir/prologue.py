@@ -85,13 +85,13 @@ class Prologue(Elementwise):
         return self.expression.kind({})
 
     def compute(self, by: Arithmetic) -> Any:
-        """Value of the expression, as its own kind, by NumPy's arithmetic or a kernel's."""
+        """Evaluate the expression, as its own kind, by NumPy's arithmetic or a kernel's."""
         return self.expression.compute({}, by).value
 
     def at(self, load: BufferLoad) -> Node:
-        """The expression of one access to the source, with the indices of the access."""
+        """Return the expression for one access to the source, with the indices of the access."""
         values = dict(zip(self.dimensions, load.indices, strict=True))
-        return self.expression.with_loads(lambda read: read.substituted(values))
+        return self.expression.with_loads(lambda read: read.substitute(values))
 
     def check(self, source: Tensor) -> None:
         """Refuse a prologue that does not give every element of a source its value.
@@ -113,7 +113,7 @@ class Prologue(Elementwise):
             if overrun := load.overrun(extents):
                 raise OperatorError(f"{where}: {overrun}")
             for index in load.indices:
-                if not index.distinct(extents):
+                if not index.is_injective(extents):
                     raise OperatorError(
                         f"{where}: index {index} of {load.tensor.name!r} is the same for different "
                         f"elements of {self.head}: it is not elementwise"

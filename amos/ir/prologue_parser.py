@@ -28,14 +28,14 @@ def parse_prologue(
     >>> print(parse_prologue("b", "relu(x[k,j]) * s[j]", {"b": Tensor("b", (8, 4))}, {}, {}))
     b[k, j] = relu(x[k, j]) * s[j]
     """
-    name, dimensions = _head(head)
+    name, dimensions = _read_head(head)
     if name not in sources:
         raise OperatorError(
             f"prologue of {name!r}: it is not a source; sources are {', '.join(sources)}"
         )
     source = sources[name]
     if dimensions is None:
-        dimensions = _bound(name, text, len(source.shape))
+        dimensions = _infer_dimensions(name, text, len(source.shape))
     if len(dimensions) != len(source.shape):
         raise OperatorError(
             f"prologue {head!r}: {len(dimensions)} dimensions are named, "
@@ -56,8 +56,8 @@ def parse_prologue(
     return Prologue(expression=expression, tensor=name, dimensions=dimensions, dtype=kind)
 
 
-def _head(text: str) -> tuple[str, tuple[str, ...] | None]:
-    """The source that a prologue is of, and the names of its dimensions if they are stated."""
+def _read_head(text: str) -> tuple[str, tuple[str, ...] | None]:
+    """Read the source of a prologue, and the names of its dimensions if they are stated."""
     reader = Reader(text)
     token = reader.next
     if token.kind != "name":
@@ -65,27 +65,27 @@ def _head(text: str) -> tuple[str, tuple[str, ...] | None]:
     reader.take()
     if reader.next.kind == "end":
         return token.text, None
-    names = _plain(reader.indices(token)) if reader.accept("[") else None
+    names = _plain_names(reader.indices(token)) if reader.accept("[") else None
     if names is None or reader.next.kind != "end":
         reader.fail("expected a source with a name for each dimension, such as 'image[n,c,h,w]'")
     return token.text, names
 
 
-def _plain(indices: Sequence[Affine]) -> tuple[str, ...] | None:
-    """The indices if each is a name of its own."""
+def _plain_names(indices: Sequence[Affine]) -> tuple[str, ...] | None:
+    """Return the names of indices if each is a single iteration of its own."""
     names = tuple(name for index in indices for name in index.names)
     own = all(index == Affine(((name, 1),)) for index, name in zip(indices, names, strict=False))
     return names if own and len({*names}) == len(indices) == len(names) else None
 
 
-def _bound(name: str, text: str, rank: int) -> tuple[str, ...]:
-    """The dimensions of a source as the first tensor of its rank has them."""
+def _infer_dimensions(name: str, text: str, rank: int) -> tuple[str, ...]:
+    """Take the dimensions of a source from the first tensor of the same rank."""
     reader = Reader(text)
     for place, (token, after) in enumerate(pairwise(reader.tokens)):
         if token.kind != "name" or after.text != "[":
             continue
         reader.position = place + 2
-        names = _plain(reader.indices(token))
+        names = _plain_names(reader.indices(token))
         if names is not None and len(names) == rank:
             return names
     sample = ", ".join("nchwabde"[:rank])

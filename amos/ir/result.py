@@ -23,7 +23,7 @@ from amos.ir.epilogue_parser import parse_epilogue
 from amos.ir.expression_parser import tensors_in
 from amos.ir.nodes import BufferLoad, Tensor
 from amos.ir.store import Store, check_store, parse_store
-from amos.ir.tokens import one_line
+from amos.ir.tokens import to_one_line
 
 #: How elements become a result: one each, or put together along some iterations.
 Combination = Literal["=", "+=", "max=", "min="]
@@ -57,7 +57,7 @@ class Result:
         return (self.epilogue,) if self.last is None else (self.epilogue, self.last)
 
     def combination_dtype(self, accumulator: str) -> str:
-        """Dtype in which the elements of a reduction are put together.
+        """Return the dtype in which the elements of a reduction are combined.
 
         Raises:
             OperatorError: the expression takes no such accumulator.
@@ -66,7 +66,7 @@ class Result:
         return "int32" if whole else "float32"
 
     def tensor(self, accumulator: str | None) -> Tensor:
-        """The result's tensor, for an accumulator of that dtype.
+        """Return the result's tensor for an accumulator of that dtype.
 
         Raises:
             OperatorError: the expression takes no such accumulator.
@@ -82,14 +82,14 @@ class Result:
             self.store.tensor, dtype=kind if self.last is None else self.last.result(kind)
         )
 
-    def renamed(
+    def rename(
         self,
         tensor: Callable[[str], str],
         iteration: Callable[[str], str],
         load: Callable[[BufferLoad], BufferLoad],
     ) -> Result:
-        """The same under other names; ``load`` renames an access of the expression."""
-        store = self.store.renamed(tensor, iteration)
+        """Rename tensors and iterations; ``load`` renames an access of the expression."""
+        store = self.store.rename(tensor, iteration)
         last = self.last and self.last.with_loads(load)
         return replace(self, store=store, epilogue=self.epilogue.with_loads(load), last=last)
 
@@ -114,7 +114,7 @@ def parse_result(
     >>> print(parse_result("m[p] += acc then acc*0.5", {"p": 2, "k": 4}, {}, {}))
     m[p] += acc then acc * 0.5
     """
-    line = one_line(text)
+    line = to_one_line(text)
     match = _TEXT.fullmatch(line)
     if match is None:
         raise ParseError(

@@ -41,12 +41,12 @@ class Digit:
     modulo: int = 0
 
     def at(self, value: Any) -> Any:
-        """The digit of an integer, a NumPy array, or an expression."""
+        """Evaluate the digit of an integer, a NumPy array, or an expression."""
         above = value // self.divide if self.divide > 1 else value
         return above % self.modulo if self.modulo else above
 
     def extent(self, extent: int) -> int:
-        """Number of its values, for an iteration with so many steps."""
+        """Return the number of values for an iteration of that extent."""
         above = -(-extent // self.divide)
         return min(above, self.modulo or above)
 
@@ -72,29 +72,29 @@ class Store(BufferLoad):
         return frozenset(digits.get(n, n) for index in self.indices for n in index.names)
 
     def extents(self, extents: Mapping[str, int]) -> dict[str, int]:
-        """The extents of iterations, and those of the digits."""
+        """Return the extents of iterations and of the digits."""
         return {**extents, **{str(d): d.extent(extents[d.iteration]) for d in self.digits}}
 
     def at(self, values: Mapping[str, Any]) -> list[Any]:
-        """The element for given iterations: integers, NumPy arrays, or expressions."""
+        """Return the element for given iterations: integers, NumPy arrays, or expressions."""
         digits = {str(digit): digit.at(values[digit.iteration]) for digit in self.digits}
         # Read one by one, so that a mapping may have a default for what it lacks.
         named = {n for index in self.indices for n in index.names if n not in digits}
         point = {name: values[name] for name in named} | digits
         return [index.evaluate(point) for index in self.indices]
 
-    def renamed(self, tensor: Callable[[str], str], iteration: Callable[[str], str]) -> Store:
-        """The same under other names of its tensor and of iterations."""
+    def rename(self, tensor: Callable[[str], str], iteration: Callable[[str], str]) -> Store:
+        """Rename the tensor and the iterations."""
         digits = {str(d): replace(d, iteration=iteration(d.iteration)) for d in self.digits}
 
-        def spelled(name: str) -> str:
+        def spell(name: str) -> str:
             return str(digits[name]) if name in digits else iteration(name)
 
         return replace(
             self,
             tensor=replace(self.tensor, name=tensor(self.tensor.name)),
             indices=tuple(
-                Affine(tuple((spelled(n), c) for n, c in index.terms), index.constant)
+                Affine(tuple((spell(n), c) for n, c in index.terms), index.constant)
                 for index in self.indices
             ),
             digits=tuple(digits.values()),
@@ -154,7 +154,7 @@ def check_store(
                 f"{store}: {name!r} does not index it, so that {extent} results would be "
                 f"stored to one element; iterations of the output are {where}"
             )
-        if extent > 1 and not _tell_apart(digits, extent):
+        if extent > 1 and not _is_determined(digits, extent):
             raise OperatorError(
                 f"{store}: digits {' and '.join(map(str, digits))} do not tell each of {extent} "
                 f"steps of {name!r} from the others, as {name}, or {name}//2 and {name}%2, do"
@@ -165,8 +165,8 @@ def check_store(
         raise OperatorError(overrun)
 
 
-def _tell_apart(digits: Iterable[Digit], extent: int) -> bool:
-    """Whether digits tell each step of an iteration from the others."""
+def _is_determined(digits: Iterable[Digit], extent: int) -> bool:
+    """Return whether the digits determine each step of an iteration."""
     below = 1  # the step is known modulo this
     for digit in sorted(digits, key=lambda term: term.divide):
         if below % digit.divide == 0:
@@ -186,7 +186,7 @@ def check_distinct(load: BufferLoad, extents: Mapping[str, int]) -> None:
     determined: set[str] = set()
     unsolved = list(load.indices)
     while unsolved:
-        reasons = {index: _overlap(index, extents, determined) for index in unsolved}
+        reasons = {index: _find_overlap(index, extents, determined) for index in unsolved}
         solved = [index for index, reason in reasons.items() if not reason]
         if not solved:
             index, reason = next(iter(reasons.items()))
@@ -197,8 +197,8 @@ def check_distinct(load: BufferLoad, extents: Mapping[str, int]) -> None:
         unsolved = [index for index in unsolved if reasons[index]]
 
 
-def _overlap(index: Affine, extents: Mapping[str, int], determined: Container[str]) -> str:
-    """Condition under which an index would determine its other names; empty if it does."""
+def _find_overlap(index: Affine, extents: Mapping[str, int], determined: Container[str]) -> str:
+    """Return the condition for an index to determine its other names; empty if it does."""
     reach = 0
     for name, c in sorted(index.terms, key=lambda term: abs(term[1])):
         if name in determined or extents[name] == 1:
@@ -222,7 +222,7 @@ class _StoreReader(IndexReader):
         self.digits: dict[str, Digit] = {}
 
     def store(self) -> Store:
-        """``NAME "[" [index ("," index)*] "]"``"""
+        """Read ``NAME "[" [index ("," index)*] "]"``."""
         name = self.next
         if name.kind != "name":
             self.fail(f"expected where results are stored, such as {_EXAMPLE!r}, found {name}")
@@ -244,7 +244,7 @@ class _StoreReader(IndexReader):
         )
 
     def atom(self) -> Affine:
-        """``INTEGER | digit | "(" index ")"``"""
+        """Read ``INTEGER | digit | "(" index ")"``."""
         token, plain = self.next, super().atom()
         if token.kind != "name" or self.next.text not in ("//", "%"):
             return plain

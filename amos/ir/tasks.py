@@ -126,8 +126,8 @@ class TaskMapping(Shown, ABC):
         sizes, whole = _sizes("clip", shape), self.shape
         if len(whole) != len(sizes) or any(a > b for a, b in zip(sizes, whole, strict=True)):
             raise TaskMappingError(
-                f"{self}: expected to clip {_listed(whole)} to a grid within it, got "
-                f"{_listed(sizes)}"
+                f"{self}: expected to clip {_format_sizes(whole)} to a grid within it, got "
+                f"{_format_sizes(sizes)}"
             )
         return _Clipped(shape=sizes, workers=self.workers, turns=self.turns, grid=self)
 
@@ -141,7 +141,7 @@ class TaskMapping(Shown, ABC):
         if self.shape != (prod(sizes),):
             raise TaskMappingError(
                 f"{self}: expected to reshape {prod(sizes)} tasks of one dimension, got "
-                f"{_listed(self.shape)}"
+                f"{_format_sizes(self.shape)}"
             )
         if not sizes and not self.is_even:
             raise TaskMappingError(f"{self}: no dimension is left that says when there is a task")
@@ -149,7 +149,7 @@ class TaskMapping(Shown, ABC):
 
 
 def repeat(*shape: int) -> TaskMapping:
-    """One worker does a grid of tasks, the last index fastest.
+    """Let one worker do a grid of tasks, the last index fastest.
 
     >>> repeat(2, 2).tasks(0)
     [(0, 0), (0, 1), (1, 0), (1, 1)]
@@ -159,7 +159,7 @@ def repeat(*shape: int) -> TaskMapping:
 
 
 def spatial(*shape: int) -> TaskMapping:
-    """Each worker does one task of a grid, the last index fastest.
+    """Let each worker do one task of a grid, the last index fastest.
 
     >>> [spatial(2, 2).tasks(worker) for worker in range(4)]
     [[(0, 0)], [(0, 1)], [(1, 0)], [(1, 1)]]
@@ -171,7 +171,7 @@ def spatial(*shape: int) -> TaskMapping:
 def custom(
     shape: Sequence[int], workers: int, function: Callable[[Index, Index], Sequence[Index]]
 ) -> TaskMapping:
-    """A mapping of one's own, checked to do every task exactly once.
+    """Map tasks by a function, checked to do every task exactly once.
 
     Args:
         shape: tasks along each dimension.
@@ -213,7 +213,7 @@ class _Repeat(TaskMapping):
         return decode(self.shape, turn)
 
     def __str__(self) -> str:
-        return f"repeat{_listed(self.shape)}"
+        return f"repeat{_format_sizes(self.shape)}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -222,7 +222,7 @@ class _Spatial(TaskMapping):
         return decode(self.shape, worker)
 
     def __str__(self) -> str:
-        return f"spatial{_listed(self.shape)}"
+        return f"spatial{_format_sizes(self.shape)}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -234,14 +234,14 @@ class _Custom(TaskMapping):
         tasks = self.table().reshape(-1, len(self.shape))
         strange = np.flatnonzero(((tasks < 0) | (tasks >= self.shape)).any(axis=1))
         if len(strange):
-            worker, task = strange[0] // self.turns, _listed(tasks[strange[0]])
+            worker, task = strange[0] // self.turns, _format_sizes(tasks[strange[0]])
             raise TaskMappingError(f"{self}: worker {worker} does {task}, which is no task of it")
         counts = np.zeros(self.shape, dtype=np.int64)
         np.add.at(counts, tuple(tasks.T), 1)
         if len(wrong := np.argwhere(counts != 1)):
             count = int(counts[tuple(wrong[0])])
             problem = f"is done {count} times" if count else "is left out"
-            raise TaskMappingError(f"{self}: task {_listed(wrong[0])} {problem}")
+            raise TaskMappingError(f"{self}: task {_format_sizes(wrong[0])} {problem}")
 
     def at(self, worker: Index, turn: Index = 0) -> tuple[Index, ...]:
         try:
@@ -258,7 +258,7 @@ class _Custom(TaskMapping):
         return tuple(task)
 
     def __str__(self) -> str:
-        return f"custom({_listed(self.shape)}, {self.workers} workers)"
+        return f"custom({_format_sizes(self.shape)}, {self.workers} workers)"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -274,9 +274,9 @@ class _Product(TaskMapping):
         for factor in reversed(inner):
             digits = factor.at(worker % factor.workers, turn % factor.turns)
             worker, turn = worker // factor.workers, turn // factor.turns
-            task = _shifted(task, digits, size)
+            task = _place(task, digits, size)
             size = size * factor.shape
-        return _shifted(task, first.at(worker, turn), size)
+        return _place(task, first.at(worker, turn), size)
 
     def __str__(self) -> str:
         return " * ".join(map(str, self.factors))
@@ -290,7 +290,7 @@ class _Clipped(TaskMapping):
         return self.grid.at(worker, turn)
 
     def __str__(self) -> str:
-        return f"({self.grid}).clip{_listed(self.shape)}"
+        return f"({self.grid}).clip{_format_sizes(self.shape)}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -301,7 +301,7 @@ class _Reshaped(TaskMapping):
         return decode(self.shape, self.flat.at(worker, turn)[0])
 
     def __str__(self) -> str:
-        return f"({self.flat}).reshape{_listed(self.shape)}"
+        return f"({self.flat}).reshape{_format_sizes(self.shape)}"
 
 
 def _factors(mapping: TaskMapping) -> tuple[TaskMapping, ...]:
@@ -323,14 +323,14 @@ def _check_factors(factors: Sequence[TaskMapping]) -> None:
             )
 
 
-def _shifted(task: Sequence[Index], digits: Sequence[Index], size: np.ndarray) -> tuple[Index, ...]:
+def _place(task: Sequence[Index], digits: Sequence[Index], size: np.ndarray) -> tuple[Index, ...]:
     """Place a task of the inner grids within that task of the outer one."""
     places = zip(task, digits, size.tolist(), strict=True)
     return tuple(at + digit * extent for at, digit, extent in places)
 
 
 def _is_index(value: Index) -> bool:
-    """Whether a value is an integer, an array of them, or an expression."""
+    """Return whether a value is an integer, an array of integers, or an expression."""
     if isinstance(value, np.ndarray | np.generic):
         return value.dtype.kind in "iu"
     return not isinstance(value, float | str) and hasattr(value, "__floordiv__")
@@ -351,5 +351,5 @@ def _sizes(name: str, shape: Sequence[int]) -> tuple[int, ...]:
     return tuple(map(int, sizes))
 
 
-def _listed(numbers: Sequence[int]) -> str:
+def _format_sizes(numbers: Sequence[int]) -> str:
     return f"({', '.join(map(str, numbers))})"

@@ -83,7 +83,7 @@ class _Reader:
 
     def add_axis(self, axis: Any) -> None:
         start, extent = (self.integer(x, "extent") for x in (axis.dom.min, axis.dom.extent))
-        name = _unique(str(axis.var.name), [used for _, used, _ in self.axes])
+        name = _make_unique(str(axis.var.name), [used for _, used, _ in self.axes])
         self.axes.append((axis.var, name, start))
         self.extents[name] = extent
 
@@ -91,7 +91,7 @@ class _Reader:
         for existing, name in self.tensors:
             if existing.same_as(tensor):
                 return name
-        name = _unique(str(tensor.op.name), [used for _, used in self.tensors])
+        name = _make_unique(str(tensor.op.name), [used for _, used in self.tensors])
         self.tensors.append((tensor, name))
         return name
 
@@ -104,7 +104,7 @@ class _Reader:
         return int(node.value)
 
     def combiner(self, reduce: Any) -> str:
-        """The combiner of the reduction, as statements spell it."""
+        """Read the combiner of the reduction, as statements spell it."""
         result = reduce.combiner.result
         symbol = self.functions.get(type(result[0]), "") if len(result) == 1 else ""
         ends = [*reduce.combiner.lhs, *reduce.combiner.rhs]
@@ -125,12 +125,12 @@ class _Reader:
         return symbol
 
     def starts_neutral(self, symbol: str, start: Any) -> bool:
-        """Whether a reduction starts at a value that changes no finite result."""
+        """Return whether a reduction starts at a value that changes no finite result."""
         kind, value = str(start.ty), getattr(start, "value", None)
         return value in (neutral(symbol, kind), *(limits(kind) if symbol in ("max", "min") else ()))
 
     def sources(self, node: Any, function: Any) -> list[Reference]:
-        """The tensor accesses that a function joins, in written order."""
+        """Collect the tensor accesses that a function joins, in written order."""
         if isinstance(node, function) and function in self.functions:
             right = type(None) if function is self.tirx.Sub else function
             return self.sources(node.a, function) + self.sources(node.b, right)
@@ -173,7 +173,7 @@ class _Reader:
         return Reference(name, tuple(self.index(i, str(tensor.op.name)) for i in indices))
 
     def index(self, node: Any, tensor: str) -> Affine:
-        """An index as an affine expression."""
+        """Read an index as an affine expression."""
         tirx = self.tirx
         if isinstance(node, tirx.IntImm):
             return Affine(constant=int(node.value))
@@ -200,8 +200,8 @@ class _Reader:
         self.refuse(f"index of {tensor!r}: {var.name!r} is no iteration of the tensor")
 
 
-def _unique(name: str, used: list[str]) -> str:
-    """A name of the operator language that is not taken yet."""
+def _make_unique(name: str, used: list[str]) -> str:
+    """Make a name of the operator language that is not used yet."""
     clean = re.sub(r"[^A-Za-z0-9_]", "_", name) or "x"
     clean = clean if not clean[0].isdigit() else f"x{clean}"
     candidate, number = clean, 1
@@ -211,7 +211,7 @@ def _unique(name: str, used: list[str]) -> str:
 
 
 def _keeps_values(source: str, target: str) -> bool:
-    """True if every value of one dtype is a value of the other."""
+    """Return whether every value of one dtype is a value of the other."""
     a, b = dtype(source), dtype(target)
     return b.represents(a) or (a.is_integer and a.bits <= _MANTISSA.get(b.name, 0))
 

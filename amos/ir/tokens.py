@@ -37,8 +37,8 @@ class Token:
         return "the end of the text" if self.kind == "end" else repr(self.text)
 
 
-def one_line(text: str) -> str:
-    """The text with each white-space character as one space: carets stay in place.
+def to_one_line(text: str) -> str:
+    """Replace each white-space character by one space, so that carets stay in place.
 
     Raises:
         ParseError: the value is no text, or too long a one.

@@ -87,7 +87,7 @@ def define_literals(steps: Sequence[Step]) -> str:
 def transform_of(
     compute: Compute, literals: Mapping[str, Matrix], dtypes: Mapping[str, str]
 ) -> Transform:
-    """The transform that a sum of products is.
+    """Convert a sum of products with literals to a transform.
 
     Args:
         literals: by name.
@@ -109,11 +109,11 @@ def transform_of(
                 f"transform, got {load}"
             )
         factors.append(Literal(load.tensor.name, literals[load.tensor.name], *names))
-    source = _typed(compute.sources[-1], dtypes, "float32")
+    source = _with_dtype(compute.sources[-1], dtypes, "float32")
     is_integer = dtype(str(source.tensor.dtype)).is_integer
     transform = Transform(
         expression=Node("read", load=source),
-        destination=_typed(compute.dst, dtypes, "int32" if is_integer else "float32"),
+        destination=_with_dtype(compute.dst, dtypes, "int32" if is_integer else "float32"),
         iterations=compute.iterations,
         combiner="+",
         literals=tuple(factors),
@@ -122,7 +122,7 @@ def transform_of(
     return transform
 
 
-def _typed(load: BufferLoad, dtypes: Mapping[str, str], default: str) -> BufferLoad:
+def _with_dtype(load: BufferLoad, dtypes: Mapping[str, str], default: str) -> BufferLoad:
     kind = dtypes.get(load.tensor.name, default)
     return replace(load, tensor=replace(load.tensor, dtype=kind))
 
@@ -130,7 +130,7 @@ def _typed(load: BufferLoad, dtypes: Mapping[str, str], default: str) -> BufferL
 def find_transform(
     head: Scanner, statements: Sequence[Statement], heads: Sequence[Scanner]
 ) -> Transform | None:
-    """The transform before a statement that alone reads it, and stores at the same places."""
+    """Find the transform that only this statement reads, stored at the same indices."""
     step = statements[-1].steps[-1] if statements else None
     if not isinstance(step, Transform) or step.epilogue or head.sign or not head.indexed:
         return None
@@ -145,7 +145,7 @@ def find_transform(
 def with_epilogue(
     transform: Transform, tensor: Tensor, expression: Node, written: Collection[str]
 ) -> Transform:
-    """A transform of which an expression is stored instead.
+    """Store an expression of a transform's sums instead of the sums.
 
     Args:
         tensor: that is stored, with its dtype.
@@ -157,7 +157,7 @@ def with_epilogue(
     """
     sums = transform.destination
 
-    def accumulated(node: Node) -> Node:
+    def replace_sums(node: Node) -> Node:
         if node.load == sums:
             return Node(ACC)
         if node.is_variable or (node.load and node.load.tensor.name in written):
@@ -165,9 +165,9 @@ def with_epilogue(
                 f"expected an expression of {sums} and of inputs, got {node} in what is computed "
                 "with a transform"
             )
-        return replace(node, arguments=tuple(map(accumulated, node.arguments)))
+        return replace(node, arguments=tuple(map(replace_sums, node.arguments)))
 
-    epilogue = Epilogue(accumulated(expression))
+    epilogue = Epilogue(replace_sums(expression))
     final = str(tensor.dtype)
     if epilogue.kind(transform.sum_dtype) != final:
         epilogue = replace(epilogue, dtype=final)

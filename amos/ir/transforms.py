@@ -55,7 +55,7 @@ class Literal:
 
 
 def is_copy(row: Collection[float]) -> bool:
-    """Whether a row of a matrix selects one value."""
+    """Return whether a row of a matrix selects one value."""
     return max(row) == sum(map(bool, row)) == 1
 
 
@@ -134,12 +134,12 @@ class Transform(Assignment):
                     f"of {load.tensor.shape}"
                 )
 
-    def placed(
+    def with_loads(
         self,
         place: Callable[[BufferLoad], BufferLoad],
         iterations: tuple[Iteration, ...] | None = None,
     ) -> Transform:
-        """The same with every access replaced, that to the destination, too, and iterations."""
+        """Replace every access, also the destination, and optionally the iterations."""
         return replace(
             self,
             expression=self.expression.with_loads(place),
@@ -148,11 +148,11 @@ class Transform(Assignment):
             iterations=iterations or self.iterations,
         )
 
-    def shifted(self, starts: Mapping[str, int], tensors: Collection[str]) -> Transform:
-        """The same with iterations that begin at zero, where accesses to some tensors start."""
+    def shift(self, starts: Mapping[str, int], tensors: Collection[str]) -> Transform:
+        """Shift iterations to begin at zero; accesses to ``tensors`` add the starts."""
         places = {name: Affine(((name, 1),), start) for name, start in starts.items()}
-        return self.placed(
-            lambda load: load.substituted(places) if load.tensor.name in tensors else load
+        return self.with_loads(
+            lambda load: load.substitute(places) if load.tensor.name in tensors else load
         )
 
     def check_reach(self) -> None:
@@ -161,7 +161,10 @@ class Transform(Assignment):
         names = [name for index in into.indices for name in index.names]
         for index, size in zip(into.indices, into.tensor.shape, strict=True):
             count = prod(self.extents[name] for name in index.names)
-            is_dense = index.distinct(self.extents) and index.bounds(self.extents) == (0, count - 1)
+            is_dense = index.is_injective(self.extents) and index.bounds(self.extents) == (
+                0,
+                count - 1,
+            )
             if not is_dense or size > count or len(set(names)) < len(names):
                 raise OperatorError(f"{self}: expected {into} to reach each element once")
 
@@ -212,10 +215,10 @@ class Transform(Assignment):
 
 
 def transforms_of(chain: Chain) -> tuple[Transform, ...]:
-    """The transforms of a chain."""
+    """Return the transforms of a chain."""
     return tuple(step for step in chain.steps if isinstance(step, Transform))
 
 
 def unrolled_loops(chain: Chain) -> frozenset[str]:
-    """The iterations of a chain's literals, which stay whole."""
+    """Return the iterations of a chain's literals, which are unrolled."""
     return frozenset().union(*(step.unrolled for step in transforms_of(chain)))

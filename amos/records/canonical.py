@@ -81,7 +81,7 @@ def operator_values(operator: Operator | Chain) -> dict[str, Any]:
     tensors |= {store.tensor.name: store.tensor for store in stores}
     alias = _aliases([*tensors], "t")
     loops = _aliases([it.name for it in operator.iterations], "x")
-    plain = operator.renamed(alias.__getitem__, loops.__getitem__)
+    plain = operator.rename(alias.__getitem__, loops.__getitem__)
     values: dict[str, Any] = {
         "name": operator.name,
         "text": str(plain.compute),
@@ -193,7 +193,7 @@ def operator_from(values: Mapping[str, Any]) -> Operator:
             operator = replace(operator, compute=replace(operator.compute, iterations=ordered))
         names = values.get("names", {})
         tensors, iterations = names.get("tensors", {}), names.get("iterations", {})
-        return operator.renamed(lambda n: tensors.get(n, n), lambda n: iterations.get(n, n))
+        return operator.rename(lambda n: tensors.get(n, n), lambda n: iterations.get(n, n))
     except (KeyError, TypeError, ValueError, AttributeError, AmosError) as error:
         first = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise RecordError(f"the record describes no operator: {first}") from error

@@ -14,7 +14,7 @@ from amos._display import Shown
 from amos.codegen.tir.arrays import container_dtype, from_tensor, to_tensor
 from amos.codegen.tir.program import Argument
 from amos.errors import BuildError
-from amos.ir import Chain, Operator, Tensor, aligned, dtype
+from amos.ir import Chain, Operator, Tensor, allocate_aligned, dtype
 from amos.plan.staging import stage_array
 from amos.runtime.borrow import ArgumentAdapter
 from amos.runtime.compiling import time_runs
@@ -79,7 +79,7 @@ class CompiledKernel(Shown):
             BuildError: a name is not a constant input, or an array does not fit.
         """
         operator = self._operator
-        packable = {x.name for name in operator.constants for x in operator.feeding(name)}
+        packable = {x.name for name in operator.constants for x in operator.inputs_of(name)}
         if unknown := [name for name in constants if name not in packable]:
             raise BuildError(
                 f"{unknown[0]!r} is not a constant input; constants are "
@@ -132,7 +132,7 @@ class CompiledKernel(Shown):
                 arguments = self._prepare(bound)
                 self._run(*arguments)
                 return self.result(arguments)
-            fresh = [aligned(x.shape, dtype(str(x.dtype)).numpy) for x in self._results]
+            fresh = [allocate_aligned(x.shape, dtype(str(x.dtype)).numpy) for x in self._results]
             if not self._operator.whole:
                 for array in fresh:
                     array[...] = 0
@@ -258,7 +258,7 @@ class CompiledKernel(Shown):
         """Return the inputs that an argument is computed from."""
         if argument.packed is None:
             return (self._tensors[argument.tensor],)
-        return self._operator.feeding(argument.tensor)
+        return self._operator.inputs_of(argument.tensor)
 
     def _tensor(self, number: int, arrays: MappingType[str, Any]) -> Any:
         """Make the argument of a number from the user's arrays, by name."""

@@ -9,7 +9,7 @@ from math import prod
 import numpy as np
 
 from amos.errors import OperatorError
-from amos.ir import BufferLoad, Chain, DType, Operator, Tensor, aligned_copy, dtype, resolve_dtypes
+from amos.ir import BufferLoad, Chain, DType, Operator, Tensor, copy_aligned, dtype, resolve_dtypes
 from amos.ir.floats import SCALE, quantize
 from amos.ir.limits import dictionary
 from amos.ir.padding import check_padding
@@ -217,7 +217,7 @@ def random_inputs(op: Operator | Chain, rng: np.random.Generator) -> dict[str, n
         values = rng.integers(-top, top, tensor.shape, endpoint=True) / unit
         return values.astype(scalar.numpy)
 
-    return {tensor.name: aligned_copy(draw(tensor)) for tensor in op.inputs}
+    return {tensor.name: copy_aligned(draw(tensor)) for tensor in op.inputs}
 
 
 def _draw_before(

@@ -119,7 +119,7 @@ def accesses(op: Operator) -> list[BufferLoad]:
             reads.append(load)
         else:
             by = dict(zip(prologue.dimensions, load.indices, strict=True))
-            reads += [replace(each.substituted(by), padded=load.padded) for each in prologue.loads]
+            reads += [replace(each.substitute(by), padded=load.padded) for each in prologue.loads]
     return [*reads, *(op.epilogue.loads if op.epilogue is not None else ())]
 
 
@@ -137,18 +137,18 @@ def elementwise(op: Operator, read: Read) -> Value:
     value = value.as_dtype(op.output.tensor.dtype)
     if op.epilogue is None:
         return value
-    node = substituted(op.epilogue.expression, read, value.as_term().node)
+    node = substitute(op.epilogue.expression, read, value.as_term().node)
     kind = value.with_node(node, None).kind if value.dtype else None
     return value.with_node(node, op.epilogue.dtype or kind)
 
 
-def substituted(node: Node, read: Read, accumulator: Node | None = None) -> Node:
+def substitute(node: Node, read: Read, accumulator: Node | None = None) -> Node:
     """An expression with its accesses, and ``acc``, replaced by their values."""
     if node.name == ACC and accumulator is not None:
         return accumulator
     if node.load is not None:
         return read(node.load).as_term().node
-    arguments = (substituted(each, read, accumulator) for each in node.arguments)
+    arguments = (substitute(each, read, accumulator) for each in node.arguments)
     return replace(node, arguments=tuple(arguments))
 
 
@@ -158,9 +158,9 @@ def _source(op: Operator, load: BufferLoad, read: Read) -> Value:
     if prologue is None:
         return read(load)
     by = dict(zip(prologue.dimensions, load.indices, strict=True))
-    node = substituted(
+    node = substitute(
         prologue.expression,
-        lambda access: read(replace(access.substituted(by), padded=load.padded)),
+        lambda access: read(replace(access.substitute(by), padded=load.padded)),
     )
     return Value(node, None).with_node(node, prologue.dtype)
 

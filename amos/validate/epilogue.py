@@ -9,7 +9,7 @@ import numpy as np
 
 from amos.ir import BufferLoad, Operator, Result, Tensor, dtype
 from amos.ir.epilogue import Epilogue
-from amos.ir.expression import ACCUMULATORS, Function, Node, Typed, inlined
+from amos.ir.expression import ACCUMULATORS, Function, Node, Typed, inline_call
 from amos.ir.floats import quantize
 from amos.validate.buffers import FlatAccess, write_output
 
@@ -54,7 +54,7 @@ def _further(
     op: Operator, result: Result, accumulators: np.ndarray, inputs: Mapping[str, np.ndarray]
 ) -> np.ndarray:
     """A further result, floats of a reduction being added up as float64."""
-    elements = _elements(op.alone(result), accumulators, inputs)
+    elements = _elements(op.with_only(result), accumulators, inputs)
     if not result.reduces:
         return write_output(op, elements, elements.dtype, result.store)
     shape = [it.extent for it in op.spatial]
@@ -112,7 +112,7 @@ def finished_values(
     by = _InNumPy(extents, inputs, [*extents])
     with np.errstate(all="ignore"):
         value = epilogue.compute(values, kind, by)
-        return np.asarray(by.rounded(value, epilogue.kind(kind), final.name), final.numpy)
+        return np.asarray(by.round_to(value, epilogue.kind(kind), final.name), final.numpy)
 
 
 def source_values(op: Operator, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
@@ -132,7 +132,7 @@ def source_value(op: Operator, source: Tensor, inputs: Mapping[str, np.ndarray])
     extents = dict(zip(prologue.dimensions, source.shape, strict=True))
     by = _InNumPy(extents, inputs, list(extents))
     with np.errstate(all="ignore"):
-        value = by.rounded(np.asarray(prologue.compute(by)), prologue.kind, prologue.dtype)
+        value = by.round_to(np.asarray(prologue.compute(by)), prologue.kind, prologue.dtype)
     value = value.astype(dtype(prologue.dtype).numpy)
     # Not by ascontiguousarray, which gives a scalar a dimension.
     return np.broadcast_to(value, source.shape).copy()
@@ -167,7 +167,7 @@ def rounded_values(values: np.ndarray, final: str) -> np.ndarray:
     with np.errstate(all="ignore"):
         whole = dtype(final).is_integer
         exact = values if whole or kind == "float32" else values.astype(np.float32)
-        rounded = _InNumPy({}, {}, []).rounded(exact, kind, final)
+        rounded = _InNumPy({}, {}, []).round_to(exact, kind, final)
     # Not by ascontiguousarray, which gives a scalar a dimension.
     return np.asarray(rounded, dtype(final).numpy, order="C")
 
@@ -194,14 +194,14 @@ class _InNumPy:
         extents = {n: self.extents[n] if n in load.names else 1 for n in self.names}
         return flat.view(self.names, extents).astype(kind)
 
-    def widened(self, value: Any, dtype: str) -> Any:
+    def widen(self, value: Any, dtype: str) -> Any:
         return value.astype(ACCUMULATORS[dtype])
 
     def convert(self, value: Any) -> Any:
         return value.astype(np.float32)
 
     def call(self, function: Function, kind: str, values: list[Any]) -> Any:
-        return inlined(function, kind, values, self)
+        return inline_call(function, kind, values, self)
 
     def apply(self, name: str, kind: str, values: list[Any]) -> Any:
         if name == "_choose":
@@ -215,7 +215,7 @@ class _InNumPy:
         computed = _OPERATIONS[name](*values)
         return computed.astype(kind, copy=False)
 
-    def rounded(self, value: Any, kind: str, final: str) -> Any:
+    def round_to(self, value: Any, kind: str, final: str) -> Any:
         """To nearest even, and clamped."""
         scalar = dtype(final)
         if not scalar.is_integer:

@@ -33,7 +33,7 @@ def stored_by(consumer: Operator, here: Substitution) -> Store:
     """Where the consumer stores, by the producer's iterations."""
     if consumer.stored.digits:
         raise Unfusable(f"the consumer's output {consumer.stored} takes its iterations apart")
-    indices = consumer.stored.substituted(here.indices).indices
+    indices = consumer.stored.substitute(here.indices).indices
     used = {name for index in indices for name in index.names}
     digits = tuple(digit for digit in here.digits if str(digit) in used)
     return Store(replace(consumer.result, dtype=None), indices, digits=digits)
@@ -85,7 +85,7 @@ def input_value(load: BufferLoad, here: Substitution, extents: Mapping[str, int]
         raise Unfusable(f"`{load}` is padded, and only a source of the kernel's statement can be")
     tensor = load.tensor
     typed = replace(tensor, dtype=tensor.dtype or "float32")
-    plain = BufferLoad(tensor=typed, indices=load.substituted(here.indices).indices)
+    plain = BufferLoad(tensor=typed, indices=load.substitute(here.indices).indices)
     if split := sorted(plain.names & {str(digit) for digit in here.digits}):
         raise Unfusable(f"`{load}` would be `{plain}`, and only an output is indexed by {split[0]}")
     return Value(Node("read", load=plain), tensor.dtype)

@@ -23,9 +23,9 @@ from amos.ir.expression import FLOATS, INTEGERS, Node
 from amos.ir.limits import dictionary
 from amos.ir.prologue import Prologue
 from amos.ir.result import Combination, Result
-from amos.ir.tokens import one_line
+from amos.ir.tokens import to_one_line
 from amos.validate.bijection import Substitution, Visits, substitution
-from amos.validate.composition import Unfusable, Value, elementwise, substituted
+from amos.validate.composition import Unfusable, Value, elementwise, substitute
 from amos.validate.fused_elements import elements, input_value, stored_by, written
 from amos.validate.reasons import listed
 from amos.validate.verdict import Verdict
@@ -132,7 +132,7 @@ def _operator(
     """An operator, of what concerns it; it reads the producer's output as that is."""
     if isinstance(text, Operator):
         return text
-    statement, _, epilogue = one_line(text).partition(" then ")
+    statement, _, epilogue = to_one_line(text).partition(" then ")
     shapes, kinds = {}, dict(dtypes)
     if producer is not None:
         shapes[producer.result.name] = producer.result.shape
@@ -228,7 +228,7 @@ def _ended(result: Result, producer: Operator, consumer: Operator, here: Substit
         return replace(result, last=Epilogue(Node(ACC), own))
     if not exact:
         rounded = Node(scalar.short, (Node(ACC),))
-        last = replace(last, expression=substituted(last.expression, _as_read, rounded))
+        last = replace(last, expression=substitute(last.expression, _as_read, rounded))
     return replace(result, last=last)
 
 
@@ -243,7 +243,7 @@ def _behind_reduction(
             raise Unfusable(f"{last} behind the consumer's reduction reads `{name}` again")
         return input_value(load, here, consumer.extents)
 
-    return substituted(last.expression, read)
+    return substitute(last.expression, read)
 
 
 def _as_read(load: BufferLoad) -> Value:
@@ -274,7 +274,7 @@ def _fuse_as_prologue(producer: Operator, consumer: Operator) -> tuple[Operator,
         if load.tensor.name != name:
             return Value(Node("read", load=load), load.tensor.dtype)
         by = dict(zip(dimensions, load.indices, strict=True))
-        indices = {it: index.substituted(by) for it, index in here.indices.items()}
+        indices = {it: index.substitute(by) for it, index in here.indices.items()}
         element = replace(here, indices=indices)
         return elementwise(producer, lambda access: input_value(access, element, producer.extents))
 
@@ -286,13 +286,13 @@ def _fuse_as_prologue(producer: Operator, consumer: Operator) -> tuple[Operator,
         places.append(f"the prologue {fused.prologues[-1]}")
     for prologue in consumer.prologues:
         if name in {load.tensor.name for load in prologue.loads}:
-            inner = replace(prologue, expression=substituted(prologue.expression, read))
+            inner = replace(prologue, expression=substitute(prologue.expression, read))
             prologues = (inner if each is prologue else each for each in fused.prologues)
             fused = replace(fused, prologues=tuple(prologues))
             places.append(f"part of the prologue {inner}")
     epilogue = consumer.epilogue
     if epilogue is not None and name in {load.tensor.name for load in epilogue.loads}:
-        epilogue = replace(epilogue, expression=substituted(epilogue.expression, read))
+        epilogue = replace(epilogue, expression=substitute(epilogue.expression, read))
         fused = replace(fused, epilogue=epilogue)
         places.append(f"part of the epilogue {epilogue}")
     return fused, f"as {' and '.join(places)}"

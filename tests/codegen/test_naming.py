@@ -175,7 +175,7 @@ def test_names_are_different_whatever_they_were() -> None:
     close = ("c", "c_", "user_c", "user_c_1", "a", "a.b", "a_b", "1")
     own = re.compile("c|a_b")
     for names in itertools.permutations(close, 3):
-        op = Operator.parse("o[x] += t[x,y] * u[y,z]", extents=dict(x=2, y=3, z=4)).renamed(
+        op = Operator.parse("o[x] += t[x,y] * u[y,z]", extents=dict(x=2, y=3, z=4)).rename(
             lambda name: name, dict(zip("xyz", names, strict=True)).__getitem__
         )
         spelled = list(Names.of(op, own).iterations.values())

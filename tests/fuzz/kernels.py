@@ -169,7 +169,7 @@ def call(built: Any, drawn: Case, last: bool, *, packed: bool = False) -> tuple[
     outs = tuple(unwritten(each, last) for each in drawn.results)
     passed = arguments
     if packed:
-        constants = {tensor.name for name in op.constants for tensor in op.feeding(name)}
+        constants = {tensor.name for name in op.constants for tensor in op.inputs_of(name)}
         built.pack(**{name: arguments[name] for name in constants})
         passed = {name: arguments[name] for name in built._open}
     built(*passed.values(), out=outs if len(outs) > 1 else outs[0])

@@ -9,7 +9,7 @@ import pytest
 
 from amos.errors import OperatorError
 from amos.ir import Operator, dtype
-from amos.ir.combining import COMBINERS, JOINS, function, lane_filling, neutral
+from amos.ir.combining import COMBINERS, JOINS, fills_lanes, function, neutral
 from amos.records.canonical import operator_from, operator_values
 
 STATEMENTS = {
@@ -55,21 +55,21 @@ def test_empty_lanes_count_for_nothing_where_that_is_claimed(
     start = np.array(neutral(combiner, kind)).astype(into)
     join_, combine = function(join).ufunc, function(combiner).ufunc
     with np.errstate(all="ignore"):
-        if lane_filling(combiner, join, 2, kind):
+        if fills_lanes(combiner, join, 2, kind):
             np.testing.assert_array_equal(combine(some, join_(start, start)), some)
-        if lane_filling(combiner, join, 2, kind, arbitrary_source=True):
+        if fills_lanes(combiner, join, 2, kind, arbitrary_source=True):
             second = rng.integers(0, 99, 64).astype(into)
             np.testing.assert_array_equal(combine(some, join_(start, second)), some)
             np.testing.assert_array_equal(combine(some, join_(second, start)), some)
 
 
 def test_what_is_claimed_of_well_known_pairs() -> None:
-    assert lane_filling("+", "*", 2, "s32", arbitrary_source=True)
-    assert lane_filling("max", "+", 2, "f32", arbitrary_source=True)
-    assert lane_filling("max", "min", 2, "s8", arbitrary_source=True)
-    assert not lane_filling("max", "+", 2, "s32")
-    assert not lane_filling("*", "+", 2, "f32")
-    assert not lane_filling("+", "+", 2, "f32", arbitrary_source=True)
+    assert fills_lanes("+", "*", 2, "s32", arbitrary_source=True)
+    assert fills_lanes("max", "+", 2, "f32", arbitrary_source=True)
+    assert fills_lanes("max", "min", 2, "s8", arbitrary_source=True)
+    assert not fills_lanes("max", "+", 2, "s32")
+    assert not fills_lanes("*", "+", 2, "f32")
+    assert not fills_lanes("+", "+", 2, "f32", arbitrary_source=True)
 
 
 @pytest.mark.parametrize(

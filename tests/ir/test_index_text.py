@@ -7,7 +7,7 @@ from math import prod
 from hypothesis import given
 from hypothesis import strategies as st
 
-from amos.ir.index_text import Expr, at_most, text, variable
+from amos.ir.index_text import Expr, text, upper_bound, variable
 from amos.plan.nest import Group
 
 STEPS = st.lists(
@@ -37,7 +37,7 @@ def test_value_and_range(steps: list[tuple[str, int]], x: int) -> None:
     # Only values that are not negative are divided, where C and Python agree.
     result = eval(text(value).replace("/", "//"), {"x": x})  # noqa: S307 - our own arithmetic
     assert result == expected
-    assert expected <= at_most(value)
+    assert expected <= upper_bound(value)
     if isinstance(value, Expr):
         assert value.low <= expected
 
@@ -51,7 +51,7 @@ def test_digits_of_a_sum(threads: int, extents: list[int]) -> None:
     total = prod(extents)
     number = variable("t", min(threads, total)) + variable("i", -(-total // threads)) * threads
     if isinstance(number, Expr):
-        number = number.limited(total - 1).named("e")
+        number = number.limit(total - 1).with_name("e")
     weight = 1
     for extent in extents:
         digit = number // weight % extent
@@ -59,7 +59,7 @@ def test_digits_of_a_sum(threads: int, extents: list[int]) -> None:
         for e in {*range(min(total, 700)), total - 1}:
             places = {"e": e, "t": e % threads, "i": e // threads}
             result = eval(code, places)  # noqa: S307 - our own arithmetic
-            assert result == e // weight % extent <= at_most(digit)
+            assert result == e // weight % extent <= upper_bound(digit)
         weight *= extent
 
 

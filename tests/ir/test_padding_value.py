@@ -81,7 +81,7 @@ def test_text_records_and_names_keep_it(name: str) -> None:
     kinds_by_name = dict(zip(("image", "weight", "out"), kinds, strict=True))
     assert Operator.parse(written, extents, kinds_by_name) == op
     assert operator_from(operator_values(op)) == op
-    renamed = op.renamed("t_{}".format, "x_{}".format)
+    renamed = op.rename("t_{}".format, "x_{}".format)
     assert [load.padding for load in renamed.sources] == [load.padding for load in op.sources]
     assert f", {op.sources[0].padding})" in written
     assert f", {op.sources[0].padding})" in compute_latex(op.compute)

@@ -81,7 +81,7 @@ def test_own_name_keeps_the_dtype_of_the_statement() -> None:
 
 def test_renamed() -> None:
     op = CONV.with_prologue("image", "x[n,c,h,w] * scale[c]")
-    names = op.renamed(lambda name: f"{name}.1", lambda name: f"{name}.2")
+    names = op.rename(lambda name: f"{name}.1", lambda name: f"{name}.2")
     assert [t.name for t in names.inputs] == ["x.1", "scale.1", "weight.1"]
     assert names.prologues[0].tensor == "image.1"
     # Names that no text can spell are aliases in a record.

@@ -40,9 +40,9 @@ def test_text(text: str, printed: str, shape: tuple[int, ...], kind: str) -> Non
     assert str(op).endswith(f"  to y[k, n, p]  and {printed}")
     assert [tensor.name for tensor in op.results] == ["y", result.name]
     assert operator_from(operator_values(op)) == op
-    renamed = op.renamed(lambda name: f"{name}.1", lambda name: f"{name}!")
+    renamed = op.rename(lambda name: f"{name}.1", lambda name: f"{name}!")
     assert operator_from(operator_values(renamed)) == renamed
-    assert renamed.renamed(lambda name: name[:-2], lambda name: name[:-1]) == op
+    assert renamed.rename(lambda name: name[:-2], lambda name: name[:-1]) == op
 
 
 def test_tensors_of_one_name_are_one() -> None:

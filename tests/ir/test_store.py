@@ -80,9 +80,9 @@ def test_a_larger_tensor() -> None:
 
 
 def test_other_names() -> None:
-    op = OP.with_output("y[p//4, n, p%4*8 + k]").renamed(lambda t: f"t_{t}", lambda i: f"x_{i}")
+    op = OP.with_output("y[p//4, n, p%4*8 + k]").rename(lambda t: f"t_{t}", lambda i: f"x_{i}")
     assert str(op.store) == "t_y[x_p//4, x_n, x_p%4*8 + x_k]"
-    strange = OP.with_output("y[p//4, n, p%4*8 + k]").renamed(lambda t: t + ".1", lambda i: i + "!")
+    strange = OP.with_output("y[p//4, n, p%4*8 + k]").rename(lambda t: t + ".1", lambda i: i + "!")
     assert operator_from(operator_values(strange)) == strange
 
 

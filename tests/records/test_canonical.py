@@ -157,5 +157,5 @@ def test_a_tensor_and_an_iteration_of_one_name() -> None:
     )
     op = op.with_prologue("image[s]", "u8(x[s] * p[])").with_epilogue("u8(acc * s[k])")
     op = op.with_output("k[k,p]").with_result("q[p] max= acc * s[k]")
-    for variant in (op, op.renamed(lambda name: f"{name}.1", lambda name: f"{name}.1")):
+    for variant in (op, op.rename(lambda name: f"{name}.1", lambda name: f"{name}.1")):
         assert operator_from(operator_values(variant)) == variant

@@ -271,7 +271,7 @@ def _packing_inputs(
     operator: Operator | Chain, argument: Argument, packed: StagedOperand, spelling: Names
 ) -> Iterator[PackingInput]:
     """Yield the tensors that a constant is packed from: itself, or those that compute it."""
-    for tensor in operator.feeding(argument.tensor):
+    for tensor in operator.inputs_of(argument.tensor):
         alone = packed.prologue is None
         kind = packed.tensor_kind if alone else str(tensor.dtype)
         name = "given" if alone else spelling.tensors[tensor.name]
@@ -296,7 +296,7 @@ def _packing(
             container_dtype(packed.tensor_kind if packed.prologue is None else str(tensor.dtype)),
             name=f"given_{number}" if number else "given",
         )
-        for number, tensor in enumerate(operator.feeding(argument.tensor))
+        for number, tensor in enumerate(operator.inputs_of(argument.tensor))
     }
     function: Any = te.create_prim_func([*tensors.values(), stage(packed, tensors)])
     names = [*(each.name for each in inputs), "packed"]

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from amos.codegen.device.text import WIDE_CPP, element_at, identifier
-from amos.ir.index_text import Expr, Value, at_most, opaque, text, variable
+from amos.ir.index_text import Expr, Value, forget_sum, text, upper_bound, variable
 from amos.plan.device_plan import DevicePlan
 from amos.plan.fragment import Fragment
 from amos.plan.nest import Group
@@ -28,7 +28,7 @@ def loop_values(
         if count > 1:
             value = Expr(f"first_{identifier(loop)}", 0, (count - 1) * span) + value
         values[loop] = value
-        if at_most(value) >= extents[loop]:
+        if upper_bound(value) >= extents[loop]:
             guards.append(f"{text(value)} < {extents[loop]}")
     return values, guards
 
@@ -63,10 +63,10 @@ def locate_result(
     for target in fragment:
         group = plan.nest.groups[target]
         fused = values.get(group.tile, 0) * group.lanes + lanes[target]
-        if at_most(fused) >= group.size:
+        if upper_bound(fused) >= group.size:
             guards.append(f"{text(fused)} < {group.size}")
         # The compiler divides sums as well as we do, and this text stays what it was.
-        values |= group.decode(opaque(fused))
+        values |= group.decode(forget_sum(fused))
     at = {it.name: values.get(it.name, 0) for it in plan.mapping.operator.spatial}
     return ResultPoint(at, " && ".join(dict.fromkeys(guards)))
 
@@ -109,7 +109,7 @@ class Access:
             name += "_"
         self._used_names.add(name)
         self.lines.append(f"const int {name} = {value.code};")
-        return value.named(name) if self.keeps_sums else Expr(name, value.low, value.high)
+        return value.with_name(name) if self.keeps_sums else Expr(name, value.low, value.high)
 
     def locate(self, lanes: Mapping[str, Value], local: Mapping[str, Value]) -> str:
         """Write the place of an element in the tensor, and the condition that it exists.
@@ -132,7 +132,7 @@ class Access:
             fused = self.let(target, values.get(group.tile, 0) * group.lanes + lane)
             self.fused[target] = fused
             is_inside = self.is_interior and group.tile in fragment.loops
-            if at_most(fused) >= group.size and not is_inside:
+            if upper_bound(fused) >= group.size and not is_inside:
                 self.guards.append(f"{text(fused)} < {group.size}")
             values |= group.decode(fused)
         load, extents = fragment.staged.load, self.plan.mapping.operator.extents
@@ -161,7 +161,7 @@ class Access:
         stage = variable("stage", plan.sequence)
         flat = self.let("at_reduction", stage * plan.staged + local.get(STEP, 0))
         ends = self.is_interior or self.is_live_step
-        if at_most(flat) >= plan.reduction and not ends:
+        if upper_bound(flat) >= plan.reduction and not ends:
             self.guards.append(f"{text(flat)} < {plan.reduction}")
         names, extents = zip(*((x.name, x.extent) for x in plan.reduce_loops), strict=True)
         return Group("", "reduce", 1, names, extents).decode(flat)

@@ -14,7 +14,7 @@ import numpy as np
 from amos.codegen.device.text import element_at
 from amos.ir import BufferLoad, Operator, Prologue, dtype
 from amos.ir.epilogue import Epilogue
-from amos.ir.expression import Function, inlined
+from amos.ir.expression import Function, inline_call
 from amos.ir.index_text import Value
 
 #: Name of the accumulator where it is stored.
@@ -89,7 +89,7 @@ def widened(dialect: Dialect, epilogue: Epilogue, accumulator: str, at: Mapping[
     value, kind = epilogue.compute(SUM, accumulator, by), epilogue.kind(accumulator)
     if final == "float32":
         return value if kind == "float32" else by.convert(value)
-    return by.rounded(value, kind, final)
+    return by.round_to(value, kind, final)
 
 
 def computed(dialect: Dialect, prologue: Prologue, at: Mapping[str, Value]) -> str:
@@ -135,7 +135,7 @@ class TextArithmetic:
     def stored(self, value: str, kind: str, final: str) -> str:
         """Write a value of a kind as an element of a dtype."""
         if dtype(final).is_integer:
-            return self.rounded(value, kind, final)
+            return self.round_to(value, kind, final)
         wide = value if kind == "float32" else self.convert(value)
         narrowed = self.dialect.narrowed
         return self._cast(narrowed[final], wide) if final in narrowed else wide
@@ -182,7 +182,7 @@ class TextArithmetic:
                 lines.append(f"{self.dialect.inline} {kind} {name}{parenthesis}{body}")
         return "\n".join([*lines, *self.functions.values(), ""])
 
-    def widened(self, value: str, dtype: str) -> str:
+    def widen(self, value: str, dtype: str) -> str:
         """Write an element of a dtype as a float."""
         return self._cast(self.dialect.widened.get(dtype, self.dialect.real), value)
 
@@ -203,11 +203,11 @@ class TextArithmetic:
     def call(self, function: Function, kind: str, values: list[str]) -> str:
         """Write a call of a function, which is defined at its first call."""
         if function.once:
-            return str(inlined(function, kind, values, self))
+            return str(inline_call(function, kind, values, self))
         text = self._called(function.name, kind, values)
         name = text.partition("(")[0]
         if name not in self.functions:
-            body = function.applied([*function.parameters], kind, self)
+            body = function.compute([*function.parameters], kind, self)
             type_name = "int" if kind == "int32" else "float"
             parameters = ", ".join(f"{type_name} {each}" for each in function.parameters)
             inline = self.dialect.inline
@@ -224,7 +224,7 @@ class TextArithmetic:
         self.operations.add(name)
         return f"{name}({', '.join(values)})"
 
-    def rounded(self, value: str, kind: str, final: str) -> str:
+    def round_to(self, value: str, kind: str, final: str) -> str:
         """Write a value rounded to a dtype, and clamped to an integer's limits."""
         if final in self.dialect.narrowed:
             narrow = self._cast(self.dialect.narrowed[final], value)

@@ -90,7 +90,7 @@ def _computed(op: Operator, load: BufferLoad) -> dict[str, Any]:
 
 
 def _describe_node(node: Node, kinds: Mapping[str, str]) -> dict[str, Any]:
-    description: dict[str, Any] = {"name": node.name, "kind": node.joint(kinds)}
+    description: dict[str, Any] = {"name": node.name, "kind": node.joint_kind(kinds)}
     if node.load is not None:
         return description | {"name": "read", "load": described_operand(node.load)}
     if node.name == "number":

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from math import prod
 
-from amos.ir.index_text import Value, at_most, text
+from amos.ir.index_text import Value, text, upper_bound
 
 #: Largest value of an ``int``; places in larger tensors are computed with 64 bits.
 _INT = 2**31 - 1
@@ -21,7 +21,7 @@ def element_at(shape: Sequence[int], indices: Sequence[Value], wide: str = WIDE_
     steps = [prod(shape[d + 1 :]) for d in range(len(shape))]
     for at, step in zip(indices, steps, strict=True):
         total = total + at * step
-    if at_most(total) <= _INT:
+    if upper_bound(total) <= _INT:
         return text(total)
     terms = [f"{wide.format(text(i))} * {s}" for i, s in zip(indices, steps, strict=True)]
     return " + ".join(terms)

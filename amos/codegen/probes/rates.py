@@ -27,7 +27,7 @@ from amos.codegen.tir.combining import join, reduce_axes
 from amos.codegen.tir.statements import copy_loop, replace_loop
 from amos.codegen.tir.tensor_intrin import register_tensor_intrin
 from amos.intrinsics import Intrinsic
-from amos.ir import aligned, dtype
+from amos.ir import allocate_aligned, dtype
 from amos.machine.cpu import cpu
 from amos.plan.cpu_blocks import partial_sums
 
@@ -201,7 +201,7 @@ class _Calls:
         arrays = [
             _random(shape, name, rng) for shape, name in zip(source_shapes, kinds, strict=False)
         ]
-        out = aligned(last, dtype(kinds[-1]).numpy)
+        out = allocate_aligned(last, dtype(kinds[-1]).numpy)
         out[...] = 0
         tensors = [to_tensor(a, name) for a, name in zip((*arrays, out), kinds, strict=True)]
         return RateProgram(module, tensors, prod(self.tile) * self.steps * self.repeat)

@@ -19,7 +19,7 @@ from amos.codegen.tir.arrays import container_dtype, decode, encode, is_number
 from amos.codegen.tir.rounding import mark_settled, nearest, round_product
 from amos.ir import BufferLoad, Operator, Prologue, dtype
 from amos.ir.epilogue import Epilogue
-from amos.ir.expression import ACCUMULATORS, Function, Node, Typed, inlined
+from amos.ir.expression import ACCUMULATORS, Function, Node, Typed, inline_call
 
 #: 2**31 - 1 is no float32; this is the largest one that an int32 holds.
 _LARGEST_FLOAT_IN_INT32 = 2147483520
@@ -159,11 +159,13 @@ class _InTVM:
         settle = not self._calls and kind == "float32" and len(self._names) > self._settled
         self._settled = len(self._names) if settle else self._settled
         self._calls += 1
-        value = inlined(function, kind, values, self, lambda value: self._bind(value, kind, settle))
+        value = inline_call(
+            function, kind, values, self, lambda value: self._bind(value, kind, settle)
+        )
         self._calls -= 1
         return value
 
-    def rounded(self, value: Any, kind: str, final: str) -> Any:
+    def round_to(self, value: Any, kind: str, final: str) -> Any:
         value = _wrap(value)
         if dtype(final).is_integer:
             return _clamp(value, kind, final)
@@ -189,7 +191,7 @@ class _InTVM:
         is_narrow = kind == "int32" and own.is_integer and own.bits < 32
         return _Exact(value, max(map(abs, own.limits))) if is_narrow else value
 
-    def widened(self, value: Any, dtype: str) -> Any:
+    def widen(self, value: Any, dtype: str) -> Any:
         return decode(value, dtype, ACCUMULATORS[dtype])
 
     def convert(self, value: Any) -> Any:

@@ -118,7 +118,7 @@ class _Redirection:
         at, guards = self._point(block)
         stores = [self._store(self.operator.stored, 0, self.operator, store.value, at)]
         for number, result in enumerate(self.operator.further):
-            alone = self.operator.alone(result)
+            alone = self.operator.with_only(result)
             if not result.reduces:
                 stores.append(self._store(result.store, number + 1, alone, store.value, at))
                 continue
@@ -201,7 +201,7 @@ class _Redirection:
             self.sums[number] = _Sums(whole, buffer if loops else whole, parallel, vector)
         sums = self.sums[number]
         where = sums.at(slots, _where(result.store, at))
-        kind, wide = str(self.operator.alone(result).result_dtype), str(sums.buffer.dtype)
+        kind, wide = str(self.operator.with_only(result).result_dtype), str(sums.buffer.dtype)
         combined = _combine(result, sums.buffer[where], decode(element, kind, wide), wide)
         return tirx.BufferStore(sums.buffer, combined, where)
 

@@ -12,7 +12,7 @@ from amos.cuda.plan import GpuPlan
 from amos.cuda.shared_operand import SharedOperand
 from amos.ir import dtype
 from amos.ir.floats import pack
-from amos.ir.index_text import Expr, Value, at_most, text, variable
+from amos.ir.index_text import Expr, Value, text, upper_bound, variable
 from amos.ir.tasks import decode
 from amos.machine.gpu_costs import HELD_COPIES, LOOPED_COPIES, ROW_ALIGNMENT
 
@@ -72,7 +72,7 @@ class _Gather(Access):
         if isinstance(number, Expr):
             # Compilers do not know how many threads there are: what depends on ``i`` alone becomes
             # an immediate offset of one address, where each copy would have one of its own.
-            number = number.limited(source.copies - 1).named("e")
+            number = number.limit(source.copies - 1).with_name("e")
         names = ["column", "row", *(axis.name for axis in source.axes)]
         digits: dict[str, Value] = {}
         for name, value in zip(names, reversed(decode(source.pieces, number)), strict=True):
@@ -85,7 +85,7 @@ class _Gather(Access):
         """C of how many elements there are up to the end of the row, at least."""
         source = self.source
         size, first = source.tile.columns.size, self.fused[source.tile.columns.target]
-        whole = at_most(first) + source.vector <= size
+        whole = upper_bound(first) + source.vector <= size
         return str(source.vector) if whole else f"{size} - ({text(first)})"
 
 

@@ -180,7 +180,7 @@ def _yield_tolerances(plan: GpuPlan, inputs: Mapping[str, np.ndarray]) -> Iterat
         if result.combination != "+=" or result.combination_dtype(plan.accumulator) == "int32":
             yield 0.0
             continue
-        alone = op.alone(result)
+        alone = op.with_only(result)
         read = {tensor.name: inputs[tensor.name] for tensor in alone.inputs}
         largest = np.abs(evaluate(alone, read)).max(initial=0)
         count = prod(it.extent for it in op.spatial if it.name not in result.store.names)

@@ -122,7 +122,7 @@ def chain_layers(layers: Sequence[Operator]) -> Chain:
         names[layer.output.tensor.name] = _result_name(number, count)
         loops = {it.name: f"{it.name}{suffix}" for it in layer.iterations}
         plain = replace(layer, store=None)
-        chained.append(plain.renamed(names.__getitem__, loops.__getitem__))
+        chained.append(plain.rename(names.__getitem__, loops.__getitem__))
     return Chain.of(chained, " + ".join(layer.name for layer in layers))
 
 

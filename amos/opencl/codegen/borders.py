@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from amos.codegen.device.access import loop_values
 from amos.codegen.device.text import identifier
-from amos.ir.index_text import Value, at_most, text, variable
+from amos.ir.index_text import Value, text, upper_bound, variable
 from amos.opencl.groups import VectorFragment
 from amos.opencl.plan import OpenClPlan
 
@@ -81,5 +81,5 @@ def _end_conditions(
     return [
         f"({text(last)} < {ends[loop]})"
         for loop, last in lasts.items()
-        if at_most(last) >= ends[loop]
+        if upper_bound(last) >= ends[loop]
     ]

@@ -16,7 +16,7 @@ import numpy as np
 
 from amos.errors import BuildError
 from amos.ir import BufferLoad, Operator, dtype
-from amos.ir.expression import Function, inlined
+from amos.ir.expression import Function, inline_call
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ def scaling_of(op: Operator, kind: str, unit: str) -> Scaling | None:
     by = _Stores(unit, str(op.epilogue), kind)
     if op.epilogue.result("int32") != kind:
         by.refuse()
-    scaling = by.rounded(op.epilogue.compute(Scaling(), "int32", by), "", kind)
+    scaling = by.round_to(op.epilogue.compute(Scaling(), "int32", by), "", kind)
     assert isinstance(scaling, Scaling)
     return scaling
 
@@ -86,13 +86,13 @@ class _Stores:
     def read(self, load: BufferLoad, kind: str) -> NoReturn:
         self.refuse()
 
-    def widened(self, value: Any, dtype: str) -> NoReturn:
+    def widen(self, value: Any, dtype: str) -> NoReturn:
         self.refuse()
 
     def convert(self, value: Any) -> Any:
         return value
 
-    def rounded(self, value: Any, kind: str, final: str) -> Scaling:
+    def round_to(self, value: Any, kind: str, final: str) -> Scaling:
         if not isinstance(value, Scaling) or final != self.kind:
             self.refuse()
         return replace(value, dtype=final)
@@ -111,4 +111,4 @@ class _Stores:
         self.refuse()
 
     def call(self, function: Function, kind: str, values: list[Any]) -> Any:
-        return inlined(function, kind, values, self)
+        return inline_call(function, kind, values, self)

@@ -7,7 +7,7 @@ from typing import Any, NoReturn
 
 from amos.errors import BuildError
 from amos.ir import BufferLoad, Operator, dtype
-from amos.ir.expression import Function, inlined
+from amos.ir.expression import Function, inline_call
 
 #: Numbers that an instruction has room for.
 _IMMEDIATES = range(-(2**15), 2**15)
@@ -36,7 +36,7 @@ def alu_steps(op: Operator) -> tuple[list[AluStep], str]:
         return [], "int32"
     kind, by = op.epilogue.result("int32"), _Alu(str(op.epilogue))
     steps: _Steps = op.epilogue.compute((), "int32", by)
-    return list(by.rounded(steps, "int32", kind)), kind
+    return list(by.round_to(steps, "int32", kind)), kind
 
 
 #: Operations on an accumulator, in order.
@@ -60,13 +60,13 @@ class _Alu:
     def read(self, load: BufferLoad, kind: str) -> NoReturn:
         self.refuse(load)
 
-    def widened(self, value: Any, dtype: str) -> NoReturn:
+    def widen(self, value: Any, dtype: str) -> NoReturn:
         self.refuse(f"accumulator of {dtype}")
 
     def convert(self, value: Any) -> NoReturn:
         self.refuse("float")
 
-    def rounded(self, value: Any, kind: str, final: str) -> _Steps:
+    def round_to(self, value: Any, kind: str, final: str) -> _Steps:
         if not dtype(final).is_integer:
             self.refuse(final)
         if final == "int32":
@@ -91,5 +91,5 @@ class _Alu:
         return (*chains[0], AluStep(_OPCODES[name], number))
 
     def call(self, function: Function, kind: str, values: list[Any]) -> _Steps:
-        steps: _Steps = inlined(function, kind, values, self)
+        steps: _Steps = inline_call(function, kind, values, self)
         return steps
