@@ -11,7 +11,7 @@ import numpy as np
 
 from amos.errors import MappingError
 from amos.intrinsics.meaning import scalar_unit
-from amos.validate.buffers import FlatAccess, check_inputs, nest_addresses, output_dtype, wide
+from amos.validate.buffers import FlatAccess, check_inputs, nest_addresses, output_dtype, wide_dtype
 from amos.validate.epilogue import finish, source_values
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ def simulate(mapping: Mapping, inputs: Dict[str, np.ndarray]) -> Any:
     op, physical = mapping.operator, mapping.physical()
     checked = check_inputs(op, inputs)
     arrays = source_values(op, checked)
-    work = wide(arrays)
+    work = wide_dtype(arrays)
     out = np.zeros(op.output.tensor.shape, work)
     layouts = list(physical.layouts.values())
     staged = [

@@ -16,7 +16,7 @@ from amos.errors import MappingError
 
 
 def algorithm_1(X: Any, Y: Any, Z: Any) -> bool:
-    """Algorithm 1 to the letter: ``Z ★ Y == X`` and ``X ★ Yᵀ == Z``.
+    """Check Algorithm 1 to the letter: ``Z ★ Y == X`` and ``X ★ Yᵀ == Z``.
 
     Every software iteration has to be matched and every intrinsic iteration
     filled. See :func:`holds_on_matched` for matchings that leave some out.
@@ -24,11 +24,11 @@ def algorithm_1(X: Any, Y: Any, Z: Any) -> bool:
     Raises:
         MappingError: a matrix is not binary, or the shapes do not fit.
     """
-    return bool(_holds(*_binary(X, Y, Z), matched=False))
+    return bool(_holds(*_to_binary(X, Y, Z), matched=False))
 
 
 def holds_on_matched(X: Any, Y: Any, Z: Any) -> bool:
-    """Algorithm 1 restricted to the matched columns and the non-empty rows of Y.
+    """Check Algorithm 1 on the matched columns and the non-empty rows of Y only.
 
     An unmatched software iteration stays a loop around the call, where it
     constrains nothing; an empty intrinsic iteration is padded from extent 1.
@@ -36,11 +36,11 @@ def holds_on_matched(X: Any, Y: Any, Z: Any) -> bool:
     Raises:
         MappingError: a matrix is not binary, or the shapes do not fit.
     """
-    return bool(_holds(*_binary(X, Y, Z), matched=True))
+    return bool(_holds(*_to_binary(X, Y, Z), matched=True))
 
 
 def algorithm_1_batch(X: Any, Y: Any, Z: Any, *, matched: bool = False) -> np.ndarray:
-    """Algorithm 1 on many matchings at once.
+    """Check Algorithm 1 on many matchings at once.
 
     Args:
         X: operands × software iterations.
@@ -54,11 +54,11 @@ def algorithm_1_batch(X: Any, Y: Any, Z: Any, *, matched: bool = False) -> np.nd
     Raises:
         MappingError: a matrix is not binary, or the shapes do not fit.
     """
-    return np.asarray(_holds(*_binary(X, Y, Z, batch=True), matched=matched))
+    return np.asarray(_holds(*_to_binary(X, Y, Z, batch=True), matched=matched))
 
 
 def _holds(x: np.ndarray, y: np.ndarray, z: np.ndarray, matched: bool) -> Any:
-    """Algorithm 1; NumPy's product of bool arrays is ``★``."""
+    """Check Algorithm 1; NumPy's product of bool arrays is ``★``."""
     software = z @ y != x
     hardware = x @ y.swapaxes(-1, -2) != z
     if matched:
@@ -67,10 +67,10 @@ def _holds(x: np.ndarray, y: np.ndarray, z: np.ndarray, matched: bool) -> Any:
     return ~(software.any(axis=(-1, -2)) | hardware.any(axis=(-1, -2)))
 
 
-def _binary(
+def _to_binary(
     X: Any, Y: Any, Z: Any, *, batch: bool = False
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """X, Y and Z as bool arrays whose shapes fit."""
+    """Convert X, Y and Z to bool arrays, and check that their shapes fit."""
     parts = []
     for name, matrix, dims in (("X", X, 2), ("Y", Y, 3 if batch else 2), ("Z", Z, 2)):
         try:

@@ -39,7 +39,7 @@ class Visits:
 
     @staticmethod
     def of(indices: Sequence[Affine], extents: Mapping[str, int]) -> Visits:
-        """Elements that indices visit over ``range(extent)`` of each iteration."""
+        """Compute the elements that indices visit over ``range(extent)`` of each iteration."""
         columns = {
             name: tuple(index.coefficient(name) for index in indices)
             for name, extent in extents.items()
@@ -58,8 +58,8 @@ class Visits:
         """Number of visits, those of the same element counted each time."""
         return prod(self.extents.values())
 
-    def same(self, visits: Visits) -> bool:
-        """Whether both visit the same elements, each equally often."""
+    def has_same_elements(self, visits: Visits) -> bool:
+        """Return whether both visit the same elements, each equally often."""
         return (
             self.first == visits.first
             and self._factors == visits._factors
@@ -92,7 +92,7 @@ class Substitution:
 
 
 def substitution(write: Visits, read: Visits, digits: Sequence[Digit] = ()) -> Substitution | None:
-    """The reading iterations, by the writing ones, at which both visit the same element.
+    """Express the reading iterations by the writing ones where both visit the same element.
 
     Each iteration that reads is a chain of digits of iterations that write: the step of a
     digit is that of the one before times the number of its values.
@@ -126,7 +126,7 @@ def substitution(write: Visits, read: Visits, digits: Sequence[Digit] = ()) -> S
         values = gcd(run.extent, chain.remaining)
         if values == 1:
             return None
-        chain, digit = chain.extended(run, values), run.digit(values)
+        chain, digit = chain.extend(run, values), run.digit(values)
         used += [digit] if digit != Digit(digit.iteration) else []
         if run.extent > values:
             open_runs[chain.step] = run.above(values)
@@ -147,12 +147,12 @@ class _Run:
     back: bool
 
     def digit(self, values: int) -> Digit:
-        """Its lowest digit with so many values."""
+        """Return the lowest digit of that many values."""
         highest = values == self.extent
         return replace(self.source, modulo=self.source.modulo if highest else values)
 
     def above(self, values: int) -> _Run:
-        """The run without this digit."""
+        """Return the run without its lowest digit."""
         above = self.source
         modulo = above.modulo // values
         return replace(
@@ -171,8 +171,8 @@ class _Chain:
     radix: int = 1
     index: Affine = Affine()
 
-    def extended(self, run: _Run, values: int) -> _Chain:
-        """The chain with another digit on top."""
+    def extend(self, run: _Run, values: int) -> _Chain:
+        """Return the chain with another digit on top."""
         name = Affine(((str(run.digit(values)), 1),))
         digit = name * -1 + (values - 1) if run.back else name
         return _Chain(
@@ -184,7 +184,7 @@ class _Chain:
 
 
 def _forward(step: Vector) -> Vector:
-    """The step or its opposite, whichever leads to a later element."""
+    """Return the step or its opposite, whichever leads to a later element."""
     return max(step, _times(step, -1))
 
 

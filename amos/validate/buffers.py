@@ -56,12 +56,12 @@ class FlatAccess:
         return FlatAccess(np.ascontiguousarray(array).reshape(-1), offset, strides)
 
     def at(self, point: Mapping[str, int]) -> FlatAccess:
-        """The same access where some iterations stand at a point of theirs."""
+        """Fix some iterations at the given values."""
         moved = sum(self.strides.get(name, 0) * value for name, value in point.items())
         return replace(self, offset=self.offset + moved)
 
     def view(self, names: Sequence[str], extents: Mapping[str, int]) -> np.ndarray:
-        """The elements read, one axis for each name; a view, never a copy."""
+        """View the elements read, one axis for each name; never copies."""
         size = self.buffer.itemsize
         return np.lib.stride_tricks.as_strided(
             self.buffer[self.offset :],
@@ -71,7 +71,7 @@ class FlatAccess:
 
 
 def nest_addresses(loops: Iterable[tuple[int, int]]) -> np.ndarray:
-    """Address at each point of a nest of loops, given as extents and strides, last one fastest."""
+    """List the addresses of a loop nest, given by extents and strides, the last one fastest."""
     addresses = np.zeros(1, dtype=np.int64)
     for extent, stride in loops:
         addresses = (addresses[:, None] + np.arange(extent) * stride).reshape(-1)
@@ -79,7 +79,7 @@ def nest_addresses(loops: Iterable[tuple[int, int]]) -> np.ndarray:
 
 
 def check_inputs(op: Operator, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """The inputs as arrays of the operator's shapes and dtypes.
+    """Convert the inputs to arrays of the operator's shapes and dtypes.
 
     A dtype that NumPy lacks is held in its container (bfloat16 in float32); an
     open dtype takes any integer or floating-point array.
@@ -121,8 +121,11 @@ def _check_array(op: Operator, tensor: Tensor, value: np.ndarray) -> np.ndarray:
 
 
 def output_dtype(op: Operator, arrays: Mapping[str, np.ndarray]) -> np.dtype:
-    """Dtype of the result; where it is open, what sums of such products usually accumulate in,
-    or for any other statement their own."""
+    """Return the dtype of the result.
+
+    An open one is that in which such products usually accumulate; a statement that sums no
+    products keeps its own.
+    """
     declared = op.output.tensor.dtype
     if declared is not None:
         return dtype(declared).numpy
@@ -164,8 +167,8 @@ def write_output(
     return flat.buffer.reshape(out.shape)
 
 
-def unwritten(op: Operator, work: np.dtype) -> np.ndarray:
-    """The output before the first call: accumulators are neutral, and what stays out is zero.
+def initialize_output(op: Operator, work: np.dtype) -> np.ndarray:
+    """Make the output before the first call: accumulators are neutral, other elements zero.
 
     Args:
         work: dtype of the accumulators.
@@ -179,14 +182,14 @@ def unwritten(op: Operator, work: np.dtype) -> np.ndarray:
     return out
 
 
-def wide(arrays: Mapping[str, np.ndarray]) -> np.dtype:
-    """The dtype to accumulate in: int64, wrapping around as narrower ones do, or float64."""
+def wide_dtype(arrays: Mapping[str, np.ndarray]) -> np.dtype:
+    """Return the dtype to accumulate in: int64, which wraps around, or float64."""
     whole = all(a.dtype.kind in "iu" for a in arrays.values())
     return np.dtype(np.int64 if whole else np.float64)
 
 
 def random_inputs(op: Operator | Chain, rng: np.random.Generator) -> dict[str, np.ndarray]:
-    """Generic data for every input: integers over their full range, small floats.
+    """Draw generic data for every input: integers over their full range, small floats.
 
     Floats are multiples of 1/64 within ±2 (1/8 within ±1 in eight bits, powers of two where
     these scale blocks), so that every format holds them exactly and short sums are exact in
@@ -223,7 +226,7 @@ def random_inputs(op: Operator | Chain, rng: np.random.Generator) -> dict[str, n
 def _draw_before(
     shape: tuple[int, ...], kind: DType, largest: int, rng: np.random.Generator
 ) -> np.ndarray:
-    """Multiples of 1/8 up to ``largest``, whose products are exact; integers up to 256."""
+    """Draw multiples of 1/8 up to ``largest``, whose products are exact; integers up to 256."""
     if kind.is_integer:
         low, high = np.clip(kind.limits, -256, 256)
         return rng.integers(low, high, shape, kind.numpy, endpoint=True)
@@ -232,7 +235,7 @@ def _draw_before(
 
 
 def _draw_magnitudes(shape: tuple[int, ...], kind: DType, rng: np.random.Generator) -> np.ndarray:
-    """Floats from 2**-18 to 4, mostly positive, or integers below 2**(bits / 2)."""
+    """Draw floats from 2**-18 to 4, mostly positive, or integers below 2**(bits / 2)."""
     if kind.is_integer:
         low, high = replace(kind, bits=kind.bits // 2).limits
         return rng.integers(low, high, shape, kind.numpy, endpoint=True)

@@ -13,15 +13,15 @@ from amos.ir import Affine, Assignment, BufferLoad, Chain, dtype
 from amos.ir.chain import Step
 from amos.ir.limits import dictionary
 from amos.ir.transforms import Transform
-from amos.validate.epilogue import expression_values, finished_values, rounded_values
+from amos.validate.epilogue import apply_epilogue, expression_values, round_values
 
 _COMBINED = {"+": np.add, "max": np.maximum, "min": np.minimum}
 
 
-def assigned(
+def evaluate_assignment(
     step: Assignment, arrays: Mapping[str, np.ndarray], origin: Mapping[str, int] | None = None
 ) -> np.ndarray:
-    """The result of an assignment, an axis for each spatial iteration.
+    """Evaluate an assignment; the result has an axis for each spatial iteration.
 
     Sums are of float64, or of int32 that wraps around, and are rounded once.
 
@@ -37,11 +37,11 @@ def assigned(
             wide = np.float64 if values.dtype.kind == "f" and step.combiner == "+" else values.dtype
             kind = values.dtype
             values = _COMBINED[step.combiner].reduce(values.astype(wide), axis=axes).astype(kind)
-        return rounded_values(values, final.name)
+        return round_values(values, final.name)
 
 
-def transformed(step: Transform, arrays: Mapping[str, np.ndarray]) -> np.ndarray:
-    """The result of a transform by literals, of which zeros add nothing.
+def evaluate_transform(step: Transform, arrays: Mapping[str, np.ndarray]) -> np.ndarray:
+    """Evaluate a transform by literals; their zeros contribute nothing, not even NaN.
 
     Sums are of float64, rounded once, or of integers that wrap around.
 
@@ -77,17 +77,17 @@ def transformed(step: Transform, arrays: Mapping[str, np.ndarray]) -> np.ndarray
     is_within = np.logical_and.reduce([place < size for place, size in pairs])
     sums[tuple(place[is_within] for place in places)] = values[is_within]
     if step.epilogue is None:
-        return rounded_values(sums, str(target.tensor.dtype))
+        return round_values(sums, str(target.tensor.dtype))
     axes = {index: Affine(((f"axis{n}", 1),)) for n, index in enumerate(target.indices)}
     epilogue = step.epilogue.with_loads(
         lambda x: replace(x, indices=tuple(axes.get(i, i) for i in x.indices))
     )
     extents = {f"axis{n}": size for n, size in enumerate(sums.shape)}
-    return finished_values(epilogue, sums, step.sum_dtype, extents, arrays)
+    return apply_epilogue(epilogue, sums, step.sum_dtype, extents, arrays)
 
 
 def _places(load: BufferLoad, names: Sequence[str], extents: Mapping[str, int]) -> list[np.ndarray]:
-    """The indices of an access at all points of some loops, an axis for each loop."""
+    """Return the indices of an access at all points of some loops, an axis for each loop."""
     shape = tuple(extents[name] for name in names)
     at = dict(zip(names, np.ogrid[tuple(map(slice, shape))], strict=True))
     places = (np.asarray(index.evaluate(at)) for index in load.indices)
@@ -97,13 +97,13 @@ def _places(load: BufferLoad, names: Sequence[str], extents: Mapping[str, int]) 
 def run_step(
     step: Step, arrays: Mapping[str, np.ndarray], origin: Mapping[str, int] | None = None
 ) -> np.ndarray:
-    """What a product or an assignment computes of arrays."""
+    """Evaluate a product or an assignment on arrays."""
     from amos.validate.semantics import evaluate
 
     if isinstance(step, Transform):
-        return transformed(step, arrays)
+        return evaluate_transform(step, arrays)
     if isinstance(step, Assignment):
-        return assigned(step, arrays, origin)
+        return evaluate_assignment(step, arrays, origin)
     result = evaluate(step, {tensor.name: arrays[tensor.name] for tensor in step.inputs})
     return np.asarray(result)
 
@@ -124,7 +124,7 @@ def evaluate_chain(chain: Chain, inputs: Mapping[str, np.ndarray]) -> np.ndarray
 
 
 def check_chain_inputs(chain: Chain, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """The inputs as arrays of the chain's shapes and dtypes.
+    """Convert the inputs to arrays, and check their shapes and dtypes.
 
     Raises:
         OperatorError: a name, shape or dtype differs.

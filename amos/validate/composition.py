@@ -46,7 +46,7 @@ class Value:
         return self.node.kind({ACC: self.accumulator})
 
     def as_term(self) -> Value:
-        """The element as a term of a larger expression.
+        """Convert the element to a term of a larger expression.
 
         Raises:
             Unfusable: there is no such term.
@@ -59,14 +59,14 @@ class Value:
         return replace(self, node=node, rounded=False)
 
     def with_node(self, node: Node, into: str | None) -> Value:
-        """Another expression, of which a dtype is stored; its own kind if that is open."""
+        """Replace the expression, and store it in a dtype; its own kind if that is open."""
         if node.depth > DEPTH:
             raise Unfusable(f"expressions would be nested deeper than {DEPTH}")
         value = replace(self, node=node, dtype=into, rounded=False)
         return replace(value, rounded=into not in (None, value.kind))
 
     def as_dtype(self, into: str | None) -> Value:
-        """The same expression, stored in a dtype that an operator converts it to.
+        """Store the expression in a dtype to which an operator converts it.
 
         Raises:
             Unfusable: an expression converts to it in another way, or not at all.
@@ -89,14 +89,14 @@ class Value:
         return self.with_node(node, into)
 
     def epilogue(self) -> Epilogue | None:
-        """The epilogue that stores it; ``None`` if it is the accumulator itself."""
+        """Return the epilogue that stores the value; ``None`` for the accumulator itself."""
         if self.node.name == ACC and not self.rounded:
             return None
         return Epilogue(self.node, self.dtype if self.rounded else None)
 
 
-def stored(op: Operator) -> Value:
-    """The value that an operator stores, as an expression of ``acc``."""
+def stored_value(op: Operator) -> Value:
+    """Return the value that an operator stores, as an expression of ``acc``."""
     accumulator = op.output.tensor.dtype
     wide = ACCUMULATORS.get(accumulator or "float32", str(accumulator))
     if op.epilogue is None:
@@ -111,7 +111,7 @@ Read = Callable[[BufferLoad], Value]
 
 
 def accesses(op: Operator) -> list[BufferLoad]:
-    """Every read of an input by the operator's iterations, also those of its prologues."""
+    """List every read of an input by the operator's iterations, also those of prologues."""
     reads: list[BufferLoad] = []
     for load in op.sources:
         prologue = op.prologue(load.tensor.name)
@@ -123,8 +123,8 @@ def accesses(op: Operator) -> list[BufferLoad]:
     return [*reads, *(op.epilogue.loads if op.epilogue is not None else ())]
 
 
-def elementwise(op: Operator, read: Read) -> Value:
-    """The value that an operator without a reduction stores.
+def elementwise_value(op: Operator, read: Read) -> Value:
+    """Return the value that an operator without a reduction stores.
 
     Args:
         read: the value of each access.
@@ -133,7 +133,7 @@ def elementwise(op: Operator, read: Read) -> Value:
         Unfusable: no expression computes the same.
     """
     values = [_source(op, load, read) for load in op.sources]
-    value = values[0] if len(values) == 1 else _joined(values, op)
+    value = values[0] if len(values) == 1 else _join(values, op)
     value = value.as_dtype(op.output.tensor.dtype)
     if op.epilogue is None:
         return value
@@ -143,7 +143,7 @@ def elementwise(op: Operator, read: Read) -> Value:
 
 
 def substitute(node: Node, read: Read, accumulator: Node | None = None) -> Node:
-    """An expression with its accesses, and ``acc``, replaced by their values."""
+    """Replace the accesses of an expression, and ``acc``, by their values."""
     if node.name == ACC and accumulator is not None:
         return accumulator
     if node.load is not None:
@@ -153,7 +153,7 @@ def substitute(node: Node, read: Read, accumulator: Node | None = None) -> Node:
 
 
 def _source(op: Operator, load: BufferLoad, read: Read) -> Value:
-    """A source of the statement: an input, or the value of its prologue."""
+    """Return a source of the statement: an input, or the value of its prologue."""
     prologue = op.prologue(load.tensor.name)
     if prologue is None:
         return read(load)
@@ -165,8 +165,8 @@ def _source(op: Operator, load: BufferLoad, read: Read) -> Value:
     return Value(node, None).with_node(node, prologue.dtype)
 
 
-def _joined(values: list[Value], op: Operator) -> Value:
-    """The sources as the statement joins them; integers are converted to floats first."""
+def _join(values: list[Value], op: Operator) -> Value:
+    """Join the sources as the statement does; integers are converted to floats first."""
     into = op.output.tensor.dtype
     terms = [value.as_term() for value in values]
     nodes = [value.node for value in terms]

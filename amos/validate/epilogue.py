@@ -36,24 +36,26 @@ def finish(op: Operator, accumulators: np.ndarray, inputs: Mapping[str, np.ndarr
     Raises:
         OperatorError: the epilogue takes no such accumulator.
     """
-    first = _moved(op, accumulators, inputs)
+    first = _finish_first(op, accumulators, inputs)
     if not op.further:
         return first
-    return (first, *(_further(op, each, accumulators, inputs) for each in op.further))
+    return (first, *(_finish_further(op, each, accumulators, inputs) for each in op.further))
 
 
-def _moved(op: Operator, accumulators: np.ndarray, inputs: Mapping[str, np.ndarray]) -> np.ndarray:
-    """The first result, where it belongs."""
+def _finish_first(
+    op: Operator, accumulators: np.ndarray, inputs: Mapping[str, np.ndarray]
+) -> np.ndarray:
+    """Compute the first result, and write it where it is stored."""
     if op.epilogue is None and op.store is None:
         return accumulators
     values = _elements(op, accumulators, inputs)
     return write_output(op, values, values.dtype, op.stored)
 
 
-def _further(
+def _finish_further(
     op: Operator, result: Result, accumulators: np.ndarray, inputs: Mapping[str, np.ndarray]
 ) -> np.ndarray:
-    """A further result, floats of a reduction being added up as float64."""
+    """Compute a further result; a reduction adds floats as float64."""
     elements = _elements(op.with_only(result), accumulators, inputs)
     if not result.reduces:
         return write_output(op, elements, elements.dtype, result.store)
@@ -66,7 +68,7 @@ def _further(
         values = ufunc.reduce(spread, axis=gone, keepdims=True)
     values = values.astype(np.int32 if wide is np.int64 else np.float32)
     if result.last is not None:
-        values = _finished(op, result.last, values, values.dtype.name, inputs)
+        values = _apply(op, result.last, values, values.dtype.name, inputs)
     return write_output(op, values, values.dtype, result.store)
 
 
@@ -79,10 +81,10 @@ def _elements(
     if op.epilogue is None:
         return values
     kind = op.output.tensor.dtype or accumulators.dtype.name
-    return _finished(op, op.epilogue, values, kind, inputs)
+    return _apply(op, op.epilogue, values, kind, inputs)
 
 
-def _finished(
+def _apply(
     op: Operator,
     epilogue: Epilogue,
     values: np.ndarray,
@@ -90,12 +92,10 @@ def _finished(
     inputs: Mapping[str, np.ndarray],
 ) -> np.ndarray:
     """Apply an epilogue to values of a dtype, with an axis for each spatial iteration."""
-    return finished_values(
-        epilogue, values, kind, {it.name: it.extent for it in op.spatial}, inputs
-    )
+    return apply_epilogue(epilogue, values, kind, {it.name: it.extent for it in op.spatial}, inputs)
 
 
-def finished_values(
+def apply_epilogue(
     epilogue: Epilogue,
     values: np.ndarray,
     kind: str,
@@ -116,7 +116,7 @@ def finished_values(
 
 
 def source_values(op: Operator, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """The sources of a statement by name: inputs, and values of prologues.
+    """Return the sources of a statement by name: inputs, and values of prologues.
 
     Args:
         inputs: an array for each input tensor, by name.
@@ -125,7 +125,7 @@ def source_values(op: Operator, inputs: Mapping[str, np.ndarray]) -> dict[str, n
 
 
 def source_value(op: Operator, source: Tensor, inputs: Mapping[str, np.ndarray]) -> np.ndarray:
-    """One source of a statement: the input itself, or the value of its prologue."""
+    """Return a source of the statement: the input itself, or the value of its prologue."""
     prologue = op.prologue(source.name)
     if prologue is None:
         return inputs[source.name]
@@ -144,7 +144,7 @@ def expression_values(
     inputs: Mapping[str, np.ndarray],
     origin: Mapping[str, int] | None = None,
 ) -> np.ndarray:
-    """An expression at every point of some loops, as its own kind, an axis for each loop.
+    """Evaluate an expression at every point of some loops, as its own kind, an axis for each.
 
     Args:
         expression: of tensors and of the loops, whose names are their values.
@@ -161,8 +161,8 @@ def expression_values(
     return np.broadcast_to(np.asarray(value), tuple(extents.values()))
 
 
-def rounded_values(values: np.ndarray, final: str) -> np.ndarray:
-    """Values of ``int32`` or ``float32`` rounded to a dtype, in the array that holds it."""
+def round_values(values: np.ndarray, final: str) -> np.ndarray:
+    """Round values of ``int32`` or ``float32`` to a dtype, in an array that holds it."""
     kind = "int32" if values.dtype.kind in "iu" else "float32"
     with np.errstate(all="ignore"):
         whole = dtype(final).is_integer
@@ -216,7 +216,7 @@ class _InNumPy:
         return computed.astype(kind, copy=False)
 
     def round_to(self, value: Any, kind: str, final: str) -> Any:
-        """To nearest even, and clamped."""
+        """Round to nearest even, and clamp."""
         scalar = dtype(final)
         if not scalar.is_integer:
             return quantize(value.astype(np.float32), final).astype(np.float32)
@@ -229,7 +229,7 @@ class _InNumPy:
 
 
 def fma(a: Any, b: Any, c: Any) -> Any:
-    """``a * b + c``, rounded once.
+    """Compute ``a * b + c``, rounded once.
 
     A double holds the product exactly, and the sum but for its end, which decides only where the
     sum lies halfway between two floats, or where floats are denormal. There, if it is not zero,
@@ -258,7 +258,7 @@ def fma(a: Any, b: Any, c: Any) -> Any:
 
 
 def _round_to_odd(product: np.ndarray, addend: np.ndarray, total: np.ndarray) -> Any:
-    """Sums of doubles, the odd one of both neighbours where they are not exact."""
+    """Round sums of doubles to the odd neighbour where they are not exact."""
     back = total - product
     error = (product - (total - back)) + (addend - back)
     bits = total.view(np.int64)
@@ -268,12 +268,12 @@ def _round_to_odd(product: np.ndarray, addend: np.ndarray, total: np.ndarray) ->
 
 
 def _power_of_two(exponent: Any) -> Any:
-    """The float whose exponent is an integer from -126 to 127, of its bits; infinite for 128."""
+    """Make a float with an exponent from -126 to 127 from its bits; infinite for 128."""
     return (np.asarray(exponent + _TO_EXPONENT).view(np.uint32) << np.uint32(23)).view(np.float32)
 
 
 def _exponent(value: Any) -> Any:
-    """The exponent of a positive normal float, of its bits."""
+    """Extract the exponent of a positive normal float from its bits."""
     bits = np.asarray(value, np.float32).view(np.uint32) >> np.uint32(23)
     return (bits.astype(np.int32) - 127).astype(np.float32)
 

@@ -18,10 +18,10 @@ from amos.ir import BufferLoad, Operator
 from amos.validate.buffers import (
     FlatAccess,
     check_inputs,
+    initialize_output,
     nest_addresses,
     output_dtype,
-    unwritten,
-    wide,
+    wide_dtype,
 )
 from amos.validate.epilogue import finish, source_values
 from amos.validate.pairing import Pairing
@@ -67,9 +67,9 @@ def execute_matching(
     assignment = read_matching(pairing, matrix)
     arrays_by_name = check_inputs(op, inputs)
     arrays = source_values(op, arrays_by_name)
-    work = wide(arrays)
+    work = wide_dtype(arrays)
     run = unit or scalar_unit(intrinsic)
-    out = unwritten(op, work)
+    out = initialize_output(op, work)
     sources = [arrays[load.tensor.name].astype(work) for load in pairing.loads[:-1]]
     *engines, target = (
         _Engine.of(FlatAccess.of(load, array, op.extents), operand, pairing, assignment)

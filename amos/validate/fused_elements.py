@@ -9,28 +9,28 @@ from math import prod
 from amos.ir import BufferLoad, Operator, Store
 from amos.ir.expression import Node
 from amos.validate.bijection import Substitution, Visits, substitution
-from amos.validate.composition import Unfusable, Value, accesses, elementwise, stored
-from amos.validate.reasons import listed
+from amos.validate.composition import Unfusable, Value, accesses, elementwise_value, stored_value
+from amos.validate.reasons import quote_names
 
 
 def elements(producer: Operator, consumer: Operator) -> tuple[Value, Substitution]:
-    """The consumer's expression for each element that the producer stores, and its point."""
+    """Return the consumer's expression for each element that the producer stores, and its point."""
     name = producer.result.name
     reads = {load.indices: load for load in accesses(consumer) if load.tensor.name == name}
     if len(reads) > 1:
-        texts = listed([str(load) for load in reads.values()])
+        texts = quote_names([str(load) for load in reads.values()])
         raise Unfusable(f"the consumer reads {texts}, and an epilogue has one element")
     (here,) = (_bijection(producer, load, consumer.extents) for load in reads.values())
-    value = stored(producer)
+    value = stored_value(producer)
 
     def read(load: BufferLoad) -> Value:
         return value if load.tensor.name == name else input_value(load, here, consumer.extents)
 
-    return replace(elementwise(consumer, read), accumulator=value.accumulator), here
+    return replace(elementwise_value(consumer, read), accumulator=value.accumulator), here
 
 
-def stored_by(consumer: Operator, here: Substitution) -> Store:
-    """Where the consumer stores, by the producer's iterations."""
+def map_store(consumer: Operator, here: Substitution) -> Store:
+    """Express the consumer's store by the producer's iterations."""
     if consumer.stored.digits:
         raise Unfusable(f"the consumer's output {consumer.stored} takes its iterations apart")
     indices = consumer.stored.substitute(here.indices).indices
@@ -40,13 +40,15 @@ def stored_by(consumer: Operator, here: Substitution) -> Store:
 
 
 def _bijection(producer: Operator, load: BufferLoad, extents: Mapping[str, int]) -> Substitution:
-    """The consumer's iterations by those of the producer at which both have one element."""
+    """Express the consumer's iterations by the producer's where both have the same element."""
     name, output = producer.result.name, producer.stored
-    write, read = written(producer), Visits.of(load.indices, extents)
+    write, read = stored_elements(producer), Visits.of(load.indices, extents)
     if (here := substitution(write, read, output.digits)) is not None:
         return here
     if read.repeated:
-        raise Unfusable(f"each element of `{name}` is read again for each {listed(read.repeated)}")
+        raise Unfusable(
+            f"each element of `{name}` is read again for each {quote_names(read.repeated)}"
+        )
     if load.overrun(extents):
         raise Unfusable(f"`{load}` reads outside of `{name}`, which nothing computes")
     if read.points != write.points:
@@ -55,7 +57,7 @@ def _bijection(producer: Operator, load: BufferLoad, extents: Mapping[str, int])
             f"`{load}` is read at {read.points} points, and {write.points} elements are stored "
             f"as `{output}`: {which}"
         )
-    if not write.same(read):
+    if not write.has_same_elements(read):
         raise Unfusable(f"`{load}` are not the elements stored as `{output}`, each of them once")
     raise Unfusable(
         f"`{load}` are the elements stored as `{output}`, but no digits of the producer's "
@@ -63,8 +65,8 @@ def _bijection(producer: Operator, load: BufferLoad, extents: Mapping[str, int])
     )
 
 
-def written(producer: Operator) -> Visits:
-    """The elements that a producer stores.
+def stored_elements(producer: Operator) -> Visits:
+    """Return the elements that a producer stores.
 
     Raises:
         Unfusable: digits of its iterations do not divide them.
@@ -80,7 +82,7 @@ def written(producer: Operator) -> Visits:
 
 
 def input_value(load: BufferLoad, here: Substitution, extents: Mapping[str, int]) -> Value:
-    """An input, indexed by other iterations."""
+    """Index an input by other iterations."""
     if load.padded and load.overrun(extents):
         raise Unfusable(f"`{load}` is padded, and only a source of the kernel's statement can be")
     tensor = load.tensor

@@ -25,9 +25,9 @@ from amos.ir.prologue import Prologue
 from amos.ir.result import Combination, Result
 from amos.ir.tokens import to_one_line
 from amos.validate.bijection import Substitution, Visits, substitution
-from amos.validate.composition import Unfusable, Value, elementwise, substitute
-from amos.validate.fused_elements import elements, input_value, stored_by, written
-from amos.validate.reasons import listed
+from amos.validate.composition import Unfusable, Value, elementwise_value, substitute
+from amos.validate.fused_elements import elements, input_value, map_store, stored_elements
+from amos.validate.reasons import quote_names
 from amos.validate.verdict import Verdict
 
 
@@ -91,7 +91,7 @@ reduction over `k`
     sizes, kinds = dictionary(extents, "extents"), dictionary(dtypes, "dtypes")
     first = _operator(producer, sizes, kinds, None)
     second = _operator(consumer, {**first.extents, **sizes}, kinds, first)
-    if obstacle := _unconnected(first, second):
+    if obstacle := _explain_mismatch(first, second):
         return FusionVerdict("fusion", (obstacle,))
     accumulated = first.output.tensor
     if first.epilogue is None:
@@ -112,7 +112,7 @@ reduction over `k`
 
 
 def fuse(producer: Operator, consumer: Operator) -> Operator:
-    """The operator that computes both; see :func:`fusable`.
+    """Fuse both into one operator; see :func:`fusable`.
 
     Raises:
         OperatorError: there is none; the message says why.
@@ -129,7 +129,7 @@ def _operator(
     dtypes: Mapping[str, str],
     producer: Operator | None,
 ) -> Operator:
-    """An operator, of what concerns it; it reads the producer's output as that is."""
+    """Parse an operator with what concerns it; it reads the producer's output unchanged."""
     if isinstance(text, Operator):
         return text
     statement, _, epilogue = to_one_line(text).partition(" then ")
@@ -154,12 +154,12 @@ def _names(text: str) -> set[str]:
     return set(re.findall(r"[A-Za-z_]\w*", text))
 
 
-def _unconnected(producer: Operator, consumer: Operator) -> str:
-    """Reason why a consumer does not read the producer's result, if it does not."""
+def _explain_mismatch(producer: Operator, consumer: Operator) -> str:
+    """Explain why a consumer does not read the producer's result; empty if it does."""
     result = producer.result
     names = {tensor.name: tensor for tensor in consumer.inputs}
     if result.name not in names:
-        return f"the consumer does not read `{result.name}`; it reads {listed([*names])}"
+        return f"the consumer does not read `{result.name}`; it reads {quote_names([*names])}"
     tensor = names[result.name]
     if tensor.shape != result.shape:
         return f"`{result.name}` is {result.shape}, and the consumer reads {tensor.shape}"
@@ -169,20 +169,22 @@ def _unconnected(producer: Operator, consumer: Operator) -> str:
 
 
 def _fuse_as_epilogue(producer: Operator, consumer: Operator) -> tuple[Operator, str]:
-    """The producer with the consumer as its epilogue."""
+    """Make the consumer the producer's epilogue."""
     if summed := [it.name for it in consumer.reduce if it.extent > 1]:
-        raise Unfusable(f"the consumer sums over {listed(summed)}, and an epilogue has one element")
+        raise Unfusable(
+            f"the consumer sums over {quote_names(summed)}, and an epilogue has one element"
+        )
     if consumer.further:
         raise Unfusable("the consumer has several results, and an epilogue is one")
     whole, here = elements(producer, consumer)
-    epilogue, store = whole.epilogue(), stored_by(consumer, here)
-    fused = _storing(replace(producer, epilogue=epilogue), store)
+    epilogue, store = whole.epilogue(), map_store(consumer, here)
+    fused = _with_store(replace(producer, epilogue=epilogue), store)
     how = f"the epilogue {epilogue} and the output {store}" if epilogue else f"the output {store}"
     return fused, f"as {how}"
 
 
 def _fuse_as_result(producer: Operator, consumer: Operator) -> tuple[Operator, str]:
-    """The producer with the consumer as a further result."""
+    """Make the consumer a further result of the producer."""
     compute = consumer.compute
     if consumer.further:
         raise Unfusable("the consumer has several results, and a further result is one")
@@ -191,7 +193,7 @@ def _fuse_as_result(producer: Operator, consumer: Operator) -> tuple[Operator, s
             "a further result adds, or takes the largest or smallest, and multiplies not"
         )
     value, here = elements(producer, replace(consumer, epilogue=None))
-    store = stored_by(consumer, here)
+    store = map_store(consumer, here)
     for name in sorted(store.names):
         steps = (
             digit.extent(producer.extents[name])
@@ -204,18 +206,20 @@ def _fuse_as_result(producer: Operator, consumer: Operator) -> tuple[Operator, s
             )
     epilogue = value.epilogue() or Epilogue(value.node)
     sign: Combination = f"{compute.combiner}="  # type: ignore[assignment]
-    result = _ended(Result(store, epilogue, sign), producer, consumer, here)
+    result = _with_last(Result(store, epilogue, sign), producer, consumer, here)
     how = f"as the further result {result}"
     if summed := [it.name for it in producer.reduce if it.extent > 1]:
-        how += f"; CUDA kernels then do not split the reduction over {listed(summed)}"
+        how += f"; CUDA kernels then do not split the reduction over {quote_names(summed)}"
     return replace(producer, further=(*producer.further, result)), how
 
 
-def _ended(result: Result, producer: Operator, consumer: Operator, here: Substitution) -> Result:
-    """A reduction with the consumer's epilogue, applied when it is complete."""
+def _with_last(
+    result: Result, producer: Operator, consumer: Operator, here: Substitution
+) -> Result:
+    """Apply the consumer's epilogue to a reduction when it is complete."""
     own, last = consumer.output.tensor.dtype, consumer.epilogue
     if last is not None:
-        last = replace(last, expression=_behind_reduction(last, producer, consumer, here))
+        last = replace(last, expression=_map_last(last, producer, consumer, here))
     kind = result.tensor(producer.output.tensor.dtype).dtype
     if None in (kind, own) or kind == own:
         return replace(result, last=last)
@@ -232,10 +236,8 @@ def _ended(result: Result, producer: Operator, consumer: Operator, here: Substit
     return replace(result, last=last)
 
 
-def _behind_reduction(
-    last: Epilogue, producer: Operator, consumer: Operator, here: Substitution
-) -> Node:
-    """The expression behind a consumer's reduction, by the producer's iterations."""
+def _map_last(last: Epilogue, producer: Operator, consumer: Operator, here: Substitution) -> Node:
+    """Express the epilogue of a consumer's reduction by the producer's iterations."""
     name = producer.result.name
 
     def read(load: BufferLoad) -> Value:
@@ -250,8 +252,8 @@ def _as_read(load: BufferLoad) -> Value:
     return Value(Node("read", load=load), None)
 
 
-def _storing(producer: Operator, store: Store) -> Operator:
-    """The producer with its results elsewhere, or only under another name."""
+def _with_store(producer: Operator, store: Store) -> Operator:
+    """Store the producer's results elsewhere, or only rename their tensor."""
     output = producer.output
     if (store.indices, store.tensor.shape) != (output.indices, output.tensor.shape):
         return replace(producer, store=store)
@@ -260,10 +262,12 @@ def _storing(producer: Operator, store: Store) -> Operator:
 
 
 def _fuse_as_prologue(producer: Operator, consumer: Operator) -> tuple[Operator, str]:
-    """The consumer with the producer as its prologue, or inside one, or inside its epilogue."""
+    """Make the producer the consumer's prologue, or inline it in one or in the epilogue."""
     name = producer.result.name
     if summed := [it.name for it in producer.reduce if it.extent > 1]:
-        raise Unfusable(f"the producer sums over {listed(summed)}, and a prologue over nothing")
+        raise Unfusable(
+            f"the producer sums over {quote_names(summed)}, and a prologue over nothing"
+        )
     if producer.further:
         raise Unfusable("the producer has several results, and a prologue is one")
     if name in {load.tensor.name for each in consumer.further for load in each.epilogue.loads}:
@@ -276,7 +280,9 @@ def _fuse_as_prologue(producer: Operator, consumer: Operator) -> tuple[Operator,
         by = dict(zip(dimensions, load.indices, strict=True))
         indices = {it: index.substitute(by) for it, index in here.indices.items()}
         element = replace(here, indices=indices)
-        return elementwise(producer, lambda access: input_value(access, element, producer.extents))
+        return elementwise_value(
+            producer, lambda access: input_value(access, element, producer.extents)
+        )
 
     fused, places = consumer, []
     if consumer.prologue(name) is None and name in {s.tensor.name for s in consumer.sources}:
@@ -301,7 +307,7 @@ def _fuse_as_prologue(producer: Operator, consumer: Operator) -> tuple[Operator,
 def _with_prologue(
     producer: Operator, consumer: Operator, value: Value, dimensions: tuple[str, ...]
 ) -> Operator:
-    """The consumer, one of whose sources has this value."""
+    """Give one of the consumer's sources this value."""
     name, kind = producer.result.name, value.dtype or value.kind
     prologue = Prologue(expression=value.node, tensor=name, dimensions=dimensions, dtype=kind)
     constants = consumer.constants
@@ -315,16 +321,16 @@ def _with_prologue(
 
 
 def _inverse(producer: Operator) -> tuple[tuple[str, ...], Substitution]:
-    """Names of the dimensions of the producer's result, and its iterations by them."""
+    """Name the dimensions of the producer's result, and express its iterations by them."""
     output, shape = producer.stored, producer.result.shape
     plain = [index.names[0] if len(index.names) == 1 else "" for index in output.indices]
     dimensions = tuple(
-        name if name and plain.count(name) == 1 else _unused(f"d{d}", producer)
+        name if name and plain.count(name) == 1 else _make_unused_name(f"d{d}", producer)
         for d, name in enumerate(plain)
     )
     box = dict(zip(dimensions, shape, strict=True))
     whole = Visits.of([Affine(((name, 1),)) for name in dimensions], box)
-    write = written(producer)
+    write = stored_elements(producer)
     here = None if output.digits else substitution(whole, write)
     if here is not None and not here.digits:
         indices = dict.fromkeys(producer.extents, Affine()) | dict(here.indices)
@@ -337,7 +343,7 @@ def _inverse(producer: Operator) -> tuple[tuple[str, ...], Substitution]:
     raise Unfusable(f"the indices of `{output}` do not give the producer's iterations, one each")
 
 
-def _unused(name: str, op: Operator) -> str:
+def _make_unused_name(name: str, op: Operator) -> str:
     while name in op.extents:
         name += "_"
     return name

@@ -12,7 +12,7 @@ from amos.ir import Operator
 def matching_name(
     groups: Iterable[Sequence[str]], order: Sequence[int], iterations: set[str]
 ) -> str:
-    """Groups in the intrinsic's order, and the order of the sources if it is another.
+    """Name a matching by its groups, and by the order of its sources if they are reordered.
 
     Iterations are run together, or joined by dots where one has a longer name or
     the letters would read as another of the ``iterations`` iterations. ``_`` is an empty group.
@@ -36,7 +36,7 @@ def matching_name(
 def read_name(
     name: str, op: Operator, intrinsic: Intrinsic
 ) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """The assignment and the order of the sources that a name stands for.
+    """Read the assignment and the order of the sources from a matching's name.
 
     Raises:
         MappingError: the name has another number of groups, or mentions an

@@ -8,7 +8,7 @@ from heapq import nsmallest
 
 from amos.validate.naming import matching_name
 from amos.validate.pairing import Pairing
-from amos.validate.reasons import outside_base_matches
+from amos.validate.reasons import find_outside_base_matches
 
 #: Matchings that are named, and matchings that rule "paper" may refuse on the way to them.
 _NAMED, _TRIED = 3, 128
@@ -20,7 +20,7 @@ _KEPT, _CHANGED = 2, 3
 def nearest_matchings(
     pairing: Pairing, rule: str, columns: Sequence[Sequence[int]]
 ) -> tuple[str, ...]:
-    """Names of the right matchings that differ in the fewest columns, three at most.
+    """Name the right matchings that differ in the fewest columns, three at most.
 
     Ties come in the order of a mapping space. ``columns`` says of the wrong
     one where each software iteration goes, as a list: it may be wrong by going twice.
@@ -49,7 +49,7 @@ def nearest_matchings(
             [s for s, at in enumerate(assignment) if at == t]
             for t in range(len(pairing.intrinsic.iterations))
         ]
-        if rule != "paper" or not outside_base_matches(pairing, groups):
+        if rule != "paper" or not find_outside_base_matches(pairing, groups):
             best = cost
             names.append(_name(pairing, groups))
     return tuple(names[:_NAMED])

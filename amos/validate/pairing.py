@@ -29,7 +29,7 @@ Candidates = tuple[tuple[int, ...], ...]
 
 
 def check_rule(rule: str) -> str:
-    """The rule itself.
+    """Check that a rule exists, and return it.
 
     Raises:
         MappingError: there is no such rule.
@@ -103,7 +103,7 @@ class Pairing:
             if own != expected and not read:
                 raise self.refusal(
                     f"`{tensor.name}` is {own.declared}, its operand `{into}` is "
-                    f"{expected.declared}{self._advice(tensor.name)}"
+                    f"{expected.declared}{self._advise(tensor.name)}"
                 )
             if load.padding and tensor.dtype is None:
                 self._check_padding(load, expected)
@@ -114,8 +114,8 @@ class Pairing:
                     f"({expected.declared})"
                 )
 
-    def _advice(self, source: str) -> str:
-        """Advice about the dtype of a source that is computed as a difference."""
+    def _advise(self, source: str) -> str:
+        """Suggest to fold the zero point of a source that is computed as a difference."""
         prologue = self.operator.prologue(source)
         if prologue is None or prologue.expression.name not in ("subtract", "add"):
             return ""
@@ -149,7 +149,7 @@ class Pairing:
             )
 
     def refusal(self, why: str) -> MappingError:
-        """The error that says why the operator cannot use the intrinsic."""
+        """Make the error that says why the operator cannot use the intrinsic."""
         return MappingError(f"{self.operator.name} cannot use {self.intrinsic.name}: {why}")
 
     @cached_property
@@ -212,7 +212,7 @@ class Pairing:
         return tuple(barred)
 
     def candidates(self, rule: str) -> Candidates:
-        """For each software iteration the intrinsic iterations it may go to.
+        """List the intrinsic iterations to which each software iteration may go.
 
         ``"gather"``: kinds agree and every source that the software iteration
         indexes is indexed by the intrinsic iteration. ``"access"``: the columns
@@ -241,7 +241,7 @@ class Pairing:
         )
 
     def obstacle(self, s: int, t: int) -> str | None:
-        """Why no base match sends ``s`` to ``t``, given that their columns are equal.
+        """Explain why no base match sends ``s`` to ``t``, given that their columns are equal.
 
         None if one may: in every operand ``s`` occurs in as many dimensions as
         ``t`` does (one, as a rule), each time with a positive coefficient.
@@ -319,15 +319,15 @@ def check_compatible(
     pairing = Pairing.of(op, intrinsic, order)
     if not pairing.rank:
         why = "; ".join(
-            f"`{it.name}` ({it.kind}): {_nothing_fits(pairing, t)}"
+            f"`{it.name}` ({it.kind}): {_explain_no_fit(pairing, t)}"
             for t, it in enumerate(intrinsic.iterations)
         )
         raise pairing.refusal(f"no iteration can go anywhere. {why}")
     return pairing
 
 
-def _nothing_fits(pairing: Pairing, t: int) -> str:
-    """Why no software iteration can go to intrinsic iteration ``t``."""
+def _explain_no_fit(pairing: Pairing, t: int) -> str:
+    """Explain why no software iteration can go to intrinsic iteration ``t``."""
     step, reasons = pairing.intrinsic.iterations[t], []
     for it, column in zip(pairing.operator.iterations, pairing.columns, strict=True):
         if it.kind == step.kind:

@@ -14,23 +14,23 @@ Groups = Sequence[Sequence[int]]
 
 
 def wrong_reasons(pairing: Pairing, groups: Groups, rule: str) -> dict[str, list[Cell]]:
-    """Reasons why a matching is wrong, and the cells that are at fault."""
+    """Return the reasons why a matching is wrong, with the cells at fault."""
     reasons: dict[str, list[Cell]] = {}
     for t, group in enumerate(groups):
-        reasons |= _misplaced(pairing, t, group, exact=rule != "gather")
+        reasons |= _find_misplaced(pairing, t, group, exact=rule != "gather")
     if rule != "paper" or reasons:
         return reasons
     at = {s: t for t, group in enumerate(groups) for s in group}
-    for cause, members in outside_base_matches(pairing, groups).items():
+    for cause, members in find_outside_base_matches(pairing, groups).items():
         names = " or ".join(f"`{pairing.operator.iterations[s].name}`" for s in members)
         reasons[f"no base match contains {names}: {cause}"] = [(at[s], s) for s in members]
     return reasons
 
 
-def _misplaced(
+def _find_misplaced(
     pairing: Pairing, t: int, group: Sequence[int], *, exact: bool
 ) -> dict[str, list[Cell]]:
-    """Members of a group whose column of X does not fit the column of Z."""
+    """Find the members of a group whose column of X does not fit the column of Z."""
     iterations, step = pairing.operator.iterations, pairing.intrinsic.iterations[t]
     slot = pairing.slots[t]
     dst = 1 << len(pairing.order)
@@ -44,7 +44,7 @@ def _misplaced(
         bits, column, name = misfit(s), pairing.columns[s], iterations[s].name
         members = [iterations[o].name for o in group if o == s or not misfit(o)]
         all_of_them = f" {'both' if len(members) == 2 else 'all'} go" if members[1:] else " goes"
-        start = f"{listed(members)}{all_of_them} to `{step.name}`, but `{name}`"
+        start = f"{quote_names(members)}{all_of_them} to `{step.name}`, but `{name}`"
         if bits & dst:
             # The destination's entry is the kind; naming it says more.
             kind = iterations[s].kind
@@ -59,8 +59,8 @@ def _misplaced(
     return reasons
 
 
-def outside_base_matches(pairing: Pairing, groups: Groups) -> dict[str, list[int]]:
-    """Software iterations that no base match inside a matching contains, by cause."""
+def find_outside_base_matches(pairing: Pairing, groups: Groups) -> dict[str, list[int]]:
+    """Find software iterations that no base match inside a matching contains, by cause."""
     filled = [t for t, group in enumerate(groups) if group]
     obstacles = {
         s: text for t in filled for s in groups[t] if (text := pairing.obstacle(s, t)) is not None
@@ -76,7 +76,7 @@ def outside_base_matches(pairing: Pairing, groups: Groups) -> dict[str, list[int
                 continue
             options = [[s] if i == at else usable[i] for i in range(len(filled))]
             if next(_choose(options, pairing.conflicts), None) is None:
-                why = _why_alone(pairing, s, options)
+                why = _explain_exclusion(pairing, s, options)
                 (indirect if why is None else causes.setdefault(why, [])).append(s)
     if indirect and not causes:
         causes["their possible partners share dimensions with one another"] = indirect
@@ -86,7 +86,7 @@ def outside_base_matches(pairing: Pairing, groups: Groups) -> dict[str, list[int
 def _choose(
     options: Sequence[Sequence[int]], conflicts: Sequence[int]
 ) -> Iterator[tuple[int, ...]]:
-    """Every choice of one software iteration per entry, none in conflict with another."""
+    """Yield every choice of one software iteration per entry without conflicts."""
 
     def extend(at: int, barred: int, chosen: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
         if at == len(options):
@@ -99,15 +99,15 @@ def _choose(
     return extend(0, 0, ())
 
 
-def _why_alone(pairing: Pairing, s: int, options: Sequence[Sequence[int]]) -> str | None:
-    """A group in which every member shares a dimension with ``s``; None if there is none."""
+def _explain_exclusion(pairing: Pairing, s: int, options: Sequence[Sequence[int]]) -> str | None:
+    """Explain which group shares a dimension with ``s`` in every member; None if none does."""
     for group in options:
         if group and list(group) != [s] and all(pairing.conflicts[s] >> o & 1 for o in group):
-            return ", ".join(_shared(pairing, *sorted((s, member))) for member in group)
+            return ", ".join(_explain_conflict(pairing, *sorted((s, member))) for member in group)
     return None
 
 
-def _shared(pairing: Pairing, first: int, second: int) -> str:
+def _explain_conflict(pairing: Pairing, first: int, second: int) -> str:
     a, b = (pairing.operator.iterations[i].name for i in (first, second))
     return next(
         f"`{a}` and `{b}` share dimension {d} of `{label}`"
@@ -118,7 +118,7 @@ def _shared(pairing: Pairing, first: int, second: int) -> str:
 
 
 def idle_reasons(pairing: Pairing, groups: Groups) -> dict[str, str]:
-    """Intrinsic iterations that are empty without need, and why; an empty name for all of them."""
+    """Explain which intrinsic iterations are empty without need; an empty name means all."""
     filled = sum(map(bool, groups))
     if not pairing.rank and not filled:
         return {"": "nothing is matched: no iteration of the operator could go anywhere"}
@@ -135,7 +135,7 @@ def idle_reasons(pairing: Pairing, groups: Groups) -> dict[str, str]:
     return reasons
 
 
-def listed(names: Sequence[str]) -> str:
-    """Names in a sentence: `a`, `b` and `c`."""
+def quote_names(names: Sequence[str]) -> str:
+    """Quote names in a sentence: `a`, `b` and `c`."""
     quoted = [f"`{name}`" for name in names]
     return " and ".join([", ".join(quoted[:-1]), quoted[-1]] if len(quoted) > 1 else quoted)

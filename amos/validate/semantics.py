@@ -12,7 +12,7 @@ import numpy as np
 
 from amos.ir import Chain, Operator
 from amos.ir.combining import function
-from amos.validate.buffers import FlatAccess, check_inputs, output_dtype, wide, write_output
+from amos.validate.buffers import FlatAccess, check_inputs, output_dtype, wide_dtype, write_output
 from amos.validate.chain import evaluate_chain
 from amos.validate.epilogue import finish, source_values
 
@@ -49,12 +49,12 @@ def evaluate(op: Operator | Chain, inputs: Mapping[str, np.ndarray]) -> Any:
     wide = {name: array.astype(work, copy=False) for name, array in arrays.items()}
     access = [FlatAccess.of(load, wide[load.tensor.name], op.extents) for load in op.sources]
     with np.errstate(over="ignore", invalid="ignore"):
-        total = (_sums if op.compute.sums_products else _combined)(op, access)
+        total = (_sum_products if op.compute.sums_products else _combine)(op, access)
         return finish(op, write_output(op, total, output_dtype(op, arrays)), checked)
 
 
-def _sums(op: Operator, access: Sequence[FlatAccess]) -> np.ndarray:
-    """Sums of products, with an axis for each spatial iteration."""
+def _sum_products(op: Operator, access: Sequence[FlatAccess]) -> np.ndarray:
+    """Sum products, with an axis for each spatial iteration."""
     axes = {name: axis for axis, name in enumerate(op.extents)}
     read = frozenset[str]().union(*(load.names for load in op.sources))
     result = [axes[it.name] for it in op.spatial if it.name in read]
@@ -67,7 +67,7 @@ def _sums(op: Operator, access: Sequence[FlatAccess]) -> np.ndarray:
     return total.reshape([it.extent if it.name in read else 1 for it in op.spatial])
 
 
-def _combined(op: Operator, access: Sequence[FlatAccess]) -> np.ndarray:
+def _combine(op: Operator, access: Sequence[FlatAccess]) -> np.ndarray:
     """Compute a statement that sums no products, with an axis for each spatial iteration.
 
     Reductions are combined in NumPy as far as memory allows, beginning with the longest.
@@ -97,18 +97,18 @@ def _combined(op: Operator, access: Sequence[FlatAccess]) -> np.ndarray:
 
 
 def _exact_dtype(op: Operator, arrays: Mapping[str, np.ndarray]) -> np.dtype:
-    """The sources' own dtype where nothing is rounded or wrapped twice in it, or a wide one."""
+    """Return the sources' dtype if it rounds or wraps at most once, or else a wide one."""
     kinds = {array.dtype for array in arrays.values()} | {output_dtype(op, arrays)}
     functions = {op.compute.combiner, *([op.compute.join] if len(op.sources) > 1 else [])}
     compared = functions <= {"", "max", "min"}
     once = len(op.sources) == 2 and not op.compute.accumulates
     if len(kinds) == 1 and (compared or once):
         return kinds.pop()
-    return wide(arrays)
+    return wide_dtype(arrays)
 
 
 def _work_dtype(op: Operator, arrays: Mapping[str, np.ndarray]) -> np.dtype:
-    """The fastest dtype that is exact; products in floats run on BLAS."""
+    """Return the fastest dtype that is exact; products in floats run on BLAS."""
     if any(a.dtype.kind == "f" for a in arrays.values()):
         return np.dtype(np.float64)
     bound = prod(it.extent for it in op.reduce)
@@ -124,7 +124,7 @@ def _work_dtype(op: Operator, arrays: Mapping[str, np.ndarray]) -> np.dtype:
 def _slices(
     op: Operator, access: Sequence[FlatAccess]
 ) -> Iterator[list[tuple[np.ndarray, tuple[str, ...]]]]:
-    """The sources as views with the names of their axes, in as few parts as memory allows.
+    """Yield views of the sources with the names of their axes, in few parts that fit in memory.
 
     A source read through a window (``p + r``) has more views of its elements
     than elements; looping over ``r`` leaves it at its own size.

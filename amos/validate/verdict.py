@@ -16,7 +16,7 @@ from amos.intrinsics import get as get_intrinsic
 from amos.ir import Operator
 from amos.validate.nearest import nearest_matchings
 from amos.validate.pairing import Pairing, check_rule
-from amos.validate.reasons import idle_reasons, listed, wrong_reasons
+from amos.validate.reasons import idle_reasons, quote_names, wrong_reasons
 
 
 @dataclass(frozen=True)
@@ -128,7 +128,7 @@ def check_matching(
 
 
 def read_matching(pairing: Pairing, matrix: Any) -> tuple[int, ...]:
-    """For each software iteration its intrinsic iteration, or -1; refuses other matrices."""
+    """Return the intrinsic iteration of each software iteration, or -1; refuse other matrices."""
     matching = _read_matrix(pairing, matrix)
     for text in _shared_columns(pairing, matching):
         raise MappingError(f"not a matching: {text}")
@@ -136,12 +136,12 @@ def read_matching(pairing: Pairing, matrix: Any) -> tuple[int, ...]:
 
 
 def assignment_of(matching: np.ndarray) -> tuple[int, ...]:
-    """For each software iteration its intrinsic iteration, or -1."""
+    """Return the intrinsic iteration of each software iteration, or -1."""
     return tuple(int(np.argmax(column)) if column.any() else -1 for column in matching.T)
 
 
 def _read_matrix(pairing: Pairing, matrix: Any) -> np.ndarray:
-    """Zeros and ones of the right shape: read-only bool, intrinsic × software iterations."""
+    """Convert a matrix of zeros and ones to read-only bool, intrinsic × software iterations."""
     op, intrinsic = pairing.operator, pairing.intrinsic
     where = f"matching matrix of {op.name} on {intrinsic.name}"
     expected = (len(intrinsic.iterations), len(op.iterations))
@@ -166,16 +166,17 @@ def _read_matrix(pairing: Pairing, matrix: Any) -> np.ndarray:
 
 
 def _shared_columns(pairing: Pairing, matching: np.ndarray) -> dict[str, list[tuple[int, int]]]:
-    """Reasons against columns with two ones or more, which no matching has, with their cells."""
+    """Find columns with two ones or more, which no matching has; return reasons and cells."""
     steps, reasons = pairing.intrinsic.iterations, {}
     for s in np.flatnonzero(matching.sum(axis=0) > 1):
         targets = np.flatnonzero(matching[:, s])
         name = pairing.operator.iterations[s].name
-        text = f"`{name}` goes to {listed([steps[t].name for t in targets])}, expected at most one"
+        places = quote_names([steps[t].name for t in targets])
+        text = f"`{name}` goes to {places}, expected at most one"
         reasons[text] = [(int(t), int(s)) for t in targets]
     return reasons
 
 
 def _groups(matching: np.ndarray) -> list[list[int]]:
-    """The software iterations of each intrinsic iteration."""
+    """List the software iterations of each intrinsic iteration."""
     return [np.flatnonzero(row).tolist() for row in matching]

@@ -36,7 +36,7 @@ class ZeroPointFold:
     sums: Operator
 
     def inputs(self, arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """The inputs of the rewritten operator for those of the first.
+        """Convert the original operator's inputs to those of the rewritten one.
 
         Raises:
             OperatorError: a weight is missing, or its shape or dtype is another.
@@ -71,10 +71,10 @@ def fold_zero_point(op: Operator, source: str) -> ZeroPointFold:
     if prologue is None:
         raise OperatorError(f"{where}: expected a source with a prologue such as 'x[i,k] - 128'")
     load, weights = _split_sources(op, source, where)
-    read, zero = _difference(prologue, where)
+    read, zero = _read_difference(prologue, where)
     _check_exact(prologue, read, zero, where)
-    placed = _placed(prologue, load, read, zero, where)
-    sums = _sums(op, weights)
+    placed = _access_input(prologue, load, read, zero, where)
+    sums = _sum_weights(op, weights)
     if zero.load is not None:
         zero = replace(prologue, expression=zero).at(load)
         spatial = {it.name for it in op.spatial}
@@ -90,22 +90,22 @@ def fold_zero_point(op: Operator, source: str) -> ZeroPointFold:
     rewritten = replace(
         op,
         compute=replace(op.compute, sources=tuple(placed if x is load else x for x in op.sources)),
-        epilogue=_corrected(op.epilogue or Epilogue(Node(ACC)), difference),
+        epilogue=_correct(op.epilogue or Epilogue(Node(ACC)), difference),
         further=tuple(
-            replace(each, epilogue=_corrected(each.epilogue, difference)) for each in op.further
+            replace(each, epilogue=_correct(each.epilogue, difference)) for each in op.further
         ),
         prologues=tuple(x for x in op.prologues if x is not prologue),
     )
     return ZeroPointFold(rewritten, sums)
 
 
-def _corrected(epilogue: Epilogue, difference: Node) -> Epilogue:
-    """The same of another sum."""
-    return replace(epilogue, expression=_replaced(epilogue.expression, difference))
+def _correct(epilogue: Epilogue, difference: Node) -> Epilogue:
+    """Replace the sum that an epilogue reads."""
+    return replace(epilogue, expression=_replace_accumulator(epilogue.expression, difference))
 
 
 def _split_sources(op: Operator, source: str, where: str) -> tuple[BufferLoad, list[BufferLoad]]:
-    """The access to the source, and those to the weights."""
+    """Return the access to the source, and the accesses to the weights."""
     loads = [load for load in op.sources if load.tensor.name == source]
     weights = [load for load in op.sources if load.tensor.name != source]
     if len(loads) != 1 or not weights or not op.compute.sums_products:
@@ -124,8 +124,8 @@ def _split_sources(op: Operator, source: str, where: str) -> tuple[BufferLoad, l
     return loads[0], weights
 
 
-def _difference(prologue: Prologue, where: str) -> tuple[BufferLoad, Node]:
-    """The access of a prologue, and the zero point that it subtracts."""
+def _read_difference(prologue: Prologue, where: str) -> tuple[BufferLoad, Node]:
+    """Read the access of a prologue, and the zero point that it subtracts."""
     expression = prologue.expression
     first, second = (*expression.arguments, *[Node("number")] * 2)[:2]
     sign = {"subtract": 1, "add": -1}.get(expression.name, 0)
@@ -157,15 +157,15 @@ def _check_exact(prologue: Prologue, read: BufferLoad, zero: Node, where: str) -
 
 
 def _limits(tensor: Tensor) -> tuple[int, int]:
-    """Smallest and largest value of a tensor of integers."""
+    """Return the smallest and largest value of a tensor of integers."""
     assert tensor.kind is not None
     return tensor.kind.limits
 
 
-def _placed(
+def _access_input(
     prologue: Prologue, load: BufferLoad, read: BufferLoad, zero: Node, where: str
 ) -> BufferLoad:
-    """The access of the prologue's input, in place of that of the source."""
+    """Access the prologue's input in place of the source."""
     at = dict(zip(prologue.dimensions, load.indices, strict=True))
     sizes = dict(zip(prologue.dimensions, load.tensor.shape, strict=True))
     names = [index.names[0] if index.terms else "" for index in read.indices]
@@ -194,8 +194,8 @@ def _placed(
     return BufferLoad(read.tensor, tuple(at[name] for name in names), load.padded, padding)
 
 
-def _sums(op: Operator, weights: Sequence[BufferLoad]) -> Operator:
-    """The sums of all products of weights that one element of the output has."""
+def _sum_weights(op: Operator, weights: Sequence[BufferLoad]) -> Operator:
+    """Sum all products of weights that one element of the output has."""
     moving = {name for load in weights for name in load.names}
     spatial = [it for it in op.spatial if it.name in moving]
     name = f"{weights[0].tensor.name}_sums"
@@ -210,8 +210,10 @@ def _sums(op: Operator, weights: Sequence[BufferLoad]) -> Operator:
     return Operator(compute=compute, name=name, prologues=own)
 
 
-def _replaced(node: Node, accumulator: Node) -> Node:
-    """An expression with another one in place of the accumulator."""
+def _replace_accumulator(node: Node, accumulator: Node) -> Node:
+    """Replace the accumulator in an expression."""
     if node.name == ACC:
         return accumulator
-    return replace(node, arguments=tuple(_replaced(x, accumulator) for x in node.arguments))
+    return replace(
+        node, arguments=tuple(_replace_accumulator(x, accumulator) for x in node.arguments)
+    )
