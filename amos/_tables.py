@@ -161,7 +161,7 @@ class TableReader:
         try:
             return kind(**values, **more)
         except AmosError as error:
-            self.refused(key, str(error))
+            self.refuse(key, str(error))
 
     def check_name(self, name: str, names: Sequence[str] | Mapping[str, Any], key: str) -> None:
         """Refuse a name in a table that is none of those it may have."""
@@ -171,7 +171,7 @@ class TableReader:
             expected = f"expected one of {', '.join(names)}"
             self.fail(_join(key, name), f"{expected}; found {shown(name)}{hint}")
 
-    def refused(self, key: str, message: str) -> NoReturn:
+    def refuse(self, key: str, message: str) -> NoReturn:
         """Pass on why the values of a table do not fit together."""
         self.fail(key, message)
 

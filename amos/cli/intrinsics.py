@@ -30,7 +30,7 @@ def list_command(files: options.IntrinsicFiles = None, as_json: options.AsJson =
     """List every registered intrinsic."""
     options.load_intrinsics(files)
     units = _all()
-    for plug_in, why in amos.intrinsics.broken().items():
+    for plug_in, why in amos.intrinsics.list_broken().items():
         print_warning(f"plug-in {plug_in!r} is broken and could not be loaded: {why}")
     if as_json:
         print_json([_describe(unit) for unit in units])
@@ -110,7 +110,7 @@ def check_command(
     options.load_intrinsics(files)
     units = [_find_intrinsic(name) for name in names] if names else _all()
     reports = check(units, progress=None if as_json else lambda report: print_line(str(report)))
-    plug_ins = {} if names else amos.intrinsics.broken()
+    plug_ins = {} if names else amos.intrinsics.list_broken()
     broken = [Report(f"plug-in {name}", problems=[why]) for name, why in plug_ins.items()]
     if as_json:
         rows = [report.to_dict() for report in (*reports, *broken)]

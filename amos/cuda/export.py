@@ -19,7 +19,7 @@ from amos.cuda.plan import GpuPlan
 from amos.cuda.runtime import driver, loader, timing
 from amos.errors import ExportError
 from amos.export.request import Request
-from amos.export.standalone import standalone
+from amos.export.standalone import standalone_text
 from amos.ir import dtype
 from amos.runtime import values
 
@@ -52,7 +52,7 @@ def files(request: Request) -> dict[str, str | bytes]:
         "launch.json": json.dumps(launch_of(plan, request.name), indent=2) + "\n",
         "load.hpp": _header(plan, text),
     }
-    contents |= {name: standalone(module) for name, module in LOADER.items()}
+    contents |= {name: standalone_text(module) for name, module in LOADER.items()}
     if any(architecture in compiler.architectures for compiler in compilers()):
         contents["kernel.ptx"] = portable_code(text.source, architecture, request.name)
     return contents

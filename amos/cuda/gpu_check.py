@@ -20,7 +20,7 @@ from amos.cuda.export import LOADER
 from amos.cuda.runtime.driver import KernelError
 from amos.errors import AmosError, ExportError, MeasureError
 from amos.export.formats import export
-from amos.export.standalone import standalone
+from amos.export.standalone import standalone_text
 from amos.ir import Operator
 from amos.machine import Machine, catalogue
 from amos.machine.gpu_costs import capability
@@ -87,7 +87,7 @@ def write_check(folder: Path) -> Path:
     copied = {"check.py": check, "baseline.py": baseline} | LOADER
     try:
         for name, module in copied.items():
-            Path(folder, name).write_text(standalone(module), encoding="utf-8")
+            Path(folder, name).write_text(standalone_text(module), encoding="utf-8")
     except OSError as error:
         raise ExportError(f"{str(folder)!r}: {error.strerror or error}") from error
     return Path(folder, "check.py")

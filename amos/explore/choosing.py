@@ -26,7 +26,7 @@ from amos.explore.contenders import (
 from amos.explore.genetic import GeneticSearch
 from amos.explore.objective import Problem
 from amos.explore.ranking import Thorough, find_best, rank_candidates
-from amos.intrinsics import Intrinsic, added, adopt, implementations
+from amos.intrinsics import Intrinsic, adopt, implementations, list_added
 from amos.ir import Operator
 from amos.machine import Machine
 from amos.mapping import MappingSpace, enumerate_mappings
@@ -180,7 +180,7 @@ class Chooser:
             function: of a module; other processes call it on a chooser like this one.
             arguments, keys, lost: as of :func:`amos.measure.helpers.map_in_processes`.
         """
-        settings = (self.machine, self._core, self._intrinsics), added()
+        settings = (self.machine, self._core, self._intrinsics), list_added()
         return map_in_processes(
             _call_with_chooser,
             repeat(function),

@@ -61,12 +61,12 @@ _ROUNDS = """/* A product is rounded before it is added, and no sum is reordered
 
 
 def files(request: Request) -> dict[str, str | bytes]:
-    """The files of an export by name; see :func:`amos.export.formats.formats`."""
+    """Write the files of an export by name; see :func:`amos.export.formats.formats`."""
     return dict(_texts(request, _kernel(request)))
 
 
 def library(request: Request) -> dict[str, str | bytes]:
-    """The same with the library.
+    """Compile the library, and return it with the other files.
 
     Raises:
         ExportError: there is no C compiler, or it refuses the source.

@@ -58,7 +58,7 @@ class FeatureQuery:
 
 
 def feature_query(features: Sequence[str]) -> FeatureQuery:
-    """How C asks for features, as the system spells them.
+    """Write C that queries features by the system's names.
 
     >>> feature_query(["avx2"]).tests
     ('amos_cpu_has(7, 0, 1, 5, 0x6)',)

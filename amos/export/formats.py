@@ -19,12 +19,12 @@ Writer = Callable[[Request], Mapping[str, str | bytes]]
 
 
 def formats() -> dict[str, str]:
-    """Format → where its :data:`Writer` is, of all targets."""
+    """Map the formats of all targets to the places of their :data:`Writer`."""
     return {name: place for target in targets() for name, place in target.exports.items()}
 
 
 def _writer(format: str) -> Writer:
-    """The writer of a format.
+    """Load the writer of a format.
 
     Raises:
         UnknownNameError: there is no such format.

@@ -21,8 +21,8 @@ _WIDEST = 256
 LENGTHS = {"float64": 53, "float32": 24, "bfloat16": 8, "float16": 11}
 
 
-def drawn_inputs(operator: Operator | Chain, trial: int) -> dict[str, np.ndarray]:
-    """An array for each input.
+def draw_inputs(operator: Operator | Chain, trial: int) -> dict[str, np.ndarray]:
+    """Draw an array for each input.
 
     Args:
         trial: which of the choices of an epilogue's tensors this is.
@@ -32,7 +32,7 @@ def drawn_inputs(operator: Operator | Chain, trial: int) -> dict[str, np.ndarray
         kind = dtype(str(tensor.dtype))
         bits = _random(_stream(operator, number, trial), tensor.elements)
         if _is_scale(operator, tensor):
-            values = _scaled(bits, LENGTHS[kind.name])
+            values = _scale(bits, LENGTHS[kind.name])
         elif kind.is_integer:
             span, start = _span(operator, tensor)
             values = (bits % np.uint64(span)).astype(np.int64) + start
@@ -44,8 +44,8 @@ def drawn_inputs(operator: Operator | Chain, trial: int) -> dict[str, np.ndarray
     return arrays
 
 
-def drawn_value(operator: Operator | Chain, number: int, trial: int) -> str:
-    """C expression of element ``i`` of an input, equal to :func:`drawn_inputs`."""
+def draw_in_c(operator: Operator | Chain, number: int, trial: int) -> str:
+    """Write element ``i`` of an input as a C expression, equal to :func:`draw_inputs`."""
     tensor = operator.inputs[number]
     kind = dtype(str(tensor.dtype))
     bits = f"random_bits(UINT64_C({_stream(operator, number, trial)}) << 40, i)"
@@ -67,14 +67,14 @@ def _of_epilogue(operator: Operator | Chain, tensor: Tensor) -> bool:
 
 
 def _prologue(operator: Operator | Chain, tensor: Tensor) -> Prologue | None:
-    """The first prologue that reads a tensor, which is drawn to fill what it gives."""
+    """Return the first prologue that reads a tensor; its range decides what is drawn."""
     if isinstance(operator, Chain):
         return None
     return next((x for x in operator.prologues if tensor in x.tensors), None)
 
 
 def _span(operator: Operator | Chain, tensor: Tensor) -> tuple[int, int]:
-    """Number of values of an integer input, and the smallest."""
+    """Return the number of values of an integer input, and the smallest."""
     assert tensor.kind is not None
     low, high = tensor.kind.limits
     if tensor.bounds is None and _prologue(operator, tensor) is not None:
@@ -83,7 +83,7 @@ def _span(operator: Operator | Chain, tensor: Tensor) -> tuple[int, int]:
 
 
 def _largest(operator: Operator | Chain, tensor: Tensor) -> int:
-    """The largest value of a float input, of which it has eighths."""
+    """Return the largest value of a float input, a multiple of 1/8."""
     prologue = _prologue(operator, tensor)
     return 16 if prologue is not None and dtype(prologue.dtype).is_integer else 1
 
@@ -93,20 +93,20 @@ def _is_scale(operator: Operator | Chain, tensor: Tensor) -> bool:
 
 
 def _stream(operator: Operator | Chain, number: int, trial: int) -> int:
-    """Where the random numbers of an input start, in units of 2^40."""
+    """Return the start of an input's random numbers, in units of 2^40."""
     fresh = _of_epilogue(operator, operator.inputs[number])
     return number + (trial << 16 if fresh else 0)
 
 
-def _scaled(bits: np.ndarray, length: int) -> np.ndarray:
-    """Floats of many magnitudes; ``scaled`` in C."""
+def _scale(bits: np.ndarray, length: int) -> np.ndarray:
+    """Draw floats of many magnitudes; ``scaled`` in C."""
     values = (bits % np.uint64(1 << length)).astype(np.int64) - (1 << length - 2)
     exponents = -length - ((bits >> np.uint64(27)) % np.uint64(20)).astype(np.int64)
     return np.asarray(np.ldexp(values.astype(np.float64), exponents))
 
 
 def _random(stream: int, count: int) -> np.ndarray:
-    """SplitMix64 of counters ``stream << 40 | 0 …``, its upper 32 bits."""
+    """Hash counters ``stream << 40 | 0 …`` by SplitMix64; return the upper 32 bits."""
     with np.errstate(over="ignore"):
         z = (np.arange(1, count + 1, dtype=np.uint64) + np.uint64(stream << 40)) * np.uint64(ODD)
         z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)

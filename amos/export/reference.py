@@ -16,7 +16,7 @@ from amos.chains.measuring import chain_tolerance
 from amos.codegen.c.source import CKernel, Parameter
 from amos.codegen.c.types import c_type
 from amos.codegen.tir.arrays import container_dtype
-from amos.export.inputs import LENGTHS, ODD, drawn_inputs, drawn_value
+from amos.export.inputs import LENGTHS, ODD, draw_in_c, draw_inputs
 from amos.export.program_text import DIGEST, PROGRAM, SAMPLES
 from amos.export.request import Request
 from amos.ir import Chain, Operator, dtype
@@ -50,12 +50,12 @@ class Example:
 
     @staticmethod
     def of(operator: Operator | Chain) -> Example:
-        """The first choice, or with an epilogue the one of some with the most distinct results.
+        """Draw the first choice, or with an epilogue the one with the most distinct results.
 
         A scale may send everything to an end of the result's range, where a wrong
         sum would not be seen.
         """
-        inputs = drawn_inputs(operator, 0)
+        inputs = draw_inputs(operator, 0)
         if isinstance(operator, Chain):
             return Example(0, inputs, several(evaluate(operator, inputs)))
         plain = replace(operator, epilogue=None, store=None, further=())
@@ -63,7 +63,7 @@ class Example:
         examples = []
         loads = any(epilogue.loads for epilogue in operator.epilogues)
         for trial in range(_TRIALS if loads else 1):
-            inputs = drawn_inputs(operator, trial)
+            inputs = draw_inputs(operator, trial)
             examples.append(Example(trial, inputs, several(finish(operator, sums, inputs))))
         return max(examples, key=lambda example: (_distinct(example.outputs), -example.trial))
 
@@ -73,7 +73,7 @@ def _distinct(outputs: tuple[np.ndarray, ...]) -> int:
 
 
 def output_digest(output: np.ndarray) -> int:
-    """Sum of the elements, each times an odd number that tells its place, modulo 2^64.
+    """Sum the elements, each times an odd number of its position, modulo 2^64.
 
     A float counts as its 32 bits, a zero of either sign as 0, and any NaN as 1.
     """
@@ -88,8 +88,8 @@ def output_digest(output: np.ndarray) -> int:
         return int((words * weights).sum(dtype=np.uint64))
 
 
-def _exact(operator: Operator | Chain) -> list[bool]:
-    """Whether each result of what the program draws is the same in whatever order it is added up.
+def _are_exact(operator: Operator | Chain) -> list[bool]:
+    """Return for each result whether it is the same in any order of summation.
 
     Floats of several elements that a further result adds up are rounded in any case.
     """
@@ -104,11 +104,11 @@ def _exact(operator: Operator | Chain) -> list[bool]:
 
 
 def _sums_exactly(operator: Operator) -> bool:
-    """Whether no sum of products is rounded."""
+    """Return whether no sum of products is rounded."""
     kind, combiner = dtype(str(operator.output.tensor.dtype)), operator.compute.combiner
     if kind.is_integer:
         return True
-    bits, inputs = float(len(operator.sources)), drawn_inputs(operator, 0)
+    bits, inputs = float(len(operator.sources)), draw_inputs(operator, 0)
     for load in operator.sources:
         read = source_value(operator, load.tensor, inputs).reshape(-1)
         if operator.prologue(load.tensor.name) is None:
@@ -124,7 +124,7 @@ def _sums_exactly(operator: Operator) -> bool:
 
 
 def test_program(request: Request, kernel: CKernel) -> str:
-    """C source of a program that checks the kernel, and times it when given a number."""
+    """Write a C program that checks the kernel, and times it when given a number."""
     operator, name = request.operator, request.name
     example = Example.of(operator)
     # Each tensor has its name in C.
@@ -137,7 +137,7 @@ def test_program(request: Request, kernel: CKernel) -> str:
     drawn = "".join(
         f"  {kinds[t.name]} *of_{own} = allocate({t.elements}, sizeof *of_{own});\n"
         f"  for (size_t i = 0; i < {t.elements}; ++i)\n"
-        f"    of_{own}[i] = {drawn_value(operator, number, example.trial)};\n"
+        f"    of_{own}[i] = {draw_in_c(operator, number, example.trial)};\n"
         for number, t in enumerate(operator.inputs)
         for own in [spelling[t.name]]
     )
@@ -149,7 +149,7 @@ def test_program(request: Request, kernel: CKernel) -> str:
         if p.packed
     )
     results = [(p.kind, f"of_{p.tensor}", p.elements) for p in outputs]
-    exact, elements = _exact(operator), sum(p.elements for p in outputs)
+    exact, elements = _are_exact(operator), sum(p.elements for p in outputs)
     pairs = zip(outputs, exact, strict=True)
     compared = sum(p.elements if each else min(p.elements, _SAMPLES) for p, each in pairs)
     some = f"{compared} of " * (compared < elements)
@@ -165,21 +165,21 @@ def test_program(request: Request, kernel: CKernel) -> str:
         compared=f"{some}{elements} elements {'were compared and ' * bool(some)}are right",
         odd=f"UINT64_C({ODD})",
         checks="".join(
-            _check(operator, number, *each)
+            _compare(operator, number, *each)
             for number, each in enumerate(zip(outputs, example.outputs, exact, strict=True))
         ),
     )
 
 
 def _read_by(kernel: CKernel, parameter: Parameter) -> list[str]:
-    """The tensors that a parameter is packed from, as they are called in C."""
+    """Return the tensors that a parameter is packed from, by their names in C."""
     return [kernel.names.tensors[each.tensor] for each in parameter.packed]
 
 
-def _check(
+def _compare(
     operator: Operator | Chain, number: int, output: Parameter, reference: np.ndarray, exact: bool
 ) -> str:
-    """C that compares a result with NumPy's.
+    """Write C that compares a result with NumPy's.
 
     Args:
         number: of the result.
@@ -189,14 +189,14 @@ def _check(
     """
     kind, element = str(operator.results[number].dtype), f"of_{output.tensor}[i]"
     wide = f"from_bfloat16({element})" if kind == "bfloat16" else element
-    expected = _with_unwritten(operator, number, reference)
+    expected = _with_fill_values(operator, number, reference)
     if not exact:
         allowed = (
             chain_tolerance(operator, reference)
             if isinstance(operator, Chain)
             else tolerance(operator, reference, number)
         )
-        return _sampled(output, expected, wide, allowed)
+        return _compare_samples(output, expected, wide, allowed)
     word = f"(int64_t){element}" if dtype(kind).is_integer else f"float_bits({wide})"
     return DIGEST.format(
         tensor=output.tensor,
@@ -206,8 +206,8 @@ def _check(
     )
 
 
-def _sampled(output: Parameter, reference: np.ndarray, element: str, allowed: float) -> str:
-    """C that compares some elements, the last one among them, within their tolerance."""
+def _compare_samples(output: Parameter, reference: np.ndarray, element: str, allowed: float) -> str:
+    """Write C that compares some elements, the last one among them, within their tolerance."""
     flat = reference.reshape(-1)
     where = np.arange(min(flat.size, _SAMPLES))
     if flat.size > _SAMPLES:
@@ -229,8 +229,8 @@ def _number(value: float) -> str:
     return repr(value) if np.isfinite(value) else f"{'-' * (value < 0)}INFINITY"
 
 
-def _with_unwritten(operator: Operator | Chain, number: int, reference: np.ndarray) -> np.ndarray:
-    """The result, with the program's fill value in elements that the kernel must not write."""
+def _with_fill_values(operator: Operator | Chain, number: int, reference: np.ndarray) -> np.ndarray:
+    """Put the program's fill value into elements that the kernel must not write."""
     if isinstance(operator, Chain):
         return reference
     store = operator.further[number - 1].store if number else operator.store

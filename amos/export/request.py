@@ -77,7 +77,7 @@ class Request:
 def request_of(
     kernel: Any, name: str | None, implementation: str | None, architecture: str | None
 ) -> Request:
-    """The request for a kernel; missing options are the record's.
+    """Make the request for a kernel; missing options are the record's.
 
     Raises:
         ExportError: the name is no C identifier, or stands for something else.
@@ -99,11 +99,11 @@ def request_of(
         measured = getattr(kernel, "measurement", None)
         implementation = implementation or getattr(measured, "implementation", None)
     request = Request(candidate, "", implementation, architecture or "", machine, described)
-    return replace(request, name=_checked(name, request.operator))
+    return replace(request, name=_choose_name(name, request.operator))
 
 
-def _checked(name: str | None, operator: Operator | Chain) -> str:
-    """The name of the function and the files; by default one made of the operator's."""
+def _choose_name(name: str | None, operator: Operator | Chain) -> str:
+    """Name the function and the files; by default after the operator."""
     tensors = {tensor.name for tensor in (*operator.inputs, operator.result)}
     if name is None:
         plain = spell(operator.name.lower().strip("_") or "kernel", _OWN)
@@ -116,13 +116,13 @@ def _checked(name: str | None, operator: Operator | Chain) -> str:
 
 
 def _read(text: str) -> Record:
-    """The record that a text names."""
+    """Read the record that a text names."""
     path, _, number = text.rpartition(":")
     if path and number.isdigit():
         with Records(path, readonly=True) as records:
             return records.get(int(number))
     file = Path(text)
-    return _written(file) if file.suffix in (".json", ".jsonl") else _best(file)
+    return _read_file(file) if file.suffix in (".json", ".jsonl") else _best(file)
 
 
 def _best(file: Path) -> Record:
@@ -138,8 +138,8 @@ def _best(file: Path) -> Record:
     raise RecordError(f"{str(file)!r} holds the best of {len(here)} kernels; name one: {choice}")
 
 
-def _written(file: Path) -> Record:
-    """A record on its own in a JSON file, or the only line of an exported one."""
+def _read_file(file: Path) -> Record:
+    """Read a record on its own in a JSON file, or the only line of an exported one."""
     try:
         row = json.loads(file.read_text(encoding="utf-8"))
         if isinstance(row, dict):

@@ -11,8 +11,8 @@ _IMPORTED = re.compile(r"^from amos\.(?:\w+\.)*(\w+) import", re.MULTILINE)
 _RENAMED = {"loader": "load"}
 
 
-def standalone(module: ModuleType) -> str:
-    """The text of a module that others take with them: siblings are imported by name."""
+def standalone_text(module: ModuleType) -> str:
+    """Return the text of a module for use outside the package, with siblings imported by name."""
 
     def sibling(match: re.Match[str]) -> str:
         return f"from {_RENAMED.get(match.group(1), match.group(1))} import"

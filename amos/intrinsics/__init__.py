@@ -6,12 +6,12 @@ from amos.intrinsics.implementation import Implementation
 from amos.intrinsics.meaning import execute
 from amos.intrinsics.memory import FragmentLayout, Memory
 from amos.intrinsics.registry import (
-    added,
     adopt,
-    broken,
     get,
     implementations,
     is_native,
+    list_added,
+    list_broken,
     load,
     names,
     provide,
@@ -28,9 +28,9 @@ __all__ = [
     "Memory",
     "ShapeFamily",
     "Timing",
-    "added",
+    "list_added",
     "adopt",
-    "broken",
+    "list_broken",
     "execute",
     "from_toml",
     "get",

@@ -54,7 +54,7 @@ _tile_loadconfig(&shape);
 
 
 def configuration(rows: Sequence[int]) -> str:
-    """A function, in LLVM's own language, that makes tiles of so many rows of 64 bytes.
+    """Write an LLVM function that configures tiles with these numbers of 64-byte rows.
 
     Args:
         rows: of each of the eight tiles, in order; at most 16.
@@ -73,7 +73,7 @@ define linkonce_odr hidden i32 @{CONFIGURE}() alwaysinline "target-features"="+a
 
 
 def configuration_in_c(text: str) -> str:
-    """The function of :func:`configuration` in C."""
+    """Translate the function of :func:`configuration` to C."""
     ((shape,),) = (re.findall(r'c"((?:\\[0-9A-F]{2}){64})"', text),)
     numbers = ", ".join(str(int(byte, 16)) for byte in shape.split("\\")[1:])
     return f"""static inline void {CONFIGURE}(void) {{
@@ -84,7 +84,7 @@ def configuration_in_c(text: str) -> str:
 
 
 def intrinsics() -> Iterator[Intrinsic | Implementation]:
-    """``tdpbusd`` and ``tdpbf16ps`` on full tiles, and on some with fewer rows.
+    """Yield ``tdpbusd`` and ``tdpbf16ps`` on full tiles, and on some with fewer rows.
 
     The second source lies in its tile in groups: four bytes, or two bfloat16
     numbers, that follow one another along the reduction share a 32-bit column.
@@ -141,7 +141,7 @@ def _variant(
 
 
 def _c(instruction: str, rows: int, depth: int, group: int) -> str:
-    """One call by itself, in C: the second source is packed first."""
+    """Write a single call in C; the second source is packed first."""
     return f"""{_CONFIGURE.replace("ROWS", str(rows))}
 static __thread {"int8_t" if group == 4 else "uint16_t"} packed[16][{depth}];
 for (int row = 0; row < 16; ++row)
@@ -157,7 +157,7 @@ _tile_release();
 
 
 def _llvm(instruction: str, rows: int, depth: int, group: int) -> str:
-    """One call by itself: the second source is packed first."""
+    """Write a single call; the second source is packed first."""
     kind = "int8" if group == 4 else "uint16"
     return f"""
 packed = T.alloc_buffer((16, 16, {group}), "{kind}")

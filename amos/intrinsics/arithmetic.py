@@ -169,7 +169,7 @@ _LISTED, _LOOKED_AT = 12, 4096
 
 
 def _values(sizes: tuple[int, ...]) -> str:
-    """``(4, 8, 12)`` → ``4, 8, ... 12``."""
+    """Print ``(4, 8, 12)`` as ``4, 8 ... 12``."""
     if len(sizes) > 3 and len(set(map(sub, sizes[1:], sizes))) == 1:
         return f"{sizes[0]}, {sizes[1]} ... {sizes[-1]}"
     return " or ".join(map(str, sizes))

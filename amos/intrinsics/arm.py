@@ -22,7 +22,7 @@ _SIGNED, _UNSIGNED, _MIXED = ("s8", "s8", "s32"), ("u8", "u8", "u32"), ("u8", "s
 
 
 def intrinsics() -> Described:
-    """``sdot``, ``udot``, ``usdot`` by element, and ``smmla``, ``ummla``, ``usmmla``."""
+    """Yield ``sdot``, ``udot``, ``usdot`` by element, and ``smmla``, ``ummla``, ``usmmla``."""
     yield from _dot("sdot", _SIGNED, "asimddp")
     yield from _dot("udot", _UNSIGNED, "asimddp")
     yield from _dot("usdot", _MIXED, "i8mm")
@@ -89,7 +89,7 @@ Dst[0, T.ramp(T.int32(0), 1, 4)] = T.call_llvm_pure_intrin(
 
 
 def _arm(called: str, shape: str, kinds: Kinds, feature: str) -> dict[str, Any]:
-    """Attributes that all of them share."""
+    """Return the attributes that all of them share."""
     attribute = _ATTRIBUTES[feature]
     return dict(
         name=f"arm_{called}_{shape}_{'_'.join(dict.fromkeys(kinds[:2]))}_{kinds[2]}",

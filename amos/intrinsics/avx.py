@@ -14,7 +14,7 @@ _WIDENS = {"f16": ("f16c",)}
 
 
 def intrinsics() -> Described:
-    """``vfmadd231ps`` on 512 bits (AVX-512) and on 256 bits (FMA), of three dtypes.
+    """Yield ``vfmadd231ps`` on 512 bits (AVX-512) and on 256 bits (FMA), of three dtypes.
 
     A float32 holds every float16 and every bfloat16. Those are widened in registers, by
     ``vcvtph2ps``, these as they are staged.
@@ -28,7 +28,7 @@ def intrinsics() -> Described:
 
 
 def _multiply_add(family: str, lanes: int, feature: str, kind: str, *, shared: bool) -> Described:
-    """Of one ``shared`` first source, or of one for each lane."""
+    """Describe one with a ``shared`` first source, or with one for each lane."""
     mm, vector = f"_mm{32 * lanes}", f"float32x{lanes}"
     half = kind == "f16"
     scalar = 'T.Cast("float32", Src1[()])' if half else "Src1[()]"

@@ -7,7 +7,7 @@ from amos.intrinsics.vectors import COPIES, INTEL, Described, instruction
 
 
 def intrinsics() -> Described:
-    """``vdpbf16ps`` on 512 and on 256 bits.
+    """Yield ``vdpbf16ps`` on 512 and on 256 bits.
 
     The manual adds the second product of a pair first, each with one rounding to
     nearest even whatever MXCSR says; subnormals count as zero on the way in and
@@ -37,7 +37,7 @@ def intrinsics() -> Described:
 
 
 def _llvm(lanes: int) -> str:
-    """A function in LLVM's own language, inlined where it is called.
+    """Write an LLVM function that is inlined where it is called.
 
     TVM has no vectors of bfloat16 that reach LLVM as such, so the operands are
     loaded where it does not look. Kernels hold bfloat16 as its 16 bits.

@@ -19,9 +19,9 @@ import numpy as np
 from amos._display import Shown
 from amos.errors import IntrinsicError, OperatorError, ParseError
 from amos.intrinsics.arithmetic import Arithmetic, ShapeFamily, Timing
-from amos.intrinsics.implementation import newest
+from amos.intrinsics.implementation import newest_architecture
 from amos.intrinsics.memory import WINDOWS, Memory
-from amos.intrinsics.memory_checks import memory_problems, whole
+from amos.intrinsics.memory_checks import complete_statement, memory_problems
 from amos.intrinsics.placement import PLACES, Placement
 from amos.intrinsics.scratchpad import Scratchpad, scratchpads
 from amos.ir import BufferLoad, Computation, Compute, DType, dtype
@@ -48,7 +48,7 @@ class AffineSystem:
     C: np.ndarray
 
     def holds(self, i: Sequence[int], j: Sequence[Sequence[int]]) -> bool:
-        """True if the indices are inside their ranges."""
+        """Return whether the indices are inside their ranges."""
         total = self.A @ np.asarray(i, dtype=np.int64) + self.C
         for matrix, index in zip(self.B, j, strict=True):
             total = total + matrix @ np.asarray(index, dtype=np.int64)
@@ -94,7 +94,9 @@ class Intrinsic(Shown, Computation):
     def __post_init__(self) -> None:
         self._refuse_first(_problems(self))
         loads = {load.tensor.name: load for load in self.operands}
-        memory = tuple(whole(statement, loads[statement.operand]) for statement in self.memory)
+        memory = tuple(
+            complete_statement(statement, loads[statement.operand]) for statement in self.memory
+        )
         object.__setattr__(self, "memory", memory)
         self._refuse_first(memory_problems(self))
 
@@ -197,7 +199,7 @@ class Intrinsic(Shown, Computation):
     @property
     def architecture(self) -> int:
         """Oldest CUDA architecture that has the instruction, as 80 for ``sm_80``; 0 if none."""
-        return newest(self.requires)
+        return newest_architecture(self.requires)
 
     @cached_property
     def tile_registers(self) -> bool:
@@ -228,13 +230,13 @@ class Intrinsic(Shown, Computation):
         if all(order == tuple(range(len(order))) for order in orders.values()):
             return self
 
-        def moved(load: BufferLoad) -> BufferLoad:
+        def move_load(load: BufferLoad) -> BufferLoad:
             order, tensor = orders[load.tensor.name], load.tensor
             shape = tuple(tensor.shape[d] for d in order)
             indices = tuple(load.indices[d] for d in order)
             return replace(load, tensor=replace(tensor, shape=shape), indices=indices)
 
-        compute = self.compute.with_loads(moved)
+        compute = self.compute.with_loads(move_load)
         spatial = [index.names[0] for index in compute.dst.indices]
         steps = sorted(
             compute.iterations,
@@ -243,7 +245,7 @@ class Intrinsic(Shown, Computation):
         return replace(
             self,
             compute=replace(compute, iterations=tuple(steps)),
-            memory=tuple(each.reordered(orders[each.operand]) for each in self.memory),
+            memory=tuple(each.reorder(orders[each.operand]) for each in self.memory),
         )
 
     @cached_property
@@ -268,11 +270,11 @@ class Intrinsic(Shown, Computation):
         return AffineSystem(matrices[0], tuple(matrices[1:]), bounds)
 
     def staged_dtype(self, operand: str) -> str:
-        """Canonical dtype in which an operand is staged, by its name."""
+        """Return the canonical dtype in which an operand is staged, by its name."""
         return self.staged_dtypes[[x.tensor.name for x in self.operands].index(operand)]
 
     def fragment_bytes(self, operand: BufferLoad) -> int:
-        """Size of an operand's fragment in bytes as it is staged, rounded up."""
+        """Return the bytes of an operand's staged fragment, rounded up."""
         bits = dtype(self.staged_dtype(operand.tensor.name)).bits
         return -(-operand.tensor.elements * bits // 8)
 
@@ -340,7 +342,7 @@ def _problems(unit: Intrinsic) -> Iterator[str]:
 
 
 def _arithmetic_problems(unit: Intrinsic) -> Iterator[str]:
-    """Yield reasons why an instruction cannot compute so, or its operands cannot be staged."""
+    """Yield reasons against this arithmetic, or against the staging of its operands."""
     kind, rules = dtype(unit.dtypes[-1]), unit.arithmetic
     if (rules.saturate or rules.bitwise or rules.flush) and not unit.compute.sums_products:
         yield f"arithmetic: {rules}: expected a sum of products, got {unit.compute}"

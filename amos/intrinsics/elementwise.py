@@ -66,23 +66,23 @@ class _Vectors:
         return f"{names[self.kind[0]]}{self.width}x{self.lanes}"
 
     def mnemonic(self, function: str) -> str:
-        """The instruction's name."""
+        """Return the instruction's name."""
         if self.kind[0] == "f":
             return f"v{function}p{'s' if self.width == 32 else 'd'}"
         sign = self.kind[0] if function in ("max", "min") else ""
         return f"vp{function}{sign}{'d' if self.width == 32 else 'b'}"
 
     def c(self, function: str, *values: str) -> str:
-        """C of a function of vectors."""
+        """Write a function of vectors in C."""
         suffix = {"f32": "ps", "f64": "pd"}.get(self.kind, f"epi{self.width}")
         if self.kind[0] == "f" and function in ("max", "min"):
-            return self.compared(function, *values)
+            return self.compare(function, *values)
         if self.kind[0] == "u" and function in ("max", "min"):
             suffix = f"epu{self.width}"
         return f"_mm{self.bits}_{function}_{suffix}({', '.join(values)})"
 
-    def compared(self, function: str, first: str, second: str) -> str:
-        """C of a maximum or minimum of floats, which is the first argument where that is NaN."""
+    def compare(self, function: str, first: str, second: str) -> str:
+        """Write a maximum or minimum of floats in C; a NaN as the first argument is the result."""
         suffix, name = ("pd" if self.width == 64 else "ps"), f"_mm{self.bits}"
         ordered = f"{first}, {first}, _CMP_ORD_Q"
         if self.bits == 512:
@@ -91,8 +91,8 @@ class _Vectors:
         better = f"{name}_{function}_{suffix}({first}, {second})"
         return f"{name}_blendv_{suffix}({first}, {better}, {name}_cmp_{suffix}({ordered}))"
 
-    def moved(self, function: str, operand: str, *value: str) -> str:
-        """C of a load from or a store to an operand."""
+    def move(self, function: str, operand: str, *value: str) -> str:
+        """Write a load from or a store to an operand in C."""
         if self.kind[0] == "f":
             return self.c(f"{function}u", operand, *value)
         const = "const " if function == "load" else ""
@@ -101,53 +101,53 @@ class _Vectors:
 
 
 def intrinsics() -> Described:
-    """Sums, differences, products, maxima and minima on 512 bits and on 256."""
+    """Yield sums, differences, products, maxima and minima on 512 bits and on 256."""
     for bits in (512, 256):
         for kind, (joining, taking) in _FUNCTIONS.items():
             for function in joining:
-                yield from _joined(_Vectors(bits, kind), function)
+                yield from _describe_join(_Vectors(bits, kind), function)
             for function, row in product(taking, (False, True)):
-                yield from _taken_up(_Vectors(bits, kind), function, row)
+                yield from _describe_accumulation(_Vectors(bits, kind), function, row)
         for kind, row in product(_WIDENED, (False, True)):
-            yield from _widened(_Vectors(bits, "s32"), kind, row)
+            yield from _describe_widening(_Vectors(bits, "s32"), kind, row)
 
 
-def _joined(vectors: _Vectors, function: str) -> Described:
-    """``Dst[i1] = Src1[i1] + Src2[i1]``, or the same with another function."""
+def _describe_join(vectors: _Vectors, function: str) -> Described:
+    """Describe ``Dst[i1] = Src1[i1] + Src2[i1]``, or the same with another function."""
     text = function_of(_SYMBOLS[function]).text(["Src1[i1]", "Src2[i1]"])
     sources = [f'{source}.vload([0], "{vectors.tvm}")' for source in ("Src1", "Src2")]
-    loads = [vectors.moved("load", source) for source in ("Src1", "Src2")]
+    loads = [vectors.move("load", source) for source in ("Src1", "Src2")]
     return _describe_instruction(
         vectors,
         f"Dst[i1] = {text}",
         (vectors.kind,) * 3,
         mnemonic=vectors.mnemonic(function),
         value=_in_tvm(function, *sources),
-        c=f"{vectors.moved('store', 'Dst', vectors.c(function, *loads))};",
+        c=f"{vectors.move('store', 'Dst', vectors.c(function, *loads))};",
         # Bound by the store of each result, of which the CPU makes 512 bits a cycle.
         timing=Timing(vectors.bits / 512, MEASURED, 1, "AMD Zen 5"),
     )
 
 
-def _taken_up(vectors: _Vectors, function: str, row: bool) -> Described:
-    """``Dst[i1] += Src1[i1]``, or the same with another function."""
-    return _taking(
+def _describe_accumulation(vectors: _Vectors, function: str, row: bool) -> Described:
+    """Describe ``Dst[i1] += Src1[i1]``, or the same with another function."""
+    return _describe_reduction(
         vectors,
         function,
         (vectors.kind,) * 2,
         row=row,
         source=f'Src1.vload([0], "{vectors.tvm}")',
-        c=vectors.moved("load", "Src1"),
+        c=vectors.move("load", "Src1"),
         timing=Timing(0.5, MEASURED, 2, "AMD Zen 5"),
     )
 
 
-def _widened(vectors: _Vectors, kind: str, row: bool) -> Described:
-    """``Dst[i1] += Src1[i1]`` of bytes into 32 bits."""
+def _describe_widening(vectors: _Vectors, kind: str, row: bool) -> Described:
+    """Describe ``Dst[i1] += Src1[i1]`` of bytes into 32 bits."""
     tvm = f"{'uint8' if kind == 'u8' else 'int8'}x{vectors.lanes}"
     load = "_mm_loadu_si128" if vectors.bits == 512 else "_mm_loadl_epi64"
     widen = f"_mm{vectors.bits}_cvtep{'u' if kind == 'u8' else 'i'}8_epi32"
-    return _taking(
+    return _describe_reduction(
         vectors,
         "add",
         (kind, "s32"),
@@ -159,7 +159,7 @@ def _widened(vectors: _Vectors, kind: str, row: bool) -> Described:
     )
 
 
-def _taking(
+def _describe_reduction(
     vectors: _Vectors,
     function: str,
     kinds: tuple[str, str],
@@ -170,13 +170,13 @@ def _taking(
     timing: Timing,
     widening: str = "",
 ) -> Described:
-    """A register that accumulates loaded values: lane by lane, or all of them into one sum.
+    """Describe a register that accumulates loaded values: lane by lane, or all lanes into one sum.
 
     In C, which keeps no parts of a sum, lanes of a row are combined in each call.
     """
     symbol = _SYMBOLS[function]
     total = f'Dst.vload([0], "{vectors.tvm}")'
-    step = vectors.moved("store", "Dst", vectors.c(function, vectors.moved("load", "Dst"), c))
+    step = vectors.move("store", "Dst", vectors.c(function, vectors.move("load", "Dst"), c))
     return _describe_instruction(
         vectors,
         f"Dst[] {symbol}= Src1[r1]" if row else f"Dst[i1] {symbol}= Src1[i1]",
@@ -191,7 +191,7 @@ def _taking(
 
 
 def _row_in_c(vectors: _Vectors, function: str, c: str) -> str:
-    """C statements that combine every lane of a vector with the destination."""
+    """Write C that combines every lane of a vector with the destination."""
     kinds = {"f32": "float", "f64": "double", "s32": "int", "s8": "signed char"}
     kind, lanes = kinds.get(vectors.kind, "unsigned char"), vectors.lanes
     combined = (
@@ -201,7 +201,7 @@ def _row_in_c(vectors: _Vectors, function: str, c: str) -> str:
     )
     return f"""
 {kind} lane[{lanes}];
-{vectors.moved("store", "lane", c)};
+{vectors.move("store", "lane", c)};
 for (int n = 0; n < {lanes}; ++n) *Dst = {combined};
 """
 
@@ -225,7 +225,7 @@ def _describe_instruction(
     timing: Timing,
     widening: str = "",
 ) -> Described:
-    """An instruction with its implementations in TVMScript and in C."""
+    """Describe an instruction with its implementations in TVMScript and in C."""
     lanes, row = vectors.lanes, form == "row"
     types = "_".join([*dict.fromkeys(kinds[:-1]), kinds[-1]])
     manual = mnemonic.upper() + (f" and {widening}" if widening else "")

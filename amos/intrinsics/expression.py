@@ -45,7 +45,7 @@ def _parse(text: str) -> ast.expr:
 
 
 def evaluate(text: str, values: Mapping[str, Any]) -> Any:
-    """Value of a formula: integers, ``+ - * // %`` and one comparison.
+    """Evaluate a formula: integers, ``+ - * // %`` and one comparison.
 
     Args:
         values: an integer or a NumPy array of integers for each name.
@@ -87,7 +87,7 @@ def evaluate(text: str, values: Mapping[str, Any]) -> Any:
 
 
 def to_c(text: str) -> str:
-    """The same formula in C, for names that are not negative.
+    """Translate a formula to C, for names that are not negative.
 
     >>> to_c("lane // 4 + 8*(e // 2 % 2)")
     'lane / 4 + 8 * (e / 2 % 2)'

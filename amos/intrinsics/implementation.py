@@ -92,10 +92,10 @@ class Implementation:
             raise IntrinsicError(f"{where}: architectures: expected at least one, such as 'sm_80'")
 
 
-def newest(features: Iterable[str]) -> int:
-    """Number of the newest CUDA architecture among names of features; 0 if there is none.
+def newest_architecture(features: Iterable[str]) -> int:
+    """Return the newest CUDA architecture among names of features; 0 if there is none.
 
-    >>> newest(["sm_70", "sm_80", "avx2"])
+    >>> newest_architecture(["sm_70", "sm_80", "avx2"])
     80
     """
     matches = map(_ARCHITECTURE.fullmatch, features)

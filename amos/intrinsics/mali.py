@@ -39,7 +39,7 @@ static RESULT NAME(KIND4 a, KIND4 b, RESULT c) {
 
 
 def intrinsics() -> Iterator[Intrinsic | Implementation]:
-    """``arm_dot`` with its accumulator, on signed and on unsigned bytes."""
+    """Yield ``arm_dot`` with its accumulator, on signed and on unsigned bytes."""
     for kind, result, types in (("s8", "s32", ("char", "int")), ("u8", "u32", ("uchar", "uint"))):
         name = f"mali_arm_dot_m1k4_{kind}_{result}"
         yield Intrinsic.define(

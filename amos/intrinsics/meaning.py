@@ -55,7 +55,7 @@ def execute(intrinsic: Intrinsic, fragments: Mapping[str, np.ndarray]) -> np.nda
     work = np.dtype(np.int64 if kind.is_integer else np.float64)
     with np.errstate(over="ignore", invalid="ignore", under="ignore"):
         if intrinsic.arithmetic.bitwise:
-            return _one_by_one(intrinsic, arrays, accumulator)
+            return _add_in_order(intrinsic, arrays, accumulator)
         values = [arrays[load.tensor.name].astype(work) for load in intrinsic.sources]
         return quantize(scalar_unit(intrinsic)(accumulator.astype(work), values), kind)
 
@@ -81,14 +81,14 @@ def _check(intrinsic: Intrinsic, fragments: Mapping[str, np.ndarray]) -> dict[st
 
 
 def scalar_unit(intrinsic: Intrinsic) -> Unit:
-    """The intrinsic's own statement, on fragments of any extents.
+    """Return the intrinsic's own statement, on fragments of any extents.
 
     Leading axes that all fragments share are calls of their own. Integers are clamped where
     the intrinsic saturates.
     """
     statement = intrinsic.compute
     if not statement.sums_products:
-        return partial(_combined, statement)
+        return partial(_combine, statement)
     letters = {it.name: chr(ord("a") + n) for n, it in enumerate(statement.iterations)}
     *sources, target = (
         "".join(letters[index.names[0]] for index in load.indices) for load in intrinsic.operands
@@ -109,7 +109,7 @@ def scalar_unit(intrinsic: Intrinsic) -> Unit:
     return compute
 
 
-def _combined(
+def _combine(
     compute: Compute, accumulator: np.ndarray, fragments: Sequence[np.ndarray]
 ) -> np.ndarray:
     """Run the statement of an intrinsic on fragments of any extents.
@@ -144,7 +144,7 @@ def _combined(
     return np.asarray(combiner.ufunc(accumulator, total))
 
 
-def _one_by_one(
+def _add_in_order(
     intrinsic: Intrinsic, fragments: Mapping[str, np.ndarray], accumulator: np.ndarray
 ) -> np.ndarray:
     """Add the products one after another, each with one rounding to float32."""
@@ -153,7 +153,7 @@ def _one_by_one(
     axes = [index.names[0] for index in intrinsic.destination.indices] + [it.name for it in summed]
     extents = tuple(intrinsic.extents[name] for name in axes)
     sources = [
-        _aligned(load, flush(fragments[load.tensor.name]).astype(np.float64), axes, extents)
+        _align(load, flush(fragments[load.tensor.name]).astype(np.float64), axes, extents)
         for load in intrinsic.sources
     ]
     points = list(product(*(range(it.extent) for it in summed)))
@@ -167,10 +167,10 @@ def _one_by_one(
     return total
 
 
-def _aligned(
+def _align(
     load: BufferLoad, array: np.ndarray, axes: list[str], extents: tuple[int, ...]
 ) -> np.ndarray:
-    """A source with one axis for each iteration, along some of which it only repeats."""
+    """Broadcast a source to one axis for each iteration."""
     names = [index.names[0] for index in load.indices]
     calls = array.ndim - len(names)
     order = [calls + names.index(name) for name in axes if name in names]
@@ -180,7 +180,7 @@ def _aligned(
 
 
 def _round_sum(product_: np.ndarray, addend: np.ndarray) -> np.ndarray:
-    """``product + addend`` rounded once to float32, both given exactly in float64.
+    """Round ``product + addend`` once to float32, both given exactly in float64.
 
     Rounding to float64 first would round twice; rounding that sum to odd keeps
     what the second rounding needs to know.
@@ -195,5 +195,5 @@ def _round_sum(product_: np.ndarray, addend: np.ndarray) -> np.ndarray:
 
 
 def _flush(values: np.ndarray) -> np.ndarray:
-    """Subnormal numbers become zeros of their sign."""
+    """Flush subnormal numbers to zeros of their sign."""
     return np.where(np.abs(values) < _SMALLEST_NORMAL, np.copysign(values * 0, values), values)

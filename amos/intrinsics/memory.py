@@ -65,13 +65,13 @@ class FragmentLayout:
             )
 
     def table(self, index: str) -> np.ndarray:
-        """Value of a fragment index: int array, lanes × elements."""
+        """Evaluate a fragment index: int array, lanes × elements."""
         lane, e = np.ogrid[: self.lanes, : self.elements]
         value = evaluate(dict(self.where)[index], {"lane": lane, "e": e})
         return np.broadcast_to(value, (self.lanes, self.elements)).astype(np.int64)
 
     def check(self, operand: str, indices: tuple[str, ...], shape: tuple[int, ...]) -> None:
-        """Every element of the fragment is held, and by as many lanes as any other.
+        """Check that the same number of lanes holds each element of the fragment, at least one.
 
         Raises:
             IntrinsicError: an index has no formula, or the layout misses elements.
@@ -237,8 +237,8 @@ class Memory:
             **extra,
         )
 
-    def reordered(self, order: tuple[int, ...]) -> Memory:
-        """The same statement with the indices of the fragment in another order."""
+    def reorder(self, order: tuple[int, ...]) -> Memory:
+        """Reorder the indices of the fragment."""
         indices, strides = (tuple(x[d] for d in order) for x in (self.indices, self.strides))
         layout = self.layout
         if layout is not None:

@@ -25,11 +25,11 @@ def memory_problems(unit: Intrinsic) -> Iterator[str]:
     for statement in unit.memory:
         yield from _statement_problems(unit, statement, loads[statement.operand])
     yield from _scope_problems(unit.memory)
-    yield from _placed_problems(unit)
+    yield from _placement_problems(unit)
 
 
-def whole(statement: Memory, operand: BufferLoad) -> Memory:
-    """A statement of an operand; without indices the fragment is contiguous outside."""
+def complete_statement(statement: Memory, operand: BufferLoad) -> Memory:
+    """Complete a statement of an operand; without indices the fragment is contiguous outside."""
     shape, indices, strides = operand.tensor.shape, statement.indices, statement.strides
     if not indices:
         indices = tuple(index.names[0] for index in operand.indices)
@@ -55,8 +55,8 @@ def _scope_problems(memory: Sequence[Memory]) -> Iterator[str]:
             )
 
 
-def _placed_problems(unit: Intrinsic) -> Iterator[str]:
-    """Yield reasons why fragments lack one place in memory, or room on chip."""
+def _placement_problems(unit: Intrinsic) -> Iterator[str]:
+    """Yield reasons why fragments have no single place in memory, or no room on chip."""
     symbols: dict[str, tuple[str, int]] = {}
     for statement in unit.memory:
         where, name = f"memory statement of {statement.operand!r}", statement.operand

@@ -72,7 +72,7 @@ _L40S = Timing(
 
 
 def intrinsics() -> Iterator[Intrinsic | Implementation]:
-    """``mma.sync`` on registers; the layout of each fragment is that of the manual."""
+    """Yield ``mma.sync`` on registers; the layout of each fragment is that of the manual."""
     for variant in _VARIANTS:
         m, n, k = variant.shape
         eighths = variant.source in ("e4m3", "e5m2")
@@ -129,20 +129,20 @@ class Registers:
 
     @classmethod
     def of(cls, kind: str, elements: int) -> Registers:
-        """The registers of so many elements of a type."""
+        """Return the registers of that many elements of a type."""
         scalar = dtype(kind)
         register, constraint = _HELD.get(scalar.short, ("unsigned", "r"))
         return cls(register, constraint, max(1, elements * scalar.bits // max(32, scalar.bits)))
 
     def values(self, text: str, first: int = 0) -> str:
-        """A text for each register, in which ``#`` is its number."""
+        """Repeat a text for each register, with ``#`` as its number."""
         return ", ".join(text.replace("#", str(first + n)) for n in range(self.count))
 
 
 def multiply_text(
     shape: Sequence[int], kinds: Sequence[str], registers: Sequence[Registers]
 ) -> list[str]:
-    """``mma.sync`` on the registers ``a.x``, ``b.x`` and ``c.x`` of a lane, as lines of CUDA C++.
+    """Write ``mma.sync`` on a lane's registers ``a.x``, ``b.x`` and ``c.x`` as lines of CUDA C++.
 
     Args:
         shape: m, n and k.
@@ -164,7 +164,7 @@ def multiply_text(
 
 
 def _cuda(variant: _Variant, layouts: tuple[FragmentLayout, ...]) -> str:
-    """Each lane gathers its elements as the layout says, and scatters its results."""
+    """Write CUDA C++ in which each lane gathers its elements and scatters its results."""
     m, n, k = variant.shape
     kinds = (variant.source, variant.source, variant.result)
     lines, places, registers = ["const int lane = threadIdx.x % 32;"], [], []

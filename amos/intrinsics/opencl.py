@@ -35,7 +35,7 @@ static int {name}_vectors({a}4 a, {b}4 b, int c) {{
 
 
 def intrinsics() -> Iterator[Intrinsic | Implementation]:
-    """``opencl_mad`` in three widths, and ``dot_acc_sat`` on signed and mixed bytes."""
+    """Yield ``opencl_mad`` in three widths, and ``dot_acc_sat`` on signed and mixed bytes."""
     for lanes in _LANES:
         yield from _multiply_add(lanes)
     for first, second in (("s8", "s8"), ("u8", "s8")):

@@ -36,7 +36,7 @@ class Placement:
         return tuple(sorted(range(len(self.shape)), key=lambda d: -self._reach(d)))
 
     def _reach(self, d: int) -> float:
-        """A single step moves nowhere, and stays where it is written."""
+        """Return the distance of a step; a dimension of extent 1 reaches what is inside it."""
         inner = [self._reach(e) for e in range(d + 1, len(self.shape))]
         return self.strides[d] if self.shape[d] > 1 else max(inner, default=0.0)
 
@@ -45,8 +45,8 @@ class Placement:
         """Whether fragments lie side by side without gaps, inside and between them."""
         return self.step == prod(self.shape)
 
-    def resized(self, shape: tuple[int, ...]) -> Placement:
-        """A fragment of another shape in the same order, without gaps."""
+    def resize(self, shape: tuple[int, ...]) -> Placement:
+        """Place a fragment of another shape in the same order, without gaps."""
         strides, step = {}, 1
         for d in reversed(self.order):
             strides[d] = step
@@ -61,7 +61,7 @@ class Placement:
 
 
 def placement(shape: Sequence[int], strides: Sequence[str], alignment: int, bits: int) -> Placement:
-    """Addresses under strides, of which some are numbers and the others symbols.
+    """Place a fragment by strides that are numbers or symbols.
 
     A symbol is the compiler's to set: the least stride that steps over the indices behind it,
     and over those whose stride is a number.
@@ -92,5 +92,5 @@ def placement(shape: Sequence[int], strides: Sequence[str], alignment: int, bits
 
 
 def _shape_text(shape: Sequence[int]) -> str:
-    """A shape as ``4 x 2``."""
+    """Print a shape as ``4 x 2``."""
     return " x ".join(map(str, shape))

@@ -37,7 +37,7 @@ _WIDTHS = (
 
 
 def intrinsics() -> Described:
-    """Both, on 512 and on 256 bits.
+    """Yield both, on 512 and on 256 bits.
 
     ``…_lhs_…`` has the first source in the lanes, ``…_lanes_…`` both, as a depthwise
     convolution needs it, whose channels have windows and weights of their own.
@@ -54,7 +54,7 @@ def intrinsics() -> Described:
 
 
 def _groups(lanes: int, first: str, second: str) -> tuple[SharedGroup, ...]:
-    """Where sources may stand."""
+    """List the groups in which sources may fill or share lanes."""
     first_fills, second_fills = (
         SharedGroup(lanes, (first, second), side) for side in (True, False)
     )
@@ -70,7 +70,7 @@ def _variant(
     words: str,
     bytes_: str = "",
 ) -> Described:
-    """One use of ``vpmaddwd``, after ``vpmaddubsw`` where LLVM's name of that is given too."""
+    """Describe a use of ``vpmaddwd``, after ``vpmaddubsw`` where LLVM's name of that is given."""
     lanes, mm = group.lanes, integer_vector(group.lanes)[0]
     factors = ("every", "lanes")
     sources = group.llvm

@@ -82,7 +82,7 @@ def load(path: str | Path) -> Intrinsic:
 
 
 def get(name: str | Intrinsic) -> Intrinsic:
-    """The intrinsic of that name; an intrinsic itself, registered or not, is returned as it is.
+    """Look up an intrinsic by name; return an intrinsic itself unchanged, registered or not.
 
     Raises:
         UnknownNameError: no such intrinsic; the message suggests near names.
@@ -97,19 +97,19 @@ def get(name: str | Intrinsic) -> Intrinsic:
 
 
 def names() -> tuple[str, ...]:
-    """Names of all registered intrinsics, sorted."""
+    """List the names of all registered intrinsics, sorted."""
     _load()
     return tuple(sorted(_registered))
 
 
 def implementations(name: str) -> dict[str, Implementation]:
-    """The implementations of an intrinsic by kind; none if it is not registered."""
+    """Return the implementations of an intrinsic by kind; none if it is not registered."""
     _load()
     return {kind: _implemented[name, kind] for kind in KINDS if (name, kind) in _implemented}
 
 
 def is_native(intrinsic: Intrinsic, features: frozenset[str]) -> bool:
-    """Whether kernels for a CPU of this kind have the instruction itself, or loops for it.
+    """Return whether kernels for this CPU have the instruction itself, or loops in its place.
 
     Args:
         features: features of the CPU, as the intrinsic's ``requires`` spells them.
@@ -131,7 +131,7 @@ def provide(objects: Iterable[Intrinsic | Implementation]) -> None:
 
 
 def adopt(objects: Iterable[Intrinsic | Implementation]) -> None:
-    """Register the result of :func:`added` in another process, in place of own additions."""
+    """Register the result of :func:`list_added` in another process, in place of own additions."""
     _load()
     for name in _registered.keys() - _standard:
         del _registered[name]
@@ -140,15 +140,15 @@ def adopt(objects: Iterable[Intrinsic | Implementation]) -> None:
     _add_all(objects)
 
 
-def added() -> tuple[Intrinsic | Implementation, ...]:
-    """Registrations of this process beside built-in families and plug-ins; see :func:`adopt`."""
+def list_added() -> tuple[Intrinsic | Implementation, ...]:
+    """List the registrations of this process beyond built-in families and plug-ins."""
     _load()
     units = (unit for name, unit in _registered.items() if name not in _standard)
     return (*units, *(each for key, each in _implemented.items() if key not in _standard))
 
 
-def broken() -> dict[str, str]:
-    """Plug-ins that could not be loaded: the entry point's name and the reason.
+def list_broken() -> dict[str, str]:
+    """List plug-ins that could not be loaded: the entry point's name and the reason.
 
     A broken plug-in adds nothing, not even those of its intrinsics that are
     well formed, and takes no other plug-in down.

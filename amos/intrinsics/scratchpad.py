@@ -34,7 +34,7 @@ class Scratchpad:
 
 
 def scratchpads(memory: Sequence[Memory]) -> tuple[Scratchpad, ...]:
-    """The buffers that statements declare by a capacity, in their order.
+    """List the buffers that statements declare by a capacity, in their order.
 
     Raises:
         IntrinsicError: two statements say different things of one.

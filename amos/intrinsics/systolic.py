@@ -10,7 +10,7 @@ from amos.intrinsics.memory import Memory
 
 
 def intrinsics() -> Iterator[Intrinsic]:
-    """A 128x128 array of bfloat16 and a 16x16 array of bytes; description only."""
+    """Yield a 128x128 array of bfloat16 and a 16x16 array of bytes; description only."""
     yield _array(
         "tpu_mxu_m128n128k128_bf16_f32",
         "tpu",

@@ -24,7 +24,7 @@ STATED = (
 
 
 def from_toml(source: str | Path) -> Intrinsic:
-    """The intrinsic that a TOML text or file describes; nothing is registered.
+    """Read the intrinsic that a TOML text or file describes; nothing is registered.
 
     Args:
         source: a path, or the text itself (a string with an ``=`` in it).
@@ -85,7 +85,7 @@ class _Reader(TableReader):
         return intrinsic, *(self._source(intrinsic, kind, sources[kind]) for kind in sources)
 
     def _timing(self, value: Any, key: str) -> tuple[Timing, ...]:
-        """One table, or one for each machine."""
+        """Read one table, or one for each machine."""
         if isinstance(value, dict):
             return (self.call(Timing, value, key),)
         timings: tuple[Timing, ...] = self.read(tuple[Timing, ...], value, key)
@@ -117,8 +117,8 @@ class _Reader(TableReader):
         key = f"implementation.{kind}"
         return self.call(Implementation, table, key, intrinsic=intrinsic.name, kind=kind)
 
-    def refused(self, key: str, message: str) -> NoReturn:
-        """A message about one of the keys of the intrinsic gets that key's line."""
+    def refuse(self, key: str, message: str) -> NoReturn:
+        """Fail with a message, at the line of the key that it concerns."""
         self.fail(key or _blame(message), message)
 
 
@@ -144,14 +144,14 @@ def _blame(message: str) -> str:
 
 
 def values_of(intrinsic: Intrinsic, sources: Iterable[Implementation] = ()) -> dict[str, Any]:
-    """The values that :func:`read_values` makes the same objects of.
+    """Return the values from which :func:`read_values` makes the same objects.
 
     A record stores them, so that it has the intrinsic again without its file.
 
     Args:
         sources: its implementations.
     """
-    return _changed(intrinsic, ("compute", "memory")) | {
+    return _changed_values(intrinsic, ("compute", "memory")) | {
         "compute": str(intrinsic.compute),
         "extents": dict(intrinsic.extents),
         "dtypes": {
@@ -159,19 +159,21 @@ def values_of(intrinsic: Intrinsic, sources: Iterable[Implementation] = ()) -> d
             for load, kind in zip(intrinsic.operands, intrinsic.kinds, strict=True)
         },
         "memory": [_memory_values(statement) for statement in intrinsic.memory],
-        "implementation": {each.kind: _changed(each, ("intrinsic", "kind")) for each in sources},
+        "implementation": {
+            each.kind: _changed_values(each, ("intrinsic", "kind")) for each in sources
+        },
     }
 
 
 def _memory_values(statement: Memory) -> dict[str, Any]:
-    values = {"statement": statement.statement} | _changed(statement, STATED)
+    values = {"statement": statement.statement} | _changed_values(statement, STATED)
     if (layout := statement.layout) is not None:
         values["layout"] = {"lanes": layout.lanes, "elements": layout.elements} | dict(layout.where)
     return values
 
 
-def _changed(described: Any, without: tuple[str, ...] = ()) -> dict[str, Any]:
-    """Attributes that differ from their defaults."""
+def _changed_values(described: Any, without: tuple[str, ...] = ()) -> dict[str, Any]:
+    """Return the attributes that differ from their defaults."""
     values = {field.name: getattr(described, field.name) for field in fields(described)}
     defaults = {field.name: field.default for field in fields(described)}
     return {
@@ -184,4 +186,4 @@ def _changed(described: Any, without: tuple[str, ...] = ()) -> dict[str, Any]:
 def _plain(value: Any) -> Any:
     if isinstance(value, tuple):
         return [_plain(each) for each in value]
-    return _changed(value) if is_dataclass(value) else value
+    return _changed_values(value) if is_dataclass(value) else value

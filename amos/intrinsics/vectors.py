@@ -39,7 +39,7 @@ def instruction(
     staged: str = "",
     **about: Any,
 ) -> Described:
-    """An instruction whose fragments are contiguous in memory, and its two implementations.
+    """Describe an instruction with contiguous fragments, and its two implementations.
 
     Args:
         name, compute, extents: see :meth:`Intrinsic.define`.
@@ -118,7 +118,7 @@ class SharedGroup:
         return f"Dst[i1] += {product}"
 
     def in_order(self, broadcast: str, filled: str) -> tuple[str, str]:
-        """The broadcast source and the filled one, as ``Src1`` and ``Src2``."""
+        """Order the broadcast source and the filled one as ``Src1`` and ``Src2``."""
         return (filled, broadcast) if self.first_fills else (broadcast, filled)
 
     @property
@@ -129,20 +129,20 @@ class SharedGroup:
         "int{self.bits}x{self.lanes * self.depth}",
         T.broadcast(T.reinterpret("int32", {group}), {self.lanes}),
     )"""
-        return self.in_order(broadcast, self._filled(self.rows))
+        return self.in_order(broadcast, self._fill(self.rows))
 
     def _kind(self, source: str) -> str:
         return dict(zip(("Src1", "Src2"), self.kinds, strict=True))[source]
 
-    def _filled(self, source: str) -> str:
-        """A source that fills the lanes in TVMScript, as a vector of signed elements."""
+    def _fill(self, source: str) -> str:
+        """Write a source that fills the lanes in TVMScript, as a vector of signed elements."""
         signed, count = f"int{self.bits}", self.lanes * self.depth
         kind = self._kind(source)
         filled = f'{source}.vload([0, 0], "{kind}x{count}")'
         return filled if kind == signed else f'T.reinterpret("{signed}x{count}", {filled})'
 
     def c(self, total: str) -> str:
-        """C statements that put ``total``, of ``sum``, ``every`` and ``lanes``, into ``Dst``."""
+        """Write C that stores ``total``, of ``sum``, ``every`` and ``lanes``, in ``Dst``."""
         mm, vector, whole = integer_vector(self.lanes)
         return f"""
 int group;
@@ -174,10 +174,10 @@ class FilledLanes(SharedGroup):
     @property
     def llvm(self) -> tuple[str, str]:
         """``Src1`` and ``Src2`` in TVMScript, as vectors of signed elements."""
-        return self._filled("Src1"), self._filled("Src2")
+        return self._fill("Src1"), self._fill("Src2")
 
     def c(self, total: str) -> str:
-        """C statements that put ``total``, of ``sum``, ``every`` and ``lanes``, into ``Dst``."""
+        """Write C that stores ``total``, of ``sum``, ``every`` and ``lanes``, in ``Dst``."""
         mm, vector, whole = integer_vector(self.lanes)
         return f"""
 {vector} every = {mm}_loadu_{whole}((const {vector} *)Src1);
@@ -189,7 +189,7 @@ sum = {total};
 
 
 def integer_vector(lanes: int) -> tuple[str, str, str]:
-    """How C spells a vector of integers: prefix of functions, type, suffix for the whole.
+    """Spell a vector of integers in C: prefix of functions, type, suffix for the whole.
 
     Args:
         lanes: of 32 bits; 16 for 512 bits, 8 for 256.

@@ -20,7 +20,7 @@ _SOURCE = "Zheng et al., AMOS, ISCA 2022, section 7.5, New Accelerators"
 
 
 def intrinsics() -> Iterator[Intrinsic]:
-    """The virtual family: one unit for each level of BLAS."""
+    """Yield the virtual family: one unit for each level of BLAS."""
     types = {"Src1": "float16", "Src2": "float16", "Dst": "float32"}
     yield unit(
         "Dst[i1] += Src1[i1] * Src2[]",
@@ -53,7 +53,7 @@ def unit(
     name: str = "virtual_unit",
     description: str = "a unit that no hardware has",
 ) -> Intrinsic:
-    """A unit described by its statement alone.
+    """Describe a unit by its statement alone.
 
     Each source is loaded from shared memory and the destination stored to global
     memory, by statements with a base address and a stride for each index but the

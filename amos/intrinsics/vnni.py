@@ -49,27 +49,27 @@ _FLIP = -0x7F7F7F80
 
 
 def intrinsics() -> Described:
-    """``vpdpbusd``, ``vpdpbusds`` and ``vpdpwssd``, in three widths of encoding.
+    """Yield ``vpdpbusd``, ``vpdpbusds`` and ``vpdpwssd``, in three widths of encoding.
 
     AVX-512 has them on 512 and, with AVX-512VL, on 256 bits; AVX-VNNI encodes the 256-bit
     ones anew for CPUs without AVX-512.
     """
     for name in _SECTIONS:
         for first_fills in (False, True):
-            yield from _shared(
+            yield from _shared_source(
                 "vnni", name, *_WIDTHS[0], ("-mavx512f", "-mavx512vnni"), first_fills
             )
-            yield from _shared("vnni", name, *_WIDTHS[1], _FLAGS, first_fills)
-            yield from _shared(
+            yield from _shared_source("vnni", name, *_WIDTHS[1], _FLAGS, first_fills)
+            yield from _shared_source(
                 "avxvnni", name, 8, ("avx_vnni",), ("-mavx2", "-mavxvnni"), first_fills
             )
     for lanes, requires in _WIDTHS:
         yield from _lanes(lanes, requires)
         yield from _dot(lanes, requires)
-        yield from _signed(lanes, requires)
+        yield from _signed_bytes(lanes, requires)
 
 
-def _shared(
+def _shared_source(
     family: str,
     called: str,
     lanes: int,
@@ -111,7 +111,7 @@ def _shared(
 
 
 def _call(called: str, lanes: int, first: str, second: str) -> str:
-    """LLVM 22 takes the sources as vectors of bytes or words, the broadcast one too."""
+    """Call LLVM 22's intrinsic; it takes vectors of bytes or words, the broadcast one too."""
     return f"""
 Dst[T.ramp(T.int32(0), 1, {lanes})] = T.call_llvm_pure_intrin(
     "int32x{lanes}",
@@ -185,7 +185,7 @@ for (int n = 0; n < {lanes}; n++) {{
     )
 
 
-def _signed(lanes: int, requires: tuple[str, ...]) -> Described:
+def _signed_bytes(lanes: int, requires: tuple[str, ...]) -> Described:
     mm, register, whole = integer_vector(lanes)
     return instruction(
         f"vnni_dpbusd_signed_m{lanes}k4_s8_s32",

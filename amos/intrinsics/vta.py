@@ -17,7 +17,7 @@ _SPEED = "Moreau et al., GEMM core: one micro-operation a cycle; VerifyDep for t
 
 
 def intrinsics() -> Iterator[Intrinsic]:
-    """One micro-operation: a row of 16 inputs times a 16x16 block of weights.
+    """Yield one micro-operation: a row of 16 inputs times a 16x16 block of weights.
 
     The runtime refuses a micro-operation that writes the accumulator which one
     of the two before it has written, so three cycles lie between two writes. Addresses in DRAM

@@ -85,7 +85,7 @@ _HEADERS = (
 
 
 def intrinsics() -> Iterator[Intrinsic | Implementation]:
-    """``mma_sync`` on the fragments of one warp, in every type and shape."""
+    """Yield ``mma_sync`` on the fragments of one warp, in every type and shape."""
     for what in _VARIANTS:
         yield from _variant(what)
 
@@ -136,12 +136,12 @@ def _variant(what: _Variant) -> Iterator[Intrinsic | Implementation]:
 
 
 def fragments(elements: int, kind: str) -> int:
-    """Number of fragments of so many elements that fit the registers of a warp."""
+    """Return how many fragments of that many elements fit the registers of a warp."""
     return _REGISTERS // (elements * dtype(kind).bits // (32 * _WARP))
 
 
 def a100_timing(shape: tuple[int, int, int], source: str) -> Timing:
-    """Cycles of one call on a sub-core, from the peak rate of the A100."""
+    """Derive the cycles of one call on a sub-core from the peak rate of the A100."""
     m, n, k = shape
     return Timing(m * n * k / _A100[source], _A100_SOURCE, machine="a100")
 

@@ -3,6 +3,6 @@
 from amos.machine import catalogue
 from amos.machine.gpu_costs import GpuCosts
 from amos.machine.machine import Costs, Level, Machine, Peak
-from amos.machine.makers import fitted
+from amos.machine.makers import fitted_costs
 
-__all__ = ["Costs", "GpuCosts", "Level", "Machine", "Peak", "catalogue", "fitted"]
+__all__ = ["Costs", "GpuCosts", "Level", "Machine", "Peak", "catalogue", "fitted_costs"]

@@ -14,7 +14,7 @@ from amos.errors import MachineError, UnknownNameError
 from amos.intrinsics import Intrinsic
 from amos.machine.gpu_costs import GpuCosts
 from amos.machine.machine import Costs, Level, Machine, Peak
-from amos.machine.makers import fitted
+from amos.machine.makers import fitted_costs
 from amos.machine.opencl_unit import OpenClUnit
 from amos.machine.stream_unit import StreamUnit
 
@@ -22,7 +22,7 @@ _DESCRIBED = resources.files("amos.machine") / "described"
 
 
 def names() -> tuple[str, ...]:
-    """Names of the described machines, sorted."""
+    """List the names of the described machines, sorted."""
     files = (entry.name for entry in _DESCRIBED.iterdir())
     return tuple(sorted(n.removesuffix(".toml") for n in files if n.endswith(".toml")))
 
@@ -50,7 +50,7 @@ def get(name: str | Machine, intrinsics: Sequence[Intrinsic] = ()) -> Machine:
 
 
 def with_timings(machine: Machine, intrinsics: Sequence[Intrinsic]) -> Machine:
-    """A machine with the rates that descriptions of intrinsics give.
+    """Add the rates that descriptions of intrinsics give to a machine.
 
     Args:
         intrinsics: those whose description counts, if it has a rate of this machine or
@@ -103,7 +103,7 @@ def from_toml(text: str, where: str = "machine") -> Machine:
         MachineError: a key is missing, unknown, or has an impossible value.
     """
     reader = TableReader(where, text, MachineError)
-    return _described_by(reader, reader.toml())
+    return _read_table(reader, reader.toml())
 
 
 def problems_of(file: str) -> tuple[str, ...]:
@@ -114,11 +114,11 @@ def problems_of(file: str) -> tuple[str, ...]:
     """
     reader = TableReader(file, _text_of(file), MachineError)
     table = reader.toml()
-    problems = reader.check(lambda: _described_by(reader, table))
+    problems = reader.check(lambda: _read_table(reader, table))
     return problems or reader.check(lambda: _read(file))
 
 
-def _described_by(reader: TableReader, table: Mapping[str, Any]) -> Machine:
+def _read_table(reader: TableReader, table: Mapping[str, Any]) -> Machine:
     # A machine of one core has one unit of each level.
     needed = () if table.get("cores", 1) == 1 else ("units",)
     reader.special[Level] = partial(_level, reader, needed)
@@ -126,7 +126,7 @@ def _described_by(reader: TableReader, table: Mapping[str, Any]) -> Machine:
 
 
 def _level(reader: TableReader, needed: Sequence[str], value: Any, key: str) -> Level:
-    """A level, which takes as many bytes a second as it gives where nothing else is said."""
+    """Read a level; write bandwidth defaults to read bandwidth."""
     if isinstance(value, dict):
         read = value.get("read_bandwidth")
         written = read if isinstance(read, int | float) else 1.0
@@ -167,7 +167,7 @@ def described_machine(
         features=features,
         maker=maker,
         source=source,
-        costs=replace(fitted(maker), **(costs or {})),
+        costs=replace(fitted_costs(maker), **(costs or {})),
         line=line,
         gpu=gpu or GpuCosts(),
         stream=stream,

@@ -90,7 +90,7 @@ def _cpuinfo(path: Path) -> tuple[str, str, frozenset[str]]:
 
 
 def _caches(root: Path, allowed: list[int]) -> tuple[Cache, ...]:
-    """Data and unified caches seen by the allowed processors."""
+    """Read the data and unified caches of the allowed processors."""
     levels: dict[int, dict[str, int]] = {}
     for number in allowed:
         for index in sorted((root / f"cpu{number}" / "cache").glob("index*")):

@@ -125,13 +125,13 @@ _MULTIPROCESSORS = tuple(
 
 
 def multiprocessor(architecture: int) -> Multiprocessor:
-    """Limits of an architecture, as 80 for ``sm_80``: those of the nearest older one listed."""
+    """Return the limits of an architecture, as 80 for ``sm_80``, or of the nearest older one."""
     older = [unit for unit in _MULTIPROCESSORS if unit.architecture <= architecture]
     return older[-1] if older else _MULTIPROCESSORS[0]
 
 
 def capability(architecture: str) -> int:
-    """``80`` for ``"sm_80"``.
+    """Parse ``"sm_80"`` as 80.
 
     Raises:
         BuildError: that is no architecture.

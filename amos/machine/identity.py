@@ -38,7 +38,7 @@ class Identity:
         return hashlib.sha256(json.dumps(self.to_dict()).encode()).hexdigest()[:16]
 
     def to_dict(self) -> dict[str, object]:
-        """Plain values for records and JSON."""
+        """Convert to plain values for records and JSON."""
         return asdict(self) | {"compilers": dict(self.compilers)}
 
     def __str__(self) -> str:
@@ -49,7 +49,7 @@ class Identity:
 
 
 def here() -> Identity:
-    """The machine of this process."""
+    """Identify the machine of this process."""
     versions = []
     for package in _COMPILERS:
         try:

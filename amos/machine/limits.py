@@ -25,12 +25,12 @@ class CpuLimits:
 
     @staticmethod
     def of(machine: Machine) -> CpuLimits:
-        """Those of a machine, whose memories need not be measured for it."""
+        """Return the limits of a machine; its memories need not be measured."""
         return _limits(machine.cores, machine.levels)
 
     @staticmethod
     def here() -> CpuLimits:
-        """Those of the CPU that this process runs on."""
+        """Return the limits of the CPU that this process runs on."""
         return _limits(cpu().cores, cpu().caches)
 
     @property

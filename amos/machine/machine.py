@@ -10,7 +10,7 @@ import numpy as np
 
 from amos._display import Shown
 from amos.errors import MachineError
-from amos.intrinsics.implementation import newest
+from amos.intrinsics.implementation import newest_architecture
 from amos.machine.gpu_costs import GpuCosts, Multiprocessor, multiprocessor
 from amos.machine.opencl_unit import OpenClUnit
 from amos.machine.stream_unit import StreamUnit
@@ -116,7 +116,7 @@ class Level:
         return f", {self.read_pj_per_byte:g} and {self.write_pj_per_byte:g} pJ a byte"
 
     def rate(self, groups: np.ndarray, group_cores: np.ndarray, *, write: bool) -> np.ndarray:
-        """Bytes per second for one of several groups of cores that draw at once.
+        """Return bytes per second for one of several groups of cores that draw at once.
 
         Args:
             groups: how many groups there are.
@@ -129,7 +129,7 @@ class Level:
         return np.minimum(shared, alone * group_cores) if alone else shared
 
     def share(self, cores: int) -> Level:
-        """The share of one core while as many cores use the level."""
+        """Return the share of one core while that many cores use the level."""
         fraction = min(1.0, self.units / cores)
         read, write = self.read_bandwidth * fraction, self.write_bandwidth * fraction
         return replace(
@@ -269,7 +269,7 @@ class Machine(Shown):
     @property
     def architecture(self) -> int:
         """Newest CUDA architecture that the machine runs, as 80 for ``sm_80``; 0 if none."""
-        return newest(self.features)
+        return newest_architecture(self.features)
 
     @property
     def multiprocessor(self) -> Multiprocessor:
@@ -277,7 +277,7 @@ class Machine(Shown):
         return replace(multiprocessor(self.architecture), shared=self.levels[0].capacity)
 
     def peak(self, intrinsic: str) -> Peak:
-        """Rate of an intrinsic.
+        """Return the rate of an intrinsic.
 
         Raises:
             MachineError: the machine has no figure for it.

@@ -40,8 +40,8 @@ FITTED: Mapping[str, Costs] = {
 }
 
 
-def fitted(maker: str) -> Costs:
-    """The constants of a maker's CPUs; AMD's for makers whose CPUs were not measured.
+def fitted_costs(maker: str) -> Costs:
+    """Return the constants of a maker's CPUs; AMD's for makers whose CPUs were not measured.
 
     Args:
         maker: as :attr:`amos.machine.Machine.maker`; machines that are no CPUs have

@@ -112,7 +112,7 @@ class MappingSpace(Shown, Sequence[Mapping]):
         )
 
     def find(self, name: str) -> Mapping:
-        """The mapping of that name; it costs the same in a space of any size.
+        """Look up the mapping of that name; takes the same time in a space of any size.
 
         Raises:
             MappingError: the space has no such mapping; the message says what
@@ -143,8 +143,10 @@ class MappingSpace(Shown, Sequence[Mapping]):
         )
 
     def to_frame(self, limit: int | None = None) -> pd.DataFrame:
-        """One row a mapping: name, the group of each intrinsic iteration as text,
-        calls, utilization (0 to 1), and the order of the sources if it varies.
+        """Tabulate the mappings, one a row.
+
+        Columns: name, the group of each intrinsic iteration as text, calls, utilization (0 to 1),
+        and the order of the sources if it varies.
 
         ``frame.attrs["count"]`` is the number of mappings in the whole space.
 
@@ -189,7 +191,7 @@ class MappingSpace(Shown, Sequence[Mapping]):
 def enumerate_mappings(
     op: Operator, intrinsic: str | Intrinsic, rule: str = "access", commute: bool = False
 ) -> MappingSpace:
-    """Every mapping that a rule accepts.
+    """Enumerate every mapping that a rule accepts.
 
     Args:
         intrinsic: the intrinsic, by name or as a description.
@@ -219,7 +221,7 @@ def enumerate_mappings(
 
 
 def _orders(op: Operator, intrinsic: Intrinsic) -> list[tuple[int, ...]]:
-    """Orders of the sources, without those that only swap equal accesses.
+    """List orders of the sources, without those that only swap equal accesses.
 
     Where the intrinsic takes another number of sources, no order will do, and one says so.
     """
@@ -235,7 +237,7 @@ def _orders(op: Operator, intrinsic: Intrinsic) -> list[tuple[int, ...]]:
 def _compatible(
     op: Operator, intrinsic: Intrinsic, orders: Sequence[tuple[int, ...]]
 ) -> tuple[list[Pairing], list[MappingError]]:
-    """The orders that the intrinsic takes, and its reasons against the others."""
+    """Pair the orders that the intrinsic takes, and collect its reasons against the others."""
     pairings, refusals = [], []
     for order in orders:
         try:

@@ -48,7 +48,7 @@ class Mapping(Shown):
         rule: str = "access",
         order: Sequence[int] | None = None,
     ) -> Mapping:
-        """The mapping of a matching matrix (intrinsic × software iterations).
+        """Make the mapping of a matching matrix (intrinsic × software iterations).
 
         Raises:
             MappingError: the rule refuses the matching; the message says why.
@@ -61,7 +61,7 @@ class Mapping(Shown):
 
     @staticmethod
     def from_pairing(pairing: Pairing, assignment: tuple[int, ...], rule: str) -> Mapping:
-        """The mapping of an assignment that the rule is known to accept."""
+        """Make the mapping of an assignment that the rule is known to accept."""
         return Mapping(pairing.typed, pairing.intrinsic, assignment, pairing.order, rule)
 
     @cached_property
@@ -122,11 +122,11 @@ class Mapping(Shown):
         return matching_name(self.groups.values(), self.order, loops)
 
     def virtual(self) -> VirtualMapping:
-        """The mapping onto an accelerator of unlimited size (Figure 3 e and f)."""
+        """Map onto an accelerator of unlimited size (Figure 3 e and f)."""
         return VirtualMapping(self)
 
     def physical(self) -> PhysicalMapping:
-        """The mapping onto calls of the intrinsic's problem size (Figure 3 g and h)."""
+        """Map onto calls of the intrinsic's problem size (Figure 3 g and h)."""
         return PhysicalMapping(self)
 
     def __str__(self) -> str:

@@ -61,7 +61,7 @@ class Layout:
 
     @staticmethod
     def of(mapping: Mapping, m: int, sizes: dict[str, int]) -> Layout:
-        """Layout of operand ``m`` when a call covers ``sizes`` of each fused index.
+        """Lay out operand ``m`` when a call covers ``sizes`` of each fused index.
 
         Where these are not the intrinsic's own, its statement decides the order alone.
         """
@@ -72,7 +72,7 @@ class Layout:
         counts = [-(-fused[t] // sizes[t]) for t in axes]
         fragment = tuple(sizes[t] for t in axes)
         own = mapping.intrinsic.placements[operand.tensor.name]
-        own = own if fragment == own.shape else own.resized(fragment)
+        own = own if fragment == own.shape else own.resize(fragment)
         lengths = [*(extents[n] for n in outer), *counts]
         strides = [prod(lengths[i + 1 :]) * own.step for i in range(len(lengths))]
         k = len(outer)
@@ -113,7 +113,7 @@ class VirtualMapping(Shown):
     @cached_property
     def compute(self) -> dict[str, Any]:
         """For each intrinsic iteration its value, a sympy expression of software ones."""
-        return {t: self._fused(t) for t in self.sizes}
+        return {t: self._fused_expression(t) for t in self.sizes}
 
     @cached_property
     def memory(self) -> dict[str, tuple[Any, tuple[int, ...]]]:
@@ -129,18 +129,18 @@ class VirtualMapping(Shown):
             address = sum((sympy.Symbol(n) * s for n, _, s in layout.outer), sympy.Integer(0))
             for t, count, stride in layout.tiles:
                 if count > 1:
-                    address += sympy.floor(self._fused(t) / self.sizes[t]) * stride
+                    address += sympy.floor(self._fused_expression(t) / self.sizes[t]) * stride
             result[name] = (address, layout.strides)
         return result
 
-    def _fused(self, step: str) -> Any:
+    def _fused_expression(self, step: str) -> Any:
         import sympy
 
         terms = self.mapping.fused[step].terms
         return sum((sympy.Symbol(n) * c for n, c in terms), sympy.Integer(0))
 
     def latex(self) -> str:
-        """Compute and memory mapping as one ``aligned`` environment."""
+        """Write compute and memory mapping as one ``aligned`` environment."""
         import sympy
 
         lines = [rf"{sympy.latex(sympy.Symbol(t))} &\leftarrow {sympy.latex(e)}"
@@ -175,7 +175,7 @@ class PhysicalMapping(VirtualMapping):
         """For each intrinsic iteration its value, a sympy expression of software ones."""
         import sympy
 
-        return {t: sympy.Mod(self._fused(t), size) for t, size in self.sizes.items()}
+        return {t: sympy.Mod(self._fused_expression(t), size) for t, size in self.sizes.items()}
 
     @cached_property
     def tiles(self) -> dict[str, int]:

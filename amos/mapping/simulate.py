@@ -73,7 +73,7 @@ def simulate(mapping: Mapping, inputs: Dict[str, np.ndarray]) -> Any:
 def _elements(
     layout: Layout, flat: FlatAccess, physical: PhysicalMapping
 ) -> tuple[np.ndarray, np.ndarray]:
-    """For each element of a staged operand its address in the tensor, and if it has one."""
+    """Return each staged element's address in the tensor, and whether it has one."""
     extents, k, d = physical.mapping.operator.extents, len(layout.outer), len(layout.tiles)
     address = np.full(layout.shape, flat.offset)
     is_valid = np.ones(layout.shape, dtype=bool)
@@ -98,7 +98,7 @@ def _elements(
 
 
 def _stage(layout: Layout, array: np.ndarray, physical: PhysicalMapping) -> np.ndarray:
-    """Gather a source into its flat buffer, a neutral value in slots that no iteration fills."""
+    """Gather a source into its flat buffer; fill unused slots with a neutral value."""
     flat = FlatAccess.of(layout.load, array, physical.mapping.operator.extents)
     addresses, is_valid = _elements(layout, flat, physical)
     read = flat.buffer[np.where(is_valid, addresses, 0)]
@@ -129,7 +129,7 @@ class _Fragments:
         return _Fragments(bases, steps, slots.reshape(layout.fragment))
 
     def addresses(self, calls: slice, step: np.int64) -> np.ndarray:
-        """Addresses of the elements, for some independent calls and one of the repeated ones."""
+        """Return addresses of elements for some independent calls and one of the repeated ones."""
         bases = self.bases[calls].reshape([-1] + [1] * self.slots.ndim)
         return np.asarray(bases + (self.slots + step))
 

@@ -43,7 +43,7 @@ _Kinds = dict[Any, tuple[Assignment, int]]
 
 
 def bound_iterations(options: Options, conflicts: Sequence[int]) -> tuple[tuple[int, ...], ...]:
-    """Software iterations that can be in conflict, as connected components."""
+    """Group software iterations that can be in conflict into connected components."""
     components: list[set[int]] = []
     for a, b in combinations(range(len(options)), 2):
         if conflicts[a] >> b & 1 and any(t != u for t in options[a] for u in options[b]):
@@ -87,7 +87,7 @@ class AssignmentSet:
         return self._size(())
 
     def at(self, index: int) -> Assignment:
-        """The assignment at ``0 <= index < count``, by unranking."""
+        """Return the assignment at ``0 <= index < count``, by unranking."""
         if self._is_kept:
             return self._members[index]
         prefix: Assignment = ()
@@ -130,7 +130,7 @@ class AssignmentSet:
         return tails[::-1]
 
     def _walk(self) -> Iterator[Assignment]:
-        """The assignments in order, without choices that cannot fill enough."""
+        """Yield the assignments in order, without choices that cannot fill enough."""
         tails, choices, end = self._tails, self._choices, len(self.options)
 
         def extend(mask: int, chosen: Assignment) -> Iterator[Assignment]:
@@ -146,7 +146,7 @@ class AssignmentSet:
         return filter(self._accepts, assignments) if self._bound else assignments
 
     def _size(self, prefix: Assignment) -> int:
-        """Number of assignments that begin so."""
+        """Count the assignments with this prefix."""
         if not self._bound:
             return self._tails[len(prefix)][_mask(prefix)]
         choices = (*((t,) for t in prefix), *self._choices[len(prefix) :])
@@ -161,7 +161,7 @@ class AssignmentSet:
         return total
 
     def _kinds(self, choices: Options) -> Iterator[tuple[Assignment, int]]:
-        """Assignments of the bound iterations, one of each kind, and how many are of its kind.
+        """Yield one assignment of the bound iterations of each kind, and the size of that kind.
 
         It changes nothing to exchange components that are equal. Within one, what counts
         is whether some of several twins is at an intrinsic iteration, not which or how
@@ -176,11 +176,11 @@ class AssignmentSet:
                 for key, (bound, ways) in kinds.items():
                     joint = tuple(sorted((*key, (alike, filled))))
                     _add(after, joint, (*bound, *members), ways * number)
-            kinds = self._limited(after)
+            kinds = self._check_count(after)
         return iter(kinds.values())
 
     def _states(self, component: tuple[int, ...], choices: Options) -> _Kinds:
-        """The kinds of assignments of one component, by the places that its twins fill.
+        """Classify the assignments of a component by the places that its twins fill.
 
         Of the free iterations, which are all alike, these are what they fill together.
         """
@@ -192,10 +192,10 @@ class AssignmentSet:
             for filled, (members, ways) in states.items():
                 for t in choices[s]:
                     _add(after, filled | _bit(t) << twin * steps, (*members, t), ways)
-            states = after if component is self._free else self._limited(after)
+            states = after if component is self._free else self._check_count(after)
         return states
 
-    def _limited(self, kinds: _Kinds) -> _Kinds:
+    def _check_count(self, kinds: _Kinds) -> _Kinds:
         if len(kinds) > _LOOKED_AT:
             raise MappingError(
                 f"rule 'paper' would look at more than {_LOOKED_AT:,} combinations of the "
@@ -205,20 +205,20 @@ class AssignmentSet:
         return kinds
 
     def _are_twins(self, a: int, b: int, choices: Options) -> bool:
-        """Whether it is the same which of two iterations is at a place."""
+        """Return whether exchanging two iterations changes nothing."""
         if a in self._free:
             return True
         differ = (self._conflicts[a] ^ self._conflicts[b]) & ~(1 << a | 1 << b)
         return not differ and choices[a] == choices[b]
 
     def _accepts(self, assignment: Assignment) -> bool:
-        """Whether a choice of candidates is a union of base matches."""
+        """Return whether a choice of candidates is a union of base matches."""
         bound = tuple(assignment[s] for s in self._bound)
         free = _mask(tuple(assignment[s] for s in self._free))
         return self._good(bound, _mask(bound) & ~free)
 
     def _judge(self, bound: Assignment, needy: int) -> bool:
-        """Whether each bound iteration is in a base match.
+        """Return whether each bound iteration is in a base match.
 
         For the needy intrinsic iterations, a bit set, a bound one must be chosen: they hold
         no free one.
@@ -234,7 +234,7 @@ class AssignmentSet:
         )
 
     def _can_choose(self, groups: Sequence[int], barred: int) -> bool:
-        """Whether one of each group (a bit set) can be chosen, none of them barred."""
+        """Return whether one of each group (a bit set) can be chosen, none of them barred."""
         if not groups:
             return True
         available = groups[0] & ~barred
@@ -259,7 +259,7 @@ def _bit(target: int) -> int:
 
 
 def _mask(targets: Assignment) -> int:
-    """The intrinsic iterations that are filled, as a bit set."""
+    """Return the filled intrinsic iterations as a bit set."""
     mask = 0
     for t in targets:
         mask |= _bit(t)

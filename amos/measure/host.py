@@ -22,7 +22,7 @@ from amos.errors import MachineError
 from amos.intrinsics import Intrinsic
 from amos.machine.cpu import Cache, Cpu, cpu
 from amos.machine.machine import Level, Machine, Peak
-from amos.machine.makers import fitted
+from amos.machine.makers import fitted_costs
 from amos.measure.probe import Figures, Probe, Stream
 from amos.measure.runner import Runner, default_memory
 
@@ -191,7 +191,7 @@ def _machine(here: Cpu, figures: Figures) -> Machine:
         features=tuple(sorted(here.features)),
         maker=here.maker,
         source=f"measured on {here.model}",
-        costs=fitted(here.maker),
+        costs=fitted_costs(here.maker),
     )
 
 

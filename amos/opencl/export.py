@@ -18,7 +18,7 @@ from amos.chains.measuring import chain_tolerance
 from amos.codegen.naming import spell
 from amos.errors import ExportError
 from amos.export.request import Request
-from amos.export.standalone import standalone
+from amos.export.standalone import standalone_text
 from amos.ir import Chain, Operator
 from amos.ir.floats import pack, quantize
 from amos.measure.reference import References, tolerance
@@ -90,8 +90,8 @@ def files(request: Request) -> dict[str, str | bytes]:
     contents: dict[str, str | bytes] = {
         "kernel.cl": kernel.source,
         "launch.json": json.dumps(kernel.launch, indent=2) + "\n",
-        "load.py": standalone(loader),
-        "values.py": standalone(values),
+        "load.py": standalone_text(loader),
+        "values.py": standalone_text(values),
         "load.h": _header(kernel),
         "test.c": _test(kernel, allowed),
     }

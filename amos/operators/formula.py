@@ -78,15 +78,15 @@ def define(
 
 
 def _with_neutral_padding(op: Operator) -> Operator:
-    """A maximum or a minimum with padding that it never takes; a sum reads zeros there."""
+    """Pad a maximum or a minimum with values it never takes; a sum reads zeros there."""
     if op.compute.combiner not in ("max", "min"):
         return op
 
-    def padded(load: BufferLoad) -> BufferLoad:
+    def pad(load: BufferLoad) -> BufferLoad:
         value = op.compute.neutral("float32")
         return replace(load, padding=value) if load.padded else load
 
-    return op.with_loads(padded)
+    return op.with_loads(pad)
 
 
 def letters(layout: object, *allowed: str) -> str:
@@ -119,7 +119,7 @@ class _Axis:
 
     @staticmethod
     def of(size: str, values: Mapping[str, Any]) -> _Axis:
-        """The axis of an image size, from an operator's parameters."""
+        """Make the axis of an image size from an operator's parameters."""
         output, kernel = IMAGE_AXES[size]
         steps = {step: values[step] for step in STEPS}
         return _Axis(output, kernel, values[output], values[kernel], size=values[size], **steps)
@@ -141,7 +141,7 @@ class _Axis:
         return max((self.size + 2 * self.padding - self.reach) // self.stride + 1, 0)
 
     def image(self) -> int:
-        """Size of the unpadded image, if one is left and has these outputs."""
+        """Return the size of the unpadded image; refuse sizes without these outputs."""
         if self.size is None:
             smallest = (self.p - 1) * self.stride + self.reach - 2 * self.padding
             if smallest < 1:
@@ -160,7 +160,11 @@ class _Axis:
 
 
 def _slide(text: str, extents: Mapping[str, int], axes: Sequence[_Axis]) -> tuple[str, list[int]]:
-    """A statement whose ``image`` is read through windows, written ``p+r``, and its shape."""
+    """Read ``image`` through windows, written ``p+r``.
+
+    Returns:
+        the statement, and the image's shape.
+    """
     windows = {f"{axis.output}+{axis.kernel}": axis for axis in axes}
     read = re.search(r"image\[(.*?)\]", text)
     assert read is not None, text

@@ -71,7 +71,7 @@ def _chain(
     dtypes: Mapping[str, str] | None,
     shapes: Mapping[str, Sequence[int]],
 ) -> Operator:
-    """A chain of statements, whose inputs have one dtype if one is given."""
+    """Parse a chain of statements, whose inputs have one dtype if one is given."""
     if isinstance(kind, tuple):
         raise OperatorError(f"dtypes of a chain: expected TENSOR=DTYPE or one for all, got {kind}")
     if kind is not None:
@@ -81,7 +81,7 @@ def _chain(
 
 
 def short_name(op: Operator) -> str:
-    """Label of an operator in a table: its name in the library, or else its math.
+    """Label an operator in a table: by its name in the library, or else its math.
 
     A layout or an extent that is not the library's own follows the name, then whether
     there are prologues, an epilogue, an output of its own, and more results.
@@ -109,7 +109,7 @@ def _library_text(op: Operator) -> tuple[str, Mapping[str, int]] | None:
 
 
 def _builder_of(name: str) -> Builder:
-    """The builder of an operator or a layer."""
+    """Look up the builder of an operator or a layer."""
     try:
         return builder(layer_entry(name).operator if name in layers() else name)
     except UnknownNameError:
@@ -127,7 +127,7 @@ def _find_named(name: str, extents: Mapping[str, int], layout: str | None) -> Op
 
 
 def read_pair(item: str, form: str) -> tuple[str, str]:
-    """Both sides of an equals sign; an :class:`OperatorError` where one is missing."""
+    """Split a text at its equals sign; an :class:`OperatorError` where a side is missing."""
     name, _, value = (side.strip() for side in item.partition("="))
     if not name or not value:
         raise OperatorError(f"{item!r} is not {form}")
@@ -135,7 +135,7 @@ def read_pair(item: str, form: str) -> tuple[str, str]:
 
 
 def read_extents(items: Iterable[str]) -> dict[str, int]:
-    """Extent by iteration, from texts such as ``k=64``, or several in one.
+    """Read extents by iteration from texts such as ``k=64``, or several in one.
 
     >>> read_extents(["k=64", "c = 3, r=1"])
     {'k': 64, 'c': 3, 'r': 1}
@@ -146,7 +146,7 @@ def read_extents(items: Iterable[str]) -> dict[str, int]:
 
 
 def read_shapes(items: Iterable[str]) -> dict[str, tuple[int, ...]]:
-    """Shape by tensor, from texts such as ``image=1,56,56,64``."""
+    """Read shapes by tensor from texts such as ``image=1,56,56,64``."""
     pairs = [(item, *read_pair(item, "TENSOR=SIZES")) for item in items]
     return {name: tuple(_size(n, item) for n in value.split(",")) for item, name, value in pairs}
 

@@ -129,7 +129,7 @@ define(
 def scan_by_blocks(
     *, n: int = 1024, k: int = 256, block: int = 16, dtype: Dtype = None, name: str = "scan"
 ) -> tuple[Operator, Operator]:
-    """The scan as two operators, one after the other, of ``k/block + block`` steps an element.
+    """Build the scan as two consecutive operators, of ``k/block + block`` steps an element.
 
     A product with a whole triangle takes ``k`` steps an element, most of which multiply what
     is alike: every element of a block gets the sum of all blocks before it. That sum is the

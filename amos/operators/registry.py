@@ -69,9 +69,9 @@ class Builder:
         """
         if args:
             raise OperatorError(f"operator {self.name!r}: write its parameters by name, as n=1")
-        return self.make(**{key: self._checked(key, value) for key, value in kwargs.items()})
+        return self.make(**{key: self._check(key, value) for key, value in kwargs.items()})
 
-    def _checked(self, key: str, value: object) -> object:
+    def _check(self, key: str, value: object) -> object:
         if key not in self.defaults:
             raise OperatorError(
                 f"operator {self.name!r} has no parameter {key!r}: "
@@ -105,7 +105,7 @@ def add(entry: Builder) -> Builder:
 
 
 def register(code: str, description: str) -> Callable[[Callable[..., Operator]], Builder]:
-    """Decorator: put a function into the library under its own name.
+    """Decorate a function to put it into the library under its own name.
 
     Raises:
         OperatorError: the name or the code is taken.
@@ -120,7 +120,7 @@ def register(code: str, description: str) -> Callable[[Callable[..., Operator]],
 
 
 def names() -> tuple[str, ...]:
-    """Names of all operators of the library, sorted."""
+    """List the names of all operators of the library, sorted."""
     return tuple(sorted(_BUILDERS))
 
 
@@ -161,7 +161,7 @@ def build(
     dtype: Dtype,
     shapes: Mapping[str, Sequence[int]] | None = None,
 ) -> Operator:
-    """One line of math into an operator; ``dtype`` as :func:`amos.ir.resolve_dtypes` reads it."""
+    """Parse one line of math; ``dtype`` is read by :func:`amos.ir.resolve_dtypes`."""
     return apply_dtype(Operator.parse(text, extents, name=name, shapes=shapes), dtype)
 
 

@@ -56,7 +56,7 @@ class Layer:
     layout: str | None = None
 
     def build(self, dtype: str | tuple[str, ...] | None = None, **changes: object) -> Operator:
-        """The row's operator, with some parameters changed.
+        """Build the row's operator, with some parameters changed.
 
         An image size given by the row is dropped where a change makes another
         size necessary; it is then the smallest that fits. Outputs given by the
@@ -144,7 +144,7 @@ _LAYERS = {
 
 
 def layers(table: str | None = None) -> tuple[str, ...]:
-    """Names of a table's layers in the table's order; of all tables if omitted.
+    """List a table's layers in its order; those of all tables if omitted.
 
     Raises:
         UnknownNameError: there is no such table.
@@ -161,7 +161,7 @@ def layers(table: str | None = None) -> tuple[str, ...]:
 
 
 def layer_entry(name: str) -> Layer:
-    """The row behind a name."""
+    """Look up a row by name."""
     if name not in _LAYERS:
         raise UnknownNameError("layer", str(name), _LAYERS)
     return _LAYERS[name]

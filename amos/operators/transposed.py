@@ -173,7 +173,7 @@ def transposed_axis(
 
 
 def _taps(r: int, m: int, c: int, g: int) -> tuple[int, int, int]:
-    """Kernel positions of one phase, ``g``, and the ``c`` that makes the first of them zero."""
+    """Return kernel positions in a phase, ``g``, and ``c`` such that the first one is zero."""
     first = [-(-(-g * a - c) // m) for a in range(m)]
     last = [(r - 1 - g * a - c) // m for a in range(m)]
     return max(last) - min(first) + 1, g, c + m * min(first)

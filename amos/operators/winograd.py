@@ -12,7 +12,7 @@ are a matrix product, so the instruction computes one batched product.
 The rows of ``G`` are multiplied by their divisors, so that they have whole numbers too;
 then ``Aᵀ`` can be chosen so that a result at (i, j) comes out times ``DIVISORS[i] * DIVISORS[j]``.
 All of that holds modulo 2**32, where division by an odd number is a product with its inverse,
-and division by a power of two a shift, of a result that :meth:`Winograd.exact` bounds.
+and division by a power of two a shift, of a result that :meth:`Winograd.is_exact` bounds.
 """
 
 from __future__ import annotations
@@ -51,7 +51,10 @@ class _Matrices:
 
     @staticmethod
     def of(a: float, b: float) -> _Matrices:
-        """By Toom and Cook: the rows of ``Bᵀ`` are products of all points' factors but one's."""
+        """Build the matrices by Toom and Cook.
+
+        Each row of ``Bᵀ`` is the product of the factors of all points but one.
+        """
         points = np.array([0, a, -a, b, -b])
         linear, (aa, bb) = -(a * a + b * b), (a * a, b * b)
         image = [
@@ -180,8 +183,10 @@ class Winograd:
         sizes = zip((self.factor, self.sums), self.kinds, strict=True)
         return sum(prod(shape) * np.dtype(kind).itemsize for shape, kind in sizes)
 
-    def within(self, size: int) -> Winograd:
-        """The same by bands of which none takes more bytes, or by single rows.
+    def with_bands(self, size: int) -> Winograd:
+        """Split into bands of at most ``size`` bytes, or into single rows.
+
+        Takes the fewest bands that leave the busiest core few more rows than needed.
 
         By the fewest of those that leave the busiest core few more rows than need be.
         """
@@ -221,7 +226,7 @@ class Winograd:
         return f"pad({read})" if before or beyond else read
 
     def windows(self, weight: np.ndarray) -> np.ndarray:
-        """Transformed windows, as the product reads them.
+        """Transform the windows to the form that the product reads.
 
         Args:
             weight: ``(k, c, 3, 3)`` or ``(k, c, depth, 3, 3)``.
@@ -239,8 +244,8 @@ class Winograd:
         shaped = transformed.reshape(ELEMENTS**2, *axes, *transformed.shape[-2:])
         return np.asarray(shaped, self.kinds[0])
 
-    def exact(self, weight: np.ndarray) -> bool:
-        """Whether no result of any image of integers is too large for its last shift."""
+    def is_exact(self, weight: np.ndarray) -> bool:
+        """Return whether the last shift overflows for no image of integers."""
         low, high = np.iinfo(self.dtype).min, np.iinfo(self.dtype).max
         taps = weight.reshape(weight.shape[0], -1).astype(np.int64)
         above, below = taps.clip(min=0).sum(1), taps.clip(max=0).sum(1)

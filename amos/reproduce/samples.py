@@ -19,7 +19,7 @@ import numpy as np
 from amos import operators
 from amos.errors import RecordError
 from amos.intrinsics import get as get_intrinsic
-from amos.machine import Costs, Machine, fitted
+from amos.machine import Costs, Machine, fitted_costs
 from amos.mapping import enumerate_mappings
 from amos.measure import Runner, Task
 from amos.perfmodel import evaluate
@@ -75,7 +75,9 @@ class Dataset:
 
     def machine_with(self, costs: Costs | None) -> Machine:
         """The machine, with these constants of the model or those of the CPU's maker."""
-        return replace(self.machine, costs=fitted(self.machine.maker) if costs is None else costs)
+        return replace(
+            self.machine, costs=fitted_costs(self.machine.maker) if costs is None else costs
+        )
 
     def of(self, layers: Iterable[str]) -> list[LayerSamples]:
         """The samples of some layers, as the model takes them."""

@@ -52,7 +52,7 @@ def _check_object(
     compiler: str | None,
     emulator: str | None,
 ) -> None:
-    """TVM's object file, linked with a program that calls it."""
+    """Link TVM's object file with a program that calls it, and compare."""
     from amos.runtime.calls import compile_object
 
     calls = len(inputs[unit.destination.tensor.name])
@@ -81,7 +81,7 @@ _CODES = {"int": 0, "uint": 1, "float": 2}
 
 
 def _driver(unit: Intrinsic, calls: int) -> str:
-    """A C program that packs TVM's arguments by hand: DLPack tensors, no runtime."""
+    """Write a C program that packs TVM's arguments by hand: DLPack tensors, no runtime."""
     from amos.ir import dtype
 
     arrays, fill, reads = [], [], []

@@ -63,7 +63,7 @@ def check(
 
 
 def _describe(unit: Intrinsic, report: Report) -> None:
-    """An intrinsic maps onto itself, iteration by iteration, under the strictest rule."""
+    """Check that an intrinsic maps onto itself, each iteration to its own, by rule ``paper``."""
     try:
         op = Operator(unit.compute, name=unit.name)
         # An operator's sums wrap around; the statement is compared without saturation.

@@ -21,7 +21,7 @@ _SCALES = (1.0, 1e-19, 1e-3, 1e3)
 
 
 def fragments(intrinsic: Intrinsic, rng: np.random.Generator) -> Fragments:
-    """Inputs of many calls: generic, all-largest, all-smallest, and saturation edges.
+    """Draw inputs of many calls: generic, all-largest, all-smallest, and saturation edges.
 
     Returns:
         for each operand calls × fragment, in the dtype's container; the
@@ -62,7 +62,7 @@ def _generic(intrinsic: Intrinsic, rng: np.random.Generator, scale: float) -> Fr
 
 
 def _extreme(intrinsic: Intrinsic) -> Fragments:
-    """Every combination of largest and smallest values, on three accumulators."""
+    """Combine largest and smallest values in every way, on three accumulators."""
     kinds = _kinds(intrinsic)
     *sources, target = kinds
     ranges = {name: limits(kind) for name, (kind, _) in kinds.items()}
@@ -77,7 +77,7 @@ def _extreme(intrinsic: Intrinsic) -> Fragments:
 
 
 def _edges(intrinsic: Intrinsic, rng: np.random.Generator) -> Fragments:
-    """Accumulators so near the ends of their range that a call may or may not leave it."""
+    """Draw accumulators near the ends of their range, which a call may or may not leave."""
     drawn = _generic(intrinsic, rng, 1.0)
     drawn = {name: array[:_EDGES] for name, array in drawn.items()}
     target = intrinsic.destination.tensor
@@ -96,7 +96,7 @@ def _edges(intrinsic: Intrinsic, rng: np.random.Generator) -> Fragments:
 def compare(
     intrinsic: Intrinsic, inputs: Mapping[str, np.ndarray], got: np.ndarray, *, exact: bool
 ) -> str:
-    """Hold a result against the meaning.
+    """Compare a result with the meaning.
 
     Integers have to agree in every bit, and so have floats where the meaning
     fixes each rounding and ``exact`` asks for it; NaNs are all the same. Other

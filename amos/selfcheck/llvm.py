@@ -69,7 +69,7 @@ class _Call:
         return frozenset({LOADER})
 
     def run(self, context: Context) -> np.ndarray | Failure:
-        """The destination after the calls."""
+        """Run the calls, and return the destination."""
         from amos.codegen.tir.tensor_intrin import check_operands
         from amos.runtime.calls import run_calls
 

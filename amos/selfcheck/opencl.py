@@ -34,7 +34,7 @@ _EMPTY = "__kernel void nothing(__global int *x) { x[0] = 0; }"
 
 
 def opencl_source(unit: Intrinsic, source: Implementation) -> str:
-    """A kernel whose work-item i makes call i."""
+    """Write a kernel whose work-item i makes call i."""
     moved = "\n".join(
         f"{load.tensor.name} += get_global_id(0) * {load.tensor.elements};"
         for load in unit.operands

@@ -105,7 +105,7 @@ int main(void) {{
 
 
 def _encode(unit: Intrinsic, inputs: Mapping[str, np.ndarray]) -> bytes:
-    """Input of such a program: the number of calls, then the fragments."""
+    """Encode the input of such a program: the number of calls, then the fragments."""
     calls = len(inputs[unit.destination.tensor.name])
     rows = [
         pack(inputs[load.tensor.name].astype(dtype(kind).numpy), kind).reshape(calls, -1)
@@ -117,7 +117,7 @@ def _encode(unit: Intrinsic, inputs: Mapping[str, np.ndarray]) -> bytes:
 def run_program(
     command: Sequence[str], unit: Intrinsic, inputs: Mapping[str, np.ndarray]
 ) -> np.ndarray | str:
-    """Run a program on fragments: the destination, calls × fragment, or the error."""
+    """Run a program on fragments; return the destination, calls × fragment, or the error."""
     try:
         done = subprocess.run(
             list(command), input=_encode(unit, inputs), capture_output=True, timeout=_RUN

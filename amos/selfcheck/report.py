@@ -48,7 +48,7 @@ class Report:
         return not self.different if self.ran_on or self.different else None
 
     def differ(self, problem: str) -> None:
-        """Note that an implementation did something else than the meaning says."""
+        """Note that an implementation differs from the meaning."""
         self.different = True
         self.problems.append(problem)
 
@@ -80,7 +80,7 @@ class Report:
         self.different |= report.different
 
     def to_dict(self) -> dict[str, Any]:
-        """The report for ``--json``."""
+        """Convert the report for ``--json``."""
         values = asdict(self) | {"ok": self.ok, "equal": self.equal}
         del values["different"]
         return values
@@ -90,9 +90,9 @@ class Report:
         if self.described:
             parts.append(f"enumerates {self.enumerates}")
         if self.compiled_for:
-            parts.append("compiles for " + _grouped(self.compiled_for))
+            parts.append("compiles for " + _group(self.compiled_for))
         if self.ran_on:
-            parts.append("ran on " + _grouped(self.ran_on))
+            parts.append("ran on " + _group(self.ran_on))
         if self.equal is None:
             parts.append("ran nowhere here, so nothing is compared")
         else:
@@ -102,8 +102,8 @@ class Report:
         return f"{self.name}: {'; '.join(parts)}"
 
 
-def _grouped(entries: list[str]) -> str:
-    """``cuda: sm_80``, ``cuda: sm_90`` → ``sm_80 sm_90 (cuda)``."""
+def _group(entries: list[str]) -> str:
+    """Group by format: ``cuda: sm_80``, ``cuda: sm_90`` → ``sm_80 sm_90 (cuda)``."""
     groups: dict[str, list[str]] = {}
     for entry in entries:
         who, _, what = entry.partition(": ")

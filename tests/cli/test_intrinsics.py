@@ -31,7 +31,9 @@ def test_list_names_every_intrinsic(capsys: pytest.CaptureFixture[str]) -> None:
 def test_list_tells_of_broken_plug_ins(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(intrinsics, "broken", lambda: {"acme": "acme:units: ImportError: gone"})
+    monkeypatch.setattr(
+        intrinsics, "list_broken", lambda: {"acme": "acme:units: ImportError: gone"}
+    )
     assert main(["intrinsics", "list", "--json"]) == 0
     printed = capsys.readouterr()
     assert (
@@ -96,7 +98,7 @@ def test_check_prints_one_line_each(capsys: pytest.CaptureFixture[str]) -> None:
 def test_check_fails_for_a_broken_plug_in(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(intrinsics, "broken", lambda: {"acme": "gone"})
+    monkeypatch.setattr(intrinsics, "list_broken", lambda: {"acme": "gone"})
     monkeypatch.setattr(intrinsics, "names", lambda: ("gemmini_matmul_m16n16k16_s8_s32",))
     assert main(["intrinsics", "check"]) == 2
     printed = capsys.readouterr()

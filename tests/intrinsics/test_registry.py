@@ -71,9 +71,9 @@ def test_a_registered_intrinsic_is_found() -> None:
 
 @pytest.mark.usefixtures("fresh")
 def test_another_process_adopts_what_was_added() -> None:
-    assert intrinsics.added() == ()
+    assert intrinsics.list_added() == ()
     mine = intrinsics.register(_renamed("acme_dot"))
-    assert intrinsics.added() == (mine,)
+    assert intrinsics.list_added() == (mine,)
     changed = replace(mine, source="another manual")
     intrinsics.adopt((changed,))
     assert intrinsics.get("acme_dot") is changed
@@ -93,7 +93,7 @@ def test_plug_ins_are_callables_or_iterables(monkeypatch: pytest.MonkeyPatch, fr
         EntryPoint("single", lambda: three),
     )
     assert {"acme_0", "acme_1", "acme_2", VNNI} <= set(intrinsics.names())
-    assert intrinsics.broken() == {}
+    assert intrinsics.list_broken() == {}
 
 
 def test_a_broken_plug_in_takes_no_other_down(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -115,7 +115,7 @@ def test_a_broken_plug_in_takes_no_other_down(monkeypatch: pytest.MonkeyPatch) -
     )
     assert "acme_good" in intrinsics.names()
     assert "acme_half" not in intrinsics.names()
-    reasons = intrinsics.broken()
+    reasons = intrinsics.list_broken()
     assert set(reasons) == {"missing", "number", "wrong", "duplicate"}
     assert reasons["missing"] == "acme:units: ImportError: no module named acme"
     assert "got int" in reasons["number"]

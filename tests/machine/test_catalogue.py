@@ -11,7 +11,7 @@ import pytest
 
 import amos
 from amos.errors import MachineError, UnknownNameError
-from amos.machine import Costs, Level, Machine, Peak, catalogue, fitted
+from amos.machine import Costs, Level, Machine, Peak, catalogue, fitted_costs
 from amos.machine.makers import FITTED
 
 GOOD = """
@@ -196,8 +196,8 @@ def test_described_cpus_have_the_constants_of_their_maker(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["mali_g76", "vta_pynq", "a100"])
 def test_what_is_no_cpu_has_constants_that_leave_every_term_out(name: str) -> None:
-    assert amos.machines.get(name).costs == fitted("") == Costs()
+    assert amos.machines.get(name).costs == fitted_costs("") == Costs()
 
 
 def test_a_cpu_of_an_unknown_maker_is_no_machine_without_costs() -> None:
-    assert fitted("VIA VIA VIA") == FITTED["AuthenticAMD"]
+    assert fitted_costs("VIA VIA VIA") == FITTED["AuthenticAMD"]

@@ -117,11 +117,11 @@ def test_bands_need_not_divide_rows_of_tiles(channels: int, bands: int, cores: i
 
 def test_bands_are_few_and_leave_no_core_many_more_rows() -> None:
     form = Winograd((2, 450, 60, 32), (2, 450, 60, 32), (1, 1))  # 113 rows of 15 tiles
-    shared, own = form.within(10**9), replace(form, cores=2).within(2 * 36 * 32 * 4 * 15 * 3)
+    shared, own = form.with_bands(10**9), replace(form, cores=2).within(2 * 36 * 32 * 4 * 15 * 3)
     assert (shared.bands, shared.grid, shared.factor) == (1, (113, 15), (36, 2 * 113 * 15, 32))
     assert (own.bands, own.grid, own.factor) == (38, (3, 15), (36, 3 * 15, 32))
     assert own.count == 2 * own.rounds == 76
-    assert form.within(1).bands == replace(form, cores=3).within(1).bands == 113
+    assert form.with_bands(1).bands == replace(form, cores=3).within(1).bands == 113
 
 
 @pytest.mark.parametrize(("taps", "cores"), [(1, 1), (2, 1), (2, 3), (3, 2)])
@@ -194,7 +194,7 @@ def test_sums_may_wrap_around(monkeypatch: pytest.MonkeyPatch) -> None:
     form = Winograd((1, 6, 6, channels), (1, 4, 4, 16), (0, 0), dtype="uint8")
     weight = np.full((16, channels, 3, 3), 127, np.int8)
     assert position * int(form.windows(weight)[7, 0, 0]) * channels > 2**31
-    assert form.exact(weight)
+    assert form.is_exact(weight)
     b = Builder()
     names = b.constant(1.0), b.constant(0, "uint8")
     x = b.node(
@@ -325,7 +325,7 @@ def test_measured_tiles_win_beside_others_that_are_predicted(
 
 def _list_single_rows(task: Task, chooser: Chooser) -> tuple[Winograd, ...]:
     form = match_winograd(task)
-    return () if form is None else (form.within(1),)
+    return () if form is None else (form.with_bands(1),)
 
 
 def test_products_of_bands_occur_as_often(monkeypatch: pytest.MonkeyPatch) -> None:

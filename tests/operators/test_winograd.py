@@ -114,7 +114,7 @@ def test_results_that_may_be_too_large_are_found(kind: str, value: int, exact: b
     weight = np.ones((2, 4096, 3, 3), np.int64)
     weight[1] = 0
     weight[1].reshape(-1)[:2] = value // 2, value - value // 2
-    assert form.exact(weight) is exact
+    assert form.is_exact(weight) is exact
 
 
 def test_products_in_depth_read_padding() -> None:

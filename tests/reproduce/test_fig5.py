@@ -11,14 +11,14 @@ import pytest
 
 from amos import machines
 from amos.errors import RecordError
-from amos.machine import Costs, fitted
+from amos.machine import Costs, fitted_costs
 from amos.perfmodel import evaluate
 from amos.plan import Structure
 from amos.reproduce import fig5
 from amos.reproduce.samples import Dataset, Sample, candidates, load, save
 
 #: Constants unlike those of any maker.
-COSTS = replace(fitted("GenuineIntel"), serial=12.0, find=20.0)
+COSTS = replace(fitted_costs("GenuineIntel"), serial=12.0, find=20.0)
 LAYERS = ("resnet18:C4", "resnet18:C10")
 
 
@@ -63,7 +63,7 @@ def test_leaving_a_term_out_changes_a_prediction() -> None:
     samples = dataset.of(("resnet18:C2", "vgg16:V3"))
 
     def predict(**off: float) -> np.ndarray:
-        machine = dataset.machine_with(replace(fitted(dataset.machine.maker), **off))
+        machine = dataset.machine_with(replace(fitted_costs(dataset.machine.maker), **off))
         return np.concatenate([each.predict(machine, "amos+") for each in samples])
 
     whole = predict()
@@ -75,7 +75,7 @@ def test_fitting_moves_towards_the_right_constants(dataset: Dataset) -> None:
     constants = fig5.fit(dataset, LAYERS, rounds=2)
     before, after = (
         fig5.judge(dataset, LAYERS, costs=c).overall
-        for c in (fitted(dataset.machine.maker), constants)
+        for c in (fitted_costs(dataset.machine.maker), constants)
     )
     assert after.pairwise >= before.pairwise
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import amos
 from amos.ir import Operator
-from amos.machine import Level, Machine, Peak, fitted
+from amos.machine import Level, Machine, Peak, fitted_costs
 from amos.machine.limits import CpuLimits
 from amos.mapping import Mapping
 from amos.perfmodel.traffic import LoopNestBatch
@@ -15,7 +15,7 @@ from amos.schedule import ScheduleSpace
 
 VNNI = amos.intrinsics.get("vnni_dpbusd_m16k4_u8_s8_s32")
 #: Constants of a CPU that was measured.
-COSTS = fitted("GenuineIntel")
+COSTS = fitted_costs("GenuineIntel")
 LEVELS = (Level("L1", 200, 64.0, 32.0), Level("DRAM", 0, 16.0, 8.0))
 
 

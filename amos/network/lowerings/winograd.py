@@ -140,7 +140,7 @@ def match_winograd(task: Task) -> Winograd | None:
 def _has_exact_weight(form: Winograd, anchor: Node) -> bool:
     """Return whether weights are constant, and their transform exact where they are integers."""
     weight = anchor.operands[1]
-    return isinstance(weight, Constant) and (not form.integer or form.exact(weight.array))
+    return isinstance(weight, Constant) and (not form.integer or form.is_exact(weight.array))
 
 
 def list_forms(task: Task, chooser: Chooser) -> tuple[Winograd, ...]:
@@ -152,8 +152,8 @@ def list_forms(task: Task, chooser: Chooser) -> tuple[Winograd, ...]:
     machine = chooser.target(())
     if form is None or not machine.cached:  # transforms are kernels of CPUs
         return ()
-    shared = form.within(_shared_capacity_bytes(machine))
-    own = replace(form, cores=machine.cores).within(int(machine.private_cache * _PRIVATE_SHARE))
+    shared = form.with_bands(_shared_capacity_bytes(machine))
+    own = replace(form, cores=machine.cores).with_bands(int(machine.private_cache * _PRIVATE_SHARE))
     return (shared, own) if own.count >= own.cores > 1 else (shared,)
 
 
