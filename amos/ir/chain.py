@@ -22,10 +22,10 @@ from amos.ir.operator import Operator
 
 
 class NotAnOperatorError(OperatorError, AttributeError):
-    """A chain was given to what takes one statement."""
+    """A chain where a single statement is required."""
 
 
-#: How an assignment may combine the values of its reductions.
+#: Combiners of an assignment's reductions.
 COMBINERS = ("+", "max", "min")
 
 
@@ -85,7 +85,7 @@ class Assignment(Elementwise):
 
     @property
     def points(self) -> int:
-        """How often the expression is computed."""
+        """Number of points at which the expression is computed."""
         return int(replace(self.output.tensor, shape=tuple(self.extents.values())).elements)
 
     @property
@@ -95,7 +95,7 @@ class Assignment(Elementwise):
 
     @property
     def kind(self) -> str:
-        """``"int32"`` or ``"float32"``: what the expression is, and is combined in."""
+        """``"int32"`` or ``"float32"``: kind of the expression and of its combined values."""
         return self.expression.kind(self.kinds)
 
     def __str__(self) -> str:
@@ -106,7 +106,7 @@ class Assignment(Elementwise):
         return f"{self.output} {self.combiner}= {value}"
 
 
-#: What a statement comes to: sums of products, which instructions compute, and expressions.
+#: A step of a statement: a sum of products, which instructions compute, or an expression.
 Step = Operator | Assignment
 
 
@@ -128,7 +128,7 @@ class Statement:
 
     Attributes:
         text: as its author wrote it.
-        steps: what it comes to; ``softmax`` is four, any other statement one.
+        steps: four for ``softmax``, one for any other statement.
     """
 
     text: str
@@ -136,7 +136,7 @@ class Statement:
 
     @property
     def tensor(self) -> Tensor:
-        """What it writes."""
+        """The tensor that it writes."""
         return result_of(self.steps[-1])
 
     def __str__(self) -> str:
@@ -244,12 +244,11 @@ class Chain(Shown):
     def of(operators: Sequence[Operator], name: str | None = None) -> Chain:
         """Chain operators with their epilogues, which no statement of a text can have.
 
-        Tensors and iterations of one name are the same. Open dtypes are those of tensors before,
-        else as :meth:`parse` takes them. Ranges of values that readers declare are taken as they
-        are.
+        Tensors and iterations of one name are the same. Open dtypes are those of tensors written
+        before, or the defaults of :meth:`parse`. Ranges that readers declare are kept.
 
         Args:
-            operators: each reads, as a source or in its epilogue, what others before it store.
+            operators: each reads, as a source or in its epilogue, results of others before it.
             name: what the chain is called; the result's name if omitted.
 
         Raises:
@@ -312,7 +311,7 @@ class Chain(Shown):
 
     @cached_property
     def steps(self) -> tuple[Step, ...]:
-        """What all statements come to, in order."""
+        """Steps of all statements, in order."""
         return tuple(step for statement in self.statements for step in statement.steps)
 
     @property
@@ -332,7 +331,7 @@ class Chain(Shown):
 
     @property
     def result(self) -> Tensor:
-        """What the last statement writes."""
+        """The tensor that the last statement writes."""
         return self.statements[-1].tensor
 
     @property
@@ -342,17 +341,17 @@ class Chain(Shown):
 
     @property
     def whole(self) -> bool:
-        """Whether each element of the result is stored: of a chain always."""
+        """Whether each element of the result is stored; always true of a chain."""
         return True
 
     @cached_property
     def temporaries(self) -> tuple[Tensor, ...]:
-        """What steps write for others, in order."""
+        """Tensors that steps write for others, in order."""
         return tuple(map(result_of, self.steps[:-1]))
 
     @cached_property
     def inputs(self) -> tuple[Tensor, ...]:
-        """What no step writes, in order of first use."""
+        """Tensors that no step writes, in order of first use."""
         own = {tensor.name for tensor in (*self.temporaries, self.result)}
         read = [load.tensor for step in self.steps for load in loads_of(step)]
         return tuple(dict.fromkeys(tensor for tensor in read if tensor.name not in own))

@@ -43,15 +43,15 @@ from amos.ir.transforms import Transform
 
 #: Functions of a whole row, which take an axis.
 ROWS = ("softmax", "safe_softmax", "logsumexp", "sum", "max", "min")
-#: Those that keep the axis, and how they divide; a safe softmax has zeros where that gives NaN.
+#: Those that keep the axis, by their quotient; a safe softmax is 0 where softmax is NaN.
 _SOFTMAXES = {"softmax": SHARE, "safe_softmax": SHARE_OR_ZERO}
-#: Levels of an expression that is computed for the maximum and again for the exponential.
+#: Deepest expression that is computed twice, for the maximum and for the exponential.
 _AGAIN = 2
 
 
 @dataclass
 class ChainParser:
-    """What is said of the tensors of a chain, and of those that were written so far.
+    """Parser of the statements of a chain; it keeps what is known of their tensors.
 
     Attributes:
         extents: extent of each iteration.
@@ -72,7 +72,7 @@ class ChainParser:
 
         Raises:
             ParseError: a statement cannot be read; a caret marks the column.
-            OperatorError: statements contradict each other, or what is said of tensors.
+            OperatorError: statements contradict each other, or the given dtypes and shapes.
         """
         texts = [each.strip() for each in text.split(";")]
         texts = texts[:-1] if len(texts) > 1 and not texts[-1] else texts
@@ -270,7 +270,7 @@ class _AssignmentReader(ExpressionReader):
         """Read the statement into its steps."""
         if (function := self._row_function()) is None:
             expression, cast = self.expression()
-            if cast and self.head.sign:  # of what is summed, not of the sum
+            if cast and self.head.sign:  # rounds the terms, not the sum
                 name = next(short for short, kind in CASTS.items() if kind == cast)
                 expression, cast = self.apply(name, expression), None
             return (self._assign(self.head.name, expression, cast, self.head.sign),)

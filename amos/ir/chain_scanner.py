@@ -1,4 +1,4 @@
-"""What a statement of a chain reads and writes, before it is parsed."""
+"""Names that a statement of a chain reads and writes, found before it is parsed."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from amos.ir.grammar import Reader, Reference
 
 
 class Scanner(Reader):
-    """The target of a statement, and every access that it has.
+    """The target of a statement, and all its accesses.
 
     Attributes:
         name: of the tensor that is written.
@@ -45,5 +45,5 @@ class Scanner(Reader):
 
     @property
     def iterations(self) -> list[str]:
-        """Those that index anything."""
+        """Iterations that index any access."""
         return [n for access in self.accesses for index in access.indices for n in index.names]

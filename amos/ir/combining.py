@@ -2,8 +2,8 @@
 
 ``out[n] max= a[n,k] + b[k]`` joins its sources by ``+`` and combines over ``k`` by ``max``.
 Sources count as values of the destination's dtype, in which both functions compute:
-integers wrap around. ``max`` and ``min`` are stated for numbers: what they make of a NaN is
-left open, as instructions differ in it.
+integers wrap around. ``max`` and ``min`` are defined for numbers: their result
+for a NaN is left open, as instructions differ.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ class Function:
     Attributes:
         symbol: how statements spell it.
         ufunc: the same in NumPy.
-        ordered: whether it compares its arguments, so that none may wrap around before.
-        commutes: whether its arguments may be exchanged.
+        ordered: whether it compares its arguments, which then must not have wrapped around.
+        commutes: whether its arguments may be swapped.
     """
 
     symbol: str
@@ -81,7 +81,7 @@ def fills_lanes(
         combiner: of the reduction.
         join: joins the sources.
         kind: dtype of the destination.
-        arbitrary_source: whether another source may hold anything there.
+        arbitrary_source: whether another source may hold any value in these lanes.
 
     >>> fills_lanes("+", "*", 2, "f32", arbitrary_source=True), fills_lanes("max", "*", 2, "f32")
     (True, False)

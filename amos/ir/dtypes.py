@@ -22,8 +22,8 @@ class DType:
         kind: ``"int"``, ``"uint"`` or ``"float"``.
         container: the NumPy dtype that represents each value exactly; a type
             that NumPy lacks (bfloat16, tf32, fp8, int4) is held in a wider one.
-        bounds: smallest and largest value that is declared to occur, of an integer type;
-            ``None`` if all of its values may.
+        bounds: smallest and largest declared value of an integer type; ``None`` if all of its
+            values may occur.
     """
 
     name: str
@@ -141,7 +141,7 @@ def dtype(name: str | DType) -> DType:
     """Look up a type by canonical or short name.
 
     The values of an integer type may be declared to stay in a range, as ``s8 in [-64, 64]``:
-    some instructions are exact for it alone. Arrays are then checked. ``s7`` and ``u7`` are
+    some instructions are exact only within a range. Arrays are then checked. ``s7`` and ``u7`` are
     ``s8 in [-64, 63]`` and ``u8 in [0, 127]``.
 
     Raises:

@@ -4,10 +4,10 @@ A quantized layer is an operator and an epilogue, for example
 
     u8(relu((acc + bias[k]) * scale[k]) + skip[n,p,q,k])
 
-``acc`` is the value that the operator has summed for one element of the output, of
+``acc`` is the sum that the operator has computed for one element of the output, of
 integers up to 32 bits as ``int32`` and of floats as ``float32``, to which ``float64`` is
 rounded; tensors are indexed by the operator's spatial iterations. An epilogue changes no
-access of the operator, so mappings are what they are without it.
+access of the operator, so mappings do not depend on it.
 
 The arithmetic is the same everywhere, in NumPy, in kernels and in exports, bit for bit:
 
@@ -16,11 +16,11 @@ The arithmetic is the same everywhere, in NumPy, in kernels and in exports, bit 
 * ``x >> n`` is an integer divided by ``2**n`` and rounded down, for ``n`` from 0 to 31, and
   binds less tightly than ``+``, as in C: ``s8(acc + 64 >> 7)``;
 * of an integer and a float the integer is converted first, rounding to nearest even;
-  ``/`` and the functions of floats convert all that they are given;
+  ``/`` and the functions of floats convert all their arguments;
 * ``max(x, y)`` and ``min(x, y)`` are NaN if either argument is; of equal ones, zeros of
   either sign, they are ``y``, or ``x`` where ``y`` alone is a literal or an integer;
   ``relu(x)`` is ``max(x, 0)``; ``clip(x, low, high)``, or ``clamp``, is ``x`` within bounds,
-  and a bound that is NaN is none; ``abs(x)`` is the greater of ``x`` and ``0 - x``;
+  and a bound that is NaN is ignored; ``abs(x)`` is the greater of ``x`` and ``0 - x``;
 * ``x / y`` and ``sqrt(x)`` are those of IEEE 754; ``fma(x, y, z)`` is ``x * y + z``,
   rounded once; ``rsqrt(x)`` is ``1 / sqrt(x)``; ``times(x, high, low)`` is
   ``fma(x, high, x * low)``, a product with the sum of two floats, such as a reciprocal;
@@ -65,7 +65,7 @@ ACC = "acc"
 
 @dataclass(frozen=True)
 class Elementwise:
-    """An expression of elements: the common part of epilogues and prologues.
+    """An elementwise expression: the common part of epilogues and prologues.
 
     Attributes:
         expression: the value.
@@ -133,7 +133,7 @@ class Epilogue(Elementwise):
     def compute(self, value: Any, accumulator: str, by: Arithmetic) -> Any:
         """Evaluate the expression, as its own kind, for an accumulator of a dtype.
 
-        It is computed by NumPy's arithmetic or a kernel's, before it becomes the result.
+        The value, by NumPy's arithmetic or a kernel's, is not yet rounded to the result.
         """
         kind = ACCUMULATORS[accumulator]
         wide = value if kind == accumulator else by.widen(value, accumulator)

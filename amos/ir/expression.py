@@ -1,8 +1,8 @@
 """Elementwise expressions: trees of operations on values of ``int32`` and ``float32``.
 
-A tree says nothing of what its variables are: an epilogue has one, ``acc``. It is computed
-by an :class:`Arithmetic`, in NumPy or as text of a kernel. The language that trees are
-written in, and what each operation means, is told by :mod:`amos.ir.epilogue`.
+A tree does not define its variables: an epilogue has one, ``acc``. An :class:`Arithmetic`
+evaluates it, in NumPy or as text of a kernel. :mod:`amos.ir.epilogue` defines the language of
+trees and the meaning of each operation.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any, Protocol
 from amos.errors import OperatorError
 from amos.ir.nodes import BufferLoad
 
-#: dtypes that a value may be rounded to, by the function that says so.
+#: dtypes that a value may be rounded to, by the function that rounds.
 CASTS = {
     "u8": "uint8",
     "s8": "int8",
@@ -25,8 +25,8 @@ CASTS = {
     "bf16": "bfloat16",
     "f16": "float16",
 }
-#: Operations that are written as functions, and how many arguments they take. Names with an
-#: underscore are for definitions alone (:mod:`amos.ir.functions`).
+#: Operations that are written as functions, with their argument counts. Names with an
+#: underscore are reserved for definitions (:mod:`amos.ir.functions`).
 OPERATIONS = {
     "max": 2,
     "min": 2,
@@ -51,9 +51,9 @@ SHARE, SHARE_OR_NAN, SHARE_OR_ZERO = "_share", "_share_or_nan", "_share_or_zero"
 _PRINTED = {EXP_NEGATIVE: "exp", SHARE: "share", SHARE_OR_NAN: "share", SHARE_OR_ZERO: "safe_share"}
 #: Functions that compare floats as one instruction does, by the function that lets NaN through.
 _COMPARISONS = {"max": "_greater", "min": "_less"}
-#: How tightly signs bind.
+#: Precedence of signs.
 _BINDING = {"shift": 0, "add": 1, "subtract": 1, "multiply": 2, "divide": 2}
-#: Operations on floats alone.
+#: Operations on floats only.
 _OF_FLOATS = ("divide", "fma", "sqrt", "_pow2", "_exponent", "f32", "bf16", "f16")
 #: dtypes of tensors that expressions read, and the kind that they are widened to.
 INTEGERS = ("int32", "int16", "uint16", "int8", "uint8")
@@ -75,9 +75,9 @@ class Function:
     """A function that is defined by an expression of its parameters.
 
     Attributes:
-        name: as it is called.
+        name: the name in calls.
         parameters: names of the variables; an argument is computed once.
-        body: the expression that it stands for.
+        body: the expression that defines it.
         of_floats: whether integers are converted before; otherwise they are if any
             argument is a float.
     """
@@ -89,7 +89,7 @@ class Function:
 
     @cached_property
     def once(self) -> bool:
-        """Whether each parameter occurs once, so that arguments may be put in its place."""
+        """Whether each parameter occurs once, so that arguments may be substituted directly."""
         variables = [node.name for node in self.body.nodes() if node.is_variable]
         return sorted(variables) == sorted(self.parameters)
 
@@ -100,7 +100,7 @@ class Function:
 
 
 class Arithmetic(Protocol):
-    """How values are computed: by NumPy, or as expressions of a kernel."""
+    """Arithmetic on values: by NumPy, or as expressions of a kernel."""
 
     def number(self, value: float, kind: str) -> Any:
         """Make a constant of kind ``int32`` or ``float32``."""
@@ -142,7 +142,7 @@ def inline_call(
 
     Args:
         function, kind, values, by: the call, and how its body is computed.
-        bind: makes a name of a value that is used several times.
+        bind: gives a name to a value that is used several times.
     """
     return function.compute(values if function.once else [bind(each) for each in values], kind, by)
 
@@ -156,7 +156,7 @@ class Node:
         arguments: operands of the operation or function.
         value: of a number.
         load: the access, of a read.
-        function: the function, if it is no operation.
+        function: the function that the node calls, if any.
     """
 
     name: str
@@ -181,7 +181,7 @@ class Node:
 
     @property
     def is_variable(self) -> bool:
-        """Whether it stands for a value that the evaluator supplies."""
+        """Whether the evaluator supplies its value."""
         return not self.arguments and self.load is None and self.name != "number"
 
     @cached_property
@@ -191,7 +191,7 @@ class Node:
 
     @cached_property
     def operation_count(self) -> int:
-        """Operations that compute it, those of the functions that it calls among them."""
+        """Number of operations that compute it, including those of functions that it calls."""
         own = int(bool(self.arguments)) if self.function is None else 0
         called = 0 if self.function is None else self.function.body.operation_count
         return own + called + sum(argument.operation_count for argument in self.arguments)
@@ -281,8 +281,8 @@ class Node:
     ) -> Any:
         """Compute the maximum or minimum of two values; NaN if either is NaN.
 
-        A comparison with NaN gives the second value, so one instruction does where the first
-        is a number. Otherwise that is tested.
+        A comparison with NaN gives the second value, so one instruction suffices where the
+        first is a number. Otherwise a test is added.
         """
         name = _COMPARISONS[self.name]
         if joint == "int32" or self.arguments[0].is_never_nan(kinds):

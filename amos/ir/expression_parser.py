@@ -59,8 +59,8 @@ class ExpressionReader(IndexReader):
         dtypes: of tensors, by name.
         shapes: of tensors, by name.
         what: the kind of its indices, for messages.
-        own: dtypes of tensors that ``dtypes`` leaves out; others are float32.
-        variables: names that stand for themselves.
+        own: dtypes of tensors missing from ``dtypes``; others are float32.
+        variables: names that are variables of the tree.
         table: the functions that may be called; those of the language by default.
     """
 
@@ -203,7 +203,7 @@ class ExpressionReader(IndexReader):
         """Return how many arguments a function takes; refuse unknown functions."""
         arities = {name: len(each.parameters) for name, each in self.table.items()} | OPERATIONS
         if token.text not in arities or (token.text[0] == "_" and not self.defines):
-            listed = arities.keys() - {"times"}  # networks write that, nobody else
+            listed = arities.keys() - {"times"}  # only networks write that
             names = ", ".join(sorted(name for name in listed if name[0] != "_"))
             self.fail(
                 f"unknown function {token.text!r}{suggestion(token.text, arities)}; "

@@ -50,8 +50,8 @@ def quantize(values: np.ndarray, kind: str | DType) -> np.ndarray:
 
     Returns:
         array of the type's container; beyond the largest value it holds an
-        infinity, or NaN for ``float8_e4m3``, which has none. ``float8_e8m0`` holds its smallest
-        value for zero, and NaN for what is negative or too large.
+        infinity, or NaN for ``float8_e4m3``, which has no infinity. ``float8_e8m0`` holds its
+        smallest value for zero, and NaN for what is negative or too large.
 
     >>> quantize(np.array([1.01, 449.0, 500.0]), "e4m3").tolist()
     [1.0, 448.0, nan]
@@ -119,7 +119,7 @@ def _float8(flat: np.ndarray, bits: int, least: int) -> np.ndarray:
     size = np.abs(flat.astype(np.float64))
     exponent = np.where(size > 0, np.maximum(np.frexp(size)[1] - 1, least), least)
     steps = np.rint(size / np.ldexp(1.0, exponent - bits)).astype(np.int64)
-    # A normal number's leading one and a subnormal's zero fall out of one formula.
+    # One formula covers a normal number's leading one and a subnormal's zero.
     code = ((exponent - least) << bits) + steps
     return np.asarray(code + (np.signbit(flat).astype(np.int64) << 7)).astype(np.uint8)
 

@@ -1,7 +1,7 @@
 """Functions of the expression language that are defined in the language itself.
 
-So they are the same everywhere: a definition is a fixed sequence of operations, each of
-which rounds once. Arguments are computed once, whatever their number of uses. Names that
+Results are therefore the same everywhere: a definition is a fixed sequence of operations, each
+of which rounds once. Arguments are computed once, whatever their number of uses. Names that
 begin with an underscore are for other definitions.
 
 The coefficients are minimax fits of the relative error: of ``exp`` between -ln(2)/2 and

@@ -53,8 +53,8 @@ class Reference:
 class Statement:
     """``output (+)= source * source * …`` as written.
 
-    ``combiner`` is what stands before ``=``, and ``join`` what stands between the sources, as
-    in :class:`~amos.ir.nodes.Compute`. ``mentioned`` lists every iteration in order of
+    ``combiner`` is the sign before ``=``, and ``join`` the sign between the sources, as in
+    :class:`~amos.ir.nodes.Compute`. ``mentioned`` lists every iteration in order of
     appearance, also one that cancels out (``p - p``).
     """
 
@@ -84,7 +84,7 @@ def read_statement(text: str) -> Statement:
 
 
 class Reader:
-    """Recursive descent over tokens, as far as statements and epilogues have them in common."""
+    """Recursive descent over tokens: the rules that statements and epilogues share."""
 
     def __init__(self, text: str) -> None:
         self.text = to_one_line(text)
@@ -208,7 +208,7 @@ class Reader:
 
 
 class IndexReader(Reader):
-    """A reader of accesses by iterations that are there already.
+    """A reader of accesses by iterations that already exist.
 
     Args:
         text: the text to read.

@@ -1,9 +1,9 @@
 """Integer expressions as C text, simplified by the range of their values.
 
 The arithmetic that places data (:meth:`amos.plan.nest.Group.decode`,
-:meth:`amos.ir.Affine.evaluate`, :mod:`amos.ir.tasks`) works on whatever has ``+ * // %``.
-Given these expressions it writes C, as CUDA and OpenCL take it, in which a division or
-remainder that can change nothing does not appear.
+:meth:`amos.ir.Affine.evaluate`, :mod:`amos.ir.tasks`) works on any type with ``+ * // %``.
+On these expressions it writes C, as CUDA and OpenCL accept it, without divisions and
+remainders that change nothing.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ class Expr:
         low: smallest value that it can have.
         high: largest value that it can have.
         atom: whether the text needs no brackets as an operand.
-        terms: the sum that it is; empty for a value that is no sum.
-        name: a variable that holds the value, for where the sum is of no use.
+        terms: summands; empty for a value that is no sum.
+        name: a variable that holds the value, for uses that cannot split the sum.
     """
 
     code: str
@@ -113,8 +113,8 @@ class Expr:
     def _divide(self, size: int) -> _Division | None:
         """Divide a sum term by term; ``None`` where terms carry into one another.
 
-        From the largest weight down: a multiple of ``size`` goes to the quotient as it is. A
-        weight that divides ``size`` has a digit on either side, if smaller terms stay below it.
+        From the largest weight down: a multiple of ``size`` goes to the quotient unchanged. A
+        weight that divides ``size`` contributes to both, if smaller terms stay below it.
         """
         parts = sorted(enumerate(self.terms), key=lambda placed: -placed[1].weight)
         quotient: dict[int, Value] = {}
@@ -140,7 +140,7 @@ class Expr:
 
 @dataclass(frozen=True)
 class Term:
-    """A summand: a value that is not negative, and a factor that is positive."""
+    """A summand: a non-negative value times a positive factor."""
 
     value: Expr
     weight: int

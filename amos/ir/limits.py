@@ -1,7 +1,7 @@
-"""Limits at the doors through which texts, numbers and sizes come in.
+"""Limits on texts, numbers and sizes, checked where they enter.
 
-Beyond them an answer would not come in time, or arithmetic of 64 bits would overflow
-further inside, where nobody could say any more which input was at fault.
+Beyond them an answer would take too long, or 64-bit arithmetic would overflow further inside,
+where no message could name the input at fault.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from amos.errors import OperatorError, shown
 TEXT = 10_000
 #: Levels of an expression; deeper ones could exhaust Python's stack.
 DEPTH = 64
-#: Numbers, and products of extents, stay below this.
+#: Bound of numbers and of products of extents.
 WORD = 2**63
 #: Elements of a tensor, so that its bits can be counted in a word.
 TENSOR = 2**56

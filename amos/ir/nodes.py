@@ -53,9 +53,9 @@ class Tensor:
     Attributes:
         name: name of the tensor.
         shape: extents.
-        dtype: canonical name; ``None`` while it is still open. Given with a range, as
-            :func:`amos.ir.dtype` reads it, it is taken apart.
-        bounds: smallest and largest value that is declared to occur; ``None`` if all may.
+        dtype: canonical name; ``None`` while it is still open. A range, as
+            :func:`amos.ir.dtype` reads it, is moved to ``bounds``.
+        bounds: smallest and largest declared value; ``None`` if all values may occur.
     """
 
     name: str
@@ -93,12 +93,12 @@ class Tensor:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of an array of NumPy that holds it; an open dtype counts as float32."""
+        """Bytes of a NumPy array that holds it; an open dtype counts as float32."""
         return self.elements * dtype(self.dtype or "float32").numpy.itemsize
 
     @property
     def stored_bytes(self) -> int:
-        """Bytes of it in the memory of a kernel; an open dtype counts as float32."""
+        """Bytes that it takes in a kernel's memory; an open dtype counts as float32."""
         return -(-self.elements * dtype(self.dtype or "float32").bits // 8)
 
 
@@ -107,8 +107,8 @@ class BufferLoad:
     """Access to one element of a tensor: one affine expression for each dimension.
 
     ``padded`` means that a read outside the tensor gives ``padding`` (the ``pad(...)``
-    of the operator text), by default zero, instead of being an error. An infinity stands for
-    an end of a dtype that has none.
+    of the operator text), by default zero, instead of being an error. An infinity means
+    the smallest or largest value of a dtype without infinities.
 
     Raises:
         OperatorError: there are more or fewer indices than dimensions, or ``padding`` is
@@ -183,8 +183,8 @@ class Compute:
         join: ``"*"``, ``"+"``, ``"-"``, ``"max"`` or ``"min"``; ``"*"`` for a single source.
 
     Raises:
-        OperatorError: more iterations or points than anything here could count, a function
-            that there is not, or one that compares values which the destination cannot hold.
+        OperatorError: too many iterations or points to count, an unknown function, or one
+            that compares values which the destination cannot hold.
     """
 
     dst: BufferLoad
@@ -237,7 +237,7 @@ class Compute:
 
     @property
     def sums_products(self) -> bool:
-        """Whether only products are taken, and only sums of them."""
+        """Whether the statement is a sum of products, or a product."""
         return self.combiner in ("", "+") and self.join == "*"
 
     def neutral(self, kind: str) -> int | float:
@@ -249,7 +249,7 @@ class Compute:
 
         Args:
             kind: dtype of the destination.
-            arbitrary_source: whether another source may hold anything there.
+            arbitrary_source: whether another source may hold any value in these lanes.
         """
         return fills_lanes(
             self.combiner, self.join, len(self.sources), kind, arbitrary_source=arbitrary_source
@@ -306,7 +306,7 @@ class Computation:
 
     @property
     def statements(self) -> tuple[Computation, ...]:
-        """It alone; a chain has several."""
+        """This statement alone; a chain has several."""
         return (self,)
 
     @property

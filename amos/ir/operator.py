@@ -43,9 +43,9 @@ class Operator(Shown, Computation):
     constants: tuple[str, ...] = ()
     #: Expression stored instead of the accumulated value; mappings do not depend on it.
     epilogue: Epilogue | None = None
-    #: Sources that are computed of other tensors; mappings do not depend on them.
+    #: Sources that are computed from other tensors; mappings do not depend on them.
     prologues: tuple[Prologue, ...] = ()
-    #: Where results are stored if not as the statement says; mappings do not depend on it.
+    #: Where results are stored, if not at the statement's output; mappings do not depend on it.
     store: Store | None = None
     #: Results beside the first; mappings do not depend on them either.
     further: tuple[Result, ...] = ()
@@ -90,7 +90,7 @@ class Operator(Shown, Computation):
                 and takes the dtype of the intrinsic it is mapped to.
             name: name of the operator; the output's name if omitted.
             shapes: shape of a tensor by name, where it is larger than what is
-                read, or cannot be told from the indices.
+                read, or does not follow from the indices.
             constants: inputs that stay the same from call to call; by default
                 those whose name begins with ``weight``.
 
@@ -150,8 +150,8 @@ class Operator(Shown, Computation):
     ) -> Operator:
         """Compute one of the sources from other tensors, element by element.
 
-        They are inputs in its place. A constant stays one if its tensors are. Padding is
-        that of the result: elements outside are not computed.
+        They are inputs in its place. The source stays constant if they are. Padding applies to
+        the result: elements outside are not computed.
 
         Args:
             source: the source's name, with names of its dimensions
@@ -191,8 +191,8 @@ class Operator(Shown, Computation):
             text: an access by the output's iterations, or digits of them, that gives each
                 result an element of its own, for example ``"y[n, p*28 + q, k]"``; see
                 :mod:`amos.ir.store`.
-            shapes: shape of the tensor, where it is larger than what is reached. Its other
-                elements are left as they are, or are zero in an array that a kernel makes.
+            shapes: shape of the tensor, where it is larger than the range that is stored. Its
+                other elements keep their values, or are zero in an array that a kernel makes.
 
         Raises:
             ParseError: the text is no such access; a caret marks the column.
@@ -216,7 +216,7 @@ class Operator(Shown, Computation):
             text: an access as that of :meth:`with_output`, a sign, and an expression as that
                 of :meth:`with_epilogue`: ``"f[n,p,q,k] = f32(acc * scale[k])"`` stores it,
                 ``"top[n,p] max= acc"``, ``min=`` and ``+=`` reduce it, and
-                ``"mean[n,k] += acc then u8(acc * 0.02)"`` finishes what that comes to; see
+                ``"mean[n,k] += acc then u8(acc * 0.02)"`` finishes the reduction; see
                 :mod:`amos.ir.result`.
             dtypes: dtype of each tensor that is read; by default that which the operator
                 reads under this name, or ``float32``.
@@ -235,7 +235,7 @@ class Operator(Shown, Computation):
 
     @property
     def output(self) -> BufferLoad:
-        """The access to the output: to the accumulators, where results are stored elsewhere."""
+        """The access to the output, or to the accumulators if results are stored elsewhere."""
         return self.compute.dst
 
     @cached_property
@@ -253,7 +253,7 @@ class Operator(Shown, Computation):
 
     @property
     def epilogue_loads(self) -> list[BufferLoad]:
-        """Accesses that these read beside the accumulators."""
+        """Accesses that the epilogues read besides the accumulators."""
         return [load for epilogue in self.epilogues for load in epilogue.loads]
 
     def inputs_of(self, source: str) -> tuple[Tensor, ...]:
@@ -281,7 +281,7 @@ class Operator(Shown, Computation):
 
     @cached_property
     def stored(self) -> Store:
-        """The access to the results, of each point of the spatial iterations."""
+        """The access to the results by the spatial iterations."""
         return self.store or Store(self.output.tensor, self.output.indices)
 
     @cached_property
@@ -292,7 +292,7 @@ class Operator(Shown, Computation):
 
     @property
     def redirected(self) -> bool:
-        """Whether a result is stored elsewhere than the statement says, or several are."""
+        """Whether there are several results, or one stored elsewhere than the statement says."""
         return self.store is not None or bool(self.further)
 
     @property
@@ -329,7 +329,7 @@ class Operator(Shown, Computation):
 
     @property
     def undeclared(self) -> Operator:
-        """The same operator whose sources may have any value of their dtypes."""
+        """The operator without declared ranges of its sources."""
         plain = self.compute.with_loads(lambda x: replace(x, tensor=replace(x.tensor, bounds=None)))
         return replace(self, compute=plain)
 

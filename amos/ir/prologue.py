@@ -4,9 +4,9 @@
 a statement a function of other tensors, which are inputs in its place. The expression is
 that of an epilogue (:mod:`amos.ir.epilogue`, with its functions and its exact arithmetic)
 without ``acc``; its tensors are indexed by the dimensions of the source. It is applied as
-the source is staged, or folded while a constant is packed. What ``pad`` reads outside of
-the source is the padding's value, not what the expression makes of a zero. It changes no
-access of the statement, so that mappings are what they are without it.
+the source is staged, or folded while a constant is packed. Outside of the source
+``pad`` reads the padding's value, not the expression of a zero. A prologue changes no access
+of the statement, so mappings do not depend on it.
 """
 
 from __future__ import annotations

@@ -2,11 +2,11 @@
 
 ``f[n,p,q,k] = f32(acc * scale[k])`` stores another function of each sum. With another
 sign it is a reduction: ``mean[n,k] += acc * 0.02``, ``top[n,p] max= acc`` or
-``least[] min= u8(acc)`` puts together what the expression makes of each sum along the
-iterations that do not index the result. Elements that become integers are added up as
-``int32``, which wraps around, floats as ``float32`` in an order that is the kernel's own.
+``least[] min= u8(acc)`` combines the expression's values along the iterations that do not
+index the result. Integer elements are added up as ``int32``, which wraps around, floats as
+``float32`` in an order that the kernel chooses.
 A finished reduction may have an expression of its own, ``mean[n,k] += acc then u8(acc * 0.02)``:
-there ``acc`` is that, and tensors are indexed by what indexes the result.
+there ``acc`` is the reduction, and tensors are indexed by the result's iterations.
 """
 
 from __future__ import annotations
@@ -25,19 +25,19 @@ from amos.ir.nodes import BufferLoad, Tensor
 from amos.ir.store import Store, check_store, parse_store
 from amos.ir.tokens import to_one_line
 
-#: How elements become a result: one each, or put together along some iterations.
+#: How elements become a result: each by itself, or combined along some iterations.
 Combination = Literal["=", "+=", "max=", "min="]
 _TEXT = re.compile(r"\s*(?P<left>.*?[\])\w])\s*(?P<sign>(?:(?<!\w)\w+|[^\w\s\])])?=)(?P<right>.*)")
 
 
 @dataclass(frozen=True)
 class Result:
-    """One more result.
+    """A further result.
 
     Attributes:
-        store: where it goes; a reduction's by some of the output's iterations only.
+        store: where it is stored; a reduction by some of the output's iterations only.
         epilogue: applied to each sum.
-        combination: how that becomes the result.
+        combination: stores or reduces the elements.
         last: applied to a reduction when it is complete.
     """
 
@@ -48,7 +48,7 @@ class Result:
 
     @property
     def reduces(self) -> bool:
-        """Whether several elements become one."""
+        """Whether it reduces several elements to one."""
         return self.combination != "="
 
     @property

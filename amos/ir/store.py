@@ -1,8 +1,8 @@
-"""Where results are stored, if not as the operator's own line says.
+"""Stores of results to other places than the operator's statement says.
 
 ``y[n, p*28 + q, k]`` stores a tensor under another shape, ``y[k, n, p, q]`` transposed,
-``y[n, p, q, k + 64]`` at an offset in a larger tensor, whose other elements are left
-alone. An index may take an iteration apart: ``y[n, p//2, q//2, p%2*8 + q%2*4 + k]``
+``y[n, p, q, k + 64]`` at an offset in a larger tensor, whose other elements keep
+their values. An index may split an iteration into digits: ``y[n, p//2, q//2, p%2*8 + q%2*4 + k]``
 moves each 2×2 square of an image to channels, ``y[i, i]`` stores a diagonal. Every result
 has an element of its own.
 
@@ -60,7 +60,7 @@ class Store(BufferLoad):
     """An access to a result, by iterations and by digits of them.
 
     Attributes:
-        digits: those digits; in ``indices`` each has its text for a name.
+        digits: the digits, which ``indices`` names by their text.
     """
 
     digits: tuple[Digit, ...] = ()
@@ -78,7 +78,7 @@ class Store(BufferLoad):
     def at(self, values: Mapping[str, Any]) -> list[Any]:
         """Return the element for given iterations: integers, NumPy arrays, or expressions."""
         digits = {str(digit): digit.at(values[digit.iteration]) for digit in self.digits}
-        # Read one by one, so that a mapping may have a default for what it lacks.
+        # Reads only the names in use, so that a mapping may supply defaults.
         named = {n for index in self.indices for n in index.names if n not in digits}
         point = {name: values[name] for name in named} | digits
         return [index.evaluate(point) for index in self.indices]
@@ -167,7 +167,7 @@ def check_store(
 
 def _is_determined(digits: Iterable[Digit], extent: int) -> bool:
     """Return whether the digits determine each step of an iteration."""
-    below = 1  # the step is known modulo this
+    below = 1  # the digits so far determine the step modulo this
     for digit in sorted(digits, key=lambda term: term.divide):
         if below % digit.divide == 0:
             below = max(below, digit.divide * (digit.modulo or extent))
@@ -177,11 +177,11 @@ def _is_determined(digits: Iterable[Digit], extent: int) -> bool:
 def check_distinct(load: BufferLoad, extents: Mapping[str, int]) -> None:
     """Refuse an access that may reach one element from two points of what its indices name.
 
-    The test is sufficient: an index tells the names that no other tells, if every coefficient
-    of theirs exceeds what the smaller ones together can reach: their terms are a mixed radix.
+    The test is sufficient: an index determines its remaining names if each coefficient exceeds
+    the reach of the smaller ones together, so that the terms form a mixed radix.
 
     Raises:
-        OperatorError: some names are told by no index.
+        OperatorError: no index determines some names.
     """
     determined: set[str] = set()
     unsolved = list(load.indices)

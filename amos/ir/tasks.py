@@ -1,7 +1,7 @@
 """Task mappings: which worker does which tasks, and in what order (Hidet, section 5.1).
 
 A grid of tasks is shared out among workers, each of which does its tasks one after another, in
-*turns*. Workers are whatever a kernel has: blocks, warps, threads, work-items. Mappings are
+*turns*. Workers are blocks, warps, threads or work-items. Mappings are
 composed by ``*``: each task of the first one is a whole grid of the second, and each worker a
 group of workers.
 
@@ -34,7 +34,7 @@ from amos.ir.index_text import Value, conditions, text, variable
 
 #: An integer, an array of them, or anything else that has ``+ * // %``.
 Index = Any
-#: Tasks of a mapping of a user that are checked one by one.
+#: Most tasks of a user's mapping, all of which are checked.
 _CHECKED = 1 << 22
 _NEEDS = "expected + * // % of integers alone"
 
@@ -263,7 +263,7 @@ class _Custom(TaskMapping):
 
 @dataclass(frozen=True, kw_only=True)
 class _Product(TaskMapping):
-    """Mappings one within the other, outermost first; brackets between them do not matter."""
+    """Nested mappings, outermost first; composition is associative."""
 
     factors: tuple[TaskMapping, ...]
 

@@ -1,7 +1,7 @@
 """TVM's tensor expressions into operators.
 
-The tensor is written out as one line of the operator language, so that what a
-TE tensor may say is exactly what the language can say, and errors are the same.
+The tensor is translated to one line of the operator language, so that exactly the computations
+of that language are accepted, with the same errors.
 TVM is imported only when :func:`from_te` is called.
 """
 

@@ -20,7 +20,7 @@ from amos.ir.dtypes import dtype
 from amos.ir.epilogue import Elementwise, Epilogue
 from amos.ir.nodes import BufferLoad, Iteration
 
-#: Most operations of a tile: all of them are unrolled.
+#: Limit of operations of a tile, which are all unrolled.
 _MOST_OPERATIONS = 4096
 
 
@@ -31,8 +31,8 @@ class Literal:
     Attributes:
         name: of the matrix.
         values: its rows.
-        row: the iteration that counts them.
-        column: the iteration that counts columns; the product sums over it.
+        row: the iteration over rows.
+        column: the iteration over columns; the product sums over it.
     """
 
     name: str
@@ -47,7 +47,7 @@ class Literal:
 
     @property
     def term_count(self) -> int:
-        """Terms of its sums."""
+        """Number of terms in its sums."""
         return sum(bool(x) for row in self.values if not is_copy(row) for x in row)
 
     def __str__(self) -> str:
@@ -68,11 +68,11 @@ class Transform(Assignment):
 
     Attributes:
         literals: the factors, the last of which is applied first.
-        epilogue: what is stored of each sum; what it reads is indexed as the destination is.
+        epilogue: the expression of each sum that is stored; it reads at the destination's indices.
 
     Raises:
-        OperatorError: a literal has another shape than its iterations, or sums over none of what
-            stands behind it; a fraction is added to integers; too much would be unrolled.
+        OperatorError: a literal's shape is not that of its iterations, or it sums over no later
+            iteration; a fraction is added to integers; too much would be unrolled.
     """
 
     literals: tuple[Literal, ...]
@@ -175,14 +175,14 @@ class Transform(Assignment):
 
     @property
     def source(self) -> BufferLoad:
-        """What is transformed."""
+        """The access that is transformed."""
         load = self.expression.load
         assert load is not None
         return load
 
     @property
     def loads(self) -> tuple[BufferLoad, ...]:
-        """What is read: the source, and what the epilogue reads."""
+        """Accesses of the source and of the epilogue."""
         return (self.source, *(self.epilogue.loads if self.epilogue else ()))
 
     @property
@@ -200,7 +200,7 @@ class Transform(Assignment):
 
     @property
     def operation_count(self) -> int:
-        """Operations of a tile: sums of products, loads and stores."""
+        """Number of operations of a tile: sums of products, loads and stores."""
         sizes = {name: self.extents[name] for name in self.source.names & self.unrolled}
         total = prod(sizes.values())
         for literal in reversed(self.literals):

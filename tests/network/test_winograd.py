@@ -117,11 +117,15 @@ def test_bands_need_not_divide_rows_of_tiles(channels: int, bands: int, cores: i
 
 def test_bands_are_few_and_leave_no_core_many_more_rows() -> None:
     form = Winograd((2, 450, 60, 32), (2, 450, 60, 32), (1, 1))  # 113 rows of 15 tiles
-    shared, own = form.with_bands(10**9), replace(form, cores=2).within(2 * 36 * 32 * 4 * 15 * 3)
+    shared = form.with_bands(10**9)
+    own = replace(form, cores=2).with_bands(2 * 36 * 32 * 4 * 15 * 3)
+        form.with_bands(10**9),
+        replace(form, cores=2).with_bands(2 * 36 * 32 * 4 * 15 * 3),
+    )
     assert (shared.bands, shared.grid, shared.factor) == (1, (113, 15), (36, 2 * 113 * 15, 32))
     assert (own.bands, own.grid, own.factor) == (38, (3, 15), (36, 3 * 15, 32))
     assert own.count == 2 * own.rounds == 76
-    assert form.with_bands(1).bands == replace(form, cores=3).within(1).bands == 113
+    assert form.with_bands(1).bands == replace(form, cores=3).with_bands(1).bands == 113
 
 
 @pytest.mark.parametrize(("taps", "cores"), [(1, 1), (2, 1), (2, 3), (3, 2)])
