@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from amos.intrinsics import Intrinsic
     from amos.ir import Operator
 
-#: Rows that a table may have without being asked for.
+#: Most rows of a table without an explicit limit.
 _ROWS = 100_000
 
 
@@ -66,7 +66,7 @@ class MappingSpace(Shown, Sequence[Mapping]):
         self.operator, self.intrinsic, self.rule = operator, intrinsic, rule
         self._subspaces = tuple(parts)
 
-    # Hides Sequence.count, which is of no use where every mapping occurs once.
+    # Hides Sequence.count, which is useless where every mapping occurs once.
     @property
     def count(self) -> int:  # type: ignore[override]
         """Number of mappings, exact however many; ``len`` is limited to a word."""
@@ -115,8 +115,8 @@ class MappingSpace(Shown, Sequence[Mapping]):
         """Look up the mapping of that name; takes the same time in a space of any size.
 
         Raises:
-            MappingError: the space has no such mapping; the message says what
-                speaks against it under the space's rule, and gives near names.
+            MappingError: the space has no such mapping; the message gives the reasons
+                against it under the space's rule, and near names.
         """
         if not isinstance(name, str):
             raise MappingError(f"expected the name of a mapping, got {shown(name)}")
@@ -223,7 +223,7 @@ def enumerate_mappings(
 def _orders(op: Operator, intrinsic: Intrinsic) -> list[tuple[int, ...]]:
     """List orders of the sources, without those that only swap equal accesses.
 
-    Where the intrinsic takes another number of sources, no order will do, and one says so.
+    Where the intrinsic takes another number of sources, no order fits, and one suffices to say so.
     """
     written = tuple(range(len(op.sources)))
     if len(written) != len(intrinsic.sources):

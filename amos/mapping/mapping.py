@@ -1,4 +1,4 @@
-"""One mapping: which loops an intrinsic call covers, and which stay around it."""
+"""One mapping: the loops that an intrinsic call covers, and those that enclose it."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Mapping(Shown):
             intrinsic iteration, or -1.
         order: for each source of the intrinsic the index of the operator's
             source that feeds it.
-        rule: the rule under which it was found; equality ignores it.
+        rule: the rule that accepts it; equality ignores it.
     """
 
     operator: Operator
@@ -66,7 +66,7 @@ class Mapping(Shown):
 
     @cached_property
     def pairing(self) -> Pairing:
-        """The operator held against the intrinsic, sources in this mapping's order."""
+        """The operator paired with the intrinsic, sources in this mapping's order."""
         return Pairing.of(self.operator, self.intrinsic, self.order)
 
     @cached_property

@@ -1,4 +1,4 @@
-"""Where every software iteration goes: compute and memory mapping (Figure 3 e to h)."""
+"""Compute and memory mapping of the software iterations (Figure 3 e to h)."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Layout:
 
     Outermost come the unmatched iterations that index the operand, in loop
     order; then the tiles along each dimension of the fragment; then the fragment
-    itself, as the intrinsic's memory statement has it. Strides and sizes are in elements.
+    itself, as the intrinsic's memory statement lays it out. Strides and sizes are in elements.
 
     Attributes:
         operand: the intrinsic's name for it (``"Src1"``).
@@ -195,7 +195,7 @@ class PhysicalMapping(VirtualMapping):
 
     @cached_property
     def utilization(self) -> float:
-        """Scalar operations that the operator asks for, of those that the calls do."""
+        """Share of the calls' scalar operations that the operator needs."""
         return self.mapping.operator.points / (self.calls * prod(self.sizes.values()))
 
     @cached_property

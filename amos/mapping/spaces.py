@@ -9,7 +9,7 @@ intrinsic iterations is a matching. Under ``"paper"`` it has to be a union of ba
 (AMOS, Table 6): each of its pairs lies in a base match inside it, so that for every other
 filled intrinsic iteration a software iteration can be chosen, no two of the chosen ones in
 conflict. Only iterations that can be in conflict at all ("bound" ones, such as p and r of
-``p + r``) matter to that; the others ("free" ones) are always good choices.
+``p + r``) affect this; the others ("free" ones) can always be chosen.
 """
 
 from __future__ import annotations
@@ -26,19 +26,19 @@ Assignment = tuple[int, ...]
 #: For each software iteration some intrinsic iterations, ascending.
 Options = tuple[tuple[int, ...], ...]
 
-#: Sets of up to this many assignments are kept as a list once they are walked.
+#: Largest set that is stored as a list once it is enumerated.
 KEPT = 2048
 
-#: Choices of candidates that may be walked to keep the unions among them.
+#: Most choices of candidates that are enumerated to store the unions among them.
 _WALKED = 1 << 16
 
-#: Kinds of assignments of bound iterations that counting may look at.
+#: Most kinds of assignments of bound iterations that counting examines.
 _LOOKED_AT = 1 << 12
 
-#: Judgements that are remembered at a time.
+#: Number of memoized judgements.
 _JUDGED = 1 << 14
 
-#: By what tells kinds of assignments apart: an example, and how many are of its kind.
+#: Kinds of assignments by key: an example, and the size of the kind.
 _Kinds = dict[Any, tuple[Assignment, int]]
 
 
@@ -67,7 +67,7 @@ class AssignmentSet:
         self.options, self.rank = options, rank
         self._choices: Options = tuple((*targets, -1) for targets in options)
         self._components = bound_iterations(options, conflicts) if conflicts else ()
-        # Those of one component only: the others never ask for different places.
+        # Only conflicts within a component matter: others never need different places.
         self._conflicts = {
             s: conflicts[s] & sum(1 << o for o in component)
             for component in self._components
@@ -79,7 +79,7 @@ class AssignmentSet:
 
     @cached_property
     def count(self) -> int:
-        """Number of assignments, exact; what it costs grows with the kinds of bound iterations.
+        """Number of assignments, exact; the cost grows with the kinds of bound iterations.
 
         Raises:
             MappingError: there are too many kinds of them.
@@ -163,9 +163,8 @@ class AssignmentSet:
     def _kinds(self, choices: Options) -> Iterator[tuple[Assignment, int]]:
         """Yield one assignment of the bound iterations of each kind, and the size of that kind.
 
-        It changes nothing to exchange components that are equal. Within one, what counts
-        is whether some of several twins is at an intrinsic iteration, not which or how
-        many are: a base match takes one of each.
+        Equal components are interchangeable. Within one, an intrinsic iteration needs some of
+        several twins, no matter which or how many: a base match takes one of each.
         """
         kinds: _Kinds = {(): ((), 1)}
         for component in self._components:
@@ -182,7 +181,7 @@ class AssignmentSet:
     def _states(self, component: tuple[int, ...], choices: Options) -> _Kinds:
         """Classify the assignments of a component by the places that its twins fill.
 
-        Of the free iterations, which are all alike, these are what they fill together.
+        Free iterations are all twins: their states are the places that they fill together.
         """
         steps = 1 + max(t for targets in self.options for t in targets)
         states: _Kinds = {0: ((), 1)}
@@ -220,8 +219,8 @@ class AssignmentSet:
     def _judge(self, bound: Assignment, needy: int) -> bool:
         """Return whether each bound iteration is in a base match.
 
-        For the needy intrinsic iterations, a bit set, a bound one must be chosen: they hold
-        no free one.
+        ``needy`` is the bit set of intrinsic iterations without a free one, for which a bound
+        one must be chosen.
         """
         groups = {t: 0 for t in range(needy.bit_length()) if needy >> t & 1}
         for s, t in zip(self._bound, bound, strict=True):

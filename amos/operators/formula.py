@@ -14,7 +14,7 @@ from amos.operators.registry import Builder, add, build
 
 #: Parameter of an image size → its output and its kernel.
 IMAGE_AXES = {"depth": ("d", "t"), "h": ("p", "r"), "w": ("q", "s")}
-#: Steps of a window and within it, and zeros on each side, of an operator that has no others.
+#: Default steps of a window and within it, and zeros on each side.
 STEPS = {"stride": 1, "dilation": 1, "padding": 0}
 
 
@@ -35,11 +35,11 @@ def define(
     index becomes ``p*stride + r*dilation - padding``.
 
     Args:
-        name, code, description: as :class:`~amos.operators.registry.Builder` has them.
+        name, code, description: see :class:`~amos.operators.registry.Builder`.
         math: the statement; one for each layout, the default first, if there are several.
         defaults: extent by iteration, and steps of the window that are not 1, 1 and 0.
         notes: text of its docstring after the statement and the layouts.
-        derived: iterations that are as long as another one.
+        derived: iterations of the same extent as another one.
     """
     texts = {"": math} if isinstance(math, str) else math
     usual = next(iter(texts))
@@ -126,7 +126,7 @@ class _Axis:
 
     @property
     def reach(self) -> int:
-        """Elements that one window spans."""
+        """Number of elements that one window spans."""
         return self.dilation * (self.r - 1) + 1
 
     @property

@@ -11,7 +11,7 @@ from amos.ir.limits import dictionary
 from amos.operators.registry import Builder, apply_dtype, builder, names
 from amos.operators.tables import layer, layer_entry, layers
 
-#: Between dtypes, not within the brackets of a range.
+#: Separator of dtypes, not within the brackets of a range.
 _COMMA = re.compile(r",(?![^\[]*\])")
 
 
@@ -32,7 +32,7 @@ def resolve(
             that differ from its defaults (``n``, ``stride``, …).
         dtype: one request for all tensors (``"f16"``, ``"u8s8"``), or one name
             for each source and the output, in a tuple or separated by commas.
-        dtypes: dtypes by tensor; they win over ``dtype``.
+        dtypes: dtypes by tensor; they override ``dtype``.
         shapes: shapes by tensor.
         layout: layout of a convolution of the library.
 

@@ -131,12 +131,12 @@ def scan_by_blocks(
 ) -> tuple[Operator, Operator]:
     """Build the scan as two consecutive operators, of ``k/block + block`` steps an element.
 
-    A product with a whole triangle takes ``k`` steps an element, most of which multiply what
-    is alike: every element of a block gets the sum of all blocks before it. That sum is the
+    A product with a whole triangle takes ``k`` steps an element, most of them redundant: every
+    element of a block gets the same sum of all blocks before it. That sum is the
     first operator, ``carry[n,u] += data[n,k] * before[k,u]`` with ``before[k,u]`` 1 where
     ``k < u*block``; the second scans within each block,
     ``out[n,u*block+i] += data[n,u*block+j] * triangle[j,i]``, and adds ``carry`` in its
-    epilogue. Dakkak et al. scan segments on matrix units alike.
+    epilogue. Dakkak et al. scan segments on matrix units the same way.
 
     Raises:
         OperatorError: ``block`` does not divide ``k``.

@@ -1,10 +1,10 @@
-"""The transposed convolution (AMOS, section 7.3: T2D), and how it reads no inserted zero.
+"""The transposed convolution (AMOS, section 7.3: T2D), also without the inserted zeros.
 
 A transposed convolution of stride ``m`` is a convolution over an image with ``m - 1`` zeros
 between neighbours, so that all but one in ``m`` products along an axis are with zeros. Which
 ones depends on the output's position modulo ``m`` alone, its *phase* ``a``. With the output at
 ``p*m + a`` and the kernel at ``r*m + g*a + c``, where ``g`` is one less than a multiple of
-``m``, exactly those products are left that read the image: its index is affine in ``p``, ``r``
+``m``, exactly the products that read the image remain: its index is affine in ``p``, ``r``
 and ``a``. Each phase is a convolution of its own; together they are one operator, whose
 mappings and schedules are those of any other.
 
@@ -43,7 +43,7 @@ def transposed_conv2d(
     """``out[n,k,p,q] += pad(upsampled[n,c,p+r-2,q+s-2]) * weight[c,k,3-r,3-s]``.
 
     ``upsampled`` is the image with ``stride - 1`` zeros between neighbours: of 8 rows it has
-    (8 - 1)·2 + 1 = 15. ``padding`` is what a framework calls it, so ``r - 1 - padding`` zeros
+    (8 - 1)·2 + 1 = 15. ``padding`` is that of frameworks, so ``r - 1 - padding`` zeros
     surround ``upsampled``. The kernel is read backwards; a reversed index matches no index of an
     instruction, hence Table 6's 7 mappings instead of 35. By default DCGAN's third layer,
     8×8 -> 16×16.
@@ -65,7 +65,7 @@ def transposed_conv2d(
     rows = transposed_axis(("p", "r", "a"), (p, r), stride, padding, phases)
     columns = transposed_axis(("q", "s", "b"), (q, s), stride, padding, phases)
     order = letters(layout, "NCHW", "NHWC")
-    # Which phases read beyond the image, bounds tell; pad() costs nothing where none does.
+    # Bounds decide which phases read beyond the image; pad() is free where none does.
     padded = phases or rows.zeros or columns.zeros
     sizes = {"N": n, "C": c, "H": rows.size, "W": columns.size}
     return build(

@@ -40,7 +40,7 @@ class _Matrices:
     Attributes:
         image: ``Bᵀ``.
         windows: ``G`` without its denominators.
-        scales: those, one for each row.
+        scales: the denominators, one for each row.
         results: ``Aᵀ``.
     """
 
@@ -89,9 +89,9 @@ OUT_OF_TILES = {
         _MATRICES[True].results * np.array(DIVISORS)[:, None] / _MATRICES[True].scales @ _APART,
     ),
 }
-#: A result is shifted by as many bits at the most, and had as many more before.
+#: Most bits by which a result is shifted, and that it needs before the shift.
 _SHIFT = 6
-#: Rows that the busiest core may have too many, of those that it needs to have.
+#: Share of excess rows that the busiest core may have.
 _IMBALANCE = 1 / 16
 
 
@@ -99,8 +99,8 @@ _IMBALANCE = 1 / 16
 class Winograd:
     """A convolution with windows of 3×3 and strides of 1, channels last, by tiles.
 
-    In three dimensions tiles are those of the last two, and taps along the first one are summed
-    by the product, as channels are.
+    In three dimensions tiles span the last two, and the product sums taps along the first one,
+    as it sums channels.
 
     Attributes:
         image: extents ``(n, h, w, c)`` or ``(n, d, h, w, c)``.
@@ -108,10 +108,10 @@ class Winograd:
         padding: elements before the image along each axis between.
         depth: taps along the first of three dimensions.
         dtype: of the image; the window's is ``float32`` too, or ``int8``.
-        bands: of as many rows of tiles, so that caches hold the intermediate tensors between the
-            image and the result. The last one begins earlier if rows are no multiple.
-        cores: each of which computes bands of single images by itself; 1 if all cores compute
-            each band, of all images.
+        bands: number of bands of equally many rows of tiles, so that caches hold the intermediate
+            tensors. The last one begins earlier if they do not divide the rows.
+        cores: number of cores, each of which computes bands of single images by itself; 1 if all
+            cores compute each band, of all images.
     """
 
     image: tuple[int, ...]
@@ -134,7 +134,7 @@ class Winograd:
 
     @property
     def channels(self) -> int:
-        """Of the image."""
+        """Channels of the image."""
         return self.image[-1]
 
     @property
@@ -144,7 +144,7 @@ class Winograd:
 
     @property
     def rows(self) -> int:
-        """Rows of tiles in an image."""
+        """Number of rows of tiles in an image."""
         return -(-self.result[-3] // RESULTS)
 
     @property
@@ -154,7 +154,7 @@ class Winograd:
 
     @property
     def images(self) -> int:
-        """Images of a band."""
+        """Number of images of a band."""
         return self.image[0] if self.cores == 1 else 1
 
     @property
@@ -164,7 +164,7 @@ class Winograd:
 
     @property
     def rounds(self) -> int:
-        """Bands that are computed one after the other, by the busiest core."""
+        """Number of bands that the busiest core computes, one after the other."""
         return -(-self.count // self.cores)
 
     @property
@@ -179,7 +179,7 @@ class Winograd:
 
     @property
     def bytes(self) -> int:
-        """Of both, at one time."""
+        """Bytes of the transformed band and its product together."""
         sizes = zip((self.factor, self.sums), self.kinds, strict=True)
         return sum(prod(shape) * np.dtype(kind).itemsize for shape, kind in sizes)
 
@@ -188,7 +188,6 @@ class Winograd:
 
         Takes the fewest bands that leave the busiest core few more rows than needed.
 
-        By the fewest of those that leave the busiest core few more rows than need be.
         """
         forms = [replace(self, bands=n) for n in range(1, self.rows + 1)]
         fitting = [each for each in forms if each.bytes <= size] or forms[-1:]

@@ -1,4 +1,4 @@
-"""Is a matching right, by which rule, and if not, why not (AMOS, section 5.2)."""
+"""Validity of matchings by three rules, with reasons (AMOS, section 5.2)."""
 
 from amos.validate.algorithm1 import algorithm_1, algorithm_1_batch, holds_on_matched
 from amos.validate.buffers import random_inputs

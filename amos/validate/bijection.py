@@ -1,12 +1,12 @@
-"""Which elements an affine access visits over a box of iterations, decided exactly.
+"""Exact sets of elements that affine accesses visit over a box of iterations.
 
 An access over a box visits the sum of arithmetic progressions, one for each iteration:
 step ``v``, its column of coefficients, and as many terms ``n`` as its extent. As a
 polynomial that counts how often each element is visited, this is the product of
 ``(1 - x**(n*v)) / (1 - x**v)``. The factors ``1 - x**u`` of different ``u`` are
 multiplicatively independent, so that two accesses visit the same elements equally often
-if and only if, beside their first element, the signed sums of ``[n*v] - [v]`` agree. No
-element has to be counted for that, whatever the extents.
+if and only if their first elements and the signed sums of ``[n*v] - [v]`` agree. No element
+is counted, whatever the extents.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Visits:
         steps: for each iteration that changes the element the signed step in each dimension.
         extents: extent of each iteration.
         first: the element of the smallest indices in lexicographic order.
-        repeated: iterations that visit the same element again and again.
+        repeated: iterations that do not change the element.
     """
 
     steps: Mapping[str, Vector]
@@ -55,7 +55,7 @@ class Visits:
 
     @property
     def points(self) -> int:
-        """Number of visits, those of the same element counted each time."""
+        """Number of visits, counting repeated visits of an element."""
         return prod(self.extents.values())
 
     def has_same_elements(self, visits: Visits) -> bool:
@@ -80,11 +80,11 @@ class Visits:
 
 @dataclass(frozen=True)
 class Substitution:
-    """Iterations by others, or by digits of others.
+    """Iterations expressed by others, or by digits of others.
 
     Attributes:
         indices: an index for each iteration.
-        digits: those that occur in indices, where each has its text for a name.
+        digits: digits in the indices, which name them by their text.
     """
 
     indices: Mapping[str, Affine]
@@ -94,16 +94,16 @@ class Substitution:
 def substitution(write: Visits, read: Visits, digits: Sequence[Digit] = ()) -> Substitution | None:
     """Express the reading iterations by the writing ones where both visit the same element.
 
-    Each iteration that reads is a chain of digits of iterations that write: the step of a
-    digit is that of the one before times the number of its values.
+    Each reading iteration is a chain of digits of writing iterations: a digit's step is the step
+    of the digit before times the number of that digit's values.
 
     Args:
         write: visits each element at most once.
         digits: those iterations of ``write`` that are digits of others, by their texts.
 
     Returns:
-        ``None`` if the accesses do not visit the same elements once each, or if digits do
-        not tell the ones from the others.
+        ``None`` if the accesses do not visit the same elements once each, or if no digits express
+        the reading iterations.
     """
     if read.repeated or write.repeated or write.first != read.first:
         return None
@@ -113,7 +113,7 @@ def substitution(write: Visits, read: Visits, digits: Sequence[Digit] = ()) -> S
         for name, step in write.steps.items()
     }
     chains = {name: _Chain(_forward(step), read.extents[name]) for name, step in read.steps.items()}
-    # Where both have but one value, an iteration is its namesake, and else 0.
+    # An iteration of a single value is its namesake if that has one value, too, else 0.
     single = {name for name, extent in write.extents.items() if extent == 1}
     complete = {name: Affine(((name, 1),) if name in single else ()) for name in read.extents}
     used: list[Digit] = []
@@ -140,7 +140,7 @@ def substitution(write: Visits, read: Visits, digits: Sequence[Digit] = ()) -> S
 
 @dataclass(frozen=True)
 class _Run:
-    """The part of a writing iteration that no digit has used yet: its higher values."""
+    """The higher digits of a writing iteration, which are not used yet."""
 
     source: Digit
     extent: int
@@ -164,7 +164,7 @@ class _Run:
 
 @dataclass(frozen=True)
 class _Chain:
-    """An iteration that reads, as far as it is told."""
+    """A reading iteration, as far as digits express it."""
 
     step: Vector
     remaining: int

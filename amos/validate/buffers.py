@@ -1,4 +1,4 @@
-"""Arrays of operators: checked, made up, read and written at flat addresses."""
+"""Arrays of operators: checks, random data, and access at flat addresses."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class FlatAccess:
     """An affine access as one address: ``offset + sum(stride * iteration)``.
 
     Attributes:
-        buffer: one-dimensional array; for a padded access with what is around it.
+        buffer: one-dimensional array, with its padding for a padded access.
         offset: address where all iterations are zero, in elements.
         strides: stride of each iteration that occurs, in elements.
     """
@@ -134,7 +134,7 @@ def output_dtype(op: Operator, arrays: Mapping[str, np.ndarray]) -> np.dtype:
         return joint
     try:
         return dtype(str(resolve_dtypes(joint.name, 1)[-1])).numpy
-    except OperatorError:  # a NumPy dtype that AMOS has no name for
+    except OperatorError:  # a NumPy dtype without a name in AMOS
         return joint
 
 
@@ -144,9 +144,9 @@ def write_output(
     """Put each spatial point's value at its place in an output of zeros.
 
     Args:
-        values: an axis for each spatial iteration, of extent 1 where it does not matter.
+        values: an axis for each spatial iteration, of extent 1 where values do not depend on it.
         kind: dtype of the output.
-        stored: where values go; the operator's output if omitted.
+        stored: the access to store to; the operator's output if omitted.
     """
     out = np.zeros((stored or op.output).tensor.shape, kind)
     if stored is not None and stored.digits:
@@ -157,7 +157,7 @@ def write_output(
     flat = FlatAccess.of(stored or op.output, out, op.extents)
     view = np.atleast_1d(flat.view([it.name for it in op.spatial], op.extents))
     values = np.broadcast_to(values, view.shape)
-    # Some rows at a time: a whole copy in 64 bits may be larger than all the rest.
+    # Some rows at a time: a whole copy in 64 bits may exceed all other memory in use.
     step = max(1, _AT_ONCE // prod(view.shape[1:]))
     for start in range(0, len(view), step):
         some = values[start : start + step]

@@ -1,4 +1,4 @@
-"""What a chain means, computed by NumPy statement by statement."""
+"""Reference semantics of chains, computed by NumPy statement by statement."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def evaluate_assignment(
 
     Args:
         arrays: an array for each tensor that it reads.
-        origin: where iterations begin, for those whose value the expression reads.
+        origin: first values of iterations that the expression reads; 0 if left out.
     """
     values = expression_values(step.expression, step.extents, arrays, origin)
     final = dtype(str(step.output.tensor.dtype))
@@ -46,7 +46,7 @@ def evaluate_transform(step: Transform, arrays: Mapping[str, np.ndarray]) -> np.
     Sums are of float64, rounded once, or of integers that wrap around.
 
     Args:
-        arrays: what it reads, by name.
+        arrays: the tensors that it reads, by name.
     """
     target, own = step.output, step.extents
     names = [name for name in own if name in step.source.names]

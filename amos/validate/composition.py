@@ -1,8 +1,8 @@
 """An elementwise operator as one expression of its input tensors.
 
 The arithmetic of expressions is that of :mod:`amos.ir.epilogue`: ``int32``, which wraps
-around as sums of operators do, or ``float32``. Where an operator computes something else,
-there is no such expression, and a reason says so.
+around as sums of operators do, or ``float32``. Where an operator computes in other
+arithmetic there is no such expression, and a reason says so.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _JOINS = {sign: name for name, sign in SIGNS.items()}
 
 
 class Unfusable(Exception):
-    """Why two operators cannot be one."""
+    """The reason why two operators cannot be fused."""
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from amos.validate.buffers import FlatAccess, write_output
 #: Bits of a double beyond those of a float, their value halfway between two floats, and the least
 #: float that is not denormal.
 _BELOW_FLOATS, _HALFWAY, _LEAST_NORMAL = (1 << 29) - 1, 1 << 28, 2.0**-126
-#: Elements that are computed at a time, so that doubles stay in a core's cache.
+#: Elements per block, so that doubles stay in a core's cache.
 _BLOCK = 1 << 14
 #: Added to a small integer, it leaves a float's exponent, 127 more, in the lowest bits.
 _TO_EXPONENT = np.float32(1.5 * 2**23 + 127)
@@ -105,7 +105,7 @@ def apply_epilogue(
     """Apply an epilogue to values of a dtype.
 
     Args:
-        extents: of the loops that what it reads is indexed by, one for each axis.
+        extents: of the loops that index the tensors that it reads, one for each axis.
         inputs: an array for each tensor that it reads, by name.
     """
     final = dtype(epilogue.result(kind))
@@ -231,9 +231,9 @@ class _InNumPy:
 def fma(a: Any, b: Any, c: Any) -> Any:
     """Compute ``a * b + c``, rounded once.
 
-    A double holds the product exactly, and the sum but for its end, which decides only where the
-    sum lies halfway between two floats, or where floats are denormal. There, if it is not zero,
-    the sum is made the odd one of its neighbours (rounding to odd: Boldo and Melquiond, IEEE TC
+    A double holds the product exactly, but rounds the sum. That matters only where the sum lies
+    halfway between two floats, or where floats are denormal. There an inexact sum is replaced by
+    its odd neighbour (rounding to odd: Boldo and Melquiond, IEEE TC
     2008), so that the second rounding, to a float, is that of the exact sum.
     """
     with np.nditer(

@@ -1,11 +1,11 @@
-"""Which operator computes with which in one kernel, with reasons (Hidet, section 4.2).
+"""Fusion of two operators in one kernel, with reasons (Hidet, section 4.2).
 
-Behind a producer, as its epilogue, stands a consumer that makes one element of each that
-the producer stores: a bijection. Before a consumer, as its prologue, stands a producer
-that sums over nothing: an injection. Beside its output a producer stores what a consumer
-reduces of each of its elements. All take a proof that the element which one stores
-is the element which the other reads; see :mod:`amos.validate.bijection`. What both
-operators compute is then one expression (:mod:`amos.validate.composition`).
+A consumer that computes one element from each element of the producer (a bijection) becomes
+the producer's epilogue, *behind* it. A producer without a reduction (an injection) becomes the
+consumer's prologue, *before* it. A consumer that reduces the producer's elements becomes a
+further result, *beside* its output. Each requires a proof that the consumer reads exactly the
+elements that the producer stores; see :mod:`amos.validate.bijection`. Both operators then form
+one expression (:mod:`amos.validate.composition`).
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from amos.validate.verdict import Verdict
 
 @dataclass(frozen=True)
 class FusionVerdict(Verdict):
-    """Whether two operators can be one; true if they can.
+    """Whether two operators can be fused; true if they can.
 
     ``rule`` is ``"behind"``, where the consumer becomes the producer's epilogue and output,
     ``"before"``, where the producer becomes the consumer's prologue, ``"beside"``, where the
@@ -62,14 +62,14 @@ def fusable(
 ) -> FusionVerdict:
     """Judge whether a consumer can be computed in its producer's kernel, or the other way round.
 
-    The verdict is exact in what concerns indices: elements are not compared one by one, and
+    The verdict is exact for indices: elements are not compared one by one, and
     extents may be of any size. If it is true, ``fused`` stores what the consumer would,
-    bit for bit where the arithmetic is that of integers; floats are rounded where the
+    bit for bit in integers; floats are rounded where the
     epilogue or the prologue says. The producer's output itself is not stored any more,
     unless the consumer is a further result.
 
     Args:
-        producer: an operator, or its text, which may go on with ``then`` and an epilogue.
+        producer: an operator, or its text, optionally followed by ``then`` and an epilogue.
         consumer: likewise; it reads the producer's output by its name.
         extents: extents of the iterations of texts; each takes those that it has, and a
             consumer those of the producer that it does not name.
@@ -223,7 +223,7 @@ def _with_last(
     kind = result.tensor(producer.output.tensor.dtype).dtype
     if None in (kind, own) or kind == own:
         return replace(result, last=last)
-    # The largest of elements is one of them, so that nothing is wrapped around or rounded.
+    # The largest element is one of them, so nothing is wrapped around or rounded.
     scalar, exact = dtype(str(own)), result.combination != "+="
     alike = scalar.is_integer == dtype(str(kind)).is_integer and own in (*INTEGERS, *FLOATS)
     if not alike or (scalar.is_integer and not exact):

@@ -10,7 +10,7 @@ from amos.validate.naming import matching_name
 from amos.validate.pairing import Pairing
 from amos.validate.reasons import find_outside_base_matches
 
-#: Matchings that are named, and matchings that rule "paper" may refuse on the way to them.
+#: Most matchings that are named, and that are tried under rule "paper".
 _NAMED, _TRIED = 3, 128
 
 #: Cost of a column with two ones that keeps one of them, and of one that changes otherwise.
@@ -22,13 +22,13 @@ def nearest_matchings(
 ) -> tuple[str, ...]:
     """Name the right matchings that differ in the fewest columns, three at most.
 
-    Ties come in the order of a mapping space. ``columns`` says of the wrong
-    one where each software iteration goes, as a list: it may be wrong by going twice.
+    Ties are in the order of a mapping space. ``columns`` lists the intrinsic iterations of each
+    software iteration in the wrong matching, which may be several.
     """
     options = [(*targets, -1) for targets in pairing.candidates(rule)]
-    # Candidates combined are right by the other rules if they fill enough.
+    # Under the other rules, any combination of candidates that fills enough is right.
     enough = _TRIED if rule == "paper" else _NAMED
-    # Filled intrinsic iterations → the cheapest ways: cost, and places among the options.
+    # Filled intrinsic iterations → the cheapest choices: cost, and places among the options.
     cheapest: dict[int, list[tuple[int, tuple[int, ...]]]] = {0: [(0, ())]}
     for targets, column in zip(options, columns, strict=True):
         longer: defaultdict[int, list[tuple[int, tuple[int, ...]]]] = defaultdict(list)

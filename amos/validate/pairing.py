@@ -216,8 +216,8 @@ class Pairing:
 
         ``"gather"``: kinds agree and every source that the software iteration
         indexes is indexed by the intrinsic iteration. ``"access"``: the columns
-        of X and Z are equal. ``"paper"``: also, set apart from all others, the
-        iteration turns each index list into the intrinsic's.
+        of X and Z are equal. ``"paper"``: also, with all other iterations removed, the
+        operator's index lists equal the intrinsic's.
         """
         if rule == "gather":
             return self._gather
@@ -268,13 +268,11 @@ class Pairing:
     def rank(self) -> int:
         """The largest number of intrinsic iterations that can be non-empty at once.
 
-        A maximum bipartite matching over the gather candidates, whatever the
-        rule: then paper ⊆ access ⊆ gather also holds for what is idle. A
-        matching that fills fewer is idle. Nearly always every intrinsic
-        iteration that has a candidate can be filled at the same time, and this
-        says that one may be empty only if nothing could go there. It differs
-        only where two of them compete for the same software iteration, and that
-        sentence would leave no mapping at all.
+        A maximum bipartite matching over the gather candidates, whatever the rule, so that
+        paper ⊆ access ⊆ gather also holds for idle matchings: those that fill fewer. Nearly
+        always all intrinsic iterations with a candidate can be filled at once, so that one may
+        be empty only if it has none. Only where two of them compete for the same software
+        iteration is the rank smaller.
         """
         owner: dict[int, int] = {}
 
@@ -291,7 +289,7 @@ class Pairing:
 
 
 def check_types(operator: object, intrinsic: object) -> None:
-    """Refuse anything else by name.
+    """Refuse objects that are no operator and intrinsic.
 
     Raises:
         MappingError: these are no operator and intrinsic.

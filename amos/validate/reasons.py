@@ -46,7 +46,7 @@ def _find_misplaced(
         all_of_them = f" {'both' if len(members) == 2 else 'all'} go" if members[1:] else " goes"
         start = f"{quote_names(members)}{all_of_them} to `{step.name}`, but `{name}`"
         if bits & dst:
-            # The destination's entry is the kind; naming it says more.
+            # The destination's entry is the kind, which is clearer to the reader.
             kind = iterations[s].kind
             reasons[f"{start} is {kind} and `{step.name}` is {step.kind}"] = [(t, s)]
         # Sources that the intrinsic cannot address come first: they are wrong by every rule.
@@ -66,7 +66,7 @@ def find_outside_base_matches(pairing: Pairing, groups: Groups) -> dict[str, lis
         s: text for t in filled for s in groups[t] if (text := pairing.obstacle(s, t)) is not None
     }
     usable = [[s for s in groups[t] if s not in obstacles] for t in filled]
-    # Text of the cause → iterations: a pair that excludes each other is said once.
+    # Text of the cause → iterations: a pair that excludes each other is reported once.
     causes: dict[str, list[int]] = {}
     indirect: list[int] = []
     for at, t in enumerate(filled):

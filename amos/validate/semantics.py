@@ -28,8 +28,8 @@ def evaluate(op: Operator | Chain, inputs: Mapping[str, np.ndarray]) -> Any:
     floats are accumulated in float64 and rounded once. Elements of the output
     that the operator does not write are zero. An open dtype is the array's; an
     open output has the usual accumulator of the sources (int8 → int32). The
-    epilogue, if there is one, is applied to the result. Other functions than sums of
-    products are those of :mod:`amos.ir.combining`.
+    epilogue, if there is one, is applied to the result. Other statements than sums of
+    products compute by :mod:`amos.ir.combining`.
 
     Args:
         inputs: an array for each input tensor, by name.
@@ -45,7 +45,7 @@ def evaluate(op: Operator | Chain, inputs: Mapping[str, np.ndarray]) -> Any:
     checked = check_inputs(op, inputs)
     arrays = source_values(op, checked)
     work = _work_dtype(op, arrays) if op.compute.sums_products else _exact_dtype(op, arrays)
-    # One conversion for each tensor, before windows multiply its elements.
+    # One conversion for each tensor, before windows replicate its elements.
     wide = {name: array.astype(work, copy=False) for name, array in arrays.items()}
     access = [FlatAccess.of(load, wide[load.tensor.name], op.extents) for load in op.sources]
     with np.errstate(over="ignore", invalid="ignore"):

@@ -32,8 +32,8 @@ class Verdict(Shown):
         cells: cells that ``wrong`` is about: (intrinsic iteration, software iteration),
             each a one of the matching matrix.
         rows: rows of the matrix that ``idle`` is about: intrinsic iterations.
-        pairing: the operator held against the intrinsic; with ``matching`` what
-            was judged. Neither counts when verdicts are compared.
+        pairing: the operator paired with the intrinsic; with ``matching`` the subject of
+            the verdict. Comparisons of verdicts ignore both.
         matching: the matrix, read-only bool, intrinsic × software iterations.
     """
 
@@ -47,7 +47,7 @@ class Verdict(Shown):
 
     @property
     def reasons(self) -> tuple[str, ...]:
-        """Everything that speaks against the matching, wrong answers first."""
+        """All reasons against the matching, wrong answers first."""
         return self.wrong + self.idle
 
     @cached_property
@@ -63,7 +63,7 @@ class Verdict(Shown):
 
     @property
     def hint(self) -> str:
-        """``nearest`` as a sentence; nothing where there is nothing to say."""
+        """``nearest`` as a sentence; empty if there are none."""
         if self or self.pairing is None:
             return ""
         if not self.nearest:
@@ -109,7 +109,7 @@ def check_matching(
     check_rule(rule)
     pairing = Pairing.of(op, get_intrinsic(intrinsic), order)
     matching = _read_matrix(pairing, matrix)
-    # A column with two ones has that against it, and counts for neither of them.
+    # A column with two ones is a reason of its own, and counts for neither of them.
     shared = matching.sum(axis=0) > 1
     wrong = _shared_columns(pairing, matching)
     wrong |= wrong_reasons(pairing, _groups(matching & ~shared), rule)

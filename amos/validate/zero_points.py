@@ -1,9 +1,9 @@
-"""Sums of differences, ``(x - z) * w``, as sums of products and what is to be taken off.
+"""Sums of differences, ``(x - z) * w``, as sums of products minus a correction.
 
-An asymmetric quantized activation stands for ``x - z`` with a zero point ``z``. Bytes have no
-room for the difference of bytes, but the sum of ``(x - z) * w`` is that of ``x * w``, less ``z``
-times the sum of the weights. That sum is the same for every position if what lies outside of
-the tensor is ``z`` as well, so that it can be computed once, of weights that stay the same
+An asymmetric quantized activation represents ``x - z`` with a zero point ``z``. A byte cannot
+hold the difference of bytes, but the sum of ``(x - z) * w`` is that of ``x * w``, less ``z`` times
+the sum of the weights. That sum is the same for every position if padding is ``z`` as well, so
+that it can be computed once for constant weights
 (Jacob et al., CVPR 2018, section 2.3).
 """
 
@@ -28,8 +28,8 @@ class ZeroPointFold:
 
     Attributes:
         operator: reads the integers, padded with the zero point, and has an epilogue that
-            takes off what they add; it has one input more, which is called as ``sums`` is.
-        sums: that input, as an operator on the weights.
+            subtracts the correction; it has one more input, named after ``sums``.
+        sums: the operator on the weights that computes that input.
     """
 
     operator: Operator
@@ -54,7 +54,7 @@ def fold_zero_point(op: Operator, source: str) -> ZeroPointFold:
 
     Args:
         op: an operator on integers with a prologue such as ``"s16(x[n,h,w,c] - 128)"``.
-        source: the source that the prologue gives.
+        source: the source that the prologue computes.
 
     Raises:
         OperatorError: the prologue is no such difference, it clamps, padding stands for
@@ -81,7 +81,7 @@ def fold_zero_point(op: Operator, source: str) -> ZeroPointFold:
         if inner := sorted(name for x in zero.loads for name in x.names - spatial):
             raise OperatorError(f"{where}: {zero} differs along {inner[0]!r}, which is summed over")
     correction = Node("read", load=sums.output)
-    # Reduction steps along which only the source moves add the same weights again.
+    # Reduction steps along which only the source varies add the same weights again.
     again = prod(it.extent for it in op.reduce if it.name not in sums.extents)
     for factor in (Node("number", value=again), zero):
         if factor.name != "number" or factor.value != 1:

@@ -119,9 +119,6 @@ def test_bands_are_few_and_leave_no_core_many_more_rows() -> None:
     form = Winograd((2, 450, 60, 32), (2, 450, 60, 32), (1, 1))  # 113 rows of 15 tiles
     shared = form.with_bands(10**9)
     own = replace(form, cores=2).with_bands(2 * 36 * 32 * 4 * 15 * 3)
-        form.with_bands(10**9),
-        replace(form, cores=2).with_bands(2 * 36 * 32 * 4 * 15 * 3),
-    )
     assert (shared.bands, shared.grid, shared.factor) == (1, (113, 15), (36, 2 * 113 * 15, 32))
     assert (own.bands, own.grid, own.factor) == (38, (3, 15), (36, 3 * 15, 32))
     assert own.count == 2 * own.rounds == 76
