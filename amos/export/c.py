@@ -27,7 +27,7 @@ from amos.plan import Candidate
 from amos.plan.planning import cpu_limits
 
 #: Options that the text relies on: wrapping integers, and aliasing only through memcpy. Vectors
-#: wider than the CPU's never cross a function that is not inlined, so their ABI is nobody's.
+#: wider than the CPU's never cross a function that is not inlined, so their ABI does not matter.
 OPTIONS = ("-O3", "-fwrapv", "-fopenmp", "-Wno-psabi")
 #: A library that lacks a function is refused when it is linked, not when it is loaded.
 _COMPLETE = ("-Wl,-z,defs",) if sys.platform == "linux" else ()
@@ -36,7 +36,7 @@ _INTRINSICS = """#if defined(__x86_64__) || defined(__i386__)
 #include <immintrin.h>
 #endif
 """
-#: Linux gives a process the tile registers of AMX when it asks for them.
+#: Linux grants a process the tile registers of AMX on request.
 _TILES = """#include <sys/syscall.h>
 #include <unistd.h>
 """

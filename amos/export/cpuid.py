@@ -1,7 +1,7 @@
-"""The C that asks a CPU for features, of the CPU itself.
+"""C that queries the features of a CPU by CPUID.
 
-``__builtin_cpu_supports`` asks the compiler's own library, and that of ziglang answers that no
-CPU has anything.
+``__builtin_cpu_supports`` calls the compiler's runtime library, and ziglang's reports no
+features on any CPU.
 """
 
 from __future__ import annotations
@@ -46,10 +46,10 @@ static int amos_cpu_has(unsigned leaf, unsigned subleaf, int word, int bit, unsi
 
 @dataclass(frozen=True)
 class FeatureQuery:
-    """C that asks for features.
+    """C that queries features.
 
     Attributes:
-        helper: what stands before the function that asks.
+        helper: definitions that precede the function that queries.
         tests: an expression for each feature, true if the CPU has it.
     """
 

@@ -14,7 +14,7 @@ from amos.plan import Candidate
 from amos.plan.target import load, targets
 from amos.records import Record, Trial
 
-#: Makes the files of a request: their contents by name.
+#: A function that makes the files of a request: contents by name.
 Writer = Callable[[Request], Mapping[str, str | bytes]]
 
 
@@ -65,7 +65,7 @@ def export(
 
     Raises:
         ExportError: the name is no identifier, a file exists, cannot be written,
-            or the format has no way to write this kernel.
+            or the format cannot express this kernel.
         MappingError: there is nothing to be exported.
         RecordError: there is no such record, or it describes no candidate.
         UnknownNameError: there is no such format.

@@ -1,4 +1,4 @@
-"""Inputs of an export's test program, which C and NumPy make alike.
+"""Inputs of an export's test program, drawn identically in C and NumPy.
 
 They are made from a counter by SplitMix64 (Steele, Lea and Flood, OOPSLA 2014).
 """
@@ -14,10 +14,10 @@ from amos.ir import Chain, Operator, Prologue, Tensor, dtype
 ODD = 0x9E3779B97F4A7C15
 #: Values of floating-point inputs are multiples of 1/8 below 1: exact in every type.
 _EIGHTHS = 8
-#: Integers wider than a byte that a prologue reads are up to this, and floats up to 16 where it
-#: makes integers of them.
+#: Largest integer wider than a byte that a prologue reads; floats are up to 16 where it converts
+#: them to integers.
 _WIDEST = 256
-#: Bits of a float: those of an epilogue's tensors are all used, so that roundings are seen.
+#: Significant bits of a float; scales of an epilogue use all of them, so that rounding shows.
 LENGTHS = {"float64": 53, "float32": 24, "bfloat16": 8, "float16": 11}
 
 

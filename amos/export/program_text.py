@@ -1,4 +1,4 @@
-"""The C of an export's test program, but for what depends on the operator."""
+"""The C of an export's test program, without the parts that depend on the operator."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""The test program of an export: inputs that it draws by itself, and NumPy's results for them.
+"""The test program of an export: the inputs that it draws, and NumPy's results for them.
 
 Inputs are chosen so that sums are hardly ever rounded. Results are then the same in any order,
-and must have the digest that NumPy's had when the kernel was exported. Of other results some
-elements are compared, as far apart as measured kernels may be.
+and must have the digest of NumPy's at export time. Of other results some elements are compared,
+within the tolerance of measured kernels.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from amos.validate import evaluate
 from amos.validate.buffers import write_output
 from amos.validate.epilogue import finish, source_value
 
-#: Each byte of the output before the kernel is called.
+#: Fill value of each output byte before the kernel is called.
 _FILLED = 0x55
-#: Choices of an epilogue's tensors, of which one is taken.
+#: Number of choices of an epilogue's tensors to select from.
 _TRIALS = 8
-#: Elements that are compared of a result that is rounded.
+#: Number of elements that are compared of a rounded result.
 _SAMPLES = 4096
 
 
@@ -52,8 +52,8 @@ class Example:
     def of(operator: Operator | Chain) -> Example:
         """Draw the first choice, or with an epilogue the one with the most distinct results.
 
-        A scale may send everything to an end of the result's range, where a wrong
-        sum would not be seen.
+        A scale may clamp every element to a limit of the result's range, which would hide
+        a wrong sum.
         """
         inputs = draw_inputs(operator, 0)
         if isinstance(operator, Chain):

@@ -21,7 +21,7 @@ from amos.records.exchange import best_records
 from amos.records.rows import COLUMNS, record_of
 from amos.schedule import candidate_of
 
-#: Names that a kernel must not have: keywords, and those of its text and its test program.
+#: Reserved names: keywords, and names in a kernel's text and its test program.
 _OWN = re.compile(
     f"{KEYWORDS}|main|memcpy|memset|exit|atoi|qsort|printf|fabs|ldexpf|posix_memalign"
     r"|clock_gettime|malloc|free|atexit|random_bits|bfloat16|from_bfloat16|float_bits|scaled"
@@ -33,7 +33,7 @@ _OWN = re.compile(
 
 @dataclass(frozen=True)
 class Request:
-    """One kernel to write down.
+    """One kernel to export.
 
     Attributes:
         candidate: a :class:`~amos.plan.Candidate`, or a kernel of a chain for a CPU or another
@@ -56,7 +56,7 @@ class Request:
 
     @property
     def operator(self) -> Operator | Chain:
-        """What the kernel computes."""
+        """The operator that the kernel computes."""
         is_chain = not isinstance(self.candidate, Candidate)
         computed: Operator | Chain
         computed = self.candidate.chain if is_chain else self.candidate.mapping.operator
@@ -80,7 +80,7 @@ def request_of(
     """Make the request for a kernel; missing options are the record's.
 
     Raises:
-        ExportError: the name is no C identifier, or stands for something else.
+        ExportError: the name is no C identifier, or has another meaning.
         MappingError: it is no mapping, candidate, trial or record.
         RecordError: there is no such record, or it describes no candidate.
     """
@@ -131,7 +131,7 @@ def _best(file: Path) -> Record:
     here = [record for record in best if record.counts_here] or best
     if not here:
         raise RecordError(f"{str(file)!r} holds no record of a kernel that ran")
-    # Instructions that competed for one operator on one machine: the fastest is meant.
+    # Of instructions that competed for one operator on one machine, take the fastest.
     if len({(record.operator, record.machine_key) for record in here}) == 1:
         return min(here, key=lambda record: record.seconds)
     choice = ", ".join(f"{file}:{record.id}" for record in here[:6])

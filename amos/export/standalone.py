@@ -1,4 +1,4 @@
-"""Modules that exports take with them."""
+"""Modules that exports include."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 from types import ModuleType
 
 _IMPORTED = re.compile(r"^from amos\.(?:\w+\.)*(\w+) import", re.MULTILINE)
-#: Modules that have another name there.
+#: Modules that are renamed in an export.
 _RENAMED = {"loader": "load"}
 
 

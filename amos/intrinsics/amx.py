@@ -24,10 +24,10 @@ _TIMING = Timing(
 )
 #: Rows of a tile, and columns of 32 bits.
 _ROWS = tuple(range(1, 17))
-#: Rows of the first source that have a name: full tiles, and those that divide the images of
-#: 7, 14, 28, 56 and 112 pixels in which most networks end.
+#: Registered row counts of the first source: full tiles, and those that divide the image
+#: sizes of most networks: 7, 14, 28, 56 and 112 pixels.
 _NAMED = (16, 14, 7)
-#: Features that the C of a kernel uses beside tiles.
+#: Features that the C of a kernel uses besides tiles.
 _VECTORS = ("avx512f", "avx512bw", "avx512dq", "avx512vl")
 #: Linux grants the registers of the tiles to a process that asks for them (the kernel's
 #: Documentation/arch/x86/xstate.rst): ARCH_REQ_XCOMP_PERM of the state XFEATURE_XTILEDATA.
@@ -45,7 +45,7 @@ __attribute__((constructor)) static void ask_for_tiles(void) {
 """
 #: Name of the function that sets the tile registers up, in LLVM's own language.
 CONFIGURE = "amos_amx_configure"
-#: palette, start row, reserved; then bytes a row of eight tiles, and rows of them.
+#: palette, start row, reserved; then bytes per row and number of rows of eight tiles.
 _CONFIGURE = """
 struct { uint8_t palette, start, none[14]; uint16_t colsb[16]; uint8_t rows[16]; } shape = {1, 0};
 for (int t = 0; t < 3; ++t) { shape.colsb[t] = 64; shape.rows[t] = t < 2 ? ROWS : 16; }
@@ -134,7 +134,7 @@ def _variant(
         ("+amx-tile", f"+{option}"),
         instruction=f"llvm.x86.t{instruction}",
     )
-    # Tiles are filled and emptied by vectors, which every CPU with AMX has of 512 bits.
+    # Vectors fill and empty tiles; every CPU with AMX has vectors of 512 bits.
     flags = ("-mamx-tile", f"-m{option}", *(f"-m{each}" for each in _VECTORS))
     c = _c(instruction, rows, depth, group)
     yield Implementation(name, "c", c, "x86_64", (*requires, *_VECTORS), flags, _HEADERS)

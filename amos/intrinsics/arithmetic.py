@@ -1,4 +1,4 @@
-"""How an instruction rounds and saturates, how fast it is, which shapes it comes in."""
+"""Rounding, saturation, speed and shapes of an instruction."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import numpy as np
 from amos.errors import IntrinsicError, shown
 from amos.intrinsics.expression import evaluate
 
-#: Source of figures that only we have measured, to whole half cycles.
+#: Source of figures that are our own measurements, to half cycles.
 MEASURED = "measured with amos.codegen.probes.memory, AMD EPYC of family 26 model 2, November 2026"
 
 Rounding = Literal["once", "fused", "fused-descending", "14-bit"]
@@ -21,7 +21,7 @@ Rounding = Literal["once", "fused", "fused-descending", "14-bit"]
 
 @dataclass(frozen=True)
 class Arithmetic:
-    """The part of a meaning that the scalar statement does not say.
+    """The part of a meaning that the scalar statement does not express.
 
     Products are exact. How they are added up differs:
 
@@ -74,7 +74,7 @@ class Arithmetic:
         return ", ".join(words for words, holds in properties.items() if holds)
 
 
-#: Cycles of a call that cannot be meant.
+#: Implausible cycles of a call.
 _CYCLES = 1 << 31
 
 
@@ -117,7 +117,7 @@ class Timing:
 
 @dataclass(frozen=True)
 class ShapeFamily:
-    """Problem sizes that an instruction legally comes in.
+    """Legal problem sizes of an instruction.
 
     Attributes:
         m, n, k: values that each size may take.
@@ -164,7 +164,7 @@ class ShapeFamily:
         return ", ".join(f"{name} = {_values(getattr(self, name))}" for name in "mnk") + condition
 
 
-#: Shapes that are named one by one, and combinations that are looked at.
+#: Most shapes that are listed, and combinations that are examined.
 _LISTED, _LOOKED_AT = 12, 4096
 
 

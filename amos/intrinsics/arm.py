@@ -11,7 +11,7 @@ from amos.ir import dtype
 Kinds = tuple[str, str, str]
 
 _MANUAL = "Arm Architecture Reference Manual for A-profile architecture (DDI 0487), C7.2, "
-#: One for all; a chain of accumulations is faster, since cores forward the accumulator.
+#: The same for all; a chain of accumulations is faster, since cores forward the accumulator.
 _TIMING = (
     Timing(0.25, f"{LLVM_MCA}, no forwarding", 3, "Arm Neoverse V1"),
     Timing(0.5, f"{LLVM_MCA}, no forwarding", 3, "Arm Neoverse N2"),

@@ -16,8 +16,8 @@ _WIDENS = {"f16": ("f16c",)}
 def intrinsics() -> Described:
     """Yield ``vfmadd231ps`` on 512 bits (AVX-512) and on 256 bits (FMA), of three dtypes.
 
-    A float32 holds every float16 and every bfloat16. Those are widened in registers, by
-    ``vcvtph2ps``, these as they are staged.
+    A float32 holds every float16 and every bfloat16. float16 is widened in registers, by
+    ``vcvtph2ps``, bfloat16 during staging.
     With both sources in lanes it computes operators without a shared source, such as a depthwise
     convolution.
     """
@@ -49,7 +49,7 @@ def _multiply_add(family: str, lanes: int, feature: str, kind: str, *, shared: b
         {"i1": lanes},
         (kind, kind, "f32"),
         shared="Src1" if shared else "",
-        # Broadcasts from memory are part of the instruction in AVX-512 alone, of float32.
+        # Only AVX-512 embeds a broadcast from memory in the instruction, of float32.
         embedded="Src1" if shared and feature != "fma" and not half else "Src2",
         staged="f32" if kind == "bf16" else "",
         family=family,

@@ -39,8 +39,8 @@ def intrinsics() -> Described:
 def _llvm(lanes: int) -> str:
     """Write an LLVM function that is inlined where it is called.
 
-    TVM has no vectors of bfloat16 that reach LLVM as such, so the operands are
-    loaded where it does not look. Kernels hold bfloat16 as its 16 bits.
+    TVM passes no vectors of bfloat16 to LLVM, so the function loads the operands
+    itself. Kernels hold bfloat16 as its 16 bits.
     """
     bits, pairs = 32 * lanes, 2 * lanes
     function = f"amos_dpbf16ps_{bits}"

@@ -2,9 +2,9 @@
 
 :class:`Intrinsic` joins a compute abstraction (Definition 4.1), one
 :class:`~amos.ir.nodes.Compute` node, with a memory abstraction (Definition 4.2),
-a list of :class:`~amos.intrinsics.memory.Memory` statements. Implementations are
-apart (:mod:`amos.intrinsics.implementation`), found by the intrinsic's name; the
-meaning needs none of them.
+a list of :class:`~amos.intrinsics.memory.Memory` statements. Implementations are separate
+(:mod:`amos.intrinsics.implementation`), found by the intrinsic's name; the meaning needs none
+of them.
 """
 
 from __future__ import annotations
@@ -175,7 +175,7 @@ class Intrinsic(Shown, Computation):
 
     @cached_property
     def kinds(self) -> tuple[DType, ...]:
-        """The same with the ranges that the instruction is exact for."""
+        """Dtypes with the ranges for which the instruction is exact."""
         return tuple(kind for load in self.operands if (kind := load.tensor.kind) is not None)
 
     @cached_property
@@ -205,26 +205,25 @@ class Intrinsic(Shown, Computation):
     def tile_registers(self) -> bool:
         """Whether every fragment lives in a tile register, as with AMX.
 
-        Such an instruction's fragments move as rows, each contiguous, at any distance from
-        each other.
+        Fragments of such an instruction move as contiguous rows at any distance from each other.
         """
         return all(statement.register_scope == "tile" for statement in self.memory)
 
     @cached_property
     def open_registers(self) -> bool:
-        """Whether software knows where each element of each fragment is in the registers."""
+        """Whether the register of each element of each fragment is known to software."""
         return all(statement.layout is not None for statement in self.memory)
 
     @cached_property
     def placements(self) -> dict[str, Placement]:
-        """Where the elements of each operand's fragment are in memory, by its name."""
+        """Addresses of the elements of each operand's fragment, by its name."""
         return {each.operand: each.placement for each in self.memory}
 
     @cached_property
     def ordered(self) -> Intrinsic:
-        """The same with the indices of each fragment as memory has them, longest stride first.
+        """The intrinsic with each fragment's indices in the order of memory, longest stride first.
 
-        Implementations take fragments so; iterations are in the order of the destination.
+        Implementations take fragments in this order; iterations are in the destination's.
         """
         orders = {name: each.order for name, each in self.placements.items()}
         if all(order == tuple(range(len(order))) for order in orders.values()):
@@ -321,7 +320,7 @@ def _problems(unit: Intrinsic) -> Iterator[str]:
             )
     for load in unit.operands:
         for index in load.indices:
-            # Definition 4.1 knows no windows: p + r would be two iterations in one index.
+            # Definition 4.1 has no windows: p + r would be two iterations in one index.
             if len(index.terms) != 1 or index.constant or index.terms[0][1] != 1:
                 yield (
                     f"operand {load.tensor.name!r}: expected a single iteration as each index, "

@@ -1,10 +1,10 @@
 """x86 vector instructions that sum no products: ``_mm512_add_pd`` of AMOS, Figure 1, and its kin.
 
-They come in three forms. With ``Dst[i1] = Src1[i1] + Src2[i1]`` two tensors are joined; with
-``Dst[i1] += Src1[i1]``, in a name ``acc``, the destination's register takes one up, as in sums
-and maxima over loops around the calls; with ``Dst[] += Src1[r1]``, in a name ``row``, its lanes
-are parts of one sum, which is folded after the last call. ``VMAXPS`` and ``VMINPS`` give
-their second operand where either is a NaN, so a comparison keeps a first operand that is one.
+They come in three forms. ``Dst[i1] = Src1[i1] + Src2[i1]`` joins two tensors;
+``Dst[i1] += Src1[i1]``, named ``acc``, accumulates one in the destination's register, as in sums
+and maxima over loops around the calls; ``Dst[] += Src1[r1]``, named ``row``, has partial sums in
+its lanes, which are folded after the last call. ``VMAXPS`` and ``VMINPS`` return their second
+operand where either is a NaN, so the first operand is selected where it is a NaN.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from amos.intrinsics.arithmetic import MEASURED, Timing
 from amos.intrinsics.vectors import INTEL, Described, instruction
 from amos.ir.combining import function as function_of
 
-#: How statements spell a function.
+#: Symbols of functions in statements.
 _SYMBOLS = {"add": "+", "sub": "-", "mul": "*", "max": "max", "min": "min"}
-#: By dtype, the functions that join two tensors, and those by which a register takes one up.
+#: Functions that join two tensors, and functions that accumulate one, by dtype.
 _FUNCTIONS = {
     "f32": (("add", "sub", "mul", "max", "min"), ("add", "max", "min")),
     "f64": (("add",), ("add",)),
@@ -32,13 +32,13 @@ _FORMS = {
     "acc": "each taking up an element",
     "row": "which are parts of one result, each taking up an element",
 }
-#: Bytes that are widened as they are read, and summed in 32 bits.
+#: Bytes that are widened when they are read, and summed in 32 bits.
 _WIDENED = {"u8": "VPMOVZXBD", "s8": "VPMOVSXBD"}
 
 
 @dataclass(frozen=True)
 class _Vectors:
-    """Vector registers of so many bits, holding one dtype."""
+    """Vector registers of a width in bits, holding one dtype."""
 
     bits: int
     kind: str
@@ -124,7 +124,7 @@ def _describe_join(vectors: _Vectors, function: str) -> Described:
         mnemonic=vectors.mnemonic(function),
         value=_in_tvm(function, *sources),
         c=f"{vectors.move('store', 'Dst', vectors.c(function, *loads))};",
-        # Bound by the store of each result, of which the CPU makes 512 bits a cycle.
+        # Bound by the store of each result: the CPU stores 512 bits a cycle.
         timing=Timing(vectors.bits / 512, MEASURED, 1, "AMD Zen 5"),
     )
 
@@ -172,7 +172,7 @@ def _describe_reduction(
 ) -> Described:
     """Describe a register that accumulates loaded values: lane by lane, or all lanes into one sum.
 
-    In C, which keeps no parts of a sum, lanes of a row are combined in each call.
+    In C, which keeps no partial sums, each call combines the lanes of a row.
     """
     symbol = _SYMBOLS[function]
     total = f'Dst.vload([0], "{vectors.tvm}")'

@@ -21,7 +21,7 @@ KINDS = {
     "cuda": "CUDA C++ statements of one warp, compiled by nvcc",
     "opencl": "OpenCL C statements of one work-item",
 }
-#: A CUDA architecture among the features that intrinsics require and machines have.
+#: Name of a CUDA architecture among features.
 _ARCHITECTURE = re.compile(r"sm_(\d+)a?", re.ASCII)
 _MACHINES = ("x86_64", "aarch64")
 
@@ -71,7 +71,7 @@ class Implementation:
 
     @property
     def runs_here(self) -> bool:
-        """Whether it is for processors of this kind, apart from their features."""
+        """Whether it is for this machine's architecture, whatever its features."""
         return self.machine in ("", platform.machine())
 
     def __post_init__(self) -> None:

@@ -32,7 +32,7 @@ _FORM = "'reg.Src1[i1, r1] = shared.Src1[addr_a + i1 * stride_a + r1]'"
 
 @dataclass(frozen=True)
 class FragmentLayout:
-    """Which lane holds which element of a fragment, and in which place.
+    """Lane and place of each element of a fragment.
 
     Attributes:
         lanes: lanes (threads of a warp, rows of a tile) that share a fragment.
@@ -102,7 +102,7 @@ class Memory:
     read of it or for it, :attr:`load`. The address of fragment element ``(x, y, …)`` is
     ``address + x*strides[0] + y*strides[1] + …``, in elements. So is it in staged operands:
     strides that are numbers, the order that they imply, and the alignment of the address hold
-    there too (:attr:`placement`); whoever cannot have it so refuses.
+    there too (:attr:`placement`); a backend that cannot honour them raises an error.
 
     Attributes:
         operand: the operand's name in the compute abstraction.
@@ -247,7 +247,7 @@ class Memory:
 
     @cached_property
     def placement(self) -> Placement:
-        """Where the elements of the fragment are, from its base address on.
+        """Addresses of the fragment's elements, relative to its base address.
 
         Raises:
             IntrinsicError: two of them are at one place, or this is of no intrinsic.
@@ -260,7 +260,7 @@ class Memory:
 
     @property
     def tensor(self) -> Tensor:
-        """The buffer that is written."""
+        """The buffer that the statement writes."""
         return self.store.tensor
 
     @property
@@ -281,14 +281,14 @@ class Memory:
 
     @cached_property
     def _memory_access(self) -> BufferLoad:
-        """Its place from the base address on, in as much of the memory as a fragment spans."""
+        """Its access relative to the base address, within the memory that a fragment spans."""
         terms = zip(self.indices, self.placement.strides, strict=True)
         tensor = Tensor(f"{self.scope}.{self.operand}", (self.placement.step,), self._moved[1])
         return BufferLoad(tensor, (Affine.of([(self.address, 1), *terms]),))
 
     @property
     def _moved(self) -> tuple[tuple[int, ...], str]:
-        """Shape and dtype of the fragment as it is moved."""
+        """The fragment with the shape and dtype of the transfer."""
         if self.fragment is None:
             raise IntrinsicError(
                 f"memory statement of {self.operand!r}: expected one of an intrinsic's memory, "

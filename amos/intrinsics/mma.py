@@ -1,4 +1,4 @@
-"""Tensor Core through PTX ``mma.sync``, where software knows each lane's share."""
+"""Tensor Core through PTX ``mma.sync``, with a known layout of each lane's elements."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from amos.intrinsics.memory import FragmentLayout, Memory
 from amos.intrinsics.wmma import ARCHITECTURES, VECTORS, a100_timing, fragments
 from amos.ir import dtype
 
-#: (row, column) of element e of a lane, for each way that fragments are laid out.
+#: (row, column) of element e of a lane, for each layout of fragments.
 _A = {
     "8x4": ("lane // 4", "lane % 4"),
     "16x8": ("lane // 4 + e // 2 * 8", "lane % 4 * 2 + e % 2"),
@@ -90,7 +90,7 @@ def intrinsics() -> Iterator[Intrinsic | Implementation]:
             "Dst[i1, i2] += Src1[i1, r1] * Src2[r1, i2]",
             {"i1": m, "i2": n, "r1": k},
             {"Src1": variant.source, "Src2": variant.source, "Dst": variant.result},
-            # A lane loads its own elements, or has ldmatrix transpose them.
+            # A lane loads its own elements, or ldmatrix transposes them.
             [Memory.parse(x, layout=y, vectors=VECTORS, transposes=True) for x, y in texts],
             family="mma",
             source=f"PTX ISA, Warp-level Matrix Instructions, mma.sync: Matrix Fragments for "

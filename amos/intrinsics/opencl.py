@@ -16,8 +16,8 @@ _DOT_SOURCE = (
 _MALI = "Arm Mali-{} product description"
 #: Widths of vectors.
 _LANES = (4, 8, 16)
-#: ``fma()`` is a call into a library where a device has no such instruction, and slow; a product
-#: that is added may be contracted to the instruction there is.
+#: ``fma()`` is a slow library call where a device lacks the instruction; the compiler may contract
+#: a product that is added to the instruction where there is one.
 _MAD = "static {v} {name}_vectors(float a, {v} b, {v} c) {{ return a * b + c; }}"
 _DOT = """
 #ifdef cl_khr_integer_dot_product

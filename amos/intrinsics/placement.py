@@ -1,4 +1,4 @@
-"""Where a memory statement puts the elements of a fragment."""
+"""Addresses at which a memory statement places the elements of a fragment."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ import numpy as np
 
 from amos.errors import IntrinsicError
 
-#: Elements of a fragment, addresses that it spans, and places of a layout; a unit of hardware
-#: has far fewer.
+#: Most elements of a fragment, addresses that it spans, and places of a layout; hardware has far
+#: fewer.
 PLACES = 2**20
 
 
@@ -23,7 +23,7 @@ class Placement:
     Attributes:
         shape: of the fragment, in the order of its indices.
         strides: of each index.
-        step: from a fragment to the next one: what one spans, up to a multiple of the alignment.
+        step: from a fragment to the next one: its span, rounded up to the alignment.
     """
 
     shape: tuple[int, ...]
@@ -63,7 +63,7 @@ class Placement:
 def placement(shape: Sequence[int], strides: Sequence[str], alignment: int, bits: int) -> Placement:
     """Place a fragment by strides that are numbers or symbols.
 
-    A symbol is the compiler's to set: the least stride that steps over the indices behind it,
+    The compiler sets the symbols: each is the least stride that steps over the indices behind it,
     and over those whose stride is a number.
 
     Args:

@@ -1,7 +1,7 @@
 """Integer multiply-add of x86 without VNNI, exact on bytes.
 
 - ``vpmaddwd`` multiplies words and adds pairs of products in 32 bits. Bytes are widened to
-  words: activations as they are staged, weights as they are packed. A word holds every byte,
+  words: activations during staging, weights during packing. A word holds every byte,
   signed or not, so sums are those of VNNI bit for bit.
 - ``vpmaddubsw`` multiplies unsigned and signed bytes and adds pairs of products in 16 bits,
   saturating. Two of them fit if either byte is declared to stay in about half of its range:
@@ -27,7 +27,7 @@ _BYTES = (
     f"{INTEL}2B, PMADDUBSW: Multiply and Add Packed Signed and Unsigned Bytes; "
     "followed by PMADDWD of ones and PADDD"
 )
-#: Sources whose pairs of products fit 16 bits, by the name that says which of them is short.
+#: Sources whose pairs of products fit 16 bits, by a name for the one with the short range.
 _SHORT = {"u8_s7": ("u8", "s8 in [-64, 64]"), "u7_s8": ("u8 in [0, 128]", "s8")}
 #: Family, lanes, required features, and LLVM's names of both instructions.
 _WIDTHS = (
@@ -45,7 +45,7 @@ def intrinsics() -> Described:
     for family, lanes, feature, words, bytes_ in _WIDTHS:
         for kinds in (("u8", "s8"), ("s8", "s8"), ("s16", "s16")):
             named = "_".join(dict.fromkeys(kinds))
-            # Sources of one dtype change places by themselves.
+            # Sources of one dtype are swapped without a variant of its own.
             for group in _groups(lanes, "int16", "int16")[2 - len({*kinds}) :]:
                 yield from _variant(family, feature, named, kinds, group, words)
         for named, kinds in _SHORT.items():

@@ -32,13 +32,13 @@ _BUILT_IN = (
 _registered: dict[str, Intrinsic] = {}
 #: By the name of the intrinsic, and by kind.
 _implemented: dict[tuple[str, str], Implementation] = {}
-#: The file that describes it, by the name of an intrinsic.
+#: The file that describes an intrinsic, by its name.
 _files: dict[str, Path] = {}
 _broken: dict[str, str] = {}
 #: Built-in names, and keys of implementations, in every process.
 _standard: set[str | tuple[str, str]] = set()
 _loaded = False
-#: Held while they are loaded, so that no other thread sees some of them.
+#: Held while they are loaded, so that no other thread sees an incomplete registry.
 _loading = RLock()
 
 
@@ -57,7 +57,7 @@ def register(intrinsic: Intrinsic, *sources: Implementation) -> Intrinsic:
 def load(path: str | Path) -> Intrinsic:
     """Register the intrinsic that a TOML file describes, and return it.
 
-    Loading a file again describes it anew; objects made from it before stay as they were.
+    Loading a file again replaces its intrinsic; objects made from it before do not change.
 
     Raises:
         IntrinsicError: the file cannot be read or is not well formed, or the
@@ -203,6 +203,6 @@ def _load() -> None:
         for entry in metadata.entry_points(group=ENTRY_POINTS):
             try:
                 _add_all(entry.load())
-            except Exception as error:  # a plug-in can fail in any way whatever
+            except Exception as error:  # a plug-in can fail in any way
                 _broken[entry.name] = f"{entry.value}: {type(error).__name__}: {error}"
         _standard.update(_registered, _implemented)

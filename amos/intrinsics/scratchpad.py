@@ -11,10 +11,10 @@ from amos.intrinsics.memory import Memory
 
 @dataclass(frozen=True)
 class Scratchpad:
-    """A buffer of the unit itself; those that a machine has are levels of it.
+    """A buffer of the unit itself; a machine's own buffers are levels.
 
     Attributes:
-        name: the scope that statements call it by.
+        name: its scope in memory statements.
         capacity: bytes.
         banks: parts that are accessed independently of each other.
         double: whether it can be filled or emptied while it is in use.
@@ -37,7 +37,7 @@ def scratchpads(memory: Sequence[Memory]) -> tuple[Scratchpad, ...]:
     """List the buffers that statements declare by a capacity, in their order.
 
     Raises:
-        IntrinsicError: two statements say different things of one.
+        IntrinsicError: two statements declare one differently.
     """
     pads = []
     for scope in dict.fromkeys(each.register_scope for each in memory if each.capacity):

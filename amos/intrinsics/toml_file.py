@@ -15,9 +15,9 @@ from amos.intrinsics.description import Intrinsic
 from amos.intrinsics.implementation import KINDS, Implementation
 from amos.intrinsics.memory import FragmentLayout, Memory
 
-#: Characters of a file that are read at most; a description has fewer.
+#: Most characters that are read of a file; a description has fewer.
 _MOST = 200_001
-#: Attributes of a memory statement that the statement itself says, or the operand.
+#: Attributes of a memory statement that its text or its operand determines.
 STATED = (
     "operand", "direction", "scope", "indices", "address", "strides", "register_scope", "fragment",
 )  # fmt: skip
@@ -122,7 +122,7 @@ class _Reader(TableReader):
         self.fail(key or _blame(message), message)
 
 
-#: Subject of a message of the description, and the key that it comes from.
+#: Subjects of the description's messages, and the keys that they concern.
 _BLAMED = (
     ("extent", "extents"),
     ("dtype", "dtypes"),
@@ -146,7 +146,7 @@ def _blame(message: str) -> str:
 def values_of(intrinsic: Intrinsic, sources: Iterable[Implementation] = ()) -> dict[str, Any]:
     """Return the values from which :func:`read_values` makes the same objects.
 
-    A record stores them, so that it has the intrinsic again without its file.
+    A record stores them, so that it can rebuild the intrinsic without its file.
 
     Args:
         sources: its implementations.

@@ -50,10 +50,10 @@ def instruction(
         machine, attributes, partial: for LLVM; see :class:`Implementation`.
         shared: source that the hardware replicates along ``i1``.
         embedded: source that the instruction reads from memory itself.
-        staged: dtype in which sources are staged, if another than their own.
+        staged: dtype in which sources are staged, if not their own.
         about: the other arguments of :meth:`Intrinsic.define`.
     """
-    # Manuals name the broadcast operand first, and so its address comes first.
+    # Manuals name the broadcast operand first, so its address comes first.
     symbols = ("addr_b", "addr_a") if shared == "Src2" else ("addr_a", "addr_b")
     loads = [
         Memory.parse(
@@ -79,7 +79,7 @@ def instruction(
 
 @dataclass(frozen=True)
 class SharedGroup:
-    """Integer sources of which one fills 32-bit lanes, and all lanes share 32 bits of the other.
+    """Integer sources: one fills 32-bit lanes, and all lanes share 32 bits of the other.
 
     Attributes:
         lanes: how many there are.
@@ -103,12 +103,12 @@ class SharedGroup:
 
     @property
     def bits(self) -> int:
-        """Of an element of either source."""
+        """Bits of an element of either source."""
         return int(self.kinds[0].lstrip("uint"))
 
     @property
     def depth(self) -> int:
-        """Products that each lane adds up."""
+        """Number of products that each lane adds up."""
         return 32 // self.bits
 
     @property

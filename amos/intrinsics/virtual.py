@@ -1,11 +1,11 @@
 """The virtual accelerators of AMOS, section 7.5: AXPY, GEMV and pointwise convolution.
 
-The paper names the three units and prints no definition. They stand for the
-three levels of BLAS. No hardware has them: they are here to be mapped onto,
-simulated and counted.
+The paper names the three units and prints no definition. They represent the
+three levels of BLAS. No hardware has them: they serve to map onto, simulate
+and count.
 
-Operands are in the order in which a convolution writes its own, image before
-weight; ``commute=True`` gives the other order.
+Operands are in the order of a convolution's, image before weight; ``commute=True`` gives the
+other order.
 """
 
 from __future__ import annotations

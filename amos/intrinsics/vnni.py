@@ -1,16 +1,16 @@
 """x86 VNNI: multiply-add of bytes and words into 32-bit lanes (AMOS, section 7.5).
 
 ``vpdpbusd`` multiplies two registers byte by byte and adds groups of four products to
-32-bit lanes. The meaning of a call depends on where its operands come from, so there is a
-description of each use:
+32-bit lanes. The meaning of a call depends on where its operands come from, so each use has a
+description:
 
-- All lanes share the few elements of one source, and the other fills the lanes: the
+- All lanes share the few elements of one source, and the other source fills the lanes: the
   second one or, as ``lhs``, the first.
-- ``lanes``: both fill them. That computes what has no shared source: a depthwise
+- ``lanes``: both fill the lanes, for operators without a shared source, such as a depthwise
   convolution, whose channels have windows and weights of their own.
-- ``dot``: both run along the sum, as the rows of a matrix and a vector do. Nothing is left
-  for lanes but parts of that sum: each adds its own four products of a call, and what they
-  hold is added up once, after the last call, as such sums are written by hand.
+- ``dot``: both run along the sum, as the rows of a matrix and a vector do. Lanes hold partial
+  sums: each adds its own four products of a call, and the lanes are added up once, after the
+  last call, as in hand-written kernels.
 - ``signed``: flipping the sign bit of a signed byte ``a`` gives the unsigned byte
   ``a + 128``, and as 32-bit lanes wrap around,
   ``sum(a * b) = sum((a + 128) * b) - sum(128 * b)`` holds exactly. The second sum belongs
@@ -37,7 +37,7 @@ _SECTIONS = {
     "dpwssd": "VPDPWSSD: Multiply and Add Signed Word Integers",
 }
 _DPBUSD = f"{INTEL}2C, {_SECTIONS['dpbusd']}"
-#: Alike for all three instructions and both widths.
+#: The same for all three instructions and both widths.
 _XEON = Timing(0.5, LLVM_MCA, 5, "xeon_6240")
 _ALDER_LAKE = Timing(0.5, LLVM_MCA, 5, "Intel Alder Lake P-core")
 _ZEN5 = Timing(0.5, MEASURED, 4, "AMD Zen 5")
@@ -52,7 +52,7 @@ def intrinsics() -> Described:
     """Yield ``vpdpbusd``, ``vpdpbusds`` and ``vpdpwssd``, in three widths of encoding.
 
     AVX-512 has them on 512 and, with AVX-512VL, on 256 bits; AVX-VNNI encodes the 256-bit
-    ones anew for CPUs without AVX-512.
+    ones differently for CPUs without AVX-512.
     """
     for name in _SECTIONS:
         for first_fills in (False, True):
@@ -220,7 +220,7 @@ memcpy(&group, Src1, 4);
 
 
 def _signed_llvm(lanes: int) -> str:
-    # Sign bits are flipped before the broadcast: LLVM 22 does not end on a xor of one.
+    # Sign bits are flipped before the broadcast: LLVM 22 does not terminate on a xor of one.
     vector, call = f"int8x{lanes * 4}", f'"llvm.x86.avx512.vpdpbusd.{32 * lanes}"'
     return f"""
 Dst[T.ramp(T.int32(0), 1, {lanes})] = T.call_llvm_pure_intrin(

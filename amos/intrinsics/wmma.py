@@ -15,7 +15,7 @@ _SOURCE = (
     "CUDA C++ Programming Guide, Warp Matrix Functions (load_matrix_sync, mma_sync, "
     "store_matrix_sync); PTX ISA, Warp-level Matrix Instructions, wmma.mma"
 )
-#: Architectures that kernels are compiled for, each from the one on that has the instruction.
+#: Architectures that kernels are compiled for, from the first one with the instruction on.
 ARCHITECTURES = ("sm_70", "sm_75", "sm_80", "sm_89", "sm_90", "sm_100", "sm_120")
 #: Bytes that one thread moves at once (CUDA C++ Programming Guide, Device Memory Accesses).
 VECTORS = (2, 4, 8, 16)
@@ -38,7 +38,7 @@ _V100_LATENCY = (
 
 @dataclass(frozen=True)
 class _Variant:
-    """The types and the shape of one instruction, since when it is, and shapes beside its own."""
+    """The types and the shape of one instruction, its first architecture, and further shapes."""
 
     source: str
     result: str

@@ -32,9 +32,9 @@ def get(name: str | Machine, intrinsics: Sequence[Intrinsic] = ()) -> Machine:
 
     Args:
         name: the machine, by name or itself, or a TOML file that describes one.
-        intrinsics: those whose rate is needed. Where the machine has none, it is
-            the one of the intrinsic's description, if that has one of this machine
-            or of no certain machine.
+        intrinsics: those whose rate is needed. Where the machine has none, the
+            intrinsic's description supplies it, if it has a rate for this machine
+            or for any machine.
 
     Raises:
         UnknownNameError: there is no such machine.
@@ -53,15 +53,15 @@ def with_timings(machine: Machine, intrinsics: Sequence[Intrinsic]) -> Machine:
     """Add the rates that descriptions of intrinsics give to a machine.
 
     Args:
-        intrinsics: those whose description counts, if it has a rate of this machine or
-            of no certain machine.
+        intrinsics: those whose descriptions are read for a rate for this machine or for
+            any machine.
     """
     added = {}
     for unit in intrinsics:
         fitting = [t for t in unit.timing if t.machine in (machine.name, "")]
         if fitting:
             timing = max(fitting, key=lambda t: t.machine)
-            # A result is there no sooner than the next call can start.
+            # A result is available no sooner than the next call can start.
             latency = max(timing.latency or 0.0, timing.interval)
             added[unit.name] = Peak(
                 latency / machine.clock, timing.interval / machine.clock, timing.source

@@ -10,7 +10,7 @@ from functools import cache
 from pathlib import Path
 
 _SYS = Path("/sys/devices/system/cpu")
-#: Beginnings of features that are to be overlooked, in this process and in those it starts.
+#: Prefixes of features to ignore, in this process and in those it starts.
 _OVERLOOKED = "AMOS_CPU_LACKS"
 #: Features with which products of bytes are added in 32 bits.
 _INT8_DOT_PRODUCTS = frozenset({"avx512_vnni", "avx_vnni", "amx_int8"})
@@ -78,7 +78,7 @@ def _cpuinfo(path: Path) -> tuple[str, str, frozenset[str]]:
     values: dict[str, str] = {}
     for key, value in re.findall(r"^([^:\n]+?)[ \t]*:[ \t]*(.+)$", text, re.MULTILINE):
         values.setdefault(key, value.strip())
-    # "model" and "stepping" tell CPUs of one marketing name apart.
+    # "model" and "stepping" distinguish CPUs of one marketing name apart.
     details = (
         f"{key} {values[key]}" for key in ("cpu family", "model", "stepping") if key in values
     )

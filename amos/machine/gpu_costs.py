@@ -19,12 +19,12 @@ ASYNC, ASYNC_BYTES = 80, 4
 #: Bytes that every row of a fragment in shared memory starts at a multiple of, and that
 #: a copy moves at most.
 ROW_ALIGNMENT = 16
-#: Copies of a thread that kernels unroll, and hold in registers while the stage before is
-#: multiplied. More of them would crowd out the accumulators.
+#: Most copies of a thread that kernels unroll, and hold in registers while the stage before is
+#: multiplied. More would displace the accumulators.
 HELD_COPIES = 8
-#: Copies that a longer loop of them makes side by side: it is unrolled by as many.
+#: Unrolling of a longer loop of copies.
 LOOPED_COPIES = 4
-#: Architectures beyond this one are not known to exist.
+#: The newest known architecture.
 _NEWEST = 121
 
 
@@ -99,7 +99,7 @@ class Multiprocessor:
 
     @property
     def reserved(self) -> int:
-        """Bytes of shared memory that the driver keeps of each block, from sm_80 on."""
+        """Bytes of shared memory that the driver reserves in each block, from sm_80 on."""
         return 1024 if self.architecture >= ASYNC else 0
 
     @property

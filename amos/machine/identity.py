@@ -1,4 +1,4 @@
-"""Which machine a time was measured on: two times compare only if this is the same."""
+"""The machine on which a time was measured: times of different machines do not compare."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from importlib import metadata
 
 from amos.machine.cpu import cpu
 
-#: Packages whose version decides the generated code.
+#: Packages whose version determines the generated code.
 _COMPILERS = ("apache-tvm", "apache-tvm-ffi")
 
 

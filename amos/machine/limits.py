@@ -1,4 +1,4 @@
-"""Limits that a CPU's plans depend on: its cores, and the cache that each has for itself."""
+"""Limits that a CPU's plans depend on: its cores, and each core's private cache."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ _USUAL = 1 << 18
 
 @dataclass(frozen=True)
 class CpuLimits:
-    """Limits that decide how a nest is shared out, and where copies stand.
+    """Limits that decide how a nest is divided among cores, and where copies are placed.
 
     Attributes:
-        cores: how many run a kernel.
+        cores: number of cores that run a kernel.
         cache: bytes of the largest cache that no core shares with another.
     """
 
@@ -35,7 +35,7 @@ class CpuLimits:
 
     @property
     def core(self) -> CpuLimits:
-        """Those of one core, which runs a kernel by itself while all others do the same."""
+        """Limits of one core that runs a kernel by itself while all others do the same."""
         return replace(self, cores=1)
 
 

@@ -247,7 +247,7 @@ class Machine(Shown):
 
     @property
     def cached(self) -> bool:
-        """True if all of its memories are caches, which programs do not fill themselves."""
+        """True if all of its memories are caches, without scratchpads."""
         return not any(level.scratchpad for level in self.levels)
 
     @property
@@ -258,7 +258,7 @@ class Machine(Shown):
 
     @property
     def core(self) -> Machine:
-        """One core of it while all others do the same; nothing is started."""
+        """One of its cores while all others do the same, without launch overhead."""
         levels: list[Level] = []
         for level in self.levels:
             share = level.share(self.cores)

@@ -1,4 +1,4 @@
-"""What work-groups of an OpenCL device may have, and what they spend besides the calls."""
+"""Limits of an OpenCL device's work-groups, and their costs besides the calls."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Units that are driven by streams of instructions: queues, buffers, what they cost."""
+"""Units that streams of instructions drive: queues, buffers and costs."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from amos.errors import MachineError, OperatorError
 from amos.ir import dtype
 
-#: Instruction sets that streams can be written in.
+#: Instruction sets of streams.
 ENCODINGS = ("vta", "calls")
-#: Cycles that no step of an instruction takes.
+#: Implausible cycles of a step of an instruction.
 _CYCLES = 1 << 31
 
 

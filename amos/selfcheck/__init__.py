@@ -1,4 +1,4 @@
-"""Compare implementations with their descriptions, by all means that this machine has."""
+"""Compare implementations with their descriptions, with all tools that this machine has."""
 
 from amos.selfcheck.check import check
 from amos.selfcheck.report import Report

@@ -33,7 +33,7 @@ def check(
 
     Args:
         intrinsics: the intrinsics; they and their implementations are registered.
-        progress: told of each report as soon as it is complete.
+        progress: called with each report as soon as it is complete.
 
     Returns:
         a report for each intrinsic, in the order given.

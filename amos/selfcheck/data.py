@@ -1,4 +1,4 @@
-"""Data that tells a wrong implementation from a right one, and the comparison."""
+"""Data that distinguishes a wrong implementation from a right one, and the comparison."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def fragments(intrinsic: Intrinsic, rng: np.random.Generator) -> Fragments:
 
     Returns:
         for each operand calls × fragment, in the dtype's container; the
-        destination is what the accumulator starts from.
+        destination is the start value of the accumulator.
     """
     parts = [_generic(intrinsic, rng, scale) for scale in _scales(intrinsic)]
     parts += [_extreme(intrinsic), _edges(intrinsic, rng)]
@@ -100,7 +100,7 @@ def compare(
 
     Integers have to agree in every bit, and so have floats where the meaning
     fixes each rounding and ``exact`` asks for it; NaNs are all the same. Other
-    floats may be off by what adding in any order can cost: ``(n + 2)·ε`` times
+    floats may differ by the error of adding in any order: ``(n + 2)·ε`` times
     the sum of the magnitudes of the ``n`` products and the accumulator, with ε
     the precision that sums keep.
 

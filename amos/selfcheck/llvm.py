@@ -60,12 +60,12 @@ class _Call:
 
     @property
     def intrinsics(self) -> tuple[Intrinsic, ...]:
-        """The one."""
+        """The intrinsic of the calls."""
         return (self.intrinsic,)
 
     @property
     def needs(self) -> frozenset[Operator | str]:
-        """Code for CPUs."""
+        """The loader of CPU code."""
         return frozenset({LOADER})
 
     def run(self, context: Context) -> np.ndarray | Failure:

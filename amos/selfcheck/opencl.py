@@ -29,7 +29,7 @@ _TYPES = {
     "float64": "double",
 }
 _SECONDS = 60.0
-#: A kernel that any device with a compiler compiles.
+#: A kernel that any device with a compiler can compile.
 _EMPTY = "__kernel void nothing(__global int *x) { x[0] = 0; }"
 
 

@@ -1,8 +1,8 @@
 """The C implementation with a C compiler, in a program: fragments in, fragments out.
 
 A program reads the number of calls and then, call by call, the fragments of all
-operands in the intrinsic's order; it writes the destination of each call. So one
-source of data serves every compiler, and a crash is an exit status.
+operands in the intrinsic's order; it writes the destination of each call. One
+source of data thus serves every compiler, and a crash is an exit status.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def compare_program(
     Args:
         compiler: command and options, before those of the implementation.
         emulator: command that runs the program; nothing for this machine.
-        label: how the report calls it.
+        label: its name in the report.
         not_run: why the program is not run, if it is not.
     """
     with tempfile.TemporaryDirectory(prefix="amos-") as folder:

@@ -14,7 +14,7 @@ from amos.selfcheck.data import compare
 
 @dataclass
 class Report:
-    """Filled in by the checks, one after another.
+    """Results of one intrinsic, which the checks fill in one after another.
 
     Attributes:
         name: the intrinsic.
@@ -22,7 +22,7 @@ class Report:
         enumerates: mappings of its own statement under rule ``"access"``.
         compiled_for: ``"<compiler>: <target>"``, each a compilation that went well.
         ran_on: ``"<compiler>: <device>"``, each compared with the meaning.
-        problems: errors in words; a difference, a compile failure, a crash.
+        problems: errors: a difference, a compile failure, a crash.
         skipped: checks that cannot run here, with the reasons.
         compared: elements that were compared with the meaning.
     """
@@ -39,12 +39,12 @@ class Report:
 
     @property
     def ok(self) -> bool:
-        """True if nothing that was tried went wrong."""
+        """True if no check failed."""
         return self.described and not self.problems
 
     @property
     def equal(self) -> bool | None:
-        """True if everything that ran agreed, false if something did not, ``None`` if none ran."""
+        """True if all runs agreed, false if one did not, ``None`` if none ran."""
         return not self.different if self.ran_on or self.different else None
 
     def differ(self, problem: str) -> None:
