@@ -10,13 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from amos.codegen.c.nodes import (
-    bit_cast_argument,
-    is_wide_sum,
-    low_bits,
-    rounding_argument,
-    type_of,
-)
+from amos.codegen.c.nodes import bit_cast_argument, is_wide_sum, low_bits, rounded_argument, type_of
 from amos.codegen.c.operations import WIDEST, operation
 from amos.codegen.c.types import CALLS, EXTERNS, OWN, TILE_CALLS, c_type, short, split, vector_bytes
 from amos.codegen.naming import spell
@@ -142,7 +136,7 @@ class CExpressions:
 
     def _of_Cast(self, node: Any) -> str:
         kind, inner = type_of(node), node.value
-        if split(kind)[0] == "int32" and (argument := rounding_argument(inner)) is not None:
+        if split(kind)[0] == "int32" and (argument := rounded_argument(inner)) is not None:
             return self._operation("nearest", type_of(inner), argument)
         if split(kind)[0] == "int32" and is_wide_sum(inner):
             return self._wrap(_INFIX[type(inner).__name__], low_bits(inner.a), low_bits(inner.b))

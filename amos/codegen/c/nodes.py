@@ -12,7 +12,7 @@ def type_of(node: Any) -> str:
     return str(node.ty.dtype) if hasattr(node, "ty") else str(node.dtype)
 
 
-def rounding_argument(node: Any) -> Any:
+def rounded_argument(node: Any) -> Any:
     """Return the argument that a call rounds to nearest, ties to even; ``None`` for others.
 
     TVM leaves the operator as it is in a vector, and calls C's function for a scalar.
