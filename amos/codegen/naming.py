@@ -1,10 +1,9 @@
-"""Names of an operator in generated code: the one door that they go through.
+"""Spelling of an operator's names in generated code.
 
-A generator has identifiers of its own, and some that it derives from an operator's. It
-lists them as one pattern. A name of the operator that the pattern matches, that is no
-identifier of C, or that another one has, gets another spelling before any code is made;
-every other name stays as it is. Messages, records, headers and the arguments of kernels
-keep the names that the user chose.
+A generator has identifiers of its own, and some that it derives from an operator's. It lists them
+as one pattern. A name of the operator that matches the pattern, is no identifier of C, or is
+already in use gets another spelling before code is generated; all other names are kept. Messages,
+records, headers and the arguments of kernels keep the user's names.
 """
 
 from __future__ import annotations

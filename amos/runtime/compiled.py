@@ -30,9 +30,9 @@ class CompiledKernel(Shown):
     Constant inputs are packed at every call unless they were packed before with :meth:`pack`.
 
     Args:
-        operator: what is computed.
+        operator: the computation.
         arguments: of the function, the results last.
-        library: that has it as ``main``.
+        library: with the function as ``main``.
     """
 
     def __init__(
@@ -48,7 +48,7 @@ class CompiledKernel(Shown):
         self._sizes = tuple(
             prod(a.shape) * np.dtype(container_dtype(a.dtype)).itemsize for a in arguments
         )
-        #: For each argument the inputs that it is made of: one, or those of a prologue.
+        #: For each argument the inputs that it is computed from: one, or those of a prologue.
         self._take = tuple(
             {
                 x.name: ArgumentAdapter(x, x.shape if a.packed else a.shape)
@@ -73,7 +73,7 @@ class CompiledKernel(Shown):
     def pack(self, /, **constants: Any) -> Self:
         """Pack constant inputs once and keep them; returns the kernel itself.
 
-        All tensors that one constant is computed of must be passed together.
+        All tensors that one constant is computed from must be passed together.
 
         Raises:
             BuildError: a name is not a constant input, or an array does not fit.

@@ -13,7 +13,7 @@ from amos.codegen.tir.target import host_target, vectorizes_loops
 from amos.errors import BuildError
 from amos.plan import Candidate
 
-#: Shortest time that one timing spans, in milliseconds.
+#: Shortest duration of one timing, in milliseconds.
 _MIN_REPEAT_MS = 5
 
 

@@ -1,9 +1,8 @@
-"""Inputs to check a kernel with, and the results expected of it, in NumPy alone.
+"""Inputs to check a kernel with, and its expected results, in NumPy alone.
 
-This file is copied beside every exported kernel. Everything here is computed from what
-``launch.json`` says of the operator, element by element, and shares nothing with the
-kernel: an epilogue's arithmetic too is written anew, from what :mod:`amos.ir.epilogue`
-states.
+This file is copied beside every exported kernel. Everything here is computed from the operator in
+``launch.json``, element by element, and shares no code with the kernel: even an epilogue's
+arithmetic is implemented again, from the definitions in :mod:`amos.ir.epilogue`.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ import numpy as np
 _SAMPLES = 4096
 #: Terms of a sum in half precision that are not zero.
 _FEW = 400
-#: Share of the sum of absolute terms by which a result may be off, by its type.
+#: Tolerance of a result relative to the sum of absolute terms, by its type.
 _TOLERANCE = {"float32": 2e-5, "float64": 1e-12, "float16": 1e-3, "int32": 0.0}
 #: The same for sources of eight bits: their sums keep about 14 bits (see the intrinsic).
 _EIGHT_BITS = 2e-3

@@ -1,4 +1,4 @@
-"""How fast this CPU multiplies tiles: that are in registers, or in the nearest cache."""
+"""Programs that measure how fast this CPU multiplies tiles in registers or in the nearest cache."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ def tile_calls(
         tile: accumulators along the first and along the second source.
         shapes: of the sources, steps × tiles × their shape, and of the accumulators, cores ×
             ``tile`` × rows × 16.
-        repeat: how often all steps are made.
+        repeat: number of repetitions of all steps.
         fed: whether each step reads tiles of its own; otherwise the first tile of each source
             stays in a register.
     """
     places = list(itertools.product(*map(range, tile)))
     count, columns = len(places), tile[1]
-    # Behind the accumulators the tiles of the second source, then one of the first.
+    # After the accumulators come the tiles of the second source, then one of the first.
     seconds, first, at = range(count, count + columns), count + columns, "step" if fed else "0"
     before = [_emit("llvm.x86.tilezero", n) for n in range(count)]
     step = [_load(number, f"b[{at}, {j}, 0, 0]") for j, number in enumerate(seconds)]

@@ -1,9 +1,8 @@
 """Copies of a tensor's rows with zeros around them: in whole vectors, whatever their length.
 
-A copy that reads a window's padding asks of every element whether it lies in the tensor.
-Where rows are longer than that, the answer is known but for a few elements at either end,
-so that a row is written in pieces: zeros, as many whole vectors as there are, the rest
-of the row in ever shorter ones, zeros.
+A copy that reads a window's padding tests every element for lying in the tensor. Except for a few
+elements at either end of a row the answer is known, so a row is written in pieces: zeros, whole
+vectors, the remainder in ever shorter ones, zeros.
 """
 
 from __future__ import annotations

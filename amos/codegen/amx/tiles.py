@@ -1,8 +1,8 @@
 """Scheduled TensorIR for AMX: accumulators stay in tile registers, which have numbers.
 
-TVM cannot name a tile register, so a register tile is written out here: every
-fragment of a step is given a register, loads and multiplications name them, and the
-loops around, the copies and the order of everything stay the schedule's.
+TVM cannot name a tile register, so a register tile is written out here: every fragment of a step
+gets a register, which loads and multiplications name. The schedule still decides the enclosing
+loops, the copies and their order.
 """
 
 from __future__ import annotations
@@ -115,7 +115,7 @@ class _Emitter:
     """Replaces the scalar statement and the loops of its register tile by instructions.
 
     Args:
-        sch: the schedule, finished.
+        sch: the finished schedule.
         nest: its loops.
         plan: of the kernel.
     """
@@ -129,7 +129,7 @@ class _Emitter:
         self.places = list(itertools.product(*(range(int(loop.extent)) for loop in inner)))
         #: Of the outermost loop inside which accumulators live.
         self.first = sch.get([*nest.steps, *nest.inner, *nest.lanes][0]).loop_var
-        #: Of the loop each step of which sets the tile registers up.
+        #: Of the loop that configures the tile registers in each step.
         setup = next(iter(nest.places.values()), None)
         self.setup_loop = self.first if setup is None else sch.get(setup).loop_var
         #: Rows of each tile register.
@@ -186,8 +186,8 @@ class _Emitter:
     def _step(self, sources: list[_Operand], at: list[Any]) -> list[Any]:
         """List the loads and multiplications of one step of the reduction.
 
-        The fragments of one source stay in registers for the whole step; those of the
-        other take turns in what registers are left.
+        The fragments of one source are resident for the whole step; those of the other take turns
+        in the remaining registers.
         """
         keys = [[str(source.begin(each)) for each in at] for source in sources]
         counts = [len(set(each)) for each in keys]

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from amos.intrinsics import Implementation, Intrinsic
 
-#: C type of an operand's element; what C has no type for is moved as bits.
+#: C type of an operand's element; types that C lacks are moved as bits.
 OPERAND_TYPES = {
     "uint8": "uint8_t",
     "int8": "int8_t",

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
 
-#: Names that a C compiler goes by, in the order in which they are looked for.
+#: Names of C compilers, in the order of the search.
 NAMES = ("cc", "gcc", "clang")
 #: Advice where there is no compiler.
 INSTALL = "apt install gcc, or pip install ziglang"

@@ -36,7 +36,7 @@ _INFIX = {
     "BitwiseOr": "|",
     "BitwiseXor": "^",
 }
-#: Operations that TVM leaves as functions of C for scalars.
+#: Operations that TVM emits as C functions for scalars.
 _OF_C = {"nearbyintf": "round", "sqrtf": "sqrt"}
 _COMPARISONS = ("EQ", "NE", "LT", "LE", "GT", "GE")
 
@@ -72,9 +72,9 @@ class CExpressions:
     rounds: bool = False
     functions: Mapping[str, str] = field(default_factory=lambda: EXTERNS)
     _names: dict[Any, str] = field(default_factory=dict)
-    #: Vectors that are held as arrays, because they were computed lane by lane.
+    #: Vectors that are stored as arrays, because they were computed lane by lane.
     _arrays: set[Any] = field(default_factory=set)
-    #: Those of which one lane has a name while a statement is printed lane by lane.
+    #: Vectors with a named lane while a statement is printed lane by lane.
     _of_lane: set[Any] = field(default_factory=set)
     _used_names: set[str] = field(default_factory=set)
     _buffers: dict[Any, CBuffer] = field(default_factory=dict)
@@ -265,7 +265,7 @@ class CExpressions:
         if name not in self.functions:
             raise ExportError(f"function {name!r} has no form in C here")
         self.externs.add(name)
-        # A fragment may be held as another type of the same bits.
+        # A fragment may be stored as another type of the same bits.
         pointer = "" if name in EXTERNS else "(void *)"
         values = (self._value(a) for a in node.args[1:])
         return f"{name}({', '.join(f'{pointer}({a})' if pointer else a for a in values)})"

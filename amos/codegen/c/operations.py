@@ -1,7 +1,7 @@
 """Functions of C for epilogues, on scalars and on GNU C vectors.
 
-Each is exact and needs no library: where the CPU has no instruction for it, or it is
-another CPU, the text is plain arithmetic that any compiler makes vectors of.
+Each is exact and needs no library: where the CPU has no instruction for it, or is not x86, the text
+is plain arithmetic that any compiler vectorizes.
 """
 
 from __future__ import annotations

@@ -25,8 +25,8 @@ _STACK_BYTES = 1 << 15
 _ALIGN = 64
 #: Variables that one line declares.
 _DECLARED = 8
-#: Positions are as wide as addresses. Narrower ones would have to wrap around, as sums do,
-#: and be widened at each access.
+#: Positions are as wide as addresses. Narrower ones would have to wrap around, as sums do, and be
+#: extended at each access.
 _POSITION = "int64_t"
 _ARITHMETIC = ("Add", "Sub", "Mul", "Div", "Mod", "RShift", "BitwiseAnd")
 
@@ -44,11 +44,11 @@ class CPrinter(CExpressions):
     """
 
     workspace: int = 0
-    #: Buffers of which some access computes the element that it means.
+    #: Buffers with an access at a computed index.
     _indexed: set[Any] = field(default_factory=set)
-    #: Loop variables, and what is computed of them alone.
+    #: Loop variables, and values that are computed from them alone.
     _positions: set[Any] = field(default_factory=set)
-    #: Loop that runs in parallel around what is printed: its index and its steps.
+    #: Enclosing parallel loop: its index and its steps.
     _parallel: tuple[str, int] | None = None
 
     def function(self, function: Any, names: list[str]) -> str:
@@ -185,7 +185,7 @@ class CPrinter(CExpressions):
         self._parallel = before
 
     def _on_IfThenElse(self, node: Any) -> Iterator[str]:
-        # A comparison in parentheses of its own looks like a meant assignment to clang.
+        # In a second pair of parentheses a comparison looks like an intended assignment to clang.
         yield f"if ({bare(self._value(node.condition))}) {{"
         yield from _indent(self._block(node.then_case))
         if node.else_case is not None:

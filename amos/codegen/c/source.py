@@ -49,8 +49,8 @@ class Parameter:
         name: its name in C.
         tensor: the operator's tensor that it holds.
         kind: its C type, without qualifiers.
-        elements: how many there are.
-        packed: what it is packed from; nothing if it is the tensor itself.
+        elements: number of its elements.
+        packed: tensors that it is packed from; empty if it is the tensor itself.
     """
 
     name: str
@@ -66,7 +66,7 @@ class CKernel:
 
     Attributes:
         parameters: inputs, then the results, as many as the operator has.
-        names: what the operator's names are called in C.
+        names: spelling of the operator's names in C.
         helpers: definitions before the functions.
         body: of the kernel.
         packing: body of the function that packs a parameter, by the parameter's name.
@@ -74,7 +74,7 @@ class CKernel:
         implementation: ``"native"`` or ``"generic"``.
         features: what the CPU must have, as the system spells it.
         flags: options of the C compiler.
-        count: how many results there are.
+        count: number of results.
         rounds: whether the compiler must not fuse a product and a sum.
     """
 
@@ -158,7 +158,7 @@ class PrintedModule:
     """A scheduled module as C, before its interface is known.
 
     Attributes:
-        printer: that has printed it.
+        printer: its printer, with the helpers that it needs.
         body: of the function.
         kinds: how each instruction is emitted: ``"native"``, ``"c"`` or ``"generic"``.
     """

@@ -1,7 +1,7 @@
 """Small kernels that measure this CPU: intrinsic rate, bandwidths, launch cost.
 
-They are written through the same tensor intrinsics as real kernels, so a rate is
-what generated code can reach, not what a data sheet says.
+They use the same tensor intrinsics as real kernels, so a rate is what generated code can reach, not
+what a data sheet says.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from amos.codegen.tir.target import host_target
 from amos.errors import MeasureError
 from amos.intrinsics import Intrinsic
 
-#: Links of the chain that tells the clock: long enough that a start does not count.
+#: Links of the chain that measures the clock: enough to make the start negligible.
 _LINKS = 20_000
 #: int32 elements summed or incremented in one unrolled step: eight 64-byte vectors.
 _STEP = 128

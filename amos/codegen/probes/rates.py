@@ -31,15 +31,15 @@ from amos.ir import allocate_aligned, dtype
 from amos.machine.cpu import cpu
 from amos.plan.cpu_blocks import partial_sums
 
-#: Calls on each core in one run: long enough that starting a region does not count.
+#: Calls on each core in one run: enough to make the start of a region negligible.
 _CALLS = 1 << 18
-#: Operations after which the loops that stand for an instruction have run long enough.
+#: Operations after which the loops that emulate an instruction have run long enough.
 _OPERATIONS = 1 << 21
 #: Bytes of the sources, which fit the nearest cache of every CPU with room to spare.
 _BYTES = 1 << 14
-#: Bits of the widest vectors that a CPU multiplies, by a feature that tells, and without any.
+#: Bits of the widest vectors that a CPU multiplies, by feature, and without any of these.
 _WIDTHS, _LEAST_WIDTH = {"avx512f": 512, "sve": 2048, "avx2": 256}, 128
-#: Vector instructions that any CPU starts in a cycle; of multiplications most start two.
+#: Vector instructions that any CPU starts in a cycle; most start two multiplications.
 _ISSUE = 4
 #: Register tiles to try where there are 32 registers, and where there are fewer, as
 #: fragments of the smaller source and of the larger one.
@@ -56,7 +56,7 @@ class RateProgram:
     Attributes:
         module: its only function is ``main``.
         tensors: the arguments.
-        calls: how many calls of the intrinsic each core makes in one run.
+        calls: number of calls of the intrinsic on each core in one run.
     """
 
     module: Any
@@ -146,7 +146,7 @@ class _Calls:
     Attributes:
         intrinsic: what is called.
         kind: its implementation, ``"native"`` or ``"generic"``.
-        tile: for each source, how many accumulators there are along it.
+        tile: number of accumulators along each source.
         cores: how many work at once.
         steps: of the reduction.
         fed: whether each step, and each place along a source, reads a fragment of its own;
@@ -220,7 +220,7 @@ class _Calls:
         main = sch.get_sblock("main")
         write = sch.cache_write(main, 0, "global")
         core, *inner_loops = sch.get_loops(main)
-        # The longer one outside, as in kernels: what the shorter one indexes stays in registers.
+        # The longer one outside, as in kernels: fragments along the shorter one stay in registers.
         unrolled = [
             loop for _, loop in sorted(zip(tile, inner_loops, strict=False), key=lambda t: -t[0])
         ]
@@ -292,7 +292,7 @@ class _Calls:
     def _schedule_stores(self) -> Any:
         """Schedule the calls of an intrinsic that accumulates nothing and stores each result.
 
-        Results go to a cache as sources come from one, over and over.
+        Results are stored to a cache, as sources are loaded from one, over and over.
         """
         import tvm
         from tvm import s_tir, te, tirx

@@ -1,4 +1,4 @@
-"""How kernels hold values of types that TVM has no sound type for, and NumPy none.
+"""Containers of values whose types TVM supports badly, and NumPy not at all.
 
 TVM widens a bfloat16 buffer between two stages to float32, so an instruction
 that reads its 16 bits would read something else. Kernels therefore hold bfloat16
@@ -16,7 +16,7 @@ from amos.codegen.tir.rounding import define_operator
 from amos.ir import dtype
 from amos.ir.floats import pack, unpack
 
-#: A function in LLVM's own language, which has vectors of bfloat16: TVM ends over those.
+#: A function in LLVM IR, which has vectors of bfloat16; TVM aborts on these.
 _ROUND = "amos_bfloat16_{lanes}"
 _TEXT = """
 define linkonce_odr hidden {words} @{name}({floats} %value) alwaysinline {{
@@ -80,8 +80,8 @@ def expand_encoded(body: Any, *, native: bool) -> Any:
 
     Args:
         body: of vectors.
-        native: by the instruction of AVX-512 BF16, which takes subnormal numbers for zero, rather
-            than by a sequence on integers.
+        native: round by the instruction of AVX-512 BF16, which flushes subnormal numbers to zero,
+            rather than by integer operations.
     """
     import tvm_ffi
     from tvm import ir, tirx

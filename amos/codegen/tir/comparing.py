@@ -1,7 +1,7 @@
 """Maxima and minima of floats that are NaN where either of their arguments is.
 
-TVM's are the instructions of x86, which give their second argument unless the first is better.
-Where the first is a number, that is enough.
+TVM's compile to the instructions of x86, which return their second argument unless the first is
+better. That is enough where the first is a number.
 """
 
 from __future__ import annotations

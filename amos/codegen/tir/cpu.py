@@ -27,8 +27,8 @@ class TiledNest:
         steps: of the reduction.
         inner: of the register tile.
         lanes: inside a call.
-        depth: how many loops there are around the reduction in all.
-        places: those of them that copies can stand in, outermost first, by their place.
+        depth: number of all loops that enclose the reduction.
+        places: those of them that can hold copies, outermost first, by their place.
     """
 
     surrounding: list[Any]
@@ -66,11 +66,11 @@ def schedule_cpu(program: Program) -> Any:
     if plan.mapping.operator.compute.accumulates:
         first = [*nest.steps, *nest.inner, *nest.lanes][0]
         init = sch.decompose_reduction(main, first)
-        # Parts of a sum are lanes too, but are no longer there when it is written back.
+        # Parts of a sum are lanes too, but are already added up when it is written back.
         if vector or plan.partial > 1:
             sch.vectorize(sch.get_loops(init)[-1])
     if plan.split is not None:
-        # What has too little parallelism has few sums.
+        # A kernel with too little parallelism has few sums.
         vectorize_tail(sch, sch.get_sblock(STORED), 1, plan.output_width)
     elif program.moves:
         copy_output(sch, plan.output_width)
@@ -107,7 +107,7 @@ def tile_nest(sch: Any, program: Program) -> TiledNest:
     plan, main = program.plan, sch.get_sblock("main")
     loops = _name_loops(sch, main, program)
     steps, lanes = ([loops[name] for name in names] for names in (plan.reduce, program.lanes))
-    # Loops of one step, which no schedule names, go outside: there they separate no others.
+    # Loops of one step, which no schedule names, go outermost, where they separate no others.
     single = [loops[x.name] for x in plan.nest.spatial if x.extent == 1 and x.name in loops]
     blocks: dict[str, Any] = {}
     tiles: dict[str, Any] = {}
@@ -148,7 +148,7 @@ def _parallelize(sch: Any, plan: CpuPlan, outer: list[Any]) -> tuple[dict[str, A
     """Fuse the outermost loops and divide them over the cores.
 
     Returns:
-        the loops that copies can stand in, and the outer loops without what was divided of them.
+        the loops that can hold copies, and the outer loops without the divided part.
     """
     if not outer:
         return {}, []
@@ -166,7 +166,7 @@ def _parallelize(sch: Any, plan: CpuPlan, outer: list[Any]) -> tuple[dict[str, A
 def stage_blocks(sch: Any, plan: CpuPlan, places: dict[str, Any]) -> None:
     """Copy sources ahead of the nest, or where they are used.
 
-    Rows that lie as in the tensor are left to :mod:`amos.codegen.amx.row_copies`.
+    Rows in the tensor's own order are left to :mod:`amos.codegen.amx.row_copies`.
     """
     for name, copy in plan.copies.items():
         block = sch.get_sblock(f"stage_{name}")

@@ -1,11 +1,10 @@
 """Epilogues and prologues as TVM expressions, in the arithmetic of :mod:`amos.ir.epilogue`.
 
-TVM has another arithmetic: integers that never overflow, which it tells LLVM of unsigned
-ones too; floats that cancel as if sums were exact; constants of double precision. So
-integers are added and multiplied in 64 bits, of which LLVM keeps the 32 that are wanted
-(at the end of a sum, as TVM simplifies what is inside a cast twice, in each sum of a sum anew),
-and what TVM would cancel or fold is reinterpreted as bits and back, which it does not
-look through and which costs nothing.
+TVM's arithmetic differs: integers never overflow, which it also tells LLVM of unsigned ones; floats
+cancel as if sums were exact; constants have double precision. So integers are added and multiplied
+in 64 bits, of which LLVM keeps the required 32. The cast stands at the end of a sum, because TVM
+simplifies the operand of a cast twice, in each sum of a sum anew. What TVM would cancel or fold is
+reinterpreted as bits and back, which is opaque to TVM and costs nothing.
 """
 
 from __future__ import annotations
@@ -58,8 +57,8 @@ def compute_element(prologue: Prologue, at: Mapping[str, Any], tensors: Mapping[
     """Compute one element of a computed source.
 
     Args:
-        prologue: what it is computed of.
-        at: where it is along the prologue's dimensions.
+        prologue: the computation.
+        at: its position along the prologue's dimensions.
         tensors: TE tensors of the prologue, by name.
     """
     by = _InTVM(at, tensors)
@@ -148,7 +147,7 @@ class _InTVM:
         value = tirx.convert(_wrap(value))
         if isinstance(value, tirx.Var):
             return value
-        # TVM refuses a name of integers whose range it finds to be another in a copy of a loop.
+        # TVM refuses a name of integers whose range differs in a copy of a loop.
         value = _opaque(value, kind) if kind == "int32" else value
         value = mark_settled(value) if settle else value
         name = tirx.Var(f"x{len(self._names)}", kind)
@@ -225,7 +224,7 @@ class _InTVM:
         if name == "add":
             return self._add(lhs, rhs)
         if name == "subtract":
-            # TVM would make zero of a difference of equal terms, and drop what they read.
+            # TVM would simplify a difference of equal terms to zero, and drop their reads.
             return self._round_product(lhs) - _opaque(self._round_product(rhs), kind)
         if name == "divide":
             # TVM may take a quotient for zero where nothing is read, and refuse to divide by it.

@@ -1,12 +1,13 @@
-"""Weights and residuals that are on their way before they are needed.
+"""Prefetches of weights and residuals.
 
 A core reads the weights of a register tile from far memory, and then again for each tile that
-shares them. Left to the hardware, all of that first reading is waited for. So each step of the
-reduction fetches a small piece of the weights of the tile that comes next, and all the tiles
-that share weights fetch all of them. To fetch what is there, or beyond the end, does no harm.
+shares them. Hardware alone does not hide the latency of the first reads. So each step of the
+reduction prefetches a small piece of the next tile's weights, and the tiles that share weights
+fetch all of them together. To prefetch a line that is cached already, or beyond the end, does no
+harm.
 
-What an epilogue adds to the sums it reads once, after the reduction of a register tile. By then
-it can be there, if it is fetched before the reduction begins.
+An epilogue reads its tensors once, after the reduction of a register tile. They are cached by then
+if they are prefetched before the reduction begins.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from amos.codegen.tir.statements import (
 from amos.ir import dtype
 from amos.plan.cpu_copies import LINE_BYTES
 
-#: Fetches in LLVM's words: for reading, into the second or the first cache, of data.
+#: Arguments of LLVM's prefetch: for reading, into the second or the first cache, of data.
 _SECOND, _FIRST = (0, 2, 1), (0, 3, 1)
 
 

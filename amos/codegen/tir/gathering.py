@@ -1,4 +1,4 @@
-"""Elements of the output, found where accumulators lie: an index of the output inverted."""
+"""Elements of the output, gathered from accumulators by inverting an index of the output."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def gather(
 
     Args:
         op: the staged destination.
-        finish: makes what is stored of a position in it, and of the iterations there.
+        finish: returns the value to store for a position in it and the iterations there.
     """
     from tvm import tirx
 
@@ -45,7 +45,7 @@ def gather(
             fused = fused * radix + at[name]
         at[group.tile] = fused // group.lanes if group.tiles > 1 else 0
         at[group.lane] = fused % group.lanes if group.tiles > 1 else fused
-    # Loops of extent 1 have no variable and stand at zero.
+    # Loops of extent 1 have no variable; their value is zero.
     value = finish([dim.index.evaluate(defaultdict(int, at)) for dim in op.dims], at)
     return select_value(guards, value, tirx.const(0, container_dtype(str(operator.result_dtype))))
 

@@ -1,4 +1,4 @@
-"""Scheduled TensorIR → flat loops over flat buffers, before anything of TVM's runtime enters."""
+"""Scheduled TensorIR → flat loops over flat buffers, without calls of TVM's runtime."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ def lower(module: Any, share: bool = True, views: bool = False) -> Any:
     """Lower the only function of a module as TVM's pipeline does, up to its calling convention.
 
     Args:
-        module: what a schedule has made, or an unscheduled function's module.
-        share: whether buffers that are not used at the same time may be the same memory,
-            which then is seen as one dtype after another.
+        module: a scheduled or an unscheduled module.
+        share: whether buffers that are not used at the same time may share memory, even with
+            different dtypes.
         views: whether buffers begin within others; see
             :func:`amos.runtime.compiling.compile_function`.
 

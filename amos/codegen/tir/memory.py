@@ -1,9 +1,9 @@
-"""Memory of compiled kernels: accumulators on the stack, and arguments that start anywhere.
+"""Memory of compiled kernels: accumulators on the stack, and arguments of any alignment.
 
-TVM takes every buffer of more than 1 KiB from a pool at run time. LLVM keeps the
-accumulators of a register tile in registers all the same, but it cannot know that
-nobody reads from the pool what was stored of them: zeros before a reduction, sums
-behind it. Where reductions are short, these stores cost as much as the output's.
+TVM takes every buffer of more than 1 KiB from a pool at run time. LLVM keeps the accumulators of a
+register tile in registers all the same, but it cannot know that their stores to the pool (zeros
+before a reduction, sums after it) are never read. Where reductions are short, these stores cost as
+much as the output's.
 
 TVM takes every argument to be aligned to 64 bytes and emits loads that trap
 otherwise. NumPy aligns to 16, slices to one element, so the alignment of a kernel's
@@ -23,15 +23,15 @@ from amos.codegen.tir.rounding import expand_operators, is_settled
 from amos.codegen.tir.statements import buffer_bytes, occurs, rewrite
 from amos.machine.cpu import cpu
 
-#: Bytes of the largest buffer that is put on the stack. More than 27 vectors of
-#: accumulators leave LLVM few registers for sources; as values of its own, rather than
-#: memory that it promotes, it has been seen to spill them in the innermost loop.
+#: Bytes of the largest buffer that is put on the stack. More than 27 vectors of accumulators leave
+#: LLVM few registers for sources: as values of its own, rather than promoted memory, it spills some
+#: of them in the innermost loop.
 _LARGEST = 27 * 64
-#: The same where LLVM would keep them in no register otherwise.
+#: The same where LLVM would otherwise keep no accumulators in registers.
 _LARGEST_OF_ALL = 8 * 1024
 #: Features of CPUs that round vectors of any length to ``bfloat16``.
 _ROUNDS_TO_BFLOAT16 = frozenset({"avx512_bf16", "avx512vl"})
-#: TVM's mark of an allocation that is not to become a call of its runtime.
+#: TVM's annotation of an allocation that must not become a call of its runtime.
 _AS_IT_IS = "disable_lower_builtin"
 #: Options of TVM that leave out its checks of arguments, which are two thirds of the machine code
 #: and a quarter of LLVM's time: networks call functions with buffers of their own.
@@ -43,8 +43,8 @@ def pipeline(larger: bool = False) -> str:
     """Register TVM's pipeline with small buffers on the stack; return its name.
 
     Args:
-        larger: whether larger ones are put there too: of tile registers, and where arguments may
-            overlap, so that LLVM keeps no accumulators in registers that are elsewhere.
+        larger: whether larger ones are put there too: those of tile registers, and where arguments
+            may overlap, as LLVM then keeps no other accumulators in registers.
     """
     largest = _LARGEST_OF_ALL if larger else _LARGEST
     return pipeline_with(
@@ -56,11 +56,11 @@ def pipeline(larger: bool = False) -> str:
 def pipeline_with(name: str, change: Callable[[Any], Any]) -> str:
     """Register TVM's pipeline with one more step at its end; return its name.
 
-    Behind that step narrow results are kept out of masked vectors.
+    After that step narrow results are kept out of masked vectors.
 
     Args:
-        name: that one.
-        change: the new body of each function.
+        name: of the pipeline.
+        change: maps the body of a function to its new body.
     """
     load_tvm()
     import tvm
@@ -101,7 +101,7 @@ def _allocate_on_stack(body: Any, largest: int) -> Any:
 def _store_settled(body: Any) -> Any:
     """Keep the settled values of a function's body in memory, which LLVM promotes to registers.
 
-    LLVM's code generator puts values in the place of names as other passes do, for each use.
+    Otherwise LLVM's code generator substitutes values for names at each use, as other passes do.
     """
     from tvm import tirx
 
@@ -136,8 +136,8 @@ def _bind_names(names: list[tuple[Any, Any]], value: Any) -> Any:
 def align_to_bytes(module: Any) -> Any:
     """Declare every buffer of a module as aligned to one byte.
 
-    A buffer that matches a region of another may not ask for more than that one has,
-    so those inside go along; TVM allocates them aligned whatever their types say.
+    A buffer that matches a region of another may not require a larger alignment than that one has,
+    so inner buffers are changed too; TVM allocates them aligned whatever their types say.
     """
     load_tvm()
     import tvm_ffi

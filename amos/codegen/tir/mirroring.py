@@ -1,7 +1,7 @@
 """Iterations that the output counts down, made to count it up.
 
-``out[7-i] += a[i,k] * b[k]`` is ``out[i] += a[7-i,k] * b[k]``: sources may be read in any
-order, and where each element of the output comes from is then found by division alone.
+``out[7-i] += a[i,k] * b[k]`` is ``out[i] += a[7-i,k] * b[k]``: sources may be read in any order,
+and the output's index can then be inverted by division alone.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def mirror(mapping: Mapping) -> Mapping:
     """
     operator = mapping.operator
     if operator.redirected:
-        return mapping  # The output's indices say no more where anything is.
+        return mapping  # The output's indices no longer say where results are stored.
     last = {
         name: operator.extents[name] - 1
         for index in operator.output.indices

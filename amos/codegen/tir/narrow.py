@@ -1,10 +1,10 @@
 """Stores of 8 and 16 bits that LLVM must not put into masked vectors.
 
-Of a masked vector with a single lane LLVM 22 stores the value as wide as it was computed:
-four bytes, where wider integers were narrowed to one or two. It masks vectors where a loop
-stores under a condition, and where a loop has so few steps that no plain loop may follow
-its vectors. There such elements are stored by functions in LLVM's own language, which say
-that the memory is volatile, so that no vector takes them. Copies narrow nothing and stay.
+LLVM 22 stores the value of a masked vector with a single lane as wide as it was computed: four
+bytes, where wider integers were narrowed to one or two. It masks vectors where a loop stores under
+a condition, and where a loop is too short to have a scalar epilogue. There such elements are stored
+by functions in LLVM IR whose stores are volatile, so that LLVM does not vectorize them. Copies
+narrow nothing and are left alone.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-#: A constant loop of so many steps may have a plain loop behind its vectors, also where LLVM
-#: writes some of its iterations out ahead of them.
+#: A constant loop of at least so many steps may have a scalar epilogue, even where LLVM peels some
+#: of its iterations.
 _MANY = 32
-#: TVM's name of a value that a condition chooses.
+#: TVM's name of a conditional value.
 _CHOICE = "prim.if_then_else"
 #: Names of the functions that store, by their bits.
 _STORE = "amos_store_{bits}_bits"

@@ -1,14 +1,13 @@
 """The threads of kernels: one pool a process, in place of TVM's pool for each calling thread.
 
-TVM's pool belongs to the thread that calls, spins for long when there is nothing to do, pins
-its threads to the first cores, and does not outlive a fork. ``pool.ll`` beside this file is
-another: LLVM's language needs no compiler but the one in TVM. It takes the place of
-``TVMBackendParallelLaunch`` in what is compiled or loaded from then on.
+TVM's pool belongs to the calling thread, spins for long when idle, pins its threads to the first
+cores, and does not survive a fork. ``pool.ll`` beside this file is another one, in LLVM IR, which
+needs no compiler but TVM's. It replaces ``TVMBackendParallelLaunch`` in code that is compiled or
+loaded from then on.
 
 ``TVM_NUM_THREADS`` sets the number of threads, by default one for each CPU that the process
 may use; with ``TVM_BIND_THREADS=1`` each stays on a CPU of its own among these;
-``TVM_THREAD_POOL_SPIN_COUNT`` is how many times a thread without work looks for some before it
-sleeps.
+``TVM_THREAD_POOL_SPIN_COUNT`` is how many times an idle thread polls for work before it sleeps.
 
 Where PyTorch was imported before, its OpenMP team of the main thread runs kernels, too: while
 two pools take turns, each finds cores on which the other's threads still spin.
@@ -88,9 +87,8 @@ def use_pool() -> bool:
 def _share_team(adopt: Callable[..., None]) -> None:
     """Have kernels that the main thread calls run in PyTorch's OpenMP team.
 
-    Only while the team has as many threads as the pool (``torch.set_num_threads``). Not in a
-    process that was forked: a team that the parent has used waits there for its threads
-    forever.
+    Only while the team has as many threads as the pool (``torch.set_num_threads``). Not in a forked
+    process: there a team that the parent has used waits for its threads forever.
     """
     torch = sys.modules.get("torch")
     bound = _number("TVM_BIND_THREADS", 0, least=0)

@@ -1,13 +1,11 @@
 """Mapping → TensorIR: stage the sources, multiply-add on fragments, write back.
 
-The function has one block a step, named ``stage_Src1`` …, ``main`` and
-``unstage``; a step that moves nothing is left out, and its buffer is the tensor
-itself under another shape. Loops that a schedule's tiles do not divide are made
-longer: what is staged holds zeros for the steps beyond, a tensor used in place is
-read at its last step again, and ``unstage`` leaves their results out. Where the
-reduction is split, ``main`` makes the sums of each part, and ``unstage`` adds them up.
-What is said here of products, sums and zeros goes for the other functions of
-:mod:`amos.ir.combining` and their neutral values.
+The function has one block for each step, named ``stage_Src1`` …, ``main`` and ``unstage``; a step
+that moves nothing is left out, and its buffer is the tensor itself under another shape. Loops that
+a schedule's tiles do not divide are padded: staged operands hold zeros in the added steps, a tensor
+used in place is read at its last step again, and ``unstage`` drops their results. Where the
+reduction is split, ``main`` computes the sums of each part, and ``unstage`` adds them up. The same
+holds for the other functions of :mod:`amos.ir.combining` and their neutral values.
 """
 
 from __future__ import annotations
@@ -69,20 +67,20 @@ class Program:
     """The computation of a mapping before scheduling.
 
     Attributes:
-        plan: what was decided about the kernel.
+        plan: of the kernel.
     """
 
     plan: CpuPlan
 
     @property
     def dimensions(self) -> tuple[tuple[str, ...], ...]:
-        """The loops that each dimension of the output stands for, a tile before its lane."""
+        """The loops along each dimension of the output, a tile before its lane."""
         dims = [sorted(dim.index.terms, key=_step) for dim in self.plan.destination.dims]
         return tuple(tuple(name for name, _ in terms) for terms in dims)
 
     @property
     def axes(self) -> tuple[tuple[str, ...], ...]:
-        """The same of the accumulators: parts of a sum have dimensions of their own."""
+        """The loops along each dimension of the accumulators, including parts of a sum."""
         parts = [] if self.plan.split is None else [(PART,)]
         return (*parts, *self.dimensions, *([] if self.plan.partial == 1 else [(PARTIAL,)]))
 

@@ -1,12 +1,12 @@
-"""Results to where they belong: another tensor than the accumulators', or several of them.
+"""Stores of results to other tensors than the accumulators', or to several of them.
 
-Up to here a kernel has stored each accumulator at its own position of a buffer that
-stands for the results. Every such store becomes those of the results, each finished and
-where the operator puts it. So a schedule need not know where that is, nothing is moved
-twice, and elements that the operator does not reach are left alone.
+Until this pass a kernel stores each accumulator at its own position of a buffer that represents the
+results. Every such store is replaced by the stores of the finished results, where the operator puts
+them. So a schedule is independent of their place, nothing is moved twice, and elements that the
+operator does not reach are left alone.
 
-Partial results of a reduction are stored separately for the lanes and the parallel steps that
-would otherwise meet in one element, and put together behind the nest.
+Partial results of a reduction are stored separately for the lanes and the parallel steps that would
+otherwise write the same element, and combined after the nest.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ class _Sums:
     """The place of a reduction's elements in memory.
 
     Attributes:
-        whole: the result itself, or what it is finished of.
-        buffer: that, or one with dimensions of its own for loops whose steps would meet
-            in one element: first those that run in parallel, last vectorized ones.
+        whole: the result itself, or the input of its last expression.
+        buffer: the same, or one with further dimensions for loops whose steps would write the same
+            element: parallel loops first, vectorized ones last.
         parallel: steps of the former.
         vector: steps of the latter.
     """
@@ -75,7 +75,7 @@ class _Redirection:
             tirx.decl_buffer(a.shape, container_dtype(a.dtype), f"{a.tensor}_{len(names) + n}")
             for n, a in enumerate(program.results)
         ]
-        #: Where elements of a reduction are put together, by its number among the further ones.
+        #: Sums of each reduction, by its number among the further results.
         self.sums: dict[int, _Sums] = {}
         self.loops: list[Any] = []  # around what is being visited
 

@@ -1,8 +1,8 @@
 """How TVM and LLVM round.
 
-TVM lets LLVM fuse a product and a sum, which rounds once where two roundings are stated.
-LLVM has a fence against that, but TVM makes no vectors of a loop that has one, so an operator
-stands for it until loops are vectors. Of ``nearbyint`` it is enough to tell TVM that it may.
+TVM lets LLVM fuse a product and a sum, which rounds once instead of twice. LLVM has a fence against
+that, but TVM does not vectorize a loop that contains one, so an operator marks it until loops are
+vectorized. For ``nearbyint`` it suffices to tell TVM that it may be vectorized.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ def define_operator(name: str, effect: int = _PURE) -> Any:
 def _settling() -> Any:
     """Define an operator that TVM believes to read memory.
 
-    TVM's analyzer puts the value of a pure name in the place of each of its uses, and so on
-    in what these are used for, which takes exponential time in the depth of names.
+    TVM's analyzer substitutes the value of a pure name at each of its uses, recursively, which
+    takes exponential time in the depth of names.
     """
     return define_operator("amos_settled", _READS_MEMORY)
 
@@ -83,7 +83,7 @@ def quantizes(function: Any) -> bool:
 def round_products(function: Any) -> Any:
     """Mark the products of a function that are rounded before they are added.
 
-    :func:`fence_products` says so to LLVM when loops are vectors.
+    :func:`fence_products` passes the marks on to LLVM once loops are vectorized.
     """
     import tvm_ffi
     from tvm import tirx

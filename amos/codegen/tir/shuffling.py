@@ -1,8 +1,8 @@
 """Copies of whole fragments, after scheduling: vector loads and a permutation.
 
 The innermost loops of a staging block, over the elements of a fragment, are replaced by
-what :mod:`amos.plan.staging_vectors` plans. A run that lies in padding as a whole holds
-its value. Where a run leaves the tensor halfway, the fragment is copied element by element.
+what :mod:`amos.plan.staging_vectors` plans. A run entirely in the padding holds the padding's
+value. Where a run is partly outside of the tensor, the fragment is copied element by element.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def _copy_in_vectors(nest: Any, *, name: str, copy: VectorCopy) -> Any:
         x.name for d in replaced for x in tirx.analysis.undefined_vars(realize.iter_values[d])
     }
     inner = [x for x in loops if x.loop_var.name in moving]
-    # Runs that lie in the padding as a whole read nothing.
+    # Runs entirely in the padding read nothing.
     if not block.reads or not _covers(inner, realize, copy, replaced):
         return nest
     bound = {d: tirx.Var(f"v_o{d}", "int32") for d in range(len(dims)) if d not in replaced}

@@ -1,9 +1,9 @@
-"""Leaving out steps of a reduction: those that read nothing but padding, or have none to make.
+"""Skipping steps of a reduction: those that read only padding, or lie beyond a shorter last part.
 
-Zeros add nothing to a sum of products, nor the smallest value to a maximum. Where the loops
-outside the innermost reduction tell that a whole row of a window lies in such padding, the
-plan leaves out the loops inside: for a 3×3 window on a 7×7 image one row in ten.
-The last part of a divided reduction may be shorter than the others.
+Zeros add nothing to a sum of products, nor the smallest value to a maximum. Where the loops outside
+the innermost reduction determine that a whole row of a window is padding, the plan skips the inner
+loops: for a 3×3 window on a 7×7 image one row in ten. The last part of a divided reduction may be
+shorter than the others.
 """
 
 from __future__ import annotations

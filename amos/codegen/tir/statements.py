@@ -61,8 +61,8 @@ def occurs(variable: Any, expression: Any) -> bool:
 def has_names(function: Any) -> bool:
     """Return whether expressions in a function or a module bind names to values.
 
-    TVM shares common expressions without looking for them in such values, but puts the
-    shared ones there too, also where they are not computed yet.
+    TVM ignores such values when it looks for common subexpressions, but replaces them there too,
+    even where they are not computed yet.
     """
     from tvm import tirx
 
@@ -105,8 +105,8 @@ def rewrite(stmt: Any, kind: str, change: Callable[[Any], Any]) -> Any:
     Args:
         stmt: where they are.
         kind: class of the statements to look at, of ``tvm.tirx``.
-        change: the new statement, inside of which nothing is replaced any more; ``None``
-            leaves it, and goes on inside it.
+        change: returns the new statement, inside of which nothing is replaced; ``None`` keeps the
+            statement and continues inside it.
     """
     load_tvm()
     import tvm_ffi

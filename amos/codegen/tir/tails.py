@@ -1,10 +1,10 @@
 """Results at the end of a row, in vectors of its remaining elements.
 
-A copy of accumulators to a tensor whose rows are no multiple of a vector asks in every
-lane whether the row ends there. TVM makes no vectors of such a copy. LLVM spends most of a
-kernel's compilation on it: it masks vectors, which :mod:`amos.codegen.tir.narrow` forbids for
-results of 8 and 16 bits, and takes single elements where an epilogue reads a tensor. Where a row
-ends in its last vector is known, so that vector is written as shorter ones.
+A copy of accumulators to a tensor whose rows are no multiple of a vector tests in every lane
+whether the row ends there. TVM does not vectorize such a copy. LLVM spends most of a kernel's
+compilation on it: it masks vectors, which :mod:`amos.codegen.tir.narrow` forbids for results of 8
+and 16 bits, and copies single elements where an epilogue reads a tensor. The position of a row's
+end in its last vector is known, so that vector is written as shorter ones.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class _Bound:
     Attributes:
         condition: as the copy states it.
         valid: lanes that meet it; none or less, and more than there are, are possible.
-        tail: what ``valid`` is where some lanes meet it and some do not.
+        tail: value of ``valid`` where some lanes meet it and others do not.
     """
 
     condition: Any

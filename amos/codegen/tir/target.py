@@ -1,4 +1,4 @@
-"""The CPU we run on, as LLVM is told of it."""
+"""LLVM's description of this CPU."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ LLVM_FEATURES = {
 }
 
 
-#: What LLVM may not use. ``INSERTQ`` and ``EXTRQ``, which permute bytes, have no VEX form: while
-#: the upper half of any vector register is in use, one takes 200 to 350 ns on a Zen 3.
+#: Features that LLVM may not use. ``INSERTQ`` and ``EXTRQ``, which permute bytes, have no VEX form:
+#: while the upper half of any vector register is in use, one takes 200 to 350 ns on a Zen 3.
 _SLOW_FEATURES = frozenset({"sse4a"})
 
 #: LLVM's level of optimization. The third compiles up to 50 times as long where reductions are
@@ -41,11 +41,11 @@ _OPTIMIZATION = {"opt-level": 2, "cl-opt": ["-vectorize-slp=0"]}
 def host_target(*, loops: bool = True) -> Any:
     """Return TVM's target for this CPU, whose kernels run in one pool of threads.
 
-    LLVM guesses a model from what the processor says of itself. Under a hypervisor that
-    hides the model the guess is an older one, and LLVM then ends the process over an
-    instruction that the CPU has; so what the guess lacks is named. So is what only the
-    guess has, where the system describes the CPU: its code would end with SIGILL. Instructions
-    that are too slow are left out as well.
+    LLVM guesses a model from the processor's identification. Under a hypervisor that hides the
+    model it guesses an older one, and then aborts on an instruction that the CPU has; so features
+    that the guess lacks are added. Features that only the guess has are removed, where the system
+    describes the CPU: their code would end with SIGILL. Instructions that are too slow are removed
+    as well.
 
     Args:
         loops: whether LLVM makes vectors of loops; see :func:`vectorizes_loops`.

@@ -1,9 +1,9 @@
 """TVM tensor intrinsics made from descriptions.
 
 The pattern that TVM matches is always generated from the intrinsic's meaning.
-The implementation is a native one where somebody wrote it for this intrinsic and
-the CPU has the instruction; otherwise the meaning itself is emitted as plain
-loops, so that every intrinsic can be compiled for every CPU.
+The implementation is native where one is registered for this intrinsic and the CPU has the
+instruction; otherwise the meaning itself is emitted as plain loops, so that every intrinsic can be
+compiled for every CPU.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ from amos.intrinsics import Intrinsic, implementations, is_native
 from amos.ir import BufferLoad, Compute, Operator, dtype
 from amos.plan.cpu_blocks import partial_sums
 
-#: What TVMScript, and the text made here, call something.
+#: Identifiers of TVMScript and of the text that is generated here.
 _OWN = re.compile(rf"{'|'.join(keyword.kwlist)}|T|range|main|call|part|v_\w+")
-#: The iterations over calls, and over the parts that an implementation keeps of each sum.
+#: The iterations over calls, and over the parts of each sum that an implementation keeps.
 _CALL, _PART = "call", "part"
 
-#: Held while TVM is asked whether it has a tensor intrinsic, and given it.
+#: Held while a tensor intrinsic is looked up in TVM and registered.
 _REGISTERING = Lock()
 #: Types that no buffer of a CPU kernel can hold.
 _UNHELD = ("int4", "uint4", "bool", "float8_e4m3", "float8_e5m2", "float8_e8m0")
@@ -114,8 +114,8 @@ def call_function(intrinsic: Intrinsic, kind: str, calls: int) -> Any:
     """Build a TensorIR function that does ``calls`` calls, one on each row of its arguments.
 
     Returns:
-        a prim func of the operands, sources first; the destination is read and
-        written in place. What keeps parts of each sum has them as its last dimension.
+        a prim func of the operands, sources first; the destination is read and written in place. If
+        the implementation keeps parts of each sum, they are its last dimension.
 
     Raises:
         BuildError: as :func:`register_tensor_intrin`.
@@ -134,7 +134,7 @@ def parse_function(text: str) -> Any:
 
     TVM's parser evaluates the last decorator. Called with arguments, ``T.prim_func``
     inspects all frames of the Python stack, which takes longer than to parse the function.
-    So the last one is without. With names of its own it imports none of TVM's networks.
+    So the last one has none. Given its names, the parser does not import TVM's networks.
 
     Returns:
         the prim func.
