@@ -16,7 +16,7 @@ from amos.chains.exploration import ChainTrial
 from amos.chains.measuring import ChainTask
 from amos.chains.tiling import Tiling, read_tiles
 from amos.errors import AmosError, RecordError
-from amos.explore.replay import replayed_values
+from amos.explore.replay import values_of_replay
 from amos.intrinsics import get as get_intrinsic
 from amos.ir import Chain, Operator
 from amos.machine import Machine
@@ -200,7 +200,7 @@ class ChainReplay:
         return {
             "operator": str(self.candidate.chain),
             **self.candidate.as_dict(),
-            **replayed_values(self.measurement, self.recorded_seconds, self.notes),
+            **values_of_replay(self.measurement, self.recorded_seconds, self.notes),
         }
 
 

@@ -123,7 +123,7 @@ def explore_chain(
 def _recorded(search: SearchOptions, measure: MeasureOptions) -> dict[str, Any]:
     """Return the options that tell two searches of a chain apart."""
     fixed = [[name, value] for name, value in search.fix]
-    return measure.recorded() | ({"fix": fixed} if fixed else {})
+    return measure.to_record() | ({"fix": fixed} if fixed else {})
 
 
 def _open_executor(

@@ -191,7 +191,7 @@ def _report(result: Exploration, rule: str, elapsed: float, as_json: bool) -> No
     print_line(f"\nwinner     {best.mapping}")
     print_line(f"schedule   {best.schedule}")
     where = "" if measured is not None else f" on {result.machine.name} (not run)"
-    if (expected := result.expected(best)) is not None:
+    if (expected := result.model_seconds(best)) is not None:
         print_line(f"predicted  {expected * 1e3:.4f} ms{where}")
     if measured is not None:
         count = len(measured.times)
@@ -290,7 +290,7 @@ def _explain(result: Exploration) -> None:
         [*(["instruction"] if several else []), "mapping tried"]
         + ["predicted ms", "best ms", "schedule"],
         [
-            [*name, milliseconds(result.expected(trial)), milliseconds(trial.seconds)]
+            [*name, milliseconds(result.model_seconds(trial)), milliseconds(trial.seconds)]
             + [str(trial.schedule)]
             for name, trial in list(reached.items())[:_LISTED]
         ],

@@ -26,12 +26,12 @@ class Annealing(Search):
         self._temperature = _HOT
 
     def propose(self, count: int) -> Iterator[Candidate]:
-        """Starting points by chance, then one step of each chain in turn."""
-        yield from self.seeds(_CHAINS - len(self._chains))
+        """Yield drawn starting points, then one step of each chain in turn."""
+        yield from self.draw_seeds(_CHAINS - len(self._chains))
         turn = int(self.rng.integers(_CHAINS))
         while self._chains:
             turn = (turn + 1) % len(self._chains)
-            moved = self.mutant(self._chains[turn][0])
+            moved = self.mutate(self._chains[turn][0])
             self._walker[moved.key] = turn
             yield moved
 

@@ -21,8 +21,8 @@ from amos.explore.objective import Problem
 from amos.plan import Candidate, Value
 from amos.schedule import CSP, In
 
-#: Scores that are drawn by chance before the cost model is asked: at least so many,
-#: and one of each mapping, which the model could not tell apart otherwise.
+#: Random candidates scored before the cost model is used: at least so many,
+#: and one of each mapping, as the model cannot rank a mapping it has not seen.
 _FIRST, _MOST_FIRST = 16, 64
 _POPULATION, _GENERATIONS, _OFFSPRING = 32, 4, 32
 #: Number of the best measured candidates in the first generation.
@@ -47,22 +47,22 @@ class Cga(Search):
         self.model = CostModel(problem, int(rng.integers(2**31)))
         self._values: dict[object, dict[str, int]] = {}
         self._first = min(max(_FIRST, len(problem.mappings)), _MOST_FIRST, problem.size)
-        self._start = self.seeds(self._first)
+        self._start = self.draw_seeds(self._first)
 
     def propose(self, count: int) -> Iterator[Candidate]:
-        """Algorithm 2, steps 1 to 3."""
+        """Run steps 1 to 3 of Algorithm 2: breed a population and yield its unseen candidates."""
         yield from self._start
         if not self.model.ready:
             return
         population = self._evolve()
-        fresh = [entry for entry in self._rated(population) if entry[1].key not in self._seen]
+        fresh = [entry for entry in self._rate(population) if entry[1].key not in self._seen]
         fresh = _spread(sorted(fresh, key=lambda entry: entry[0]))
         while fresh:
             at = self._choose_mapping(fresh) if self.rng.random() < _EPSILON else 0
             yield fresh.pop(at)[1]
 
     def _choose_mapping(self, ranked: list[tuple[float, Candidate]]) -> int:
-        """The best of a mapping by chance: a mapping must be seen with a good schedule."""
+        """Draw a mapping; return the position of its best candidate."""
         firsts: dict[str, int] = {}
         for number, (_, candidate) in enumerate(ranked):
             firsts.setdefault(candidate.mapping.name, number)
@@ -71,42 +71,44 @@ class Cga(Search):
         return list(firsts.values())[int(self.rng.integers(len(firsts)))]
 
     def tell(self, results: Sequence[tuple[Candidate, float]]) -> None:
-        """Algorithm 2, step 4: update the cost model."""
+        """Update the cost model (Algorithm 2, step 4)."""
         super().tell(results)
         if len(self.results) >= self._first:
             self.model.fit(self.results)
 
     def keys(self) -> list[str]:
-        """Algorithm 3, step 1: key variables, by the importance of features."""
+        """Return the key variables: those of the most important features (Algorithm 3, step 1)."""
         return self.model.ranked[:KEY_COUNT]
 
     def _evolve(self) -> list[Candidate]:
         drawn = [self.random() for _ in range(_POPULATION - _ELITE)]
-        population = [candidate for candidate, _ in self.uncrowded(_ELITE, self._limits)] + drawn
+        population = [
+            candidate for candidate, _ in self.select_diverse(_ELITE, self._limits)
+        ] + drawn
         for _ in range(_GENERATIONS):
-            parents = self._roulette(population)
-            children = [self._child(parents) for _ in range(_OFFSPRING)]
+            parents = self._select_parents(population)
+            children = [self._draw_child(parents) for _ in range(_OFFSPRING)]
             population = list({c.key: c for c in [*population, *children]}.values())
         return population
 
     def _limits(self, candidate: Candidate) -> dict[Hashable, int]:
-        """Most candidates with its register tile, and with its mapping where there are several."""
+        """Limit candidates per register tile, and per mapping where there are several."""
         several = len(self.problem.mappings) > 1
         of_mapping: dict[Hashable, int] = {candidate.mapping.name: _NICHE} if several else {}
         return of_mapping | {niche(candidate): _CROWD}
 
-    def _rated(self, population: list[Candidate]) -> list[tuple[float, Candidate]]:
+    def _rate(self, population: list[Candidate]) -> list[tuple[float, Candidate]]:
         return list(zip(self.model.predict(population).tolist(), population, strict=True))
 
-    def _roulette(self, population: list[Candidate]) -> list[Candidate]:
-        """Chances in proportion to predicted performance, the inverse of seconds."""
+    def _select_parents(self, population: list[Candidate]) -> list[Candidate]:
+        """Draw parents with chances proportional to predicted performance (1 / seconds)."""
         performance = 1.0 / self.model.predict(population)
         chances = performance / performance.sum()
         picked = self.rng.choice(len(population), size=_POPULATION, p=chances)
         return [population[n] for n in picked]
 
-    def _child(self, parents: list[Candidate]) -> Candidate:
-        """Algorithm 3, steps 2 and 3, and RandSAT on the problem that they make."""
+    def _draw_child(self, parents: list[Candidate]) -> Candidate:
+        """Draw a child with RandSAT from the problem of Algorithm 3, steps 2 and 3."""
         pair = [parents[n] for n in self.rng.integers(len(parents), size=2)]
         keys = list(dict.fromkeys([MAPPING, *self.keys()]))
         having = {name: [c for c in pair if name in self._chromosome(c)] for name in keys}
@@ -122,13 +124,13 @@ class Cga(Search):
         for name in names:
             if name in space.csp.variables and name != MAPPING:
                 positions = {self._chromosome(c)[name] for c in having[name]}
-                constraints.append(In(name, _worded(space.csp, name, positions), "crossover"))
+                constraints.append(In(name, _decode(space.csp, name, positions), "crossover"))
         # On another mapping than the parents' their constraints may be in conflict.
         drawn = space.draw(1, self.rng, constraints) or space.draw(1, self.rng)
         return Candidate(mapping, drawn[0])
 
     def _chromosome(self, candidate: Candidate) -> dict[str, int]:
-        """Every variable of the problem: tunables and those that follow from them."""
+        """Return the values of all variables, tunable and derived, and of the mapping."""
         if candidate.key not in self._values:
             values = self.problem.space(candidate.mapping).values(candidate.schedule)
             self._values[candidate.key] = values | {MAPPING: 0}
@@ -136,9 +138,9 @@ class Cga(Search):
 
 
 def _spread(ranked: list[tuple[float, Candidate]]) -> list[tuple[float, Candidate]]:
-    """The best of each mapping and register tile, then the second best, and so on.
+    """Put the best of each mapping and register tile first, then the second best, and so on.
 
-    A batch whose candidates differ in little but what hardly matters teaches little.
+    Near-identical candidates teach the model little.
     """
     crowd: Counter[object] = Counter()
     turns = []
@@ -149,8 +151,8 @@ def _spread(ranked: list[tuple[float, Candidate]]) -> list[tuple[float, Candidat
     return [ranked[n] for n in sorted(range(len(ranked)), key=lambda n: turns[n] > _SHARED)]
 
 
-def _worded(csp: CSP, name: str, codes: set[int]) -> tuple[Value, ...]:
-    """Numbers as values of a variable; words are numbered by their positions."""
+def _decode(csp: CSP, name: str, codes: set[int]) -> tuple[Value, ...]:
+    """Return the values of a variable by their codes; words are coded by their positions."""
     variable = csp.variables[name]
     if not variable.domain:
         return tuple(sorted(codes))

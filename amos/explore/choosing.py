@@ -1,4 +1,4 @@
-"""The products of an operator that the model ranks first, found without a measurement."""
+"""Choosing the products of an operator by the model alone, without measuring."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ _SLACK = 1.1
 
 @dataclass(frozen=True)
 class Product:
-    """The kernel of a sum of products by an instruction, before it is built.
+    """A candidate kernel of an operator on an instruction, not built yet.
 
     Attributes:
         candidate: mapping and schedule.
@@ -202,7 +202,7 @@ class Chooser:
     def _context_key(self) -> str:
         """Key of the machine, and of the instructions that may be chosen.
 
-        Entries depend on the rates of this machine anyway.
+        Every entry also depends on the rates of this machine.
         """
         units = [(each, implementations(each.name)) for each in self._selected()]
         machine = self.machine if self.machine == "host" else self.target(())

@@ -1,4 +1,4 @@
-"""Sources that each call packs though they might be packed once (``constants=``)."""
+"""Sources that every call packs, though once would do (``constants=``)."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class ConstantSaving:
 
 
 def constant_saving(candidate: Candidate, machine: Machine) -> ConstantSaving | None:
-    """The source whose packing ahead is predicted to save most; ``None`` if none saves enough.
+    """Find the source whose packing ahead saves most; ``None`` if none saves enough.
 
     Args:
         candidate: a kernel for a CPU; other machines pack nothing ahead.
@@ -68,7 +68,7 @@ def constant_saving(candidate: Candidate, machine: Machine) -> ConstantSaving | 
 
 
 def _predict_seconds(operator: Operator, candidate: Candidate, machine: Machine) -> float:
-    """Seconds of a candidate's mapping and schedule for another operator of the same loops."""
+    """Predict seconds of a candidate's mapping and schedule for an operator of the same loops."""
     unit = candidate.mapping.intrinsic
     space = enumerate_mappings(operator, unit, "gather", commute=True)
     mapping = space.find(candidate.mapping.name)

@@ -1,4 +1,4 @@
-"""Which instructions of a machine take part in a search, and why the others do not."""
+"""Select the instructions that take part in a search, and explain the exclusion of others."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ from amos.mapping import Mapping, MappingSpace, enumerate_mappings
 from amos.plan.target import target_of
 from amos.schedule import spaces_of
 
-#: Cycles between calls of an instruction of which nothing is known.
+#: Cycles between calls of an instruction whose description has no rate.
 _INTERVAL = 0.5
-#: Slower than the best by this factor, an instruction is not even measured.
+#: An instruction predicted slower than the best by this factor is not measured.
 _HOPELESS = 2.5
-#: Mappings of an instruction that the model is asked about, and schedules of each.
+#: Mappings of an instruction that the model evaluates, and schedules of each.
 _MAPPINGS, _SCHEDULES = 6, 12
 #: The same for a brief look.
 _BRIEFLY = 1, 8
@@ -47,11 +47,11 @@ class Contender:
         intrinsic: the instruction.
         mappings: how many it has under the rule.
         utilization: the best of them.
-        bound: cycles of all cores together that its calls take at the least.
-        predicted: seconds of the best that the model was asked about; infinite if it was not.
+        bound: least cycles of its calls, summed over all cores.
+        predicted: seconds of its best evaluated candidate by the model; infinite without one.
         trials: how many candidates were measured.
         seconds: of the best one; infinite without one.
-        reason: why it was left out, or did not go on.
+        reason: why it was excluded or dropped.
     """
 
     intrinsic: Intrinsic
@@ -64,19 +64,19 @@ class Contender:
     reason: str = ""
 
     def least_seconds(self, machine: Machine) -> float:
-        """Seconds of its calls alone: a lower bound, by the rate that a machine has for it."""
+        """Return the seconds of its calls alone, a lower bound, by the machine's rate."""
         if self.intrinsic.name not in machine.peaks:
             return math.inf
-        calls = self.bound / _declared(self.intrinsic)
+        calls = self.bound / _interval_of(self.intrinsic)
         return calls * machine.peak(self.intrinsic.name).interval / machine.cores
 
     @property
     def compared(self) -> bool:
-        """Whether it was compared with others: measured, or at least predicted."""
+        """Whether it was measured, or at least predicted."""
         return self.trials > 0 or math.isfinite(self.predicted)
 
     def to_dict(self) -> dict[str, object]:
-        """Plain values for JSON; seconds, ``None`` where there are none."""
+        """Return plain values for JSON; times in seconds, ``None`` where unknown."""
         return {
             "intrinsic": self.intrinsic.name,
             "mappings": self.mappings,
@@ -97,7 +97,7 @@ def select_intrinsics(
     machine: str | Machine,
     features: frozenset[str] | None = None,
 ) -> list[Intrinsic]:
-    """The instructions that a search is asked to use.
+    """Select the instructions that a search is asked to use.
 
     Args:
         request: one, several, the name of a family, or ``None`` for all that the machine has.
@@ -127,7 +127,7 @@ def select_intrinsics(
 def executes(
     machine: str | Machine, unit: Intrinsic, features: frozenset[str] | None = None
 ) -> bool:
-    """Whether a machine executes an instruction itself; ``features`` as above."""
+    """Return whether a machine executes an instruction itself; ``features`` as above."""
     if getattr(machine, "name", machine) == "host":
         if not unit.requires:
             return isinstance(machine, Machine) and unit.name in machine.peaks
@@ -144,10 +144,10 @@ def contenders(
     rule: str,
     search: SearchOptions = SearchOptions(),  # noqa: B008 (frozen)
 ) -> list[Contender]:
-    """Every instruction with its mappings, those that take part first, best bound first.
+    """List every instruction with its mappings, usable ones first, best bound first.
 
-    Instructions that compute the same in calls of the same size are one; what cannot be near
-    the best by the number of its calls is left out before anything is measured.
+    Of instructions that compute the same in calls of the same size, one is kept; one whose call
+    count cannot come near the best is left out before anything is measured.
 
     Raises:
         MappingError: a dtype of the operator is open, and they compute in several.
@@ -188,7 +188,7 @@ def contenders(
 
 
 def _contender(operator: Operator, unit: Intrinsic, rule: str, search: SearchOptions) -> Contender:
-    """An instruction with the calls of its best mapping, or why it has none."""
+    """Count the calls of an instruction's best mapping, or say why it has none."""
     if unit.compute.arithmetic != (arithmetic := operator.compute.arithmetic):
         return Contender(unit, reason=f"its arithmetic is not {arithmetic}")
     try:
@@ -196,27 +196,27 @@ def _contender(operator: Operator, unit: Intrinsic, rule: str, search: SearchOpt
         if not space.count:
             reason = f"no mapping under rule {rule!r}{gather_hint(operator, unit, rule, search)}"
             return Contender(unit, reason=reason)
-        best = _fewest_calls(list_mappings(space, search.only))[0].physical()
+        best = _sort_by_calls(list_mappings(space, search.only))[0].physical()
     except (MappingError, UnknownNameError) as error:
-        return Contender(unit, reason=_without_names(error, operator, unit))
+        return Contender(unit, reason=_strip_names(error, operator, unit))
     count = len(search.only) or space.count
-    return Contender(unit, count, best.utilization, best.calls * _declared(unit))
+    return Contender(unit, count, best.utilization, best.calls * _interval_of(unit))
 
 
 def gather_hint(operator: Operator, unit: Intrinsic, rule: str, search: SearchOptions) -> str:
-    """That only the rule ``gather`` has mappings, if that is so; else nothing."""
+    """Say that only the rule ``gather`` has mappings, if so; otherwise return nothing."""
     if rule == "gather" or not enumerate_mappings(operator, unit, "gather", search.commute).count:
         return ""
     return "; only rule='gather' has mappings, with fragments gathered while staging"
 
 
-def _declared(unit: Intrinsic) -> float:
-    """Cycles between independent calls of an instruction, as its description has them."""
+def _interval_of(unit: Intrinsic) -> float:
+    """Return the cycles between independent calls of an instruction, by its description."""
     return min((t.interval for t in unit.timing), default=_INTERVAL)
 
 
 def list_mappings(space: MappingSpace, only: Sequence[str] = ()) -> list[Mapping]:
-    """The named mappings of a space, or all, or an even selection of those of a large one.
+    """List the named mappings of a space; all without names, an even selection if there are many.
 
     Raises:
         MappingError: there is no mapping of such a name.
@@ -228,10 +228,10 @@ def list_mappings(space: MappingSpace, only: Sequence[str] = ()) -> list[Mapping
 
 
 def list_rivals(space: MappingSpace) -> list[Mapping]:
-    """List the mappings of a space among which the fastest kernel is looked for.
+    """List the mappings of a space that may have the fastest kernel.
 
-    Mappings that differ in loops of one step compute the same: the first of them stands for all.
-    Those whose calls alone take much longer than the fewest calls are left out.
+    Mappings that differ only in loops of one step compute the same; the first of them is kept.
+    Mappings with many more calls than the fewest are left out.
     """
     distinct: dict[object, Mapping] = {}
     for mapping in list_mappings(space):
@@ -252,7 +252,7 @@ def predict_contender(
     *,
     brief: bool = False,
 ) -> Contender:
-    """A contender with its predicted seconds, or the reason why it cannot take part.
+    """Return a contender with its predicted seconds, or with the reason why it cannot be used.
 
     Args:
         machine: where, with a rate of its instruction.
@@ -264,7 +264,7 @@ def predict_contender(
         return replace(contender, reason=reason)
     rng = np.random.default_rng(0)
     space = enumerate_mappings(operator, contender.intrinsic, rule, search.commute)
-    mappings = _fewest_calls(list_mappings(space, search.only))
+    mappings = _sort_by_calls(list_mappings(space, search.only))
     # Fixed values may leave a mapping that takes more calls.
     most, schedules = _BRIEFLY if brief else (_MAPPINGS, _SCHEDULES)
     tried = mappings if search.fix else mappings[:most]
@@ -279,7 +279,7 @@ def predict_contender(
 
 
 def explain_refusal(operator: Operator, contender: Contender, machine: Machine) -> str:
-    """Why a machine's target does not compute an operator by an instruction; empty if it does."""
+    """Say why a machine's target refuses an operator on an instruction; empty if it does not."""
     if contender.intrinsic.name not in machine.peaks:
         return f"machine {machine.name!r} has no rate for it"
     try:
@@ -290,7 +290,7 @@ def explain_refusal(operator: Operator, contender: Contender, machine: Machine) 
 
 
 def reasons(refused: Sequence[Contender]) -> list[str]:
-    """Why instructions were left out: a line for each kind of reason, the most frequent first."""
+    """Describe why instructions were left out, a line a reason, the most frequent first."""
     kinds: dict[str, list[str]] = {}
     for contender in refused:
         kinds.setdefault(contender.reason, []).append(contender.intrinsic.name)
@@ -301,11 +301,11 @@ def reasons(refused: Sequence[Contender]) -> list[str]:
     ]
 
 
-def _fewest_calls(mappings: Sequence[Mapping]) -> list[Mapping]:
-    """The mappings, those with the fewest calls first."""
+def _sort_by_calls(mappings: Sequence[Mapping]) -> list[Mapping]:
+    """Sort mappings by calls, the fewest first."""
     return sorted(mappings, key=lambda mapping: mapping.physical().calls)
 
 
-def _without_names(error: AmosError, operator: Operator, unit: Intrinsic) -> str:
-    """A refusal without the name of the mapping, so that equal ones are equal."""
+def _strip_names(error: AmosError, operator: Operator, unit: Intrinsic) -> str:
+    """Strip the mapping's name from a refusal, so that equal refusals compare equal."""
     return str(error).removeprefix(f"{operator.name} cannot use {unit.name}: ")

@@ -1,7 +1,7 @@
-"""Several instructions on one budget: each gets trials as long as it may win.
+"""Several instructions share one budget: each gets trials while it may win.
 
-Successive halving (Karnin, Koren and Somekh, ICML 2013): every instruction that is left gets
-the same few trials, the slower half is left out, and the last one gets all that remain. Each
+Successive halving (Karnin, Koren and Somekh, ICML 2013): every remaining instruction
+gets the same few trials, the slower half is dropped, and the last one gets all other trials. Each
 has a session of its own, whose records are those of a search on that instruction alone.
 """
 
@@ -33,7 +33,7 @@ class Leaders(Protocol):
         """All of them, in order."""
 
     def best(self, count: int) -> list[Trial]:
-        """The best, best first; failures are left out."""
+        """Return the best trials, best first, without failures."""
 
 
 @dataclass
@@ -74,8 +74,10 @@ class Contest:
         self._live = list(self.entries)
 
     @staticmethod
-    def near(contenders: Sequence[Contender], trials: int) -> tuple[list[Contender], ...]:
-        """Split contenders into entrants for so many trials, by prediction, and excluded ones."""
+    def select_entrants(
+        contenders: Sequence[Contender], trials: int
+    ) -> tuple[list[Contender], ...]:
+        """Split contenders by predicted time into entrants for ``trials``, and excluded ones."""
         ranked = sorted(contenders, key=lambda contender: contender.predicted)
         most = max(1, math.floor(trials * _REST / _SHARE))
         entrants: list[Contender] = []
@@ -105,7 +107,7 @@ class Contest:
         ]
 
     def best(self, count: int) -> list[Trial]:
-        """The best trials of all instructions."""
+        """Return the best trials of all instructions."""
         numbered = [(s.problem.trials[number], n) for n, (s, number) in enumerate(self._order)]
         done = [(trial, n) for trial, n in numbered if math.isfinite(trial.seconds)]
         objective = self.entries[0].session.problem.objective
@@ -115,17 +117,17 @@ class Contest:
     @property
     def winner(self) -> Entry:
         """The entry with the fastest trial; before any the one that is predicted fastest."""
-        return self._ranked(self.entries)[0]
+        return self._rank(self.entries)[0]
 
     @staticmethod
-    def _ranked(entries: Sequence[Entry]) -> list[Entry]:
+    def _rank(entries: Sequence[Entry]) -> list[Entry]:
         return sorted(entries, key=lambda entry: (entry.value, entry.contender.predicted))
 
     @property
     def contenders(self) -> tuple[Contender, ...]:
         """Outcome of every instruction, the fastest first."""
-        first, *losers = self._ranked(self.entries)
-        outcomes = [(first, ""), *((each, self._why(each, first)) for each in losers)]
+        first, *losers = self._rank(self.entries)
+        outcomes = [(first, ""), *((each, self._explain(each, first)) for each in losers)]
         return (
             *(
                 replace(
@@ -139,8 +141,8 @@ class Contest:
             *self.out,
         )
 
-    def _why(self, entry: Entry, first: Entry) -> str:
-        """Why an instruction is not the one that is chosen."""
+    def _explain(self, entry: Entry, first: Entry) -> str:
+        """Say why an instruction was not chosen."""
         done = len(entry.session.problem.trials)
         if not done:
             return "the search ended before its first trial"
@@ -151,9 +153,9 @@ class Contest:
     def run(
         self, total: int, time_limit: float | None = None, stagnation: int | None = None
     ) -> Iterator[Trial]:
-        """Make trials until there are so many; arguments as of :meth:`Session.trials`.
+        """Make trials up to a total; arguments as of :meth:`Session.trials`.
 
-        Called again with a larger number, it goes on.
+        Another call with a larger total continues.
         """
         end = math.inf if time_limit is None else time.monotonic() + time_limit
         while len(self._live) > 1 and len(self._order) < total and time.monotonic() < end:
@@ -162,19 +164,19 @@ class Contest:
             entry = self._waiting[0]
             remaining = _SHARE - len(entry.session.problem.trials) % _SHARE
             ends = len(self._order) + remaining
-            yield from self._more(entry, min(ends, total) - len(self._order), end, stagnation)
+            yield from self._advance(entry, min(ends, total) - len(self._order), end, stagnation)
             # An interrupted turn resumes where it stopped.
             if len(self._order) == ends or len(self._order) < total:
                 self._waiting.pop(0)
             if not self._waiting:
-                self._live = self._ranked(self._live)[: (len(self._live) + 1) // 2]
+                self._live = self._rank(self._live)[: (len(self._live) + 1) // 2]
         if len(self._live) == 1 or not self._order:
-            yield from self._more(self._live[0], total - len(self._order), end, stagnation)
+            yield from self._advance(self._live[0], total - len(self._order), end, stagnation)
 
-    def _more(
+    def _advance(
         self, entry: Entry, count: int, end: float, stagnation: int | None
     ) -> Iterator[Trial]:
-        """More trials of one instruction, if there is time; at least one is made in all."""
+        """Make more trials of one instruction while time remains; at least one in all."""
         session, remaining = entry.session, end - time.monotonic()
         if count < 1 or (remaining <= 0 and self._order):
             return

@@ -20,12 +20,12 @@ from amos.schedule import ScheduleSpace
 
 #: Name of the feature that numbers the mappings.
 MAPPING = "mapping"
-#: Scores that are learned from at most: the best half and the latest.
+#: Most scores to learn from: the best half and the latest.
 _LEARNED = 1024
 #: Trees, and how they are grown.
 _ROUNDS = 60
 _SETTINGS = dict(max_depth=3, eta=0.3, gamma=1e-4, nthread=1, verbosity=0, tree_method="hist")
-#: Least performance that is predicted, as a share of the best known: trees may say less than 0.
+#: Least predicted performance, as a share of the best: trees may predict less than 0.
 _LEAST = 1e-3
 
 
@@ -40,7 +40,7 @@ class CostModel:
     def __init__(self, problem: Problem, seed: int) -> None:
         self._problem, self._seed = problem, seed
         spaces = problem.spaces.values()
-        variables = [n for s in spaces for n in (*s.csp.names, *_copied(s))]
+        variables = [n for s in spaces for n in (*s.csp.names, *_elements_copied(s))]
         self.names = list(dict.fromkeys([MAPPING, *variables]))
         self._number = {name: n for n, name in enumerate(self.names)}
         self._mapping = {mapping.name: n for n, mapping in enumerate(problem.mappings)}
@@ -55,13 +55,13 @@ class CostModel:
         return self._trees is not None
 
     def features(self, candidate: Candidate) -> np.ndarray:
-        """Value of each variable, float32; NaN for those that the mapping does not have."""
+        """Return the value of each variable, float32; NaN for those that the mapping lacks."""
         key = candidate.key
         if key not in self._rows:
             row = np.full(len(self.names), np.nan, dtype=np.float32)
             row[0] = self._mapping[candidate.mapping.name]
             space = self._problem.space(candidate.mapping)
-            for name, value in (space.values(candidate.schedule) | _copied(space)).items():
+            for name, value in (space.values(candidate.schedule) | _elements_copied(space)).items():
                 row[self._number[name]] = value
             self._rows[key] = row
         return self._rows[key]
@@ -92,7 +92,7 @@ class CostModel:
         self.ranked = [name for name in names if name in self.tunables]
 
     def predict(self, candidates: Sequence[Candidate]) -> np.ndarray:
-        """Predicted seconds; all the same before anything was learned."""
+        """Predict seconds; all equal before anything was learned."""
         if self._trees is None:
             return np.ones(len(candidates))
         import xgboost
@@ -114,8 +114,8 @@ class CostModel:
         )
 
 
-def _copied(space: ScheduleSpace) -> dict[str, int]:
-    """Elements of each operand that the kernel copies; they distinguish mappings best."""
+def _elements_copied(space: ScheduleSpace) -> dict[str, int]:
+    """Return the elements of each operand that the kernel copies: they tell mappings apart."""
     return {f"copied.{op.name}": op.copied for op in space.context.operands}
 
 

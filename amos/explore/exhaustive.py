@@ -8,11 +8,11 @@ from typing import ClassVar
 import numpy as np
 
 from amos.errors import ExploreError
-from amos.explore.method import Search, everything
+from amos.explore.method import Search, enumerate_candidates
 from amos.explore.objective import Problem
 from amos.plan import Candidate
 
-#: Largest number of assignments, feasible or not, that are gone through.
+#: Most assignments, feasible or not, to enumerate.
 LARGEST = 5_000_000
 
 
@@ -32,8 +32,8 @@ class Exhaustive(Search):
                 f"method 'exhaustive': {problem.size:,} assignments, at most {LARGEST:,} are "
                 "gone through; fix variables or take another method"
             )
-        self._all = everything(problem)
+        self._all = enumerate_candidates(problem)
 
     def propose(self, count: int) -> Iterable[Candidate]:
-        """The next ones, in order."""
+        """Return the remaining candidates in order."""
         return self._all

@@ -24,7 +24,7 @@ from amos.records import Trial
 if TYPE_CHECKING:
     import pandas as pd
 
-#: Times are suspect if so many trials, and all of them, took this many times what was predicted.
+#: Times are suspect if at least so many trials all took this many times their prediction.
 _SEVERAL, _FAR = 4, 4.0
 
 
@@ -48,7 +48,7 @@ class Outcome(Shown):
         """
         best = min(self.trials, key=lambda trial: trial.seconds, default=None)
         if best is None or math.isinf(best.seconds):
-            raise ExploreError(none_ran(self.trials))
+            raise ExploreError(explain_failures(self.trials))
         return best
 
     @property
@@ -82,14 +82,14 @@ class Exploration(Outcome):
         method: name of the search method; ``"few"`` of listed schedules.
         seed: seed of the random generator.
         objective: what was minimized; one of :data:`amos.explore.objective.OBJECTIVES`.
-        least: what no schedule of the searched mappings falls below; of streamed units.
+        least: lower bound of the searched mappings' schedules; of streamed units only.
         certificate: what the method ``optimal`` has proven of the model's best candidate.
         trials: every candidate that was tried, in order.
         prediction: the model's account of the best trial.
         replayed: how many trials were taken from the record of an earlier run.
         intrinsics: outcome of every requested instruction, fastest first.
         generations: the rows of :attr:`logbook`.
-        load: processes that wanted a core of this machine, when the run began; 0 if unknown.
+        load: runnable processes on this machine when the run began; 0 if unknown.
     """
 
     operator: Operator
@@ -120,7 +120,7 @@ class Exploration(Outcome):
         value = _least if self._crowded else partial(value_of, objective=self.objective)
         best = min(self.trials, key=value, default=None)
         if best is None or math.isinf(best.seconds):
-            raise ExploreError(none_ran(self.trials))
+            raise ExploreError(explain_failures(self.trials))
         return best
 
     @property
@@ -147,7 +147,7 @@ class Exploration(Outcome):
     def peak_tops(self) -> float | None:
         """10^12 operations per second that the machine can issue with the intrinsic.
 
-        None where loops stand for the intrinsic: they have no peak.
+        ``None`` where loops replace the intrinsic: they have no peak.
         """
         if self.emulated or (peak := self.machine.peak(self.intrinsic.name)).generic:
             return None
@@ -199,21 +199,21 @@ class Exploration(Outcome):
         return tuple(front)
 
     def memory_bytes(self, trial: Trial) -> int:
-        """Bytes that a trial's kernel needs on the machine beside inputs and results."""
+        """Return the bytes that a trial's kernel needs besides inputs and results."""
         return trial.candidate.memory_on(self.machine)
 
     @property
     def note(self) -> str:
-        """That the best kernel has loops instead of the instruction, and why; or nothing."""
+        """Why the best kernel has loops instead of the instruction; empty if it has it."""
         why = self.emulated
         return f"compiled through the intrinsic's generic implementation: {why}" if why else ""
 
     @property
     def disturbance(self) -> str:
-        """Why times of this machine are not to be trusted, or nothing.
+        """Why times of this machine are suspect; empty if they are not.
 
-        Others used the cores when the run began, or every candidate took far longer than the
-        model predicts.
+        Other processes used the cores when the run began, or every candidate took far longer
+        than predicted.
         """
         best = self.best.measurement
         if best is None or not (why := self._crowded):
@@ -222,14 +222,16 @@ class Exploration(Outcome):
 
     @property
     def _crowded(self) -> str:
-        """That others use the cores, as far as one can tell; or nothing."""
+        """Evidence that other processes use the cores; empty if none."""
         right = [trial for trial in self.trials if math.isfinite(trial.seconds)]
         timed = any(trial.measurement and trial.measurement.times for trial in right)
         if not timed or self.machine.name != "host":
             return ""
         if self.load > self.machine.cores:
             return f"others used the cores when the run began (load {self.load:.1f})"
-        ratios = [trial.seconds / expected for trial in right if (expected := self.expected(trial))]
+        ratios = [
+            trial.seconds / expected for trial in right if (expected := self.model_seconds(trial))
+        ]
         if len(ratios) >= _SEVERAL and min(ratios) > _FAR:
             return (
                 f"all candidates took at least {min(ratios):.0f} times as long as predicted: "
@@ -237,16 +239,16 @@ class Exploration(Outcome):
             )
         return ""
 
-    def expected(self, trial: Trial) -> float | None:
-        """Seconds that the model predicted for a trial.
+    def model_seconds(self, trial: Trial) -> float | None:
+        """Return the seconds that the model predicted for a trial.
 
-        None where loops stand for the intrinsic: the model ranks them, but tells no time.
+        ``None`` where loops replace the intrinsic: the model then ranks, but predicts no time.
         """
         peak = self.machine.peak(trial.mapping.intrinsic.name)
         return None if peak.generic else trial.predicted
 
     def to_frame(self, rows: Literal["trials", "intrinsics"] = "trials") -> pd.DataFrame:
-        """One row a trial, or one an instruction that was asked for; all times in seconds.
+        """Return a table of one row a trial, or one a requested instruction; times in seconds.
 
         Raises:
             UnknownNameError: there are no rows of that kind.
@@ -263,7 +265,7 @@ class Exploration(Outcome):
                     "trial": trial.number,
                     "intrinsic": trial.mapping.intrinsic.name,
                     "mapping": trial.mapping.name,
-                    "predicted_seconds": self.expected(trial),
+                    "predicted_seconds": self.model_seconds(trial),
                     "measured_seconds": trial.seconds if trial.measurement else None,
                     "failure": trial.measurement.failure if trial.measurement else "",
                     **trial.schedule.as_dict(),
@@ -274,7 +276,7 @@ class Exploration(Outcome):
 
     @property
     def logbook(self) -> pd.DataFrame:
-        """How the scores of a population went down: one row a generation of the method ``ga``.
+        """Scores of the population, one row a generation of the method ``ga``.
 
         The search asks the model for many generations between two batches of measurements:
         ``trials`` says how many there were before. ``evaluations`` are scores of this generation;
@@ -287,7 +289,7 @@ class Exploration(Outcome):
         return pd.DataFrame(list(self.generations), columns=["intrinsic", *columns])
 
     def _point(self, trial: Trial) -> dict[str, Any]:
-        """A trial of the front as plain values."""
+        """Return a trial of the front as plain values."""
         return {
             "seconds": trial.seconds,
             "memory_bytes": self.memory_bytes(trial),
@@ -296,7 +298,7 @@ class Exploration(Outcome):
         }
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values for JSON; seconds, and 10^12 operations per second."""
+        """Return plain values for JSON; seconds, and 10^12 operations per second."""
         best = self.best
         measured = best.measurement
         return {
@@ -307,7 +309,7 @@ class Exploration(Outcome):
             "mapping_name": best.mapping.name,
             "groups": {k: list(v) for k, v in best.mapping.groups.items()},
             "schedule": best.schedule.as_dict(),
-            "predicted_seconds": self.expected(best),
+            "predicted_seconds": self.model_seconds(best),
             "measured_seconds": best.seconds if measured else None,
             "simulated": self.simulated,
             "tops": self.tops,
@@ -347,12 +349,14 @@ class Exploration(Outcome):
             compared = [each for each in self.intrinsics if each.compared]
             width = max(len(each.intrinsic.name) for each in compared)
             lines.append(f"chosen: {self.intrinsic.name}, of {len(compared)} compared")
-            lines += [f"  {each.intrinsic.name:{width}}  {_fate(each)}" for each in compared]
+            lines += [
+                f"  {each.intrinsic.name:{width}}  {_describe_outcome(each)}" for each in compared
+            ]
         return "\n".join(lines)
 
 
-def none_ran(trials: Sequence[Any]) -> str:
-    """Why there is no best one among trials, in a line."""
+def explain_failures(trials: Sequence[Any]) -> str:
+    """Say in a line why no trial ran."""
     first = next((trial.measurement for trial in trials if trial.measurement), None)
     detail = f"; the first says: {first.message}" if first else ""
     return f"none of {len(trials)} candidates ran ({', '.join(sorted(_failures(trials)))}){detail}"
@@ -367,7 +371,7 @@ def _failures(trials: Sequence[Any]) -> dict[str, int]:
     return dict(Counter(each.failure for each in measured if each and each.failure))
 
 
-def _fate(contender: Contender) -> str:
-    """Outcome of an instruction, in a line."""
+def _describe_outcome(contender: Contender) -> str:
+    """Describe the outcome of an instruction in a line."""
     best = f"{contender.seconds * 1e3:.4g} ms" if math.isfinite(contender.seconds) else ""
     return f"{contender.trials:4} trials  {best:>11}  {contender.reason}".rstrip()

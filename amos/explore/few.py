@@ -15,9 +15,9 @@ from amos.plan import Candidate
 from amos.plan.target import target_of
 from amos.schedule.few import MOST, Template, list_schedules, templates
 
-#: Share of the schedules that every mapping is tried with.
+#: Share of the schedules on which every mapping is screened.
 _SCREENING = 0.25
-#: Share that templates come to at most; the others vary the best.
+#: Largest share of templates; the other candidates vary the best.
 _TEMPLATES = 0.6
 #: Mappings that all other templates are tried on.
 FINALISTS = 2
@@ -43,7 +43,7 @@ class Few(Search):
         return len(self.candidates)
 
     def ask(self, count: int) -> list[Candidate]:
-        """Up to ``count`` listed candidates that were not proposed; none when all were."""
+        """Return up to ``count`` listed candidates not proposed before; none when all were."""
         open_ = [each for each in self.candidates if each.key not in self._proposed]
         scores = self.problem.scores(open_)
         chosen = [open_[n] for n in np.argsort(scores, kind="stable")[:count]]
@@ -54,9 +54,9 @@ class Few(Search):
 def list_candidates(
     problem: Problem, choices: Sequence[Template], most: int = MOST
 ) -> list[Candidate]:
-    """At most so many candidates of a task.
+    """List at most ``most`` candidates of a task.
 
-    Every mapping has the first templates; the best of these, by the model, have the others.
+    Every mapping gets the first templates; the best mappings, by the model, get the others.
 
     Args:
         choices: templates, the most useful first; without one, schedules are drawn.
@@ -73,7 +73,7 @@ def list_candidates(
 
 
 def _vary_best(problem: Problem, listed: dict[Candidate, None], most: int) -> dict[Candidate, None]:
-    """The candidates with variants of the best: one variable of it moves to the next value."""
+    """Add variants of the best candidates: one variable moved to the next value."""
     varied: set[object] = set()
     while listed and len(listed) < most:
         order = np.argsort(problem.scores([*listed]), kind="stable")
@@ -110,7 +110,7 @@ def _list(
 
 
 def rank_mappings(problem: Problem, candidates: Sequence[Candidate]) -> list[Mapping]:
-    """Mappings by their best candidate, the fastest first."""
+    """Rank mappings by their best candidates, the fastest first."""
     best: dict[str, float] = {}
     for candidate, score in zip(candidates, problem.scores(candidates), strict=True):
         best[candidate.mapping.name] = min(score, best.get(candidate.mapping.name, np.inf))

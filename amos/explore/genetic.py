@@ -1,8 +1,8 @@
 """Genetic search over mapping and schedule together (AMOS, section 5.3), with DEAP.
 
 Every mapping is in the first population. Parents win tournaments; offspring take
-variables from both, change one or two, and now and then move to another mapping, one of
-those that the model's floors leave the most.
+variables from both, change one or two, and sometimes move to another mapping, preferably one
+with a low floor by the model.
 The solver repairs children that do not fit. Among the survivors no combination of
 mapping and register tile may fill the population, which keeps it diverse.
 """
@@ -60,21 +60,21 @@ class GeneticSearch(Search):
         self._has_started = False
 
     def propose(self, count: int) -> Iterator[Candidate]:
-        """The first population, then offspring of the survivors."""
+        """Yield the first population, then offspring of the survivors."""
         if not self._has_started:
             self._has_started = True
-            for mapping in self.turns(max(_POPULATION, len(self.problem.mappings))):
-                yield self._candidate(self.toolbox.individual(mapping))
+            for mapping in self.cycle_mappings(max(_POPULATION, len(self.problem.mappings))):
+                yield self._register(self.toolbox.individual(mapping))
         while True:
             if not len(self.survivors) or self.rng.random() < _EPSILON:
                 mapping = self.problem.draw_promising_mapping(self.rng)
-                yield self._candidate(self.toolbox.individual(mapping))
+                yield self._register(self.toolbox.individual(mapping))
             else:
-                yield self._candidate(self._offspring())
+                yield self._register(self._breed())
 
     def random(self) -> Candidate:
-        """A mapping, then a feasible schedule of it, both by chance."""
-        return self._candidate(self.toolbox.individual(self.problem.draw_mapping(self.rng)))
+        """Draw a mapping, then a feasible schedule of it."""
+        return self._register(self.toolbox.individual(self.problem.draw_mapping(self.rng)))
 
     def tell(self, results: Sequence[tuple[Candidate, float]]) -> None:
         """Let the fittest survive, and record the generation."""
@@ -93,27 +93,27 @@ class GeneticSearch(Search):
         )
 
     def rescore(self, scores: Callable[[Sequence[Candidate]], np.ndarray]) -> None:
-        """Score everything that was told anew, and choose the survivors again."""
+        """Score everything told so far again, and choose the survivors again."""
         super().rescore(scores)
         for individual, (_, seconds) in zip(self._scored, self.results, strict=True):
             individual.fitness.values = (seconds,)
         self.survivors.clear()
         self.survivors.update(self._scored)
 
-    def _offspring(self) -> Individual:
-        child: Individual = self._parent()
+    def _breed(self) -> Individual:
+        child: Individual = self._select_parent()
         if self.rng.random() < _MATE:
-            child = self.toolbox.mate(child, self._parent())[0]
+            child = self.toolbox.mate(child, self._select_parent())[0]
         child = self.toolbox.mutate(child)[0]
         del child.fitness.values
         return child
 
-    def _parent(self) -> Individual:
+    def _select_parent(self) -> Individual:
         parent: Individual = self.toolbox.clone(self.toolbox.select(list(self.survivors), 1)[0])
         return parent
 
-    def _candidate(self, individual: Individual) -> Candidate:
-        """Key of an individual until its score is known."""
+    def _register(self, individual: Individual) -> Candidate:
+        """Return an individual's candidate; remember the individual until its score is known."""
         candidate = individual.candidate
         self._bred[candidate.key] = individual
         return candidate

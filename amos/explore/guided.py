@@ -1,10 +1,9 @@
-"""A search method on the model, whose best candidates are proposed for measuring.
+"""Run a search method on the model, and propose its best candidates for measuring.
 
 Model first, measured for the promising: between two batches of measurements the
-method searches on the model, corrected by what was measured. Of what it has found,
-the promising are proposed, with variants of the best measured candidates, where the
-model can no longer tell candidates apart, and with some drawn by chance
-(ε-greedy), so that no mapping is given up.
+method searches on the model, corrected by the measurements. A batch holds its most
+promising candidates, variants of the best measured ones, which the model cannot tell
+apart, and some random ones (ε-greedy), so that no mapping is abandoned.
 """
 
 from __future__ import annotations
@@ -17,14 +16,14 @@ import numpy as np
 
 from amos.explore.method import Key, Search, niche
 from amos.explore.objective import Problem
-from amos.explore.retention import retained
+from amos.explore.retention import select_retained
 from amos.plan import Candidate
 
 #: Candidates proposed at a time; the model is corrected between batches.
 BATCH = 8
 #: Share of a batch that is drawn by chance.
 EPSILON = 0.1
-#: Share of a batch that varies the best measured candidates, and how many of them.
+#: Share of a batch of variants of the best measured candidates, and how many are varied.
 _LOCAL, _VARIED = 0.5, 4
 #: Factor below the best within which a candidate of another outermost loop is tried.
 _CLOSE = 1.5
@@ -69,30 +68,30 @@ class Guided:
             self.search.tell([(candidate, 0.0) for candidate in proposals])
             return proposals
         self._search_model(count)
-        excluded, tried = self._problem.measured(), len(self._problem.trials)
+        excluded, tried = self._problem.trial_keys(), len(self._problem.trials)
 
-        def due(share: float, first: int = 0) -> int:
-            """Of this batch, so that it is the share of all trials however they are batched.
+        def quota(share: float, first: int = 0) -> int:
+            """Return this batch's share of all trials, the same for batches of any size.
 
-            None of the first so many.
+            The first ``first`` trials do not count.
             """
             ends = [max(0, done - first) for done in (tried, tried + count)]
             return round(ends[1] * share) - round(ends[0] * share)
 
-        searched = self._retained_mappings()
-        neighbours = (c for c in self._neighbours() if c.mapping.name in searched)
-        promising = (c for c in self._promising() if c.mapping.name in searched)
-        lucky = due(self._epsilon)
-        # The model's first choices differ more than variants of the first measured candidate.
-        local = due(_LOCAL, BATCH)
-        chosen = _fresh(neighbours, min(local, count - lucky), excluded)
-        chosen += _fresh(self._random(), lucky, excluded)
+        searched = self._select_mappings()
+        neighbours = (c for c in self._vary_best() if c.mapping.name in searched)
+        promising = (c for c in self._select_promising() if c.mapping.name in searched)
+        lucky = quota(self._epsilon)
+        # At first the model's choices are more diverse than variants of a measured candidate.
+        local = quota(_LOCAL, BATCH)
+        chosen = _take_fresh(neighbours, min(local, count - lucky), excluded)
+        chosen += _take_fresh(self._random(), lucky, excluded)
         for source in (promising, self._random(), (c for c, _ in self.search.results)):
-            chosen += _fresh(source, count - len(chosen), excluded)
+            chosen += _take_fresh(source, count - len(chosen), excluded)
         return chosen
 
-    def _retained_mappings(self) -> frozenset[str]:
-        """Names of the mappings that are searched on; at least the best two.
+    def _select_mappings(self) -> frozenset[str]:
+        """Name the mappings to search on, at least the best two.
 
         The mappings of all instructions of a contest are ranked together (GTA's sub-tasks).
         """
@@ -101,16 +100,16 @@ class Guided:
         figures = [each._mapping_seconds() for each in self.rivals]
         seconds = {(n, x): t for n, (best, _) in enumerate(figures) for x, t in best.items()}
         measured = {(n, x): k for n, (_, counts) in enumerate(figures) for x, k in counts.items()}
-        own, survivors = self.rivals.index(self), retained(seconds, measured, self._retain)
-        return frozenset(name for number, name in survivors if number == own) or retained(
+        own, survivors = self.rivals.index(self), select_retained(seconds, measured, self._retain)
+        return frozenset(name for number, name in survivors if number == own) or select_retained(
             *figures[own], 1 / len(figures[own][0])
         )
 
     def _mapping_seconds(self) -> tuple[dict[str, float], Counter[str]]:
-        """Seconds of each mapping, and how many of its candidates were measured.
+        """Return the seconds of each mapping, and how many of its candidates were measured.
 
-        A mapping is worth its best kernel, or what the corrected model says of it before any
-        has been measured: the model stands for the warm-up of the paper.
+        A mapping's time is that of its best kernel, or before any measurement the corrected model's
+        prediction, which replaces the paper's warm-up.
         """
         seconds = {mapping.name: math.inf for mapping in self._problem.mappings}
         for candidate, score in self.search.results:
@@ -135,21 +134,21 @@ class Guided:
                 return
             self.search.tell(list(zip(batch, self._problem.scores(batch).tolist(), strict=True)))
 
-    def _promising(self) -> Iterator[Candidate]:
-        """Candidates by score, best first, one for each register tile and mapping first.
+    def _select_promising(self) -> Iterator[Candidate]:
+        """Yield candidates by score, the best of each register tile and mapping first.
 
-        Before that one for each outermost loop that was not tried, if its score is close:
-        what is wrong with the score of one, such as lines of a cache that get into each
-        other's way, is wrong with all that share it, however much else differs.
+        Before these come candidates with close scores, one for each outermost loop not tried yet:
+        an error of the model, such as cache conflicts, hits all candidates of an outermost loop
+        alike.
         """
         seen: set[Hashable] = set()
         later, leaders = [], self.search.leaders(len(self.search.results))
-        tried = {_outermost(trial.candidate) for trial in self._problem.trials}
+        tried = {_outermost_loop(trial.candidate) for trial in self._problem.trials}
         for candidate, score in leaders:
             if score > _CLOSE * leaders[0][1]:
                 break
-            if _outermost(candidate) not in tried:
-                tried.add(_outermost(candidate))
+            if _outermost_loop(candidate) not in tried:
+                tried.add(_outermost_loop(candidate))
                 seen.add(niche(candidate))
                 yield candidate
         for candidate, _ in leaders:
@@ -161,8 +160,8 @@ class Guided:
             yield candidate
         yield from later
 
-    def _neighbours(self) -> Iterator[Candidate]:
-        """Variants of the best measured candidates, the best one most often."""
+    def _vary_best(self) -> Iterator[Candidate]:
+        """Yield variants of the best measured candidates, most often of the very best."""
         best = self._problem.best(_VARIED)
         for attempt in range(_ATTEMPTS if best else 0):
             trial = best[(attempt // 2) % len(best)] if attempt % 2 else best[0]
@@ -174,8 +173,8 @@ class Guided:
             yield self.search.random()
 
 
-def _fresh(source: Iterator[Candidate], count: int, excluded: set[Key]) -> list[Candidate]:
-    """So many that are not excluded, and then are."""
+def _take_fresh(source: Iterator[Candidate], count: int, excluded: set[Key]) -> list[Candidate]:
+    """Take up to ``count`` candidates that are not excluded, and exclude them."""
     fresh: list[Candidate] = []
     for candidate in source:
         if len(fresh) >= count:
@@ -186,6 +185,6 @@ def _fresh(source: Iterator[Candidate], count: int, excluded: set[Key]) -> list[
     return fresh
 
 
-def _outermost(candidate: Candidate) -> str:
-    """The outermost spatial loop."""
+def _outermost_loop(candidate: Candidate) -> str:
+    """Return the name of the outermost spatial loop."""
     return next(iter(candidate.schedule.order or ()), "")

@@ -50,7 +50,7 @@ class Individual(list[float | None]):
         self.fitness = Seconds() if fitness is None else fitness
         self._space = space
         self._candidate: Candidate | None = None
-        #: The positions of the candidate above, and those of which the solver said that they fit.
+        #: The positions of the candidate above, and those that the solver found feasible.
         self._settled: tuple[float | None, ...] | None = None
         self._feasible: tuple[float | None, ...] | None = None
 
@@ -58,7 +58,7 @@ class Individual(list[float | None]):
     def of(
         cls, space: ScheduleSpace, candidate: Candidate, fitness: base.Fitness | None = None
     ) -> Individual:
-        """The individual of a feasible candidate."""
+        """Create the individual of a feasible candidate."""
         positions = space.csp.positions(candidate.schedule.as_dict())
         individual = cls(space, positions.values(), fitness)
         individual._candidate = candidate
@@ -77,7 +77,7 @@ class Individual(list[float | None]):
 
     @property
     def candidate(self) -> Candidate:
-        """Values that the positions stand for; all of them must be in their domains."""
+        """The candidate at the positions, all of which must be in their domains."""
         positions = tuple(self)
         if self._candidate is None or positions != self._settled:
             places = {name: int(at) for name, at in self._places.items()}
@@ -92,11 +92,11 @@ class Individual(list[float | None]):
 
     @cached_property
     def niche(self) -> Hashable:
-        """Key of candidates of like performance; computed for individuals that are bred no more."""
+        """Key shared by candidates of similar performance; of finished individuals only."""
         return niche(self.candidate)
 
     def clone(self) -> Individual:
-        """A copy on the same space."""
+        """Return a copy on the same space."""
         copy = Individual(self._space, self, self.fitness.__deepcopy__({}))
         copy._candidate, copy._settled = self._candidate, self._settled
         copy._feasible = self._feasible
@@ -109,7 +109,7 @@ class Individual(list[float | None]):
         return Individual, (self._space, list(self), self.fitness)
 
     def move(self, space: ScheduleSpace) -> None:
-        """Go to another mapping, with the values that it has as well; the others are drawn."""
+        """Move to another mapping; keep the values that it has as well, draw the others."""
         values = self.values
         self._space, self._feasible, self._candidate = space, None, None
         self[:] = positions_of(space, values)
@@ -119,7 +119,7 @@ class Individual(list[float | None]):
         self._settle(self._space.vary_positions(self._places, rng))
 
     def repair(self, rng: np.random.Generator) -> None:
-        """Take the nearest feasible positions, if it was changed since it had such.
+        """Snap a changed individual to the nearest feasible positions.
 
         Raises:
             ExploreError: there is not one number, or ``None``, for each variable.
@@ -146,7 +146,7 @@ class Individual(list[float | None]):
 
 
 def positions_of(space: ScheduleSpace, values: dict[str, Value]) -> list[float | None]:
-    """Positions of values in the domains of a space; ``None`` where it has no such."""
+    """Return the positions of values in the domains of a space, ``None`` where absent."""
     return [
         domain.index(values[name]) if values.get(name) in domain else None
         for name, domain in space.variables.items()
@@ -166,7 +166,7 @@ class Survivors(tools.HallOfFame):  # type: ignore[misc]
         self._alike = alike
 
     def update(self, population: Iterable[Individual]) -> None:
-        """Let newcomers replace worse individuals; among equals the present ones come first."""
+        """Let newcomers replace worse individuals; ties go to the present ones."""
         for individual in population:
             if not math.isfinite(individual.seconds):
                 continue
@@ -182,7 +182,7 @@ class Survivors(tools.HallOfFame):  # type: ignore[misc]
             self.insert(individual)
 
     def insert(self, item: Individual) -> None:
-        """Put a copy behind those that are as good."""
+        """Insert a copy after those that are as good."""
         place = bisect_left(self.keys, item.fitness)
         copy = item.clone()
         self.items.insert(len(self) - place, copy)

@@ -1,9 +1,8 @@
 """The interface of search methods: ask for candidates, tell their seconds.
 
-A method sees scores only through :meth:`Search.tell`. Whether a score is a
-measurement or a prediction is none of its business: compared with one another,
-methods get the same number of scores; in an exploration one searches on the model,
-and what it finds is measured (:mod:`amos.explore.guided`).
+A method sees scores only through :meth:`Search.tell`, and does not know whether a score is
+measured or predicted. Comparisons give every method the same number of scores; an
+exploration runs one on the model and measures its finds (:mod:`amos.explore.guided`).
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from amos.plan import Candidate, Schedule
 from amos.schedule.sampler import enumerate_assignments
 
 Key = tuple[str, Schedule]
-#: Candidates that a method may repeat before chance fills the batch.
+#: Repeats that a method may propose before random candidates fill the batch.
 _REPEATS = 400
 #: Probability that a child goes to another mapping.
 _REMAP = 0.1
@@ -65,9 +64,9 @@ class Search:
         return self.problem.size
 
     def propose(self, count: int) -> Iterable[Candidate]:
-        """Candidates in the order they should be tried; repeats are left out later.
+        """Return candidates in the order to be tried; repeats are dropped later.
 
-        By default none, so that chance fills the batch.
+        By default none, so that the batch is drawn at random.
         """
         return ()
 
@@ -76,7 +75,7 @@ class Search:
         fresh = self._new(self.propose(count), count)
         fresh += self._new(iter(self.random, None), count - len(fresh))
         if len(fresh) < count and self.problem.size <= _LISTED:
-            self._untried = self._untried or everything(self.problem)
+            self._untried = self._untried or enumerate_candidates(self.problem)
             fresh += self._new(self._untried, count - len(fresh), repeats=_LISTED)
         return fresh
 
@@ -86,17 +85,17 @@ class Search:
         self._seen.update(candidate.key for candidate, _ in results)
 
     def rescore(self, scores: Callable[[Sequence[Candidate]], np.ndarray]) -> None:
-        """Score everything that was told anew, after the model was corrected."""
+        """Score everything told so far again, after the model was corrected."""
         candidates = [candidate for candidate, _ in self.results]
         if candidates:
             self.results = list(zip(candidates, scores(candidates).tolist(), strict=True))
 
     def random(self) -> Candidate:
-        """A mapping, then a feasible schedule of it, both by chance."""
+        """Draw a mapping, then a feasible schedule of it."""
         return self.problem.sample(self.problem.draw_mapping(self.rng), self.rng)
 
-    def mutant(self, candidate: Candidate) -> Candidate:
-        """One or two variables changed, or the mapping and variables that depend on it."""
+    def mutate(self, candidate: Candidate) -> Candidate:
+        """Change one or two variables, or the mapping and variables that depend on it."""
         if goes_elsewhere(self.problem, self.rng):
             mapping = self.problem.draw_mapping(self.rng)
             space = self.problem.space(mapping)
@@ -104,27 +103,27 @@ class Search:
         space = self.problem.space(candidate.mapping)
         return Candidate(candidate.mapping, space.mutate(candidate.schedule, self.rng))
 
-    def seeds(self, count: int) -> Iterator[Candidate]:
-        """Every mapping in turn, in random order, each with a schedule by chance."""
-        for mapping in self.turns(count):
+    def draw_seeds(self, count: int) -> Iterator[Candidate]:
+        """Yield every mapping in turn, in random order, each with a random schedule."""
+        for mapping in self.cycle_mappings(count):
             yield self.problem.sample(mapping, self.rng)
 
-    def turns(self, count: int) -> Iterator[LoopMapping]:
-        """Every mapping in turn, in random order."""
+    def cycle_mappings(self, count: int) -> Iterator[LoopMapping]:
+        """Yield every mapping in turn, in random order."""
         mappings = self.problem.mappings
         order = self.rng.permutation(len(mappings))
         for number in range(count):
             yield mappings[order[number % len(order)]]
 
     def leaders(self, count: int) -> list[tuple[Candidate, float]]:
-        """The best candidates told so far, best first; failures are left out."""
+        """Return the best candidates told so far, best first, without failures."""
         done = [entry for entry in self.results if math.isfinite(entry[1])]
         return sorted(done, key=lambda entry: entry[1])[:count]
 
-    def uncrowded(
+    def select_diverse(
         self, count: int, limits: Callable[[Candidate], Mapping[Hashable, int]]
     ) -> list[tuple[Candidate, float]]:
-        """The best told so far, but at most so many that have something in common.
+        """Return the best candidates told so far, limiting those with something in common.
 
         Args:
             limits: what a candidate has in common with others, and how many such there may be.
@@ -157,12 +156,12 @@ class Search:
 
 
 def goes_elsewhere(problem: Problem, rng: np.random.Generator) -> bool:
-    """Whether a child goes to another mapping: now and then, if there are several."""
+    """Decide at random whether a child moves to another mapping, if there are several."""
     return len(problem.mappings) > 1 and rng.random() < _REMAP
 
 
-def everything(problem: Problem) -> Iterator[Candidate]:
-    """Every feasible candidate, one mapping after the other."""
+def enumerate_candidates(problem: Problem) -> Iterator[Candidate]:
+    """Yield every feasible candidate, mapping by mapping."""
     for mapping in problem.mappings:
         space = problem.space(mapping)
         for positions in enumerate_assignments(space.csp, 10**9) or ():
@@ -170,5 +169,5 @@ def everything(problem: Problem) -> Iterator[Candidate]:
 
 
 def niche(candidate: Candidate) -> Hashable:
-    """Mapping and register tile, which candidates of like performance share."""
+    """Return mapping and register tile, which candidates of similar performance share."""
     return candidate.mapping.name, frozenset(candidate.schedule.tile.items())

@@ -31,7 +31,7 @@ METHODS: dict[str, str] = {
 
 
 def method(name: str) -> type[Search]:
-    """The class of a method.
+    """Return the class of a search method.
 
     Raises:
         UnknownNameError: there is no such method.
@@ -46,7 +46,7 @@ def method(name: str) -> type[Search]:
 def search_of(
     name: str, options: SearchOptions
 ) -> Callable[[Problem, np.random.Generator], Search]:
-    """A factory of searches by a method, with the method's own options.
+    """Return a factory of searches by a method, with the method's own options.
 
     Raises:
         UnknownNameError: there is no such method.

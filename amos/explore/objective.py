@@ -23,13 +23,13 @@ from amos.plan.target import target_of
 from amos.records import Trial
 from amos.schedule import ScheduleSpace, Tiling, spaces_of
 
-#: Seconds, and bytes of workspace: the search looks for all that are best at some of both.
+#: Seconds and bytes of workspace: the search looks for the Pareto front.
 TIME_AND_MEMORY = "time,memory"
 #: Objectives of a search: seconds, joules, their product, or seconds and bytes of workspace.
 OBJECTIVES = ("time", "energy", "edp", TIME_AND_MEMORY)
 #: Weights of the workspace as a share of the operator's tensors, each for so many trials in turn.
 _WEIGHTS, _TURN = (0.0, 1e6, 10.0, 1.0), 8
-#: Mappings of which that of the least floor is drawn.
+#: Mappings drawn, of which the one of the least floor is taken.
 _DRAWN = 8
 #: A correction counts as much as this many measurements that agree with the model.
 _PRIOR = 2.0
@@ -79,21 +79,21 @@ class Problem:
         return sum(space.size for space in self.spaces.values())
 
     def space(self, mapping: LoopMapping) -> ScheduleSpace:
-        """Schedule space of one of the mappings."""
+        """Return the schedule space of a mapping."""
         return self.spaces[mapping.name]
 
     def predict(self, candidate: Candidate) -> Prediction:
-        """The model's account of a candidate.
+        """Predict a candidate's time level by level.
 
         Raises:
-            MachineError: loops stand for the intrinsic, of which no time is predicted.
+            MachineError: loops replace the intrinsic; the model predicts no time for them.
         """
         structure = self.space(candidate.mapping).context
         batch = evaluate(structure, self.machine, candidate.schedule.batch(structure))
         return prediction_of(structure, self.machine, batch)
 
     def seconds(self, candidates: Sequence[Candidate]) -> np.ndarray:
-        """Predicted seconds of many candidates, those of one mapping at a time."""
+        """Predict seconds of many candidates, in one batch per mapping."""
         fresh: defaultdict[str, list[Candidate]] = defaultdict(list)
         for candidate in candidates:
             if candidate.key not in self._predicted:
@@ -114,16 +114,16 @@ class Problem:
         return np.array([self._predicted[candidate.key] for candidate in candidates])
 
     def joules(self, candidate: Candidate) -> float | None:
-        """Predicted joules of a candidate; ``None`` where the machine does not say all of it."""
+        """Predict joules of a candidate; ``None`` where the machine's energies are incomplete."""
         self.seconds([candidate])
         return self._joules.get(candidate.key)
 
     def value(self, trial: Trial) -> float:
-        """Objective of a trial; infinite if it failed."""
+        """Return the objective of a trial; infinite if it failed."""
         return value_of(trial, self.objective)
 
     def scores(self, candidates: Sequence[Candidate]) -> np.ndarray:
-        """Predicted seconds, scaled by how wrong the model was for each mapping so far.
+        """Predict seconds, corrected by the model's error for each mapping so far.
 
         Or joules, which no measurement corrects, or the product of both. Where memory counts,
         seconds grow with the workspace, by a weight that changes as trials go on.
@@ -155,12 +155,12 @@ class Problem:
             ratio = math.log(trial.measurement.seconds / trial.predicted)
             self._ratios[trial.mapping.name].append(ratio)
 
-    def measured(self) -> set[tuple[str, Schedule]]:
-        """Candidates that have been tried, failures included."""
+    def trial_keys(self) -> set[tuple[str, Schedule]]:
+        """Return the keys of tried candidates, failures included."""
         return {trial.candidate.key for trial in self.trials}
 
     def best(self, count: int) -> list[Trial]:
-        """The best trials so far, best first; failures are left out."""
+        """Return the best trials so far, best first, without failures."""
         done = [trial for trial in self.trials if math.isfinite(trial.seconds)]
         return sorted(done, key=self.value)[:count]
 
@@ -172,21 +172,21 @@ class Problem:
         return np.array(floors)
 
     def draw_mapping(self, rng: np.random.Generator) -> LoopMapping:
-        """A mapping by chance."""
+        """Draw a mapping."""
         return self.mappings[int(rng.integers(len(self.mappings)))]
 
     def draw_promising_mapping(self, rng: np.random.Generator) -> LoopMapping:
-        """That of the least floor of a few mappings; any one where no floors are known."""
+        """Draw a few mappings and return the one of the least floor; draw one without floors."""
         drawn = rng.integers(len(self.mappings), size=_DRAWN if self.floors.any() else 1)
         return self.mappings[int(drawn[np.argmin(self.floors[drawn])])]
 
     def sample(self, mapping: LoopMapping, rng: np.random.Generator) -> Candidate:
-        """A random feasible schedule for a mapping."""
+        """Draw a feasible schedule for a mapping."""
         return Candidate(mapping, self.space(mapping).sample(rng))
 
 
 def value_of(trial: Trial, objective: str) -> float:
-    """Return what of a trial an objective minimizes; infinite if the trial failed.
+    """Return the quantity of a trial that an objective minimizes; infinite if the trial failed.
 
     Args:
         trial: with joules where energy counts.
@@ -198,7 +198,7 @@ def value_of(trial: Trial, objective: str) -> float:
 
 
 def corrections(ratios: Mapping[str, Sequence[float]]) -> dict[str, float]:
-    """How wrong the model was for each mapping: measured over predicted, as a factor.
+    """Return the model's error for each mapping, measured over predicted, as a factor.
 
     A geometric mean, shrunk towards that of all mappings; 1 before any measurement.
 

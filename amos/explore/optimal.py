@@ -1,8 +1,8 @@
-"""The model's optimum with a certificate, or the best that is found with a proven gap.
+"""Find the model's optimum with a certificate, or a good candidate with a proven gap.
 
-A target that has floors of its schedules finds the optimum itself. Of others a small space is gone
-through as a whole. Elsewhere the genetic search has the remaining time, and floors say how far from
-the optimum its best is at most.
+A target with floors of its schedules finds the optimum itself. On other targets a small space is
+enumerated; a large one is left to the genetic search for the remaining time, and floors bound the
+distance of its best candidate from the optimum.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import numpy as np
 
 from amos.errors import ExploreError
 from amos.explore.genetic import GeneticSearch
-from amos.explore.method import Search, everything
+from amos.explore.method import Search, enumerate_candidates
 from amos.explore.objective import TIME_AND_MEMORY, Problem
 from amos.perfmodel.bound import Certificate, Optimum
 from amos.plan import Candidate
@@ -24,7 +24,7 @@ from amos.plan.target import target_of
 
 #: Seconds of a proof by default.
 _LIMIT_SECONDS = 55.0
-#: Assignments of a space that is gone through as a whole.
+#: Most assignments of a space that is enumerated.
 _LISTED = 20_000
 #: Scores of the genetic search, how many at a time, and candidates that are proposed.
 _SCORES, _ROUND, _RETURNED = 4096, 64, 16
@@ -96,7 +96,7 @@ def _search_above_floors(
         raise ExploreError(
             f"method 'optimal': no floor is known of schedules on machine {problem.machine.name!r}"
         )
-    candidates = [*everything(problem)] if listed else _breed(problem, rng, end)
+    candidates = [*enumerate_candidates(problem)] if listed else _breed(problem, rng, end)
     scores = problem.scores(candidates)
     order = np.argsort(scores, kind="stable")[:_RETURNED]
     if not len(order) or not np.isfinite(scores[order[0]]):

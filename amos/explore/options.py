@@ -102,8 +102,8 @@ class SearchOptions:
             raise UnknownNameError("objective", self.objective, OBJECTIVES)
         _check_seconds("time_limit", self.time_limit)
 
-    def recorded(self) -> dict[str, object]:
-        """Options that decide which candidates a run proposes, for records; defaults left out."""
+    def to_record(self) -> dict[str, object]:
+        """Return the options that decide which candidates a run proposes, without defaults."""
         choices = {"fix": self.fix, "only": self.only}
         # Pairs of a tuple are lists in JSON; the digest of a run is that of its JSON.
         options = {name: json.loads(json.dumps(x)) for name, x in choices.items() if x}
@@ -116,9 +116,7 @@ class SearchOptions:
         if self.objective != "time":
             options["objective"] = self.objective
         if self.toolbox:
-            options["toolbox"] = {
-                name: _spelled(self.toolbox[name]) for name in sorted(self.toolbox)
-            }
+            options["toolbox"] = {name: _spell(self.toolbox[name]) for name in sorted(self.toolbox)}
         return {"commute": self.commute} | options
 
 
@@ -156,8 +154,8 @@ class MeasureOptions:
             if size is not None and (not isinstance(size, int) or size < 0):
                 raise ExploreError(f"{name}: expected a number of bytes, got {size}")
 
-    def recorded(self) -> dict[str, object]:
-        """Options of measurement for records: all but where it was measured."""
+    def to_record(self) -> dict[str, object]:
+        """Return the options of measurement for records: all but where it was measured."""
         names = ("implementation", "timeout", "memory", "flush")
         return {name: getattr(self, name) for name in names}
 
@@ -173,7 +171,7 @@ def check_count(name: str, count: object) -> None:
 
 
 def check_run(trials: object, seed: object, measure: object) -> None:
-    """Refuse options that no run can begin with.
+    """Refuse options that no run can start with.
 
     Raises:
         ExploreError: trials are no whole number from 1 on, a seed is none from 0 on that
@@ -192,7 +190,7 @@ def _check_seconds(name: str, seconds: object) -> None:
 
 
 def _operators(toolbox: object) -> dict[str, Callable[..., Any]]:
-    """Operators by name, from a mapping of them or from a DEAP toolbox."""
+    """Return operators by name, from a mapping of them or from a DEAP toolbox."""
     if isinstance(toolbox, Mapping):
         operators = dict(toolbox)
     elif hasattr(toolbox, "register"):
@@ -208,10 +206,10 @@ def _operators(toolbox: object) -> dict[str, Callable[..., Any]]:
     return operators
 
 
-def _spelled(function: Callable[..., Any]) -> str:
-    """A function as records name it, the same in every process."""
+def _spell(function: Callable[..., Any]) -> str:
+    """Name a function for records, the same in every process."""
     if isinstance(function, partial):
         bound = [*map(shown, function.args), *(f"{k}={x!r}" for k, x in function.keywords.items())]
-        return f"{_spelled(function.func)}({', '.join(bound)})"
+        return f"{_spell(function.func)}({', '.join(bound)})"
     kind = function if hasattr(function, "__qualname__") else type(function)
     return f"{kind.__module__}.{kind.__qualname__}"

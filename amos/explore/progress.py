@@ -22,11 +22,11 @@ _T = TypeVar("_T")
 #: Called after each trial with it and the number of trials asked for.
 Progress = Callable[[Trial, int], None]
 
-#: Multiply-adds below which nothing takes long on any machine.
+#: Multiply-adds below which no warning is given.
 _FEW = 10**9
-#: Seconds of a run, and of NumPy's reference, that are worth a word.
+#: Seconds of a run, and of NumPy's reference, above which the user is warned.
 _RUN, _REFERENCE = 0.5, 10.0
-#: Mappings that the model is asked about.
+#: Mappings that the model evaluates.
 _ASKED = 8
 #: Timings of a quick candidate; seconds of building one; runs of one before it is timed.
 _REPEAT, _BUILDING, _BEFORE = 12, 1.0, 2
@@ -58,8 +58,8 @@ class Watch:
         self._again = 0
         self.line.show("probing the machine")
 
-    def aside(self, say: Callable[[_T], None] | None) -> Callable[[_T], None]:
-        """A function that prints, with the line out of its way; one that does nothing for None."""
+    def wrap_printer(self, say: Callable[[_T], None] | None) -> Callable[[_T], None]:
+        """Return a function that prints with the progress line cleared; a no-op for ``None``."""
 
         def print_aside(what: _T) -> None:
             if say is not None:
@@ -68,13 +68,13 @@ class Watch:
 
         return print_aside
 
-    def searching(self) -> None:
-        """The first trial begins."""
+    def start(self) -> None:
+        """Show that the search starts."""
         self._start = time.monotonic()
         self.line.show(f"searching 0/{self._total}")
 
-    def tried(self, trial: Trial, leaders: Leaders) -> None:
-        """A trial is over."""
+    def show_trial(self, trial: Trial, leaders: Leaders) -> None:
+        """Show a finished trial."""
         if self._call is not None:
             self._call(trial, self._total)
         if trial.measurement is not None and not trial.measurement.ok:
@@ -87,17 +87,17 @@ class Watch:
         texts.append(f"{clock(remaining)} left")
         self.line.show(", ".join(texts), at_once=False)
 
-    def confirming(self, leaders: Leaders) -> None:
-        """A leader is about to be measured again; its time may still change."""
+    def show_confirming(self, leaders: Leaders) -> None:
+        """Show that a leader is measured again; its time may still change."""
         self._again += 1
         self.line.show(f"confirming the fastest, measurement {self._again}, {_best(leaders)}")
 
-    def confirmed(self, leaders: Leaders) -> None:
-        """The fastest is known; the machine's peak is measured beside it."""
+    def show_confirmed(self, leaders: Leaders) -> None:
+        """Show the confirmed leader; the machine's peak is measured next."""
         self.line.show(f"confirmed: {_best(leaders)}; measuring the machine's peak")
 
-    def interrupted(self, leaders: Leaders) -> list[str]:
-        """Result so far, and how to resume, when the user stops a run."""
+    def describe_interrupt(self, leaders: Leaders) -> list[str]:
+        """Describe the result so far and how to resume, when the user stops a run."""
         first = leaders.best(1)
         reached = f"interrupted after {len(leaders.trials)} of {self._total} trials"
         if first:
@@ -111,7 +111,7 @@ class Watch:
 
 
 def failures_text(failed: dict[str, int]) -> str:
-    """``3 failed (2 timeout, 1 crash)``."""
+    """Count failures by kind, as ``3 failed (2 timeout, 1 crash)``."""
     kinds = ", ".join(f"{n} {kind}" for kind, n in sorted(failed.items(), key=lambda x: -x[1]))
     return f"{sum(failed.values())} failed ({kinds})"
 
@@ -121,8 +121,8 @@ def _best(leaders: Leaders) -> str:
     return f"best {first[0].seconds * 1e3:.4f} ms" if first else "none ran yet"
 
 
-def slow(problem: Problem, trials: int, executor: Executor | None) -> Iterator[str]:
-    """A line on how long so many measured trials take; none if that is not long."""
+def warn_if_slow(problem: Problem, trials: int, executor: Executor | None) -> Iterator[str]:
+    """Yield a warning if the trials will take long to measure."""
     op = problem.mappings[0].operator
     if executor is None or op.points < _FEW:
         return

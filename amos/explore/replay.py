@@ -35,21 +35,21 @@ class Replay:
     notes: tuple[str, ...]
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values for JSON; seconds."""
+        """Return plain values for JSON; times in seconds."""
         mapping = self.candidate.mapping
         return {
             "operator": str(mapping.operator),
             "intrinsic": mapping.intrinsic.name,
             "mapping": str(mapping),
             "schedule": self.candidate.schedule.as_dict(),
-            **replayed_values(self.measurement, self.recorded_seconds, self.notes),
+            **values_of_replay(self.measurement, self.recorded_seconds, self.notes),
         }
 
 
-def replayed_values(
+def values_of_replay(
     measured: Measurement, recorded_seconds: float | None, notes: Sequence[str]
 ) -> dict[str, Any]:
-    """Plain values of a record that was measured again; seconds."""
+    """Return plain values of a record that was measured again; times in seconds."""
     return {
         "recorded_seconds": recorded_seconds,
         "measured_seconds": measured.seconds,
@@ -101,7 +101,7 @@ def replay(record: Record, *, repeat: int = 20) -> Replay:
 
 
 def _executor_of(record: Record) -> Executor:
-    """What measures candidates of a record's machine here; this CPU if it says nothing of one."""
+    """Open an executor for a record's machine; this CPU if the record names none."""
     machine, executor = record.described, None
     if machine is not None and record.implementation:
         target = target_of(machine)

@@ -1,9 +1,9 @@
-"""Which mappings of a task are searched on: GTA's sub-tasks (section 4.2).
+"""Select the mappings of a task to search on: GTA's sub-tasks (section 4.2).
 
 A mapping is worth the inverse of the time of its best kernel, ``P ~ 1/V``; those that were
 measured least are worth more, ``P' ~ (1 + beta) P``; and of ``n`` mappings the ``ceil(kappa n)``
-with the largest ``P'`` are retained (equation 3), two at the least: of few mappings, none is worth
-giving up. Where instructions compete, a sub-task is an instruction with a mapping.
+with the largest ``P'`` are retained (equation 3), at least two: dropping one of
+few mappings saves little. Where instructions compete, a sub-task is an instruction with a mapping.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _FEWEST = 2
 
 
 def check_retain(share: float, name: str = "retain") -> float:
-    """A share, of mappings unless it has another name, if it is one.
+    """Return a share, of mappings unless ``name`` says another.
 
     Raises:
         ExploreError: it is not above 0 and at most 1.
@@ -35,7 +35,7 @@ def check_retain(share: float, name: str = "retain") -> float:
 
 
 def probabilities(seconds: Mapping[Name, float], measured: Mapping[Name, int]) -> dict[Name, float]:
-    """P' of each mapping; they add up to 1.
+    """Return P' of each mapping; they add up to 1.
 
     Args:
         seconds: of the best kernel of each of at least one mapping, measured or predicted;
@@ -54,10 +54,10 @@ def probabilities(seconds: Mapping[Name, float], measured: Mapping[Name, int]) -
     return dict(zip(seconds, (rates / total).tolist(), strict=True))
 
 
-def retained(
+def select_retained(
     seconds: Mapping[Name, float], measured: Mapping[Name, int], share: float
 ) -> frozenset[Name]:
-    """The mappings that are searched on; arguments as of :func:`probabilities`."""
+    """Return the mappings to search on; arguments as of :func:`probabilities`."""
     ranked = probabilities(seconds, measured)
     best = sorted(ranked, key=lambda name: -ranked[name])
     return frozenset(best[: max(_FEWEST, math.ceil(share * len(best)))])

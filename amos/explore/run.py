@@ -15,7 +15,7 @@ from amos.explore.exploration import Exploration
 from amos.explore.methods import search_of
 from amos.explore.objective import Problem
 from amos.explore.options import MeasureOptions, SearchOptions, check_run
-from amos.explore.progress import Progress, Watch, slow
+from amos.explore.progress import Progress, Watch, warn_if_slow
 from amos.explore.session import Session
 from amos.explore.setting import Setting, select_mappings
 from amos.intrinsics import Intrinsic
@@ -82,14 +82,14 @@ def explore(
     """
     check_run(trials, seed, measure)
     _check(method, rule, search)
-    alone = _alone(intrinsic, machine, measure)
+    alone = _find_single(intrinsic, machine, measure)
     if alone is None:
         search = replace(search, commute=True)
     else:
         select_mappings(operator, alone, rule, search)
     load = os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0
     watch = Watch(trials, search.time_limit, progress, records)
-    say = watch.aside(notify)
+    say = watch.wrap_printer(notify)
     with watch.line, contextlib.ExitStack() as stack:
         workers = _open_workers(machine, alone, measure, say)
         if workers is not None:
@@ -100,10 +100,10 @@ def explore(
             shared = replace(shared, store=stack.enter_context(Records(records)))
         contest = shared.contest(units, trials)
         first = contest.entries[0].session
-        for line in (*first.log.notices(), *slow(first.problem, trials, workers)):
+        for line in (*first.log.notices(), *warn_if_slow(first.problem, trials, workers)):
             say(line)
         for entry in contest.entries:
-            watch.aside(announce)(entry.session.problem)
+            watch.wrap_printer(announce)(entry.session.problem)
         last = _search(contest, trials, search, watch)
         if shared.store is not None:
             shared.store.check_place()
@@ -117,20 +117,20 @@ def _check(method: str, rule: str, search: SearchOptions) -> None:
         raise UnknownNameError("rule", rule, RULES)
 
 
-def _alone(
+def _find_single(
     intrinsic: str | Intrinsic | Sequence[str | Intrinsic] | None,
     machine: str | Machine,
     measure: MeasureOptions,
 ) -> Intrinsic | None:
-    """The instruction, if only one is asked for."""
-    if intrinsic is None and _elsewhere(measure):
+    """Return the instruction, if only one is asked for."""
+    if intrinsic is None and _is_remote(measure):
         return None
     units = select_intrinsics(intrinsic, machine)
     return units[0] if len(units) == 1 else None
 
 
-def _elsewhere(measure: MeasureOptions) -> bool:
-    """Whether another CPU than this one measures."""
+def _is_remote(measure: MeasureOptions) -> bool:
+    """Return whether another CPU than this one measures."""
     return measure.executor not in (None, "local", "gpu", "model")
 
 
@@ -140,23 +140,23 @@ def _search(contest: Contest, trials: int, search: SearchOptions, watch: Watch) 
     On an interrupt the error carries a note of the result so far.
     """
     try:
-        watch.searching()
+        watch.start()
         for trial in contest.run(trials, search.time_limit, search.stagnation):
-            watch.tried(trial, contest)
+            watch.show_trial(trial, contest)
         session = contest.winner.session
         if session.executor is None or session.executor.exact:
             return session.problem.machine
-        contest.confirm(watch.confirming)
-        watch.confirmed(contest)
+        contest.confirm(watch.show_confirming)
+        watch.show_confirmed(contest)
         return _last_machine(contest.winner.session)
     except KeyboardInterrupt as stop:
-        for line in watch.interrupted(contest):
+        for line in watch.describe_interrupt(contest):
             stop.add_note(line)
         raise
 
 
 def _last_machine(session: Session) -> Machine:
-    """The machine as it was during the run."""
+    """Describe the machine as it was during the run."""
     assert session.executor is not None
     last = session.log.machine("finished")
     if last is None or session.measured:
@@ -173,7 +173,7 @@ def _open_workers(
     measure: MeasureOptions,
     notify: Callable[[str], None],
 ) -> Executor | None:
-    """The executor: workers for the host, a GPU that is described, or none.
+    """Open the executor: workers for the host, a described GPU's, or none.
 
     An instruction that is asked for alone must be one that they execute.
 

@@ -29,14 +29,14 @@ class RunLog:
     def find(
         self, candidate: Candidate, phase: str = "search", attempt: int = 0
     ) -> Measurement | None:
-        """An earlier measurement of a candidate in this run."""
+        """Find an earlier measurement of a candidate in this run."""
         if self._records is None:
             return None
         record = self._records.find(self._key, candidate_key(candidate), phase, attempt)
         return None if record is None else record.measurement
 
     def add(self, trial: Trial, phase: str = "search", attempt: int = 0) -> Measurement | None:
-        """Write a trial, on disk when this returns.
+        """Write a trial; it is on disk when this returns.
 
         Returns:
             the measurement that stands: the trial's, unless another process of the
@@ -53,9 +53,9 @@ class RunLog:
         return self.find(trial.candidate, phase, attempt)
 
     def machine(self, column: Literal["description", "finished"]) -> Machine | None:
-        """The machine as the model saw it when the run began, or as it was when it ended.
+        """Return the machine as the model saw it when the run began, or as it was at the end.
 
-        None where that is not recorded, or is of another version of the model.
+        ``None`` where that is not recorded, or is of another version of the model.
         """
         values = self._records.run(self._key, column) if self._records is not None else None
         with contextlib.suppress(RecordError):
@@ -71,12 +71,12 @@ class RunLog:
             self._records.define(intrinsic.name, self.run.fingerprint, definition)
 
     def finish(self, machine: Machine) -> None:
-        """Keep how the run has ended."""
+        """Store how the run ended."""
         if self._records is not None:
             self._records.finish_run(self._key, machine_values(machine))
 
     def notices(self) -> list[str]:
-        """Contents of the file that might be mistaken for this run's, in words."""
+        """Describe contents of the file that might be mistaken for this run's."""
         if self._records is None:
             return []
         counts, notices = self._records.census(self.run), []

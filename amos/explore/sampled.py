@@ -22,7 +22,7 @@ def best_sampled(
     rng: np.random.Generator,
     space: ScheduleSpace | None = None,
 ) -> tuple[Prediction, Candidate] | None:
-    """The best of some schedules of a mapping by the model; ``None`` if none of them fits.
+    """Return the best of some schedules of a mapping by the model; ``None`` if none fits.
 
     Args:
         samples: schedules to draw besides the smallest one.

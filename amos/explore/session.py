@@ -30,7 +30,7 @@ class Session:
     Attributes:
         problem: the space, told of every trial.
         search: proposes candidates.
-        executor: measures them; None leaves it at the model's word.
+        executor: measures them; without one, predictions count as scores.
         log: records of the run, earlier and new ones.
         implementation: of the intrinsic; see :class:`amos.measure.executor.Task`.
         flush: bytes of cache to overwrite before each timing.
@@ -50,7 +50,7 @@ class Session:
     def trials(
         self, count: int, time_limit: float | None = None, stagnation: int | None = None
     ) -> Iterator[Trial]:
-        """Trials until there are ``count`` of them, or the time is up.
+        """Yield trials until there are ``count`` of them, or the time is up.
 
         At least one is made. Ends early if the method has nothing left to propose.
 
@@ -62,7 +62,7 @@ class Session:
         while len(self.problem.trials) < count:
             if self.problem.trials and time.monotonic() > end:
                 return
-            if stagnation is not None and _idle(self.problem) >= stagnation:
+            if stagnation is not None and _count_idle(self.problem) >= stagnation:
                 return
             batch = self.search.ask(min(BATCH, count - len(self.problem.trials)))
             if not batch:
@@ -70,7 +70,7 @@ class Session:
             yield from self._batch(batch, end)
 
     def _batch(self, batch: list[Candidate], end: float) -> Iterator[Trial]:
-        """Results are recorded as they come, and told in the order of the batch."""
+        """Measure a batch; record results as they come, tell them in the order of the batch."""
         first, predicted = len(self.problem.trials), self.problem.seconds(batch).tolist()
         done: dict[int, Measurement | None] = {}
 
@@ -78,7 +78,7 @@ class Session:
             joules = self.problem.joules(batch[n])
             return Trial(first + n, batch[n], predicted[n], done[n], joules)
 
-        def waiting() -> Iterator[tuple[int, Task]]:
+        def submit() -> Iterator[tuple[int, Task]]:
             for n, candidate in enumerate(batch):
                 if n and time.monotonic() > end:
                     return
@@ -87,22 +87,22 @@ class Session:
                 else:
                     yield n, self._task(candidate, predicted[n])
 
-        def due() -> Iterator[Trial]:
+        def pop_due() -> Iterator[Trial]:
             while (n := len(self.problem.trials) - first) in done:
                 self.problem.tell(trial(n))
                 yield self.problem.trials[-1]
 
         results: Iterable[tuple[int, Measurement | None]] = ((n, None) for n in range(len(batch)))
         if self.executor is not None:
-            results = self.executor.measure(waiting())
+            results = self.executor.measure(submit())
         for n, measurement in results:
             done[n], self.measured = measurement, self.measured + (measurement is not None)
             done[n] = self.log.add(trial(n))
-            yield from due()
-        yield from due()
+            yield from pop_due()
+        yield from pop_due()
 
     def _task(self, candidate: Candidate, seconds: float, repeat: int = _REPEAT) -> Task:
-        """A measurement; a candidate gets no more time than its rivals need for theirs."""
+        """Create a measurement task that gets no more time than the fastest trial needs."""
         leaders = self.problem.best(1)
         seconds = min([seconds, *(trial.seconds for trial in leaders)])
         return Task(candidate, repeat, self.implementation, self.flush, seconds)
@@ -119,36 +119,36 @@ class Session:
         """
         confirmed: set[int] = set()
         for _ in range(2 * _CONFIRMED):
-            leaders = self._brief(_CONFIRMED if len(confirmed) < _CONFIRMED else 1)
+            leaders = self._select_brief(_CONFIRMED if len(confirmed) < _CONFIRMED else 1)
             waiting = [trial for trial in leaders if trial.number not in confirmed]
             if not waiting:
                 break
             confirmed.add(waiting[0].number)
             tell(self.problem)
-            again = self._again(waiting[0], 0)
+            again = self._measure_again(waiting[0], 0)
             # A hang may be the machine's fault; a wrong result or a crash never is.
             if again is not None and (again.ok or again.failure != "timeout"):
                 self._replace(waiting[0], again)
         for attempt in range(1, _DUELS + 1):
-            leaders = self._brief(2)
+            leaders = self._select_brief(2)
             pair = [trial.measurement for trial in leaders if trial.measurement is not None]
             if len(pair) < 2 or not pair[0].too_close(pair[1]):
                 return
             for trial, before in zip(leaders, pair, strict=True):
                 tell(self.problem)
-                again = self._again(trial, attempt)
+                again = self._measure_again(trial, attempt)
                 if again is not None and again.ok:
                     self._replace(trial, replace(before, times=before.times + again.times))
 
-    def _brief(self, count: int) -> list[Trial]:
-        """Those of the best trials that a confirmation would time more often than the search."""
+    def _select_brief(self, count: int) -> list[Trial]:
+        """Return the best trials that a confirmation times more often than the search did."""
         return [
             trial
             for trial in self.problem.best(count)
             if repeats(_CONFIRM_REPEAT, trial.seconds) > repeats(_REPEAT, trial.seconds)
         ]
 
-    def _again(self, trial: Trial, attempt: int) -> Measurement | None:
+    def _measure_again(self, trial: Trial, attempt: int) -> Measurement | None:
         assert self.executor is not None
         recorded = self.log.find(trial.candidate, "confirm", attempt)
         if recorded is not None:
@@ -163,8 +163,8 @@ class Session:
         self.problem.trials[trial.number] = replace(trial, measurement=measurement)
 
 
-def _idle(problem: Problem) -> int:
-    """Trials since the last one that was clearly better than all before it."""
+def _count_idle(problem: Problem) -> int:
+    """Count trials since the last one that was clearly better than all before it."""
     best, last = math.inf, -1
     for number, value in enumerate(map(problem.value, problem.trials)):
         if value < best * (1 - _PROGRESS):

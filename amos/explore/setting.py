@@ -54,17 +54,17 @@ class Setting:
     store: Records | None = None
 
     def units(self, request: str | Intrinsic | Sequence[str | Intrinsic] | None) -> list[Intrinsic]:
-        """Requested instructions, as far as the measuring machine executes them."""
+        """Return the requested instructions that the measuring machine executes."""
         return select_intrinsics(request, self.machine, self._features())
 
     def _features(self) -> frozenset[str] | None:
-        """Features of the CPU that measures, if it is not this one."""
+        """Return the features of the CPU that measures, ``None`` if it is this one."""
         if self.workers is None or isinstance(self.workers, LocalExecutor):
             return None
         return frozenset(self.workers.machine(()).features)
 
     def contest(self, units: Sequence[Intrinsic], trials: int) -> Contest:
-        """The instructions that may win, with their sessions; one alone always may.
+        """Open a contest of the instructions that may win; a lone one always may.
 
         Raises:
             MappingError: none can be used; the message says why.
@@ -72,11 +72,11 @@ class Setting:
         if len(units) == 1:
             alone = Contender(units[0], self.counts(units[0])[self.rule])
             return Contest([Entry(alone, self.session(units[0], self._target(units)))])
-        taking, refused = self._taking_part(units)
-        taking, slower = Contest.near(taking, trials)
+        taking, refused = self._split_contenders(units)
+        taking, slower = Contest.select_entrants(taking, trials)
         refused = [*slower, *refused]
         if not taking:
-            raise _none(self.operator, refused)
+            raise _no_instruction_error(self.operator, refused)
         target = self._target([each.intrinsic for each in taking])
         entries = [Entry(each, self.session(each.intrinsic, target)) for each in taking]
         guides = [entry.session.search for entry in entries]
@@ -84,8 +84,10 @@ class Setting:
             guide.rivals = guides
         return Contest(entries, refused)
 
-    def _taking_part(self, units: Sequence[Intrinsic]) -> tuple[list[Contender], list[Contender]]:
-        """Contenders with their predictions, and excluded ones.
+    def _split_contenders(
+        self, units: Sequence[Intrinsic]
+    ) -> tuple[list[Contender], list[Contender]]:
+        """Split instructions into contenders with predictions, and excluded ones.
 
         A disqualified instruction must not eliminate slower ones.
         """
@@ -114,12 +116,12 @@ class Setting:
             units = [unit for unit in units if unit.name not in names]
 
     def counts(self, unit: Intrinsic) -> dict[str, int]:
-        """Number of mappings under each rule."""
+        """Count the mappings under each rule."""
         spaces = _spaces(self.operator, unit, self.search)
         return {rule: space.count for rule, space in spaces.items()}
 
     def session(self, unit: Intrinsic, target: Machine) -> Session:
-        """The session of an instruction on a machine as the model sees it."""
+        """Open the session of an instruction on a machine as the model sees it."""
         mappings = select_mappings(self.operator, unit, self.rule, self.search)
         op, workers = mappings[0].operator, self.workers
         if workers is not None:
@@ -147,12 +149,12 @@ class Setting:
         """Open the records of an instruction's run; the operator with all its dtypes."""
         workers, search = self.workers, self.search
         identity = identity_of(catalogue.get(self.machine)) if workers is None else workers.identity
-        options = {"rule": self.rule} | search.recorded() | self.measure.recorded()
+        options = {"rule": self.rule} | search.to_record() | self.measure.to_record()
         run = Run.of(op, unit, identity, method=self.method, seed=self.seed, options=options)
         return RunLog(self.store, run)
 
     def _target(self, units: Sequence[Intrinsic]) -> Machine:
-        """The machine as the model sees it, or saw it when the run began."""
+        """Describe the machine as the model sees it, or saw it when the run began."""
         for unit in units if self.store is not None else ():
             op = select_mappings(self.operator, unit, self.rule, self.search)[0].operator
             recorded = self._log(unit, op).machine("description")
@@ -192,13 +194,13 @@ class Setting:
                 for generation in entry.session.search.search.logbook
             ),
         )
-        if result.expected(result.best) is None:
+        if result.model_seconds(result.best) is None:
             return result
         return replace(result, prediction=problem.predict(result.best.candidate))
 
 
-def _none(operator: Operator, refused: list[Contender]) -> MappingError:
-    """No instruction can be used, and why."""
+def _no_instruction_error(operator: Operator, refused: list[Contender]) -> MappingError:
+    """Explain why no instruction can be used."""
     headline = f"no instruction of {len(refused)} can be used for {operator.name}"
     return MappingError("\n  ".join([headline, *reasons(refused)]))
 
@@ -210,7 +212,7 @@ def _spaces(operator: Operator, unit: Intrinsic, search: SearchOptions) -> dict[
 def select_mappings(
     operator: Operator, unit: Intrinsic, rule: str, search: SearchOptions
 ) -> list[Mapping]:
-    """The mappings to search.
+    """Select the mappings to search.
 
     Raises:
         ExploreError: there is none under the rule.

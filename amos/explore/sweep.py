@@ -1,4 +1,4 @@
-"""One instruction and machine in many sizes: results of each for some operators."""
+"""Predict or simulate some operators on one instruction and machine of many sizes."""
 
 from __future__ import annotations
 
@@ -59,13 +59,13 @@ class Point:
         settings: changed values by path.
         operator: name.
         mappings: how many there are under the rule ``access``.
-        infeasible: how many of them have no schedule, as nothing of them fits the buffers.
+        infeasible: how many of them have no schedule that fits the buffers.
         utilization: share of the unit's operations that the best mapping needs.
         predicted: seconds of the best candidate by the model.
         simulated: seconds of it in the simulator, if the machine has one.
         share: of the unit's peak that it reaches.
         energy: joules by what the machine says of accesses, if it has streams and does.
-        reason: why there is nothing of this.
+        reason: why there is no result.
     """
 
     settings: Mapping[str, Any]
@@ -158,7 +158,7 @@ def sweep(
 
 
 def _can_send(operator: Operator | ReportedNetwork) -> bool:
-    """Whether another process can compute it."""
+    """Return whether another process can compute it."""
     try:
         pickle.dumps(operator)
     except Exception:  # whatever its class raises
@@ -192,10 +192,10 @@ class _Request:
 
 
 def machine_of(unit: Intrinsic) -> Machine:
-    """The described machine that has an instruction, where there is one.
+    """Find the described machine that has an instruction.
 
-    It is the one that the description or the machine itself has a rate for; of a unit with
-    buffers whose rate is of no certain machine, the one that runs streams of any such unit.
+    It is the one that the description or the machine itself has a rate for; of a unit with buffers
+    whose rate is of no certain machine, the one that runs streams of any such unit.
 
     Raises:
         ExploreError: there is none, or there are several.
@@ -213,7 +213,7 @@ def machine_of(unit: Intrinsic) -> Machine:
 
 
 def value_of(text: str) -> int | float | str:
-    """A number, with a unit of bytes or without, a truth value, or the text itself.
+    """Parse a number, with or without a unit of bytes, a truth value, or the text itself.
 
     >>> value_of("64k"), value_of("2.5e8"), value_of("true"), value_of("s8")
     (65536, 250000000.0, True, 's8')
@@ -273,7 +273,7 @@ def _report_point(
 def resized(
     unit: Intrinsic, machine: Machine, settings: Mapping[str, Any], number: int = 0
 ) -> tuple[Intrinsic, Machine]:
-    """Unit and machine under some settings.
+    """Apply settings to a unit and its machine.
 
     Args:
         settings: values by path; see :func:`sweep`.
@@ -286,7 +286,7 @@ def resized(
     values, there = toml_file.values_of(unit), machine_values(machine, whole=True)
     if any(path.startswith("extents.") for path in settings):
         for statement, described in zip(unit.memory, values["memory"], strict=True):
-            described["statement"] = _whole(unit, statement).statement
+            described["statement"] = _drop_strides(unit, statement).statement
     timed = any(path.startswith("timing.") for path in settings)
     if timed:
         values["timing"] = _timing(unit, machine)
@@ -312,7 +312,7 @@ def resized(
         raise MachineError(f"machine {machine.name}: {what}") from None
     before, after = (sum(pad.capacity for pad in each.scratchpads) for each in (unit, sized))
     levels = [
-        # Buffers that grow take the memory with them that they are in.
+        # Memory grows with the buffers in it.
         replace(level, capacity=level.capacity + max(0, after - before))
         if level.scratchpad and [_MACHINE, "levels", level.name, "capacity"] not in places.values()
         else level
@@ -326,7 +326,7 @@ def resized(
 
 
 def _timing(unit: Intrinsic, machine: Machine) -> dict[str, Any]:
-    """The rate of a unit on a machine in cycles, by its description or else the machine's."""
+    """Return the rate of a unit in cycles, by its description or else the machine's."""
     fitting = [timing for timing in unit.timing if timing.machine in (machine.name, "")]
     if fitting:
         return asdict(max(fitting, key=lambda timing: timing.machine))
@@ -336,15 +336,15 @@ def _timing(unit: Intrinsic, machine: Machine) -> dict[str, Any]:
 
 
 def _steps(path: str, machine: Machine) -> list[str]:
-    """Where a path leads: levels of the machine go by their names, alone for their capacity."""
+    """Split a path; a level of the machine goes by its name, alone for its capacity."""
     head, *steps = path.split(".")
     if head == _MACHINE and steps and steps[0] in {level.name for level in machine.levels}:
         steps = ["levels", *steps, *(["capacity"] if len(steps) == 1 else [])]
     return [head, *steps]
 
 
-def _whole(unit: Intrinsic, statement: Memory) -> Memory:
-    """A statement whose strides follow from the sizes, if they are those of a whole fragment."""
+def _drop_strides(unit: Intrinsic, statement: Memory) -> Memory:
+    """Drop a statement's strides if they are those of a whole fragment."""
     plain = replace(statement, indices=(), strides=())
     memory = tuple(plain if m is statement else m for m in unit.memory)
     derived = replace(unit, memory=memory).memory[unit.memory.index(statement)]
@@ -356,20 +356,20 @@ def _assign(values: Any, path: Sequence[str], value: Any, whole: str) -> None:
     for step in path[:-1]:
         values = _entry(values, step, whole)
     last = path[-1]
-    if not isinstance(values, dict) or (last not in values and not _optional(values, last)):
+    if not isinstance(values, dict) or (last not in values and not _may_have(values, last)):
         raise UnknownNameError("value to set", whole, _keys(values))
     values[last] = value
 
 
-def _optional(values: Mapping[str, Any], key: str) -> bool:
-    """Whether a memory statement may say something that this one does not."""
+def _may_have(values: Mapping[str, Any], key: str) -> bool:
+    """Return whether a memory statement may have a key that this one lacks."""
     return "statement" in values and key in Memory.__dataclass_fields__
 
 
 def _entry(values: Any, step: str, whole: str) -> Any:
     named = values
     if isinstance(values, list | tuple):
-        # Values of a buffer stand with its first operand.
+        # The values of a buffer are set at its first operand.
         named = {name: each for each in reversed(values) for name in _names(each)}
     if not isinstance(named, dict) or step not in named:
         raise UnknownNameError("value to set", whole, _keys(values))
@@ -377,7 +377,7 @@ def _entry(values: Any, step: str, whole: str) -> Any:
 
 
 def _names(entry: Any) -> tuple[str, ...]:
-    """Names of an entry of a list."""
+    """Return the names of an entry of a list."""
     if not isinstance(entry, dict):
         return ()
     if "statement" in entry:

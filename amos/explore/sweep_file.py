@@ -1,4 +1,4 @@
-"""Points of a sweep in a file, from which an interrupted sweep goes on.
+"""Store the points of a sweep in a file, from which an interrupted sweep resumes.
 
 A line is a point as JSON, under a digest of everything that decides it.
 """

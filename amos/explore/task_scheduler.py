@@ -1,8 +1,8 @@
-"""Which task of a network is tuned next: schedulers of slices of trials (GTA, section 4).
+"""Choose the task of a network to tune next, by slices of trials (GTA, section 4).
 
-A scheduler reads what became of every task so far and names one; it keeps no state and draws
-nothing, so that a run which is continued divides its trials as it would have. One slice
-is one batch of measurements of one task, or a single one with ``bound``.
+A scheduler reads the results of every task so far and names one. It keeps no state and draws
+nothing, so that a resumed run divides its trials as an uninterrupted one would. A slice is one
+batch of measurements of a task, with ``bound`` a single measurement.
 
 * ``equal``: each task its share of the slices, the longest task first;
 * ``round_robin``: each task a slice in turn;
@@ -12,7 +12,7 @@ is one batch of measurements of one task, or a single one with ``bound``.
 * ``bound``: the task with the widest gap between its kernel and the model's bound, for the slices
   it had, after each measurement; one that was not measured yet stands as predicted.
 
-GTA's paper has slips, which are settled so: the counter of samples is one for each task, and
+Slips of GTA's paper are resolved as follows: the counter of samples is one for each task, and
 counts candidates that were measured; line 22 of Algorithm 1 stands inside of the ``if`` of line
 7, since nothing was measured otherwise; equation 1 is the minimum over the mappings, as the text
 says, not the maximum; the candidates "selected" for more exploration are the least measured;
@@ -44,8 +44,8 @@ class TaskState:
     Attributes:
         weight: how often it occurs in the network.
         operations: arithmetic operations of one occurrence.
-        kind: tasks of one kind are taken to reach like rates.
-        bound: seconds that the model says no kernel of it can beat.
+        kind: tasks of one kind are expected to reach similar rates.
+        bound: lower bound of its kernels' seconds by the model.
         predicted: seconds of the kernel that the model prefers.
         best: seconds of its fastest kernel after each slice; infinite while none ran.
         ended: whether nothing is left to try.
@@ -90,7 +90,7 @@ class TaskScheduler(Protocol):
     """Chooses the task that gets the next slice."""
 
     def next(self, tasks: Sequence[TaskState]) -> int | None:
-        """Position of a task that has not ended; ``None`` if all have."""
+        """Return the position of a task that has not ended; ``None`` if all have."""
 
 
 @dataclass(frozen=True)
@@ -122,7 +122,7 @@ class _ByGain:
         fresh = [n for n in live if not tasks[n].slices]
         if fresh and sum(task.slices for task in tasks) + len(fresh) >= self.slices:
             return fresh[0]
-        # Where nothing promises anything, as with weights of zero, each gets its turn.
+        # Where no task promises a gain, as with weights of zero, each gets its turn.
         return max(live, key=lambda n: (self.gain(tasks, tasks[n]), -tasks[n].slices), default=None)
 
 
@@ -135,7 +135,7 @@ def _fewest(tasks: Sequence[TaskState], live: Sequence[int]) -> int | None:
 
 
 def gradient(tasks: Sequence[TaskState], task: TaskState) -> float:
-    """Seconds of the network that the next slice of a task may save (GTA, equation 2)."""
+    """Estimate the network's seconds that a task's next slice may save (GTA, equation 2)."""
     if not task.slices:
         return math.inf
     seconds, count = task.seconds, task.slices
@@ -148,7 +148,7 @@ def gradient(tasks: Sequence[TaskState], task: TaskState) -> float:
 
 
 def gap(tasks: Sequence[TaskState], task: TaskState) -> float:
-    """Expected saving of the next slice of a task, if kernels were tried at random.
+    """Estimate the saving of a task's next slice, if kernels were tried at random.
 
     Optimism under uncertainty: the bound is taken to be in reach. The trial after ``n`` others is
     the fastest with a chance of ``1 / (n + 1)``, and then saves about an ``n``-th of the distance
@@ -182,7 +182,7 @@ SCHEDULERS: dict[str, Callable[[int], TaskScheduler]] = {
 
 
 def scheduler(name: str, slices: int) -> TaskScheduler:
-    """A scheduler by name, for a run of so many slices.
+    """Create a scheduler by name, for a number of slices.
 
     Raises:
         UnknownNameError: there is none of that name.

@@ -1,7 +1,7 @@
 """The operators of the genetic search, registered in a DEAP toolbox.
 
-Operators may break constraints. DEAP's way to handle constraints are decorators; the one here
-has the solver repair what an operator returns.
+Operators may break constraints. As usual in DEAP, a decorator handles them: the solver repairs
+the individuals that an operator returns.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _TOURNAMENT = 3
 def build_toolbox(
     problem: Problem, rng: np.random.Generator, exchanged: Mapping[str, Function]
 ) -> base.Toolbox:
-    """A toolbox with the operators of the search, or those that take their places.
+    """Build a toolbox with the operators of the search, or with those that replace them.
 
     Args:
         rng: the only source of chance.
@@ -57,16 +57,16 @@ def build_toolbox(
 def draw_individual(
     mapping: LoopMapping, *, problem: Problem, rng: np.random.Generator
 ) -> Individual:
-    """A feasible individual of a mapping by chance."""
+    """Draw a feasible individual of a mapping."""
     return Individual.of(problem.space(mapping), problem.sample(mapping, rng))
 
 
 def mate(
     first: Individual, second: Individual, *, rng: np.random.Generator
 ) -> tuple[Individual, Individual]:
-    """A child on the mapping of the first parent, and the second one as it is.
+    """Return a child on the first parent's mapping, and the second parent unchanged.
 
-    For each value that the second one's schedule is written with, a coin decides between both.
+    For each value in the second parent's schedule, a coin decides between both.
     """
     values, space = second.values, first.space
     positions = positions_of(space, values)
@@ -94,7 +94,7 @@ def mutate(
 def select(
     individuals: Sequence[Individual], k: int, *, rng: np.random.Generator
 ) -> list[Individual]:
-    """The winners of ``k`` tournaments."""
+    """Return the winners of ``k`` tournaments."""
     return [
         max(
             (individuals[n] for n in rng.integers(len(individuals), size=_TOURNAMENT)),
@@ -105,45 +105,45 @@ def select(
 
 
 def align(function: Function) -> Function:
-    """Decorate a crossover of positions: it sees the second parent on the mapping of the first.
+    """Decorate a crossover of positions: the second parent is moved to the first one's mapping.
 
-    Values that only the second parent has are gone, those that it lacks are the first one's.
+    Values that only the second parent has are dropped; those that it lacks are the first one's.
     """
 
     @wraps(function)
-    def aligned(first: Individual, second: Individual, **keywords: Any) -> Any:
+    def cross(first: Individual, second: Individual, **keywords: Any) -> Any:
         if second.space is not first.space:
             second.move(first.space)
             second[:] = [b if b is not None else a for a, b in zip(first, second, strict=True)]
         return function(first, second, **keywords)
 
-    return aligned
+    return cross
 
 
 def repair(name: str, rng: np.random.Generator) -> Callable[[Function], Function]:
-    """A decorator: the solver repairs the result of an operator."""
+    """Return a decorator: the solver repairs the result of an operator."""
 
     def decorate(function: Function) -> Function:
         checked = check(name)(function)
 
         @wraps(function)
-        def repaired(*individuals: Individual, **keywords: Any) -> Any:
+        def call_and_repair(*individuals: Individual, **keywords: Any) -> Any:
             children = checked(*individuals, **keywords)
             for child in children:
                 child.repair(rng)
             return children
 
-        return repaired
+        return call_and_repair
 
     return decorate
 
 
 def check(name: str) -> Callable[[Function], Function]:
-    """A decorator that refuses an operator which returns no individuals."""
+    """Return a decorator that refuses an operator which returns no individuals."""
 
     def decorate(function: Function) -> Function:
         @wraps(function)
-        def checked(*arguments: Any, **keywords: Any) -> Any:
+        def call_and_check(*arguments: Any, **keywords: Any) -> Any:
             children = function(*arguments, **keywords)
             if (
                 not isinstance(children, Sequence)
@@ -155,17 +155,17 @@ def check(name: str) -> Callable[[Function], Function]:
                 )
             return children
 
-        return checked
+        return call_and_check
 
     return decorate
 
 
 def seed_global(rng: np.random.Generator) -> Callable[[Function], Function]:
-    """A decorator for operators that draw from :mod:`random`, as DEAP's own do."""
+    """Return a decorator for operators that draw from :mod:`random`, as DEAP's own do."""
 
     def decorate(function: Function) -> Function:
         @wraps(function)
-        def seeded(*arguments: Any, **keywords: Any) -> Any:
+        def call_seeded(*arguments: Any, **keywords: Any) -> Any:
             state = random.getstate()
             random.seed(int(rng.integers(2**63)))
             try:
@@ -173,7 +173,7 @@ def seed_global(rng: np.random.Generator) -> Callable[[Function], Function]:
             finally:
                 random.setstate(state)
 
-        return seeded
+        return call_seeded
 
     return decorate
 

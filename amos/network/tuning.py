@@ -15,7 +15,7 @@ from amos.errors import AmosError, ExploreError, RecordError
 from amos.explore.choosing import Chooser, with_useful_ranges
 from amos.explore.contenders import contenders
 from amos.explore.contest import Contest
-from amos.explore.exploration import none_ran
+from amos.explore.exploration import explain_failures
 from amos.explore.guided import BATCH
 from amos.explore.options import MeasureOptions, SearchOptions, check_run
 from amos.explore.ranking import find_best
@@ -217,7 +217,7 @@ class _Search:
             replayed=sum(entry.session.replayed for entry in self.contest.entries),
             seconds=best[0].seconds if best else None,
             instruction=self.contest.winner.contender.intrinsic.name if best else "",
-            reason="" if best else none_ran(trials),
+            reason="" if best else explain_failures(trials),
         )
 
 

@@ -16,7 +16,7 @@ import numpy as np
 
 from amos.explore.guided import EPSILON
 from amos.explore.objective import corrections
-from amos.explore.retention import retained
+from amos.explore.retention import select_retained
 
 #: Candidates between two looks at the results, unless a scheduler looks more often.
 BATCH = 4
@@ -53,7 +53,7 @@ def replay_search(
                 seconds[name] = min(seconds[name], float(scores[n]))
         else:
             scores, seconds = chance, dict.fromkeys(names, min(best.values(), default=1.0))
-        retained_names = retained(seconds | best, Counter(names[n] for n in order), rate)
+        retained_names = select_retained(seconds | best, Counter(names[n] for n in order), rate)
         remaining = [int(n) for n in np.argsort(scores) if n not in order]
         ranked = [n for n in remaining if names[n] in retained_names] + [
             n for n in remaining if names[n] not in retained_names

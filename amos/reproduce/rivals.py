@@ -59,7 +59,7 @@ class Breeding(Search):
 
     def propose(self, count: int) -> Iterator[Candidate]:
         """The first population by chance, then children of the survivors."""
-        yield from self.seeds(_POPULATION - len(self.results))
+        yield from self.draw_seeds(_POPULATION - len(self.results))
         if not self._population:
             return
         # A generation that is infeasible to the last child must end all the same.

@@ -140,7 +140,7 @@ class MethodContract:
             batch = guide.ask(count)
             assert len(batch) <= count
             for candidate in batch:
-                assert candidate.key not in joint.measured()
+                assert candidate.key not in joint.trial_keys()
                 seconds = float(joint.seconds([candidate])[0])
                 joint.tell(Trial(len(joint.trials), candidate, seconds))
 

@@ -184,7 +184,13 @@ def _reached(run: Exploration) -> Table:
         tried.setdefault((*unit, trial.mapping.name), []).append(trial)
     best = {name: min(trials, key=lambda trial: trial.seconds) for name, trials in tried.items()}
     rows = tuple(
-        (*name, len(tried[name]), run.expected(trial) or "", trial.seconds, str(trial.schedule))
+        (
+            *name,
+            len(tried[name]),
+            run.model_seconds(trial) or "",
+            trial.seconds,
+            str(trial.schedule),
+        )
         for name, trial in sorted(best.items(), key=lambda item: item[1].seconds)
     )
     head = ("mapping", "trials", "predicted s", "best s", "schedule of the best")

@@ -144,14 +144,14 @@ def test_what_cannot_win_is_not_measured() -> None:
 def test_who_is_near() -> None:
     unit = amos.intrinsics.get("vnni_dpbusd_m16k4_u8_s8_s32")
     entries = [Contender(unit, predicted=seconds) for seconds in (3.0, 1.0, 1.5, 1.9, 1.2)]
-    near, far = Contest.near(entries, 16)
+    near, far = Contest.select_entrants(entries, 16)
     assert [c.predicted for c in near] == [1.0, 1.2]
     assert [c.reason.split(",")[0] for c in far] == [
         "16 trials are enough for 2",
         "16 trials are enough for 2",
         "predicted 3.0 times the fastest",
     ]
-    assert len(Contest.near(entries, 1)[0]) == 1
+    assert len(Contest.select_entrants(entries, 1)[0]) == 1
 
 
 def test_refusals() -> None:

@@ -186,8 +186,8 @@ def test_methods_without_operators_refuse_them() -> None:
 def test_records_tell_runs_with_other_operators_apart() -> None:
     plain = amos.SearchOptions()
     own = amos.SearchOptions(toolbox={"select": partial(tools.selTournament, tournsize=4)})
-    assert "toolbox" not in plain.recorded()
-    assert own.recorded()["toolbox"] == {
+    assert "toolbox" not in plain.to_record()
+    assert own.to_record()["toolbox"] == {
         "select": "deap.tools.selection.selTournament(tournsize=4)"
     }
     assert hash(own) == hash(plain) != hash(amos.SearchOptions(commute=True))

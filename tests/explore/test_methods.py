@@ -12,7 +12,7 @@ from amos.explore.cga import Cga
 from amos.explore.exhaustive import LARGEST
 from amos.explore.genetic import GeneticSearch
 from amos.explore.guided import Guided
-from amos.explore.method import Search, everything, niche
+from amos.explore.method import Search, enumerate_candidates, niche
 from amos.explore.methods import method
 from amos.explore.random_search import RandomSearch
 from amos.ir import Operator
@@ -114,7 +114,7 @@ def test_a_small_space_is_proven_as_a_whole() -> None:
     operator = Operator.parse("out[i,j] += a[i,k] * weight[j,k]", extents=dict(i=3, j=32, k=8))
     problem = Problem([*amos.enumerate_mappings(operator, VNNI)], XEON)
     search = method("optimal")(problem, np.random.default_rng(0))
-    best = problem.seconds([*everything(problem)]).min()
+    best = problem.seconds([*enumerate_candidates(problem)]).min()
     assert search.certificate is not None
     assert search.certificate.is_optimal
     assert problem.seconds(search.ask(1)).tolist() == [best] == [search.certificate.value]
@@ -206,7 +206,7 @@ def test_children_of_the_constraint_based_search_take_after_their_parents() -> N
     space = problem.space(MAPPINGS[0])
     for n in range(20):
         a, b = batch[n], batch[n + 20]
-        child = search._child([a, b, a, b])
+        child = search._draw_child([a, b, a, b])
         assert space.violations(child.schedule) == ()
         values, first, second = (space.values(c.schedule) for c in (child, a, b))
         strange = [k for k in keys if values[k] not in (first[k], second[k])]
@@ -260,4 +260,4 @@ def test_a_failure_corrects_nothing() -> None:
     problem.tell(Trial(0, candidate, 1.0, Measurement(failure="crash", message="")))
     assert _score(problem, candidate) == problem.predict(candidate).seconds
     assert problem.best(4) == []
-    assert problem.measured() == {candidate.key}
+    assert problem.trial_keys() == {candidate.key}

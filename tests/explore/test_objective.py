@@ -10,7 +10,7 @@ import pytest
 import amos
 from amos.cli.app import main
 from amos.errors import BuildError, ExploreError, MachineError, UnknownNameError
-from amos.explore.method import everything
+from amos.explore.method import enumerate_candidates
 from amos.explore.objective import Problem
 from amos.machine.catalogue import with_timings
 from tests.support.architects import BOARD, ENERGETIC, ENERGIES, UNIT, files
@@ -113,7 +113,7 @@ def test_least_memory_of_small_spaces(text: str, extents: dict[str, int]) -> Non
     op = amos.Operator.parse(text, extents=extents, dtypes=kinds, name="small")
     machine = amos.machines.get("xeon_6240", [amos.intrinsics.get(unit)])
     problem = Problem(list(amos.enumerate_mappings(op, unit)), machine)
-    sizes = {candidate.memory_on(machine) for candidate in everything(problem)}
+    sizes = {candidate.memory_on(machine) for candidate in enumerate_candidates(problem)}
     result = amos.explore(
         op,
         unit,

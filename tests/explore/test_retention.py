@@ -13,7 +13,7 @@ from amos.explore.genetic import GeneticSearch
 from amos.explore.guided import Guided
 from amos.explore.objective import Problem
 from amos.explore.options import SearchOptions
-from amos.explore.retention import probabilities, retained
+from amos.explore.retention import probabilities, select_retained
 from amos.records import Measurement, Trial
 from tests.support.models import VNNI
 
@@ -32,7 +32,7 @@ def test_probabilities_are_the_papers() -> None:
 
 @pytest.mark.parametrize(("share", "names"), [(0.01, "ab"), (0.34, "ab"), (0.7, "abc"), (1, "abc")])
 def test_the_largest_are_retained(share: float, names: str) -> None:
-    assert retained({"c": 4.0, "a": 1.0, "b": 2.0}, {}, share) == set(names)
+    assert select_retained({"c": 4.0, "a": 1.0, "b": 2.0}, {}, share) == set(names)
 
 
 @pytest.mark.parametrize("share", [0, -1, 1.5, math.nan, "all", True])

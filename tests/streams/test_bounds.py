@@ -12,7 +12,7 @@ import pytest
 
 import amos
 from amos.cli.app import main
-from amos.explore.method import everything
+from amos.explore.method import enumerate_candidates
 from amos.explore.objective import Problem
 from amos.intrinsics import Intrinsic
 from amos.ir import Operator
@@ -53,7 +53,7 @@ def small_unit(rooms: tuple[int, int, int]) -> Intrinsic:
 
 
 def _predictions(problem: Problem) -> Iterator[Prediction]:
-    yield from map(problem.predict, everything(problem))
+    yield from map(problem.predict, enumerate_candidates(problem))
 
 
 @pytest.mark.parametrize("name", TINY)

@@ -9,7 +9,7 @@ import pytest
 
 import amos
 from amos.cli.app import main
-from amos.explore.method import everything
+from amos.explore.method import enumerate_candidates
 from amos.explore.methods import search_of
 from amos.explore.objective import Problem
 from amos.explore.optimal import Optimal
@@ -34,7 +34,7 @@ def test_it_is_the_best_of_all_candidates(
 ) -> None:
     mappings = [*amos.enumerate_mappings(TINY[name], small_unit(rooms))][:2]
     problem = Problem(mappings, PYNQ, objective=objective)
-    values = problem.scores([*everything(problem)])
+    values = problem.scores([*enumerate_candidates(problem)])
     optimum = find_optimum([*problem.spaces.values()], PYNQ, objective, 60.0)
     certificate = optimum.certificate
     assert certificate.is_optimal
@@ -47,7 +47,7 @@ def test_it_is_the_best_of_all_candidates(
 def test_fixed_values_hold() -> None:
     mappings = [*amos.enumerate_mappings(TINY["gemm"], VTA)]
     problem = Problem(mappings, PYNQ, fixes=[("tile.i1.tile", 1), ("buffers.Src1", 1)])
-    best = min(problem.scores([*everything(problem)]))
+    best = min(problem.scores([*enumerate_candidates(problem)]))
     assert _certificate(problem).value == pytest.approx(best, rel=1e-12)
 
 
@@ -75,7 +75,7 @@ def test_a_search_that_is_stopped_tells_the_gap() -> None:
 def test_too_many_tilings_leave_a_gap(objective: str, monkeypatch: pytest.MonkeyPatch) -> None:
     mappings = [*amos.enumerate_mappings(TINY["gemm"], VTA)]
     problem = Problem(mappings, PYNQ, objective=objective)
-    best = problem.scores([*everything(problem)]).min()
+    best = problem.scores([*enumerate_candidates(problem)]).min()
     monkeypatch.setattr("amos.streams.tilings._TILINGS", 1)
     monkeypatch.setattr("amos.explore.optimal._LISTED", 1)
     monkeypatch.setattr("amos.explore.optimal._SCORES", 64)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import amos
-from amos.explore.method import everything
+from amos.explore.method import enumerate_candidates
 from amos.explore.objective import Problem
 from amos.ir import Operator
 from amos.perfmodel import evaluate
@@ -44,7 +44,7 @@ LARGE = [
 @pytest.mark.parametrize("name", TINY)
 def test_it_is_the_best_of_all_candidates(name: str) -> None:
     problem = Problem([*amos.enumerate_mappings(TINY[name], VNNI)][:2], XEON)
-    values = problem.scores([*everything(problem)])
+    values = problem.scores([*enumerate_candidates(problem)])
     optimum = find_cpu_optimum([*problem.spaces.values()], XEON, 60.0)
     certificate = optimum.certificate
     assert certificate.is_optimal
