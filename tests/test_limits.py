@@ -15,7 +15,7 @@ from amos.intrinsics import from_toml
 from amos.intrinsics.arithmetic import ShapeFamily
 from amos.intrinsics.expression import evaluate
 from amos.intrinsics.memory import FragmentLayout
-from amos.records.exchange import prunable
+from amos.records.exchange import select_prunable
 
 _DIGITS = "9" * 5000
 _MATRIX = "out[i,j] += a[i,k] * b[k,j]"
@@ -101,9 +101,9 @@ def test_huge_numbers_of_the_command_line(line: str, capsys: pytest.CaptureFixtu
 
 
 def test_records_older_than_the_calendar_are_none() -> None:
-    assert prunable([], older_days=1e12) == []
+    assert select_prunable([], older_days=1e12) == []
     with pytest.raises(amos.AmosError, match="number of days, got nan"):
-        prunable([], older_days=float("nan"))
+        select_prunable([], older_days=float("nan"))
 
 
 _ODD: tuple[Any, ...] = (

@@ -16,7 +16,7 @@ from amos.ir.transforms import transforms_of
 from amos.measure.limits import lacks_memory
 from amos.measure.messages import LOADER, Context, Failure
 from amos.measure.reference import STEPS, compare_arrays
-from amos.measure.task import Place, repeats
+from amos.measure.task import Place, repeat_count
 from amos.records import Measurement
 
 
@@ -72,7 +72,7 @@ class ChainTask:
             return replace(judged, failure="nan", message=f"{strange} elements are not a number")
         if not difference <= chain_tolerance(chain, expected):
             return replace(judged, failure="wrong", message=f"largest difference {difference:g}")
-        count = repeats(self.repeat, once, context.limit)
+        count = repeat_count(self.repeat, once, context.limit)
         return replace(judged, times=tuple(kernel.times(inputs, repeat=count, flush=self.flush)))
 
     def _built(self) -> Any:

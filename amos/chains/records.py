@@ -224,7 +224,7 @@ def replay_chain(record: Record, *, repeat: int = 20) -> ChainReplay:
     if machine is not None:
         opened = target_of(machine).open_executor(ExecutorRequest(machine, timeout=_PATIENCE))
     with cast(LocalExecutor, opened or LocalExecutor(_PATIENCE)) as executor:
-        runner, placed = executor.runner, executor.placed(task)
+        runner, placed = executor.runner, executor.place(task)
         measured = measurement_of(runner.request(placed, runner.limit(recorded or 0.0)))
     if not measured.ok:
         raise RecordError(

@@ -102,7 +102,7 @@ class Measuring:
             return earlier
         task = ChainTask(option.candidate, self.options.implementation, self.options.flush)
         limit = self.executor.runner.limit(option.prediction.seconds)
-        return measurement_of(self.executor.runner.request(self.executor.placed(task), limit))
+        return measurement_of(self.executor.runner.request(self.executor.place(task), limit))
 
 
 def run_trials(

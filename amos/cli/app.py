@@ -1,7 +1,7 @@
-"""The ``amos`` command: its subcommands, and how every run of it ends.
+"""The ``amos`` command: its subcommands, and its exit statuses.
 
-Status 0 is success, 2 an error that the user can mend (told in a line or two on
-standard error), 130 an interrupt, 1 a reader of the output that went away.
+Status 0 is success, 2 an error that the user can mend (one or two lines on standard
+error), 130 an interrupt, 1 a reader of the output that went away.
 """
 
 from __future__ import annotations
@@ -137,7 +137,7 @@ def _run(argv: Sequence[str] | None) -> int:
 
 
 def _check_numbers(arguments: Sequence[str]) -> None:
-    """No option counts anything beyond 64 bits, in which such a number would overflow."""
+    """Refuse option values beyond 64 bits, which would overflow."""
     for word in arguments:
         value = word.partition("=")[2] if word.startswith("--") else word
         try:

@@ -23,14 +23,14 @@ _LISTED = 8
 
 
 def is_chain(op: Operator) -> bool:
-    """Whether it is a chain, perhaps of one statement, which type checkers do not see."""
+    """Return whether it is a chain, perhaps of one statement, which type checkers do not see."""
     from amos.ir import Chain
 
     return isinstance(op, Chain)
 
 
 def read_tiles(fix: Sequence[str] | None) -> tuple[dict[str, int], list[str]]:
-    """The tiles that ``--fix tile.LOOP=SIZE`` gives, and what else is fixed, on OpenCL devices.
+    """Split the tiles of ``--fix tile.LOOP=SIZE`` from other fixes, for OpenCL devices.
 
     Raises:
         UnknownNameError: something else is fixed.
@@ -120,7 +120,7 @@ def map_chain(
     commute: bool,
     as_json: bool,
 ) -> None:
-    """What computes each statement: the instructions of products, or vectors."""
+    """Print what computes each statement: the instructions of products, or vectors."""
     from amos.explore.contenders import contenders, reasons, select_intrinsics
     from amos.ir import Operator
 

@@ -140,7 +140,7 @@ def gpu_check_command(
 def _write(
     folder: Path, as_json: bool, *, arch: str, shapes: int, seed: int, trials: int, top: int
 ) -> None:
-    """Kernels to check, and what checks them."""
+    """Write kernels to check, and the script that checks them."""
     from amos.cuda.gpu_check import suite_pieces, write_check, write_pieces
 
     pieces = suite_pieces(arch, shapes=shapes, seed=seed)
@@ -156,14 +156,14 @@ def _write(
 
 
 def _report(rows: Sequence[GpuRow]) -> None:
-    """A table of kernels, what went wrong, and what it comes to."""
+    """Print a table of kernels, failures, and a summary."""
     from amos.cuda.check import sentences, summary
 
     print_table(
         ["kernel", "right", "error", "us", "Top/s", "PyTorch us", "intrinsic"],
         [
             [row.kernel, "yes" if row.correct else "no", row.largest_difference]
-            + [_scaled(row.seconds, 1e6), row.tops, _scaled(row.baseline_seconds, 1e6)]
+            + [_scale(row.seconds, 1e6), row.tops, _scale(row.baseline_seconds, 1e6)]
             + [row.intrinsic]
             for row in rows
         ],
@@ -176,5 +176,5 @@ def _report(rows: Sequence[GpuRow]) -> None:
         print_line(line)
 
 
-def _scaled(value: float | None, factor: float) -> float | None:
+def _scale(value: float | None, factor: float) -> float | None:
     return None if value is None else value * factor

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def microjoules(joules: float | None) -> float | None:
-    """Of a table: nothing where there is no energy."""
+    """Convert joules for a table; ``None`` stays."""
     return None if joules is None else joules * 1e6
 
 

@@ -90,14 +90,14 @@ def explore_command(
         basic |= dict(search=search, measure=measure, records=records, tiles=tiles)
         explore_chain(op, units, as_json, **basic)
         return
-    result = _explored(op, units, as_json, records=records, search=search, measure=measure, **basic)
+    result = _explore(op, units, as_json, records=records, search=search, measure=measure, **basic)
     _report(result, rule, time.monotonic() - start, as_json)
     for path in export_top(result, export, top) if export is not None else ():
         if not as_json:
             print_line(f"exported   {path}")
 
 
-def _explored(
+def _explore(
     op: Operator, units: str | Intrinsic | list[str] | None, quiet: bool, **options: Any
 ) -> Exploration:
     """Run the search; print its subject, and the result so far on Ctrl-C."""
@@ -233,7 +233,7 @@ def _print_front(result: Exploration) -> None:
 
 
 def _least(result: Exploration) -> str:
-    """The bound of what was minimized, and that of the traffic."""
+    """Describe the bounds of the objective and of the traffic."""
     from amos.explore.objective import TIME_AND_MEMORY
 
     assert result.least is not None

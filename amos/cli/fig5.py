@@ -1,4 +1,4 @@
-"""``amos reproduce fig5``: the performance model held against measured samples."""
+"""``amos reproduce fig5``: the performance model compared with measured samples."""
 
 from __future__ import annotations
 
@@ -133,7 +133,7 @@ def _print_layers(title: str, judged: Judged) -> None:
 
 
 def _print_models(result: dict[str, Any]) -> None:
-    """The refined model beside the paper's equation, on each set."""
+    """Print the refined model beside the paper's equation, on each set."""
     judged = [
         (model, _words(name), group[name])
         for model, group in (("refined", result), ("paper's equation", result["paper_equation"]))

@@ -58,7 +58,7 @@ def fuse_check_command(
 def _producer(
     text: str, consumer: str, sizes: Mapping[str, int], kinds: Mapping[str, str]
 ) -> str | Operator:
-    """The text, or the operator of that name with what the consumer alone does not have.
+    """Return the text, or the named operator with what the consumer alone does not have.
 
     Raises:
         AmosError: a text or a parameter is wrong.
@@ -80,7 +80,7 @@ def _producer(
 
 
 def _names(text: str) -> tuple[list[str], list[str]]:
-    """Iterations and tensors of a statement, and of what stands behind ``then``."""
+    """List the iterations and tensors of a statement and of its expression after ``then``."""
     from amos.ir.expression_parser import tensors_in
     from amos.ir.grammar import read_statement
 

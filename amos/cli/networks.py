@@ -328,7 +328,7 @@ def _print_tuning(tuning: Tuning) -> None:
 def _frontier_of(
     network: Loaded, precision: str, budget: float, samples: Path | None
 ) -> Frontier | None:
-    """Trade-off of a precision; ``None`` in the model's own, and for buckets."""
+    """Measure the trade-off of a precision; ``None`` in the model's own, and for buckets."""
     from amos.network.buckets import BucketedNetwork
     from amos.network.precision.choosing import check_choice, choose_precision
 
@@ -388,6 +388,6 @@ def _print_report(report: Report) -> None:
 
 
 def _unit_figures(row: TaskRow) -> list[object]:
-    """Utilization, KiB from and to DRAM, and microjoules of a task on a unit."""
+    """List utilization, KiB from and to DRAM, and microjoules of a task on a unit."""
     kibibytes = None if row.traffic_bytes is None else row.traffic_bytes / 1024
     return [percent(row.utilization), kibibytes, microjoules(row.energy_joules)]

@@ -203,7 +203,7 @@ def load_intrinsics(files: Iterable[Path] | None, name: str | None = None) -> li
 
 
 def read_intrinsic(name: str | None, files: Iterable[Path] | None) -> Intrinsic:
-    """The intrinsic that a command's arguments name.
+    """Read the intrinsic that a command's arguments name.
 
     Raises:
         AmosError: a file is not well formed, or there is no such intrinsic.
@@ -222,7 +222,7 @@ def read_intrinsic(name: str | None, files: Iterable[Path] | None) -> Intrinsic:
 def read_intrinsics(
     name: str | None, files: Iterable[Path] | None
 ) -> Intrinsic | str | list[str] | None:
-    """Intrinsics that a command's arguments name: one, several, a family, or ``None`` for all.
+    """Read the intrinsics of a command's arguments: one, several, a family, ``None`` for all.
 
     Raises:
         AmosError: a file is not well formed, or there is no such intrinsic.
@@ -245,7 +245,7 @@ def read_operator(
     output: OutputText = None,
     result: ResultTexts = None,
 ) -> Operator:
-    """The operator that a command's arguments describe.
+    """Read the operator that a command's arguments describe.
 
     Raises:
         AmosError: there is no such operator, or the parts do not fit together.
@@ -265,7 +265,7 @@ def read_operator(
         sizes = read_shapes(shape or ())
     before = [_prologue(text) for text in prologue or ()]
     after = [text for text in (epilogue, output, *(result or ())) if text is not None]
-    stored = _read(before, after)
+    stored = _extra_tensors(before, after)
     op = amos.operators.resolve(
         operator,
         extents=read_extents(extent),
@@ -277,20 +277,20 @@ def read_operator(
     if constant is not None:
         op = op.with_constants(() if constant == ["none"] else constant)
     if output is not None:
-        op = op.with_output(output, _of(output, stored, {}, sizes)[1])
+        op = op.with_output(output, _select_types(output, stored, {}, sizes)[1])
     for source, expression in before:
-        op = op.with_prologue(source, expression, *_of(expression, stored, single, sizes))
+        op = op.with_prologue(source, expression, *_select_types(expression, stored, single, sizes))
     if epilogue is not None:
-        op = op.with_epilogue(epilogue, *_of(epilogue, stored, single, sizes))
+        op = op.with_epilogue(epilogue, *_select_types(epilogue, stored, single, sizes))
     for text in result or ():
-        op = op.with_result(text, *_of(text, stored, single, sizes))
+        op = op.with_result(text, *_select_types(text, stored, single, sizes))
     return op
 
 
 def takes_operator(command: Callable[..., None]) -> Callable[..., None]:
-    """A command whose first parameter is an operator: OPERATOR, and the options describing it.
+    """Decorate a command whose first parameter is an operator, given by OPERATOR and options.
 
-    They are those of :func:`read_operator`, the same for every such command.
+    These are the options of :func:`read_operator`, the same for every such command.
     """
     (_, *own), (first, *described) = _parameters(command), _parameters(read_operator)
     names = [parameter.name for parameter in (first, *described)]
@@ -306,13 +306,16 @@ def takes_operator(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def _parameters(function: Callable[..., Any]) -> Collection[inspect.Parameter]:
-    """With their annotations, but for the class of operators, which is loaded when one is read."""
+    """Return parameters with annotations resolved, except the class of operators.
+
+    It is loaded when an operator is read.
+    """
     signature = inspect.signature(function, locals={"Operator": object}, eval_str=True)
     return signature.parameters.values()
 
 
 def _prologue(text: str) -> tuple[str, str]:
-    """The source and the expression of ``--prologue``."""
+    """Split ``--prologue`` into source and expression."""
     source, sign, expression = text.partition("=")
     if not sign:
         raise typer.BadParameter(
@@ -321,8 +324,8 @@ def _prologue(text: str) -> tuple[str, str]:
     return source, expression.strip()
 
 
-def _read(prologues: Iterable[tuple[str, str]], expressions: Iterable[str]) -> set[str]:
-    """Tensors that only expressions read: what a source is stays with the statement."""
+def _extra_tensors(prologues: Iterable[tuple[str, str]], expressions: Iterable[str]) -> set[str]:
+    """Return the tensors that only expressions read, without the sources of prologues."""
     from amos.ir.expression_parser import tensors_in
 
     sources, texts = zip(*prologues, strict=True) if prologues else ((), ())
@@ -330,13 +333,13 @@ def _read(prologues: Iterable[tuple[str, str]], expressions: Iterable[str]) -> s
     return read - {source.partition("[")[0].strip() for source in sources}
 
 
-def _of(
+def _select_types(
     text: str,
     stored: Collection[str],
     dtypes: Mapping[str, str],
     shapes: Mapping[str, Sequence[int]],
 ) -> tuple[dict[str, str], dict[str, Sequence[int]]]:
-    """The dtypes and shapes of those tensors of an expression that only expressions read."""
+    """Select the dtypes and shapes of an expression's tensors that no statement reads."""
     from amos.ir.expression_parser import tensors_in
 
     names = [name for name in tensors_in(text) if name in stored]
@@ -347,7 +350,7 @@ def _of(
 
 
 def read_extents(items: Iterable[str] | None) -> dict[str, int]:
-    """Extents of ``--extent``.
+    """Read the extents of ``--extent``.
 
     Raises:
         typer.BadParameter: an option is not NAME=SIZE.
@@ -359,7 +362,7 @@ def read_extents(items: Iterable[str] | None) -> dict[str, int]:
 
 
 def read_dtypes(items: Iterable[str] | None) -> dict[str, str]:
-    """Dtypes of ``--dtype`` by tensor.
+    """Read the dtypes of ``--dtype`` by tensor.
 
     Raises:
         typer.BadParameter: an option is not TENSOR=DTYPE.
@@ -371,12 +374,12 @@ def read_dtypes(items: Iterable[str] | None) -> dict[str, str]:
 
 
 def _split_dtypes(items: Iterable[str] | None) -> list[str]:
-    """Every dtype of a list; commas of ranges, as in ``s8 in [-64, 64]``, separate nothing."""
+    """Split lists of dtypes; commas of ranges, as in ``s8 in [-64, 64]``, separate nothing."""
     return [each.strip() for item in items or () for each in _NEXT_DTYPE.split(item)]
 
 
 def read_fixes(items: Iterable[str] | None) -> tuple[tuple[str, int | str], ...]:
-    """Names and values of ``--fix``, in the order given.
+    """Read names and values of ``--fix``, in the order given.
 
     Raises:
         typer.BadParameter: an option is not NAME=VALUE.

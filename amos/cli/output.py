@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from amos._progress import ProgressLine, clock, time_left
-from amos.cli.tables import table_lines, wide, wrapped
+from amos.cli.tables import output_width, table_lines, wrap_text
 from amos.errors import AmosError
 
 if TYPE_CHECKING:
@@ -30,12 +30,12 @@ _PAUSE = 10.0
 
 
 def milliseconds(seconds: float | None) -> float | None:
-    """Of a table: nothing where there is no time, or none that ends."""
+    """Convert seconds for a table; ``None`` if there are none, or infinitely many."""
     return None if seconds is None or math.isinf(seconds) else seconds * 1e3
 
 
 def percent(share: float | None) -> str | None:
-    """A share of a table, if there is one."""
+    """Format a share for a table; ``None`` stays."""
     return None if share is None else f"{share:.1%}"
 
 
@@ -78,8 +78,8 @@ def write_data(rows: Sequence[object], path: Path | None, as_json: bool) -> bool
 def print_line(text: str = "") -> None:
     """Print text as it is; on a terminal, lines that are too long are broken at blanks."""
     for line in text.split("\n"):
-        width = wide() if sys.stdout.isatty() else len(line)
-        for piece in [line] if len(line) <= width else _folded(line, width):
+        width = output_width() if sys.stdout.isatty() else len(line)
+        for piece in [line] if len(line) <= width else _wrap_indented(line, width):
             typer.echo(piece)
 
 
@@ -115,8 +115,8 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]], title:
         for n in range(len(columns))
     ]
     texts = [list(map(_cell, row)) for row in listed]
-    width = wide()
-    for line in wrapped(title, width) if title else ():
+    width = output_width()
+    for line in wrap_text(title, width) if title else ():
         typer.echo(line)
     for line in ("", *table_lines(columns, texts, right, width), ""):
         typer.echo(line)
@@ -124,7 +124,7 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]], title:
 
 @contextlib.contextmanager
 def counting(what: str, *, quiet: bool) -> Iterator[Callable[[int, int, str], None] | None]:
-    """Show how many pieces of a long task are done, and which one comes next.
+    """Show a count that overwrites itself on a terminal, or a line every few seconds in a pipe.
 
     A line that is written over on a terminal, a line every few seconds in a pipe.
 
@@ -152,11 +152,11 @@ def counting(what: str, *, quiet: bool) -> Iterator[Callable[[int, int, str], No
         yield tell
 
 
-def _folded(line: str, width: int) -> list[str]:
-    """Lines of whole words; those after the first begin where the text after a label does."""
+def _wrap_indented(line: str, width: int) -> list[str]:
+    """Wrap a line at words; further lines are indented like the text after its label."""
     label = re.match(r"\s*(- |\S+\s{2,})?", line)
     indent = label.end() if label is not None and label.end() <= width // 3 else 0
-    first, body = line[:indent], wrapped(line[indent:], width - indent)
+    first, body = line[:indent], wrap_text(line[indent:], width - indent)
     return [(first if n == 0 else " " * indent) + piece for n, piece in enumerate(body)]
 
 
@@ -171,7 +171,7 @@ def _cell(value: object) -> str:
 
 
 def _number(value: float) -> str:
-    """Four digits, and every one before the point: ``13364``, not ``1.336e+04``."""
+    """Format with four digits, and all before the point: ``13364``, not ``1.336e+04``."""
     return f"{value:.0f}" if 1e3 <= abs(value) < 1e15 else f"{value:.4g}"
 
 

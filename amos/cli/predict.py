@@ -52,7 +52,7 @@ def predict_command(
     target = amos.machines.get(machine, [unit])
     target_of(target).check_operator(op, unit, target)
     mappings = select_mappings(op, unit, rule, amos.SearchOptions(commute=commute))
-    ranked = _ranked(mappings, target, samples, seed)
+    ranked = _rank(mappings, target, samples, seed)
     listed, prediction, rate = ranked[:limit], ranked[0][0], target.peak(unit.name).source
     if as_json:
         print_json(
@@ -72,10 +72,10 @@ def predict_command(
     print_line(f"rate of {unit.name}: {rate}")
 
 
-def _ranked(
+def _rank(
     mappings: Sequence[Mapping], target: Machine, samples: int, seed: int
 ) -> list[tuple[Prediction, Candidate]]:
-    """The best of the schedules drawn for each mapping, fastest first."""
+    """Rank mappings by the best schedule drawn for each, the fastest first."""
     import numpy as np
 
     from amos.explore.sampled import best_sampled
@@ -104,7 +104,7 @@ def _print_levels(name: str, prediction: Prediction) -> None:
 
 
 def _levels(prediction: Prediction) -> list[dict[str, Any]]:
-    """Seconds and bytes of each level, and which one binds."""
+    """List seconds and bytes of each level, and mark the binding one."""
     binding = prediction.binding[0]
     return [vars(row) | {"binding": row.level == binding} for row in prediction.rows]
 

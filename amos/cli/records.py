@@ -201,7 +201,7 @@ def prune_command(
 ) -> None:
     """Delete the records that any of the criteria names."""
     from amos.records import Records
-    from amos.records.exchange import prunable
+    from amos.records.exchange import select_prunable
 
     if not (failed or foreign or older is not None or keep is not None):
         raise RecordError("nothing to prune: give --failed, --foreign, --older-than or --keep")
@@ -209,7 +209,7 @@ def prune_command(
         raise RecordError(f"record file {str(file)!r}: there is no such file")
     with Records(file, readonly=dry) as records:
         there = records.all()
-        gone = prunable(there, failed=failed, foreign=foreign, older_days=older, keep=keep)
+        gone = select_prunable(there, failed=failed, foreign=foreign, older_days=older, keep=keep)
         if not dry:
             records.remove(gone)
     if as_json:
@@ -236,7 +236,7 @@ def salvage_command(
 
 
 def _of_operator(records: list[Record], name: str) -> list[Record]:
-    """Records of an operator by its name, or by its title in tables."""
+    """Select records of an operator by its name, or by its title in tables."""
     titles = _titles(records)
     # Operators that only expressions or dtypes distinguish share the beginning of their titles.
     chosen = [
@@ -251,7 +251,7 @@ def _of_operator(records: list[Record], name: str) -> list[Record]:
 
 
 def _print_fastest(records: list[Record]) -> None:
-    """The fastest intrinsic for each operator."""
+    """Print the fastest intrinsic for each operator."""
     titles = _titles(records)
     groups: dict[tuple[str, str], list[Record]] = {}
     for record in records:
@@ -292,7 +292,7 @@ def _tell(added: Added, as_json: bool) -> None:
 
 
 def _row_values(record: Record) -> dict[str, Any]:
-    """A record with derived values: its median time, and its owner."""
+    """Return a record's values with its median time and its owner."""
     from amos.records.rows import row_of
 
     measured = record.measurement
@@ -315,26 +315,26 @@ def _print(records: list[Record], as_json: bool) -> None:
         ["id", "operator", "intrinsic", "mapping", "phase", "predicted us", "measured us", "whose"],
         [
             [record.id, titles[_identity(record)], record.intrinsic, record.mapping_name]
-            + [record.phase, _predict_seconds(record), _measured(record), record.standing]
+            + [record.phase, _predict_seconds(record), _result_of(record), record.standing]
             for record in records
         ],
     )
 
 
 def _predict_seconds(record: Record) -> float | None:
-    """Microseconds; of loops that stand for an instruction no time is predicted."""
+    """Return predicted microseconds; ``None`` where loops replace the instruction."""
     return None if record.implementation == "generic" else record.predicted * 1e6
 
 
 def _identity(record: Record) -> tuple[str, str]:
-    """Key that records of one operator share."""
+    """Return a key that records of one operator share."""
     return record.operator, str(record.canonical.get("name"))
 
 
 def _titles(records: list[Record]) -> dict[tuple[str, str], str]:
-    """Title of each operator; details follow where several have one name.
+    """Name each operator; details follow where several have one name.
 
-    That is their dtypes and expressions, each behind two spaces as an operator's text has them.
+    Details are dtypes and expressions, each after two spaces as in an operator's text.
     """
     alike: dict[str, list[tuple[str, str]]] = {}
     # Records of one operator share its title, which takes a while to make.
@@ -350,7 +350,7 @@ def _titles(records: list[Record]) -> dict[tuple[str, str], str]:
 
 
 def _details(operator: str) -> list[str]:
-    """Extents, the dtype of each tensor, and the expressions of an operator's text."""
+    """List extents, the dtype of each tensor, and the expressions of an operator's text."""
     texts = operator.split("  ")[1:]
     split = [
         re.split(r", (?=\w+: )", text[1:-1]) if text.startswith("(") else [text] for text in texts
@@ -368,7 +368,7 @@ def _operator(record: Record) -> str:
         return record.operator.partition("  with ")[0]
 
 
-def _measured(record: Record) -> object:
+def _result_of(record: Record) -> object:
     measured = record.measurement
     if measured is None:
         return None

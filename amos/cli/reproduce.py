@@ -250,13 +250,13 @@ def heron_fig12_command(
     for operator, best in figure.best_known.items():
         print_table(
             ["method", "seeds at 95 %", "evaluations to 95 %", "final / best", "valid share"],
-            [_compared(figure, operator, name) for name in methods],
+            [_summarize(figure, operator, name) for name in methods],
             title=f"{operator} on {figure.machine}: best known {best * 1e6:.4g} us, "
             f"{seeds} seeds, {evaluations} evaluations each (medians)",
         )
 
 
-def _compared(figure: Fig12, operator: str, method: str) -> list[object]:
+def _summarize(figure: Fig12, operator: str, method: str) -> list[object]:
     runs, best = figure.of(operator, method), figure.best_known[operator]
     middle = figure.median(operator, method)
     return [

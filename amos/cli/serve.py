@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @lru_cache(maxsize=64)
 def _measure_host(unit: Intrinsic) -> Machine:
-    """This computer, with how fast it executes an intrinsic."""
+    """Describe this computer, with its measured rate of an intrinsic."""
     return amos.machines.get("host", [unit])
 
 

@@ -172,7 +172,7 @@ def _print(points: Sequence[Point]) -> None:
 
 
 def _axes(texts: Sequence[str]) -> dict[str, list[Any]]:
-    """Values by path."""
+    """Read values by path."""
     axes: dict[str, list[Any]] = {}
     for path, values in map(_axis, texts):
         if path in axes:
@@ -182,7 +182,7 @@ def _axes(texts: Sequence[str]) -> dict[str, list[Any]]:
 
 
 def _axis(text: str) -> tuple[str, list[Any]]:
-    """Path and values of ``PATH=V1,V2``."""
+    """Split ``PATH=V1,V2`` into path and values."""
     from amos.explore.sweep import value_of
 
     path, sign, values = text.partition("=")

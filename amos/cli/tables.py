@@ -1,8 +1,8 @@
 """Tables as plain text: no wider than the reader's terminal, and no word broken.
 
-A column gives way at its blanks alone, so that names and numbers stay whole. What is
-still too wide, or too tall, has its last column below each row; and where not even the
-longest words fit beside each other, each row becomes a list of its columns.
+Columns wrap at blanks alone, so that names and numbers stay whole. A table that is still
+too wide, or too tall, has its last column below each row; where not even the longest
+words fit side by side, each row becomes a list of its columns.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ _TALL = 3
 _USUAL = 120
 
 
-def wide() -> int:
-    """Columns of the output: ``COLUMNS``, a terminal among the standard streams, or 120."""
+def output_width() -> int:
+    """Return the output's columns: ``COLUMNS``, those of a standard stream's terminal, or 120."""
     setting = os.environ.get("COLUMNS", "")
     if setting.isdigit() and int(setting) > 0:
         return int(setting)
@@ -35,8 +35,8 @@ def wide() -> int:
     return _USUAL
 
 
-def wrapped(text: str, width: int) -> list[str]:
-    """Lines of at most ``width`` columns, or of one word that is longer; at least one line."""
+def wrap_text(text: str, width: int) -> list[str]:
+    """Wrap text at words to at least one line of ``width`` columns, more for a long word."""
     lines = textwrap.wrap(text, max(1, width), break_long_words=False, break_on_hyphens=False)
     return lines or [""]
 
@@ -44,7 +44,7 @@ def wrapped(text: str, width: int) -> list[str]:
 def table_lines(
     header: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence[bool], width: int
 ) -> list[str]:
-    """A table in at most ``width`` columns; wider only where a single word is.
+    """Lay out a table in at most ``width`` columns; wider only where a single word is.
 
     Args:
         header: names of the columns.
@@ -65,17 +65,17 @@ def table_lines(
     widths = _widths(lines, width)
     if widths is not None:
         cells = (cell for row in rows for cell in zip(row, widths, strict=True))
-        if max((len(wrapped(text, size)) for text, size in cells), default=1) <= _TALL:
+        if max((len(wrap_text(text, size)) for text, size in cells), default=1) <= _TALL:
             return _set(lines, right, widths)
     if len(header) > 2 and not right[-1]:
         before = _widths([line[:-1] for line in lines], width)
         if before is not None:
             return _set(lines, right, before, width)
-    return _listed(header, rows, width) if widths is None else _set(lines, right, widths)
+    return _list_columns(header, rows, width) if widths is None else _set(lines, right, widths)
 
 
 def _widths(lines: Iterable[Sequence[str]], width: int) -> list[int] | None:
-    """Columns of text for each column: the widest gives way first; None if words do not fit."""
+    """Choose column widths; the widest shrinks first. ``None`` if words do not fit."""
     columns = list(zip(*lines, strict=True))
     least = [max(len(word) for text in c for word in text.split() or [""]) for c in columns]
     widths = [max(map(len, column)) for column in columns]
@@ -87,7 +87,7 @@ def _widths(lines: Iterable[Sequence[str]], width: int) -> list[int] | None:
         widths[max(able, key=widths.__getitem__)] -= 1
     # A narrower column may break its texts earlier than it has to.
     return [
-        max(len(line) for text in column for line in wrapped(text, size))
+        max(len(line) for text in column for line in wrap_text(text, size))
         for column, size in zip(columns, widths, strict=True)
     ]
 
@@ -95,7 +95,7 @@ def _widths(lines: Iterable[Sequence[str]], width: int) -> list[int] | None:
 def _set(
     lines: Sequence[Sequence[str]], right: Sequence[bool], widths: Sequence[int], below: int = 0
 ) -> list[str]:
-    """Columns beside each other; with ``below`` columns of text for the last one under them."""
+    """Put columns side by side; with ``below`` columns of text, the last one under them."""
     header, *rows = [_row(line, right, widths, below) for line in lines]
     rule = max(len(line) for row in (header, *rows) for line in row)
     return [*header, "─" * rule, *(line for row in rows for line in row)]
@@ -104,8 +104,8 @@ def _set(
 def _row(
     texts: Sequence[str], right: Sequence[bool], widths: Sequence[int], below: int
 ) -> list[str]:
-    """The lines of one row."""
-    cells = [wrapped(text, size) for text, size in zip(texts, widths, strict=False)]
+    """Lay out one row in lines."""
+    cells = [wrap_text(text, size) for text, size in zip(texts, widths, strict=False)]
     lines = []
     for pieces in itertools.zip_longest(*cells, fillvalue=""):
         padded = (
@@ -114,18 +114,18 @@ def _row(
         )
         lines.append(_GAP.join(padded).rstrip())
     if below and texts[-1]:
-        lines += [_GAP + line for line in wrapped(texts[-1], below - len(_GAP))]
+        lines += [_GAP + line for line in wrap_text(texts[-1], below - len(_GAP))]
     return lines
 
 
-def _listed(header: Sequence[str], rows: Iterable[Sequence[str]], width: int) -> list[str]:
-    """Each row as a list of its columns, with an empty line between rows."""
+def _list_columns(header: Sequence[str], rows: Iterable[Sequence[str]], width: int) -> list[str]:
+    """List the columns of each row below each other, with an empty line between rows."""
     label = max(map(len, header))
     lines: list[str] = []
     for row in rows:
         lines += [""] if lines else []
         for name, text in zip(header, row, strict=True):
-            first, *more = wrapped(text, width - label - len(_GAP))
+            first, *more = wrap_text(text, width - label - len(_GAP))
             lines.append(f"{name:{label}}{_GAP}{first}".rstrip())
             lines += [" " * label + _GAP + line for line in more]
     return lines

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from amos.ir import Operator
 
 _FORMS = "cuda:sm_80, x86:host, x86:avx512_vnni,avx512vl, arm:asimddp,i8mm or all"
-#: Instruction set by the kind of target; any other kind is looked up by what is required.
+#: Instruction set by the kind of target; other kinds are matched with requirements.
 _MACHINES = {"x86": "x86_64", "arm": "aarch64"}
 #: Mappings whose utilization is computed.
 _LOOKED_AT = 500
@@ -29,7 +29,7 @@ def map_target(
     """Print one row an intrinsic: counts by rule, best utilization, why none.
 
     Args:
-        described: intrinsics that are tried beside those of the target, first of all.
+        described: further intrinsics, tried before those of the target.
 
     Raises:
         MappingError: the target is not of a known form, or has no intrinsic.
@@ -55,7 +55,7 @@ def map_target(
 
 
 def _intrinsics(target: str) -> list[Intrinsic]:
-    """Registered intrinsics whose requirements a target meets."""
+    """List the registered intrinsics whose requirements a target meets."""
     from amos.machine.cpu import cpu
 
     units = [amos.intrinsics.get(name) for name in amos.intrinsics.names()]

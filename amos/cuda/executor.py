@@ -127,7 +127,7 @@ class GpuExecutor(DescribedExecutor):
         """Bytes that this process may have: there is no limit of its own on a candidate."""
         return 2 * default_memory()
 
-    def placed(self, task: Any) -> Any:
+    def place(self, task: Any) -> Any:
         """Return a task on the GPU; ``flush`` overwrites at least twice its cache."""
         flush = max(task.flush, 2 * self._gpu.cache) if task.flush else 0
         return replace(task, flush=flush, place=GpuPlace(self._architecture, self._gpu.library))

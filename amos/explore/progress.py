@@ -15,7 +15,7 @@ from amos.explore.contest import Leaders
 from amos.explore.objective import Problem
 from amos.measure.executor import Executor
 from amos.measure.reference import Demand
-from amos.measure.task import repeats
+from amos.measure.task import repeat_count
 from amos.records import Trial
 
 _T = TypeVar("_T")
@@ -131,7 +131,7 @@ def warn_if_slow(problem: Problem, trials: int, executor: Executor | None) -> It
     run, reference = float(problem.seconds(drawn).min()), Demand.of(op).seconds
     if run < _RUN and reference < _REFERENCE:
         return
-    per_trial = _BUILDING + run * (_BEFORE + repeats(_REPEAT, run))
+    per_trial = _BUILDING + run * (_BEFORE + repeat_count(_REPEAT, run))
     yield (
         f"{op.name} is large: a run takes about {run:.2g} s by the model, NumPy's reference "
         f"{reference:.0f} s; {trials} trials take about {_minutes(reference + trials * per_trial)}"

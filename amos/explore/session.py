@@ -11,7 +11,7 @@ from amos.explore.guided import BATCH, Guided
 from amos.explore.objective import Problem
 from amos.explore.run_log import RunLog
 from amos.measure.executor import Executor
-from amos.measure.task import Task, repeats
+from amos.measure.task import Task, repeat_count
 from amos.plan import Candidate
 from amos.records import Measurement, Trial
 
@@ -132,7 +132,7 @@ class Session:
         for attempt in range(1, _DUELS + 1):
             leaders = self._select_brief(2)
             pair = [trial.measurement for trial in leaders if trial.measurement is not None]
-            if len(pair) < 2 or not pair[0].too_close(pair[1]):
+            if len(pair) < 2 or not pair[0].is_too_close(pair[1]):
                 return
             for trial, before in zip(leaders, pair, strict=True):
                 tell(self.problem)
@@ -145,7 +145,7 @@ class Session:
         return [
             trial
             for trial in self.problem.best(count)
-            if repeats(_CONFIRM_REPEAT, trial.seconds) > repeats(_REPEAT, trial.seconds)
+            if repeat_count(_CONFIRM_REPEAT, trial.seconds) > repeat_count(_REPEAT, trial.seconds)
         ]
 
     def _measure_again(self, trial: Trial, attempt: int) -> Measurement | None:

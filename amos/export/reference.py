@@ -21,7 +21,7 @@ from amos.export.program_text import DIGEST, PROGRAM, SAMPLES
 from amos.export.request import Request
 from amos.ir import Chain, Operator, dtype
 from amos.ir.floats import unpack
-from amos.measure.reference import several, tolerance
+from amos.measure.reference import as_tuple, tolerance
 from amos.validate import evaluate
 from amos.validate.buffers import write_output
 from amos.validate.epilogue import finish, source_value
@@ -57,14 +57,14 @@ class Example:
         """
         inputs = draw_inputs(operator, 0)
         if isinstance(operator, Chain):
-            return Example(0, inputs, several(evaluate(operator, inputs)))
+            return Example(0, inputs, as_tuple(evaluate(operator, inputs)))
         plain = replace(operator, epilogue=None, store=None, further=())
         sums = evaluate(plain, {tensor.name: inputs[tensor.name] for tensor in plain.inputs})
         examples = []
         loads = any(epilogue.loads for epilogue in operator.epilogues)
         for trial in range(_TRIALS if loads else 1):
             inputs = draw_inputs(operator, trial)
-            examples.append(Example(trial, inputs, several(finish(operator, sums, inputs))))
+            examples.append(Example(trial, inputs, as_tuple(finish(operator, sums, inputs))))
         return max(examples, key=lambda example: (_distinct(example.outputs), -example.trial))
 
 

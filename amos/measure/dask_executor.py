@@ -3,8 +3,8 @@
 Each Dask worker process keeps one :class:`amos.measure.Runner`, so that candidates
 are as isolated there as here, and a candidate that crashes takes no worker of the
 cluster with it. A measurement is pinned to a worker of the machine kind that the
-run began with; each of them has one measurement at a time. A worker that is lost
-gives its candidate back, and another one of its kind takes it.
+run began with; each of them has one measurement at a time. The candidate of a lost
+worker goes to another one of its kind.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ _Item = TypeVar("_Item")
 _T = TypeVar("_T")
 #: Seconds to wait for a scheduler, and for a worker when all are gone.
 _CONNECT, _REPLACEMENT = 10.0, 60.0
-#: Seconds between two looks at which workers there are.
+#: Seconds between two listings of the workers.
 _POLL_SECONDS = 0.5
-#: Workers that a candidate may take with it before it counts as the culprit.
+#: Workers that may be lost on a candidate before it counts as the cause.
 _LOSSES = 2
 
 
@@ -93,7 +93,7 @@ class DaskExecutor(Executor):
         again: bool = False,
         implementation: str | None = None,
     ) -> Machine:
-        """The machine of the first worker, as the model sees it."""
+        """Describe the machine of the first worker as the model sees it."""
         how = (list(intrinsics), again, implementation, self._limits)
         future = self._submit(min(self._wait_for_workers()), _describe_machine, *how)
         try:
@@ -107,7 +107,7 @@ class DaskExecutor(Executor):
         return machine
 
     def measure(self, tasks: Iterable[tuple[int, Task]]) -> Iterator[tuple[int, Measurement]]:
-        """One task at a time on each worker; results as they come.
+        """Measure one task at a time on each worker; yield results as they arrive.
 
         Raises:
             MeasureError: no worker of the kind is left.
@@ -145,7 +145,7 @@ class DaskExecutor(Executor):
                 _abandon(future)
 
     def _choose(self) -> Identity:
-        """The commonest kind among the workers that can execute the intrinsic."""
+        """Choose the most frequent kind among the workers that can execute the intrinsic."""
         self._look_at(self._addresses())
         if not self._kinds:
             raise MeasureError(f"executor {self.address}: the scheduler has no workers")
@@ -183,7 +183,7 @@ class DaskExecutor(Executor):
             raise MeasureError(f"executor {self.address}: the scheduler is gone") from error
 
     def _workers(self) -> set[str]:
-        """Workers of our kind that are there now."""
+        """Return the present workers of the chosen kind."""
         present = self._addresses()
         with contextlib.suppress(OSError, TimeoutError):
             self._look_at(present)
@@ -228,7 +228,7 @@ def map_on_cluster(
 
 
 def _pause(futures: list[Any]) -> None:
-    """Until one of them is known, or it is time to look at the workers."""
+    """Wait until a future is done, or until it is time to look for workers again."""
     from distributed import wait
 
     if futures:
@@ -261,7 +261,7 @@ _runners: dict[tuple[float, int | None], Runner] = {}
 
 
 def _introduce(intrinsic: Intrinsic | None, implementation: str | None) -> Identity | None:
-    """Identity of this worker; None if it cannot execute the intrinsic."""
+    """Return the identity of this worker; ``None`` if it cannot execute the intrinsic."""
     if intrinsic is None or implementation == "generic":
         return here()
     from amos.codegen.tir.tensor_intrin import implementation as implementation_on

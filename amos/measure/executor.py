@@ -1,4 +1,4 @@
-"""Where candidates are measured: an interface, and this machine behind it."""
+"""Measuring candidates: the interface of executors, and the executor of this machine."""
 
 from __future__ import annotations
 
@@ -102,17 +102,17 @@ class LocalExecutor(Executor):
         again: bool = False,
         implementation: str | None = None,
     ) -> Machine:
-        """This machine as the model sees it."""
+        """Describe this machine as the model sees it."""
         return host_machine(
             intrinsics, runner=self.runner, again=again, implementation=implementation
         )
 
     def measure(self, tasks: Iterable[tuple[int, Task]]) -> Iterator[tuple[int, Measurement]]:
-        """One after the other."""
+        """Measure tasks one at a time."""
         for number, task in tasks:
-            yield number, self.runner.measure(self.placed(task))
+            yield number, self.runner.measure(self.place(task))
 
-    def placed(self, task: Any) -> Any:
+    def place(self, task: Any) -> Any:
         """Return a task of one candidate, with where it runs."""
         return task
 
@@ -142,7 +142,7 @@ class DescribedExecutor(LocalExecutor):
         again: bool = False,
         implementation: str | None = None,
     ) -> Machine:
-        """The description, whose rates are not measured."""
+        """Return the description, whose rates are not measured."""
         return self._machine
 
 
@@ -153,7 +153,7 @@ def open_executor(
     intrinsic: Intrinsic | None = None,
     implementation: str | None = None,
 ) -> Executor:
-    """The executor of an address.
+    """Open the executor of an address.
 
     Args:
         address: None or ``"local"`` for this machine, ``"tcp://HOST:PORT"`` for the

@@ -1,11 +1,10 @@
 """The process between an exploration and its candidates.
 
 Started as ``python -m amos.measure.guard PARENT FOLDER``. It never runs a
-candidate: it loads TVM once, forks workers that do, holds them to their limits,
-says what became of them, and ends them and itself when its parent is gone. Its
-one thread sleeps in ``select``, so neither a hanging candidate nor the thread
-that happened to start it can keep it alive. A worker that was lost costs one
-``fork``, not one start of Python and TVM.
+candidate: it loads TVM once, forks workers that do, enforces their limits, reports
+their failures, and ends them and itself when its parent is gone. Its one thread
+sleeps in ``select``, so neither a hanging candidate nor the thread that started it can
+keep it alive. A lost worker costs one ``fork``, not one start of Python and TVM.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ import warnings
 from typing import Any, NoReturn
 
 from amos.ir import Operator
-from amos.measure.limits import CoreLock, allowed, lacks_memory, waited
+from amos.measure.limits import CoreLock, lacks_memory, limit_memory, waiting_seconds
 from amos.measure.messages import (
     GO,
     Deadline,
@@ -37,7 +36,7 @@ from amos.measure.messages import (
 from amos.measure.reference import References
 from amos.plan.target import load
 
-#: Bytes of standard error that are kept in mind for a message.
+#: Bytes of standard error that a message may draw on.
 _TAIL = 4096
 #: Seconds between two attempts to get the cores.
 _PAUSE = 0.002
@@ -51,7 +50,7 @@ class _Worker:
     Args:
         references: results that the guard has computed.
         memory: bytes that the worker may allocate, with the references; 0 for no limit.
-        ready: what the worker finds loaded and computed, and what nobody could prepare.
+        ready: preparations that the worker inherits, and those that failed.
     """
 
     def __init__(
@@ -78,7 +77,7 @@ class _Worker:
         self.memory, self.ready = memory, ready
 
     def end(self) -> tuple[int, int]:
-        """Kill it, with everything that it started; its status and peak kibibytes."""
+        """Kill it with everything that it started; return its status and peak kibibytes."""
         for kill in (os.killpg, os.kill):
             with contextlib.suppress(OSError):
                 kill(self.pid, signal.SIGKILL)
@@ -95,7 +94,7 @@ class _Worker:
 
 
 def _become(serve: Any, inward: int, outward: int, *arguments: Any) -> NoReturn:
-    """The worker's side of the fork; never returns into the guard's code."""
+    """Serve requests in the forked worker; never return into the guard's code."""
     status = 1
     try:
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
@@ -152,7 +151,7 @@ class _Guard:
             self.drop()
             return Reply(Failure("timeout", f"no answer within {request.limit:g} s"))
         except (EOFError, BrokenPipeError):
-            return Reply(self.obituary(memory))
+            return Reply(self.describe_death(memory))
         if reply.retire or reply.failure not in _HARMLESS:
             self.drop()
         return reply
@@ -166,19 +165,19 @@ class _Guard:
             # A failure belongs to the worker, which tries again and reports it.
             with contextlib.suppress(Exception):
                 if isinstance(need, Operator):
-                    with allowed(memory and max(1, memory - self.references.bytes)):
+                    with limit_memory(memory and max(1, memory - self.references.bytes)):
                         self.references.get(need)
                 else:
                     load(need)()
         self.loaded |= {need for need in needs if isinstance(need, str)}
 
     def exchange(self, worker: _Worker, request: Request) -> Reply[Any]:
-        """One request to the worker.
+        """Send one request to the worker and await its reply.
 
-        Waiting is not on its account: neither for candidates on the same cores, nor for
-        others that the system lets run.
+        Time spent waiting does not count: neither for candidates on the same cores, nor for other
+        processes that the system schedules.
         """
-        deadline = Deadline(request.limit, lambda: waited(worker.pid))
+        deadline = Deadline(request.limit, lambda: waiting_seconds(worker.pid))
         send(worker.requests, encode(request))
         while True:
             reply: Reply[Any] | NeedsCores = receive(
@@ -193,12 +192,12 @@ class _Guard:
             deadline.extend(time.monotonic() - waiting)
             send(worker.requests, encode(GO))
 
-    def obituary(self, memory: int) -> Failure:
-        """Why the worker died: kind of failure, and one line."""
+    def describe_death(self, memory: int) -> Failure:
+        """Describe the worker's death: kind of failure, and one line."""
         assert self.worker is not None
         code, peak = self.worker.wait()
         self.worker = None
-        output = self.last_words()
+        output = self.read_last_output()
         last = output.strip().splitlines()[-1] if output.strip() else ""
         named = signal.Signals(-code).name if code < 0 else f"status {code}"
         message = f"the worker {'was ended by' if code < 0 else 'ended with'} {named}"
@@ -213,8 +212,8 @@ class _Guard:
             last = "" if code < 0 else last
         return Failure(kind, message + (f": {last}" if last else ""))
 
-    def last_words(self) -> str:
-        """The end of the worker's standard error."""
+    def read_last_output(self) -> str:
+        """Return the end of the worker's standard error."""
         with contextlib.suppress(OSError):
             size = os.fstat(2).st_size
             return os.pread(2, _TAIL, max(0, size - _TAIL)).decode(errors="replace")
@@ -266,7 +265,7 @@ def main() -> None:
         pass
     finally:
         guard.close()
-    # Taking TVM down in order takes longer than anybody wants to wait.
+    # An orderly shutdown of TVM takes too long.
     os._exit(0)
 
 

@@ -1,4 +1,4 @@
-"""Processes that compute beside this one, where Python's lock would make threads wait.
+"""Processes that compute beside this one; threads would wait for Python's lock.
 
 Each runs this module, and ends with its parent or after some seconds without a call.
 """
@@ -27,11 +27,11 @@ from amos.measure.messages import encode, receive, send
 from amos.measure.result_cache import MISSING, load_result, store_result
 
 _T = TypeVar("_T")
-#: Calls from which on it pays to start processes, which takes each a second or two.
+#: Least number of calls for which processes are started, which takes each a second or two.
 LEAST_CALLS = 6
 #: Seconds without a call after which a process ends.
 _IDLE_SECONDS = 30.0
-#: Seconds after which it is looked whether there is something to do.
+#: Seconds between two looks for work.
 _LOOK_SECONDS = 0.05
 
 
@@ -59,7 +59,7 @@ class _Helper:
     Attributes:
         parent: process that it belongs to.
         process: itself, once it was started.
-        listens: whether it has said that it is ready for calls.
+        listens: whether it has reported that it is ready for calls.
         lock: of the thread that calls it.
     """
 
@@ -96,7 +96,7 @@ class _Helper:
         return self.process
 
     def ready(self) -> subprocess.Popen[bytes]:
-        """The process, once it listens.
+        """Return the process once it listens.
 
         Raises:
             Exception: it does not start.
@@ -129,7 +129,7 @@ class _Helper:
                     send(_number(process.stdin), job.message)
                     answer: _Answer = receive(_number(process.stdout))
                 except (EOFError, OSError):
-                    if _ended_idle(process):
+                    if _has_idled_out(process):
                         jobs.appendleft(job)
                     else:
                         job.future.set_exception(
@@ -222,7 +222,7 @@ def map_in_processes(
         jobs.append(by_key.setdefault(key, job) if key else job)
     waiting = deque(job for job in dict.fromkeys(jobs) if not job.load())
     count = min(_count_cores(), len(waiting)) - 1
-    for helper in _some_helpers(count, start=len(waiting) >= LEAST_CALLS):
+    for helper in _get_helpers(count, start=len(waiting) >= LEAST_CALLS):
         Thread(target=helper.serve, args=(waiting,), daemon=True).start()
     try:
         for job in jobs:
@@ -250,7 +250,7 @@ def start_helpers(calls: int, function: Callable[[], Any]) -> None:
         function: of a module, that each process calls at once.
     """
     if calls >= LEAST_CALLS:
-        for helper in _some_helpers(min(_count_cores(), calls) - 1, start=True):
+        for helper in _get_helpers(min(_count_cores(), calls) - 1, start=True):
             if not helper.runs:
                 with suppress(Exception), helper.lock:  # else calls are made without it
                     helper.start(function)
@@ -264,8 +264,8 @@ def _count_cores() -> int:
         return os.cpu_count() or 1
 
 
-def _some_helpers(count: int, *, start: bool) -> list[_Helper]:
-    """Up to as many helpers of this process; one that was forked has its own."""
+def _get_helpers(count: int, *, start: bool) -> list[_Helper]:
+    """Return up to ``count`` helpers of this process; a forked process has its own."""
     with _lock:
         if any(each.parent != os.getpid() for each in _helpers):
             _helpers.clear()
@@ -281,8 +281,8 @@ def stop_helpers() -> None:
         helper.close()
 
 
-def _ended_idle(process: subprocess.Popen[bytes]) -> bool:
-    """Whether a process had waited for so long that it ended."""
+def _has_idled_out(process: subprocess.Popen[bytes]) -> bool:
+    """Return whether a process ended because it was idle for too long."""
     try:
         return process.wait(_LOOK_SECONDS) == 0
     except subprocess.TimeoutExpired:
@@ -301,7 +301,7 @@ def _answer(function: Callable[..., Any], arguments: tuple[Any, ...]) -> _Answer
 
 
 def _serve() -> None:
-    """The side of the process that was started."""
+    """Answer calls in the started process."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     outward = os.dup(1)
     os.dup2(2, 1)  # compilers' output is no answer

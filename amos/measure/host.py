@@ -1,4 +1,4 @@
-"""The machine we run on, measured and remembered.
+"""The machine we run on, measured and cached.
 
 Caches and cores are read from the system; rates and bandwidths are measured once
 and kept in the user's cache directory, keyed by CPU model, core count and
@@ -26,7 +26,7 @@ from amos.machine.makers import fitted_costs
 from amos.measure.probe import Figures, Probe, Stream
 from amos.measure.runner import Runner, default_memory
 
-#: Raised when a probe measures something else under the same name.
+#: Increased when a probe measures something else under the same name.
 _VERSION = 6
 #: Assumed when the system does not describe its caches (bytes; level 1, 2, 3).
 _USUAL = (32 << 10, 1 << 20, 8 << 20)
@@ -38,7 +38,7 @@ _TIMES_BEFORE = 16
 
 
 def cache_file() -> Path:
-    """Where the measurements of this CPU are kept."""
+    """Return the path of the cached measurements of this CPU."""
     from platformdirs import user_cache_path
 
     here = cpu()
@@ -49,14 +49,14 @@ def cache_file() -> Path:
 
 @cache
 def _compiler() -> str:
-    """The version of TVM; it takes milliseconds to read."""
+    """Return the version of TVM; reading it takes milliseconds."""
     try:
         return metadata.version("apache-tvm")
     except metadata.PackageNotFoundError:
         return "none"
 
 
-def measured_rates() -> dict[str, float]:
+def read_rates() -> dict[str, float]:
     """Return everything that was measured of this CPU so far, by name; nothing is measured now."""
     with contextlib.suppress(OSError):
         return _rates(cache_file(), cache_file().stat().st_mtime_ns)
@@ -111,7 +111,7 @@ def host_machine(
             worker = runner or stack.enter_context(Runner())
             measured = worker.probe(Probe(tuple(missing), levels, cpu().cores, implementation))
         rates = {versions[name]: rate for name, rate in measured.peaks.items()}
-        figures = figures.better(replace(measured, peaks=rates))
+        figures = figures.take_better(replace(measured, peaks=rates))
         _save(cache_file(), figures)
     # Where there are several of one name the last one counts: a native rate, or what is asked for.
     figures.peaks = dict(
@@ -123,7 +123,7 @@ def host_machine(
 
 
 def _version(intrinsic: Intrinsic, kind: str | None) -> str:
-    """Key of a rate: it is measured anew where the implementation changes."""
+    """Return the key of a rate, which changes with the implementation."""
     from amos.codegen.tir.tensor_intrin import implementation, version
 
     return version(intrinsic, kind or implementation(intrinsic, cpu().features))
@@ -136,14 +136,13 @@ def _data_caches(here: Cpu) -> tuple[Cache, ...]:
 
 
 def _probe_sizes(here: Cpu, runner: Runner | None = None) -> dict[str, dict[str, Stream]]:
-    """Bytes that each core streams: half of its part of a cache, and well past the last.
+    """Choose the bytes that each core streams: half its share of a cache, and more than the last.
 
-    Not more than some times the cache before: that is enough to leave it, and of a large
-    shared cache a virtual machine may have no more than a share. Every level is measured
-    with one core and with all of them. The bytes of a stream have a limit, so that a probe takes
-    seconds with any cache: a larger level is measured there. Where the caches hold more
-    than the limit, the figure of memory is therefore theirs, as it is for any kernel that
-    moves no more than that.
+    A stream is at most a few times the previous cache: that is enough to leave it, and a virtual
+    machine may own only a share of a large shared cache. Every level is measured with one core and
+    with all of them. The size of a stream is limited, so that a probe takes seconds with any cache:
+    a larger level is measured at the limit. Where the caches hold more than the limit, the
+    bandwidth of memory is therefore theirs, as for any kernel that moves no more than that.
     """
     caches, cores = _data_caches(here), here.cores
     # Arrays are allocated, then copied, beside memory that compilation has used.
@@ -166,7 +165,7 @@ def _probe_sizes(here: Cpu, runner: Runner | None = None) -> dict[str, dict[str,
 
 
 def _read_version(version: str) -> tuple[str, str]:
-    """The intrinsic and the implementation that a rate was measured of."""
+    """Return the intrinsic and the implementation of a measured rate."""
     _, name, kind, *_ = version.split(".")
     return name, kind
 

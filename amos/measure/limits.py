@@ -6,7 +6,7 @@ import contextlib
 import os
 from collections.abc import Iterator
 
-#: How a C, C++ or Python program says that it has no memory left.
+#: Words in which C, C++ and Python programs report that they have no memory left.
 _NO_MEMORY = ("bad_alloc", "out of memory", "cannot allocate memory", "memoryerror")
 
 try:
@@ -31,8 +31,8 @@ def lower(kind: str, limit: int) -> None:
 
 
 @contextlib.contextmanager
-def allowed(memory: int) -> Iterator[None]:
-    """Inside, this process may allocate so many bytes more; 0 for no limit."""
+def limit_memory(memory: int) -> Iterator[None]:
+    """Let this process allocate ``memory`` more bytes within the block; 0 for no limit."""
     if resource is None or not (memory and (used := address_space())):
         yield
         return
@@ -45,7 +45,7 @@ def allowed(memory: int) -> Iterator[None]:
 
 
 def address_space() -> int:
-    """Bytes of address space in use; 0 where the system does not say."""
+    """Return the bytes of address space in use; 0 where the system does not say."""
     try:
         with open("/proc/self/statm", encoding="ascii") as file:
             return int(file.read().split()[0]) * os.sysconf("SC_PAGE_SIZE")
@@ -53,8 +53,8 @@ def address_space() -> int:
         return 0
 
 
-def waited(pid: int) -> float:
-    """Seconds that a process was ready to run and had no core; 0 where nobody counts them."""
+def waiting_seconds(pid: int) -> float:
+    """Return the seconds that a ready process waited for a core; 0 where unknown."""
     try:
         with open(f"/proc/{pid}/schedstat", encoding="ascii") as file:
             return int(file.read().split()[1]) * 1e-9
@@ -63,7 +63,7 @@ def waited(pid: int) -> float:
 
 
 def lacks_memory(report: BaseException | str) -> bool:
-    """Whether an error, or the last output of a process, is about memory."""
+    """Return whether an error, or the last output of a process, is about memory."""
     text = str(report).lower()
     return isinstance(report, MemoryError) or any(words in text for words in _NO_MEMORY)
 

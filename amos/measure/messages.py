@@ -28,7 +28,7 @@ LOADER = "amos.runtime.kernel.warm_up"
 GO = "go"
 
 _HEADER = struct.Struct("<Q")
-#: A longer message can only be rubbish that a broken process wrote.
+#: A longer message can only come from a broken process.
 _MOST = 1 << 34
 #: Seconds between two looks at whether the other side still matters.
 _POLL_SECONDS = 0.5
@@ -79,7 +79,7 @@ class Job(Protocol[T_co]):
         ...
 
     def run(self, context: Context) -> T_co | Failure:
-        """Do it, in the worker. Any exception is a failure too."""
+        """Run the job in the worker. Any exception is a failure too."""
         ...
 
 
@@ -143,7 +143,7 @@ class Deadline:
         self._at += seconds
 
     def remaining_seconds(self) -> float:
-        """Seconds until then; none or less when it has passed."""
+        """Return the seconds left; zero or negative when the deadline has passed."""
         remaining = self._at - time.monotonic()
         if remaining <= 0 and self._excused is not None:
             excused = self._excused()
@@ -154,7 +154,7 @@ class Deadline:
 
 
 def encode(message: Any) -> bytes:
-    """A message as it travels."""
+    """Encode a message for a pipe."""
     data = pickle.dumps(message)
     return _HEADER.pack(len(data)) + data
 

@@ -53,8 +53,8 @@ class Figures:
     launch: float = math.inf
     clock: float = 0.0
 
-    def better(self, figures: Figures) -> Figures:
-        """The better of each: a machine's figures are those without disturbance."""
+    def take_better(self, figures: Figures) -> Figures:
+        """Take the better value of each figure, which disturbances can only worsen."""
         return Figures(**_better(asdict(self), asdict(figures)))
 
 
@@ -97,7 +97,7 @@ class Probe:
             if turn and time.perf_counter() - start > _LONG:
                 break
             try:
-                best = best.better(self._round(clock))
+                best = best.take_better(self._round(clock))
             except AmosError as error:
                 return Failure("probe", str(error))
         return best
@@ -119,18 +119,18 @@ class Probe:
             probe.check_rates(unit, kind, rates, clock)
         for level, streams in self.levels.items():
             for figures, write in ((best.read, False), (best.write, True)):
-                figures[level] = _streamed(streams, write=write)
+                figures[level] = _measure_streams(streams, write=write)
         if self.levels:
             best.launch = probe.probe_launch(self.cores)
             best.clock = max(clock, probe.probe_clock())
         return best
 
 
-def _streamed(streams: dict[str, Stream], *, write: bool) -> dict[str, float]:
-    """Bytes a second of each core, by the cores that stream.
+def _measure_streams(streams: dict[str, Stream], *, write: bool) -> dict[str, float]:
+    """Measure bytes a second of each core, for one streaming core and for all.
 
-    Cores that together get less than one of them alone were disturbed by neighbours: a model
-    that believed it would leave all cores but one idle.
+    All cores together cannot be slower than one alone unless neighbours disturbed them; a model
+    that believed such figures would use a single core.
     """
     from amos.codegen.probes.memory import probe_bandwidth
 

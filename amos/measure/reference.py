@@ -17,7 +17,7 @@ from amos.ir import Operator, dtype
 _RATE = 5e9
 #: Bytes of an element while the reference is computed, at the least.
 _WORKING = 4
-#: Operators whose inputs and reference result are kept; one exploration has one.
+#: Operators whose inputs and reference results are cached; one exploration has one.
 _KEPT = 2
 _SEED = 20220618
 #: Distance of 1 from the next number.
@@ -41,7 +41,7 @@ class Demand:
 
     @staticmethod
     def of(op: Operator) -> Demand:
-        """The demand of an operator; an open dtype counts as float32."""
+        """Estimate the demand of an operator; an open dtype counts as float32."""
         read = {load.tensor.name: load.tensor for load in op.sources}
         # The reference works on wider copies, and on a sum for each point of the output.
         working = sum(prod(x.shape) for x in read.values()) + prod(x.extent for x in op.spatial)
@@ -70,11 +70,11 @@ class References:
         self._memo: dict[Operator, tuple[dict[str, np.ndarray], tuple[np.ndarray, ...]]] = {}
 
     def get(self, operator: Operator) -> tuple[dict[str, np.ndarray], tuple[np.ndarray, ...]]:
-        """Random inputs, and the results that the operator makes of them."""
+        """Return random inputs of an operator, and its results."""
         results = self._memo.get(operator)
         if results is None:
             inputs = validate.random_inputs(operator, np.random.default_rng(_SEED))
-            results = self._memo[operator] = inputs, several(validate.evaluate(operator, inputs))
+            results = self._memo[operator] = inputs, as_tuple(validate.evaluate(operator, inputs))
             if len(self._memo) > _KEPT:
                 del self._memo[next(iter(self._memo))]
         return results
@@ -93,15 +93,15 @@ class References:
         return sum(array.nbytes for array in arrays)
 
 
-def several(results: Any) -> tuple[np.ndarray, ...]:
-    """Results as a tuple, also where there is one."""
+def as_tuple(results: Any) -> tuple[np.ndarray, ...]:
+    """Return results as a tuple, also where there is one."""
     return results if isinstance(results, tuple) else (results,)
 
 
 def compare_arrays(got: np.ndarray, expected: np.ndarray) -> tuple[float, int]:
-    """Largest difference, and how many elements are not a number though they should be.
+    """Return the largest difference, and how many elements are wrongly NaN.
 
-    In blocks: as floats and differences the whole would take many times its memory.
+    In blocks, since the arrays as floats and their differences would take many times the memory.
     """
     difference, strange = 0.0, 0
     for got_block, expected_block in zip(_blocks(got), _blocks(expected), strict=True):
@@ -123,7 +123,7 @@ def _not_numbers(values: np.ndarray) -> np.ndarray:
 
 
 def _difference(got: np.ndarray, expected: np.ndarray) -> float:
-    """Largest absolute difference; NaN against a number counts as infinite."""
+    """Return the largest absolute difference; NaN against a number counts as infinite."""
     if got.size == 0:
         return 0.0
     a, b = got.astype(np.float64), expected.astype(np.float64)
@@ -134,10 +134,10 @@ def _difference(got: np.ndarray, expected: np.ndarray) -> float:
 
 
 def tolerance(operator: Operator, expected: np.ndarray, number: int = 0) -> float:
-    """Zero for integers; for floats, rounding of a sum as long as the reduction, and of the result.
+    """Return the tolerated difference: 0 for integers, for floats the rounding errors of the sum.
 
-    Integers that an epilogue makes of float sums may round to a neighbour, each of those
-    that are added up.
+    Those are of a sum as long as the reduction, and of the result. Integers that an epilogue makes
+    of float sums may round to a neighbour, each of those that are added up.
 
     Args:
         number: which one.
@@ -163,7 +163,7 @@ def tolerance(operator: Operator, expected: np.ndarray, number: int = 0) -> floa
 
 
 def _largest(values: np.ndarray) -> float:
-    """Largest magnitude of a finite value."""
+    """Return the largest magnitude of a finite value."""
     sizes = np.abs(values.astype(np.float64))
     return float(sizes.max(initial=0.0, where=np.isfinite(sizes)))
 

@@ -28,7 +28,7 @@ from typing import Any
 import numpy as np
 
 from amos.machine.cpu import cpu
-from amos.measure.host import measured_rates
+from amos.measure.host import read_rates
 
 #: Environment variable: MiB that the cache may take, 0 for none. The default without it.
 _VARIABLE, _DEFAULT_MIB = "AMOS_CACHE_MIB", 512
@@ -156,7 +156,7 @@ def _open(_: str, most_bytes: int) -> ResultCache | None:
 
 
 def _is_private(state: os.stat_result) -> bool:
-    """Whether a file or folder belongs to the user, and nobody else can write to it."""
+    """Return whether a file or folder belongs to the user, and nobody else can write to it."""
     return state.st_uid == os.getuid() and not state.st_mode & 0o022
 
 
@@ -181,18 +181,18 @@ def key_of_file(path: Path, *request: object) -> str:
 def load_result(key: str) -> Any:
     """Return what the cache has under a key; :data:`MISSING` if it has nothing."""
     opened = open_cache()
-    return MISSING if opened is None else opened.load(key, measured_rates())
+    return MISSING if opened is None else opened.load(key, read_rates())
 
 
 def store_result(key: str, value: Any) -> None:
     """Write a result to the cache, if there is one."""
     opened = open_cache()
     if opened is not None:
-        opened.store(key, value, measured_rates())
+        opened.store(key, value, read_rates())
 
 
 def has_result(key: str) -> bool:
-    """Whether the cache has an entry of a key."""
+    """Return whether the cache has an entry of a key."""
     opened = open_cache()
     return opened is not None and (opened.folder / key).exists()
 
@@ -222,7 +222,7 @@ def _canonical(value: Any) -> Any:
 
 @cache
 def _environment_digest() -> str:
-    """Digest of the sources of AMOS, the packages, Python, and the CPU."""
+    """Return a digest of the sources of AMOS, the packages, Python, and the CPU."""
     digest = hashlib.sha256()
     for name in _PACKAGES:
         with contextlib.suppress(metadata.PackageNotFoundError):

@@ -50,7 +50,7 @@ class RpcExecutor(LocalExecutor):
         return replace(here(), model=f"board {self._key} by way of {here().model}")
 
     def measure(self, tasks: Iterable[tuple[int, Task]]) -> Iterator[tuple[int, Measurement]]:
-        """One after the other.
+        """Measure tasks one at a time.
 
         Raises:
             MeasureError: the tracker does not answer, or has no such board.
@@ -60,6 +60,6 @@ class RpcExecutor(LocalExecutor):
                 raise MeasureError(measurement.message)
             yield number, measurement
 
-    def placed(self, task: Any) -> Any:
+    def place(self, task: Any) -> Any:
         """Return a task on the board."""
         return replace(task, board=self._address)

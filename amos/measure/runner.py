@@ -39,7 +39,7 @@ T = TypeVar("T")
 
 
 def measurement_of(reply: Reply[Measurement]) -> Measurement:
-    """Outcome of a candidate in a reply, a lost worker included."""
+    """Return a candidate's outcome in a reply; a lost worker is a failure."""
     answer = reply.answer
     if isinstance(answer, Failure):
         answer = Measurement(failure=answer.failure, message=answer.message)
@@ -76,7 +76,7 @@ class Runner(Closing):
         return measurement_of(self.request(task, self.limit(task.predicted)))
 
     def limit(self, predicted: float = 0.0) -> float:
-        """Seconds that a candidate may take whose run takes so many by the model."""
+        """Return the time limit of a candidate in seconds, given its predicted time."""
         return self.timeout + (_RUNS * predicted if math.isfinite(predicted) else 0.0)
 
     def probe(self, job: Probe) -> Figures:
@@ -113,7 +113,7 @@ class Runner(Closing):
             self.close()
             return Reply(Failure("timeout", f"no answer within {patience:g} s"))
         except (BrokenPipeError, EOFError):
-            message = self._obituary(process)
+            message = self._describe_death(process)
             self.close()
             return Reply(Failure("crash", message))
         except BaseException:
@@ -154,8 +154,8 @@ class Runner(Closing):
         self._resources.callback(_end, self._process)
         return self._process
 
-    def _obituary(self, process: subprocess.Popen[bytes]) -> str:
-        """Why the guard died, in one line."""
+    def _describe_death(self, process: subprocess.Popen[bytes]) -> str:
+        """Describe the guard's death in one line."""
         try:
             code = process.wait(timeout=5)
         except subprocess.TimeoutExpired:
@@ -168,7 +168,7 @@ class Runner(Closing):
 
 
 def default_memory() -> int:
-    """Half of the memory that this process may have, in bytes; 0 if that is not known."""
+    """Return half of this process's memory limit in bytes; 0 if unknown."""
     try:
         limits = [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")]
     except (ValueError, OSError, AttributeError):

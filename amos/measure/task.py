@@ -1,4 +1,4 @@
-"""Measuring one candidate: build it, hold it against NumPy, time it."""
+"""Measuring one candidate: build it, compare it with NumPy, time it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from amos.intrinsics import Intrinsic
 from amos.ir import Operator
 from amos.measure.limits import lacks_memory
 from amos.measure.messages import LOADER, Context, Failure
-from amos.measure.reference import compare_arrays, several, tolerance
+from amos.measure.reference import as_tuple, compare_arrays, tolerance
 from amos.plan import Candidate
 from amos.records.measurement import Measurement, noise_of
 
@@ -26,8 +26,8 @@ _NOISE, _ROUNDS_OF_REPEATS = 0.02, 3
 TIMING, _SHARE = 7.5, 0.25
 
 
-def repeats(count: int, seconds: float, limit: float = math.inf) -> int:
-    """Number of timings of a kernel: as requested, or as many as there is time for.
+def repeat_count(count: int, seconds: float, limit: float = math.inf) -> int:
+    """Return the number of timings of a kernel: as requested, or as many as time allows.
 
     Args:
         count: timings of a quick kernel.
@@ -38,18 +38,18 @@ def repeats(count: int, seconds: float, limit: float = math.inf) -> int:
 
 
 class Place(ABC):
-    """Where a target's candidates run, if that is not this CPU; it travels pickled.
+    """The device on which a target's candidates run, if not this CPU; it travels pickled.
 
     Attributes:
-        loader: function that loads what building takes, by its module; it is called ahead
-            of the limits of a candidate. Empty if there is little to load.
+        loader: function, by its module, that loads what building needs; it is called
+            outside of the limits of a candidate. Empty if there is little to load.
     """
 
     loader: ClassVar[str] = ""
 
     @abstractmethod
     def build(self, candidate: Any) -> Any:
-        """The kernel of a candidate: ``prepare``, ``run``, ``result``, ``times``.
+        """Build the kernel of a candidate, with ``prepare``, ``run``, ``result`` and ``times``.
 
         Raises:
             BuildError: there is no such kernel.
@@ -61,7 +61,7 @@ class Place(ABC):
 
 @dataclass(frozen=True)
 class Task:
-    """One measurement that is asked for.
+    """One requested measurement.
 
     Attributes:
         candidate: mapping and schedule.
@@ -94,7 +94,7 @@ class Task:
 
     @property
     def needs(self) -> frozenset[Operator | str]:
-        """What loads code for the device, and the operator's reference result."""
+        """The loader of code for the device, and the operator's reference result."""
         loader = LOADER if self.place is None else self.place.loader
         return frozenset({*filter(None, [loader]), self.operator})
 
@@ -102,7 +102,7 @@ class Task:
         """Build, verify, then time it; nothing runs before the cores are ours."""
         kernel: Any
         try:
-            kernel = self._built()
+            kernel = self._build()
         except AmosError as error:
             if lacks_memory(error):
                 raise MemoryError(str(error)) from error
@@ -121,8 +121,8 @@ class Task:
             start = time.perf_counter()
             kernel.run(arguments)
             once = time.perf_counter() - start
-            got = several(kernel.result(arguments))
-            judged = self._judged(got, expected, kernel.implementation)
+            got = as_tuple(kernel.result(arguments))
+            judged = self._judge(got, expected, kernel.implementation)
             if not judged.ok:
                 return judged
             return replace(judged, times=self._times(kernel, inputs, once, context.limit))
@@ -130,15 +130,15 @@ class Task:
             if self.place is not None:
                 self.place.release(kernel)
 
-    def _built(self) -> Any:
-        """The candidate's kernel, where it runs."""
+    def _build(self) -> Any:
+        """Build the candidate's kernel where it runs."""
         if self.place is not None:
             return self.place.build(self.candidate)
         from amos.runtime import build
 
         return build(self.candidate, implementation=self.implementation)
 
-    def _judged(
+    def _judge(
         self, got: Sequence[np.ndarray], expected: Sequence[np.ndarray], implementation: str
     ) -> Measurement:
         """Compare a kernel's result with the reference."""
@@ -159,8 +159,8 @@ class Task:
     def _times(
         self, kernel: Any, inputs: dict[str, np.ndarray], once: float, limit: float
     ) -> tuple[float, ...]:
-        """Seconds of a run of a kernel whose first run took ``once``, as often as there is time."""
-        most = repeats(_ROUNDS_OF_REPEATS * self.repeat, once, limit)
+        """Time runs of a kernel whose first run took ``once``, as often as time allows; seconds."""
+        most = repeat_count(_ROUNDS_OF_REPEATS * self.repeat, once, limit)
         repeat = min(self.repeat, most)
         times: tuple[float, ...] = ()
         while not times or (noise_of(times) > _NOISE and len(times) + repeat <= most):

@@ -70,7 +70,7 @@ def serve(inward: int, outward: int, references: References, memory: int, guard:
 
 
 def _answer(request: Request, context: Context) -> Any:
-    """The result of the job, or the failure that prevented it."""
+    """Run the job; return its result, or the failure that prevented it."""
     try:
         provide(request.provided)
         return request.job.run(context)
@@ -82,7 +82,7 @@ def _answer(request: Request, context: Context) -> Any:
 
 
 def _settle(memory: int, guard: int) -> None:
-    """Limits, and an end that comes with the guard's."""
+    """Apply the limits, and make this process end with the guard."""
     # The guard decides when we stop.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     if sys.platform == "linux":
@@ -100,7 +100,7 @@ def _settle(memory: int, guard: int) -> None:
 
 
 def _one_line(error: BaseException) -> str:
-    """TVM names the cause in its last line; our errors begin with it."""
+    """Return the telling line: TVM's last one, the lines of an error of ours joined."""
     lines = str(error).strip().splitlines()
     if isinstance(error, AmosError):
         return "; ".join(lines)

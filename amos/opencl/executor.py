@@ -142,7 +142,7 @@ class OpenClExecutor(DescribedExecutor):
         """Bytes that this process may have: there is no limit of its own on a candidate."""
         return 2 * default_memory()
 
-    def placed(self, task: Any) -> Any:
+    def place(self, task: Any) -> Any:
         """Return a task on the device; ``flush`` overwrites at least twice its cache."""
         flush = max(task.flush, 2 * self._device.cache) if task.flush else 0
         return replace(task, flush=flush, place=OpenClPlace(self._machine, self._words))

@@ -27,17 +27,17 @@ _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
 def digest(value: object) -> str:
-    """32 hexadecimal digits that stand for a JSON value, whatever the order of its keys."""
+    """Hash a JSON value, independent of the order of its keys, to 32 hexadecimal digits."""
     text = json.dumps(value, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()[:32]
 
 
 def fingerprint(intrinsic: Intrinsic) -> str:
-    """Stands for the meaning of an intrinsic: statement, sizes, dtypes, arithmetic, memory.
+    """Hash the meaning of an intrinsic: statement, sizes, dtypes, arithmetic, memory.
 
     The registers count too, since they bound the schedules.
 
-    Its name, description and source do not count: what it computes does.
+    Its name, description and source do not count.
     """
     operands = [
         [load.tensor.name, list(load.tensor.shape), kind.declared]
@@ -50,7 +50,7 @@ def fingerprint(intrinsic: Intrinsic) -> str:
 
 
 def definition_of(unit: Intrinsic) -> dict[str, Any] | None:
-    """An intrinsic with its implementations as plain values, which records keep.
+    """Describe an intrinsic with its implementations as plain values for records.
 
     They are checked like a file when they are read. Implementations are code:
     whoever replays or exports a record runs the code that came with it.
@@ -68,10 +68,10 @@ def definition_of(unit: Intrinsic) -> dict[str, Any] | None:
 
 
 def operator_values(operator: Operator | Chain) -> dict[str, Any]:
-    """An operator or a chain as JSON values from which :func:`operator_from` makes an equal one.
+    """Describe an operator or a chain as JSON values for :func:`operator_from`.
 
-    ``text`` is in the language of :meth:`amos.Operator.parse`. Names that the language
-    cannot spell stand in it under aliases, which ``names`` resolves.
+    ``text`` is in the language of :meth:`amos.Operator.parse`. Names that the language cannot spell
+    have aliases in it, which ``names`` resolves.
     """
     if isinstance(operator, Chain):
         return _chain_values(operator)
@@ -108,7 +108,7 @@ def operator_values(operator: Operator | Chain) -> dict[str, Any]:
 
 
 def _expression(text: str, of: Iterable[Elementwise]) -> dict[str, Any]:
-    """The text of a prologue or of epilogues with their tensors."""
+    """Describe the text of a prologue or of epilogues with their tensors."""
     read = {load.tensor.name: load.tensor for each in of for load in each.loads}
     return {
         "text": text,
@@ -118,14 +118,14 @@ def _expression(text: str, of: Iterable[Elementwise]) -> dict[str, Any]:
 
 
 def _result(result: Result) -> dict[str, Any]:
-    """A further result; its own shape is among those of its tensors."""
+    """Describe a further result; its own shape is among those of its tensors."""
     values = _expression(str(result), result.epilogues)
     stored = result.store.tensor
     return values | {"shapes": {**values["shapes"], stored.name: list(stored.shape)}}
 
 
 def _chain_values(chain: Chain) -> dict[str, Any]:
-    """A chain as JSON values; tensors within a row function have no types of their own."""
+    """Describe a chain as JSON values; tensors within a row function have no types of their own."""
     tensors = (*chain.inputs, *chain.temporaries, chain.result)
     texts = [statement.text for statement in chain.statements]
     if any(step.epilogue is not None for step in chain.products):
@@ -143,7 +143,7 @@ def _chain_values(chain: Chain) -> dict[str, Any]:
 
 
 def chain_from(values: Mapping[str, Any]) -> Chain:
-    """The chain that :func:`operator_values` has written.
+    """Rebuild the chain that :func:`operator_values` described.
 
     Raises:
         RecordError: the values describe no chain.
@@ -161,7 +161,7 @@ def chain_from(values: Mapping[str, Any]) -> Chain:
 
 
 def operator_from(values: Mapping[str, Any]) -> Operator:
-    """The operator that :func:`operator_values` has written.
+    """Rebuild the operator that :func:`operator_values` described.
 
     Raises:
         RecordError: the values describe no operator.
@@ -199,7 +199,7 @@ def operator_from(values: Mapping[str, Any]) -> Operator:
         raise RecordError(f"the record describes no operator: {first}") from error
 
 
-#: Fields of machines that earlier versions had not, left out where they say nothing.
+#: Fields of machines that earlier versions lacked, left out where they are empty.
 _LATER = ("stream", "opencl", "host", "operation_pj", "energy_source")
 _LATER_LEVEL = ("read_pj_per_byte", "write_pj_per_byte")
 #: Energies that earlier versions had among the figures of queues.
@@ -209,10 +209,10 @@ _EARLIER_COSTS = ("read", "late", "scattered", "unrolled", "copied")
 
 
 def machine_values(machine: Machine, *, whole: bool = False) -> dict[str, Any]:
-    """A machine description as JSON values.
+    """Describe a machine as JSON values.
 
     Args:
-        whole: also fields that earlier versions had not and that say nothing.
+        whole: also empty fields that earlier versions lacked.
     """
     values = asdict(replace(machine, peaks={}))
     # As machines were described before any had one.
@@ -224,13 +224,13 @@ def machine_values(machine: Machine, *, whole: bool = False) -> dict[str, Any]:
 
 
 def identity_of(machine: Machine) -> Identity:
-    """A described machine as records name it: another one when its figures change."""
+    """Return the identity of a described machine in records; it changes with its figures."""
     figures = digest(machine_values(machine))[:8]
     return Identity(machine.name, f"figures {figures}", machine.cores)
 
 
 def machine_from(values: Mapping[str, Any]) -> Machine:
-    """The description that :func:`machine_values` has written.
+    """Rebuild the description that :func:`machine_values` wrote.
 
     Raises:
         RecordError: it is of another version, or no description.
@@ -265,7 +265,7 @@ def machine_from(values: Mapping[str, Any]) -> Machine:
 
 
 def _aliases(names: list[str], prefix: str) -> dict[str, str]:
-    """For each name how it is spelled, which tensors and iterations have apart."""
+    """Spell each name so that the parser can read it; spellings are distinct."""
     used, result = set(names), {}
     for number, name in enumerate(names):
         spelled = name

@@ -21,7 +21,7 @@ class Added:
     Attributes:
         new: how many were added.
         known: how many were there already.
-        differing: how many stand for a measurement that is there with other times.
+        differing: how many are of a measurement that is there with other times.
     """
 
     new: int
@@ -34,7 +34,7 @@ class Added:
 
 
 def export_lines(records: Records) -> Iterator[str]:
-    """One JSON object a record, oldest first, without line ends."""
+    """Yield each record as one JSON object, oldest first, without line ends."""
     for record in records.all():
         yield json.dumps(row_of(record), sort_keys=True)
 
@@ -79,9 +79,9 @@ def _add(records: Records, candidates: list[Record]) -> Added:
 
 
 def best_records(records: list[Record]) -> list[Record]:
-    """The fastest right record of each operator, intrinsic, version and machine.
+    """Return the fastest correct record of each operator, intrinsic, version and machine.
 
-    Those of one operator stand together, the fastest first.
+    Records of one operator are adjacent, the fastest first.
     """
     best: dict[tuple[str, ...], Record] = {}
     for record in right_records(records):
@@ -91,7 +91,7 @@ def best_records(records: list[Record]) -> list[Record]:
 
 
 def right_records(records: list[Record]) -> list[Record]:
-    """Records of candidates that ran, those of one operator together, the fastest first.
+    """Return the records of candidates that ran correctly, by operator, then the fastest first.
 
     A leader that was measured again counts by its last measurement.
     """
@@ -103,7 +103,7 @@ def right_records(records: list[Record]) -> list[Record]:
     return sorted(right, key=lambda record: (record.operator, record.seconds))
 
 
-def prunable(
+def select_prunable(
     records: list[Record],
     *,
     failed: bool = False,
@@ -111,7 +111,7 @@ def prunable(
     older_days: float | None = None,
     keep: int | None = None,
 ) -> list[int]:
-    """Numbers of the records that any of the criteria gives up.
+    """Return the numbers of the records that any of the criteria selects.
 
     Args:
         foreign: records of other machines, and of other versions of an intrinsic.

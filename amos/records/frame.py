@@ -26,7 +26,7 @@ COLUMNS = (
 
 
 def frame_of(records: Iterable[Record]) -> pd.DataFrame:
-    """One row a record; all times in seconds.
+    """Return a table of one row a record; all times in seconds.
 
     ``measured_seconds`` and ``noise`` are empty where nothing ran, as is a schedule variable
     that a record's schedule leaves at its default or does not have.
@@ -55,7 +55,7 @@ def _row(record: Record) -> dict[str, object]:
 
 
 def _variables(record: Record) -> Mapping[str, Value]:
-    """The schedule's variables, under the keys of today where a target has them all."""
+    """Return the schedule's variables, under today's keys where a target has them all."""
     try:
         return Schedule.of(record.schedule).as_dict()
     except ScheduleError:

@@ -56,7 +56,7 @@ class Measurement:
     @property
     def seconds(self) -> float:
         """Median time of one run without the outliers; infinite after a failure."""
-        return statistics.median(steady(self.times)) if self.times else float("inf")
+        return statistics.median(drop_outliers(self.times)) if self.times else float("inf")
 
     @property
     def least_seconds(self) -> float:
@@ -68,8 +68,8 @@ class Measurement:
         """Standard error of :attr:`seconds`, as a share of it; 0 if there is but one repeat."""
         return noise_of(self.times)
 
-    def too_close(self, measurement: Measurement) -> bool:
-        """True if the difference between two medians may be chance (two standard errors)."""
+    def is_too_close(self, measurement: Measurement) -> bool:
+        """Return whether two medians may differ by chance (within two standard errors)."""
         if not (self.times and measurement.times):
             return False
         difference = abs(self.seconds - measurement.seconds)
@@ -112,8 +112,8 @@ class Trial(Shown):
         return self.predicted if self.measurement is None else self.measurement.seconds
 
 
-def steady(times: Sequence[float]) -> tuple[float, ...]:
-    """Repeats without outliers: interruptions only ever make a repeat slower."""
+def drop_outliers(times: Sequence[float]) -> tuple[float, ...]:
+    """Return the repeats without outliers: interruptions only ever make a repeat slower."""
     if len(times) < 4:
         return tuple(times)
     middle = statistics.median(times)
@@ -124,8 +124,8 @@ def steady(times: Sequence[float]) -> tuple[float, ...]:
 
 
 def noise_of(times: Sequence[float]) -> float:
-    """Relative standard error of the median of the times that :func:`steady` keeps."""
-    steady_times = steady(times)
+    """Return the relative standard error of the median without outliers."""
+    steady_times = drop_outliers(times)
     if len(steady_times) < 2:
         return 0.0
     middle = statistics.median(steady_times)

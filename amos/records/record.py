@@ -30,7 +30,7 @@ from amos.validate.naming import matching_name
 
 #: Values of JSON.
 Json = Mapping[str, Any]
-#: Between the intrinsics of a chain's products, and in place of them where it has none.
+#: Separator of the intrinsics of a chain's products, and the name of a chain without any.
 JOINED, LOOPS = " + ", "loops"
 #: Fields that a record takes from a measurement, under the same names.
 _MEASURED = (
@@ -40,14 +40,14 @@ _MEASURED = (
 
 
 def candidate_key(candidate: Candidate) -> str:
-    """Key of a mapping and a schedule, whatever rule the mapping was enumerated under."""
+    """Return the key of a mapping and a schedule, whatever rule enumerated the mapping."""
     mapping = candidate.mapping
     groups = {step: list(group) for step, group in mapping.groups.items()}
     return digest([groups, list(mapping.order), candidate.schedule.as_recorded()])
 
 
 def fingerprint_of(names: str) -> str:
-    """Fingerprints of the intrinsics that a record names; see :data:`JOINED`.
+    """Return the fingerprints of the intrinsics that a record names; see :data:`JOINED`.
 
     Raises:
         UnknownNameError: there is no such intrinsic.
@@ -65,9 +65,9 @@ class Run:
         canonical: values from which :func:`amos.records.canonical.operator_from` makes it;
             empty where a file of version 1 does not explain it.
         intrinsic: name; of a chain those of its products, joined, or :data:`LOOPS`.
-        fingerprint: stands for the meaning of the intrinsic; empty in records of version 1.
+        fingerprint: hash of the meaning of the intrinsic; empty in records of version 1.
         machine: the measuring machine, or the modelled one.
-        machine_key: stands for it; empty in records of version 1.
+        machine_key: hash of it; empty in records of version 1.
         method: of search.
         proposer: method that proposed the candidates.
         seed: of the search.
@@ -95,7 +95,7 @@ class Run:
         seed: int,
         options: Json,
     ) -> Run:
-        """A run of the present version."""
+        """Create a run of the present version."""
         return Run(
             operator=str(operator),
             canonical=operator_values(operator),
@@ -110,13 +110,13 @@ class Run:
         )
 
     def run_values(self) -> dict[str, Any]:
-        """Plain values by column."""
+        """Return plain values by column."""
         shared = {each.name: getattr(self, each.name) for each in fields(Run)}
         return shared | {"machine": self.machine.to_dict()}
 
     @property
     def key(self) -> str:
-        """Stands for everything above."""
+        """Hash of all fields."""
         return digest(self.run_values())
 
 
@@ -129,7 +129,7 @@ class Record(Run):
         number: of the trial in its run, from 0.
         phase: ``"search"``, or ``"confirm"`` for a measurement of a leader.
         attempt: 0 for the first measurement of that phase.
-        candidate: stands for mapping and schedule; see :func:`candidate_key`.
+        candidate: hash of mapping and schedule; see :func:`candidate_key`.
         mapping: by iteration of the intrinsic, those of the operator.
         sources: order in which the operator's sources are the intrinsic's.
         rule: that the mapping was enumerated under.
@@ -170,7 +170,7 @@ class Record(Run):
     def of_trial(
         trial: Trial, run: Run, created: str, *, phase: str = "search", attempt: int = 0
     ) -> Record:
-        """The record of a trial, measured or not."""
+        """Create the record of a trial, measured or not."""
         mapping = trial.mapping
         return Record.of_run(
             run,
@@ -191,7 +191,7 @@ class Record(Run):
     def of_run(
         run: Run, measurement: Measurement | None, *, predicted: float, **own: Any
     ) -> Record:
-        """The record of a candidate of a run.
+        """Create the record of a candidate of a run.
 
         Args:
             measurement: of the candidate; ``None`` on the model alone.
@@ -205,7 +205,7 @@ class Record(Run):
         return Record(**shared, **values, predicted=_finite(predicted), **own)
 
     def values(self) -> dict[str, Any]:
-        """Plain values by column."""
+        """Return plain values by column."""
         shared = self.run_values()
         own = {each.name: getattr(self, each.name) for each in fields(self)}
         del own["id"], own["definition"], own["figures"]
@@ -218,7 +218,7 @@ class Record(Run):
 
     @property
     def digest(self) -> str:
-        """Stands for all that it says, so that damage is noticed."""
+        """Hash of all values, which detects damage."""
         return digest(self.values())
 
     @property
@@ -274,7 +274,7 @@ class Record(Run):
 
     @property
     def described(self) -> Machine | None:
-        """The described machine that it is about, if its schedules make no sense without it.
+        """The described machine of the record, if its schedules depend on it.
 
         Raises:
             RecordError: the stored description is of another version, or as in :meth:`unit`.
@@ -296,14 +296,14 @@ class Record(Run):
         return machine if unit.name in machine.peaks else catalogue.with_timings(machine, [unit])
 
     def unit(self) -> Intrinsic:
-        """The intrinsic: the registered one if it still means the same, or the record's own.
+        """Return the intrinsic: the registered one if it still means the same, or the record's own.
 
-        The stored definition is registered, beside another version under a name of its own.
-        A record of version 1 does not say what it was, and takes the registered one.
+        The stored definition is registered, next to another version under a name of its own. A
+        record of version 1 does not say what it was, and takes the registered one.
 
         Raises:
-            RecordError: it means something else by now, and the record keeps none, or
-                another one than it was made with.
+            RecordError: it has changed its meaning, and the record keeps no definition, or
+                a different one than it was made with.
             IntrinsicError: the one that it keeps is not well formed.
             UnknownNameError: there is no such intrinsic, and the record keeps none.
         """
@@ -330,7 +330,7 @@ class Record(Run):
         return get_intrinsic(own)
 
     def rebuild(self) -> Candidate:
-        """The candidate, with every check that a new one passes.
+        """Rebuild the candidate, with every check that a new one passes.
 
         Raises:
             RecordError: the record does not describe a candidate.
@@ -354,5 +354,5 @@ class Record(Run):
 
 
 def _finite(value: float) -> float:
-    """JSON has no infinity; the largest number stands for it."""
+    """Replace infinity, which JSON lacks, by the largest number."""
     return float(value) if math.isfinite(value) else math.copysign(sys.float_info.max, value)

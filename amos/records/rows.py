@@ -1,4 +1,4 @@
-"""A record as a row: its columns, its digest, and how it is checked when it is read."""
+"""A record as a row: its columns, its digest, and the checks on reading."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _KINDS: dict[str, tuple[type, ...]] = {
     "tuple": (list,),
     **dict.fromkeys(("Json", "Mapping", "Identity"), (dict,)),
 }
-#: Columns of other tables that a record takes along.
+#: Columns of other tables that belong to a record.
 _KEPT = ("definition", "figures")
 #: Kind of each column but ``id``, which the file gives, and ``digest``. Files depend on the order.
 COLUMNS = {"run": (str,), "created": (str,)} | {
@@ -40,7 +40,7 @@ _DEEPEST = 32
 
 
 def row_of(record: Record) -> dict[str, Any]:
-    """A record as plain values by column, with the digest by which damage is found."""
+    """Return a record as plain values by column, with a digest that detects damage."""
     values = record.values()
     row = {name: values[name] for name in COLUMNS} | {"digest": digest(values)}
     extras = {name: getattr(record, name) for name in _KEPT}
@@ -48,7 +48,7 @@ def row_of(record: Record) -> dict[str, Any]:
 
 
 def record_of(row: Any, number: int = 0) -> Record:
-    """The record that a row holds.
+    """Return the record of a row.
 
     Args:
         row: result of :func:`row_of`, read back.
@@ -72,15 +72,15 @@ def record_of(row: Any, number: int = 0) -> Record:
 
 
 class _Reader(TableReader):
-    """Columns are of the kinds that the rest of the program relies on, outside and inside.
+    """Check that columns, and the values in them, are of the kinds that the program relies on.
 
-    A digest tells damage from what was written, but anybody can compute one.
+    A digest detects damage, but anybody can compute one.
     """
 
     def __init__(self, file: str, text: str, error: type[AmosError]) -> None:
         super().__init__(file, text, error)
         self.special = {
-            Any: self._nested,
+            Any: self._check_nested,
             int: self._whole,
             float: self._finite,
             int | str: lambda v, key: v if isinstance(v, str) else self._whole(v, key),
@@ -101,12 +101,12 @@ class _Reader(TableReader):
         number: float = value
         return number
 
-    def _nested(self, value: Any, key: str, depth: int = _DEEPEST) -> Any:
+    def _check_nested(self, value: Any, key: str, depth: int = _DEEPEST) -> Any:
         members = value.values() if isinstance(value, dict) else value
         for below in members if isinstance(value, dict | list) else ():
             if not depth:
                 self.fail(key, f"nested deeper than {_DEEPEST} levels")
-            self._nested(below, key, depth - 1)
+            self._check_nested(below, key, depth - 1)
         return value
 
     def _identity(self, value: Any, key: str) -> Identity:
@@ -118,7 +118,7 @@ class _Reader(TableReader):
 
 
 def decode(values: Mapping[str, Any]) -> dict[str, Any]:
-    """A row of the file with its JSON columns read.
+    """Decode the JSON columns of a row of the file.
 
     Raises:
         RecordError: a column is not JSON.
@@ -135,9 +135,9 @@ def decode(values: Mapping[str, Any]) -> dict[str, Any]:
 def read_definitions(
     stored: Iterable[Sequence[Any]],
 ) -> dict[tuple[str, str], dict[str, Any]]:
-    """Undamaged definitions by intrinsic and version.
+    """Read undamaged definitions by intrinsic and version.
 
-    Records stand without them, so a damaged one is left out.
+    Records are valid without them, so a damaged one is left out.
 
     Args:
         stored: intrinsic, version, JSON text and digest of each.
@@ -151,6 +151,6 @@ def read_definitions(
 
 
 def encode(record: Record) -> dict[str, Any]:
-    """A record as the file holds it, without its number and its intrinsic's definition."""
+    """Encode a record for the file, without its number and its intrinsic's definition."""
     row = row_of(record)
     return row | {name: json.dumps(row[name]) for name in ENCODED}

@@ -1,7 +1,7 @@
 """Recovery of records from a damaged file.
 
-SQLite gives up at the first page that it cannot read. Here it goes on behind it, row by row, and
-only rows whose digest fits their values count. A file whose first page is damaged needs SQLite's
+SQLite gives up at the first unreadable page. This module continues after it, row by row, and
+accepts only rows whose digest fits their values. A file whose first page is damaged needs SQLite's
 own ``.recover`` before.
 """
 
@@ -33,8 +33,8 @@ class Salvage:
 
     Attributes:
         records: undamaged ones, by their number.
-        missing: first and last of each range of numbers up to the largest one that is
-            recovered, of which nothing is, because of the damage or because they were pruned.
+        missing: first and last of each range of numbers, up to the largest recovered one, that
+            were lost to the damage or had been pruned.
     """
 
     records: dict[int, Record]
@@ -79,7 +79,7 @@ def salvage(path: str | Path, target: str | Path | None = None) -> Salvage:
 
 
 def _read_records(path: Path) -> dict[int, Record]:
-    """Undamaged records by their number."""
+    """Read undamaged records by their number."""
     records: dict[int, Record] = {}
     try:
         with contextlib.closing(_connect(path)) as database:
@@ -106,7 +106,7 @@ def _connect(path: Path) -> sqlite3.Connection:
 def _read_rows(
     database: sqlite3.Connection, table: str, columns: Sequence[str]
 ) -> Iterator[tuple[Any, ...]]:
-    """Rows of a table by their number; those that cannot be read are left out."""
+    """Yield rows of a table by their number; unreadable ones are left out."""
     query = f"SELECT {', '.join(columns)} FROM {table} NOT INDEXED WHERE id>? ORDER BY id"
     last, tries = 0, 0
     while tries < _TRIES:

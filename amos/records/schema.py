@@ -1,4 +1,4 @@
-"""The SQLite file of records: its tables, opening it, and noticing that it is gone."""
+"""The SQLite file of records: its tables, opening it, and detecting its loss."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _TYPES = {int: "INTEGER", float: "REAL"}
 _TRIALS = "CREATE TABLE trials (id INTEGER PRIMARY KEY, {}, digest TEXT NOT NULL)".format(
     ", ".join(f"{name} {_TYPES.get(kinds[0], 'TEXT')} NOT NULL" for name, kinds in COLUMNS.items())
 )
-#: A run has one measurement of a candidate, the first that was written.
+#: A run has one measurement of a candidate, the first one written.
 _UNIQUE = "CREATE UNIQUE INDEX one_each ON trials (run, candidate, phase, attempt)"
 #: Columns that a run needs to resume: the machine as the model saw it.
 _RUNS = """
@@ -56,7 +56,7 @@ def create(database: sqlite3.Connection) -> None:
 
 
 def connect(path: Path, *, readonly: bool) -> sqlite3.Connection:
-    """A connection without transactions of its own.
+    """Open a connection without transactions of its own.
 
     Args:
         readonly: change nothing, and need no permission to.
@@ -73,7 +73,7 @@ def connect(path: Path, *, readonly: bool) -> sqlite3.Connection:
     # With permission to write, SQLite puts its log away when it is done; without,
     # it can read, but not beside an unwritable folder unless told that nobody writes.
     for mode in ("rw", "ro", "ro&immutable=1"):
-        if mode == "rw" and not writable(path):
+        if mode == "rw" and not is_writable(path):
             continue
         database = sqlite3.connect(
             f"{address}?mode={mode}", uri=True, timeout=PATIENCE, isolation_level=None
@@ -92,14 +92,14 @@ def connect(path: Path, *, readonly: bool) -> sqlite3.Connection:
     raise last
 
 
-def writable(path: Path) -> bool:
-    """Whether this process may write a file; root may only if somebody may."""
+def is_writable(path: Path) -> bool:
+    """Return whether this process may write a file; root may only if somebody may."""
     mode = path.stat().st_mode & (stat.S_IWUSR | stat.S_IWGRP | stat.S_IWOTH)
     return bool(mode) and os.access(path, os.W_OK)
 
 
-def same_file(path: Path, opened: os.stat_result) -> bool:
-    """Whether a path still names the file that was opened."""
+def is_same_file(path: Path, opened: os.stat_result) -> bool:
+    """Return whether a path still names the file that was opened."""
     try:
         return os.path.samestat(path.stat(), opened)
     except OSError:

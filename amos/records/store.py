@@ -31,16 +31,16 @@ from amos.records.schema import (
     SCHEMA_VERSION,
     connect,
     create,
+    is_same_file,
+    is_writable,
     put_back,
-    same_file,
-    writable,
 )
 
 if TYPE_CHECKING:
     import pandas as pd
 
 #: SQLite errors of a damaged file (https://www.sqlite.org/rescode.html). Where
-#: the schema is, a table or a column seems not to exist, which is its plainest error.
+#: the schema is damaged, a table or a column seems not to exist, its generic error.
 _DAMAGED = (
     sqlite3.SQLITE_CORRUPT,
     sqlite3.SQLITE_ERROR,
@@ -48,14 +48,14 @@ _DAMAGED = (
     sqlite3.SQLITE_MISMATCH,
     sqlite3.SQLITE_NOTADB,
 )
-#: The statement that made our table stands in the first page of every record file.
+#: The first page of every record file holds the statement that creates our table.
 _SIGN, _FIRST_PAGE = b"TABLE trials", 1 << 16
 #: The last version that reads files of schema version 1.
 _CONVERTER = "`amos records merge NEW_FILE FILE` of commit 32f43f65"
 
 
 def now() -> str:
-    """The present moment in UTC, as records hold it."""
+    """Return the present time in UTC, as records hold it."""
     return datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
@@ -145,7 +145,7 @@ class Records(Closing):
         )
 
     def all(self) -> list[Record]:
-        """Every record, oldest first.
+        """Return every record, oldest first.
 
         Raises:
             RecordError: a record is damaged.
@@ -153,11 +153,11 @@ class Records(Closing):
         return self._select()
 
     def to_frame(self) -> pd.DataFrame:
-        """One row a record, as :func:`amos.records.frame.frame_of` makes it."""
+        """Return a table of one row a record; see :func:`amos.records.frame.frame_of`."""
         return frame_of(self.all())
 
     def find(self, run: str, candidate: str, phase: str, attempt: int) -> Record | None:
-        """The record of one measurement, if there is one.
+        """Find the record of one measurement; ``None`` if there is none.
 
         Raises:
             RecordError: it is damaged.
@@ -166,7 +166,7 @@ class Records(Closing):
         return next(iter(self._select(where, (run, candidate, phase, attempt))), None)
 
     def get(self, number: int) -> Record:
-        """The record of that number.
+        """Return the record of a number.
 
         Raises:
             RecordError: there is none, or it is damaged.
@@ -176,9 +176,9 @@ class Records(Closing):
         return there[0]
 
     def census(self, run: Run) -> dict[str, list[int]]:
-        """Number of records of each operator, by the difference from a run's first.
+        """Count records of each operator, by their first difference from a run.
 
-        That is the ``operator``, the ``intrinsic``, its ``version``, the ``machine``, or nothing.
+        A difference is ``operator``, ``intrinsic``, ``version``, ``machine``, or nothing.
         """
         mine = (run.operator, run.intrinsic, run.fingerprint, run.machine_key)
         with self._errors():
@@ -194,11 +194,11 @@ class Records(Closing):
             return counts
 
     def run(self, key: str, column: Literal["description", "finished"]) -> Any:
-        """How a run began or ended, as plain values; None if the file does not say."""
+        """Return how a run began or ended, as plain values; ``None`` if the file does not say."""
         with self._errors():
             row = self._database.execute(f"SELECT {column} FROM runs WHERE run=?", (key,))
             values = row.fetchone() or ("",)
-        # A hint on how the run began, not a record: without it the run begins anew.
+        # A hint on how the run began, not a record: without it the run starts again.
         with contextlib.suppress(ValueError, RecursionError):
             return json.loads(values[0] or "null")
         return None
@@ -229,20 +229,20 @@ class Records(Closing):
     def check_place(self) -> None:
         """Make sure that written records are readable.
 
-        SQLite goes on with a file that has no name any more, and loses it in the end.
+        SQLite keeps writing to a file that was unlinked, and finally loses it.
 
         Raises:
             RecordError: the file was deleted or replaced; the message says where its
                 records are now.
         """
-        if self._opened is None or same_file(self.path, self._opened):
+        if self._opened is None or is_same_file(self.path, self._opened):
             return
         fate = put_back(self._database, self.path)
         raise self._error(f"it was deleted or replaced while it was in use, {fate}")
 
     @contextlib.contextmanager
     def transaction(self) -> Iterator[None]:
-        """All of it or nothing; waits for other writers."""
+        """Commit the block as a whole or not at all; wait for other writers."""
         with self._errors():
             self._database.execute("BEGIN IMMEDIATE")
             try:
@@ -261,7 +261,7 @@ class Records(Closing):
 
     @contextlib.contextmanager
     def _errors(self) -> Iterator[None]:
-        """An error of SQLite as an error of ours that names the file."""
+        """Raise errors of SQLite as errors of ours that name the file."""
         try:
             yield
         except (OverflowError, UnicodeEncodeError) as error:
@@ -278,7 +278,7 @@ class Records(Closing):
             raise self._error(str(error.strerror or error)) from error
 
     def _hint(self) -> str:
-        """How to go on with a damaged file, if it ever was one of ours."""
+        """Say how to salvage a damaged file, if it ever was one of ours."""
         return f"; see: amos records salvage {self.path} NEW_FILE" if self._looks_ours() else ""
 
     def _looks_ours(self) -> bool:
@@ -290,7 +290,7 @@ class Records(Closing):
         return RecordError(f"record file {str(self.path)!r}: {message}")
 
     def _open(self) -> None:
-        if not self.readonly and not writable(self.path):
+        if not self.readonly and not is_writable(self.path):
             raise self._error("it is read-only")
         if self.readonly and self._empty():
             raise self._error("it is empty")
@@ -299,7 +299,7 @@ class Records(Closing):
         if self.readonly:
             return
         with self.transaction():
-            # Looked at again: another process may have been quicker.
+            # Checked again: another process may have been quicker.
             if self._empty():
                 create(self._database)
             else:
@@ -331,7 +331,7 @@ class Records(Closing):
             raise sqlite3.DatabaseError(f"malformed: {verdict}")
 
     def _use_log(self) -> None:
-        """Write-ahead logging: readers and a writer at once, and a commit is one append."""
+        """Turn on write-ahead logging: readers beside a writer, and one append a commit."""
         end = time.monotonic() + PATIENCE
         while True:
             try:
@@ -346,7 +346,7 @@ class Records(Closing):
         self._database.execute("PRAGMA secure_delete=ON")
 
     def _select(self, where: str = "", values: Sequence[Any] = ()) -> list[Record]:
-        """Records of a condition with ``?`` for each of ``values``, oldest first."""
+        """Select records by a condition with ``?`` for each of ``values``, oldest first."""
         condition = f" WHERE {where}" if where else ""
         with self._errors():
             cursor = self._database.execute(
@@ -354,17 +354,17 @@ class Records(Closing):
             )
             rows = [dict(zip(STORED, row, strict=True)) for row in cursor]
         definitions = self._definitions() if rows else {}
-        return [self._checked(row, definitions) for row in rows]
+        return [self._decode(row, definitions) for row in rows]
 
     def _definitions(self) -> dict[tuple[str, str], dict[str, Any]]:
-        """Stored definitions of intrinsics, by name and version."""
+        """Read the stored definitions of intrinsics, by name and version."""
         with self._errors():
-            # A file of before them that is only read has no such table.
+            # An older file that is only read has no such table.
             there = self._number("SELECT count(*) FROM sqlite_master WHERE name='intrinsics'")
             columns = "SELECT intrinsic, fingerprint, definition, digest FROM intrinsics"
             return read_definitions(self._database.execute(columns)) if there else {}
 
-    def _checked(
+    def _decode(
         self, values: dict[str, Any], definitions: Mapping[tuple[str, str], dict[str, Any]]
     ) -> Record:
         key = values["intrinsic"], values["fingerprint"]

@@ -109,7 +109,7 @@ def fuse_sequential(frame: ParallelCandidate, choices: Mapping[str, str]) -> Par
 
 def _measure(executor: OpenClExecutor, candidate: ParallelCandidate, timeout: float) -> float:
     """Return 10^9 operations per second; 0 if it failed."""
-    task = executor.placed(ChainTask(candidate, repeat=_REPEAT))
+    task = executor.place(ChainTask(candidate, repeat=_REPEAT))
     measurement = measurement_of(executor.runner.request(task, timeout))
     if measurement.failure:
         return 0.0

@@ -34,7 +34,7 @@ class SimulatorExecutor(DescribedExecutor):
     def __init__(self, machine: Machine, timeout: float, memory: int | None) -> None:
         super().__init__(machine, identity_of(machine), timeout, memory)
 
-    def placed(self, task: Any) -> Any:
+    def place(self, task: Any) -> Any:
         """Return a task on the simulated unit."""
         return replace(task, place=SimulatedUnit(self._machine))
 

@@ -101,7 +101,7 @@ def test_numbers_have_all_digits_before_the_point(
 
 def test_the_width_is_what_columns_says_and_120_in_a_pipe() -> None:
     """Not the 200 of a pipe that nobody asked for."""
-    code = "from amos.cli.tables import wide; print(wide())"
+    code = "from amos.cli.tables import output_width; print(output_width())"
 
     def print_columns(columns: str) -> str:
         run = subprocess.run(

@@ -16,7 +16,7 @@ import pytest
 from amos.cli.records import _print, _row_values
 from amos.errors import AmosError
 from amos.records import Records
-from amos.records.exchange import best_records, export_lines, import_lines, prunable
+from amos.records.exchange import best_records, export_lines, import_lines, select_prunable
 from amos.records.rows import COLUMNS, ENCODED, row_of
 from amos.records.salvage import salvage
 from tests.support.drills import _run
@@ -60,7 +60,7 @@ def _read(path: Path) -> None:
     with contextlib.suppress(AmosError):
         rows[0].rebuild()
     _print(best_records(rows), as_json=False)
-    prunable(rows, failed=True, foreign=True, older_days=1, keep=1)
+    select_prunable(rows, failed=True, foreign=True, older_days=1, keep=1)
     with Records(path.with_name("other.db")) as target:
         import_lines(target, lines)
 

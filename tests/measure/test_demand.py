@@ -12,7 +12,7 @@ import amos
 from amos.errors import MeasureError
 from amos.ir import Operator
 from amos.measure import Runner
-from amos.measure.limits import address_space, allowed
+from amos.measure.limits import address_space, limit_memory
 from amos.measure.reference import Demand, References, compare_arrays, tolerance
 from amos.measure.task import Task
 from amos.plan import Candidate
@@ -65,7 +65,7 @@ def test_comparing_takes_no_copy_of_the_whole() -> None:
 
 @pytest.mark.skipif(not address_space(), reason="the system does not say how much is allocated")
 def test_what_the_guard_computes_is_within_the_limit() -> None:
-    with pytest.raises(MemoryError), allowed(64 << 20):
+    with pytest.raises(MemoryError), limit_memory(64 << 20):
         np.ones(128 << 20, np.uint8)
     np.ones(128 << 20, np.uint8)
     op = product(6000, 1)

@@ -46,7 +46,7 @@ def _two_cores(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 def _started() -> None:
     """Wait until a process listens, so that it gets some of the calls."""
-    (helper,) = helpers._some_helpers(1, start=True)
+    (helper,) = helpers._get_helpers(1, start=True)
     with helper.lock:
         helper.ready()
 

@@ -19,7 +19,7 @@ import pytest
 import amos
 from amos.ir import Operator
 from amos.measure import Runner, Task
-from amos.measure.limits import CoreLock, waited
+from amos.measure.limits import CoreLock, waiting_seconds
 from amos.measure.messages import Context
 from amos.measure.reference import References, _difference, tolerance
 from amos.measure.runner import measurement_of
@@ -121,7 +121,9 @@ def test_what_a_request_needs_is_prepared_before_the_worker(runner: Runner) -> N
     assert not fresh(3)
 
 
-@pytest.mark.skipif(not waited(os.getpid()), reason="the system does not count waiting for a core")
+@pytest.mark.skipif(
+    not waiting_seconds(os.getpid()), reason="the system does not count waiting for a core"
+)
 def test_a_busy_neighbour_is_not_on_the_account_of_a_candidate() -> None:
     before = os.sched_getaffinity(0)
     os.sched_setaffinity(0, {min(before)})

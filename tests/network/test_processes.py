@@ -23,7 +23,7 @@ def built_here(monkeypatch: pytest.MonkeyPatch) -> list[BuiltKernels]:
     """What this process builds beside another one."""
     monkeypatch.setattr(helpers, "LEAST_CALLS", 2)
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1})
-    (helper,) = helpers._some_helpers(1, start=True)
+    (helper,) = helpers._get_helpers(1, start=True)
     helper.serve(deque([helpers._Job(load_builders, ())]))
 
     built: list[BuiltKernels] = []

@@ -21,7 +21,7 @@ from amos.records.exchange import (
     export_lines,
     import_lines,
     merge,
-    prunable,
+    select_prunable,
 )
 from amos.records.rows import record_of, row_of
 from amos.records.salvage import salvage
@@ -108,10 +108,10 @@ def test_pruning(rows: list[Record], tmp_path: Path) -> None:
     failed = replace(rows[0], failure="crash", times=())
     old = replace(rows[1], created="2001-01-01T00:00:00.000Z")
     changed = [failed, old, *rows[2:]]
-    assert prunable(changed, failed=True) == [failed.id]
-    assert prunable(changed, older_days=1) == [old.id]
-    assert len(prunable(changed, keep=5)) == len(rows) - 5
-    assert len(prunable(changed, foreign=True)) == len(rows)  # a fake machine's
+    assert select_prunable(changed, failed=True) == [failed.id]
+    assert select_prunable(changed, older_days=1) == [old.id]
+    assert len(select_prunable(changed, keep=5)) == len(rows) - 5
+    assert len(select_prunable(changed, foreign=True)) == len(rows)  # a fake machine's
     with Records(tmp_path / "b.db") as records:
         records.add_all(rows)
         records.remove([1, 2])

@@ -9,7 +9,7 @@ from amos.machine.identity import Identity, here
 from amos.measure.executor import LocalExecutor, open_executor
 from amos.measure.runner import default_memory
 from amos.records import Measurement
-from amos.records.measurement import noise_of, steady
+from amos.records.measurement import drop_outliers, noise_of
 
 QUIET = (1.00, 1.01, 0.99, 1.00, 1.02, 0.98, 1.01, 0.99)
 
@@ -17,11 +17,11 @@ QUIET = (1.00, 1.01, 0.99, 1.00, 1.02, 0.98, 1.01, 0.99)
 def test_outliers_do_not_count() -> None:
     disturbed = Measurement((*QUIET, 5.0, 9.0))
     assert disturbed.seconds == Measurement(QUIET).seconds == 1.0
-    assert steady(QUIET) == QUIET
+    assert drop_outliers(QUIET) == QUIET
     # Faster than the rest is no disturbance.
-    assert 0.5 in steady((*QUIET, 0.5))
+    assert 0.5 in drop_outliers((*QUIET, 0.5))
     # Of three nobody can tell which one is off.
-    assert steady((1.0, 1.0, 9.0)) == (1.0, 1.0, 9.0)
+    assert drop_outliers((1.0, 1.0, 9.0)) == (1.0, 1.0, 9.0)
 
 
 def test_noise() -> None:
@@ -34,9 +34,9 @@ def test_noise() -> None:
 
 def test_too_close_to_call() -> None:
     measurement = Measurement(QUIET)
-    assert measurement.too_close(Measurement(tuple(t * 1.005 for t in QUIET)))
-    assert not measurement.too_close(Measurement(tuple(t * 1.1 for t in QUIET)))
-    assert not measurement.too_close(Measurement(failure="crash"))
+    assert measurement.is_too_close(Measurement(tuple(t * 1.005 for t in QUIET)))
+    assert not measurement.is_too_close(Measurement(tuple(t * 1.1 for t in QUIET)))
+    assert not measurement.is_too_close(Measurement(failure="crash"))
 
 
 def test_identities() -> None:

@@ -13,7 +13,7 @@ from amos.machine import Machine, catalogue
 from amos.machine.identity import Identity
 from amos.measure import Runner
 from amos.measure.executor import Executor
-from amos.measure.limits import waited
+from amos.measure.limits import waiting_seconds
 from amos.measure.runner import measurement_of
 from amos.measure.task import Task
 from amos.plan import Candidate
@@ -43,9 +43,9 @@ def overhead_of(ask: Callable[[], Measurement]) -> tuple[Measurement, float]:
     Time in which this process waits for a core does not count: that is what else runs on
     the machine. The guard's does, as it also waits while the worker works.
     """
-    before, start = waited(os.getpid()), time.perf_counter()
+    before, start = waiting_seconds(os.getpid()), time.perf_counter()
     answer = ask()
-    lost = waited(os.getpid()) - before
+    lost = waiting_seconds(os.getpid()) - before
     return answer, time.perf_counter() - start - answer.work_seconds - lost
 
 
