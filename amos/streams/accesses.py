@@ -45,7 +45,7 @@ def count_accesses(
             rows.append(_accesses(dram.name, dram, tensor, moved, nothing))
             continue
         drained = tiles.loads(number) * tiles.fragments(op, mean=True) * op.bytes
-        # The first product of an accumulator finds zeros, which some units write before.
+        # The first product of an accumulator adds to zeros, which some units write before.
         added = used if unit.clears else used - sums * op.bytes
         written = used + sums * op.bytes if unit.clears else used
         rows.append(_accesses(op.pad.name, level, tensor, added + drained, written))

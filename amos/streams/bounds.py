@@ -1,9 +1,9 @@
-"""What no mapping and no schedule on a streamed unit falls below: traffic, time, energy.
+"""Lower bounds of all mappings and schedules on a streamed unit: traffic, time, energy.
 
 Tilings are searched as Orojenesis does (Huang et al., ISCA 2024): the least traffic that a buffer
 of some capacity allows, over all tiles and orders. The traffic of the model is that of the streams,
-byte by byte, so the bound holds for what is simulated too. Results leave once under every
-schedule; sources are what is searched.
+byte by byte, so the bound holds for the simulator too. Every schedule stores results once, so
+only the traffic of sources is searched.
 
 Two floors keep the search short. A mapping moves no less than what its calls touch of each
 operand. A tile of a source is loaded at least once for each step of the loops that move it, and
@@ -61,7 +61,7 @@ def _least(
 
     Args:
         tilings: of each mapping.
-        floor: what a mapping does not fall below.
+        floor: lower bound of a mapping.
         least: its least; infinite if that is not below the second argument.
     """
     best = Least(math.inf, True)

@@ -12,7 +12,7 @@ from amos.measure.task import Place
 from amos.plan import Candidate
 from amos.records.canonical import identity_of
 from amos.streams.runtime import StreamKernel
-from amos.streams.tiles import rooms
+from amos.streams.tiles import list_memories
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ def missing_of_buffers(unit: Intrinsic, machine: Machine) -> list[str]:
         for name in names
         if name not in pads
     ]
-    for pad in rooms(unit, machine):
+    for pad in list_memories(unit, machine):
         tiles = [load for load in unit.operands if load.tensor.name in pad.operands]
         sizes = [unit.fragment_bytes(load) for load in tiles]
         what = f"fragment of {' and '.join(load.tensor.name for load in tiles)}"

@@ -21,7 +21,7 @@ def vta_files(request: Request) -> dict[str, str | bytes]:
 
 
 def files(request: Request, encoding: str = "") -> dict[str, str | bytes]:
-    """The files of an export by name; see :func:`amos.export.formats.formats`.
+    """Write the files of a kernel's stream.
 
     Args:
         request: a kernel for a machine with streams.

@@ -1,9 +1,9 @@
 """The model of units with queues: transfers beside products, as far as buffers allow.
 
-A source whose next tile has a buffer of its own is loaded while products go on; otherwise
-products wait for it, as where both buffers hold tiles that are used in turn, and so they do
-for results that leave from the only buffer. What
-each instruction costs is that of :class:`amos.machine.stream_unit.StreamUnit`.
+A source whose next tile has a buffer of its own is loaded while products continue; otherwise
+products wait for it, also where both buffers hold tiles that are used in turn. Products also
+wait for results that are stored from the only buffer. The costs of instructions are those of
+:class:`amos.machine.stream_unit.StreamUnit`.
 """
 
 from __future__ import annotations
@@ -37,16 +37,16 @@ def predict_streams(structure: Structure, machine: Machine, batch: LoopBatch) ->
     sizes, times = [], []
     for number, op in enumerate(tiles.operands):
         loads = tiles.loads(number)
-        sizes.append(loads * tiles.moved(op) * op.moved_bytes)
+        sizes.append(loads * tiles.dram_fragments(op) * op.moved_bytes)
         instructions = loads * tiles.transfers(op)
         times.append(instructions * float(unit.issue + unit.latency) + sizes[-1] / port)
-    exposed = _exposed(tiles, times, compute)
-    waiting = np.sum(exposed, axis=0)
-    *sources, stored = np.array(times) - exposed
+    stalls = _stall_cycles(tiles, times, compute)
+    waiting = np.sum(stalls, axis=0)
+    *sources, stored = np.array(times) - stalls
     # Stores and loads share the port.
     loading = np.sum(sources, axis=0) + sizes[-1] / port
     total = np.maximum.reduce([compute, loading, stored]) + waiting
-    moved = np.sum(sizes, axis=0) / port
+    transfer = np.sum(sizes, axis=0) / port
     result.compute[:] = compute * cycle
     result.read[level.name] = np.sum(times[:-1], axis=0) * cycle
     result.write[level.name] = times[-1] * cycle
@@ -55,20 +55,20 @@ def predict_streams(structure: Structure, machine: Machine, batch: LoopBatch) ->
     result.trips[level.name] = tiles.computes.astype(float)
     result.source[level.name] = np.argmax(np.stack(sizes[:-1]), axis=0)
     result.staging[:] = waiting * cycle
-    fits = ~np.any(list(tiles.overfull(machine).values()), axis=0)
-    result.seconds[:] = np.where(fits, np.maximum(total, moved) * cycle, np.inf)
+    fits = ~np.any(list(tiles.find_overfull(machine).values()), axis=0)
+    result.seconds[:] = np.where(fits, np.maximum(total, transfer) * cycle, np.inf)
     return replace(result, accesses=count_accesses(tiles, machine, sizes))
 
 
-def _exposed(
+def _stall_cycles(
     tiles: StreamTiles, times: Sequence[np.ndarray], compute: np.ndarray
 ) -> list[np.ndarray]:
-    """Cycles of the transfers of each operand in which products wait.
+    """Predict the cycles of each operand's transfers during which products wait.
 
-    The first tile, or the last one of the output, has nothing to go on beside, and no tile
-    has where one buffer stays in use until then. Loads follow one another, so that of what is
-    not loaded at each step only as much passes as the other loads of a step leave room for:
-    once for each tile, or for all that take turns in every buffer.
+    The first tile, or the last one of the output, overlaps nothing, nor does any tile whose only
+    buffer is in use until then. Loads are serial: a source that is not loaded at each step overlaps
+    only the time that the other loads of a step leave, once for each tile, or once for all tiles
+    that alternate in its buffers.
 
     Args:
         times: of all transfers of each operand.
@@ -76,12 +76,12 @@ def _exposed(
     """
     visits = [tiles.visits(number) for number in range(len(times))]
     steps = np.maximum.reduce([loads for loads, _ in visits[:-1]])
-    exposed = []
+    stalls = []
     for number, (time, (loads, staying)) in enumerate(zip(times, visits, strict=True)):
         per_load, source = time / loads, number < len(times) - 1
         room = np.clip((compute - np.sum(times[:-1], axis=0) + time) / steps, 0.0, per_load)
         passes = np.where(loads < steps, room, per_load) if source else per_load
         full = tiles.buffers(number) == staying
         passes = np.where(full, np.where(staying > 1, room / staying, 0.0), passes)
-        exposed.append(time - (loads - 1) * passes)
-    return exposed
+        stalls.append(time - (loads - 1) * passes)
+    return stalls

@@ -1,4 +1,4 @@
-"""Operands of a streamed unit: how they lie in DRAM and on chip, fragment by fragment.
+"""Operands of a streamed unit: their layouts in DRAM and on chip, fragment by fragment.
 
 In DRAM an operand is an array of fragments, the elements that its buffer counts in. Tiles of
 fused indices come first, as ``NCHW`` with ``C`` in blocks: some rows of an image are one
@@ -129,14 +129,14 @@ class StreamOperand:
         return (*(dim.extent for dim in self.dims), *self.fragment)
 
     def pack(self, array: np.ndarray) -> np.ndarray:
-        """The tensor in DRAM, of :attr:`shape`."""
+        """Pack a tensor as it is in DRAM, of :attr:`shape`."""
         whole = stage_array(self.staged, array)
         parts = tuple(self._cropped.get(d, slice(None)) for d in range(len(self._leading)))
         axes = (*self._leading, *range(len(self._leading), whole.ndim))
         return np.ascontiguousarray(whole[parts].transpose(axes))
 
     def unpack(self, array: np.ndarray) -> np.ndarray:
-        """The output tensor from its fragments in DRAM; elements that no call writes are zero."""
+        """Unpack the output from its fragments in DRAM; elements that no call writes are zero."""
         axes = np.argsort((*self._leading, *range(len(self._leading), array.ndim)))
         staged = array.transpose(axes)
         grid = np.ogrid[tuple(slice(0, n) for n in staged.shape)]
@@ -151,7 +151,7 @@ class StreamOperand:
 
 
 def stream_operands(structure: Structure) -> tuple[StreamOperand, ...]:
-    """The operands of a mapping on a streamed unit: sources, then the destination.
+    """Return the operands of a mapping on a streamed unit: sources, then the destination.
 
     Raises:
         BuildError: the intrinsic does not say what the buffer of an operand holds, or has

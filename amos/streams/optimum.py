@@ -1,7 +1,7 @@
 """The model's optimum on a streamed unit, by branch and bound over mappings and tilings.
 
 Mappings and tilings are visited in the order of floors, which hold for every order of tiles and
-number of buffers. Once a floor is not below the best value, all that follow are excluded.
+number of buffers. Once a floor is not below the best value, all later ones are excluded.
 
 *Of the time.* Products of a tiling always take the same, and its first loads and its last store
 pass while nothing else does. Transfers share the port, each takes its latency, and there are at
@@ -92,32 +92,32 @@ class _Branch:
         structure = space.context
         self._names = [f"tile.{loop.name}" for loop in structure.spatial]
         self._names += [f"step.{loop.name}" for loop in structure.reduce]
-        domains = [[int(value) for value in self._allowed(name)] for name in self._names]
+        domains = [[int(value) for value in self._select_values(name)] for name in self._names]
         self.tilings = Tilings(space.mapping, machine, domains)
 
-    def _allowed(self, name: str) -> list[Value]:
-        """Values of a variable that constraints on it alone leave."""
+    def _select_values(self, name: str) -> list[Value]:
+        """Return the values of a variable that satisfy the constraints on it alone."""
         domain = self.space.variables[name]
         return [domain[at] for at in self.space.csp.allowed[name]]
 
     @cached_property
     def floor(self) -> float:
-        """What no schedule of the mapping falls below."""
+        """Lower bound of the mapping's schedules."""
         tilings = self.tilings
         joules = None if self._objective == "time" else np.array([tilings.joules_floor])
         return float(_value(self._objective, np.array([tilings.floor_seconds]), joules)[0])
 
     @cached_property
     def floors(self) -> np.ndarray:
-        """What no schedule of each tiling falls below; infinite where no buffers hold it."""
+        """Lower bound of each tiling's schedules; infinite where no buffers hold it."""
         tilings = self.tilings
         seconds, joules = self._floor_seconds(), None
         if self._objective != "time":
-            moved = [
-                price * tilings.tiles.moved(op) * op.moved_bytes
+            amounts = [
+                price * tilings.tiles.dram_fragments(op) * op.moved_bytes
                 for price, op in zip(tilings.prices, tilings.operands, strict=True)
             ]
-            joules = tilings.constant_joules + tilings.floors_of(moved) * _PICO
+            joules = tilings.constant_joules + tilings.floors_of(amounts) * _PICO
         values = np.maximum(_value(self._objective, seconds, joules), self.floor)
         return np.where(tilings.fits, values, np.inf)
 
@@ -130,7 +130,7 @@ class _Branch:
             starts = starts + tiles.counts[: len(self.tilings.structure.spatial)].prod(axis=0)
         products = self.tilings.seconds * self.machine.clock
         compute = products + starts * float(unit.issue + unit.drain)
-        moves = [tiles.moved(op) * op.moved_bytes / port for op in tiles.operands]
+        moves = [tiles.dram_fragments(op) * op.moved_bytes / port for op in tiles.operands]
         requests = [tiles.transfers(op) * float(unit.issue + unit.latency) for op in tiles.operands]
         per_load = [a + b for a, b in zip(moves, requests, strict=True)]
         through = self.tilings.floors_of([*per_load[:-1], moves[-1]]) + per_load[-1]
@@ -158,7 +158,7 @@ class _Branch:
             ("reduce", structure.reduce, count),
         ):
             numbers = {loop.name: first + n for n, loop in enumerate(loops)}
-            texts = self._allowed(name) if loops else [""]
+            texts = self._select_values(name) if loops else [""]
             result.append([tuple(numbers[each] for each in str(x).split()) for x in texts])
         return result[0], result[1]
 
@@ -168,11 +168,11 @@ class _Branch:
         names = [f"buffers.{op.name}" for op in self.tilings.operands]
         return [
             tuple(int(str(value)) for value in values)
-            for values in itertools.product(*map(self._allowed, names))
+            for values in itertools.product(*map(self._select_values, names))
         ]
 
     def schedules(self, tilings: np.ndarray) -> StreamBatch:
-        """Every order and number of buffers of some tilings, equal orders once."""
+        """Enumerate orders and numbers of buffers of some tilings, without equal orders."""
         lengths, counts = self.tilings.lengths, self.tilings.tiles.counts
         assert lengths is not None
         columns, orders, reductions = list[int](), list[tuple[int, ...]](), list[tuple[int, ...]]()

@@ -30,7 +30,7 @@ from amos.plan.nest import Loop
 from amos.plan.schedule import Plan, Schedule, batch_of
 from amos.streams.operand import StreamOperand
 from amos.streams.schedule import StreamSchedule
-from amos.streams.tiles import StreamTiles, rooms, runs_streams
+from amos.streams.tiles import StreamTiles, list_memories, runs_streams
 
 #: Name of micro-operations in DRAM.
 MICRO_OPS = "uops"
@@ -65,8 +65,8 @@ class StreamPlan(Plan):
         if not runs_streams(self.structure, self.machine):
             name = self.mapping.intrinsic.name
             raise BuildError(f"{where}: no streams of {name} run there")
-        overfull = self.tiles.overfull(self.machine)
-        for pad in rooms(self.mapping.intrinsic, self.machine):
+        overfull = self.tiles.find_overfull(self.machine)
+        for pad in list_memories(self.mapping.intrinsic, self.machine):
             if overfull[pad.name][0]:
                 sharing = [
                     f"{self._buffers(n)} tiles of {self._fragments(op)} fragments of {op.name}"
@@ -77,7 +77,7 @@ class StreamPlan(Plan):
 
     @classmethod
     def of(cls, mapping: Mapping, schedule: Schedule, machine: Machine) -> StreamPlan:
-        """The stream that any schedule describes.
+        """Plan the stream of a schedule.
 
         Raises:
             BuildError: its tiles exceed a buffer.
@@ -127,7 +127,7 @@ class StreamPlan(Plan):
         }
 
     def _pitch(self, operand: StreamOperand) -> int:
-        """Fragments from one tile on chip to the next: with banks each has its own."""
+        """Return the fragments from one tile on chip to the next: with banks each has its own."""
         return operand.bank if operand.pad.banks > 1 else self._fragments(operand)
 
     @cached_property
@@ -152,12 +152,12 @@ class StreamPlan(Plan):
         }
 
     def output_tiles(self) -> Iterator[dict[str, Span]]:
-        """Spans of the spatial loops, tile by tile."""
-        return _tiled(self.spatial, self.schedule.tile)
+        """Yield the spans of the spatial loops, tile by tile."""
+        return _tile(self.spatial, self.schedule.tile)
 
     def reduction_tiles(self) -> Iterator[dict[str, Span]]:
-        """Spans of the reduction loops, tile by tile."""
-        return _tiled(self.reduce_loops, self.schedule.steps)
+        """Yield the spans of the reduction loops, tile by tile."""
+        return _tile(self.reduce_loops, self.schedule.steps)
 
     def __str__(self) -> str:
         lines = [f"{self.mapping.title} ({self.machine.name})"]
@@ -182,7 +182,7 @@ def _many(count: int, what: str) -> str:
     return f"{count} {what}" + "s" * (count > 1)
 
 
-def _tiled(loops: Sequence[Loop], lengths: MappingType[str, int]) -> Iterator[dict[str, Span]]:
+def _tile(loops: Sequence[Loop], lengths: MappingType[str, int]) -> Iterator[dict[str, Span]]:
     spans = [
         [
             Span(start, min(lengths[x.name], x.extent - start))

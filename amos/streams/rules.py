@@ -8,18 +8,18 @@ from amos.schedule.draft import Draft, Rule
 from amos.schedule.memory_rules import limit_buffer
 from amos.schedule.rules import fused_sizes, limit_by_description, permutations, tile_sizes
 from amos.streams.operand import StreamOperand, stream_operands
-from amos.streams.tiles import rooms
+from amos.streams.tiles import list_memories
 
-#: Tiles of an operand that have room on chip.
+#: Numbers of tiles of an operand on chip.
 _BUFFERS = (1, 2)
-#: More tiles than a stream has room for at so many instructions each only make it slower.
+#: A stream has at most one tile for so many instructions: more tiles only make it slower.
 _PER_TILE = 128
 #: Instructions of a step of the sums beside transfers: a product and its micro-operations.
 _PRODUCTS = 2
 
 
 def tiles(draft: Draft) -> None:
-    """C1: steps of each loop that are in one tile on chip."""
+    """Declare the steps of each loop that are in one tile on chip (C1)."""
     context = draft.context
     operands = stream_operands(context)
     most = max(op.depth for op in operands)
@@ -45,14 +45,14 @@ def tiles(draft: Draft) -> None:
 
 
 def orders(draft: Draft) -> None:
-    """C3: the order of tiles."""
+    """Declare the order of tiles (C3)."""
     for name, loops in (("order", draft.context.spatial), ("reduce", draft.context.reduce)):
         if loops:
             draft.tunable(name, permutations(loops))
 
 
 def buffers(draft: Draft) -> None:
-    """C5: tiles of operands fit the buffer that these have (Heron, Table 6: S2, S3)."""
+    """Fit the tiles of operands into their buffers (C5; Heron, Table 6: S2, S3)."""
     kinds = dict.fromkeys((x.name for x in draft.context.reduce), "step")
     kinds |= dict.fromkeys((x.name for x in draft.context.spatial), "tile")
     operands, tiles = stream_operands(draft.context), dict[str, tuple[str, ...]]()
@@ -64,14 +64,14 @@ def buffers(draft: Draft) -> None:
         tiles[op.name] = size, *filter(None, lines[op.name])
     _limit_instructions(draft, operands, lines)
     assert draft.context.machine is not None
-    for pad in rooms(draft.context.mapping.intrinsic, draft.context.machine):
+    for pad in list_memories(draft.context.mapping.intrinsic, draft.context.machine):
         counts = [f"buffers.{name}" for name in pad.operands]
         if pad.banks == 1:
             limit_buffer(
                 draft, pad, {x: (tiles[x][0], f"buffers.{x}", *tiles[x][1:]) for x in pad.operands}
             )
             continue
-        # Each tile has a bank to itself: what fills one does not meet what uses another.
+        # Each tile has a bank to itself: filling one does not conflict with using another.
         bank = draft.constant(f"{pad.name}.bank", pad.capacity // pad.banks)
         for name in pad.operands:
             draft.limit(
@@ -89,11 +89,11 @@ def buffers(draft: Draft) -> None:
 def _limit_instructions(
     draft: Draft, operands: Sequence[StreamOperand], lines: Mapping[str, Sequence[str]]
 ) -> None:
-    """A stream has room for its instructions, if each tile is loaded for each product.
+    """Limit the instructions of a stream that loads each tile for each product.
 
-    A transfer moves what lies along two dimensions; each step of the others takes one more.
-    Where accumulators are too few to wait for one another, as they may be at an end, each step
-    of the sums has a product of its own.
+    A transfer covers two dimensions; each step of the others takes one more. Where accumulators are
+    too few for the write interval, as at the ends of loops, each step of the sums has a product of
+    its own.
     """
     unit, epilogue = draft.context.machine, draft.context.mapping.operator.epilogue
     assert unit is not None
@@ -111,7 +111,7 @@ def _limit_instructions(
         )
         for op in operands
     )
-    # Zeros before the first sum, and what the ALU may do behind the last one.
+    # Zeros before the first sum, and operations of the ALU after the last one.
     steps = 0 if epilogue is None else 2 + sum(1 for _ in epilogue.expression.nodes())
     per_result = draft.constant("instructions.out", _PRODUCTS * (1 + steps), "other")
     steps_of = [f"step.{loop.name}" for loop in draft.context.reduce]
@@ -131,7 +131,7 @@ def _limit_instructions(
 
 
 def _line(draft: Draft, op: StreamOperand, number: int, kinds: dict[str, str]) -> str:
-    """Fragments of a tile along a dimension; nothing if that is always one."""
+    """Return the variable of a tile's fragments along a dimension; empty if that is always one."""
     terms = [(name, abs(step)) for name, step in op.dims[number].index.terms if name in kinds]
     if [step for _, step in terms] == [1]:
         return f"{kinds[terms[0][0]]}.{terms[0][0]}"
@@ -146,7 +146,7 @@ def _line(draft: Draft, op: StreamOperand, number: int, kinds: dict[str, str]) -
     return draft.sum(f"window.{op.name}.{number}", parts, "length")
 
 
-#: In the order that they are applied in.
+#: In the order of application.
 STREAM_RULES = [
     Rule("C1", tiles),
     Rule("C2", fused_sizes),

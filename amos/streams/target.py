@@ -42,15 +42,15 @@ class Streams(Target):
     has_simulator: ClassVar[bool] = True
 
     def claims(self, machine: Machine) -> bool:
-        """Whether its description has a table ``stream``."""
+        """Return whether a machine's description has a table ``stream``."""
         return machine.stream is not None
 
     def takes_units(self, machine: Machine) -> bool:
-        """Whether its streams are loops around calls."""
+        """Return whether its streams are loops around calls."""
         return machine.stream is not None and machine.stream.encoding == "calls"
 
     def runs(self, structure: Structure, machine: Machine) -> bool:
-        """Whether the unit has a rate for the intrinsic."""
+        """Return whether the unit has a rate for the intrinsic."""
         return runs_streams(structure, machine)
 
     @property
@@ -59,12 +59,12 @@ class Streams(Target):
         return STREAM_RULES
 
     def plan(self, mapping: LoopMapping, schedule: Schedule, machine: Machine | None) -> StreamPlan:
-        """The tiles in buffers, and when each is loaded."""
+        """Plan the tiles in buffers, and when each is loaded."""
         assert machine is not None
         return StreamPlan.of(mapping, schedule, machine)
 
     def emit(self, plan: Plan) -> str:
-        """The instructions by queue."""
+        """Print the instructions by queue."""
         from amos.streams.runtime.encodings import encoder_of
 
         assert isinstance(plan, StreamPlan)
@@ -73,22 +73,22 @@ class Streams(Target):
     def predict(
         self, structure: Structure, machine: Machine, batch: LoopBatch, *, refined: bool
     ) -> BatchPrediction:
-        """Transfers beside products; there is no model but the refined one."""
+        """Predict transfers that overlap products; there is only the refined model."""
         return predict_streams(structure, machine, batch)
 
     def overflows(self, structure: Structure, machine: Machine, batch: LoopBatch) -> list[str]:
-        """Buffers that tiles exceed."""
-        buffers = StreamTiles(structure, batch).overfull(machine).items()
+        """List the buffers that tiles exceed."""
+        buffers = StreamTiles(structure, batch).find_overfull(machine).items()
         return [f"the tiles in buffer {name} exceed it" for name, over in buffers if over[0]]
 
     def floor_seconds(self, structure: Structure, machine: Machine) -> float:
-        """The calls of a mapping, or what they touch in DRAM through the port."""
+        """Bound a mapping's seconds by its calls, and by what they touch in DRAM."""
         from amos.streams.tilings import Tilings
 
         return Tilings(structure.mapping, machine).floor_seconds
 
     def bound(self, mappings: Sequence[LoopMapping], machine: Machine) -> Bound | None:
-        """The least traffic that buffers allow, and its time and energy."""
+        """Find the least traffic that buffers allow, and its time and energy."""
         from amos.streams.bounds import bound_of
 
         return bound_of(mappings, machine)
@@ -106,13 +106,13 @@ class Streams(Target):
         return find_optimum(spaces, machine, objective, limit_seconds)
 
     def list_missing(self, intrinsic: Intrinsic, machine: Machine) -> list[str]:
-        """A rate, and buffers that one fragment of each operand fits."""
+        """List what is missing: a rate, or buffers that fit one fragment of each operand."""
         from amos.streams.executor import missing_of_buffers
 
         return super().list_missing(intrinsic, machine) + missing_of_buffers(intrinsic, machine)
 
     def check_operator(self, operator: Operator, intrinsic: Intrinsic, machine: Machine) -> None:
-        """Operations that the unit cannot do beside products."""
+        """Refuse operations that the unit cannot do besides products."""
         from amos.streams.runtime.encodings import encoder_of
 
         assert machine.stream is not None
@@ -125,7 +125,7 @@ class Streams(Target):
         return StreamKernel(candidate, machine)
 
     def open_executor(self, request: ExecutorRequest) -> Executor | None:
-        """A simulator of the unit."""
+        """Open a simulator of the unit."""
         from amos.streams.executor import SimulatorExecutor
 
         if request.address is None:

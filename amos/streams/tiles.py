@@ -17,22 +17,22 @@ from amos.streams.schedule import StreamBatch
 
 
 def runs_streams(structure: Structure, machine: Machine | None) -> bool:
-    """Whether streams of instructions drive the intrinsic on a machine."""
+    """Return whether streams of instructions drive the intrinsic on a machine."""
     if machine is None or machine.stream is None:
         return False
     return structure.mapping.intrinsic.name in machine.peaks
 
 
 def call_cycles(structure: Structure, machine: Machine) -> int:
-    """Cycles from a call of the intrinsic to the next one."""
+    """Return the cycles from a call of the intrinsic to the next one."""
     return max(1, round(machine.peaks[structure.mapping.intrinsic.name].interval * machine.clock))
 
 
-def rooms(unit: Intrinsic, machine: Machine) -> tuple[Scratchpad, ...]:
-    """What tiles have to fit: the buffers of an intrinsic, and those memories of the machine
-    that are smaller than the buffers in them.
+def list_memories(unit: Intrinsic, machine: Machine) -> tuple[Scratchpad, ...]:
+    """List the memories that tiles have to fit: the buffers of an intrinsic, and memories of the
+    machine that are smaller than the buffers in them.
 
-    A level that programs fill has the buffer of its name in it, or else all of them.
+    A scratchpad level holds the buffer of its name, or otherwise all of them.
     """
     pads = unit.scratchpads
     result = list(pads)
@@ -73,11 +73,11 @@ class StreamTiles:
         return np.argsort(order, axis=1).T
 
     def buffers(self, number: int) -> np.ndarray:
-        """Tiles of an operand that have room on chip."""
+        """Return the number of tiles of an operand that fit on chip."""
         return self.batch.buffers[:, number]
 
     def lines(self, operand: StreamOperand, *, mean: bool = False) -> list[np.ndarray]:
-        """Fragments of one tile along each dimension of an operand in DRAM.
+        """Count the fragments of one tile along each dimension of an operand in DRAM.
 
         Args:
             mean: of all tiles, those at the ends included; otherwise of the largest.
@@ -92,8 +92,8 @@ class StreamTiles:
             result.append(length)
         return result
 
-    def moved(self, operand: StreamOperand) -> np.ndarray:
-        """Fragments of one tile that are in DRAM, on average over all tiles.
+    def dram_fragments(self, operand: StreamOperand) -> np.ndarray:
+        """Count the fragments of one tile that are in DRAM, on average over all tiles.
 
         Exact for tiles at the ends, which are shorter or reach into padding.
         """
@@ -101,7 +101,7 @@ class StreamTiles:
         return np.asarray(np.prod([np.ones(self.lengths.shape[1]), *columns], axis=0))
 
     def _present(self, dims: Sequence[StreamDim]) -> np.ndarray:
-        """Fragments of one tile along some dimensions that are in DRAM, on average over all tiles.
+        """Count one tile's fragments along some dimensions in DRAM, on average over all tiles.
 
         A schedule has few lengths of the loops that move along them: each is counted once.
         """
@@ -130,7 +130,7 @@ class StreamTiles:
     def _present_along(
         self, dim: StreamDim, starts: Mapping[int, np.ndarray], lengths: Mapping[int, int]
     ) -> np.ndarray:
-        """Fragments along a dimension that are in DRAM, for each tile of its loops."""
+        """Count the fragments along a dimension that are in DRAM, for each tile of its loops."""
         first: np.ndarray | int = dim.index.constant
         last: np.ndarray | int = dim.index.constant
         for name, step in dim.index.terms:
@@ -144,12 +144,12 @@ class StreamTiles:
         return np.asarray(np.maximum(present, 0))
 
     def fragments(self, operand: StreamOperand, *, mean: bool = False) -> np.ndarray:
-        """Fragments of one tile, of the largest one or on average over all."""
+        """Count the fragments of one tile, of the largest one or on average over all."""
         ones = np.ones(self.lengths.shape[1], np.float64 if mean else np.int64)
         return np.asarray(np.prod([ones, *self.lines(operand, mean=mean)], axis=0))
 
     def transfers(self, operand: StreamOperand) -> np.ndarray:
-        """Instructions that move one tile: each moves a rectangle."""
+        """Count the instructions that move one tile, a rectangle each."""
         count = np.ones(self.lengths.shape[1], dtype=np.int64)
         # Whether a second dimension is free, and whether the next loop goes on where this ends.
         free, whole = np.ones(count.shape, dtype=bool), np.ones(count.shape, dtype=bool)
@@ -160,22 +160,22 @@ class StreamTiles:
             free = free & ~separate
         return count
 
-    def moving(self, operand: StreamOperand) -> list[int]:
-        """Loops that move along an operand."""
+    def loops_along(self, operand: StreamOperand) -> list[int]:
+        """List the loops that move along an operand."""
         names = {name for dim in operand.dims for name in dim.index.names}
         return sorted(self._numbers[name] for name in names if name in self._numbers)
 
     def loads(self, number: int) -> np.ndarray:
-        """How often a tile of an operand is loaded, or stored."""
+        """Count how often a tile of an operand is loaded, or stored."""
         return self.visits(number)[0]
 
     def visits(self, number: int) -> tuple[np.ndarray, np.ndarray]:
-        """How often a tile of an operand is loaded, and how many of them stay meanwhile.
+        """Count how often a tile of an operand is loaded, and how many tiles stay between loads.
 
-        The loops inside some position visit so few tiles that all of them stay on chip: they
-        are loaded again when a loop around moves along the operand.
+        The innermost loops visit so few tiles that all of them stay on chip: they are loaded again
+        when an enclosing loop moves along the operand.
         """
-        counts, moving = self.counts, self.moving(self.operands[number])
+        counts, moving = self.counts, self.loops_along(self.operands[number])
         positions = self._positions[moving]
         loads = self.computes
         staying = np.ones(counts.shape[1], dtype=np.int64)
@@ -189,13 +189,13 @@ class StreamTiles:
             staying = np.where(fewer, tiles_inside, staying)
         return loads, staying
 
-    def overfull(self, machine: Machine) -> dict[str, np.ndarray]:
-        """Buffer → whether the tiles in it exceed it.
+    def find_overfull(self, machine: Machine) -> dict[str, np.ndarray]:
+        """Return for each buffer whether the tiles in it exceed it.
 
         With more than one bank, each tile has one to itself.
         """
         over = {}
-        for pad in rooms(self.structure.mapping.intrinsic, machine):
+        for pad in list_memories(self.structure.mapping.intrinsic, machine):
             own = [(n, op) for n, op in enumerate(self.operands) if op.name in pad.operands]
             sizes = [self.fragments(op) * op.bytes for _, op in own]
             counts = [self.buffers(n) for n, _ in own]

@@ -1,4 +1,4 @@
-"""All tilings of a mapping on a streamed unit, and the least that schedules of them can have."""
+"""All tilings of a mapping on a streamed unit, and the least traffic of their schedules."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from amos.streams.operand import StreamOperand
 from amos.streams.schedule import StreamBatch
 from amos.streams.tiles import StreamTiles, call_cycles, independent_dims
 
-#: Tilings of a mapping that are listed at most; beyond, its floor is its bound.
+#: Most tilings of a mapping to list; with more, its floor is its bound.
 _TILINGS = 1_000_000
 #: Rows, an order and buffers of a tiling each, that are evaluated at once, and in all.
 _ROWS, _MOST_ROWS = 20_000, 100_000
@@ -69,7 +69,7 @@ class Tilings:
         return len(self.structure.spatial) + len(self.structure.reduce)
 
     def floor(self, weights: Sequence[float]) -> float:
-        """What is moved if every element that is touched is moved once."""
+        """Weigh the traffic of moving every touched element once."""
         return sum(w * size for w, size in zip(weights, self._touched, strict=True))
 
     @property
@@ -84,7 +84,7 @@ class Tilings:
         return [float(self._fragments(op) * op.moved_bytes) for op in self.operands]
 
     def _fragments(self, operand: StreamOperand) -> int:
-        """Fragments that are touched; of dimensions that share a loop those of the longest one."""
+        """Count touched fragments; among dimensions that share a loop only the longest counts."""
         loops = (*self.structure.spatial, *self.structure.reduce)
         extents = {loop.name: loop.extent for loop in loops}
         counts = []
@@ -106,7 +106,7 @@ class Tilings:
             level = level_of(op.pad, self.machine)
             assert level is not None
             stored = number == len(self.operands) - 1
-            # What leaves a buffer is read there in full width, of every schedule as often.
+            # Results are read from their buffer in full width, equally often in every schedule.
             into = 0.0 if stored else level.write_pj_per_byte or 0.0
             transfer = dram.write_pj_per_byte if stored else dram.read_pj_per_byte
             prices.append((transfer or 0.0) + into)
@@ -126,7 +126,7 @@ class Tilings:
         return self.constant_joules + self.floor(self.prices) * _PICO
 
     def least_joules(self, stop: float) -> Least:
-        """Least joules of any schedule; infinite if they are not below ``stop``."""
+        """Find the least joules of any schedule; infinite if not below ``stop``."""
         least = self.least(self.prices, (stop - self.constant_joules) / _PICO)
         return Least(self.constant_joules + least.amount * _PICO, least.reached)
 
@@ -135,15 +135,15 @@ class Tilings:
 
         Args:
             weights: of each operand.
-            stop: no amount from here on matters: infinite stands for all of them.
-            enough: nor does how far below this an amount is.
+            stop: amounts from here on are returned as infinite.
+            enough: an amount up to this is returned, even if it is not the least.
         """
         lengths = self.lengths
         if lengths is None:
             return Least(self.floor(weights), False)
         tiles = self.tiles
         amounts = [
-            weight * tiles.moved(op) * op.moved_bytes
+            weight * tiles.dram_fragments(op) * op.moved_bytes
             for weight, op in zip(weights, tiles.operands, strict=True)
         ]
         floors = np.where(self.fits, self.floors_of(amounts), np.inf)
@@ -158,7 +158,7 @@ class Tilings:
                 break
             if rows > _MOST_ROWS:
                 return Least(float(floors[which[0]]), False)
-            batch = self._scheduled(lengths[:, which])
+            batch = self._combine(lengths[:, which])
             repeated = [np.repeat(amount[which], self._choices) for amount in amounts]
             best, rows = min(best, self._least_of(batch, repeated)), rows + len(batch)
         return Least(best if best < stop else math.inf, True)
@@ -172,40 +172,40 @@ class Tilings:
     @cached_property
     def fits(self) -> np.ndarray:
         """Which tilings fit with one buffer for each operand."""
-        overfull: np.ndarray = np.any(list(self.tiles.overfull(self.machine).values()), axis=0)
+        overfull: np.ndarray = np.any(list(self.tiles.find_overfull(self.machine).values()), axis=0)
         return ~overfull
 
     def floors_of(self, amounts: Sequence[np.ndarray]) -> np.ndarray:
-        """What a tiling does not fall below, by what moves of each operand at a time."""
+        """Bound each tiling's traffic from below, by the amounts of each operand's transfers."""
         tiles, spatial = self.tiles, range(len(self.structure.spatial))
         visits = tiles.counts[: len(spatial)].prod(axis=0)
         once, again = [], []
         for op in tiles.operands:
-            moving = tiles.moving(op)
+            moving = tiles.loops_along(op)
             sums = tiles.counts[[x for x in moving if x not in spatial]].prod(axis=0)
             outer = tiles.counts[[x for x in moving if x in spatial]].prod(axis=0)
-            once.append(sums * np.where(sums > self._room(op), visits, outer))
+            once.append(sums * np.where(sums > self._tiles_on_chip(op), visits, outer))
             again.append(sums * visits)
         base = np.sum([n * amount for n, amount in zip(once, amounts, strict=True)], axis=0)
         floors = np.full(len(visits), np.inf)
         for loop in spatial:
             floor = np.zeros(len(visits))
             for op, few, many, amount in zip(tiles.operands, once, again, amounts, strict=True):
-                moves = loop in tiles.moving(op)
-                full = moves & (tiles.counts[loop] > self._room(op))
+                moves = loop in tiles.loops_along(op)
+                full = moves & (tiles.counts[loop] > self._tiles_on_chip(op))
                 floor = floor + amount * np.where(full, many, few)
             floors = np.where(tiles.counts[loop] > 1, np.minimum(floors, floor), floors)
         return np.asarray(np.where(np.isfinite(floors), floors, base))
 
     @staticmethod
-    def _room(operand: StreamOperand) -> int:
-        """Tiles of an operand that are on chip at most."""
+    def _tiles_on_chip(operand: StreamOperand) -> int:
+        """Return the most tiles of an operand that are on chip."""
         return 2 if operand.pad.double else 1
 
     def _least_of(self, batch: StreamBatch, amounts: Sequence[np.ndarray]) -> float:
-        """Least weighted traffic of the schedules of a batch that fit."""
+        """Find the least weighted traffic of a batch's schedules that fit."""
         tiles = StreamTiles(self.structure, batch)
-        fits = ~np.any(list(tiles.overfull(self.machine).values()), axis=0)
+        fits = ~np.any(list(tiles.find_overfull(self.machine).values()), axis=0)
         loads = [tiles.loads(number) for number in range(len(amounts))]
         amount = np.sum([n * weight for n, weight in zip(loads, amounts, strict=True)], axis=0)
         return float(np.where(fits, amount, np.inf).min())
@@ -246,8 +246,8 @@ class Tilings:
         orders = math.factorial(spatial) * math.factorial(self._loop_count - spatial)
         return orders * len(self._buffers)
 
-    def _scheduled(self, lengths: np.ndarray) -> StreamBatch:
-        """Every order and every number of buffers of some tilings."""
+    def _combine(self, lengths: np.ndarray) -> StreamBatch:
+        """Combine tilings with every order and number of buffers."""
         orders, buffers = self._orders, self._buffers
         tilings, many = lengths.shape[1], len(orders[0])
         columns = np.repeat(lengths, self._choices, axis=1)
@@ -262,7 +262,7 @@ class Tilings:
         reduce: np.ndarray | None = None,
         buffers: np.ndarray | None = None,
     ) -> StreamBatch:
-        """Tilings as a batch, in the order of the loops and with one buffer if nothing is said."""
+        """Make tilings a batch, by default in the order of the loops and with one buffer."""
         rows, spatial = lengths.shape[1], len(self.structure.spatial)
         loops = np.tile(np.arange(self._loop_count), (rows, 1))
         ones = np.ones(rows, np.int64)

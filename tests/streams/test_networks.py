@@ -92,7 +92,7 @@ def test_a_wrong_stream_is_refused(compiled: UnitNetwork, monkeypatch: pytest.Mo
     right = StreamKernel.result
     monkeypatch.setattr(StreamKernel, "result", lambda self, x: right(self, x) + 1)
     with pytest.raises(NetworkError, match="does not compute what NumPy does"):
-        compiled.verified(None, ProgressLine(False))
+        compiled.verify(None, ProgressLine(False))
 
 
 def test_what_a_call_refuses(compiled: UnitNetwork) -> None:
@@ -118,14 +118,14 @@ def test_a_whole_that_differs_by_more_than_rounding_is_refused(
     monkeypatch.setattr(UnitNetwork, "_run", lambda self, *_, **__: (right + 0.25,))
     words = r"differs from onnxruntime by 0\.\d+, 0\.\d+ is allowed"
     with pytest.raises(NetworkError, match=words):
-        compiled.verified(None, ProgressLine(False))
+        compiled.verify(None, ProgressLine(False))
     # Modes of which one has no number allow nothing.
     monkeypatch.setattr(
         "amos.streams.networks.compiled.evaluate_reference",
         lambda *_, optimized=True: [right if optimized else right * np.nan],
     )
     with pytest.raises(NetworkError, match=words):
-        compiled.verified(None, ProgressLine(False))
+        compiled.verify(None, ProgressLine(False))
 
 
 def test_a_model_that_its_framework_does_not_run_is_not_compared(
@@ -135,7 +135,7 @@ def test_a_model_that_its_framework_does_not_run_is_not_compared(
         raise RuntimeError("no kernel for this operator")
 
     monkeypatch.setattr("amos.streams.networks.reference.plain_session", refuse)
-    unchecked = compiled.verified(None, ProgressLine(False))
+    unchecked = compiled.verify(None, ProgressLine(False))
     assert unchecked.check is None
     assert "not compared as a whole: small: onnxruntime: no kernel for this" in str(unchecked)
 

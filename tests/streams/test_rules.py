@@ -106,7 +106,9 @@ def test_tiles_that_stay_are_loaded_once() -> None:
         plan = StreamPlan.of(CONV, schedule, PYNQ)
         tiles = plan.tiles
         for number, op in enumerate(tiles.operands[:-1]):
-            moving = [(*structure.spatial, *structure.reduce)[n].name for n in tiles.moving(op)]
+            moving = [
+                (*structure.spatial, *structure.reduce)[n].name for n in tiles.loops_along(op)
+            ]
             resident: list[tuple[int, ...]] = []
             loads = 0
             for spatial in plan.output_tiles():

@@ -1,4 +1,4 @@
-"""Streams of load, compute and store instructions, ordered by tokens: what units share."""
+"""Streams of load, compute and store instructions, ordered by tokens: shared by all units."""
 
 from amos.streams.codegen.instructions import Buffer, Instruction, Region, Stream
 from amos.streams.codegen.transfers import Load, Store

@@ -1,7 +1,7 @@
 """Streams of a described unit: its compute instruction is loops around calls of the intrinsic.
 
-Nothing of the unit needs to be known but its description: what a call computes is the
-intrinsic's meaning, where operands lie its memory statements.
+The unit's description suffices: the intrinsic's meaning says what a call computes, its memory
+statements where operands are.
 """
 
 from __future__ import annotations
@@ -66,7 +66,10 @@ class Calls(Compute):
         ]
 
     def access(self, memory: Memory, run: Sequence[Any]) -> Access:
-        """Reads sources, and writes accumulators that it may read before."""
+        """List the fragments of sources, which it reads, and accumulators, which it writes.
+
+        Accumulators are read before unless their sums begin.
+        """
         read = {name: np.unique(rows) for name, rows in zip(self.buffers, self._rows, strict=True)}
         written = {self.buffers[0]: read[self.buffers[0]]}
         if self.first:
@@ -96,7 +99,7 @@ class Calls(Compute):
 
 
 def check(op: Operator, unit: StreamUnit, name: str) -> Scaling | None:
-    """Scaling by stores, for an operator whose mappings on an intrinsic are streams.
+    """Return the scaling by stores, for an operator whose mappings on an intrinsic are streams.
 
     Raises:
         BuildError: the unit has nothing for the rest of the operator; one line says what.
@@ -106,7 +109,7 @@ def check(op: Operator, unit: StreamUnit, name: str) -> Scaling | None:
 
 
 def program(plan: StreamPlan) -> Stream:
-    """The stream of a plan.
+    """Write the stream of a plan.
 
     Raises:
         BuildError: the operator has a prologue, or an epilogue that the unit's stores do not
@@ -126,7 +129,7 @@ class _Program(Writer):
     def multiply(
         self, loops: tuple[Step, ...], tiles: Sequence[Tile], bases: Sequence[int], first: bool
     ) -> None:
-        """One instruction for a tile."""
+        """Emit one instruction for a tile."""
         plan = self.plan
         calls = Calls(
             intrinsic=plan.mapping.intrinsic.ordered,
@@ -137,16 +140,16 @@ class _Program(Writer):
             interval=call_cycles(plan.structure, plan.machine),
             apart=max(m.write_interval for m in plan.mapping.intrinsic.memory),
         )
-        touched = self.touched(tiles, bases)
+        touched = self.rows_of_tiles(tiles, bases)
         into = plan.destination.buffer
         self.draft.add([calls], touched, {into: touched[into]})
 
     def finish(self, result: Tile, slot: int) -> None:
-        """Stores apply the epilogue, so this does nothing."""
+        """Emit nothing, as stores apply the epilogue."""
 
 
 def _buffers(plan: StreamPlan) -> Iterator[Buffer]:
-    """Fragments of each operand in a memory of the unit."""
+    """Yield the buffer of each operand's fragments in a memory of the unit."""
     for op in plan.tiles.operands:
         queue = "compute" if op is plan.destination else "load"
         yield Buffer(op.buffer, plan.depths[op.name], op.fragment, op.staged.kind, queue)

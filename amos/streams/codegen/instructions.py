@@ -1,4 +1,4 @@
-"""Instructions of a unit with a load, a compute and a store queue, and what they do to memory.
+"""Instructions of a unit with a load, a compute and a store queue, and their effect on memory.
 
 Queues run at the same time, each in order. Only tokens order instructions of different
 queues: an instruction pops tokens before it begins and pushes them when it is done, from
@@ -22,7 +22,7 @@ from amos.ir import dtype
 from amos.streams.codegen.scaling import Scaling
 
 QUEUES = ("load", "compute", "store")
-#: A direction of tokens, and how far the queue is that it leads to.
+#: Directions of tokens, and the distance of the queues that they lead to.
 NEIGHBOURS = {"prev": -1, "next": 1}
 
 
@@ -37,8 +37,8 @@ class Buffer:
         dtype: canonical dtype of an element.
         queue: that fills it; ``""`` if loads do not.
         bits: of a fragment in DRAM, if that is not what its elements have.
-        of: the buffer that it is a view of, whose elements are cut to its own dtype.
-        scaling: what becomes of them instead.
+        of: the buffer that it is a view of; the view truncates elements to its own dtype.
+        scaling: of elements, instead of truncating them.
     """
 
     name: str
@@ -50,8 +50,8 @@ class Buffer:
     of: str = ""
     scaling: Scaling | None = None
 
-    def leaving(self, elements: np.ndarray) -> np.ndarray:
-        """Elements as they are stored."""
+    def convert(self, elements: np.ndarray) -> np.ndarray:
+        """Convert elements to their stored form."""
         if self.scaling is not None:
             return self.scaling.apply(elements)
         return elements.astype(dtype(self.dtype).numpy)
@@ -83,7 +83,7 @@ class Memory:
     """The contents of buffers and of DRAM.
 
     Args:
-        stream: what runs on it.
+        stream: runs on it.
         dram: what regions hold at first, one row a fragment; others are empty. Without it,
             contents are those of the stream's constants alone.
 
@@ -133,7 +133,7 @@ class Instruction(ABC):
 
     @abstractmethod
     def queue(self, buffers: MappingType[str, Buffer]) -> str:
-        """Which one of :data:`QUEUES` runs it."""
+        """Return the one of :data:`QUEUES` that runs it."""
 
     @property
     def tokens(self) -> str:
@@ -146,7 +146,7 @@ class Compute(Instruction):
     """An instruction of the compute queue that moves nothing."""
 
     def queue(self, buffers: MappingType[str, Buffer]) -> str:
-        """The compute queue."""
+        """Return the compute queue."""
         return "compute"
 
     @property
@@ -161,15 +161,15 @@ class Compute(Instruction):
 
     @abstractmethod
     def access(self, memory: Memory, run: Sequence[Any]) -> Access:
-        """Elements that instructions with one :attr:`alike` touch, itself the first one.
+        """List the fragments that instructions of one :attr:`alike` touch, itself the first one.
 
         Raises:
-            StreamError: that is impossible whatever the order of instructions is.
+            StreamError: that is impossible in any order of instructions.
         """
 
     @abstractmethod
     def execute(self, memory: Memory, run: Sequence[Any]) -> None:
-        """Do them."""
+        """Execute instructions of one :attr:`alike`, itself the first one."""
 
 
 @dataclass(frozen=True)
@@ -195,7 +195,7 @@ class Stream:
         return tuple(QUEUES.index(each.queue(buffers)) for each in self.instructions)
 
     def lines(self) -> Iterator[str]:
-        """The stream as text."""
+        """Yield the stream as text, a line an instruction."""
         for number, (at, instruction) in enumerate(
             zip(self.queues, self.instructions, strict=True)
         ):

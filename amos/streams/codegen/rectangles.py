@@ -77,7 +77,7 @@ class Tile:
         return prod(line.length for line in self.lines)
 
     def rectangles(self) -> Iterator[Rectangle]:
-        """Transfers of the tile; addresses count from its own first fragment and the tensor's."""
+        """Yield the tile's transfers; addresses count from its first fragment and the tensor's."""
         start = sum(line.start * line.stride for line in self.lines)
         merged: list[Line] = []
         for line in reversed([x for x in self.lines if x.length != 1 or not x.plain]):
@@ -109,7 +109,7 @@ class Tile:
 
 
 def tile_of(operand: StreamOperand, spans: MappingType[str, Span]) -> Tile:
-    """The tile that some spans of loops need of an operand."""
+    """Return the tile of an operand that spans of loops need."""
     lines, coefficients, origin = [], list[MappingType[str, int]](), []
     stride = 1
     strides: list[int] = []
@@ -121,7 +121,7 @@ def tile_of(operand: StreamOperand, spans: MappingType[str, Span]) -> Tile:
         first = dim.index.constant + sum(c * span.start for _, c, span in terms)
         low = first + sum(min(0, c * (span.length - 1)) for _, c, span in terms)
         length = 1 + sum(abs(c) * (span.length - 1) for _, c, span in terms)
-        lines.append(_clipped(low, length, dim.extent, stride))
+        lines.append(_clip(low, length, dim.extent, stride))
         coefficients.append({n: c for n, c, _ in terms})
         origin.append(first - low)
     steps: dict[str, int] = {}
@@ -135,11 +135,11 @@ def tile_of(operand: StreamOperand, spans: MappingType[str, Span]) -> Tile:
     return Tile(tuple(lines), steps, at)
 
 
-def _clipped(low: int, length: int, extent: int, stride: int) -> Line:
-    """The part of a range that is in DRAM, and zeros for the rest."""
+def _clip(low: int, length: int, extent: int, stride: int) -> Line:
+    """Split a range into its part in DRAM and zeros before and after."""
     before = min(length, max(0, -low))
     after = min(length - before, max(0, low + length - extent))
-    # Of a tensor that is all padding nothing is in DRAM.
+    # A tensor that is all padding is not in DRAM.
     start = max(0, min(low, extent - 1))
     return Line(start, length - before - after, stride, before, after)
 

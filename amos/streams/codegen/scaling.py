@@ -1,6 +1,6 @@
 """Scaling of sums by a unit's stores: ``relu``, a factor, and a narrower dtype.
 
-Gemmini's ``mvout`` does so on what it reads of the accumulators (ucb-bar/gemmini, README, ISA:
+Gemmini's ``mvout`` does so to the accumulators that it reads (ucb-bar/gemmini, README, ISA:
 ``config_ex``; ``AccumulatorScale.scala``): ``relu``, then times a float32 number, rounded to
 nearest even and clamped. Sums are converted to float32, which rounds to nearest even as well
 (``scale_func`` of ``GemminiConfigs.defaultConfig``): the arithmetic of an epilogue
@@ -45,7 +45,7 @@ class Scaling:
 
 
 def scaling_of(op: Operator, kind: str, unit: str) -> Scaling | None:
-    """Scaling by a unit's stores for an operator's epilogue; ``None`` if it has none.
+    """Match an operator's epilogue with a unit's scaling stores; ``None`` without an epilogue.
 
     Args:
         kind: dtype that stores can leave; empty if they leave sums as they are.
@@ -68,7 +68,7 @@ def scaling_of(op: Operator, kind: str, unit: str) -> Scaling | None:
 
 @dataclass(frozen=True)
 class _Stores:
-    """Values are what becomes of the accumulator, or numbers."""
+    """Values are expressions of the accumulator, or numbers."""
 
     unit: str
     whole: str

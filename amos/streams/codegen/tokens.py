@@ -17,24 +17,23 @@ _CALLED = {-1: "prev", 1: "next"}
 
 @dataclass
 class Draft:
-    """Instructions in program order, with ranges of what they touch; tokens come last.
+    """Instructions in program order, with the ranges that they touch; tokens are added last.
 
     An instruction has to wait for those before it, in other queues, that read or wrote what
-    it writes, or wrote what it reads. In each queue the latest of them stands for all, and
-    waiting for an instruction is waiting for those before it as well. So tokens
-    between two queues are pushed and popped in the same order.
+    it writes, or wrote what it reads. Waiting for the latest of them in each queue suffices,
+    since a queue is in order. So tokens between two queues are pushed and popped in order.
     """
 
     buffers: MappingType[str, Buffer]
     instructions: list[Instruction] = field(default_factory=list)
     _queues: list[int] = field(default_factory=list)
     _marks: dict[int, dict[str, Any]] = field(default_factory=dict)
-    #: By queue and buffer, which instruction of the queue last read each row, or last wrote it.
+    #: By queue and buffer, the instruction of the queue that last read each row, or last wrote it.
     _read: dict[tuple[int, str], np.ndarray] = field(default_factory=dict)
     _written: dict[tuple[int, str], np.ndarray] = field(default_factory=dict)
     #: By queue, its last instruction.
     _latest: dict[int, int] = field(default_factory=dict)
-    #: By queue and other queue, up to which instruction of the other one it has waited.
+    #: By queue and other queue, the last instruction of the other one that it has waited for.
     _waited: dict[tuple[int, int], int] = field(default_factory=dict)
 
     def add(
@@ -86,11 +85,11 @@ class Draft:
             self._marks.setdefault(awaited, {})[f"push_{_CALLED[own - before]}"] = True
 
     def last_of(self, queue: str) -> int:
-        """The last instruction of a queue, -1 if it has none."""
+        """Return the last instruction of a queue, -1 if it has none."""
         return self._latest.get(QUEUES.index(queue), -1)
 
-    def finished(self) -> tuple[Instruction, ...]:
-        """The instructions with their tokens."""
+    def finish(self) -> tuple[Instruction, ...]:
+        """Return the instructions with their tokens."""
         finished = self.instructions.copy()
         for n, marks in self._marks.items():
             # As `replace`, which calls the constructor and takes ten times as long.

@@ -60,7 +60,7 @@ class Load(Transfer):
     """From DRAM, with zeros around."""
 
     def queue(self, buffers: MappingType[str, Buffer]) -> str:
-        """The queue that fills its buffer."""
+        """Return the queue that fills its buffer."""
         return buffers[self.buffer].queue
 
 
@@ -68,7 +68,7 @@ class Store(Transfer):
     """To DRAM."""
 
     def queue(self, buffers: MappingType[str, Buffer]) -> str:
-        """The store queue."""
+        """Return the store queue."""
         return "store"
 
 
@@ -144,7 +144,7 @@ class Transfers:
         return f"instruction {self.numbers[n]} of {queue}"
 
     def move(self, chosen: np.ndarray, memory: Memory) -> tuple[str, np.ndarray]:
-        """Do some that are the :attr:`same`, one after the other.
+        """Execute transfers that are the :attr:`same`, in order.
 
         Returns:
             the buffer, and its rows that they read or write, transfer after transfer.
@@ -172,7 +172,7 @@ class Transfers:
         dram, written = memory.dram[region.name], memory.written[region.name]
         if stores:
             values = memory.chip[name][rows[in_bounds]]
-            dram[there[in_bounds]], written[there[in_bounds]] = own.leaving(values), True
+            dram[there[in_bounds]], written[there[in_bounds]] = own.convert(values), True
             return name, rows
         there = np.where(in_bounds, there, region.rows)
         if not written[there].all():

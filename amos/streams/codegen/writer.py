@@ -1,4 +1,4 @@
-"""A plan as a stream: what all units share, whatever their compute instructions are."""
+"""A plan as a stream: the part that all units share, whatever their compute instructions are."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Writer(ABC):
     """Writes the stream of a plan: loads of tiles that are not on chip, their sums, stores.
 
     Args:
-        plan: what to write.
+        plan: the plan.
         buffers: memories on chip; that of an operand has :attr:`StreamOperand.buffer` as name.
         leaving: the buffer whose fragments results are in DRAM; by default the destination's.
     """
@@ -64,7 +64,7 @@ class Writer(ABC):
             op.name: sorted(names & {name for dim in op.dims for name in dim.index.names})
             for op in plan.tiles.operands
         }
-        # A tile is needed again and again, and so is what loads it: these are most of a stream.
+        # Tiles and the instructions that load them recur: they are most of a stream.
         self._tiles = dict[tuple[str, tuple[Span, ...]], Tile]()
         self._loads = dict[tuple[str, tuple[Span, ...], int], list[Load]]()
         #: By the lengths of spans, the loops around calls, which nothing else changes.
@@ -87,7 +87,7 @@ class Writer(ABC):
     def finish(self, result: Tile, slot: int) -> None:
         """Write what follows the last sum of a tile, which is in a slot."""
 
-    def closing(self) -> dict[str, np.ndarray]:
+    def emit_end(self) -> dict[str, np.ndarray]:
         """Write what ends the stream.
 
         Returns:
@@ -97,7 +97,7 @@ class Writer(ABC):
         return {}
 
     def stream(self) -> Stream:
-        """The whole stream.
+        """Write the whole stream.
 
         Raises:
             BuildError: it is too long.
@@ -110,20 +110,18 @@ class Writer(ABC):
                 raise BuildError(
                     f"{plan.mapping.name}: more than {limit} instructions; take larger tiles"
                 )
-        constants = self.closing()
+        constants = self.emit_end()
         regions = [
-            Region(plan.regions[op.name], self._stored(op), self.bases[op.name], _rows(op))
+            Region(plan.regions[op.name], self._dram_buffer(op), self.bases[op.name], _rows(op))
             for op in plan.tiles.operands
         ]
         for name, rows in constants.items():
             kind = name.removesuffix("s")
             regions.append(Region(name, kind, self.end // self.buffers[kind].bytes, len(rows)))
-        return Stream(
-            self.draft.finished(), tuple(self.buffers.values()), tuple(regions), constants
-        )
+        return Stream(self.draft.finish(), tuple(self.buffers.values()), tuple(regions), constants)
 
     def _output(self, spatial: MappingType[str, Span], slot: int) -> None:
-        """Everything for one tile of the output."""
+        """Emit everything for one tile of the output."""
         operands = (self.plan.destination, *self.plan.sources)
         first = True
         for reduction in self.plan.reduction_tiles():
@@ -131,7 +129,7 @@ class Writer(ABC):
             keys = [tuple([spans[name] for name in self._moving[op.name]]) for op in operands]
             tiles = [self._tile(op, key, spans) for op, key in zip(operands, keys, strict=True)]
             result = tiles[0]
-            bases = [slot + result.first, *self._loaded(keys[1:], tiles[1:])]
+            bases = [slot + result.first, *self._load_sources(keys[1:], tiles[1:])]
             self.multiply(self._tile_loops(spans, tiles), tiles, bases, first)
             first = False
         self.finish(result, slot)
@@ -140,14 +138,14 @@ class Writer(ABC):
     def _tile(
         self, op: StreamOperand, key: tuple[Span, ...], spans: MappingType[str, Span]
     ) -> Tile:
-        """The tile of an operand for the spans of a key."""
+        """Return the tile of an operand for the spans of a key."""
         tile = self._tiles.get((op.name, key))
         if tile is None:
             tile = self._tiles[op.name, key] = tile_of(op, spans)
         return tile
 
     def _tile_loops(self, spans: MappingType[str, Span], tiles: Sequence[Tile]) -> tuple[Step, ...]:
-        """The loops of a tile around its calls."""
+        """Return the loops of a tile around its calls."""
         key = tuple([span.length for span in spans.values()])
         if key not in self._loops:
             self._loops[key] = tuple(
@@ -156,16 +154,16 @@ class Writer(ABC):
             )
         return self._loops[key]
 
-    def touched(self, tiles: Sequence[Tile], bases: Sequence[int]) -> dict[str, slice]:
-        """Rows of each buffer that calls of one tile may touch."""
+    def rows_of_tiles(self, tiles: Sequence[Tile], bases: Sequence[int]) -> dict[str, slice]:
+        """Return the rows of each buffer that calls of one tile may touch."""
         operands = [self.plan.destination, *self.plan.sources]
         return {
             op.buffer: slice(base - tile.first, base - tile.first + tile.fragments)
             for op, base, tile in zip(operands, bases, tiles, strict=True)
         }
 
-    def _loaded(self, keys: Sequence[tuple[Span, ...]], tiles: Sequence[Tile]) -> list[int]:
-        """Where the first steps of all loops are in tiles of the sources, which are loaded."""
+    def _load_sources(self, keys: Sequence[tuple[Span, ...]], tiles: Sequence[Tile]) -> list[int]:
+        """Load the tiles of sources; return the fragments on chip of the loops' first steps."""
         sources = list(zip(self.plan.sources, keys, tiles, strict=True))
         # Sources with a second buffer come first: they do not wait for products in the first one.
         sources.sort(key=lambda source: -len(self.plan.slots[source[0].name]))
@@ -173,7 +171,7 @@ class Writer(ABC):
         return [first[op.name] for op in self.plan.sources]
 
     def _load(self, op: StreamOperand, key: tuple[Span, ...], tile: Tile) -> int:
-        """First fragment on chip of a tile, which is loaded unless it is there."""
+        """Load a tile unless it is on chip; return its first fragment there."""
         resident, slots = self.resident[op.name], self.plan.slots[op.name]
         if key in resident:
             resident[key] = resident.pop(key)  # the one in use is the newest
@@ -217,8 +215,8 @@ class Writer(ABC):
         read = slice(slot, slot + result.fragments)
         self.draft.add(stores, {self.plan.destination.buffer: read})
 
-    def _stored(self, op: StreamOperand) -> str:
-        """Name of the buffer whose fragments an operand consists of in DRAM."""
+    def _dram_buffer(self, op: StreamOperand) -> str:
+        """Return the name of the buffer whose fragments an operand has in DRAM."""
         return self._leaving if op is self.plan.destination else op.buffer
 
     def _bases(self) -> tuple[dict[str, int], int]:
@@ -226,7 +224,7 @@ class Writer(ABC):
         aligned = {m.operand: m.alignment for m in self.plan.mapping.intrinsic.memory}
         at, bases = 0, {}
         for op in self.plan.tiles.operands:
-            size = self.buffers[self._stored(op)].bytes
+            size = self.buffers[self._dram_buffer(op)].bytes
             unit = lcm(size, aligned[op.name])
             at = -(-at // unit) * unit
             bases[op.name] = at // size

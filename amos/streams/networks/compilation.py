@@ -99,7 +99,7 @@ def compile_for_unit(
         if not verify:
             return compiled
         line.show("simulating the network")
-        return compiled.verified(samples, line)
+        return compiled.verify(samples, line)
 
 
 def check_simulator(machine: str | Machine, intrinsics: Sequence[Intrinsic] = ()) -> None:

@@ -28,15 +28,15 @@ from amos.streams.networks.reference import evaluate_reference, quantum_of
 from amos.streams.networks.stages import Layer, Stage, UnitStage
 from amos.validate import evaluate
 
-#: Share of a quantum that still is one: floats are rounded when integers become such.
+#: Share of a quantum that counts as a whole one: floats that integers become are rounded.
 _QUANTUM = 1.001
-#: Differences of onnxruntime's two modes from each other that a difference from one may have.
+#: Allowed difference from onnxruntime, in differences of its two modes from each other.
 _MODES = 2.0
 
 
 @dataclass(frozen=True)
 class LayerRun:
-    """A layer on the unit, with all that one run of it takes.
+    """A layer on the unit, with the costs of one run of it.
 
     Attributes:
         name: of its function in the model.
@@ -107,7 +107,7 @@ class UnitNetwork(CallableNetwork):
         """Run it on inputs in order; returns all outputs. Errors are those of a call."""
         return self._run(arrays, compare=False, line=ProgressLine(False))
 
-    def verified(self, samples: Samples | None, line: ProgressLine) -> UnitNetwork:
+    def verify(self, samples: Samples | None, line: ProgressLine) -> UnitNetwork:
         """Return it with comparisons of one run: of layers with NumPy, of the whole.
 
         Raises:
@@ -128,9 +128,9 @@ class UnitNetwork(CallableNetwork):
             expected = evaluate_reference(network, arrays)
         except NetworkError as error:
             return replace(compiled, uncompared=str(error))
-        return replace(compiled, check=compiled._compared(arrays, results, expected))
+        return replace(compiled, check=compiled._compare_whole(arrays, results, expected))
 
-    def _compared(
+    def _compare_whole(
         self,
         arrays: Sequence[Any],
         results: Sequence[np.ndarray],
@@ -277,7 +277,7 @@ class UnitNetwork(CallableNetwork):
         return write_files(self, folder)
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values for JSON; seconds."""
+        """Return plain values for JSON; times in seconds."""
         return {
             "network": self.network.name,
             "machine": self.machine.name,

@@ -1,4 +1,4 @@
-"""The files of a network for a unit: its model, streams, and what lies in DRAM."""
+"""The files of a network for a unit: its model, streams, and contents of DRAM."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What each encoding of streams is written by, in one table."""
+"""The encoders of streams, in one table."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from amos.streams.plan import StreamPlan
 
 @dataclass(frozen=True)
 class Encoder:
-    """How streams of one instruction set are written.
+    """The writer of streams of one instruction set.
 
     Attributes:
         check: refuses an operator that no stream of an intrinsic, by name, computes.
@@ -29,7 +29,7 @@ class Encoder:
 
 
 def encoder_of(unit: StreamUnit) -> Encoder:
-    """The encoder of a unit's instruction set."""
+    """Return the encoder of a unit's instruction set."""
     return _ENCODERS[unit.encoding]
 
 

@@ -12,7 +12,7 @@ from amos.streams.codegen.instructions import QUEUES
 
 
 class Accesses:
-    """The fragments that instructions read and write, by buffer, as they begin.
+    """The fragments that instructions read and write, by buffer, in the order of their start.
 
     Two accesses to one fragment of which one writes, and neither of which happens before the
     other, are a hazard, whether or not this run would have met it.
@@ -30,7 +30,7 @@ class Accesses:
     def add(
         self, name: str, rows: np.ndarray, numbers: np.ndarray, counts: np.ndarray, writes: bool
     ) -> None:
-        """Some accesses: rows of one after the other.
+        """Add accesses of instructions to a buffer.
 
         Args:
             rows: in it.
@@ -74,7 +74,7 @@ def _check(
     queues: np.ndarray,
     before: np.ndarray,
 ) -> None:
-    """The accesses of one buffer, row by row."""
+    """Check the accesses of one buffer, row by row."""
     places, own = np.arange(len(rows)), queues[numbers]
     start = np.ones(len(rows), bool)
     start[1:] = rows[1:] != rows[:-1]

@@ -41,7 +41,7 @@ class StreamKernel:
         self.last: Run | None = None
 
     def prepare(self, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """Inputs as they lie in DRAM, by region; sources that are not among them are left out."""
+        """Pack the inputs for DRAM, by region; absent sources are left out."""
         names = {op.name: op.staged.load.tensor.name for op in self.plan.sources}
         return {
             self.plan.regions[op.name]: op.pack(inputs[names[op.name]])
@@ -51,7 +51,7 @@ class StreamKernel:
 
     @property
     def micro_operations(self) -> dict[str, np.ndarray]:
-        """Micro-operations as they lie in DRAM, by region; empty for an encoding without any."""
+        """Micro-operations as stored in DRAM, by region; empty for an encoding without any."""
         if self.encoding is None:
             return {}
         return {MICRO_OPS: self.encoding.micro_operations(self.stream.constants[MICRO_OPS])}
@@ -83,7 +83,7 @@ class StreamKernel:
         return SimulatedRun(result, self.last.cycles, self.last.busy, self.last.moved)
 
     def result(self, arguments: Mapping[str, np.ndarray]) -> np.ndarray:
-        """The output of :meth:`run`."""
+        """Return the output of :meth:`run`."""
         assert self.last is not None
         operand = self.plan.destination
         fragments = self.last.dram[self.plan.regions[operand.name]]
@@ -92,7 +92,7 @@ class StreamKernel:
     def times(
         self, inputs: Mapping[str, np.ndarray], *, repeat: int = 1, flush: int = 0
     ) -> tuple[float, ...]:
-        """Seconds of a run by the unit's clock; one, as all are equal."""
+        """Return the seconds of a run by the unit's clock; one value, as all runs are equal."""
         if self.last is None:
             self.run(self.prepare(inputs))
         assert self.last is not None

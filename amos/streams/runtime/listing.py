@@ -1,4 +1,4 @@
-"""A stream as files: its instructions, its buffers, and where each tensor lies in DRAM.
+"""A stream as files: its instructions, its buffers, and the place of each tensor in DRAM.
 
 ``stream.txt`` lists instructions by queue, ``stream.json`` has their fields; of VTA ``stream.bin``
 holds them, 16 bytes each.
@@ -63,7 +63,7 @@ def _describe(kernel: StreamKernel, name: str) -> dict[str, Any]:
 
 
 def _fields(instruction: Instruction) -> dict[str, Any]:
-    """An instruction without an encoding by the names of its attributes."""
+    """Describe an instruction without an encoding by the names of its attributes."""
     values = {each.name: getattr(instruction, each.name) for each in fields(instruction)}
     if isinstance(instruction, Calls):
         values["loops"] = [step._asdict() for step in instruction.loops]
@@ -72,7 +72,7 @@ def _fields(instruction: Instruction) -> dict[str, Any]:
 
 
 def _tensors(stream: Stream, output: str) -> list[dict[str, Any]]:
-    """Tensors in DRAM, of which one is the output; addresses in bytes."""
+    """Describe the tensors in DRAM, one of them the output; addresses in bytes."""
     buffers = {buffer.name: buffer for buffer in stream.buffers}
     tensors = []
     for region in stream.regions:

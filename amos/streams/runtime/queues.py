@@ -47,7 +47,7 @@ def timeline(stream: Stream, transfers: Transfers, unit: StreamUnit, port: float
     """Run the queues of a stream.
 
     Raises:
-        StreamError: queues wait for each other, or tokens are left that nobody pops.
+        StreamError: queues wait for each other, or tokens are never popped.
     """
     costs = _costs(stream, transfers, unit)
     of = np.array(stream.queues)
@@ -59,9 +59,9 @@ def timeline(stream: Stream, transfers: Transfers, unit: StreamUnit, port: float
 
 
 def _costs(stream: Stream, transfers: Transfers, unit: StreamUnit) -> np.ndarray:
-    """Of each instruction cycles ahead of its data, bytes, and cycles after it: 3 × instructions.
+    """Count each instruction's cycles before its data, bytes, and cycles after: 3 × instructions.
 
-    One that moves nothing takes its cycles ahead.
+    One that moves nothing takes its cycles before.
     """
     operations = np.zeros(len(stream.instructions), np.int64)
     size = np.zeros(len(operations), np.int64)
@@ -118,7 +118,7 @@ class _Queue:
 
 
 class _Race:
-    """Queues beside each other.
+    """Concurrent queues.
 
     Attributes:
         now: the cycle.
@@ -138,7 +138,7 @@ class _Race:
         self.order: list[int] = []
 
     def run(self) -> np.ndarray:
-        """All instructions, in the order that they begin in.
+        """Run all instructions; return them in the order in which they begin.
 
         Raises:
             StreamError: queues wait for each other, or tokens are left.
@@ -220,7 +220,7 @@ class _Race:
             self.tokens[n, neighbour] += 1
 
     def _stuck(self) -> str:
-        """The tokens that each queue waits for, in words."""
+        """Describe the tokens that each queue waits for."""
         waits = []
         for n, queue in enumerate(self.queues):
             if self.next[n] == len(queue.numbers):
@@ -238,11 +238,11 @@ class _Race:
 
 
 def _before(queues: list[_Queue]) -> np.ndarray:
-    """Last instruction of each queue that ends before an instruction begins.
+    """Find the last instruction of each queue that ends before an instruction begins.
 
-    See :attr:`Timeline.before`. Tokens taken from a neighbouring queue say how far that queue
-    is: no earlier instruction knows more. Progress of a queue further away is what the queue
-    between them knew.
+    See :attr:`Timeline.before`. Tokens taken from a neighbouring queue tell the progress of that
+    queue: no earlier instruction knows more. Progress of a farther queue is what the queue in
+    between knew.
     """
     before = np.full((sum(len(q.numbers) for q in queues), len(queues)), -1)
     for n, queue in enumerate(queues):

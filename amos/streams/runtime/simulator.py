@@ -93,10 +93,10 @@ def _compute(
 
 
 def _runs(stream: Stream, transfers: Transfers, order: np.ndarray) -> list[np.ndarray]:
-    """Numbers of instructions in their order, those together that can be done together.
+    """Group instructions, in their order, that can be executed together.
 
-    Those are transfers of one kind, and compute instructions that are alike between which
-    there are neither others nor tokens.
+    Those are transfers of one kind, and alike compute instructions with neither others nor tokens
+    between them.
     """
     kinds: dict[Hashable, int] = {}
     kind = np.full(len(order), -1)

@@ -3,7 +3,7 @@
 Fields, their order and their widths are those of ``include/vta/hw_spec.h`` and
 ``hw_spec_const.h`` (apache/tvm-vta, ``VTAMemInsn``, ``VTAGemInsn``, ``VTAAluInsn``,
 ``VTAUop``), as a C compiler lays them out: lowest bits first, and no field across the two
-halves of an instruction. Widths of indices follow from how much buffers hold. Micro-
+halves of an instruction. Widths of indices follow from the capacities of buffers. Micro-
 operations are 32 bits: destination, source, weight.
 """
 
@@ -63,7 +63,7 @@ class Encoding:
 
     @staticmethod
     def of(buffers: tuple[Buffer, ...]) -> Encoding:
-        """The encoding of a unit.
+        """Create the encoding of a unit.
 
         Raises:
             BuildError: instructions or micro-operations are too short for its buffers.
@@ -126,15 +126,15 @@ class Encoding:
         return self.looped, self.factors if opcode == _GEMM else self.operation
 
     def encode(self, instruction: Instruction) -> bytes:
-        """The bytes of an instruction, lowest first.
+        """Encode an instruction in bytes, lowest first.
 
         Raises:
             BuildError: a value does not fit its field.
         """
-        return self._encoded([instruction]).tobytes()
+        return self._encode([instruction]).tobytes()
 
-    def _encoded(self, instructions: Sequence[Instruction]) -> np.ndarray:
-        """Two words of each instruction."""
+    def _encode(self, instructions: Sequence[Instruction]) -> np.ndarray:
+        """Encode each instruction in two words."""
         words = np.zeros((len(instructions), 2), np.uint64)
         rows = [_values(each) for each in instructions]
         opcodes = np.array([row[0] for row in rows])
@@ -157,7 +157,7 @@ class Encoding:
         return words
 
     def decode(self, data: bytes) -> Instruction:
-        """The instruction of 16 bytes.
+        """Decode an instruction of 16 bytes.
 
         Raises:
             BuildError: there is none of that opcode, memory or operation.
@@ -173,15 +173,15 @@ class Encoding:
         return instruction_of(values)
 
     def binary(self, stream: Stream) -> bytes:
-        """All instructions of a stream.
+        """Encode all instructions of a stream.
 
         Raises:
             BuildError: a value does not fit its field.
         """
-        return self._encoded(stream.instructions).tobytes()
+        return self._encode(stream.instructions).tobytes()
 
     def micro_operations(self, uops: np.ndarray) -> np.ndarray:
-        """Micro-operations (n × destination, source, weight) as 32-bit words.
+        """Encode micro-operations (n × destination, source, weight) as 32-bit words.
 
         Raises:
             BuildError: an index does not fit its field.
@@ -200,13 +200,13 @@ class Encoding:
 
 
 def fields_of(instruction: Instruction) -> dict[str, int]:
-    """The values of an instruction's fields by name."""
+    """Return the values of an instruction's fields by name."""
     values = _values(instruction)
     return dict(zip(_FIELDS[values[0]], map(int, values), strict=True))
 
 
 def _values(instruction: Any) -> tuple[int, ...]:
-    """The values of :data:`_FIELDS`."""
+    """Return the values of :data:`_FIELDS`."""
     item, kind = instruction, type(instruction)
     tokens = item.pop_prev, item.pop_next, item.push_prev, item.push_next
     if kind in (Load, Store):
@@ -225,7 +225,7 @@ def _values(instruction: Any) -> tuple[int, ...]:
 
 
 def instruction_of(values: dict[str, int]) -> Instruction:
-    """The instruction of named fields.
+    """Create the instruction of named fields.
 
     Raises:
         BuildError: there is no such memory or operation.
@@ -258,5 +258,5 @@ def instruction_of(values: dict[str, int]) -> Instruction:
 
 
 def _range(name: str, bits: int) -> tuple[int, int]:
-    """Range of a field: from, and up to but without; immediates alone have a sign."""
+    """Return the range of a field, without its end; only immediates have a sign."""
     return (-(1 << bits - 1), 1 << bits - 1) if name == "immediate" else (0, 1 << bits)

@@ -27,7 +27,7 @@ class AluStep:
 
 
 def alu_steps(op: Operator) -> tuple[list[AluStep], str]:
-    """Operations of the ALU before results are stored, and the dtype that they are stored as.
+    """Return the ALU's operations before results are stored, and the dtype stored.
 
     Raises:
         BuildError: the ALU does not have it.

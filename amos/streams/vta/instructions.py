@@ -1,4 +1,4 @@
-"""VTA's compute instructions: micro-operations in two loops, and what they do.
+"""VTA's compute instructions: micro-operations in two loops, and their effects.
 
 ``for i in range(outer): for j in range(inner): for uop in uops[begin:end]`` with indices
 ``uop.dst + i * dst[0] + j * dst[1]``, and so for the sources (VTA's ``hw_spec.h``).
@@ -30,7 +30,7 @@ class Looped(Compute):
 
     Attributes:
         begin: first micro-operation, in their buffer.
-        end: behind the last one.
+        end: one past the last one.
         outer: steps of the outer loop.
         inner: steps of the inner loop.
         dst: what each adds to the index of the destination.
@@ -50,7 +50,7 @@ class Looped(Compute):
         return self.outer * self.inner * (self.end - self.begin)
 
     def walk(self, memory: Memory, run: Sequence[Any]) -> tuple[_Walk, np.ndarray]:
-        """How indices of a run go, and where they begin: destination, source, weight.
+        """Return how indices of a run move, and where they begin: destination, source, weight.
 
         Raises:
             StreamError: there are none.
@@ -71,8 +71,8 @@ class Looped(Compute):
     def _factors(self) -> tuple[tuple[int, int], ...]:
         return self.dst, self.src
 
-    def within(self, memory: Memory, buffer: str, rows: np.ndarray) -> np.ndarray:
-        """Rows of a buffer, in rising order.
+    def check(self, memory: Memory, buffer: str, rows: np.ndarray) -> np.ndarray:
+        """Return rows of a buffer, in rising order, if all are in it.
 
         Raises:
             StreamError: one is outside of it.
@@ -83,7 +83,7 @@ class Looped(Compute):
         return rows
 
     def loops(self) -> str:
-        """Loops and micro-operations as text."""
+        """Print loops and micro-operations."""
         return f"{self.outer} x {self.inner} x uop[{self.begin}:{self.end}]"
 
 
@@ -110,18 +110,21 @@ class Gemm(Looped):
         return self.dst, self.src, self.wgt
 
     def access(self, memory: Memory, run: Sequence[Any]) -> Access:
-        """Reads micro-operations, sources and accumulators, which it writes."""
+        """List the micro-operations, sources and accumulators that it reads and writes."""
         walk, start = self.walk(memory, run)
         uops = np.concatenate([np.arange(each.begin, each.end) for each in run])
         acc, inp, wgt = (rows + at for rows, at in zip(walk.distinct, start, strict=True))
-        written = {"acc": self.within(memory, "acc", acc)}
+        written = {"acc": self.check(memory, "acc", acc)}
         if self.reset:
             return Access({"uop": uops}, written)
         if walk.accumulator_interval < _WRITE_INTERVAL:
             raise StreamError(
                 f"{self}: an accumulator is written again before {_WRITE_INTERVAL} cycles passed"
             )
-        sources = {"inp": self.within(memory, "inp", inp), "wgt": self.within(memory, "wgt", wgt)}
+        sources = {
+            "inp": self.check(memory, "inp", inp),
+            "wgt": self.check(memory, "wgt", wgt),
+        }
         return Access({"uop": uops, **sources, **written}, written)
 
     def execute(self, memory: Memory, run: Sequence[Any]) -> None:
@@ -164,13 +167,13 @@ class Alu(Looped):
         return _ALU_CYCLES * self.outer * self.inner * (self.end - self.begin)
 
     def access(self, memory: Memory, run: Sequence[Any]) -> Access:
-        """Reads micro-operations and accumulators, which it writes."""
+        """List the micro-operations and accumulators that it reads, and those it writes."""
         walk, start = self.walk(memory, run)
         if len(walk.distinct[0]) < self.outer * self.inner * (self.end - self.begin):
             raise StreamError(f"{self}: an accumulator is written twice")
-        read = written = self.within(memory, "acc", walk.distinct[0] + start[0])
+        read = written = self.check(memory, "acc", walk.distinct[0] + start[0])
         if self.immediate is None:
-            source = self.within(memory, "acc", walk.distinct[1] + start[1])
+            source = self.check(memory, "acc", walk.distinct[1] + start[1])
             read = np.union1d(written, source)
         return Access({"uop": np.arange(self.begin, self.end), "acc": read}, {"acc": written})
 
@@ -198,11 +201,11 @@ class Finish(Compute):
     """Tells the host that everything before it is done."""
 
     def access(self, memory: Memory, run: Sequence[Any]) -> Access:
-        """Touches nothing."""
+        """Return no access."""
         return Access()
 
     def execute(self, memory: Memory, run: Sequence[Any]) -> None:
-        """Does nothing to memory."""
+        """Leave memory as it is."""
 
     def __str__(self) -> str:
         return "finish"
@@ -221,7 +224,7 @@ class _Walk:
 
     @cached_property
     def accumulator_interval(self) -> int:
-        """Operations from one on an accumulator to the next one on it, up to what matters."""
+        """Operations between two on one accumulator, at most the write interval."""
         steps = self.indices[0].reshape(self._steps, self._instructions, -1)
         at = steps.swapaxes(0, 1).reshape(self._instructions, -1)
         near = (n for n in range(1, _WRITE_INTERVAL) if (at[:, n:] == at[:, :-n]).any())

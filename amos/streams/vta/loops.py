@@ -33,7 +33,7 @@ class Arranged:
 
 @lru_cache(maxsize=1024)
 def arrange_loops(loops: tuple[Step, ...], most: int, interval: int) -> Arranged | None:
-    """The instruction with the fewest micro-operations for a nest of loops.
+    """Find the instruction with the fewest micro-operations for a nest of loops.
 
     Args:
         loops: in any order.
@@ -43,7 +43,7 @@ def arrange_loops(loops: tuple[Step, ...], most: int, interval: int) -> Arranged
     Returns:
         ``None`` if there is none.
     """
-    steps = _merged([step for step in loops if step.length > 1])
+    steps = _merge([step for step in loops if step.length > 1])
     unit_step = Step(1, (0, 0, 0))
     # Fields of factors have no sign: loops that go down are micro-operations.
     loopable = [n for n, step in enumerate(steps) if min(step.moves) >= 0]
@@ -69,7 +69,7 @@ def arrange_loops(loops: tuple[Step, ...], most: int, interval: int) -> Arranged
 
 
 def _accumulator_interval(order: Sequence[Step]) -> float:
-    """Operations from one on an accumulator to the next one on it, in a nest."""
+    """Count the operations between two on one accumulator, in a nest."""
     between = 1
     for step in reversed(order):
         if step.sums and step.length > 1:
@@ -78,11 +78,11 @@ def _accumulator_interval(order: Sequence[Step]) -> float:
     return float("inf")
 
 
-def _merged(steps: list[Step]) -> list[Step]:
-    """The same loops, with those joined that go on where another one ends."""
+def _merge(steps: list[Step]) -> list[Step]:
+    """Merge loops of which one continues where the other ends."""
     for a, b in itertools.permutations(range(len(steps)), 2):
         outer, inner = steps[a], steps[b]
         if outer.sums == inner.sums and outer.moves == tuple(inner.length * m for m in inner.moves):
             remaining = [step for n, step in enumerate(steps) if n not in (a, b)]
-            return _merged([*remaining, inner._replace(length=outer.length * inner.length)])
+            return _merge([*remaining, inner._replace(length=outer.length * inner.length)])
     return steps

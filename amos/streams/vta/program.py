@@ -35,7 +35,7 @@ def check(op: Operator) -> None:
 
 
 def program(plan: StreamPlan) -> Stream:
-    """The stream of a plan.
+    """Write the stream of a plan.
 
     Raises:
         BuildError: the intrinsic is no GEMM of VTA, its ALU has no such epilogue, or the
@@ -54,8 +54,8 @@ class _Program(Writer):
             self.draft, self.end // self.buffers["uop"].bytes, plan.unit.micro_ops
         )
 
-    def closing(self) -> dict[str, np.ndarray]:
-        """The last instruction waits for all others."""
+    def emit_end(self) -> dict[str, np.ndarray]:
+        """Emit the last instruction, which waits for all others."""
         self.draft.add([Finish()])
         last = len(self.draft.instructions) - 1
         for queue in ("load", "store"):
@@ -65,10 +65,10 @@ class _Program(Writer):
     def multiply(
         self, loops: tuple[Step, ...], tiles: Sequence[Tile], bases: Sequence[int], first: bool
     ) -> None:
-        """GEMM instructions for a tile, after one for zeros."""
+        """Emit GEMM instructions for a tile, after one for zeros."""
         if first:
             self._clear(tiles[0], bases[0] - tiles[0].first)
-        touched, origin = self.touched(tiles, bases), np.array(bases)
+        touched, origin = self.rows_of_tiles(tiles, bases), np.array(bases)
         for arrangement, start in _instructions(loops, self.plan.unit.micro_ops, self.interval):
             begin, end = self.uops.place(arrangement.uops + (origin + start))
             gemm = Gemm(begin=begin, end=end, **_factors(arrangement))
@@ -76,19 +76,19 @@ class _Program(Writer):
             self.draft.add([gemm], {**touched, "uop": slice(begin, end)}, written)
 
     def finish(self, result: Tile, slot: int) -> None:
-        """The epilogue on the accumulators of a tile."""
+        """Emit the epilogue on the accumulators of a tile."""
         for step in self.steps:
             self._alu(step, result, slot)
 
     def _clear(self, result: Tile, slot: int) -> None:
-        """Zeros for the accumulators of a tile."""
+        """Emit zeros for the accumulators of a tile."""
         arrangement, begin, end = self._over(result, slot)
         gemm = Gemm(begin=begin, end=end, reset=True, **_factors(arrangement))
         written = {"acc": slice(slot, slot + result.fragments)}
         self.draft.add([gemm], {"uop": slice(begin, end)}, written)
 
     def _alu(self, step: AluStep, result: Tile, slot: int) -> None:
-        """One operation of the epilogue on the accumulators of a tile."""
+        """Emit one operation of the epilogue on the accumulators of a tile."""
         whole = slice(slot, slot + result.fragments)
         arrangement, begin, end = self._over(result, slot)
         factors = _factors(arrangement)
@@ -105,14 +105,14 @@ class _Program(Writer):
         self.draft.add([alu], {"uop": slice(begin, end), "acc": whole}, {"acc": whole})
 
     def _over(self, result: Tile, slot: int) -> tuple[Arranged, int, int]:
-        """Loops and micro-operations over all accumulators of a tile."""
+        """Return loops and micro-operations over all accumulators of a tile."""
         arrangement = arrange_loops((Step(result.fragments, (1, 0, 0)),), 1, 0)
         assert arrangement is not None
         return arrangement, *self.uops.place(arrangement.uops + np.array([slot, 0, 0]))
 
 
 class _MicroOps:
-    """The buffer of micro-operations: kernels stay until their room is needed."""
+    """The buffer of micro-operations: kernels are resident until they are overwritten."""
 
     def __init__(self, draft: Draft, base: int, depth: int) -> None:
         self._draft, self._base, self._depth = draft, base, depth
@@ -122,7 +122,7 @@ class _MicroOps:
         self._length, self._free = 0, 0
 
     def place(self, uops: np.ndarray) -> tuple[int, int]:
-        """Where a kernel is, loading it if it is not there."""
+        """Return the range of a kernel in the buffer; load it if it is not there."""
         uops = uops.astype(np.int32)
         key, count = uops.tobytes(), len(uops)
         if key not in self._kernels:
@@ -150,16 +150,16 @@ class _MicroOps:
         return room.start, room.stop
 
     def all(self) -> np.ndarray:
-        """Every kernel, as they lie in DRAM."""
+        """Return every kernel as stored in DRAM."""
         return np.concatenate(self._content)
 
 
 def _instructions(
     loops: tuple[Step, ...], most: int, interval: int
 ) -> Iterator[tuple[Arranged, np.ndarray]]:
-    """Instructions for a nest of loops, each with where its indices begin.
+    """Yield instructions for a nest of loops, each with the start of its indices.
 
-    Where accumulators are too few to wait for one another, each step of the sums has its own.
+    Where accumulators are too few for the write interval, each step of the sums has its own.
     """
     arrangement = arrange_loops(loops, most, interval)
     if arrangement is not None:
@@ -178,7 +178,7 @@ def _instructions(
 
 
 def _factors(arrangement: Arranged) -> dict[str, Any]:
-    """Loops of an instruction, and what they add to indices."""
+    """Return the loops of an instruction, and their increments of indices."""
     columns = zip(
         ("dst", "src", "wgt"), arrangement.outer.moves, arrangement.inner.moves, strict=True
     )
@@ -203,7 +203,7 @@ def _check(plan: StreamPlan) -> None:
 
 
 def _buffers(plan: StreamPlan, kind: str) -> Iterator[Buffer]:
-    """VTA's memories; results leave as ``kind``."""
+    """Yield VTA's memories; results leave as ``kind``."""
     inp, wgt, acc = plan.tiles.operands
     yield Buffer("inp", inp.depth, inp.fragment, "int8", "load")
     yield Buffer("wgt", wgt.depth, wgt.fragment, "int8", "load")
