@@ -47,7 +47,7 @@ def fig5_command(
 
     if measure:
         with counting("layers measured", quiet=as_json) as tell:
-            data = figure.measured(samples, seed, rounds, tell)
+            data = figure.collect_samples(samples, seed, rounds, tell)
         if dataset is not None:
             save(data, dataset)
     else:

@@ -261,7 +261,7 @@ def _summarize(figure: Fig12, operator: str, method: str) -> list[object]:
     middle = figure.median(operator, method)
     return [
         method,
-        f"{figure.reached(operator, method)} of {len(runs)}",
+        f"{figure.reached_count(operator, method)} of {len(runs)}",
         f"{middle:g}" if math.isfinite(middle) else f"> {figure.evaluations}",
         statistics.median(best / run.best[-1] for run in runs),
         statistics.fmean(run.valid_share for run in runs),

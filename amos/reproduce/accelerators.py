@@ -114,7 +114,7 @@ _REGISTERED = {
 
 
 def accelerators() -> list[AcceleratorRow]:
-    """One row for each definition.
+    """Count mappings of each definition, a row each.
 
     >>> [(row.unit, row.types["paper"]) for row in accelerators() if row.agrees][0]
     ('AXPY', 15)
@@ -123,7 +123,7 @@ def accelerators() -> list[AcceleratorRow]:
 
 
 def types(space: MappingSpace) -> int:
-    """Number of mappings, those that only exchange like iterations of the unit taken once."""
+    """Count mappings, taking those once that only exchange like iterations of the unit."""
     steps = space.intrinsic.iterations
     seen = set()
     for mapping in space:

@@ -103,9 +103,9 @@ Job = tuple[str, str, str]
 def cuda_jobs(
     names: Iterable[str] = (), types: Iterable[str] = (), architectures: Iterable[str] = ()
 ) -> list[Job]:
-    """The rows to make: all, or those of some operators, types and architectures.
+    """List the rows to make: all, or those of some operators, types and architectures.
 
-    Where the instruction does not exist on an architecture there is no row.
+    There is no row where the instruction does not exist on an architecture.
 
     Raises:
         UnknownNameError: no such operator, or no machine stands for an architecture.
@@ -130,7 +130,7 @@ def cuda(
     workers: int = 2,
     progress: Callable[[CudaRow], None] | None = None,
 ) -> list[CudaRow]:
-    """One row a job; see :func:`cuda_jobs`.
+    """Make one row a job; see :func:`cuda_jobs`.
 
     Results of earlier runs, by the same compilers from the same source, come from the user's cache.
 
@@ -162,7 +162,7 @@ def cuda(
 
 
 def cuda_row(job: Job) -> CudaRow:
-    """One row; a failure is part of it."""
+    """Make one row; a failure is part of it."""
     name, kind, arch = job
     unit = intrinsics.get(_TYPES[kind])
     source, result = unit.name.rsplit("_", 2)[1:]
@@ -178,17 +178,17 @@ def cuda_row(job: Job) -> CudaRow:
             counted_registers=plan.registers,
             space_blocks=promised,
         )
-        row = replace(row, **_compiled(plan))
+        row = replace(row, **_compile(plan))
         _, blocks = grant_registers(plan.threads, row.registers, capability(arch))
         agree = row.registers <= most and blocks >= promised
         row = replace(row, blocks=blocks, agree=agree)
-        return replace(row, **_executed(_smaller(plan, name, kind)))
+        return replace(row, **_execute(_shrink_plan(plan, name, kind)))
     except AmosError as error:
         return replace(row, problem=str(error))
 
 
 def _choose_plan(op: Operator, unit: str, arch: str) -> GpuPlan:
-    """The model's choice, with the widest copies that the space has."""
+    """Choose the model's best plan, with the widest copies that the space has."""
     import amos
 
     machine = ARCHITECTURES[arch]
@@ -201,18 +201,18 @@ def _choose_plan(op: Operator, unit: str, arch: str) -> GpuPlan:
     return GpuPlan.of(best.mapping, space.check(space.target.schedule.of(values)), arch)
 
 
-def _smaller(plan: GpuPlan, name: str, kind: str) -> GpuPlan:
-    """The same matching on a smaller operator, under the nearest schedule."""
+def _shrink_plan(plan: GpuPlan, name: str, kind: str) -> GpuPlan:
+    """Plan the same matching on a smaller operator, under the nearest schedule."""
     mapping, arch = plan.mapping, plan.architecture
-    op = _shrunk(name, kind)
+    op = _shrink(name, kind)
     small = Mapping.of(op, mapping.intrinsic, mapping.matching, mapping.rule, mapping.order)
     space = ScheduleSpace(small, machines.get(ARCHITECTURES[arch]))
     near = space.repair(plan.schedule.as_dict(), np.random.default_rng(0))
     return GpuPlan.of(small, near, arch)
 
 
-def _shrunk(name: str, kind: str) -> Operator:
-    """The library's operator with extents made smaller, to odd ones, until it is quick."""
+def _shrink(name: str, kind: str) -> Operator:
+    """Shrink the extents of the library's operator, to odd ones, until it is quick."""
     builder = operators.builder(name)
     sizes = builder.sizes
     while (op := builder(dtype=kind, **sizes)).points > _POINTS:
@@ -221,7 +221,7 @@ def _shrunk(name: str, kind: str) -> Operator:
     return op
 
 
-def _compiled(plan: GpuPlan) -> dict[str, Any]:
+def _compile(plan: GpuPlan) -> dict[str, Any]:
     source, arch, name = KernelText(plan).source, plan.architecture, kernel_name(plan)
 
     def compile_it() -> dict[str, Any]:
@@ -247,10 +247,10 @@ def _compiled(plan: GpuPlan) -> dict[str, Any]:
             "compiler": done.compiler,
         }
 
-    return _cached(f"compile {arch} {compiler_for(arch).name}\n{source}", compile_it)
+    return _cache(f"compile {arch} {compiler_for(arch).name}\n{source}", compile_it)
 
 
-def _executed(plan: GpuPlan) -> dict[str, Any]:
+def _execute(plan: GpuPlan) -> dict[str, Any]:
     if compiler() is None:
         return {}
 
@@ -258,17 +258,17 @@ def _executed(plan: GpuPlan) -> dict[str, Any]:
         problem = emulate(plan, draw_inputs(plan, np.random.default_rng(0))).problem
         return {"simulated_equal": not problem, "problem": problem}
 
-    return _cached(f"emulate {_emulation()}\n{KernelText(plan).source}", execute)
+    return _cache(f"emulate {_emulation()}\n{KernelText(plan).source}", execute)
 
 
 @cache
 def _emulation() -> str:
-    """Digest of the emulation: a change of it makes its results anew."""
+    """Hash the emulation: a change of it invalidates its results."""
     files = [*sorted(HEADERS.glob("*.h")), HEADERS.parent / "emulate.py"]
     return hashlib.sha256(b"".join(path.read_bytes() for path in files)).hexdigest()
 
 
-def _cached(key: str, make: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+def _cache(key: str, make: Callable[[], dict[str, Any]]) -> dict[str, Any]:
     from platformdirs import user_cache_path
 
     folder = user_cache_path("amos", appauthor=False) / "cuda"

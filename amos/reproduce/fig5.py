@@ -112,7 +112,7 @@ class Judged:
         return sum(x.best_of_ten <= 1.05 for x in self.layers)
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values for JSON."""
+        """Return plain values for JSON."""
         overall = self.overall
         return {
             "layers": [x.layer for x in self.layers],
@@ -127,21 +127,20 @@ class Judged:
 
 
 def stored(name: str = "fig5") -> Dataset:
-    """Samples that come with the package: ``"fig5"``, or ``"fig5_second_cpu"``.
+    """Load samples that come with the package: ``"fig5"``, or ``"fig5_second_cpu"``.
 
-    The second CPU is of another maker. It was measured before kernels wrote cut tiles
-    apart, so of the same candidates only those are left whose register tiles divide
-    every loop: some 31 a layer.
+    The second CPU is of another maker. It was measured before kernels wrote cut tiles separately,
+    so its candidates are only those whose register tiles divide every loop: some 31 a layer.
     """
     file = resources.files("amos.reproduce") / "data" / f"{name}.jsonl.gz"
     with resources.as_file(file) as path:
         return load(Path(path))
 
 
-def measured(
+def collect_samples(
     count: int, seed: int, rounds: int, progress: Callable[[int, int, str], None] | None
 ) -> Dataset:
-    """New samples of every layer, measured on this machine; see :func:`collect`."""
+    """Measure new samples of every layer on this machine; see :func:`collect`."""
     layers = [layer for group in SETS.values() for layer in group]
     host = machines.probe()
     return collect(
@@ -150,7 +149,7 @@ def measured(
 
 
 def present(dataset: Dataset) -> dict[str, tuple[str, ...]]:
-    """The layers of each set that a dataset has samples of; empty sets are left out."""
+    """List the layers of each set that a dataset has samples of, without empty sets."""
     there = {name: tuple(x for x in SETS[name] if x in dataset.layers) for name in SETS}
     return {name: layers for name, layers in there.items() if layers}
 
@@ -164,17 +163,17 @@ def judge(
         model: ``"amos+"`` or ``"amos"``.
         costs: constants of the model; those of the CPU's maker if omitted.
     """
-    return _judged(dataset.of(layers), dataset.machine_with(costs), model)
+    return _judge(dataset.of(layers), dataset.machine_with(costs), model)
 
 
-def _judged(group: Sequence[LayerSamples], machine: Machine, model: str = "amos+") -> Judged:
+def _judge(group: Sequence[LayerSamples], machine: Machine, model: str = "amos+") -> Judged:
     predicted = [x.predict(machine, model) for x in group]
     guess, truth = np.concatenate(predicted), np.concatenate([x.measured for x in group])
     pooled = {"pairwise": pairwise(guess, truth), "recall40": recall(guess, truth, 0.4)}
-    return Judged(tuple(map(_ranked, group, predicted)), pooled)
+    return Judged(tuple(map(_rank, group, predicted)), pooled)
 
 
-def _ranked(samples: LayerSamples, predicted: np.ndarray) -> Accuracy:
+def _rank(samples: LayerSamples, predicted: np.ndarray) -> Accuracy:
     truth = samples.measured
     return Accuracy(
         samples.layer,
@@ -188,10 +187,10 @@ def _ranked(samples: LayerSamples, predicted: np.ndarray) -> Accuracy:
 
 
 def _repeatability(group: Sequence[LayerSamples]) -> dict[str, Any] | None:
-    """How well half of the rounds ranks what the other half measured.
+    """Score how well half of the rounds ranks the measurements of the other half.
 
-    An order that measuring again does not confirm can hardly be predicted. ``None`` if
-    there was one round only.
+    An order that a second measurement does not confirm can hardly be predicted. ``None`` if there
+    was one round only.
     """
     pairs = [x.halves for x in group if x.halves is not None]
     if not pairs:
@@ -207,10 +206,10 @@ def _repeatability(group: Sequence[LayerSamples]) -> dict[str, Any] | None:
 
 
 def fig5(dataset: Dataset, costs: Costs | None = None) -> dict[str, Any]:
-    """The whole comparison as plain values: both sets, by each model."""
+    """Compare the models on both sets; plain values."""
     groups = {name: dataset.of(layers) for name, layers in present(dataset).items()}
     machine = dataset.machine_with(costs)
-    refined = {name: _judged(group, machine) for name, group in groups.items()}
+    refined = {name: _judge(group, machine) for name, group in groups.items()}
     return {
         "machine": dataset.machine.source,
         "intrinsic": dataset.intrinsic,
@@ -220,7 +219,7 @@ def fig5(dataset: Dataset, costs: Costs | None = None) -> dict[str, Any]:
             for name, judged in refined.items()
         },
         "paper_equation": {
-            name: _judged(group, machine, "amos").to_dict() for name, group in groups.items()
+            name: _judge(group, machine, "amos").to_dict() for name, group in groups.items()
         },
         "paper_reports": PAPER,
         "terms": {
@@ -233,8 +232,8 @@ def fig5(dataset: Dataset, costs: Costs | None = None) -> dict[str, Any]:
 def _term_gain(
     group: Sequence[LayerSamples], machine: Machine, off: Mapping[str, float], whole: Judged
 ) -> dict[str, float]:
-    """Gain of a term: accuracy of the whole model less that without the term."""
-    less = _judged(group, replace(machine, costs=replace(machine.costs, **off))).overall
+    """Return the gain of a term: accuracy of the whole model less that without the term."""
+    less = _judge(group, replace(machine, costs=replace(machine.costs, **off))).overall
     return {
         "pairwise": whole.overall.pairwise - less.pairwise,
         "recall40": whole.overall.recall[40] - less.recall[40],
@@ -242,27 +241,27 @@ def _term_gain(
 
 
 def second_cpu() -> dict[str, Any]:
-    """The layers that were held back on a CPU of another maker.
+    """Judge the models on the held-back layers on a CPU of another maker.
 
-    With the constants that were fitted on ResNet-18 there, and under ``first_constants``
-    with those of the first CPU, as on a CPU that nothing was measured on before.
+    With the constants that were fitted on ResNet-18 there, and under ``first_constants`` with those
+    of the first CPU, as on a CPU without measurements.
     """
     dataset, first = stored("fig5_second_cpu"), stored().machine_with(None).costs
     held_back, machine = dataset.of(HELD_BACK), dataset.machine_with(None)
     return {
         "machine": dataset.machine.source,
-        **_judged(held_back, machine).to_dict(),
+        **_judge(held_back, machine).to_dict(),
         "repeatability": _repeatability(held_back),
-        "fitted_on": _judged(dataset.of(FITTED_ON), machine).to_dict(),
-        "first_constants": _judged(held_back, replace(machine, costs=first)).to_dict(),
-        "paper_equation": _judged(held_back, machine, "amos").to_dict(),
+        "fitted_on": _judge(dataset.of(FITTED_ON), machine).to_dict(),
+        "first_constants": _judge(held_back, replace(machine, costs=first)).to_dict(),
+        "paper_equation": _judge(held_back, machine, "amos").to_dict(),
     }
 
 
 def predictions(
     dataset: Dataset, costs: Costs | None = None
 ) -> dict[str, tuple[np.ndarray, np.ndarray]]:
-    """For each layer predicted and measured seconds of its samples."""
+    """Return for each layer predicted and measured seconds of its samples."""
     machine = dataset.machine_with(costs)
     samples = dataset.of(dataset.layers)
     return {x.layer: (x.predict(machine, "amos+"), x.measured) for x in samples}
@@ -287,7 +286,7 @@ def fit(dataset: Dataset, layers: Sequence[str], rounds: int = 4) -> Costs:
     def loss(costs: Costs) -> float:
         machine = dataset.machine_with(costs)
         pairs = [(x.predict(machine, "amos+"), x.measured) for x in samples]
-        return float(np.mean([_misordered(*pair) + error(*pair) for pair in pairs]))
+        return float(np.mean([_misorder_share(*pair) + error(*pair) for pair in pairs]))
 
     least = loss(best)
     for turn in range(rounds):
@@ -302,7 +301,7 @@ def fit(dataset: Dataset, layers: Sequence[str], rounds: int = 4) -> Costs:
     return best
 
 
-def _misordered(predicted: np.ndarray, measured: np.ndarray) -> float:
+def _misorder_share(predicted: np.ndarray, measured: np.ndarray) -> float:
     first, second = np.triu_indices(len(predicted), 1)
     truth = np.sign(measured[first] - measured[second])
     right = np.log(predicted[first] / predicted[second]) * truth
@@ -310,10 +309,10 @@ def _misordered(predicted: np.ndarray, measured: np.ndarray) -> float:
 
 
 def error(predicted: np.ndarray, measured: np.ndarray) -> float:
-    """Error of the logarithms after Huber, apart from a factor that all of a layer share.
+    """Return the Huber error of the logarithms, without a factor that all samples of a layer share.
 
-    Candidates count that are among the fastest by either: what is slow by both needs no
-    more than to be known as slow.
+    Only candidates count that are among the fastest by either: of those slow by both, the exact
+    time does not matter.
     """
     last = min(int(_FAST * len(measured)), len(measured) - 1)
     fast = (measured <= np.sort(measured)[last]) | (predicted <= np.sort(predicted)[last])

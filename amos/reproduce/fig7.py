@@ -45,7 +45,7 @@ class Fig7Row:
 
 
 def default_results(folder: Path = _RESULTS) -> Path:
-    """The file of the benchmark's last run, or else that of the README's figures.
+    """Return the file of the benchmark's last run, or else that of the README's figures.
 
     Args:
         folder: of the benchmark's results, by default that of the repository.
@@ -63,7 +63,7 @@ def default_results(folder: Path = _RESULTS) -> Path:
 
 
 def fig7(results: str | Path) -> list[Fig7Row]:
-    """Networks that AMOS computes right, those of the figure first.
+    """List networks that AMOS computes correctly, those of the figure first.
 
     Args:
         results: file of the benchmark, as :func:`default_results`.
@@ -95,7 +95,7 @@ def fig7(results: str | Path) -> list[Fig7Row]:
 
 
 def means(rows: Sequence[Fig7Row]) -> list[Fig7Row]:
-    """Geometric means of each dtype and batch: of the figure's networks, and of all."""
+    """Return geometric means of each dtype and batch: of the figure's networks, and of all."""
     groups: dict[tuple[str, str, int], dict[str, list[float]]] = {}
     for row in rows:
         for title in ("of the figure",) * (row.network in FIGURE) + ("of all",):
@@ -113,7 +113,7 @@ def _place(row: dict[str, Any]) -> tuple[Any, ...]:
 
 
 def _seconds(row: dict[str, Any]) -> float | None:
-    """The median; ``None`` of a wrong result."""
+    """Return the median seconds; ``None`` for a wrong result."""
     seconds = float(row["median_seconds"])
     if not seconds > 0:
         raise ValueError(f"median_seconds {seconds}")

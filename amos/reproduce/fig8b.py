@@ -61,7 +61,7 @@ class Fig8bRow:
 
 
 def layers() -> dict[str, Operator]:
-    """The layers of the figure by name, batch 1, NHWC, in bytes."""
+    """Return the layers of the figure by name, batch 1, NHWC, in bytes."""
     depthwise, pointwise = {}, {}
     for number, (size, channels, result, stride) in enumerate(_BLOCKS, 1):
         common = {"n": 1, "c": channels, "p": size, "q": size, "layout": "NHWC", "dtype": "s8"}
@@ -73,7 +73,7 @@ def layers() -> dict[str, Operator]:
 
 
 def fig8b(machine: str = "mali_g76", names: Sequence[str] = ()) -> list[Fig8bRow]:
-    """One row for each layer.
+    """Predict each layer, a row each.
 
     Args:
         machine: described, with dot products of bytes.

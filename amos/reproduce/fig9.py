@@ -50,12 +50,12 @@ class Fig9Row:
     fixed: dict[str, float]
 
     def drop(self, name: str) -> float:
-        """Share of the performance that a fixed mapping loses."""
+        """Return the share of the performance that a fixed mapping loses."""
         return 1 - self.seconds / self.fixed[name]
 
 
 def fig9(machine: str = "a100", layers: Sequence[str] = tuple(PRINTED)) -> list[Fig9Row]:
-    """One row for each layer, batch 16.
+    """Compare fixed mappings with the whole space, a row a layer, batch 16.
 
     Args:
         machine: described, with Tensor Cores.
@@ -68,7 +68,7 @@ def fig9(machine: str = "a100", layers: Sequence[str] = tuple(PRINTED)) -> list[
 
 
 def mean_drop(rows: Sequence[Fig9Row], name: str) -> float:
-    """Share of the performance that a fixed mapping loses, by the geometric mean."""
+    """Return the share of the performance that a fixed mapping loses, by the geometric mean."""
     return 1 - geometric_mean(1 - row.drop(name) for row in rows)
 
 
@@ -78,7 +78,8 @@ def _row(layer: str, machine: str) -> Fig9Row:
     mappings = list(enumerate_mappings(op, unit, "paper"))
     target = catalogue.get(machine, [unit])
     best = {
-        name: _least(Problem([_fixed(mappings, *groups)], target)) for name, groups in FIXED.items()
+        name: _least(Problem([_find_mapping(mappings, *groups)], target))
+        for name, groups in FIXED.items()
     }
     # The whole space has the fixed mappings, too, and chance may favour either search.
     fastest = min(_least(Problem(mappings, target)), *best.values())
@@ -89,7 +90,7 @@ def _row(layer: str, machine: str) -> Fig9Row:
     return Fig9Row(layer, fastest.seconds, fastest.mapping, fixed)
 
 
-def _fixed(mappings: Sequence[Mapping], spatial: set[str], reduce: set[str]) -> Mapping:
+def _find_mapping(mappings: Sequence[Mapping], spatial: set[str], reduce: set[str]) -> Mapping:
     return next(m for m in mappings if {*m.groups["i1"]} == spatial and {*m.groups["r1"]} == reduce)
 
 

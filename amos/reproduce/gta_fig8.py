@@ -73,12 +73,16 @@ def fig8(seeds: int = 9) -> list[Fig8Row]:
     check_count("seeds", seeds)
     dataset = samples()
     sampled = {name: _layers(dataset, name) for name in NETWORKS}
-    pooled = {name.replace("_", " "): [_pooled(each) for each in stored(name)] for name in POOLED}
+    pooled = {
+        name.replace("_", " "): [_sampled_of(each) for each in stored(name)] for name in POOLED
+    }
     return [
         row
         for name, tasks in (sampled | pooled).items()
         for model in (True, False)
-        for row in _rows(name, sorted(tasks, key=_Sampled.expected, reverse=True), model, seeds)
+        for row in _rows(
+            name, sorted(tasks, key=_Sampled.model_seconds, reverse=True), model, seeds
+        )
     ]
 
 
@@ -96,12 +100,12 @@ class _Sampled:
         """Seconds of the kernel that the model prefers, which is compiled until one is measured."""
         return float(self.measured[np.argmin(self.predicted)])
 
-    def expected(self) -> float:
-        """Seconds of all occurrences by the model."""
+    def model_seconds(self) -> float:
+        """Return the seconds of all occurrences by the model."""
         return float(self.task.weight * self.predicted.min())
 
     def curve(self, rate: float, seed: Sequence[int], model: bool, batch: int) -> list[float]:
-        """Best seconds after each batch."""
+        """Return the best seconds after each batch."""
         predicted = self.predicted if model else None
         order = [*replay_search(self.mappings, self.measured, rate, seed, predicted, batch)]
         best = np.minimum.accumulate(self.measured[order])
@@ -109,7 +113,7 @@ class _Sampled:
 
 
 def _layers(dataset: Dataset, network: str) -> list[_Sampled]:
-    """The layers of a network."""
+    """Load the layers of a network."""
     machine, layers = dataset.machine_with(None), []
     for name, weight in NETWORKS[network].items():
         layer = LayerSamples(dataset, f"{network}:{name}")
@@ -125,7 +129,7 @@ def _layers(dataset: Dataset, network: str) -> list[_Sampled]:
     return layers
 
 
-def _pooled(pool: PooledTask) -> _Sampled:
+def _sampled_of(pool: PooledTask) -> _Sampled:
     task = TaskState(pool.weight, pool.operations, pool.kind, pool.bound, min(pool.predicted))
     names, columns = [*map(str, pool.mappings)], map(np.array, (pool.measured, pool.predicted))
     return _Sampled(task, names, *columns)
@@ -143,7 +147,7 @@ def _rows(network: str, sampled: Sequence[_Sampled], model: bool, seeds: int) ->
             ]
         tasks = [each.task for each in sampled]
         first = [each.preferred if model else math.inf for each in sampled]
-        histories = [np.array(_divided(name, tasks, first, each)) / least for each in curves[how]]
+        histories = [np.array(_divide(name, tasks, first, each)) / least for each in curves[how]]
         yield Fig8Row(
             network=network,
             samples=sum(len(each.measured) for each in sampled),
@@ -159,10 +163,10 @@ def _until(histories: Sequence[np.ndarray], ratio: float, batch: int) -> tuple[i
     return tuple(sorted(batch * int(np.argmax(each <= ratio)) for each in histories))
 
 
-def _divided(
+def _divide(
     name: str, tasks: Sequence[TaskState], first: Sequence[float], curves: Sequence[list[float]]
 ) -> list[float]:
-    """Seconds of the network before any slice, of kernels as they are then, and after each."""
+    """Divide slices by a scheduler; return the network's seconds before any, and after each."""
     among, states, kernels = scheduler(name, sum(map(len, curves))), [*tasks], [*first]
 
     def network() -> float:

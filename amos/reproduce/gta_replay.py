@@ -30,7 +30,7 @@ def replay_search(
     predicted: np.ndarray | None,
     batch: int = BATCH,
 ) -> Iterator[int]:
-    """The samples in the order in which a search measures them.
+    """Yield the samples in the order in which a search measures them.
 
     Args:
         names: mapping of each sample.
@@ -47,7 +47,7 @@ def replay_search(
             best[names[n]] = min(best.get(names[n], math.inf), float(measured[n]))
         if chance is None:
             assert predicted is not None
-            scores = _corrected(names, measured, predicted, order)
+            scores = _correct(names, measured, predicted, order)
             seconds = dict.fromkeys(names, math.inf)
             for n, name in enumerate(names):
                 seconds[name] = min(seconds[name], float(scores[n]))
@@ -64,10 +64,10 @@ def replay_search(
             yield order[-1]
 
 
-def _corrected(
+def _correct(
     names: Sequence[str], measured: np.ndarray, predicted: np.ndarray, order: Sequence[int]
 ) -> np.ndarray:
-    """Predicted seconds, scaled by how wrong the model was for each mapping so far."""
+    """Correct predicted seconds by the model's error for each mapping so far."""
     ratios: dict[str, list[float]] = {name: [] for name in names}
     for n in order:
         ratios[names[n]].append(math.log(measured[n] / predicted[n]))

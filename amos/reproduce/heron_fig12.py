@@ -80,18 +80,18 @@ class Fig12:
     runs: tuple[Run, ...]
 
     def median(self, operator: str, method: str) -> float:
-        """Median of the evaluations to 95 %; a run that never got there counts as infinite."""
+        """Return the median of the evaluations to 95 %; infinite for a run that never got there."""
         return statistics.median(
             math.inf if run.evaluations_to_95pct is None else run.evaluations_to_95pct
             for run in self.of(operator, method)
         )
 
     def of(self, operator: str, method: str) -> list[Run]:
-        """Runs of one method on one operator."""
+        """Return the runs of one method on one operator."""
         return [r for r in self.runs if r.operator == operator and r.method == method]
 
-    def reached(self, operator: str, method: str) -> int:
-        """Seeds that reached 95 % of the best known."""
+    def reached_count(self, operator: str, method: str) -> int:
+        """Count the seeds that reached 95 % of the best known."""
         return sum(r.evaluations_to_95pct is not None for r in self.of(operator, method))
 
 
@@ -130,7 +130,7 @@ def fig12(
     best_known: dict[str, float] = {}
     for run in runs:
         best_known[run.operator] = min(best_known.get(run.operator, math.inf), run.best[-1])
-    rated = (replace(run, evaluations_to_95pct=_reached(run, best_known)) for run in runs)
+    rated = (replace(run, evaluations_to_95pct=_evaluations_to(run, best_known)) for run in runs)
     return Fig12(machine, evaluations, best_known, tuple(rated))
 
 
@@ -169,11 +169,11 @@ def _run(
     search = find_method(name)(problem, np.random.default_rng(seed))
     best, curve = math.inf, list[float]()
     while len(curve) < evaluations:
-        wasted = _count_wasted(search)
+        wasted = _wasted_count(search)
         batch = search.ask(min(_BATCH, evaluations - len(curve)))
-        if not batch and _count_wasted(search) == wasted:
+        if not batch and _wasted_count(search) == wasted:
             break
-        curve += [best] * (_count_wasted(search) - wasted)
+        curve += [best] * (_wasted_count(search) - wasted)
         batch_seconds = scores(problem, batch)
         search.tell(list(zip(batch, batch_seconds, strict=True)))
         for seconds in batch_seconds:
@@ -181,22 +181,22 @@ def _run(
             curve.append(best)
     # A space that is used up early has nothing left to find.
     curve = (curve + [best] * evaluations)[:evaluations]
-    valid = len(search.results) / max(1, len(search.results) + _count_wasted(search))
+    valid = len(search.results) / max(1, len(search.results) + _wasted_count(search))
     return Run(code, name, seed, tuple(curve), valid)
 
 
-def _count_wasted(search: Search) -> int:
-    """Infeasible proposals so far; only the rivals make any."""
+def _wasted_count(search: Search) -> int:
+    """Count infeasible proposals so far; only the rivals make any."""
     return search.wasted if isinstance(search, Breeding) else 0
 
 
-def _reached(run: Run, best_known: dict[str, float]) -> int | None:
+def _evaluations_to(run: Run, best_known: dict[str, float]) -> int | None:
     goal = best_known[run.operator] / _SHARE
     return next((n for n, seconds in enumerate(run.best, 1) if seconds <= goal), None)
 
 
 def curves(figure: Fig12) -> Iterator[dict[str, object]]:
-    """One row for each evaluation of each run, with the best seconds by then."""
+    """Yield one row for each evaluation of each run, with the best seconds by then."""
     for run in figure.runs:
         for evaluation, seconds in enumerate(run.best, 1):
             yield {
@@ -226,7 +226,7 @@ def draw(figure: Fig12, picture: Path) -> None:
 
 
 def _curves(title: str, lines: Mapping[str, Sequence[Sequence[float]]], best: float) -> str:
-    """Performance after each evaluation, as a share of the ``best`` seconds."""
+    """Draw performance after each evaluation, as a share of the ``best`` seconds."""
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH} {_HEIGHT}" '
         'font-family="sans-serif" font-size="11">',

@@ -44,11 +44,11 @@ class HeronTable5Row:
 
 
 def heron_table5() -> list[HeronTable5Row]:
-    """One row for each operator of the table, in library shapes, on V100.
+    """Count variables and constraints of each operator in library shapes, on V100.
 
-    Heron has one problem in which the intrinsic's problem size and five stages of
-    data movement are variables; here the mapping settles these first, so that each
-    mapping has a smaller problem of its own.
+    Heron has one problem in which the intrinsic's problem size and five stages of data movement are
+    variables; here the mapping decides these first, so that each mapping has a smaller problem of
+    its own.
     """
     return [_row(code, name, paper) for code, (name, paper) in _OPERATORS.items()]
 

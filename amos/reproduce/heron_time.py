@@ -173,7 +173,7 @@ def heron_table10(
     selected = _select(trials, names, seed)
     jobs = [(name, compiler) for name in selected for compiler in METHODS]
     times: dict[str, dict[str, SearchTime]] = {name: {} for name in selected}
-    with _started_runner() as runner:
+    with _start_runner() as runner:
         for number, (name, compiler) in enumerate(jobs):
             if progress is not None:
                 progress(number, len(jobs), f"{name} {METHODS[compiler]}")
@@ -201,7 +201,7 @@ def heron_fig14(
     selected = _select(trials, names, seed)
     jobs = [(name, case) for name in selected for case in range(len(_CASES[name][1]))]
     rows = []
-    with _started_runner() as runner:
+    with _start_runner() as runner:
         for number, (name, case) in enumerate(jobs):
             if progress is not None:
                 progress(number, len(jobs), f"{name} {case + 1}")
@@ -246,7 +246,7 @@ def time_search(
 
 
 def mean_ratios(minutes: Sequence[Mapping[str, float]]) -> dict[str, float]:
-    """Geometric mean of Heron's time over each rival's, as the paper forms it."""
+    """Return the geometric mean of Heron's time over each rival's, as the paper computes it."""
     return {
         rival: math.exp(float(np.mean([math.log(row["Heron"] / row[rival]) for row in minutes])))
         for rival in METHODS
@@ -254,8 +254,8 @@ def mean_ratios(minutes: Sequence[Mapping[str, float]]) -> dict[str, float]:
     }
 
 
-def _started_runner() -> Runner:
-    """A runner that has measured, or the first search would pay for starting it."""
+def _start_runner() -> Runner:
+    """Start a runner with one search, so that the first timed search does not include the start."""
     runner = Runner(_TIMEOUT_SECONDS)
     time_search(_operator("BMM", 0), METHODS["Heron"], 1, 0, runner)
     return runner

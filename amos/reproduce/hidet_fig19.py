@@ -50,7 +50,7 @@ class Fig19Row:
 
 
 def hidet_fig19(machine: str = "a100", sizes: Sequence[int] = SIZES) -> list[Fig19Row]:
-    """One row for each size, in half precision.
+    """Compare searches on matrix products in half precision, a row a size.
 
     Args:
         machine: described, with Tensor Cores.

@@ -213,13 +213,13 @@ def _search_layer(name: str, trials: int, seed: int, measure: amos.MeasureOption
 
 
 def listing1_space() -> ParallelSpace:
-    """The space of Listing 1: a buffer in local memory, allocated within the outer loop."""
+    """Return the space of Listing 1: a buffer in local memory, allocated in the outer loop."""
     chain = Chain.parse(LISTING1, dict(i=8, j=4, k=4))
     return ParallelSpace(LoopNest.of(Tiling.of(chain, {"i": 1})), 2)
 
 
 def layer_frame(name: str, *, whole: bool = False) -> ParallelCandidate:
-    """A convolution whose tiles of image and weights are copied to local memory; loops are open.
+    """Return a convolution with open loops whose tiles of image and weights are in local memory.
 
     Args:
         whole: keep sums whole, which kernels do, and weights where they are, as their tiles are
@@ -236,7 +236,7 @@ def layer_frame(name: str, *, whole: bool = False) -> ParallelCandidate:
 
 
 def layer_space(name: str) -> ParallelSpace:
-    """All mappings of a layer's loops."""
+    """Return all mappings of a layer's loops."""
     return ParallelSpace(layer_frame(name).nest)
 
 
@@ -280,7 +280,7 @@ def _draw_layer(name: str, count: int, seed: int) -> LayerSpace:
 
 
 def accepts(nest: LoopNest, assignment: Mapping[str, str], innermost_only: bool = False) -> bool:
-    """Whether a mapping keeps rules 1 to 8, by predicates instead of the solver.
+    """Return whether a mapping keeps rules 1 to 8, by predicates instead of the solver.
 
     Args:
         assignment: what each loop is.
@@ -302,7 +302,7 @@ def accepts(nest: LoopNest, assignment: Mapping[str, str], innermost_only: bool 
 
 
 def _keeps_order(choices: Sequence[str]) -> bool:
-    """Rules 3 to 6 on the loops around an access."""
+    """Return whether the loops around an access keep rules 3 to 6."""
     parallel = [choice for choice in choices if _level(choice) in LEVELS]
     for choice in parallel:
         level, dimension = choice.split()
@@ -320,7 +320,7 @@ def _keeps_order(choices: Sequence[str]) -> bool:
 
 
 def _fuses(path: LoopPath, assignment: Mapping[str, str]) -> bool:
-    """Rule 8, that fused loops are perfectly nested, and that reductions are sequential."""
+    """Return whether fused loops are perfectly nested (rule 8), and reductions sequential."""
     runs = ""  # what the loop before this one runs as, where it surrounds this one perfectly
     for outer, loop in zip((None, *path.loops), path.loops, strict=False):
         perfect = outer is not None and outer.perfectly_nested is loop

@@ -34,7 +34,7 @@ class _Graph:
         return name
 
     def parameter(self, *shape: int) -> str:
-        """An input with a name of its own."""
+        """Add an input with a name of its own."""
         return self.input(f"parameter{len(self._inputs)}", *shape)
 
     def add(self, kind: str, *inputs: str, channels: int = 0, **attributes: Any) -> str:
@@ -46,13 +46,13 @@ class _Graph:
         return name
 
     def reshape(self, x: str, *shape: int, channels: int = 0) -> str:
-        """Another shape; 0 keeps a dimension, -1 is what remains."""
+        """Reshape; 0 keeps a dimension, -1 is what remains."""
         onnx = self._onnx
         tensor = onnx.helper.make_tensor("shape", onnx.TensorProto.INT64, [len(shape)], shape)
         return self.add("Reshape", x, self.add("Constant", value=tensor), channels=channels)
 
     def conv(self, x: str, k: int, size: int = 1, stride: int = 1, groups: int = 1) -> str:
-        """A convolution that keeps the image at stride 1."""
+        """Add a convolution that keeps the image at stride 1."""
         weight = self.parameter(k, self.channels[x] // groups, size, size)
         return self.add(
             "Conv", x, weight, channels=k,
@@ -60,19 +60,19 @@ class _Graph:
         )  # fmt: skip
 
     def pool(self, x: str, kind: str, size: int, stride: int) -> str:
-        """Maximum or average over windows."""
+        """Add a maximum or average over windows."""
         return self.add(kind, x, kernel_shape=[size] * 2, strides=[stride] * 2, pads=[1] * 4)
 
     def linear(self, x: str, k: int) -> str:
-        """A matrix product with weights."""
+        """Add a matrix product with weights."""
         return self.add("MatMul", x, self.parameter(self.channels[x], k), channels=k)
 
     def classify(self, x: str) -> str:
-        """Mean over the image, then a linear layer of 1000 classes."""
+        """Add a mean over the image and a linear layer of 1000 classes."""
         return self.linear(self.add("Flatten", self.add("GlobalAveragePool", x)), 1000)
 
     def model(self, *outputs: str) -> Any:
-        """The finished model, checked by ONNX.
+        """Build the model, checked by ONNX.
 
         Raises:
             onnx.checker.ValidationError: it is none.
@@ -99,7 +99,7 @@ def _onnx() -> Any:
 
 
 def _shufflenet() -> Any:
-    """ShuffleNet 1x with 3 groups (Zhang et al., 2018, Table 1)."""
+    """Build ShuffleNet 1x with 3 groups (Zhang et al., 2018, Table 1)."""
     g = _Graph("ShuffleNet")
     x = g.add("Relu", g.conv(g.input("image", 1, 3, 224, 224), 24, 3, 2))
     x, side = g.pool(x, "MaxPool", 3, 2), 56
@@ -123,7 +123,7 @@ def _shufflenet() -> Any:
 
 
 def _resnet50() -> Any:
-    """ResNet-50 (He et al., 2016, Table 1)."""
+    """Build ResNet-50 (He et al., 2016, Table 1)."""
     g = _Graph("ResNet-50")
     x = g.add("Relu", g.conv(g.input("image", 1, 3, 224, 224), 64, 7, 2))
     x = g.pool(x, "MaxPool", 3, 2)
@@ -140,7 +140,7 @@ def _resnet50() -> Any:
 
 
 def _mobilenet() -> Any:
-    """MobileNet-V1 (Howard et al., 2017, Table 1)."""
+    """Build MobileNet-V1 (Howard et al., 2017, Table 1)."""
     g = _Graph("MobileNet")
     x = g.add("Relu", g.conv(g.input("image", 1, 3, 224, 224), 32, 3, 2))
     widths = (64, 128, 128, 256, 256, 512, *[512] * 5, 1024, 1024)
@@ -152,12 +152,12 @@ def _mobilenet() -> Any:
 
 
 def _bert() -> Any:
-    """BERT, base configuration, 128 tokens (Devlin et al., 2019, section 3)."""
+    """Build BERT, base configuration, 128 tokens (Devlin et al., 2019, section 3)."""
     g = _Graph("Bert")
     width, heads = 768, 12
     x = g.input("embedding", 1, 128, width)
 
-    def biased(x: str, k: int) -> str:
+    def linear_with_bias(x: str, k: int) -> str:
         return g.add("Add", g.linear(x, k), g.parameter(k))
 
     def normal(x: str) -> str:
@@ -165,25 +165,29 @@ def _bert() -> Any:
 
     for _ in range(12):
         query, key, value = (
-            g.add("Transpose", g.reshape(biased(x, width), 0, 0, heads, -1), perm=[0, 2, 1, 3])
+            g.add(
+                "Transpose",
+                g.reshape(linear_with_bias(x, width), 0, 0, heads, -1),
+                perm=[0, 2, 1, 3],
+            )
             for _ in range(3)
         )
         score = g.add("MatMul", query, g.add("Transpose", key, perm=[0, 1, 3, 2]))
         weight = g.add("Softmax", g.add("Mul", score, g.parameter(1)), axis=-1)
         y = g.add("Transpose", g.add("MatMul", weight, value), perm=[0, 2, 1, 3])
         y = g.reshape(y, 0, 0, width, channels=width)
-        x = normal(g.add("Add", biased(y, width), x))
-        y = biased(x, 4 * width)
+        x = normal(g.add("Add", linear_with_bias(y, width), x))
+        y = linear_with_bias(x, 4 * width)
         y = g.add("Mul", y, g.add("Erf", y))
-        x = normal(g.add("Add", biased(y, width), x))
+        x = normal(g.add("Add", linear_with_bias(y, width), x))
     return g.model(x)
 
 
 def _mi_lstm() -> Any:
-    """One step of a multiplicative-integration LSTM (Wu et al., 2016, equation 4), batch 1.
+    """Build one step of a multiplicative-integration LSTM, batch 1.
 
-    Each gate has a product with the input and one with the state; a linear layer
-    reads the new state.
+    Wu et al., 2016, equation 4. Each gate has a product with the input and one with the state; a
+    linear layer reads the new state.
     """
     g = _Graph("MI-LSTM")
     width = 1024
@@ -209,7 +213,7 @@ NETWORKS: dict[str, Callable[[], Any]] = {
 
 
 def network(name: str) -> Any:
-    """The ONNX model of a network of the table, shapes inferred.
+    """Build the ONNX model of a network of the table, shapes inferred.
 
     Raises:
         ToolchainError: onnx is not installed.

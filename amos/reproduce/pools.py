@@ -75,7 +75,7 @@ def load(path: Path) -> list[PooledTask]:
 
 
 def stored(network: str) -> list[PooledTask]:
-    """A pool that comes with the package; one of :data:`POOLED`."""
+    """Load a pool that comes with the package; one of :data:`POOLED`."""
     file = resources.files("amos.reproduce") / "data" / f"pool_{network}.jsonl.gz"
     with resources.as_file(file) as path:
         return load(path)

@@ -82,7 +82,7 @@ class PublishedLayer:
     median_ratio: float
 
 
-def published() -> list[Published]:
+def load_published() -> list[Published]:
     """Read the published times, which come with the package."""
     file = resources.files("amos.reproduce") / "data" / "published_a100.csv"
     lines = [x for x in file.read_text(encoding="utf-8").splitlines() if not x.startswith("#")]
@@ -97,7 +97,7 @@ def published() -> list[Published]:
 def compare_published(seed: int = 0) -> dict[str, Any]:
     """Compare the model with the published times: plain values, by layer and overall."""
     by_layer: dict[tuple[int, ...], list[Published]] = defaultdict(list)
-    for row in published():
+    for row in load_published():
         by_layer[tuple(row.sizes.values())].append(row)
     machine = machines.get(MACHINE, [intrinsics.get(INTRINSIC)])
     compared = [_Compared(rows, machine, seed) for rows in by_layer.values()]
@@ -145,7 +145,7 @@ class _Compared:
         self.best = min(x[0] for x in seconds)
 
     def result(self) -> PublishedLayer:
-        """Everything that is said of the layer."""
+        """Return all figures of the layer."""
         names, logs, size = self.computations, np.log(self.measured), self.sizes
         means = {name: logs[names == name].mean() for name in set(names)}
         spread = logs - np.array([means[name] for name in names])
@@ -166,7 +166,7 @@ class _Compared:
         )
 
     def _equals(self) -> np.ndarray:
-        """Geometric mean of the published times of a mapping's equals; NaN if it has none."""
+        """Return the geometric mean of published times of a mapping's equals; NaN without any."""
         same = self.computations[:, None] == self.computations
         np.fill_diagonal(same, val=False)
         count = same.sum(axis=1)
@@ -175,7 +175,7 @@ class _Compared:
         return np.asarray(np.exp(mean))
 
     def _pairs(self, guess: np.ndarray) -> float | None:
-        """Share of pairs of different computations in the right order."""
+        """Return the share of pairs of different computations in the right order."""
         first, second = np.triu_indices(len(guess), 1)
         counted = self.computations[first] != self.computations[second]
         counted &= ~np.isnan(guess[first] + guess[second])
@@ -204,7 +204,7 @@ def _draw_seconds(mapping: Mapping, machine: Machine, seed: int) -> np.ndarray:
 
 
 def _best_of(ordered: np.ndarray, count: int) -> float:
-    """Geometric mean, over all draws of so many schedules, of the fastest one."""
+    """Return the geometric mean of the fastest of ``count`` schedules, over all draws."""
     total = len(ordered)
     count = min(count, total)
     weights = [comb(total - 1 - place, count - 1) for place in range(total)]
@@ -212,7 +212,7 @@ def _best_of(ordered: np.ndarray, count: int) -> float:
 
 
 def _chance(logs: np.ndarray, names: np.ndarray) -> float:
-    """Share of permutations whose classes explain at least as much of the variance."""
+    """Return the share of permutations whose classes explain at least as much of the variance."""
     groups = [names == name for name in set(names.tolist())]
 
     def explain(values: np.ndarray) -> float:

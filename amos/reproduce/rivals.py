@@ -39,7 +39,7 @@ class Cga1(Cga):
     """The search method ``cga1``: key variables by chance."""
 
     def keys(self) -> list[str]:
-        """As many variables as ``cga`` takes, whichever they are."""
+        """Draw as many variables as ``cga`` takes."""
         names = sorted(self.model.tunables)
         return [names[n] for n in self.rng.permutation(len(names))[:KEY_COUNT]]
 
@@ -58,13 +58,13 @@ class Breeding(Search):
         self._failed: list[Individual] = []
 
     def propose(self, count: int) -> Iterator[Candidate]:
-        """The first population by chance, then children of the survivors."""
+        """Yield a random first population, then children of the survivors."""
         yield from self.draw_seeds(_POPULATION - len(self.results))
         if not self._population:
             return
         # A generation that is infeasible to the last child must end all the same.
         for _ in range(20 * count):
-            child = self._child()
+            child = self._breed()
             if broken := len(child.space.violations(child.candidate.schedule)):
                 self.wasted += 1
                 child.fitness.values = (_NEVER_RAN, broken)
@@ -82,13 +82,13 @@ class Breeding(Search):
         self._failed = []
 
     def survive(self, members: list[Individual]) -> list[Individual]:
-        """The next population."""
+        """Return the next population."""
         raise NotImplementedError
 
     def rescore(self, scores: object) -> None:
-        """Members keep the score they were told; the next ones get the new scores."""
+        """Leave the scores of members; only new ones get the new scores."""
 
-    def _child(self) -> Individual:
+    def _breed(self) -> Individual:
         first, second = (
             self._population[int(n)] for n in self.rng.integers(len(self._population), size=2)
         )
@@ -118,17 +118,17 @@ class StochasticRanking(Breeding):
     """The search method ``ga_sr``."""
 
     def survive(self, members: list[Individual]) -> list[Individual]:
-        """A bubble sort that compares by score or by what is broken, by chance."""
+        """Sort in bubbles by score or by broken constraints, chosen at random."""
         ranked = list(members)
         for _ in range(len(ranked)):
             swapped = False
             for n in range(len(ranked) - 1):
                 a, b = ranked[n], ranked[n + 1]
-                feasible = _broken(a) == _broken(b) == 0
+                feasible = _broken_count(a) == _broken_count(b) == 0
                 if feasible or self.rng.random() < _BY_SCORE:
                     worse = a.seconds > b.seconds
                 else:
-                    worse = _broken(a) > _broken(b)
+                    worse = _broken_count(a) > _broken_count(b)
                 if worse:
                     ranked[n], ranked[n + 1], swapped = b, a, True
             if not swapped:
@@ -144,8 +144,8 @@ class Plain(Breeding):
     """
 
     def survive(self, members: list[Individual]) -> list[Individual]:
-        """The best of those that ran."""
-        alive = [member for member in members if not _broken(member)]
+        """Return the best of those that ran."""
+        alive = [member for member in members if not _broken_count(member)]
         return sorted(alive, key=lambda member: member.seconds)[:_POPULATION]
 
 
@@ -153,7 +153,7 @@ class MultiObjective(Breeding):
     """The search method ``ga_mo``: broken constraints are a second objective (NSGA-II)."""
 
     def survive(self, members: list[Individual]) -> list[Individual]:
-        """The first fronts."""
+        """Return the first fronts."""
         survivors: list[Individual] = tools.selNSGA2(members, min(_POPULATION, len(members)))
         return survivors
 
@@ -162,21 +162,21 @@ class SatDecoder(Breeding):
     """The search method ``ga_sat``: each child is the feasible one nearest to a wish."""
 
     def survive(self, members: list[Individual]) -> list[Individual]:
-        """The best."""
+        """Return the best."""
         return sorted(members, key=lambda member: member.seconds)[:_POPULATION]
 
-    def _child(self) -> Individual:
-        child = super()._child()
+    def _breed(self) -> Individual:
+        child = super()._breed()
         child.repair(self.rng)
         return child
 
 
-def _broken(member: Individual) -> float:
-    """Number of constraints that it breaks."""
+def _broken_count(member: Individual) -> float:
+    """Return the number of constraints that it breaks."""
     return float(member.fitness.values[1])
 
 
 def _assignment(member: Individual) -> dict[str, Value]:
-    """A value for every variable."""
+    """Return a value for every variable."""
     tunables = member.space.csp.tunables
     return {v.name: v.default for v in tunables if v.default is not None} | member.values

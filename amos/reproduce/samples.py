@@ -55,7 +55,7 @@ class Sample:
 
     @staticmethod
     def of(layer: str, candidate: Candidate, rounds: Sequence[float]) -> Sample:
-        """A candidate of a layer with its times."""
+        """Create a sample of a candidate of a layer with its times."""
         groups = {name: list(group) for name, group in candidate.mapping.groups.items()}
         return Sample(layer, groups, candidate.schedule.as_dict(), tuple(rounds))
 
@@ -74,13 +74,13 @@ class Dataset:
         return tuple(dict.fromkeys(sample.layer for sample in self.samples))
 
     def machine_with(self, costs: Costs | None) -> Machine:
-        """The machine, with these constants of the model or those of the CPU's maker."""
+        """Return the machine with constants of the model, by default those of the CPU's maker."""
         return replace(
             self.machine, costs=fitted_costs(self.machine.maker) if costs is None else costs
         )
 
     def of(self, layers: Iterable[str]) -> list[LayerSamples]:
-        """The samples of some layers, as the model takes them."""
+        """Return the samples of some layers for the model."""
         return [LayerSamples(self, layer) for layer in layers]
 
 
@@ -120,14 +120,14 @@ class LayerSamples:
             self._batches.append((structure, batch, numbers))
 
     def predict(self, machine: Machine, model: str) -> np.ndarray:
-        """Seconds of each candidate by a model."""
-        return self._evaluated(machine, model).seconds
+        """Predict seconds of each candidate by a model."""
+        return self._evaluate(machine, model).seconds
 
     def calls(self, machine: Machine) -> np.ndarray:
-        """Seconds that the calls of each candidate take at the least by the model."""
-        return self._evaluated(machine, "amos+").compute
+        """Return the least seconds that the calls of each candidate take by the model."""
+        return self._evaluate(machine, "amos+").compute
 
-    def _evaluated(self, machine: Machine, model: str) -> _Evaluated:
+    def _evaluate(self, machine: Machine, model: str) -> _Evaluated:
         rows = _Evaluated(np.empty(len(self.measured)), np.empty(len(self.measured)))
         for structure, batch, numbers in self._batches:
             batched = evaluate(structure, machine, batch, model)
@@ -144,7 +144,7 @@ class _Evaluated:
 
 
 def candidates(layer: str, intrinsic: str, count: int, seed: int) -> list[Candidate]:
-    """Distinct candidates of a layer: a random mapping, then a random schedule of it."""
+    """Draw distinct candidates of a layer: a mapping, then a schedule of it."""
     unit = get_intrinsic(intrinsic)
     mappings = list(enumerate_mappings(operators.resolve(layer), unit, rule="access"))
     rng = np.random.default_rng([seed, *layer.encode()])

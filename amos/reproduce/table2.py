@@ -59,7 +59,7 @@ class Table2Row:
 
 
 def table2() -> list[Table2Row]:
-    """One row a network, in the paper's order.
+    """Count mapped operators, a row a network, in the paper's order.
 
     Raises:
         ToolchainError: onnx is not installed.
@@ -82,7 +82,7 @@ def _row(name: str) -> Table2Row:
 
 
 def operators_of(model: Any) -> list[tuple[str, Operator | None]]:
-    """For each node of an ONNX model that computes its kind, and what it multiplies and adds.
+    """Return the kind of each computing node of an ONNX model, and its sum of products.
 
     The operator is ``None`` where the node is no sum of products.
     """
@@ -133,7 +133,7 @@ def _conv(
 
 
 def _product(x: tuple[int, ...], y: tuple[int, ...]) -> Operator:
-    """A matrix product; of one row, a vector's with a matrix."""
+    """Create a matrix product; of one row, a vector's with a matrix."""
     k, n = y[-2:]
     if len(y) > 2:
         extents = {"b": prod(y[:-2]), "m": x[-2], "n": n, "k": k}

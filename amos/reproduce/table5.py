@@ -57,11 +57,11 @@ class Table5Row:
 
 
 def table5(rule: str = "paper") -> list[Table5Row]:
-    """One row for each layer.
+    """Look up the printed mapping of each layer, a row each.
 
-    A printed mapping is found if a mapping has the same groups, and if fusing
-    them in our loop order gives the very coefficients and moduli that the paper
-    prints. The layers are in NCHW layout with batch 16, as in the paper.
+    A printed mapping is found if a mapping has the same groups, and if fusing them in our loop
+    order gives the very coefficients and moduli that the paper prints. The layers are in NCHW
+    layout with batch 16, as in the paper.
     """
     return [_row(layer, printed, rule) for layer, printed in PRINTED.items()]
 
@@ -90,7 +90,7 @@ def _difference(mapping: Mapping, expected: list[tuple[Affine, int]]) -> str:
 
 
 def read_printed(text: str) -> tuple[Affine, int]:
-    """``"(c * 3 + r) mod 16"`` as the fused index and the modulus."""
+    """Parse ``"(c * 3 + r) mod 16"`` into the fused index and the modulus."""
     index, _, modulus = text.partition(" mod ")
     terms = re.findall(r"([a-z])(?: \* (\d+))?", index)
     return Affine.of((name, int(factor or 1)) for name, factor in terms), int(modulus)

@@ -125,7 +125,7 @@ _DEFINITIONS = {
 
 
 def table6() -> list[Table6Row]:
-    """One row for each form: the library's first, then the others, in the paper's order.
+    """Count mappings of each form, the library's first, in the paper's order; a row each.
 
     >>> [(row.code, row.counts["paper"]) for row in table6() if row.code == "T2D"]
     [('T2D', 7), ('T2D', 35), ('T2D', 0)]
@@ -156,6 +156,6 @@ def _row(code: str, form: Operator | str, definition: str, paper: int, deviates:
 
 
 def small(text: str, name: str) -> Operator:
-    """An operator whose extents say nothing: counts do not depend on them."""
+    """Parse an operator with arbitrary extents, on which counts do not depend."""
     indices = "".join(re.findall(r"\[(.*?)\]", text))
     return Operator.parse(text, dict.fromkeys(re.findall("[a-z]", indices), 4), name=name)

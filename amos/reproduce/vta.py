@@ -78,14 +78,14 @@ def vta(
             failed=drawn
             - len(chance)
             + sum(bool(t.measurement and t.measurement.failure) for t in result.trials),
-            ranked=_ranked(chance),
+            ranked=_rank(chance),
         )
 
 
 def _measure_drawn(
     op: Operator, machine: Machine, count: int, seed: int
 ) -> list[tuple[float, float]]:
-    """Predicted and simulated seconds of drawn candidates, of those that are right."""
+    """Predict and simulate drawn candidates; seconds of those that are right."""
     rng, mappings = np.random.default_rng(seed), list(enumerate_mappings(op, _INTRINSIC))
     inputs = random_inputs(op, rng)
     expected = evaluate(op, inputs)
@@ -104,7 +104,7 @@ def _measure_drawn(
     return points
 
 
-def _ranked(points: Sequence[tuple[float, float]]) -> float | None:
+def _rank(points: Sequence[tuple[float, float]]) -> float | None:
     if len(points) < 2:
         return None
     predicted, simulated = np.transpose(points)

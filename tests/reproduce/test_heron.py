@@ -57,7 +57,7 @@ def test_figure_12_is_reproducible() -> None:
     assert a == b
     assert math.isfinite(a.best_known["gemm"])
     assert a.median("gemm", "cga") <= 30
-    assert a.reached("c2d", "cga") == 1
+    assert a.reached_count("c2d", "cga") == 1
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ import pytest
 from typer.testing import CliRunner
 
 from amos.cli.app import app
-from amos.reproduce.published import _best_of, _chance, published
+from amos.reproduce.published import _best_of, _chance, load_published
 
 
 @pytest.fixture(scope="module")
@@ -23,7 +23,7 @@ def compared() -> dict[str, Any]:
 
 
 def test_every_published_mapping_is_in_our_space(compared: dict[str, Any]) -> None:
-    rows = published()
+    rows = load_published()
     assert compared["mappings"] == len(rows) == 106
     assert sum(layer["mappings"] for layer in compared["layers"]) == 106
 
