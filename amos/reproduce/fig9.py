@@ -78,8 +78,7 @@ def _row(layer: str, machine: str) -> Fig9Row:
     mappings = list(enumerate_mappings(op, unit, "paper"))
     target = catalogue.get(machine, [unit])
     best = {
-        name: _least(Problem([_find_mapping(mappings, *groups)], target))
-        for name, groups in FIXED.items()
+        name: _least(Problem([_match(mappings, *groups)], target)) for name, groups in FIXED.items()
     }
     # The whole space has the fixed mappings, too, and chance may favour either search.
     fastest = min(_least(Problem(mappings, target)), *best.values())
@@ -90,7 +89,7 @@ def _row(layer: str, machine: str) -> Fig9Row:
     return Fig9Row(layer, fastest.seconds, fastest.mapping, fixed)
 
 
-def _find_mapping(mappings: Sequence[Mapping], spatial: set[str], reduce: set[str]) -> Mapping:
+def _match(mappings: Sequence[Mapping], spatial: set[str], reduce: set[str]) -> Mapping:
     return next(m for m in mappings if {*m.groups["i1"]} == spatial and {*m.groups["r1"]} == reduce)
 
 

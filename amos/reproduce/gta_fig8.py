@@ -73,9 +73,7 @@ def fig8(seeds: int = 9) -> list[Fig8Row]:
     check_count("seeds", seeds)
     dataset = samples()
     sampled = {name: _layers(dataset, name) for name in NETWORKS}
-    pooled = {
-        name.replace("_", " "): [_sampled_of(each) for each in stored(name)] for name in POOLED
-    }
+    pooled = {name.replace("_", " "): [_sample(each) for each in stored(name)] for name in POOLED}
     return [
         row
         for name, tasks in (sampled | pooled).items()
@@ -129,7 +127,7 @@ def _layers(dataset: Dataset, network: str) -> list[_Sampled]:
     return layers
 
 
-def _sampled_of(pool: PooledTask) -> _Sampled:
+def _sample(pool: PooledTask) -> _Sampled:
     task = TaskState(pool.weight, pool.operations, pool.kind, pool.bound, min(pool.predicted))
     names, columns = [*map(str, pool.mappings)], map(np.array, (pool.measured, pool.predicted))
     return _Sampled(task, names, *columns)

@@ -157,7 +157,7 @@ def _bert() -> Any:
     width, heads = 768, 12
     x = g.input("embedding", 1, 128, width)
 
-    def linear_with_bias(x: str, k: int) -> str:
+    def affine(x: str, k: int) -> str:
         return g.add("Add", g.linear(x, k), g.parameter(k))
 
     def normal(x: str) -> str:
@@ -167,7 +167,7 @@ def _bert() -> Any:
         query, key, value = (
             g.add(
                 "Transpose",
-                g.reshape(linear_with_bias(x, width), 0, 0, heads, -1),
+                g.reshape(affine(x, width), 0, 0, heads, -1),
                 perm=[0, 2, 1, 3],
             )
             for _ in range(3)
@@ -176,10 +176,10 @@ def _bert() -> Any:
         weight = g.add("Softmax", g.add("Mul", score, g.parameter(1)), axis=-1)
         y = g.add("Transpose", g.add("MatMul", weight, value), perm=[0, 2, 1, 3])
         y = g.reshape(y, 0, 0, width, channels=width)
-        x = normal(g.add("Add", linear_with_bias(y, width), x))
-        y = linear_with_bias(x, 4 * width)
+        x = normal(g.add("Add", affine(y, width), x))
+        y = affine(x, 4 * width)
         y = g.add("Mul", y, g.add("Erf", y))
-        x = normal(g.add("Add", linear_with_bias(y, width), x))
+        x = normal(g.add("Add", affine(y, width), x))
     return g.model(x)
 
 

@@ -12,7 +12,7 @@ import pytest
 from amos.errors import ExploreError, RecordError
 from amos.explore.task_scheduler import TaskState
 from amos.reproduce import gta_fig8
-from amos.reproduce.gta_fig8 import NETWORKS, _divided, _until
+from amos.reproduce.gta_fig8 import NETWORKS, _divide, _until
 from amos.reproduce.pools import POOLED, PooledTask, load, save, stored
 
 
@@ -44,7 +44,7 @@ def test_until_counts_slices() -> None:
     """Two tasks, of which one gains all in its second slice; the first slice of each is due."""
     tasks = [TaskState(1.0, 100, "conv", 1.0, 1.0)] * 2
     curves = [[4.0, 4.0], [2.0, 1.0]]
-    assert _divided("round_robin", tasks, [5.0, math.inf], curves) == [math.inf, math.inf, 6, 6, 5]
+    assert _divide("round_robin", tasks, [5.0, math.inf], curves) == [math.inf, math.inf, 6, 6, 5]
     histories = [np.array([9.0, 6.0, 6.0, 5.0]), np.array([5.0])]
     assert _until(histories, 5.05, 4) == (0, 12)
     assert _until(histories, 5.05, 1) == (0, 3)
