@@ -1,4 +1,4 @@
-"""Objects that hold something open until a ``with`` block ends."""
+"""Objects that hold resources until a ``with`` block ends."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
 """Display of objects in Jupyter: one lazy hook, that all rooms share.
 
 Rooms describe, :mod:`amos.viz` draws. An object that can be shown inherits from
-:class:`Shown`, which imports that room by name at the moment when a front end asks
-for a picture, and never before: no room depends on pictures, not even on whether
-they can be drawn. Nothing else below ``amos.viz`` may name it; a test sees to that.
+:class:`Shown`, which imports ``amos.viz`` by name only when a front end asks for a
+picture, so that no room depends on pictures. Nothing else below ``amos.viz`` may name
+it; a test checks that.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 
 
 def several(count: int, noun: str) -> str:
-    """A number of things.
+    """Format a count of things.
 
     >>> several(1, "task"), several(1200, "task")
     ('1 task', '1,200 tasks')
@@ -27,7 +27,7 @@ class Shown:
     __slots__ = ()
 
     def __init_subclass__(cls, **options: Any) -> None:
-        """IPython prefers a class's own ``__repr__`` to what it inherits: own the hook too."""
+        """Own the hook, as IPython prefers a class's own ``__repr__`` to what it inherits."""
         super().__init_subclass__(**options)
         cls._repr_pretty_ = Shown._repr_pretty_  # type: ignore[method-assign]
 

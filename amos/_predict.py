@@ -1,4 +1,4 @@
-"""``amos.predict``: the model, asked with whatever stands for a kernel and a machine."""
+"""``amos.predict``: the model's prediction for a mapping, candidate or trial on a machine."""
 
 from __future__ import annotations
 

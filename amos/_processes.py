@@ -1,4 +1,4 @@
-"""How AMOS starts Python: with the modules of this process, and none of the working directory."""
+"""Start Python with the modules of this process, and none of the working directory."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ _CODE = (
 
 
 def python(module: str) -> list[str]:
-    """The command that runs a module as a program; arguments follow.
+    """Return the command that runs a module as a program; arguments follow.
 
-    ``python -m`` would look for every module in the working directory first, where a file may
-    have any name, ``re.py`` among them, and any content. Here Python's own modules come first,
-    and then what this process imports from, in its order.
+    ``python -m`` would search the working directory first, where a file may have any name,
+    ``re.py`` among them, and any content. Here Python's own modules come first, and then the paths
+    that this process imports from, in its order.
     """
     folders = [os.path.abspath(folder) for folder in sys.path]
     folders.sort(key=lambda folder: not _is_library(folder))
@@ -25,7 +25,7 @@ def python(module: str) -> list[str]:
 
 
 def _is_library(folder: str) -> bool:
-    """Whether a folder holds modules of Python itself."""
+    """Return whether a folder holds modules of Python itself."""
     libraries = {sysconfig.get_path("stdlib"), sysconfig.get_path("platstdlib")}
     archive = f"python{sys.version_info.major}{sys.version_info.minor}.zip"
     within = {os.path.join(library, "lib-dynload") for library in libraries}

@@ -1,7 +1,7 @@
-"""A line that says how far something is: on a terminal or in a notebook, and nowhere else.
+"""A progress line on a terminal or in a notebook, and nowhere else.
 
-Work of minutes shows one. It is rewritten in place, is gone when the work ends,
-and gives way (:meth:`ProgressLine.clear`) to whatever else is printed meanwhile.
+Work of minutes shows one. It is rewritten in place, removed at the end, and cleared
+(:meth:`ProgressLine.clear`) before other output.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 
 from amos._display import Shown
 
-#: Seconds before the line is rewritten, so that quick work is not spent on showing itself.
+#: Seconds between two updates of the line, so that quick work is not slowed down.
 _PAUSE = 0.1
 
 
@@ -77,7 +77,7 @@ class ProgressLine:
 
 
 def clock(seconds: float) -> str:
-    """``1:05``, or ``2:01:05`` from an hour on."""
+    """Format a time as ``1:05``, or ``2:01:05`` from an hour on."""
     whole = round(max(0.0, seconds))
     minutes, remainder = divmod(whole, 60)
     hours, minutes = divmod(minutes, 60)
@@ -85,13 +85,13 @@ def clock(seconds: float) -> str:
 
 
 def time_left(elapsed: float, done: int, total: int, limit: float | None = None) -> float:
-    """Seconds until all is done at the pace so far, or until the limit."""
+    """Estimate the seconds until all is done at the pace so far, or until the limit."""
     remaining = elapsed / done * (total - done)
     return remaining if limit is None else min(remaining, limit - elapsed)
 
 
 def _notebook_display() -> Any:
-    """A function that shows an object below the cell that runs, in a notebook's kernel."""
+    """Return a function that shows an object below the running cell of a notebook."""
     interactive = sys.modules.get("IPython")
     shell = interactive.get_ipython() if interactive is not None else None
     if getattr(shell, "kernel", None) is None:

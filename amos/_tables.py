@@ -44,10 +44,10 @@ class TableReader:
         error: raised for whatever is wrong.
 
     Attributes:
-        special: what makes objects of a class from a value and its key, where the class is
-            written in another way.
-        problems: messages of :meth:`check`, which goes on behind a problem; ``None`` while
-            the first one ends it.
+        special: functions that create objects of a class from a value and its key, where the
+            class is written in another way.
+        problems: messages of :meth:`check`, which continues after a problem; ``None`` while
+            the first one ends reading.
     """
 
     def __init__(self, file: str, text: str, error: type[AmosError]) -> None:
@@ -81,7 +81,7 @@ class TableReader:
         raise self.error(f"{where}: {key}: {message}" if key else f"{where}: {message}")
 
     def toml(self) -> dict[str, Any]:
-        """The tables of the text."""
+        """Parse the text into tables."""
         if len(self.text) > _TEXT:
             raise self.error(f"{self.file}: expected at most {_TEXT} characters, got more")
         try:
@@ -94,7 +94,7 @@ class TableReader:
             raise self.error(f"{self.file}{where}: expected TOML, found: {error}") from None
 
     def read(self, kind: Any, value: Any, key: str) -> Any:
-        """The value of a key as an object of a kind, which is any annotation."""
+        """Convert the value of a key to an object of a kind, which is any annotation."""
         if kind in self.special:
             return self.special[kind](value, key)
         origin, arguments = get_origin(kind), get_args(kind)
@@ -172,11 +172,11 @@ class TableReader:
             self.fail(_join(key, name), f"{expected}; found {shown(name)}{hint}")
 
     def refuse(self, key: str, message: str) -> NoReturn:
-        """Pass on why the values of a table do not fit together."""
+        """Report why the values of a table are inconsistent."""
         self.fail(key, message)
 
     def _line(self, key: str) -> int:
-        """Line on which a key, its table or the header of one stands; 0 if none is found."""
+        """Find the line of a key, its table or its header; 0 if none is found."""
         owner, _, last = key.rpartition(".")
         numbered = re.search(r"\[(\d+)\]$", key)
         before = int(numbered.group(1)) if numbered else 0
@@ -202,7 +202,7 @@ class TableReader:
 def _arguments(
     kind: Callable[..., Any],
 ) -> tuple[Mapping[str, inspect.Parameter], Mapping[str, Any]]:
-    """Parameters of what is called, and their annotations."""
+    """Return the parameters of a callable, and their annotations."""
     return inspect.signature(kind).parameters, get_type_hints(kind)
 
 

@@ -1,4 +1,4 @@
-"""The one door to TVM: check the installed packages, then import.
+"""The only import of TVM: check the installed packages, then import.
 
 TVM's wheel accepts any ``apache-tvm-ffi``, but most do not work with it, and
 with some the first ``tensorize`` ends the process. A message beats a crash.
@@ -83,10 +83,10 @@ def load_tvm() -> ModuleType:
 
 @contextmanager
 def _without_unused() -> Iterator[None]:
-    """Hide modules that TVM imports where it can, and AMOS does not use.
+    """Hide modules that TVM imports if present, and AMOS does not use.
 
     PyTorch takes seconds. Sessions of several processes lack their library here, and the first
-    error of TVM reads the symbols of all others. Not from other threads, which may be about to
+    error of TVM reads the symbols of all others. Not with other threads, which may be about to
     import PyTorch.
     """
     names = [n for n in ("tvm.runtime.disco", "torch") if n not in sys.modules]
@@ -103,7 +103,7 @@ def _without_unused() -> Iterator[None]:
 
 
 class _Relax(ModuleType):
-    """Stands for TVM's networks, a third of its import, until one of their names is used."""
+    """Replaces TVM's networks, a third of its import, until one of their names is used."""
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
@@ -117,7 +117,7 @@ class _Relax(ModuleType):
 
 
 class _NoFunction:
-    """What TVM looks for in a module, which has none while networks are away."""
+    """Replaces functions that TVM looks up in the networks while they are not imported."""
 
 
 @contextmanager
@@ -165,12 +165,12 @@ def _listing_functions_once() -> Iterator[None]:
 
 
 def torch_came_first() -> bool:
-    """Whether the program had imported PyTorch when TVM was loaded."""
+    """Return whether the program had imported PyTorch when TVM was loaded."""
     return _torch_first
 
 
 def _culprit(error: Exception) -> str:
-    """The package that failed while TVM imported it; nothing where it is TVM itself."""
+    """Name the package that failed while TVM imported it; empty for TVM itself."""
     last, trace = "", error.__traceback__
     while trace is not None:
         package = str(trace.tb_frame.f_globals.get("__name__", "")).partition(".")[0]

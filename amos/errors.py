@@ -18,7 +18,7 @@ _WINDOW = 160
 
 
 def shown(value: object) -> str:
-    """A value as a message shows it: in a line, however large or deep it is.
+    """Format a value for a message: one line, however large or deep it is.
 
     >>> shown("a" * 1000)[-30:]
     'aaaaaaaaaa… (1,002 characters)'
@@ -31,8 +31,8 @@ def shown(value: object) -> str:
     return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}… ({len(text):,} characters)"
 
 
-def checked_path(what: str, value: object, error: type[AmosError]) -> Path:
-    """The value of a path argument as a path.
+def check_path(what: str, value: object, error: type[AmosError]) -> Path:
+    """Convert the value of a path argument to a path.
 
     Raises:
         AmosError: it is not; of the class ``error``.
@@ -43,7 +43,7 @@ def checked_path(what: str, value: object, error: type[AmosError]) -> Path:
 
 
 def suggestion(name: object, names: Iterable[str]) -> str:
-    """Text that a message adds where a name is nearly a valid one.
+    """Return text that suggests the nearest valid name; empty without one.
 
     >>> suggestion("strid", ["stride", "padding"])
     "; did you mean 'stride'?"
@@ -65,7 +65,7 @@ class AmosError(Exception):
 
 
 class ParseError(AmosError):
-    """A text could not be read; the message has what is around the column, and a caret under it.
+    """A text could not be read; the message shows the text around the column, with a caret.
 
     Args:
         message: what was expected and what was found.

@@ -13,14 +13,14 @@ USUAL = ("vnni_dpbusd_m16k4_u8_s8_s32", "avx2_fmadd_m8_f32_f32")
 
 
 def names() -> tuple[str, ...]:
-    """Every machine that can be asked for, sorted."""
+    """List every available machine, sorted."""
     return tuple(sorted((*catalogue.names(), "host")))
 
 
 def get(name: str | Machine, intrinsics: Sequence[str | Intrinsic] | None = None) -> Machine:
     """Look up a machine.
 
-    ``host`` is measured the first time, which takes some seconds, and remembered.
+    ``host`` is measured the first time, which takes some seconds, and cached.
 
     Args:
         name: the machine; one that is given itself is returned as it is.
@@ -28,7 +28,7 @@ def get(name: str | Machine, intrinsics: Sequence[str | Intrinsic] | None = None
             is measured if it is not known yet, by default of the first of :data:`USUAL` that
             this CPU executes natively. Of one that it does not execute, the rate of the description
             counts, if that has one of ``host`` or of no certain machine; otherwise that
-            of the loops which stand for it is measured. A described machine without a
+            of the loops that replace it is measured. A described machine without a
             figure takes it from the description of the intrinsic, if that has one of
             this machine or of no certain machine.
 
@@ -64,14 +64,14 @@ def probe(*, fresh: bool = False) -> Machine:
 
 
 def _native() -> list[Intrinsic]:
-    """The first usual intrinsic that this CPU executes, if any."""
+    """List the first usual intrinsic that this CPU executes, if any."""
     from amos.intrinsics import get as intrinsic
 
     return [unit for unit in map(intrinsic, USUAL) if _runs(unit)][:1]
 
 
 def _runs(unit: Intrinsic) -> bool:
-    """Whether kernels on this CPU use the instruction itself."""
+    """Return whether kernels on this CPU use the instruction itself."""
     from amos.codegen.tir.tensor_intrin import implementation
     from amos.machine.cpu import cpu
 

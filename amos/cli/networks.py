@@ -311,7 +311,7 @@ def fig7_command(
 
 
 def _print_tuning(tuning: Tuning) -> None:
-    from amos.viz.results import allocated
+    from amos.viz.results import show_allocation
 
     print_table(
         ["", "task", "count", "trials", "predicted ms", "best ms", "instruction"],
@@ -322,7 +322,7 @@ def _print_tuning(tuning: Tuning) -> None:
         ],
         title=f"{tuning.network}: {tuning.seconds * 1e3:.4g} ms in kernels",
     )
-    print_line(str(allocated(tuning)))
+    print_line(str(show_allocation(tuning)))
 
 
 def _frontier_of(

@@ -12,15 +12,15 @@ _IMPORT = re.compile(r'^import \{[^}]*\} from "\./[\w.]+";\n', re.MULTILINE)
 
 
 def read(name: str) -> bytes:
-    """The content of a file of the page."""
+    """Read a file of the page."""
     return (resources.files("amos.explorer") / "static" / name).read_bytes()
 
 
 def module(front: str) -> str:
-    """One JavaScript module that holds all that a front end imports.
+    """Build one JavaScript module of a front end and all its imports.
 
-    A notebook is given a single text, so the scripts stand in it one after another,
-    without the imports of one another.
+    A notebook gets a single text, so the scripts are concatenated without their imports of one
+    another.
 
     Args:
         front: the file that comes last.

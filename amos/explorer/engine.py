@@ -1,7 +1,7 @@
 """One message in, one answer out: the engine of both front ends of the explorer.
 
 The engine keeps nothing between messages but caches: a message holds the whole state,
-so that any number of pages can ask, and one that asks nonsense keeps what it had.
+so that any number of pages can ask, and an invalid message leaves a page as it was.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from amos.validate.naming import read_name
 
 @dataclass(frozen=True)
 class _Target:
-    """A machine in some sizes, which its name and they stand for."""
+    """A machine in some sizes, identified by its name and them."""
 
     name: str
     sizes: str
@@ -105,16 +105,16 @@ class Engine:
         """
         self._judge(self.initial)
 
-    def judged(self, state: Mapping[str, Any]) -> tuple[Verdict, Placement | None]:
-        """The verdict on a state, and its mapping if the rule accepts it.
+    def judge(self, state: Mapping[str, Any]) -> tuple[Verdict, Placement | None]:
+        """Judge a state; return the verdict, and the mapping if the rule accepts it.
 
         Raises:
             FieldError: the state cannot be used.
         """
         subject = Subject.of(State.read(dict(state)), self.offer)
         rule = subject.space.rule
-        verdict = subject.judged(rule)
-        return verdict, subject.placed(rule) if verdict else None
+        verdict = subject.judge(rule)
+        return verdict, subject.place(rule) if verdict else None
 
     def _choices(self) -> dict[str, Any]:
         return {
@@ -135,19 +135,19 @@ class Engine:
         return self._listing(subject.space).rows(read_fields(Query, message), predict)
 
     def _seconds(self, target: _Target, mapping: Placement) -> float | None:
-        """Prediction for a mapping; the error's text where the model cannot predict it."""
+        """Predict a mapping's seconds; ``None`` where the model cannot."""
         best = self._predicted(mapping, target)
         return None if isinstance(best, str) else best[0].seconds
 
     def _judge(self, state: State) -> dict[str, Any]:
         subject = Subject.of(state, self.offer)
         op, unit, rule = subject.space.operator, subject.space.intrinsic, subject.space.rule
-        verdict = subject.judged(rule)
+        verdict = subject.judge(rule)
         pairing = Pairing.of(op, unit, subject.order)
         # Wider rules accept all that a narrower one does: show the narrowest that accepts.
-        accepted = [each for each in RULES if subject.judged(each)]
+        accepted = [each for each in RULES if subject.judge(each)]
         by = rule if verdict else next(iter(accepted), "")
-        mapping = subject.placed(by) if by else None
+        mapping = subject.place(by) if by else None
         return {
             "state": asdict(replace(state, assignment=subject.assignment, order=subject.order)),
             "operator": {"text": str(op), "loops": list(map(asdict, op.iterations))},
@@ -156,7 +156,10 @@ class Engine:
             "x": _matrix(pairing.labels, pairing.access_matrix),
             "z": _matrix(pairing.fed, unit.access_matrix),
             "verdict": _verdict(verdict)
-            | {"accepted_by": accepted, "accepted_in": [] if verdict else subject.accepting()},
+            | {
+                "accepted_by": accepted,
+                "accepted_in": [] if verdict else subject.accepting_orders(),
+            },
             "count": f"{subject.space.count:,}",
             "mapping": None if mapping is None else _physical(mapping) | {"refused": not verdict},
             "prediction": self._prediction(subject.machine, state, mapping),
@@ -182,7 +185,7 @@ class Engine:
         }
 
     def _predict(self, mapping: Placement, target: _Target) -> tuple[Prediction, Candidate] | str:
-        """The best of some schedules, or why there is none."""
+        """Return the best of some schedules, or why there is none."""
         try:
             best = best_sampled(mapping, target.machine, SAMPLES, np.random.default_rng(0))
         except AmosError as error:

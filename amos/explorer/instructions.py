@@ -21,7 +21,7 @@ from amos.validate.pairing import check_rule
 
 
 def instructions(state: State, offer: Offer) -> dict[str, Any]:
-    """Instructions of the machine that is chosen, fastest first by the model.
+    """List the instructions of the chosen machine, fastest first by the model.
 
     Args:
         state: the page's state; its intrinsic does not count.

@@ -78,7 +78,7 @@ class Listing:
         return self.space.to_frame()
 
     def rows(self, query: Query, predict: Predict | None) -> dict[str, Any]:
-        """Some rows.
+        """Return the requested rows.
 
         Args:
             predict: how long a mapping takes, if anything can tell.
@@ -115,7 +115,7 @@ class Listing:
         }
 
     def _select(self, query: Query, predict: Predict | None) -> list[int]:
-        """Numbers of the mappings that are left, in the order that is asked for."""
+        """Return the numbers of the filtered mappings, in the requested order."""
         frame = self._frame[self._frame["utilization"] >= query.least - 1e-12]
         for word in query.words.split():
             frame = frame[self._matches(frame, word)]

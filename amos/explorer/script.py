@@ -40,7 +40,7 @@ if best is not None:
 
 
 def script(state: State, subject: Subject, offer: Offer, mapping: Mapping | None) -> str:
-    """A program that judges the matching and, if some rule makes a mapping of it, predicts it.
+    """Write a program that judges the matching and, if a rule accepts it, predicts it.
 
     Args:
         state: the page's state; every text goes in as a literal.

@@ -134,7 +134,7 @@ class Server(ThreadingHTTPServer):
             self._connections.release()
 
     def shutdown_request(self, request: Any) -> None:
-        """Close; what was not read is read first, or closing would take the answer back."""
+        """Close a connection; unread data is read first, or the answer would be lost."""
         with suppress(OSError):
             request.shutdown(socket.SHUT_WR)
             request.settimeout(0.1)
@@ -144,7 +144,7 @@ class Server(ThreadingHTTPServer):
         self.close_request(request)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """A connection that broke off is no news."""
+        """Ignore that a connection broke off."""
 
 
 class _Refused(Exception):
@@ -166,13 +166,13 @@ class _Handler(BaseHTTPRequestHandler):
     patience: float = _PATIENCE
 
     def do_GET(self) -> None:
-        """A file of the page."""
+        """Send a file of the page."""
         self._respond(self._file)
 
     do_HEAD = do_GET
 
     def do_POST(self) -> None:
-        """A message to the engine."""
+        """Answer a message to the engine."""
         self._respond(self._answer)
 
     def _respond(self, content: Callable[[], tuple[bytes, str]]) -> None:
@@ -213,12 +213,12 @@ class _Handler(BaseHTTPRequestHandler):
         return assets.read(name), kind
 
     def _answer(self) -> tuple[bytes, str]:
-        """Reply of the engine to a message."""
+        """Return the engine's reply to a message."""
         message = self._message()
         if not self.server.answers.acquire(timeout=_SILENT):
             raise _Refused(HTTPStatus.SERVICE_UNAVAILABLE, "too many messages at a time")
         try:
-            with _limited(self.patience):
+            with _limit_time(self.patience):
                 answer = self.server.engine.answer(message)
                 return json.dumps(answer, allow_nan=False).encode(), _JSON
         except _TooLong:
@@ -233,7 +233,7 @@ class _Handler(BaseHTTPRequestHandler):
             self.server.answers.release()
 
     def _message(self) -> Any:
-        """Decoded JSON that comes from a page of this server, or from no page at all."""
+        """Decode JSON that comes from a page of this server, or from no page at all."""
         if self._page() != "/ask":
             raise _Refused(HTTPStatus.NOT_FOUND, "there is no such page")
         origin = self.headers.get("Origin")
@@ -254,14 +254,14 @@ class _Handler(BaseHTTPRequestHandler):
             raise _Refused(HTTPStatus.BAD_REQUEST, "the message is not JSON") from None
 
     def _page(self) -> str:
-        """Which page is asked for; nothing if that cannot be read."""
+        """Return the requested page; empty if that cannot be read."""
         try:
             return urlsplit(self.path).path
         except ValueError:
             return ""
 
     def log_request(self, code: int | str = "-", size: int | str = "-") -> None:
-        """Requests are not printed; errors are."""
+        """Print no requests; only errors are printed."""
 
 
 def _failure(text: str) -> bytes:
@@ -269,7 +269,7 @@ def _failure(text: str) -> bytes:
 
 
 def is_loopback(host: str) -> bool:
-    """True if an address reaches this computer only."""
+    """Return whether an address reaches this computer only."""
     address = _address(host)
     return host == "localhost" or (address is not None and address.is_loopback)
 
@@ -282,11 +282,10 @@ def _address(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
 
 
 def _names_us(host: str, bound: str, port: int) -> bool:
-    """True if a Host header is this computer's, or the address that was bound.
+    """Return whether a Host header is this computer's, or the bound address.
 
-    A page elsewhere reaches a loopback server by a name of its own that resolves to
-    127.0.0.1. It cannot do that with an address, so addresses are let through where
-    the server is public.
+    A page elsewhere reaches a loopback server by a name of its own that resolves to 127.0.0.1. It
+    cannot do that with an address, so addresses are accepted where the server is public.
     """
     parts = _HOST.fullmatch(host)
     if parts is None or int(parts["port"] or 80) != port:
@@ -297,16 +296,16 @@ def _names_us(host: str, bound: str, port: int) -> bool:
 
 
 class _TooLong(Exception):
-    """An answer took longer than anybody waits for it."""
+    """An answer took too long."""
 
 
 @contextmanager
-def _limited(seconds: float) -> Iterator[None]:
-    """End what this thread does within the block after so many seconds.
+def _limit_time(seconds: float) -> Iterator[None]:
+    """End this thread's work in the block after some seconds.
 
-    Python cannot stop a thread from outside, but raises in it what it is told to, before its
-    next step. A single call into C, as NumPy's are, comes to its end first; the limits of what
-    is read (:mod:`amos.ir.limits`) keep each of these short.
+    Python cannot stop a thread from outside, but can raise an exception in it before its next
+    step. A single call into C, such as NumPy's, finishes first; the limits of inputs
+    (:mod:`amos.ir.limits`) keep each of these short.
 
     Raises:
         _TooLong: the time is over.

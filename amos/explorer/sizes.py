@@ -18,7 +18,7 @@ _FACTORS = (1 / 8, 1 / 4, 1 / 2, 1, 2, 4, 8)
 
 
 def settings_of(text: str) -> dict[str, Any]:
-    """Values by path.
+    """Parse values by path.
 
     Raises:
         FieldError: the text is no list of them.
@@ -35,8 +35,10 @@ def settings_of(text: str) -> dict[str, Any]:
     return settings
 
 
-def sized(unit: Intrinsic, machine: Machine | None, text: str) -> tuple[Intrinsic, Machine | None]:
-    """An intrinsic and its machine in other sizes.
+def resize_unit(
+    unit: Intrinsic, machine: Machine | None, text: str
+) -> tuple[Intrinsic, Machine | None]:
+    """Change the sizes of an intrinsic and its machine.
 
     Raises:
         FieldError: there is no machine, no such size, or nothing has it.
@@ -52,7 +54,7 @@ def sized(unit: Intrinsic, machine: Machine | None, text: str) -> tuple[Intrinsi
 
 
 def sliders(unit: Intrinsic, text: str) -> Iterator[dict[str, Any]]:
-    """Of each extent and buffer its path, what is described, the present and other values."""
+    """Yield for each extent and buffer its path, described, present and offered values."""
     settings = settings_of(text)
     described = {f"extents.{name}": extent for name, extent in unit.extents.items()}
     described |= {f"memory.{pad.name}.capacity": pad.capacity for pad in unit.scratchpads}

@@ -13,7 +13,7 @@ T = TypeVar("T")
 
 #: Characters that a field may hold, and loops that a matching may assign.
 _LONGEST, _LOOPS = 1000, 64
-#: Where the page tells what is wrong with a value that has no field of its name.
+#: The field at which the page shows errors of values without a field of their own.
 _SHOWN_AT = {"assignment": "matching"} | dict.fromkeys(("first", "count", "words"), "filter")
 
 
@@ -80,7 +80,7 @@ class State:
 
     @staticmethod
     def read(value: object) -> State:
-        """A state from decoded JSON; missing fields have their defaults.
+        """Read a state from decoded JSON; missing fields have their defaults.
 
         Raises:
             FieldError: this is no state; texts are short, numbers are whole.
@@ -101,7 +101,7 @@ class _Reader(TableReader):
 
 
 def read_fields(kind: type[T], table: Mapping[str, Any]) -> T:
-    """A dataclass from decoded JSON; fields that are left out or null have their defaults.
+    """Read a dataclass from decoded JSON; missing and null fields have their defaults.
 
     Raises:
         FieldError: a value is of another kind, or none that there may be.

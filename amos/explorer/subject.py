@@ -12,7 +12,7 @@ import numpy as np
 
 from amos import intrinsics, operators
 from amos.errors import AmosError, ParseError, UnknownNameError
-from amos.explorer.sizes import sized
+from amos.explorer.sizes import resize_unit
 from amos.explorer.state import FieldError, State
 from amos.intrinsics import Intrinsic
 from amos.ir import Operator
@@ -23,12 +23,12 @@ from amos.operators.lookup import read_extents
 from amos.validate import Verdict, check_matching
 from amos.validate.pairing import check_rule
 
-#: Stands for the first described machine that has a rate for the intrinsic.
+#: Name of the first described machine that has a rate for the intrinsic.
 AUTO = "auto"
 #: This computer.
 HOST = "host"
 
-#: Loops and sizes beyond which an answer would not come at once.
+#: Most loops, and the largest size, for which an answer takes no noticeable time.
 _LOOPS, _EXTENT = 20, 10**9
 
 
@@ -47,7 +47,7 @@ class Offer:
     host: Callable[[Intrinsic], Machine] | None = None
 
     def machine(self, name: str, unit: Intrinsic) -> Machine | None:
-        """A machine by name, with the rate of an intrinsic if there is one.
+        """Return a machine by name, with the rate of an intrinsic if there is one.
 
         Args:
             name: ``auto`` for the first described machine that has a rate, where one of the
@@ -72,7 +72,7 @@ class Offer:
         return catalogue.get(name, [unit])
 
     def machine_names(self) -> list[str]:
-        """Every machine on offer, sorted."""
+        """List every machine on offer, sorted."""
         here = [HOST] if self.host is not None else []
         return [AUTO, *sorted({*here, *self.machines, *catalogue.names()})]
 
@@ -107,9 +107,9 @@ class Subject:
             described = intrinsics.get(state.intrinsic)
         with field("machine"):
             machine = offer.machine(state.machine, described)
-        unit, machine = sized(described, machine, state.sizes)
+        unit, machine = resize_unit(described, machine, state.sizes)
         with field("intrinsic"):
-            space = _enumerated(op, unit, state.rule, state.commute)
+            space = _enumerate(op, unit, state.rule, state.commute)
         first = space[0] if space else None
         order = _order(state.order, space, first)
         assignment = _assignment(state.assignment, op, unit, first)
@@ -126,18 +126,18 @@ class Subject:
         """True if the intrinsic's sources are fed in the operator's own order."""
         return self.order == tuple(range(len(self.order)))
 
-    def judged(self, rule: str, order: tuple[int, ...] | None = None) -> Verdict:
-        """Judgement of a rule about the current matching, in its order or another."""
+    def judge(self, rule: str, order: tuple[int, ...] | None = None) -> Verdict:
+        """Judge the current matching by a rule, in its order or another."""
         op, unit = self.space.operator, self.space.intrinsic
         return check_matching(op, unit, self.matching, rule, order=order or self.order)
 
-    def accepting(self) -> list[str]:
-        """The other orders of the sources in which the rule accepts the matching."""
+    def accepting_orders(self) -> list[str]:
+        """List the other orders of the sources in which the rule accepts the matching."""
         orders = (order for order in self.space.orders if order != self.order)
-        return [self.sources(order) for order in orders if self.judged(self.space.rule, order)]
+        return [self.sources(order) for order in orders if self.judge(self.space.rule, order)]
 
-    def placed(self, rule: str) -> Placement:
-        """The mapping that a rule makes of the matching that is looked at.
+    def place(self, rule: str) -> Placement:
+        """Create the mapping of the current matching by a rule.
 
         Raises:
             MappingError: the rule refuses it.
@@ -146,13 +146,13 @@ class Subject:
         return Placement.of(op, unit, self.matching, rule, self.order)
 
     def sources(self, order: Sequence[int]) -> str:
-        """The operator's sources in an order, by name."""
+        """Name the operator's sources in an order."""
         return ", ".join(self.space.operator.sources[m].tensor.name for m in order)
 
 
 @contextmanager
 def field(name: str) -> Iterator[None]:
-    """Attributes an error to a field; options are called as on the command line."""
+    """Attribute an error to a field; options are named as on the command line."""
     try:
         yield
     except AmosError as error:
@@ -160,7 +160,7 @@ def field(name: str) -> Iterator[None]:
 
 
 def extents_of(text: str) -> dict[str, int]:
-    """The extents that a state gives, as numbers.
+    """Parse the extents of a state.
 
     Raises:
         AmosError: one is not a number, or is too large.
@@ -175,7 +175,7 @@ def extents_of(text: str) -> dict[str, int]:
 
 
 def operator_of(state: State) -> Operator:
-    """The operator that the texts of a state name.
+    """Resolve the operator that the texts of a state name.
 
     Raises:
         FieldError: a text is at fault.
@@ -194,7 +194,7 @@ def operator_of(state: State) -> Operator:
 
 
 @lru_cache(maxsize=32)
-def _enumerated(op: Operator, unit: Intrinsic, rule: str, commute: bool) -> MappingSpace:
+def _enumerate(op: Operator, unit: Intrinsic, rule: str, commute: bool) -> MappingSpace:
     return enumerate_mappings(op, unit, rule, commute)
 
 
@@ -206,7 +206,7 @@ def _resolve(operator: str, extents: str, dtype: str, layout: str) -> Operator:
 
 
 def _at_fault(texts: dict[str, str], error: AmosError) -> str:
-    """The first field without which there would be an operator."""
+    """Return the first field without which there would be an operator."""
     if isinstance(error, ParseError):
         return "operator"
     for name in ("layout", "dtype", "extents"):
@@ -214,14 +214,14 @@ def _at_fault(texts: dict[str, str], error: AmosError) -> str:
             with suppress(AmosError):
                 _resolve(**texts | {name: ""})
                 return name
-    # Math needs its extents; without them nothing else can be told.
+    # Math needs its extents; without them no other field can be blamed.
     return "extents" if "[" in texts["operator"] else "operator"
 
 
 def _assignment(
     assignment: tuple[int, ...] | None, op: Operator, unit: Intrinsic, first: Placement | None
 ) -> tuple[int, ...]:
-    """The requested assignment if it fits these iterations, else the first mapping, else none."""
+    """Return the requested assignment if it fits, else the first mapping's, else none."""
     if assignment is None or len(assignment) != len(op.iterations):
         return first.assignment if first is not None else (-1,) * len(op.iterations)
     if (most := max(assignment, default=-1)) >= len(unit.iterations):
@@ -236,7 +236,7 @@ def _assignment(
 def _order(
     order: tuple[int, ...] | None, space: MappingSpace, first: Placement | None
 ) -> tuple[int, ...]:
-    """The requested order if the space has it, else that of the first mapping."""
+    """Return the requested order if the space has it, else that of the first mapping."""
     if order is None or len(order) != len(space.orders[0]):
         return first.order if first is not None else space.orders[0]
     if order not in space.orders:

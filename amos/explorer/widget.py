@@ -25,7 +25,7 @@ def widget(
     commute: bool = False,
     engine: Engine | None = None,
 ) -> Any:
-    """An explorer that a notebook shows.
+    """Create an explorer that a notebook shows.
 
     Args:
         operator: a name, a layer, math with its extents in it, or an operator.
@@ -58,7 +58,7 @@ def widget(
 
 
 def _begin(operator: str | Operator) -> State:
-    """The fields that stand for an operator."""
+    """Return the fields that describe an operator."""
     if isinstance(operator, str):
         return State(operator=operator)
     dtypes = [kind.declared for load in operator.operands if (kind := load.tensor.kind)]
@@ -71,7 +71,7 @@ def _begin(operator: str | Operator) -> State:
 
 @lru_cache(maxsize=1)
 def _widget() -> Any:
-    """The class, made when the first widget is: it needs anywidget."""
+    """Create the class with the first widget, as it needs anywidget."""
     try:
         import anywidget
         import traitlets
@@ -104,11 +104,11 @@ def _widget() -> Any:
 
         @property
         def mapping(self) -> Any:
-            return self._engine.judged(self.state)[1]
+            return self._engine.judge(self.state)[1]
 
         @property
         def verdict(self) -> Any:
-            return self._engine.judged(self.state)[0]
+            return self._engine.judge(self.state)[0]
 
         @property
         def code(self) -> str:

@@ -14,7 +14,7 @@ from string import Template
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
-from amos.errors import NetworkError, checked_path
+from amos.errors import NetworkError, check_path
 from amos.network.external.library import LIBRARY
 from amos.network.external.sessions import optimization_level
 from amos.network.external.source import ELEMENT_TYPES
@@ -36,7 +36,7 @@ def export_models(models: Sequence[CompiledNetwork], folder: str | Path) -> tupl
         models: that lie in one folder.
         folder: where to.
     """
-    target = checked_path("export", folder, NetworkError)
+    target = check_path("export", folder, NetworkError)
     is_new = not target.exists()
     try:
         target.mkdir(parents=True, exist_ok=True)

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from amos._closing import Closing
-from amos.errors import RecordError, checked_path
+from amos.errors import RecordError, check_path
 from amos.machine import catalogue
 from amos.records.canonical import digest
 from amos.records.frame import frame_of
@@ -74,7 +74,7 @@ class Records(Closing):
     """
 
     def __init__(self, path: str | Path, *, readonly: bool = False) -> None:
-        self.path, self.readonly = checked_path("records", path, RecordError), readonly
+        self.path, self.readonly = check_path("records", path, RecordError), readonly
         self._opened: os.stat_result | None = None
         with self._errors():
             self._database = connect(self.path, readonly=readonly)

@@ -20,7 +20,7 @@ from amos.explore.options import check_count
 from amos.explore.task_scheduler import RETAINED, SCHEDULERS, TRIALS, TaskState, scheduler
 from amos.reproduce.fig5 import stored as samples
 from amos.reproduce.gta_replay import BATCH, replay_search
-from amos.reproduce.pools import POOLED, PooledTask, stored
+from amos.reproduce.pools import POOLED, PooledTask, load_pool
 from amos.reproduce.samples import Dataset, LayerSamples
 
 #: Number of occurrences of each sampled layer. VGG's two largest layers, depthwise layers and
@@ -73,7 +73,9 @@ def fig8(seeds: int = 9) -> list[Fig8Row]:
     check_count("seeds", seeds)
     dataset = samples()
     sampled = {name: _layers(dataset, name) for name in NETWORKS}
-    pooled = {name.replace("_", " "): [_sample(each) for each in stored(name)] for name in POOLED}
+    pooled = {
+        name.replace("_", " "): [_sample(each) for each in load_pool(name)] for name in POOLED
+    }
     return [
         row
         for name, tasks in (sampled | pooled).items()

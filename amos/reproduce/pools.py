@@ -74,7 +74,7 @@ def load(path: Path) -> list[PooledTask]:
         raise RecordError(f"pool {str(path)!r} cannot be read: {error}") from error
 
 
-def stored(network: str) -> list[PooledTask]:
+def load_pool(network: str) -> list[PooledTask]:
     """Load a pool that comes with the package; one of :data:`POOLED`."""
     file = resources.files("amos.reproduce") / "data" / f"pool_{network}.jsonl.gz"
     with resources.as_file(file) as path:

@@ -36,7 +36,7 @@ def count_accesses(
     sums, nothing = float(prod(x.extent for x in structure.spatial)), np.zeros(len(tiles.batch))
     products = calls * prod(structure.mapping.intrinsic.shape)
     joules = None if machine.operation_pj is None else nothing + products * machine.operation_pj
-    rows = [Accesses(OPERATIONS, "", nothing, nothing, _scaled(joules))]
+    rows = [Accesses(OPERATIONS, "", nothing, nothing, _scale(joules))]
     for number, (op, moved) in enumerate(zip(tiles.operands, moved_bytes, strict=True)):
         tensor, used = op.staged.load.tensor.name, nothing + calls * op.bytes
         level = level_of(op.pad, machine)
@@ -59,8 +59,8 @@ def _accesses(
     joules = None
     if level and level.read_pj_per_byte is not None and level.write_pj_per_byte is not None:
         joules = read * level.read_pj_per_byte + written * level.write_pj_per_byte
-    return Accesses(name, tensor, read, written, _scaled(joules))
+    return Accesses(name, tensor, read, written, _scale(joules))
 
 
-def _scaled(picojoules: np.ndarray | None) -> np.ndarray | None:
+def _scale(picojoules: np.ndarray | None) -> np.ndarray | None:
     return None if picojoules is None else picojoules * _PICO

@@ -33,13 +33,13 @@ _INTRINSIC, _MACHINE = "vnni_dpbusd_m16k4_u8_s8_s32", "xeon_6240"
 
 
 def problem(operator: Operator) -> Problem:
-    """An operator on a CPU, on the model alone."""
+    """Create the problem of an operator on a CPU, scored by the model."""
     mappings = enumerate_mappings(operator, intrinsics.get(_INTRINSIC), rule="gather")
     return Problem(list(mappings), machines.get(_MACHINE))
 
 
 def proposals(method: str, seed: int, count: int, operator: Operator) -> list[str]:
-    """Candidates that a method proposes when it is told the model's seconds, batch by batch."""
+    """List candidates that a method proposes when told the model's seconds, batch by batch."""
     joint = problem(operator)
     search = find_method(method)(joint, np.random.default_rng(seed))
     names: list[str] = []
@@ -101,7 +101,7 @@ class MethodContract:
             assert json.loads(process.stdout.read()) == here
 
     def test_a_space_of_one_candidate(self) -> None:
-        """It is proposed once, then nothing is left."""
+        """Propose it once, then nothing."""
         joint = problem(_ONE)
         assert joint.size == 1
         search = self._search(joint)

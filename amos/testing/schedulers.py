@@ -1,4 +1,4 @@
-"""Contract of schedulers of a network's tasks; one joins by saying how it is made.
+"""Contract of schedulers of a network's tasks; one joins by naming its factory.
 
 >>> from amos.explore.task_scheduler import SCHEDULERS
 >>> class TestMyScheduler(SchedulerContract):
@@ -34,14 +34,14 @@ class Falling:
     ends: int = 10**6
 
     def seconds(self, slices: int) -> float:
-        """After so many slices."""
+        """Return the seconds after some slices."""
         return self.floor + self.above * math.exp(-self.speed * slices)
 
 
 def divided(
     among: TaskScheduler, tasks: Sequence[Falling], slices: int, kind: str = "conv2d"
 ) -> tuple[list[int], list[TaskState]]:
-    """Allocation of the slices, and the final states of the tasks."""
+    """Divide slices; return their allocation and the final states of the tasks."""
     states = [TaskState(task.weight, 1000, kind, task.floor, task.floor) for task in tasks]
     order: list[int] = []
     while len(order) < slices and (n := among.next(states)) is not None:

@@ -1,4 +1,4 @@
-"""What every target must do; a target joins by naming itself, and something that it runs.
+"""Contract of targets; a target joins by naming itself, and an operator that it runs.
 
 >>> class TestMyTarget(TargetContract):
 ...     target, machine = "cuda", "a100"
@@ -64,13 +64,13 @@ class TargetContract:
     def _space(self) -> ScheduleSpace:
         return ScheduleSpace(self._mapping, self._described)
 
-    def _drawn(self) -> list[Schedule]:
+    def _draw(self) -> list[Schedule]:
         drawn = self._space.draw(_DRAWN, np.random.default_rng(0))
         assert drawn, "no schedule is feasible"
         return drawn
 
     def _foreign(self) -> list[Schedule]:
-        """A schedule of each other target, with a variable that only that one has."""
+        """Create a schedule of each other target, with a variable that only it has."""
         schedules, own = [], self._target.schedule.keys()
         for target in targets():
             for name, kind in variables_of(target.schedule).items():
@@ -82,7 +82,7 @@ class TargetContract:
         return schedules
 
     def test_one_target_claims_a_machine(self) -> None:
-        """The registered one, and no other claims what it claims."""
+        """Claim the machine by the registered target alone."""
         assert self._target.name == self.target
         assert self.target in TARGETS
         claiming = [x.name for x in [*targets()][1:] if x.claims(self._described)]
@@ -93,7 +93,7 @@ class TargetContract:
     def test_schedules_are_drawn_written_and_read(self) -> None:
         """Of its class, feasible, and the same after they were a dictionary."""
         space = self._space
-        for schedule in self._drawn():
+        for schedule in self._draw():
             assert type(schedule) is self._target.schedule
             assert space.violations(schedule) == ()
             values = json.loads(json.dumps(schedule.as_dict()))
@@ -101,7 +101,7 @@ class TargetContract:
             assert self._target.schedule.of(schedule.as_recorded()) == schedule
 
     def test_keys_mean_the_same_as_elsewhere(self) -> None:
-        """What a CPU has under the same key is of the same loops or operands, and has all words."""
+        """Share with a CPU the loops or operands, and the words, of equal keys."""
         cpu = {kind.key: kind for kind in variables_of(CpuSchedule).values()}
         for kind in variables_of(self._target.schedule).values():
             if same := cpu.get(kind.key):
@@ -109,9 +109,9 @@ class TargetContract:
                 assert {*kind.words} <= {*same.words}, kind.key
 
     def test_plans_are_decided_once(self) -> None:
-        """The same candidate has the same plan, and the same code."""
+        """Plan and emit the same candidate the same way."""
         target, machine = self._target, self._described
-        for schedule in self._drawn()[:4]:
+        for schedule in self._draw()[:4]:
             first, second = (target.plan(self._mapping, schedule, machine) for _ in range(2))
             assert str(first) == str(second)
             assert target.emit(first) == target.emit(second) != ""
@@ -125,8 +125,8 @@ class TargetContract:
                 self._target.plan(self._mapping, schedule, self._described)
 
     def test_a_batch_is_its_rows(self) -> None:
-        """Each schedule is predicted as if it were alone, and what is feasible fits."""
-        structure, machine, drawn = Structure(self._mapping), self._described, self._drawn()
+        """Predict each schedule as if it were alone; a feasible one fits."""
+        structure, machine, drawn = Structure(self._mapping), self._described, self._draw()
         for model in ("amos", "amos+"):
             whole = evaluate(structure, machine, batch_of(structure, drawn), model).seconds
             single = [evaluate(structure, machine, x.batch(structure), model) for x in drawn]
@@ -140,7 +140,7 @@ class TargetContract:
             assert prediction.rows[0].compute > 0
 
     def test_executors_are_its_own(self) -> None:
-        """The model alone is none, and what is no address of the target's is refused."""
+        """Open none for the model alone, and refuse addresses of other targets."""
         target, machine = self._target, self._described
         assert target.open_executor(ExecutorRequest(machine, "model")) is None
         with pytest.raises(MeasureError, match=machine.name):
@@ -153,13 +153,13 @@ class TargetContract:
         if executor is None:
             pytest.skip(f"nothing here measures candidates of {machine.name}")
         with executor:
-            measured = _measured(executor, Candidate(self._mapping, self._drawn()[0]))
+            measured = _measure(executor, Candidate(self._mapping, self._draw()[0]))
         assert measured.ok, measured.message
 
     def test_records_keep_candidates(self) -> None:
-        """A record is the same candidate again, with the machine of the user's own beside it."""
+        """Read the same candidate from a record, with the user's own machine in it."""
         machine, mapping = self._described, self._mapping
-        unit, schedule = mapping.intrinsic, self._drawn()[0]
+        unit, schedule = mapping.intrinsic, self._draw()[0]
         run = Run.of(
             mapping.operator, unit, identity_of(machine), method="random", seed=0, options={}
         )
@@ -175,6 +175,6 @@ class TargetContract:
             assert callable(load(place))
 
 
-def _measured(executor: Executor, candidate: Candidate) -> Measurement:
+def _measure(executor: Executor, candidate: Candidate) -> Measurement:
     ((_, measurement),) = executor.measure(iter([(0, Task(candidate, 1))]))
     return measurement

@@ -1,4 +1,4 @@
-"""Who does what: the grid of a task mapping (Hidet, Figures 11 and 12)."""
+"""The grid of a task mapping (Hidet, Figures 11 and 12)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 
 from amos._display import several
 from amos.ir.tasks import TaskMapping
-from amos.viz.blocks import Block, Heading, Note, aligned, indented
+from amos.viz.blocks import Block, Heading, Note, align_columns, indent
 from amos.viz.palette import colour
 
 #: Rows and columns of a grid that are drawn.
@@ -18,7 +18,7 @@ _ROWS, _COLUMNS = 32, 16
 
 
 def assignment(mapping: TaskMapping) -> list[Block]:
-    """Blocks that show a task mapping."""
+    """Show a task mapping."""
     sizes = " x ".join(map(str, mapping.shape))
     counts = [several(mapping.workers, "worker"), several(mapping.turns, "turn")]
     grid = Assignment(mapping)
@@ -33,7 +33,7 @@ class Assignment(Block):
     mapping: TaskMapping
 
     def cells(self) -> np.ndarray:
-        """Worker and turn of each task that is drawn: int array, rows × columns × 2."""
+        """Return worker and turn of each drawn task: int array, rows × columns × 2."""
         mapping = self.mapping
         columns = mapping.shape[-1] if mapping.shape else 1
         weights = [prod(mapping.shape[d + 1 :]) for d in range(len(mapping.shape))]
@@ -59,7 +59,7 @@ class Assignment(Block):
 
     def __str__(self) -> str:
         rows = [[f"{worker}:{turn}" for worker, turn in row] for row in self.cells()]
-        return indented([*aligned(rows, [True] * len(rows[0])), *filter(None, [self._cut()])])
+        return indent([*align_columns(rows, [True] * len(rows[0])), *filter(None, [self._cut()])])
 
     def _cut(self) -> str:
         rows, columns = self.cells().shape[:2]

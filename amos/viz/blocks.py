@@ -1,7 +1,7 @@
 """Blocks of a display: each prints itself as HTML and as text for a terminal.
 
-Both stand side by side, so that a terminal is told as much as a browser. The HTML needs
-nothing else, no library and no network, and is right on a light and on a dark page.
+Both are side by side, so that a terminal shows as much as a browser. The HTML needs no
+library and no network, and suits light and dark pages.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class Note(Block):
         return "".join(f'<div class="{kind}">{escape(line)}</div>' for line in self.lines)
 
     def __str__(self) -> str:
-        return indented(f"- {line}" if self.bad else line for line in self.lines)
+        return indent(f"- {line}" if self.bad else line for line in self.lines)
 
 
 @dataclass(frozen=True)
@@ -90,7 +90,7 @@ class Code(Block):
         return f"{shown}<details><summary>as text</summary>{plain}</details>"
 
     def __str__(self) -> str:
-        return indented(self.plain.split("\n"))
+        return indent(self.plain.split("\n"))
 
 
 @dataclass(frozen=True)
@@ -105,7 +105,7 @@ class Table(Block):
     def _repr_html_(self) -> str:
         head = "".join(f'<th scope="col">{escape(column)}</th>' for column in self.columns)
         rows = "".join(f"<tr>{''.join(map(_html_cell, row))}</tr>" for row in self.rows)
-        # A name of its own that stays the same from run to run.
+        # A unique name, the same in every run.
         name = hashlib.sha256((head + rows).encode()).hexdigest()[:12]
         kind = "s" if self.sortable else ""
         note = f'<div class="note">{escape(self.note)}</div>' if self.note else ""
@@ -115,15 +115,15 @@ class Table(Block):
         ) + (_SORT % name if self.sortable else "")
 
     def __str__(self) -> str:
-        """Columns of numbers to the right."""
+        """Print the table with numbers right-aligned."""
         right = [
             bool(self.rows) and all(isinstance(row[n], int | float) for row in self.rows)
             for n in range(len(self.columns))
         ]
         texts = [[_cell(value) for value in row] for row in self.rows]
         dashes = ["-" * max(map(len, column)) for column in zip(self.columns, *texts, strict=True)]
-        lines = aligned([self.columns, dashes, *texts], right)
-        return indented([*lines, self.note] if self.note else lines)
+        lines = align_columns([self.columns, dashes, *texts], right)
+        return indent([*lines, self.note] if self.note else lines)
 
 
 def _cell(value: object) -> str:
@@ -140,16 +140,16 @@ def _html_cell(value: object) -> str:
     return f"<td>{escape(_cell(value))}</td>"
 
 
-def aligned(
+def align_columns(
     rows: Sequence[Sequence[str]], right: Sequence[bool] = (), gap: str = "  "
 ) -> list[str]:
-    """A line for each row; columns are set to the left but for those that ``right`` says."""
+    """Align columns, to the left unless ``right`` says otherwise; a line a row."""
     columns = list(zip(*rows, strict=True))
     sides = zip(columns, right or [False] * len(columns), strict=True)
     forms = [f"{'>' if end else '<'}{max(map(len, column))}" for column, end in sides]
     return [gap.join(map(format, row, forms)).rstrip() for row in rows]
 
 
-def indented(lines: Iterable[str]) -> str:
-    """The lines, two columns in."""
+def indent(lines: Iterable[str]) -> str:
+    """Join lines, indented by two columns."""
     return "\n".join(f"  {line}" for line in lines)

@@ -16,7 +16,7 @@ _LISTED = 12
 
 
 def chain(chain: Chain) -> list[Block]:
-    """Statements, what each comes to, and tensors with who writes and reads them."""
+    """Show statements with their results, and tensors with their writers and readers."""
     steps = tuple(
         (str(number), statement.text if step is statement.steps[0] else "", _text(step))
         for number, statement in enumerate(chain.statements, 1)
@@ -44,7 +44,7 @@ def chain(chain: Chain) -> list[Block]:
 
 
 def exploration(run: ChainExploration) -> list[Block]:
-    """The best kernel, what it keeps near a core, and the best trials."""
+    """Show the best kernel, its temporaries near a core, and the best trials."""
     best = run.best
     columns, *rows = best.candidate.table
     steps = tuple((x.tensor, x.runs, x.seconds * 1e3) for x in best.prediction.steps)
@@ -67,7 +67,7 @@ def exploration(run: ChainExploration) -> list[Block]:
 
 
 def kernel(kernel: ChainKernel) -> list[Block]:
-    """The compiled candidate, and its source."""
+    """Show the compiled candidate, and its source."""
     note = f"{kernel.implementation}, inputs {', '.join(kernel.inputs)}"
     return [Heading(f"Kernel of {kernel.candidate}", note), Code(kernel.source)]
 

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 from amos.errors import NetworkError
 from amos.viz.palette import line_colour
-from amos.viz.plotting import graph_objects, styled
+from amos.viz.plotting import add_style, graph_objects
 
 if TYPE_CHECKING:
     from amos.network.designs import DesignRow
 
 
 def designs(rows: Sequence[DesignRow]) -> Any:
-    """Energy against time of networks on machines, with the Pareto front of each network.
+    """Draw energy against time of networks on machines, with each network's Pareto front.
 
     Returns:
         A plotly figure with a trace for each network; machines on its front are joined.
@@ -46,4 +46,4 @@ def designs(rows: Sequence[DesignRow]) -> Any:
                 marker=dict(color=line_colour(number), symbol="circle" if front else "x"),
                 line_color=line_colour(number),
             )
-    return styled(figure, "Energy against time; lines are Pareto fronts", x="ms", y="mJ")
+    return add_style(figure, "Energy against time; lines are Pareto fronts", x="ms", y="mJ")

@@ -62,7 +62,7 @@ body.vscode-high-contrast:not(.vscode-high-contrast-light) .amos :is(.good, .bad
 
 
 def describe(value: object) -> list[Block]:
-    """Blocks that show an object."""
+    """Return blocks that show an object."""
     for kind in type(value).__mro__:
         if kind.__name__ in _PAGES and kind.__module__.startswith("amos."):
             return _PAGES[kind.__name__](value)
@@ -75,5 +75,5 @@ def text(value: object) -> str:
 
 
 def html(value: object) -> str:
-    """HTML that needs nothing else, for Jupyter and web pages."""
+    """Return self-contained HTML for Jupyter and web pages."""
     return f'{_STYLE}<div class="amos">{"".join(b._repr_html_() for b in describe(value))}</div>'

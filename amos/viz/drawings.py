@@ -8,7 +8,7 @@ from itertools import zip_longest
 
 import numpy as np
 
-from amos.viz.blocks import Block, aligned, indented
+from amos.viz.blocks import Block, align_columns, indent
 from amos.viz.palette import colour, line_colour
 
 #: Columns of the longest bar in a terminal.
@@ -63,14 +63,14 @@ class Matrix:
         return f'<td class="{" ".join(kinds)}"{paint}>{int(is_set)}</td>'
 
     def lines(self) -> list[str]:
-        """Ones and dots, with marks at wrong cells."""
+        """Print ones and dots, with marks at wrong cells."""
         rows = [["", *self.columns, ""]]
         for r, (name, values) in enumerate(zip(self.rows, self.values, strict=True)):
             ones = ("1" if cell else "." for cell in values)
             cells = (cell + "!" * ((r, c) in self.wrong) for c, cell in enumerate(ones))
             rows.append([name, *cells, " <- idle" if r in self.idle else ""])
         right = [False, *(True for _ in self.columns), False]
-        return [self.title, *aligned(rows, right, gap=" ")]
+        return [self.title, *align_columns(rows, right, gap=" ")]
 
 
 @dataclass(frozen=True)
@@ -84,7 +84,7 @@ class Matrices(Block):
 
     def __str__(self) -> str:
         rows = zip_longest(*(matrix.lines() for matrix in self.shown), fillvalue="")
-        return indented(aligned(list(rows), gap="    "))
+        return indent(align_columns(list(rows), gap="    "))
 
 
 @dataclass(frozen=True)
@@ -119,7 +119,7 @@ class Bars(Block):
 
     def __str__(self) -> str:
         bars = [(b.name, "#" * round(_BAR * b.value / self._most), b.text) for b in self.bars]
-        return indented([self.title, *(f"  {line}" for line in aligned(bars))])
+        return indent([self.title, *(f"  {line}" for line in align_columns(bars))])
 
 
 @dataclass(frozen=True)
@@ -130,7 +130,7 @@ class Curve(Block):
     seconds: tuple[float, ...]
 
     def _repr_html_(self) -> str:
-        """A staircase over a logarithmic scale: a best so far stays until it falls."""
+        """Draw a staircase over a logarithmic scale: a best so far stays until it falls."""
         values = np.array(self.seconds)
         reached = np.flatnonzero(np.isfinite(values))
         if not reached.size:
@@ -150,14 +150,14 @@ class Curve(Block):
         )
 
     def __str__(self) -> str:
-        """Where the curve goes down: trial and seconds."""
+        """Print the steps of the curve: trial and seconds."""
         before = (float("inf"), *self.seconds)
         steps = [
             f"{number}: {now:.4g} s"
             for number, (last, now) in enumerate(zip(before, self.seconds, strict=False), 1)
             if now < last
         ]
-        return indented([self.title, f"  {', '.join(steps) or 'nothing ran'}"])
+        return indent([self.title, f"  {', '.join(steps) or 'nothing ran'}"])
 
 
 @dataclass(frozen=True)
@@ -221,7 +221,7 @@ class Points(Block):
             for y in reversed(range(rows))
         ]
         below = f"{' ' * width} +{'-' * columns} {self.x}"
-        return indented([self.title, *lines, below])
+        return indent([self.title, *lines, below])
 
 
 @dataclass(frozen=True, eq=False)
@@ -243,7 +243,7 @@ class Grid(Block):
     note: str
 
     def _repr_html_(self) -> str:
-        """Elements in the colour of their lane; one ground for all if software does not know."""
+        """Draw elements in the colours of their lanes; in one colour if lanes are unknown."""
         rows, columns = (min(size, _CELLS) for size in self.shape)
         size = max(5, min(14, 200 // max(rows, columns)))
         width, height = columns * size, rows * size
@@ -267,4 +267,4 @@ class Grid(Block):
         )
 
     def __str__(self) -> str:
-        return indented([f"fragment {self.title} [{self.axes}]  {self.note}"])
+        return indent([f"fragment {self.title} [{self.axes}]  {self.note}"])

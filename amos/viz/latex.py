@@ -10,7 +10,7 @@ from amos.ir.combining import function
 
 
 def compute_latex(compute: Compute) -> str:
-    r"""The scalar statement under its index ranges.
+    r"""Format the scalar statement with its index ranges.
 
     >>> from amos import operators
     >>> print(compute_latex(operators.resolve("gemv").compute))
@@ -31,7 +31,7 @@ def _symbol(symbol: str) -> str:
 
 
 def memory_latex(unit: Intrinsic) -> str:
-    """The memory abstraction: one line a statement."""
+    """Format the memory abstraction, one line a statement."""
     lines = [_memory(statement) for statement in unit.memory]
     return "\\begin{aligned}\n" + " \\\\\n".join(lines) + "\n\\end{aligned}"
 
@@ -65,7 +65,7 @@ def _text(name: str) -> str:
 
 
 def _name(name: str) -> str:
-    """One letter with digits as a subscript, anything longer upright."""
+    """Format one letter with digits as a subscript, anything longer upright."""
     if match := re.fullmatch(r"([A-Za-z])(\d+)", name):
         return f"{match[1]}_{{{match[2]}}}"
     return name if len(name) == 1 or name.isdigit() else _text(name)

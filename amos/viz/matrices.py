@@ -11,11 +11,11 @@ from amos.validate import Verdict
 from amos.viz.drawings import Matrix
 from amos.viz.pages import xyz
 from amos.viz.palette import INK, MARK, OUTSIDE, ZERO, colour
-from amos.viz.plotting import graph_objects, side_by_side, styled
+from amos.viz.plotting import add_style, graph_objects, side_by_side
 
 
 def matching(judged: Mapping | Verdict) -> Any:
-    """X, Y and Z of a mapping side by side, or of a verdict with the cells at fault.
+    """Draw X, Y and Z of a mapping side by side, or of a verdict with the cells at fault.
 
     Args:
         judged: a mapping, or a verdict of :func:`amos.check_matching`.
@@ -41,11 +41,11 @@ def matching(judged: Mapping | Verdict) -> Any:
     assert pairing is not None
     name = str(judged).split(":")[0] if isinstance(judged, Verdict) else judged.name
     what = f"{name}: {pairing.operator.name} on {pairing.intrinsic.name}"
-    return styled(figure, what, height=310)
+    return add_style(figure, what, height=310)
 
 
 def _heatmap(matrix: Matrix, groups: int) -> Any:
-    """Zeros without colour; each group one."""
+    """Draw a matrix: zeros without colour, each group in one."""
     ones = [-1 if n is None else n + 1 for n in matrix.colours]
     bands = [OUTSIDE, ZERO, *(colour(n) for n in range(groups))]
     scale = [(edge / len(bands), band) for n, band in enumerate(bands) for edge in (n, n + 1)]

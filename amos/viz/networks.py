@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from amos.errors import NetworkError, shown
 from amos.viz.palette import line_colour
-from amos.viz.plotting import graph_objects, styled
+from amos.viz.plotting import add_style, graph_objects
 
 if TYPE_CHECKING:
     from amos.network import Report
@@ -24,7 +24,7 @@ class _Bar:
 
 
 def report(report: Report) -> Any:
-    """Predicted time of each distinct kernel, and of what stays with the engine.
+    """Draw predicted times of each distinct kernel, and of operations left to the engine.
 
     Returns:
         A plotly figure with a bar for each, the longest on top, and one trace for each bound.
@@ -53,11 +53,11 @@ def report(report: Report) -> Any:
     names = [bar.name for bar in bars]
     figure.update_yaxes(categoryorder="array", categoryarray=names[::-1], automargin=True)
     what = f"{report.network} on {report.machine}: predicted {report.summary}"
-    return styled(figure, what, x="seconds of all occurrences", height=160 + 22 * len(bars))
+    return add_style(figure, what, x="seconds of all occurrences", height=160 + 22 * len(bars))
 
 
 def _bars(report: Report) -> list[_Bar]:
-    """The longest first; a number makes the names of rows distinct."""
+    """List bars, the longest first; a number makes the names of rows distinct."""
     bars = [
         _Bar(
             name=f"{row.count} x {row.kind} ({number})",

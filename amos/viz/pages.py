@@ -20,7 +20,7 @@ _LANES = 1024
 
 
 def operator(op: Operator) -> list[Block]:
-    """Statement, loops, tensors and access matrix."""
+    """Show statement, loops, tensors and access matrix."""
     loops = tuple((it.name, it.kind, it.extent) for it in op.iterations)
     tensors = tuple(
         (
@@ -42,7 +42,7 @@ def operator(op: Operator) -> list[Block]:
 
 
 def intrinsic(unit: Intrinsic) -> list[Block]:
-    """Both abstractions, access matrix, and a picture of each fragment."""
+    """Show both abstractions, the access matrix, and a picture of each fragment."""
     about = [unit.description, f"{unit.family}: {unit.source}"]
     if unit.requires:
         about.append(f"needs {', '.join(unit.requires)}")
@@ -67,7 +67,7 @@ def intrinsic(unit: Intrinsic) -> list[Block]:
 
 
 def mapping(mapping: Mapping) -> list[Block]:
-    """X, Y and Z side by side (Figure 4), groups, and the physical mapping."""
+    """Show X, Y and Z side by side (Figure 4), groups, and the physical mapping."""
     physical, fused = mapping.physical(), mapping.fused_extents
     groups = tuple(
         (t, ", ".join(group) or "nothing", fused[t], physical.sizes[t], physical.tiles[t])
@@ -98,7 +98,7 @@ def placing(place: VirtualMapping) -> list[Block]:
 
 
 def verdict(verdict: Verdict) -> list[Block]:
-    """Reasons against a matching, with the cells at fault."""
+    """Show the reasons against a matching, with the cells at fault."""
     title = "Valid" if verdict else "Not valid" if verdict.wrong else "Idle"
     blocks: list[Block] = [Heading(title, f"under rule {verdict.rule!r}", good=bool(verdict))]
     if verdict.pairing is not None:
@@ -111,7 +111,7 @@ def verdict(verdict: Verdict) -> list[Block]:
 
 
 def fusion(verdict: FusionVerdict) -> list[Block]:
-    """The fused operator, or the reasons against fusion."""
+    """Show the fused operator, or the reasons against fusion."""
     title = f"Fusable: {verdict.rule}" if verdict else "Not fusable"
     blocks: list[Block] = [Heading(title, verdict.how, good=bool(verdict))]
     if verdict.fused is not None:
@@ -120,7 +120,7 @@ def fusion(verdict: FusionVerdict) -> list[Block]:
 
 
 def space(mappings: MappingSpace) -> list[Block]:
-    """A table that can be sorted; the first ones of a large space."""
+    """Show a sortable table, of a large space the first mappings."""
     frame = mappings.to_frame(_LISTED).round({"utilization": 6})
     count, plural = mappings.count, "" if mappings.count == 1 else "s"
     note = f"{count:,} mapping{plural} under rule {mappings.rule!r}"
@@ -134,7 +134,7 @@ def space(mappings: MappingSpace) -> list[Block]:
 
 
 def xyz(judged: Mapping | Verdict) -> Matrices:
-    """X, Y and Z of Algorithm 1, one colour for each intrinsic iteration.
+    """Return X, Y and Z of Algorithm 1, one colour for each intrinsic iteration.
 
     Raises:
         MappingError: the verdict has no pairing.
@@ -163,7 +163,7 @@ def _names(subject: Operator | Intrinsic) -> tuple[str, ...]:
 
 
 def _accesses(title: str, subject: Operator | Intrinsic) -> Matrix:
-    """X or Z; a tensor that occurs twice is told by its whole access."""
+    """Return X or Z; a tensor that occurs twice is named by its whole access."""
     names = [load.tensor.name for load in subject.operands]
     rows = tuple(
         str(load) if names.count(name) > 1 else name

@@ -16,10 +16,10 @@ OUTSIDE, ZERO = "#b3b3b3", "#eceef1"
 
 
 def colour(number: int) -> str:
-    """The colour of a group; after the last it begins anew."""
+    """Return the colour of a group; they repeat."""
     return COLOURS[number % len(COLOURS)]
 
 
 def line_colour(number: int) -> str:
-    """The colour of a line or a point; after the last it begins anew."""
+    """Return the colour of a line or a point; they repeat."""
     return LINES[number % len(LINES)]

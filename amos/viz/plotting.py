@@ -18,7 +18,7 @@ _GROUND, _TEXT, _LINE = "#ffffff", "#3b4048", "#d9dce1"
 
 
 def graph_objects() -> Any:
-    """``plotly.graph_objects``.
+    """Import ``plotly.graph_objects``.
 
     Raises:
         ToolchainError: plotly is not installed.
@@ -32,7 +32,7 @@ def graph_objects() -> Any:
 def side_by_side(
     maps: Iterable[Any], titles: Sequence[str], widths: Sequence[float] | None = None
 ) -> Any:
-    """A figure of heat maps of matrices: the first row on top, no lines between the cells."""
+    """Draw heat maps of matrices: the first row on top, no lines between the cells."""
     figure = import_module("plotly.subplots").make_subplots(
         cols=len(titles), subplot_titles=titles, column_widths=widths, horizontal_spacing=0.08
     )
@@ -43,12 +43,12 @@ def side_by_side(
     return figure
 
 
-def styled(
+def add_style(
     figure: Any, title: str, *, x: str = "", y: str = "", log: str = "", height: int = 420
 ) -> Any:
-    """The figure with titles, on a light ground.
+    """Add titles to a figure, and a light background.
 
-    How it looks is a template, so that another takes its place as a whole:
+    The style is a template, so that another one replaces it as a whole:
     ``figure.update_layout(template="plotly_dark")``.
 
     Args:

@@ -9,7 +9,7 @@ from dataclasses import astuple
 from typing import TYPE_CHECKING
 
 from amos._display import several
-from amos.viz.blocks import Block, Code, Heading, Note, Table, aligned
+from amos.viz.blocks import Block, Code, Heading, Note, Table, align_columns
 from amos.viz.drawings import Bar, Bars, Curve, Points
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ _COLUMNS, _SHADES = 60, " ░▒▓█"
 
 
 def seconds(value: float) -> str:
-    """A time in the unit that suits it.
+    """Format a time in a suitable unit.
 
     >>> seconds(1.5e-5)
     '15 us'
@@ -43,7 +43,7 @@ def seconds(value: float) -> str:
 
 
 def prediction(prediction: Prediction) -> list[Block]:
-    """Bars by level, and the table behind them."""
+    """Show bars by level, and their table."""
     bars = tuple(
         Bar(x.name, x.seconds, f"{seconds(x.seconds)}  {x.tensor}".rstrip(), _COLOURS[x.kind])
         for x in prediction.terms
@@ -59,7 +59,7 @@ def prediction(prediction: Prediction) -> list[Block]:
 
 
 def exploration(run: Exploration) -> list[Block]:
-    """The winner, the progress, failures, and the best time of each mapping."""
+    """Show the winner, the progress, failures, and the best time of each mapping."""
     title = f"Exploration of {run.operator.name} on {run.intrinsic.name}"
     counts = ", ".join(f"{name} {count}" for name, count in run.counts.items())
     lines = (
@@ -82,23 +82,23 @@ def exploration(run: Exploration) -> list[Block]:
     if run.failures:
         failures = ", ".join(f"{count} {kind}" for kind, count in run.failures.items())
         blocks.append(Note((f"failed: {failures}",), bad=True))
-    blocks.append(_reached(run))
+    blocks.append(_show_mappings(run))
     if len(run.front) > 1:
-        blocks.append(_front(run))
+        blocks.append(_draw_front(run))
     if run.prediction is not None:
         blocks += prediction(run.prediction)
     return blocks
 
 
-def _front(run: Exploration) -> Points:
-    """Workspace against time; the line is what the fastest kernel needs."""
+def _draw_front(run: Exploration) -> Points:
+    """Draw workspace against time; the line is the workspace of the fastest kernel."""
     sizes = [run.memory_bytes(trial) / 1024 for trial in run.front]
     points = tuple((t.seconds * 1e3, size) for t, size in zip(run.front, sizes, strict=True))
     return Points("KiB of workspace against time; 1 is the fastest", "ms", points, sizes[0], 0)
 
 
 def tuning(tuning: Tuning) -> list[Block]:
-    """Results of a network's tasks, and the allocation of trials over time."""
+    """Show results of a network's tasks, and the allocation of trials over time."""
     head = ("", "count", "task", "predicted s", "best s", "instruction")
     rows = tuple(
         (number, task.count, task.operator, task.predicted or "", task.seconds or "")
@@ -111,21 +111,21 @@ def tuning(tuning: Tuning) -> list[Block]:
             f"{tuning.network}: {seconds(tuning.seconds)} in kernels",
             several(tuning.trials, "trial"),
         ),
-        allocated(tuning),
+        show_allocation(tuning),
         Curve("seconds in kernels after each slice", reached),
         Table(head, rows, sortable=True),
     ]
 
 
 def frontier(frontier: Frontier) -> list[Block]:
-    """Error against predicted time of a network's precisions, and what each changes."""
+    """Show errors against predicted times of a network's precisions, and their changes."""
     points = tuple((each.predicted_seconds * 1e3, each.error) for each in frontier.variants)
     chosen = frontier.variants.index(frontier.chosen)
     exact = max(each.predicted_seconds for each in frontier.variants)
     head = ("", "precision", "error", "ms in kernels", "changes", "stays as it is")
     rows = tuple(
         (number, each.name, each.error, each.predicted_seconds * 1e3)
-        + (_changes(each, exact), _counted(x.cause for x in each.excluded.values()))
+        + (_changes(each, exact), _join_counts(x.cause for x in each.excluded.values()))
         for number, each in enumerate(frontier.variants, 1)
     )
     title = f"error against predicted time, budget {frontier.budget:.3g}"
@@ -138,17 +138,17 @@ def frontier(frontier: Frontier) -> list[Block]:
 
 
 def _changes(variant: Variant, exact: float) -> str:
-    """Which products a precision changes, and what that is predicted to save."""
+    """Describe the products that a precision changes, and the predicted saving."""
     saved = f", {seconds(exact - variant.predicted_seconds)} less" if variant.operators else ""
-    return _counted(each.name for each in variant.operators) + saved
+    return _join_counts(each.name for each in variant.operators) + saved
 
 
-def _counted(texts: Iterable[str]) -> str:
+def _join_counts(texts: Iterable[str]) -> str:
     return ", ".join(f"{count} {text}" for text, count in Counter(texts).most_common())
 
 
-def allocated(tuning: Tuning) -> Code:
-    """Which task got the trials when, a row each (GTA, Figure 1)."""
+def show_allocation(tuning: Tuning) -> Code:
+    """Print the allocation of trials over time, a row a task (GTA, Figure 1)."""
     width = max(1, math.ceil(len(tuning.slices) / _COLUMNS))
     columns = [tuning.slices[n : n + width] for n in range(0, len(tuning.slices), width)]
     rows = [
@@ -158,7 +158,7 @@ def allocated(tuning: Tuning) -> Code:
         shares = (sum(step.task == number for step in own) / len(own) for own in columns)
         marks = "".join(_SHADES[math.ceil(share * (len(_SHADES) - 1))] for share in shares)
         rows.append((str(number + 1), f"{task.count} x {task.kind}", marks, str(task.trials)))
-    return Code("\n".join(aligned(rows, [True, False, False, True])))
+    return Code("\n".join(align_columns(rows, [True, False, False, True])))
 
 
 def _contest(run: Exploration) -> Table:
@@ -175,7 +175,7 @@ def _contest(run: Exploration) -> Table:
     return Table(("instruction", "trials", "best ms", "why left out"), rows, note=note)
 
 
-def _reached(run: Exploration) -> Table:
+def _show_mappings(run: Exploration) -> Table:
     # Mappings of several instructions may have one name.
     tried: dict[tuple[str, ...], list[Trial]] = {}
     several = len(run.intrinsics) > 1
@@ -203,7 +203,7 @@ def _reached(run: Exploration) -> Table:
 
 
 def candidate(candidate: Candidate) -> list[Block]:
-    """Mapping and schedule."""
+    """Show mapping and schedule."""
     values = tuple((name, str(value)) for name, value in candidate.schedule.values)
     title = f"Candidate {candidate.mapping.name}"
     note = f"{candidate.mapping.operator.name} on {candidate.mapping.intrinsic.name}"
@@ -212,7 +212,7 @@ def candidate(candidate: Candidate) -> list[Block]:
 
 
 def trial(trial: Trial) -> list[Block]:
-    """A candidate with its predicted and its measured time."""
+    """Show a candidate with its predicted and its measured time."""
     measurement = trial.measurement
     loops = measurement is not None and measurement.implementation == "generic"
     lines = [] if loops else [f"predicted {seconds(trial.predicted)}"]
@@ -231,7 +231,7 @@ def trial(trial: Trial) -> list[Block]:
 
 
 def schedules(space: ScheduleSpace) -> list[Block]:
-    """Variables and their values."""
+    """Show variables and their values."""
     rows = []
     for name, domain in space.variables.items():
         more = " …" if len(domain) > _VALUES else ""
@@ -245,12 +245,12 @@ def schedules(space: ScheduleSpace) -> list[Block]:
 
 
 def kernel(kernel: Kernel) -> list[Block]:
-    """The compiled candidate, and its source."""
+    """Show the compiled candidate, and its source."""
     note = f"{kernel.implementation}, inputs {', '.join(kernel.inputs)}"
     return [Heading(f"Kernel {kernel.candidate.mapping.name}", note), Code(kernel.source)]
 
 
 def machine(machine: object) -> list[Block]:
-    """Cores, levels and rates."""
+    """Show cores, levels and rates."""
     first, *details = str(machine).split("\n")
     return [Heading(f"Machine {first}"), Code("\n".join(details))]

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from amos import machines
 from amos.viz.palette import line_colour
-from amos.viz.plotting import graph_objects, styled
+from amos.viz.plotting import add_style, graph_objects
 
 if TYPE_CHECKING:
     from amos.machine import Machine
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def roofline(candidate: Candidate, machine: str | Machine) -> Any:
-    """Roofs of every memory level, and where the model sees a candidate under each.
+    """Draw the roofs of every memory level, and a candidate under each by the model.
 
     Args:
         machine: by name or as a description.
@@ -62,13 +62,13 @@ def roofline(candidate: Candidate, machine: str | Machine) -> Any:
     what = (
         f"{mapping.name} on {machine.name}: {rate / 1e12:.3g} of {peak / 1e12:.3g} Top/s predicted"
     )
-    return styled(figure, what, x="operations per byte", y="operations per second", log="xy")
+    return add_style(figure, what, x="operations per byte", y="operations per second", log="xy")
 
 
 def _bytes_moved(
     candidate: Candidate, machine: Machine, prediction: Prediction
 ) -> dict[str, float]:
-    """Bytes that go through each level, in and out, over the whole computation."""
+    """Return the bytes through each level, in and out, over the whole computation."""
     from amos.plan import Structure
     from amos.plan.cpu_blocks import CpuBlocks
 

@@ -11,7 +11,7 @@ import numpy as np
 from amos._display import several
 from amos.errors import ExploreError, shown
 from amos.viz.palette import line_colour
-from amos.viz.plotting import graph_objects, styled
+from amos.viz.plotting import add_style, graph_objects
 
 if TYPE_CHECKING:
     from amos.explore import Exploration
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def progress(runs: Exploration | Mapping[str, Exploration | Sequence[float]]) -> Any:
-    """Best seconds after each trial, one staircase a method.
+    """Draw best seconds after each trial, one staircase a method.
 
     Args:
         runs: an exploration, or several under names of their own; also lists of
@@ -29,7 +29,7 @@ def progress(runs: Exploration | Mapping[str, Exploration | Sequence[float]]) ->
         A plotly figure with one trace for each.
     """
     figure = graph_objects().Figure()
-    for name, run in _named(runs).items():
+    for name, run in _name_runs(runs).items():
         values = run if isinstance(run, Sequence) else run.history
         figure.add_scatter(
             x=list(range(1, len(values) + 1)),
@@ -39,11 +39,11 @@ def progress(runs: Exploration | Mapping[str, Exploration | Sequence[float]]) ->
             line=dict(shape="hv", width=2),
             hovertemplate=f"{name}: trial %{{x}}, %{{y:.4g}} s<extra></extra>",
         )
-    return styled(figure, "Best candidate so far", x="trials", y="best seconds so far", log="y")
+    return add_style(figure, "Best candidate so far", x="trials", y="best seconds so far", log="y")
 
 
 def distribution(runs: Exploration | Mapping[str, Exploration | Sequence[float]]) -> Any:
-    """Histogram of the candidates' times (Hidet, Figure 18).
+    """Draw a histogram of the candidates' times (Hidet, Figure 18).
 
     Args:
         runs: an exploration, or several under names of their own; also lists of
@@ -57,7 +57,7 @@ def distribution(runs: Exploration | Mapping[str, Exploration | Sequence[float]]
     """
     times = {
         name: np.array(run if isinstance(run, Sequence) else [t.seconds for t in run.trials]) * 1e6
-        for name, run in _named(runs).items()
+        for name, run in _name_runs(runs).items()
     }
     ran = {name: values[np.isfinite(values)] for name, values in times.items()}
     pooled = np.concatenate([[], *ran.values()])
@@ -75,11 +75,13 @@ def distribution(runs: Exploration | Mapping[str, Exploration | Sequence[float]]
             opacity=0.7,
         )
     figure.update_layout(barmode="overlay", bargap=0)
-    return styled(figure, "Latencies of the candidates", x="microseconds", y="candidates", log="x")
+    return add_style(
+        figure, "Latencies of the candidates", x="microseconds", y="candidates", log="x"
+    )
 
 
 def accuracy(runs: Exploration | Mapping[str, tuple[Any, Any]]) -> Any:
-    """Predicted against measured seconds, and the share of pairs in the right order.
+    """Draw predicted against measured seconds, with the share of pairs in the right order.
 
     Args:
         runs: an exploration that measured, or predicted and measured seconds under
@@ -95,7 +97,7 @@ def accuracy(runs: Exploration | Mapping[str, tuple[Any, Any]]) -> Any:
 
     figure = graph_objects().Figure()
     shares = []
-    named = runs if isinstance(runs, Mapping) else {runs.method: _measured(runs)}
+    named = runs if isinstance(runs, Mapping) else {runs.method: _collect_times(runs)}
     for number, (name, pair) in enumerate(named.items()):
         x, y = (np.asarray(seconds, float) for seconds in pair)
         label = name
@@ -111,11 +113,13 @@ def accuracy(runs: Exploration | Mapping[str, tuple[Any, Any]]) -> Any:
         )
     mean = f", {np.mean(shares):.1%} of pairs in the right order" if shares else ""
     what = f"Predicted and measured{mean}"
-    return styled(figure, what, x="predicted seconds", y="measured seconds", log="xy", height=480)
+    return add_style(
+        figure, what, x="predicted seconds", y="measured seconds", log="xy", height=480
+    )
 
 
 def allocation(tuning: Tuning) -> Any:
-    """Which task of a network got which trials, and what that made of the whole (GTA, Figure 1).
+    """Draw the allocation of a network's trials, and its time (GTA, Figure 1).
 
     Returns:
         A plotly figure with a row of marks for each task over the slices, and the network's
@@ -151,17 +155,17 @@ def allocation(tuning: Tuning) -> Any:
     what = f"{tuning.network}: {several(len(tuning.slices), 'slice')} of "
     what += several(len(tuning.tasks), "task")
     right = dict(overlaying="y", side="right", title_text="seconds of all tasks", showgrid=False)
-    return styled(figure, what, x="slices").update_layout(
+    return add_style(figure, what, x="slices").update_layout(
         showlegend=False, margin_r=80, yaxis=dict(title_text="", automargin=True), yaxis2=right
     )
 
 
-def _named(runs: Exploration | Mapping[str, Any]) -> Mapping[str, Any]:
-    """One exploration goes by its method."""
+def _name_runs(runs: Exploration | Mapping[str, Any]) -> Mapping[str, Any]:
+    """Name a lone exploration by its method."""
     return runs if isinstance(runs, Mapping) else {runs.method: runs}
 
 
-def _measured(run: Exploration) -> tuple[list[float], list[float]]:
+def _collect_times(run: Exploration) -> tuple[list[float], list[float]]:
     ran = [trial for trial in run.trials if trial.measurement and trial.measurement.ok]
     if not ran:
         raise ExploreError(f"none of {len(run.trials)} candidates was measured")

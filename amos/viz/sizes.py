@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from amos.errors import ExploreError
 from amos.viz.palette import line_colour
-from amos.viz.plotting import graph_objects, styled
+from amos.viz.plotting import add_style, graph_objects
 
 if TYPE_CHECKING:
     from amos.explore.sweep import Point
@@ -25,7 +25,7 @@ _HEIGHT, _GAP = 150, 0.2
 
 
 def sizes(points: Sequence[Point]) -> Any:
-    """Bars for each size, one colour an operator; a row for each quantity that any point has.
+    """Draw bars for each size, one colour an operator, one row a quantity.
 
     Raises:
         ExploreError: no operator runs under any of the settings.
@@ -34,7 +34,7 @@ def sizes(points: Sequence[Point]) -> Any:
     if not rows:
         raise ExploreError(f"no size to draw: {points[0].reason if points else 'there is none'}")
     figure = graph_objects().Figure()
-    styled(figure, "What each size is worth", height=120 + _HEIGHT * len(rows))
+    add_style(figure, "What each size is worth", height=120 + _HEIGHT * len(rows))
     for number, (title, attribute, factor) in enumerate(rows):
         axis = str(number + 1) if number else ""
         top = 1 - number / len(rows)
@@ -58,6 +58,6 @@ def sizes(points: Sequence[Point]) -> Any:
 
 
 def _label(point: Point) -> str:
-    """Settings of a point, one a line, by the ends of their paths."""
+    """Format the settings of a point, one a line, by the ends of their paths."""
     pairs = (f"{'.'.join(path.split('.')[-2:])} {value}" for path, value in point.settings.items())
     return "<br>".join(pairs) or "as described"

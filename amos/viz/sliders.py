@@ -63,6 +63,6 @@ _PAGE = """
 
 
 def sliders(points: Sequence[Point]) -> str:
-    """A part of a web page in which sizes are moved among those that were swept."""
+    """Return a part of a web page with sliders over the swept sizes."""
     values = json.dumps([asdict(point) for point in points], allow_nan=False)
     return _PAGE % values.replace("<", "\\u003c")

@@ -11,7 +11,7 @@ import numpy as np
 from amos.errors import MappingError
 from amos.ir import Tensor
 from amos.mapping import Layout, Mapping
-from amos.viz.plotting import graph_objects, side_by_side, styled
+from amos.viz.plotting import add_style, graph_objects, side_by_side
 
 #: A fragment of more slots is too fine to be drawn.
 _SLOTS = 4096
@@ -43,7 +43,7 @@ class Slots:
         return self.used.shape[0] if self.used.ndim else 1
 
     def labels(self) -> list[list[str]]:
-        """``[0,3,4]`` for each slot, nothing for padding; rows × columns."""
+        """Return ``[0,3,4]`` for each slot, empty for padding; rows × columns."""
         texts = np.full(self.used.shape, "", dtype=object)
         for slot in np.ndindex(self.used.shape):
             if self.used[slot]:
@@ -58,7 +58,7 @@ class Slots:
 
 
 def slots(mapping: Mapping, call: int) -> list[Slots]:
-    """Elements of each fragment in one call, in the order of the operands.
+    """Return the elements of each fragment in one call, in the order of the operands.
 
     Args:
         call: number of the call; loops around it in loop order, then the tiles of
@@ -79,7 +79,7 @@ def slots(mapping: Mapping, call: int) -> list[Slots]:
 
 
 def _slots(mapping: Mapping, layout: Layout, outer: dict[str, int], tiles: dict[str, int]) -> Slots:
-    """Elements of an operand's fragment at one position of the loops around a call."""
+    """Return the elements of an operand's fragment at one position of the outer loops."""
     extents, shape, load = mapping.operator.extents, layout.fragment, layout.load
     used = np.ones(shape, dtype=bool)
     at: dict[str, Any] = dict(outer)
@@ -96,7 +96,7 @@ def _slots(mapping: Mapping, layout: Layout, outer: dict[str, int], tiles: dict[
 
 
 def fragments(mapping: Mapping, calls: int = 16) -> Any:
-    """The fragments of the first calls as tiles, with a slider over the calls.
+    """Draw the fragments of the first calls as tiles, with a slider over the calls.
 
     Slots are coloured by the position of their element in the tensor, and padding
     is left empty, so that replicas and gaps can be seen.
@@ -135,7 +135,7 @@ def fragments(mapping: Mapping, calls: int = 16) -> Any:
     ]
     figure.update_layout(sliders=[dict(steps=steps, currentvalue_prefix="call ", pad_t=20)])
     what = f"{mapping.name}: elements in the fragments, call by call ({total:,} calls)"
-    return styled(figure, what, height=440)
+    return add_style(figure, what, height=440)
 
 
 def _heatmap(fragment: Slots, scale: str) -> Any:

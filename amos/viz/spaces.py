@@ -9,7 +9,7 @@ import numpy as np
 
 from amos import machines
 from amos.errors import MachineError, UnknownNameError
-from amos.viz.plotting import graph_objects, styled
+from amos.viz.plotting import add_style, graph_objects
 
 if TYPE_CHECKING:
     from amos.machine import Machine
@@ -29,10 +29,10 @@ def space(
     samples: int = 16,
     seed: int = 0,
 ) -> Any:
-    """Predicted latency over utilization, one point a mapping.
+    """Draw predicted latency over utilization, one point a mapping.
 
-    Each mapping stands with the best of the schedules drawn for it; mappings of
-    which none fits the machine are left out.
+    Each mapping is shown with the best of the schedules drawn for it; mappings without any that
+    fits the machine are left out.
 
     Args:
         mappings: the mappings; of a large space an even selection.
@@ -71,7 +71,7 @@ def space(
     figure.update_xaxes(tickformat=".0%")
     what = f"{mappings.operator.name} on {mappings.intrinsic.name}, {machine.name}"
     what += f": {mappings.count:,} mappings under {mappings.rule!r}"
-    return styled(figure, what, x="utilization", y="predicted seconds", log="y")
+    return add_style(figure, what, x="utilization", y="predicted seconds", log="y")
 
 
 class _Point(NamedTuple):
@@ -102,7 +102,7 @@ def landscape(
     schedule: Schedule | None = None,
     seed: int = 0,
 ) -> Any:
-    """Two schedule variables against predicted seconds (Heron, Figure 11).
+    """Draw two schedule variables against predicted seconds (Heron, Figure 11).
 
     Pairs that are infeasible or do not fit stay empty.
 
@@ -144,14 +144,14 @@ def landscape(
         ygap=1,
         hovertemplate=f"{x} = %{{x}}, {y} = %{{y}}: %{{z:.4g}} us<extra></extra>",
     )
-    figure = styled(figure, f"Schedules of {mapping.name} on {machine.name}", x=x, y=y)
+    figure = add_style(figure, f"Schedules of {mapping.name} on {machine.name}", x=x, y=y)
     return figure.update_xaxes(type="category").update_yaxes(type="category")
 
 
 def _microseconds(
     space: ScheduleSpace, machine: Machine, base: Schedule, x: str, y: str
 ) -> np.ndarray:
-    """Predictions, values of ``y`` × values of ``x``; infinite where nothing runs."""
+    """Predict microseconds, values of ``y`` × values of ``x``; infinite where nothing runs."""
     from amos.perfmodel import evaluate
     from amos.plan import Structure, batch_of
 

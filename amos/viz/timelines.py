@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 from amos.errors import NetworkError
 from amos.viz.palette import line_colour
-from amos.viz.plotting import graph_objects, styled
+from amos.viz.plotting import add_style, graph_objects
 
 if TYPE_CHECKING:
     from amos.streams.networks import UnitNetwork
 
 
 def timeline(compiled: UnitNetwork) -> Any:
-    """Shares of the unit's peak and of its port to DRAM, layer after layer.
+    """Draw shares of the unit's peak and of its port to DRAM, layer after layer.
 
     Returns:
         A plotly figure; the width of a bar is the time of its layer. The host's time is left out.
@@ -50,4 +50,4 @@ def timeline(compiled: UnitNetwork) -> Any:
     figure.update_layout(barmode="overlay")
     figure.update_yaxes(range=[0, 1.05], tickformat=".0%")
     title = f"{compiled.network.name} on {compiled.machine.name}: {compiled.seconds * 1e3:.4g} ms"
-    return styled(figure, title, x="ms", y="share")
+    return add_style(figure, title, x="ms", y="share")

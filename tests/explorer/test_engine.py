@@ -170,7 +170,7 @@ def test_what_a_wider_rule_makes_of_a_refused_matching_is_shown_as_refused(tmp_p
     assert output.startswith("wrong (paper)")
     assert shown["expression"] in output
     # To Python it is no mapping.
-    verdict, mapping = ENGINE.judged(answer["state"])
+    verdict, mapping = ENGINE.judge(answer["state"])
     assert not verdict
     assert mapping is None
     wider = _judge(assignment=[-1, 1, -1, 0, 2, -1, 2], rule="access")["mapping"]

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from amos.errors import NetworkError, checked_path
+from amos.errors import NetworkError, check_path
 from amos.network.external.partition import PartitionedNetwork
 from amos.network.external.regions import contract_regions
 from amos.network.external.sessions import save_model
@@ -38,7 +38,7 @@ def write_passes(network: Loaded, folder: str | Path) -> tuple[Path, ...]:
     Raises:
         NetworkError: it has buckets, or nothing can be written there.
     """
-    target = checked_path("passes", folder, NetworkError)
+    target = check_path("passes", folder, NetworkError)
     if not isinstance(network, PartitionedNetwork):
         raise NetworkError("passes: expected an ONNX model, without buckets")
     try:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from amos.errors import NetworkError, checked_path
+from amos.errors import NetworkError, check_path
 from amos.network.external.passes import with_functions
 from amos.network.external.sessions import save_model
 from amos.network.external.writing import write_group_functions
@@ -34,7 +34,7 @@ def write_files(compiled: UnitNetwork, folder: str | Path) -> tuple[Path, ...]:
     Raises:
         NetworkError: nothing can be written there.
     """
-    target = checked_path("output", folder, NetworkError)
+    target = check_path("output", folder, NetworkError)
     try:
         target.mkdir(parents=True, exist_ok=True)
         written = [save_model(_model_of(compiled), target)]
