@@ -13,7 +13,7 @@ from amos.errors import ExploreError, RecordError
 from amos.explore.task_scheduler import TaskState
 from amos.reproduce import gta_fig8
 from amos.reproduce.gta_fig8 import NETWORKS, _divide, _until
-from amos.reproduce.pools import POOLED, PooledTask, load, save, stored
+from amos.reproduce.pools import POOLED, PooledTask, load, load_pool, save
 
 
 @pytest.mark.long
@@ -60,7 +60,7 @@ def test_a_pool_is_kept_and_read(tmp_path: Path) -> None:
     with pytest.raises(RecordError, match="pool.gz' cannot be read"):
         load(tmp_path / "pool.gz")
     for name in POOLED:
-        assert min(len(task.measured) for task in stored(name)) >= 16
+        assert min(len(task.measured) for task in load_pool(name)) >= 16
 
 
 def test_no_replay_is_refused() -> None:
