@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from amos.errors import BuildError, ExploreError, shown
+from amos.errors import BuildError, ExploreError, quote
 from amos.explore.run import explore as explore_operator
 from amos.ir import Chain
 from amos.mapping.simulate import simulate as simulate_mapping
@@ -26,7 +26,7 @@ def explore(operator: Any, intrinsic: Any = None, **options: Any) -> Any:
 
     for name, value in options.items():
         if _USUAL.get(name, value) != value:
-            raise ExploreError(f"{name}: a search over chains has none, got {shown(value)}")
+            raise ExploreError(f"{name}: a search over chains has none, got {quote(value)}")
     if not callable(options.get("progress")):
         options.pop("progress", None)
     chosen = {name: value for name, value in options.items() if name not in _USUAL}
@@ -40,7 +40,7 @@ def build(candidate: Any, schedule: Any = None, **options: Any) -> Any:
 
     if isinstance(candidate, ChainCandidate | ChainExploration | ChainTrial):
         if schedule is not None:
-            raise BuildError(f"schedule: a chain has its own, got {shown(schedule)}")
+            raise BuildError(f"schedule: a chain has its own, got {quote(schedule)}")
         chosen = chain_candidate(candidate)
         if not isinstance(chosen, ChainCandidate):
             raise BuildError(

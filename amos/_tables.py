@@ -17,7 +17,7 @@ from itertools import takewhile
 from types import NoneType, UnionType
 from typing import Any, Literal, NoReturn, TypeVar, Union, get_args, get_origin, get_type_hints
 
-from amos.errors import AmosError, shown
+from amos.errors import AmosError, quote
 
 Thing = TypeVar("Thing")
 
@@ -102,7 +102,7 @@ class TableReader:
             return self.read(next(k for k in arguments if k is not NoneType), value, key)
         if origin is tuple or origin is Sequence:
             if not isinstance(value, list | tuple):
-                self.fail(key, f"expected a list of {_many(arguments[0])}, found {shown(value)}")
+                self.fail(key, f"expected a list of {_many(arguments[0])}, found {quote(value)}")
             return tuple(
                 self._attempt(self.read, arguments[0], v, f"{key}[{n}]")
                 for n, v in enumerate(value)
@@ -119,13 +119,13 @@ class TableReader:
         # In Python a truth value is a whole number, and a whole number is no float.
         fits = isinstance(value, int | float) if kind is float else isinstance(value, kind)
         if not fits or (isinstance(value, bool) and kind is not bool):
-            self.fail(key, f"expected {_WORDS[kind][0]}, found {shown(value)}")
+            self.fail(key, f"expected {_WORDS[kind][0]}, found {quote(value)}")
         return value
 
     def table(self, value: Any, key: str) -> None:
         """Refuse what is no table."""
         if not isinstance(value, dict):
-            self.fail(key, f"expected a table, found {shown(value)}")
+            self.fail(key, f"expected a table, found {quote(value)}")
 
     def call(
         self,
@@ -169,7 +169,7 @@ class TableReader:
             near = difflib.get_close_matches(name, names, n=1, cutoff=0.7)
             hint = f" (did you mean {near[0]!r}?)" if near else ""
             expected = f"expected one of {', '.join(names)}"
-            self.fail(_join(key, name), f"{expected}; found {shown(name)}{hint}")
+            self.fail(_join(key, name), f"{expected}; found {quote(name)}{hint}")
 
     def refuse(self, key: str, message: str) -> NoReturn:
         """Report why the values of a table are inconsistent."""

@@ -17,10 +17,10 @@ _SHOWN, _LINE = 80, 2000
 _WINDOW = 160
 
 
-def shown(value: object) -> str:
+def quote(value: object) -> str:
     """Format a value for a message: one line, however large or deep it is.
 
-    >>> shown("a" * 1000)[-30:]
+    >>> quote("a" * 1000)[-30:]
     'aaaaaaaaaa… (1,002 characters)'
     """
     try:
@@ -38,7 +38,7 @@ def check_path(what: str, value: object, error: type[AmosError]) -> Path:
         AmosError: it is not; of the class ``error``.
     """
     if not isinstance(value, str | os.PathLike) or "\0" in str(value):
-        raise error(f"{what}: expected a path, got {shown(value)}")
+        raise error(f"{what}: expected a path, got {quote(value)}")
     return Path(value)
 
 
@@ -155,7 +155,7 @@ class UnknownNameError(AmosError, KeyError):
 
     def __init__(self, kind: str, name: str, registered: Iterable[str]) -> None:
         if not isinstance(name, str):
-            name = shown(name)
+            name = quote(name)
         self.kind, self.name, self.registered = kind, name, sorted(registered)
         near = [each for each in self.registered if name and each.startswith(name)][:3]
         near = near or difflib.get_close_matches(name, self.registered, n=3, cutoff=0.4)
@@ -164,7 +164,7 @@ class UnknownNameError(AmosError, KeyError):
         else:
             some = ", ".join(self.registered[:8]) + (", …" if len(self.registered) > 8 else "")
             hint = f"known are {some}" if some else "none is registered"
-        self.message = f"unknown {kind} {shown(name)}: {hint}"
+        self.message = f"unknown {kind} {quote(name)}: {hint}"
         super().__init__(self.message)
 
     def __str__(self) -> str:

@@ -10,7 +10,7 @@ import pytest
 
 import amos
 from amos.cli import main
-from amos.errors import shown
+from amos.errors import quote
 from amos.intrinsics import from_toml
 from amos.intrinsics.arithmetic import ShapeFamily
 from amos.intrinsics.expression import evaluate
@@ -140,7 +140,7 @@ def test_odd_arguments_are_refused(call: Callable[[Any], object]) -> None:
     for odd in _ODD:
         with pytest.raises(amos.AmosError) as caught:
             call(odd)
-            pytest.fail(f"{shown(odd)} is accepted")
+            pytest.fail(f"{quote(odd)} is accepted")
         assert len(str(caught.value)) < 8000
 
 
@@ -148,9 +148,9 @@ def test_what_a_message_shows_is_short() -> None:
     nested: list[Any] = []
     for _ in range(100_000):
         nested = [nested]
-    assert shown(nested) == "list nested too deep"
-    assert shown("abc") == "'abc'"
-    assert len(shown(list(range(10**5)))) < 120
+    assert quote(nested) == "list nested too deep"
+    assert quote("abc") == "'abc'"
+    assert len(quote(list(range(10**5)))) < 120
 
 
 def test_twenty_loops_in_one_index() -> None:

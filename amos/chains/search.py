@@ -26,7 +26,7 @@ from amos.chains.records import ChainLog
 from amos.chains.tiling import Tiling
 from amos.chains.tilings import tilings_of
 from amos.chains.trials import ChainOption, ListedOptions, Measuring, run_trials
-from amos.errors import ExploreError, MappingError, shown
+from amos.errors import ExploreError, MappingError, quote
 from amos.explore.choosing import Chooser, Product
 from amos.explore.contenders import select_intrinsics
 from amos.explore.genetic import GeneticSearch
@@ -86,7 +86,7 @@ def explore_chain(
     """
     check_run(trials, seed, measure)
     if tiles is not None and tilings is not None:
-        raise ExploreError(f"tiles = {shown(tiles)}: expected none beside tilings")
+        raise ExploreError(f"tiles = {quote(tiles)}: expected none beside tilings")
     target = machines.get(machine, [])
     kernels = target_of(target).chains
     _check(tiles, search, {"epsilon", "time_limit", *(["fix"] if kernels else [])}, target.name)
@@ -207,14 +207,14 @@ def _check(
     """Refuse tiles that are no sizes by iteration, and options that mean nothing for chains."""
     for name, size in dictionary(tiles, "tiles").items():
         if not isinstance(size, int) or isinstance(size, bool):
-            raise ExploreError(f"tile.{name}: expected a whole number, got {shown(size)}")
+            raise ExploreError(f"tile.{name}: expected a whole number, got {quote(size)}")
     if not isinstance(search, SearchOptions):
-        raise ExploreError(f"search: expected amos.SearchOptions, got {shown(search)}")
+        raise ExploreError(f"search: expected amos.SearchOptions, got {quote(search)}")
     usual = SearchOptions()
     for name in (field.name for field in fields(SearchOptions) if field.name not in options):
         if (value := getattr(search, name)) != getattr(usual, name):
             raise ExploreError(
-                f"search: {name} does not apply to chains on {machine}, got {shown(value)}; "
+                f"search: {name} does not apply to chains on {machine}, got {quote(value)}; "
                 f"{', '.join(sorted(options))} do"
             )
 

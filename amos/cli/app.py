@@ -38,7 +38,7 @@ from amos.cli import (
     sweep,
 )
 from amos.cli.output import print_warning
-from amos.errors import AmosError, shown
+from amos.errors import AmosError, quote
 
 app = typer.Typer(
     name="amos",
@@ -145,7 +145,7 @@ def _check_numbers(arguments: Sequence[str]) -> None:
         except ValueError:
             continue
         if abs(number) > sys.maxsize and any(map(str.isdigit, value)):
-            raise AmosError(f"expected a number below 2**63, got {shown(word)}")
+            raise AmosError(f"expected a number below 2**63, got {quote(word)}")
 
 
 def _complain(message: str) -> None:

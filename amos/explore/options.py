@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, get_args
 
-from amos.errors import ExploreError, UnknownNameError, shown
+from amos.errors import ExploreError, UnknownNameError, quote
 from amos.explore.guided import EPSILON
 from amos.explore.objective import OBJECTIVES
 from amos.explore.retention import check_retain
@@ -167,7 +167,7 @@ def check_count(name: str, count: object) -> None:
         ExploreError: it is not a whole number from 1 on.
     """
     if not isinstance(count, int) or isinstance(count, bool) or count < 1:
-        raise ExploreError(f"{name}: expected a whole number from 1 on, got {shown(count)}")
+        raise ExploreError(f"{name}: expected a whole number from 1 on, got {quote(count)}")
 
 
 def check_run(trials: object, seed: object, measure: object) -> None:
@@ -179,9 +179,9 @@ def check_run(trials: object, seed: object, measure: object) -> None:
     """
     check_count("trials", trials)
     if not isinstance(seed, int) or not 0 <= seed < WORD:
-        raise ExploreError(f"seed: expected a number from 0 on, below 2**63, got {shown(seed)}")
+        raise ExploreError(f"seed: expected a number from 0 on, below 2**63, got {quote(seed)}")
     if not isinstance(measure, MeasureOptions):
-        raise ExploreError(f"measure: expected amos.MeasureOptions, got {shown(measure)}")
+        raise ExploreError(f"measure: expected amos.MeasureOptions, got {quote(measure)}")
 
 
 def _check_seconds(name: str, seconds: object) -> None:
@@ -197,19 +197,19 @@ def _operators(toolbox: object) -> dict[str, Callable[..., Any]]:
         # Every toolbox of DEAP has two functions from the start.
         operators = {k: x for k, x in vars(toolbox).items() if k not in ("clone", "map")}
     else:
-        raise ExploreError(f"toolbox: expected operators by name, got {shown(toolbox)}")
+        raise ExploreError(f"toolbox: expected operators by name, got {quote(toolbox)}")
     for name, function in operators.items():
         if name not in OPERATORS:
             raise UnknownNameError("operator of the method 'ga'", name, OPERATORS)
         if not callable(function):
-            raise ExploreError(f"toolbox: {name}: expected a function, got {shown(function)}")
+            raise ExploreError(f"toolbox: {name}: expected a function, got {quote(function)}")
     return operators
 
 
 def _spell(function: Callable[..., Any]) -> str:
     """Name a function for records, the same in every process."""
     if isinstance(function, partial):
-        bound = [*map(shown, function.args), *(f"{k}={x!r}" for k, x in function.keywords.items())]
+        bound = [*map(quote, function.args), *(f"{k}={x!r}" for k, x in function.keywords.items())]
         return f"{_spell(function.func)}({', '.join(bound)})"
     kind = function if hasattr(function, "__qualname__") else type(function)
     return f"{kind.__module__}.{kind.__qualname__}"

@@ -14,7 +14,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from amos.errors import ExploreError, shown
+from amos.errors import ExploreError, quote
 
 Name = TypeVar("Name", bound=Hashable)
 #: Relative boost of a mapping that was measured least (``beta`` in the paper).
@@ -30,7 +30,7 @@ def check_retain(share: float, name: str = "retain") -> float:
         ExploreError: it is not above 0 and at most 1.
     """
     if isinstance(share, bool) or not isinstance(share, int | float) or not 0 < share <= 1:
-        raise ExploreError(f"{name}: expected a share above 0 and at most 1, got {shown(share)}")
+        raise ExploreError(f"{name}: expected a share above 0 and at most 1, got {quote(share)}")
     return float(share)
 
 

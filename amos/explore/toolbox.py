@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from deap import base
 
-from amos.errors import ExploreError, shown
+from amos.errors import ExploreError, quote
 from amos.explore.individual import Individual, positions_of
 from amos.explore.method import goes_elsewhere
 from amos.explore.objective import Problem
@@ -151,7 +151,7 @@ def check(name: str) -> Callable[[Function], Function]:
                 or not all(isinstance(child, Individual) for child in children)
             ):
                 raise ExploreError(
-                    f"toolbox: {name}: expected a tuple of individuals, got {shown(children)}"
+                    f"toolbox: {name}: expected a tuple of individuals, got {quote(children)}"
                 )
             return children
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from amos.errors import shown
+from amos.errors import quote
 from amos.explorer.state import FieldError
 from amos.mapping import Mapping, MappingSpace
 
@@ -59,7 +59,7 @@ class Query:
         if self.order not in _ORDERS:
             raise FieldError("filter", f"sort: expected one of {', '.join(_ORDERS[1:])}")
         if not 0 <= self.least <= 1:
-            raise FieldError("least", f"expected a share from 0 to 1, got {shown(self.least)}")
+            raise FieldError("least", f"expected a share from 0 to 1, got {quote(self.least)}")
 
     @property
     def plain(self) -> bool:

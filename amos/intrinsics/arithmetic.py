@@ -10,7 +10,7 @@ from typing import Literal, get_args
 
 import numpy as np
 
-from amos.errors import IntrinsicError, shown
+from amos.errors import IntrinsicError, quote
 from amos.intrinsics.expression import evaluate
 
 #: Source of figures that are our own measurements, to half cycles.
@@ -134,7 +134,7 @@ class ShapeFamily:
             values = getattr(self, name)
             if not values or any(type(v) is not int or v < 1 for v in values):
                 raise IntrinsicError(
-                    f"shapes: {name}: expected positive sizes, got {shown(values)}"
+                    f"shapes: {name}: expected positive sizes, got {quote(values)}"
                 )
         if (combinations := len(self.m) * len(self.n) * len(self.k)) > _LOOKED_AT:
             raise IntrinsicError(

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from amos.errors import IntrinsicError, shown
+from amos.errors import IntrinsicError, quote
 from amos.ir.limits import DEPTH, TEXT, depth_of, fits
 
 _ARITHMETIC: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
@@ -31,16 +31,16 @@ _COMPARISONS: dict[type[ast.cmpop], Callable[[Any, Any], Any]] = {
 
 def _parse(text: str) -> ast.expr:
     if not isinstance(text, str) or len(text) > TEXT:
-        raise IntrinsicError(f"formula {shown(text)}: expected a text of at most {TEXT} characters")
+        raise IntrinsicError(f"formula {quote(text)}: expected a text of at most {TEXT} characters")
     try:
         tree = ast.parse(text.strip(), mode="eval").body
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
-        raise IntrinsicError(f"formula {shown(text)}: not a formula ({error})") from None
+        raise IntrinsicError(f"formula {quote(text)}: not a formula ({error})") from None
     if depth_of(tree) > DEPTH:
-        raise IntrinsicError(f"formula {shown(text)}: expected at most {DEPTH} levels")
+        raise IntrinsicError(f"formula {quote(text)}: expected at most {DEPTH} levels")
     numbers = [node.value for node in ast.walk(tree) if isinstance(node, ast.Constant)]
     if beyond := [n for n in numbers if isinstance(n, int) and not fits(n)]:
-        raise IntrinsicError(f"formula {shown(text)}: {shown(beyond[0])} does not fit 64 bits")
+        raise IntrinsicError(f"formula {quote(text)}: {quote(beyond[0])} does not fit 64 bits")
     return tree
 
 
@@ -63,7 +63,7 @@ def evaluate(text: str, values: Mapping[str, Any]) -> Any:
         if isinstance(node, ast.Name):
             if node.id not in values:
                 raise IntrinsicError(
-                    f"formula {shown(text)}: unknown name {shown(node.id)}; "
+                    f"formula {quote(text)}: unknown name {quote(node.id)}; "
                     f"known are {', '.join(values)}"
                 )
             return values[node.id]
@@ -76,14 +76,14 @@ def evaluate(text: str, values: Mapping[str, Any]) -> Any:
         ):
             return _COMPARISONS[type(node.ops[0])](value(node.left), value(node.comparators[0]))
         raise IntrinsicError(
-            f"formula {shown(text)}: expected integers, names, + - * // % and one comparison"
+            f"formula {quote(text)}: expected integers, names, + - * // % and one comparison"
         )
 
     try:
         with np.errstate(divide="raise"):
             return value(_parse(text))
     except (ZeroDivisionError, FloatingPointError):
-        raise IntrinsicError(f"formula {shown(text)}: division by zero") from None
+        raise IntrinsicError(f"formula {quote(text)}: division by zero") from None
 
 
 def to_c(text: str) -> str:

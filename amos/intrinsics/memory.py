@@ -9,7 +9,7 @@ from typing import Any, Literal, NoReturn
 
 import numpy as np
 
-from amos.errors import IntrinsicError, OperatorError, shown
+from amos.errors import IntrinsicError, OperatorError, quote
 from amos.intrinsics.expression import evaluate
 from amos.intrinsics.placement import PLACES, Placement, placement
 from amos.ir.affine import Affine
@@ -56,7 +56,7 @@ class FragmentLayout:
         for name in ("lanes", "elements"):
             if getattr(self, name) < 1:
                 raise IntrinsicError(
-                    f"layout: {name}: expected a positive integer, got {shown(getattr(self, name))}"
+                    f"layout: {name}: expected a positive integer, got {quote(getattr(self, name))}"
                 )
         if self.lanes * self.elements > PLACES:
             raise IntrinsicError(

@@ -15,7 +15,7 @@ from pathlib import Path
 from threading import RLock
 from typing import Any
 
-from amos.errors import IntrinsicError, UnknownNameError, shown
+from amos.errors import IntrinsicError, UnknownNameError, quote
 from amos.intrinsics.description import Intrinsic
 from amos.intrinsics.implementation import KINDS, Implementation
 from amos.intrinsics.toml_file import read
@@ -64,7 +64,7 @@ def load(path: str | Path) -> Intrinsic:
             name is taken; the message names the file and the line or key.
     """
     if not isinstance(path, str | Path):
-        raise IntrinsicError(f"expected the path of a TOML file, got {shown(path)}")
+        raise IntrinsicError(f"expected the path of a TOML file, got {quote(path)}")
     intrinsic, *sources = read(Path(path))
     assert isinstance(intrinsic, Intrinsic)
     _load()

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from amos.errors import OperatorError, shown
+from amos.errors import OperatorError, quote
 from amos.ir.limits import fits
 
 
@@ -35,7 +35,7 @@ class Affine:
             raise ValueError(f"a coefficient is zero in {self.terms}")
         if not (fits(self.constant) and all(fits(c) for _, c in self.terms)):
             beyond = next(c for c in (*dict(self.terms).values(), self.constant) if not fits(c))
-            raise OperatorError(f"a number of an index does not fit 64 bits: {shown(beyond)}")
+            raise OperatorError(f"a number of an index does not fit 64 bits: {quote(beyond)}")
 
     @staticmethod
     def of(terms: Mapping[str, int] | Iterable[tuple[str, int]], constant: int = 0) -> Affine:

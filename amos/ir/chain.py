@@ -13,7 +13,7 @@ from functools import cached_property
 from typing import NoReturn
 
 from amos._display import Shown
-from amos.errors import OperatorError, shown
+from amos.errors import OperatorError, quote
 from amos.ir.dtypes import dtype
 from amos.ir.epilogue import Elementwise
 from amos.ir.limits import dictionary, whole_number
@@ -226,7 +226,7 @@ class Chain(Shown):
         from amos.ir.chain_parser import ChainParser
 
         if not isinstance(text, str):
-            raise OperatorError(f"expected statements with ';' between them, got {shown(text)}")
+            raise OperatorError(f"expected statements with ';' between them, got {quote(text)}")
         kinds, sizes = dictionary(dtypes, "dtypes"), dictionary(shapes, "shapes")
         canonical = {tensor: dtype(kind).name for tensor, kind in kinds.items()}
         counts = {
@@ -259,7 +259,7 @@ class Chain(Shown):
             isinstance(x, Operator) for x in operators
         )
         if not is_list or not operators:
-            raise OperatorError(f"a chain: expected a list of operators, got {shown(operators)}")
+            raise OperatorError(f"a chain: expected a list of operators, got {quote(operators)}")
         sizes, tensors, closed = dict[str, int](), dict[str, Tensor](), list[Operator]()
         for number, operator in enumerate(operators, 1):
             operator = fill_dtypes(operator, {name: str(x.dtype) for name, x in tensors.items()})
@@ -288,14 +288,14 @@ class Chain(Shown):
             OperatorError: one is no input of a product.
         """
         if isinstance(names, str) or not isinstance(names, Collection):
-            raise OperatorError(f"constants: expected a list of names, got {shown(names)}")
+            raise OperatorError(f"constants: expected a list of names, got {quote(names)}")
         inputs = {tensor.name for tensor in self.inputs}
         sources = {step: [x.tensor.name for x in step.sources] for step in self.products}
         own = [n for n in dict.fromkeys(itertools.chain(*sources.values())) if n in inputs]
         if unknown := [name for name in names if name not in own]:
             raise OperatorError(
                 f"constants: expected inputs of products ({', '.join(own) or 'none'}), got "
-                f"{shown(unknown[0])}"
+                f"{quote(unknown[0])}"
             )
 
         def constant(step: Step) -> Step:

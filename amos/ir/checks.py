@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
-from amos.errors import OperatorError, shown
+from amos.errors import OperatorError, quote
 from amos.ir.epilogue import Epilogue
 from amos.ir.nodes import Compute, Tensor
 from amos.ir.prologue import Prologue
@@ -112,7 +112,7 @@ def constant_sources(compute: Compute, constants: Sequence[str] | None) -> tuple
         sources = dict.fromkeys(load.tensor.name for load in compute.sources)
         return tuple(name for name in sources if name.startswith("weight"))
     if isinstance(constants, str) or not isinstance(constants, Collection):
-        raise OperatorError(f"constants: expected a list of names, got {shown(constants)}")
+        raise OperatorError(f"constants: expected a list of names, got {quote(constants)}")
     return tuple(constants)
 
 

@@ -8,7 +8,7 @@ from functools import cache
 
 import numpy as np
 
-from amos.errors import OperatorError, shown
+from amos.errors import OperatorError, quote
 
 
 @dataclass(frozen=True)
@@ -159,7 +159,7 @@ def dtype(name: str | DType) -> DType:
             return _restrict(dtype(match[1]), int(match[2]), int(match[3]))
         names = ", ".join(d.short for d in _ALL)
         raise OperatorError(
-            f"unknown dtype {shown(name)}: known are {names}, and ranges as 's8 in [-64, 64]'"
+            f"unknown dtype {quote(name)}: known are {names}, and ranges as 's8 in [-64, 64]'"
         ) from None
 
 

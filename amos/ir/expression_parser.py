@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from functools import cache
 from itertools import pairwise
 
-from amos.errors import OperatorError, shown, suggestion
+from amos.errors import OperatorError, quote, suggestion
 from amos.ir.affine import Affine
 from amos.ir.expression import CASTS, OPERATIONS, Function, Node
 from amos.ir.functions import DEFINITIONS, OF_FLOATS
@@ -155,7 +155,7 @@ class ExpressionReader(IndexReader):
         token = self.take()
         value = sign * (int(token.text) if token.text.isdecimal() else float(token.text))
         if isinstance(value, int) and not -(1 << 31) <= value < 1 << 31:
-            self.fail(f"integer {shown(value)} is outside int32", token)
+            self.fail(f"integer {quote(value)} is outside int32", token)
         if isinstance(value, float) and not abs(value) < _ENDS_OF_FLOAT32:
             self.fail(f"number {value} is outside float32", token)
         return Node("number", value=value)
@@ -236,5 +236,5 @@ class ExpressionReader(IndexReader):
             return tuple(index.bounds(self.extents)[1] + 1 for index in indices)
         stated, where = self.shapes[token.text], f"shape of {token.text!r}"
         if isinstance(stated, str) or not isinstance(stated, Sequence):
-            self.fail(f"{where}: expected sizes such as (8, 16), got {shown(stated)}", token)
+            self.fail(f"{where}: expected sizes such as (8, 16), got {quote(stated)}", token)
         return tuple(whole_number(size, where) for size in stated)

@@ -11,7 +11,7 @@ import operator
 from collections.abc import Mapping
 from typing import TypeVar
 
-from amos.errors import OperatorError, shown
+from amos.errors import OperatorError, quote
 
 #: Characters of one line of math, an epilogue, or a formula of a description.
 TEXT = 10_000
@@ -46,7 +46,7 @@ def whole_number(value: object, what: str, least: int = 1) -> int:
     if number >= WORD:
         expected = "an integer below 2**63"
     if not least <= number < WORD:
-        raise OperatorError(f"{what}: expected {expected}, got {shown(value)}")
+        raise OperatorError(f"{what}: expected {expected}, got {quote(value)}")
     return number
 
 
@@ -57,7 +57,7 @@ def dictionary(value: Mapping[str, _Value] | None, what: str) -> dict[str, _Valu
         OperatorError: it is no dictionary.
     """
     if value is not None and not isinstance(value, Mapping):
-        raise OperatorError(f"{what}: expected a dictionary, got {shown(value)}")
+        raise OperatorError(f"{what}: expected a dictionary, got {quote(value)}")
     return dict(value or {})
 
 

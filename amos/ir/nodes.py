@@ -14,7 +14,7 @@ from typing import Literal
 
 import numpy as np
 
-from amos.errors import OperatorError, shown
+from amos.errors import OperatorError, quote
 from amos.ir.affine import Affine
 from amos.ir.combining import COMBINERS, JOINS, fills_lanes, function, neutral
 from amos.ir.dtypes import DType, dtype
@@ -66,12 +66,12 @@ class Tensor:
     def __post_init__(self) -> None:
         if any(s < 1 for s in self.shape):
             raise OperatorError(
-                f"shape of tensor {self.name!r}: expected positive sizes, got {shown(self.shape)}"
+                f"shape of tensor {self.name!r}: expected positive sizes, got {quote(self.shape)}"
             )
         if self.elements > TENSOR:
             raise OperatorError(
                 f"shape of tensor {self.name!r}: expected at most 2**56 elements, "
-                f"got {shown(self.shape)}"
+                f"got {quote(self.shape)}"
             )
         if self.dtype is not None:
             kind = dtype(self.dtype)
@@ -205,7 +205,7 @@ class Compute:
         if prod(it.extent for it in self.iterations) >= WORD:
             raise OperatorError(
                 "expected fewer than 2**63 points, the product of all extents; got "
-                + shown(self.extents)
+                + quote(self.extents)
             )
         if self.dst.tensor.bounds is not None:
             raise OperatorError(

@@ -9,7 +9,7 @@ from math import prod
 from typing import cast
 
 from amos._display import Shown
-from amos.errors import OperatorError, shown
+from amos.errors import OperatorError, quote
 from amos.ir import checks
 from amos.ir.affine import Affine
 from amos.ir.epilogue import Epilogue
@@ -53,7 +53,7 @@ class Operator(Shown, Computation):
     def __post_init__(self) -> None:
         checks.check_statement(self.compute)
         if not isinstance(self.name, str):
-            raise OperatorError(f"name of an operator: expected a text, got {shown(self.name)}")
+            raise OperatorError(f"name of an operator: expected a text, got {quote(self.name)}")
         checks.check_constants(self.compute, self.constants)
         checks.check_prologues(self.compute, self.prologues)
         if self.epilogue is not None:

@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from amos.errors import OperatorError, shown
+from amos.errors import OperatorError, quote
 from amos.ir.dtypes import DType
 from amos.ir.floats import limits, quantize
 
@@ -24,7 +24,7 @@ def plain_number(value: object, where: str) -> int | float:
     (128, 0)
     """
     if isinstance(value, bool) or not isinstance(value, int | float | np.integer | np.floating):
-        raise OperatorError(f"{where}: expected a number, got {shown(value)}")
+        raise OperatorError(f"{where}: expected a number, got {quote(value)}")
     if isinstance(value, int | np.integer):
         return int(value)
     number = float(value)
@@ -57,12 +57,12 @@ def check_padding(value: int | float, kind: DType, where: str) -> None:
         return
     if not low <= value <= high or (kind.is_integer and value != int(value)):
         raise OperatorError(
-            f"{where}: {shown(value)} is no value of {kind.declared}, which are {low} to {high}"
+            f"{where}: {quote(value)} is no value of {kind.declared}, which are {low} to {high}"
         )
     nearest = value if kind.is_integer else float(quantize(np.array(float(value)), kind))
     if nearest != value:
         raise OperatorError(
-            f"{where}: {shown(value)} is no value of {kind.name}; the nearest is {nearest!r}"
+            f"{where}: {quote(value)} is no value of {kind.name}; the nearest is {nearest!r}"
         )
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from amos.errors import OperatorError, shown, suggestion
+from amos.errors import OperatorError, quote, suggestion
 from amos.ir.grammar import Reference, Statement, read_statement
 from amos.ir.limits import dictionary, whole_number
 from amos.ir.nodes import BufferLoad, Compute, Iteration, Tensor
@@ -117,7 +117,7 @@ def _shape(
         raise OperatorError(f"tensor {name!r} is accessed with {ranks[0]} and {ranks[1]} indices")
     if shape is not None:
         if isinstance(shape, str | bytes) or not isinstance(shape, Sequence):
-            raise OperatorError(f"shape of tensor {name!r}: expected a tuple, got {shown(shape)}")
+            raise OperatorError(f"shape of tensor {name!r}: expected a tuple, got {quote(shape)}")
         if len(shape) != ranks[0]:
             raise OperatorError(
                 f"shape of tensor {name!r}: {accesses[0]} has {ranks[0]} indices, "

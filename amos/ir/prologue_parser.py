@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 
-from amos.errors import OperatorError, shown
+from amos.errors import OperatorError, quote
 from amos.ir.affine import Affine
 from amos.ir.epilogue import ACC
 from amos.ir.expression_parser import ExpressionReader
@@ -90,6 +90,6 @@ def _infer_dimensions(name: str, text: str, rank: int) -> tuple[str, ...]:
             return names
     sample = ", ".join("nchwabde"[:rank])
     raise OperatorError(
-        f"prologue of {name!r}: no tensor of {shown(text)} has {rank} plain names as indices, one "
+        f"prologue of {name!r}: no tensor of {quote(text)} has {rank} plain names as indices, one "
         f"for each dimension of {name!r}; name these, as in '{name}[{sample}]'"
     )

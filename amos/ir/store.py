@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
-from amos.errors import OperatorError, shown
+from amos.errors import OperatorError, quote
 from amos.ir.affine import Affine
 from amos.ir.grammar import IndexReader
 from amos.ir.limits import whole_number
@@ -236,7 +236,7 @@ class _StoreReader(IndexReader):
         reached = [max(1, index.bounds(extents)[1] + 1) for index in indices]
         shape = self.shapes.get(name.text, reached)
         if isinstance(shape, str) or not isinstance(shape, Sequence):
-            raise OperatorError(f"{where}: expected a tuple, got {shown(shape)}")
+            raise OperatorError(f"{where}: expected a tuple, got {quote(shape)}")
         if len(shape) != len(indices):
             self.fail(f"{where} has {len(shape)} sizes for {len(indices)} indices", name)
         return replace(

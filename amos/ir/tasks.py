@@ -29,7 +29,7 @@ from typing import Any
 import numpy as np
 
 from amos._display import Shown
-from amos.errors import TaskMappingError, shown
+from amos.errors import TaskMappingError, quote
 from amos.ir.index_text import Value, conditions, text, variable
 
 #: An integer, an array of them, or anything else that has ``+ * // %``.
@@ -189,7 +189,7 @@ def custom(
     is_count = isinstance(workers, int) and not isinstance(workers, bool)
     if not is_count or workers < 1 or total % workers:
         raise TaskMappingError(
-            f"custom: expected a number of workers that divides {total} tasks, got {shown(workers)}"
+            f"custom: expected a number of workers that divides {total} tasks, got {quote(workers)}"
         )
     if total > _CHECKED:
         raise TaskMappingError(f"custom: {total:,} tasks, but {_CHECKED:,} can be checked")
@@ -250,11 +250,11 @@ class _Custom(TaskMapping):
             raise TaskMappingError(f"{self}: {_NEEDS}: {error}") from None
         if not isinstance(task, tuple | list) or len(task) != len(self.shape):
             raise TaskMappingError(
-                f"{self}: expected {len(self.shape)} indices of a task, got {shown(task)}"
+                f"{self}: expected {len(self.shape)} indices of a task, got {quote(task)}"
             )
         for index in task:
             if not _is_index(index):
-                raise TaskMappingError(f"{self}: {_NEEDS}, got the index {shown(index)}")
+                raise TaskMappingError(f"{self}: {_NEEDS}, got the index {quote(index)}")
         return tuple(task)
 
     def __str__(self) -> str:
@@ -343,11 +343,11 @@ def _sizes(name: str, shape: Sequence[int]) -> tuple[int, ...]:
         TaskMappingError: there are none, or one is no positive integer.
     """
     if not isinstance(shape, Sequence):
-        raise TaskMappingError(f"{name}: expected numbers of tasks, got {shown(shape)}")
+        raise TaskMappingError(f"{name}: expected numbers of tasks, got {quote(shape)}")
     sizes = tuple(shape)
     for size in sizes:
         if isinstance(size, bool) or not isinstance(size, int | np.integer) or size < 1:
-            raise TaskMappingError(f"{name}: expected positive numbers of tasks, got {shown(size)}")
+            raise TaskMappingError(f"{name}: expected positive numbers of tasks, got {quote(size)}")
     return tuple(map(int, sizes))
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from amos.errors import ParseError, shown
+from amos.errors import ParseError, quote
 from amos.ir.limits import TEXT
 
 #: Longer literals are typing errors, and Python refuses to convert huge ones.
@@ -44,7 +44,7 @@ def to_one_line(text: str) -> str:
         ParseError: the value is no text, or too long a one.
     """
     if not isinstance(text, str):
-        raise ParseError(f"expected a text such as 'out[i] += a[i, k]', got {shown(text)}", "", 0)
+        raise ParseError(f"expected a text such as 'out[i] += a[i, k]', got {quote(text)}", "", 0)
     if len(text) > TEXT:
         raise ParseError(
             f"expected at most {TEXT} characters, got {len(text)}", f"{text[:60]}…", 60

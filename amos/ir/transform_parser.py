@@ -14,7 +14,7 @@ import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
-from amos.errors import OperatorError, shown
+from amos.errors import OperatorError, quote
 from amos.ir.chain import Statement, Step
 from amos.ir.chain_scanner import Scanner
 from amos.ir.dtypes import dtype
@@ -62,17 +62,17 @@ def _read_matrix(values: str, text: str) -> Matrix:
         rows = []
     matrix = tuple(tuple(row) for row in rows if isinstance(row, list))
     if not matrix or not all(matrix) or len(matrix) < len(rows):
-        raise OperatorError(f"{shown(text)}: expected rows of numbers, such as [[1, 0.5], [-2, 0]]")
+        raise OperatorError(f"{quote(text)}: expected rows of numbers, such as [[1, 0.5], [-2, 0]]")
     for number, row in enumerate(matrix, 1):
         if len(row) != len(matrix[0]):
             raise OperatorError(
-                f"{shown(text)}: row {number} has {len(row)} numbers, and row 1 {len(matrix[0])}"
+                f"{quote(text)}: row {number} has {len(row)} numbers, and row 1 {len(matrix[0])}"
             )
         for x in row:
             if type(x) not in (int, float) or not abs(x) < 2**31:
                 raise OperatorError(
-                    f"{shown(text)}: row {number}: expected numbers between -2**31 and 2**31, got "
-                    f"{shown(x)}"
+                    f"{quote(text)}: row {number}: expected numbers between -2**31 and 2**31, got "
+                    f"{quote(x)}"
                 )
     return matrix
 

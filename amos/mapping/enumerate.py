@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, overload
 import numpy as np
 
 from amos._display import Shown
-from amos.errors import MappingError, shown
+from amos.errors import MappingError, quote
 from amos.intrinsics import get as get_intrinsic
 from amos.mapping.mapping import Mapping
 from amos.mapping.spaces import Assignment, AssignmentSet, assignments
@@ -119,7 +119,7 @@ class MappingSpace(Shown, Sequence[Mapping]):
                 against it under the space's rule, and near names.
         """
         if not isinstance(name, str):
-            raise MappingError(f"expected the name of a mapping, got {shown(name)}")
+            raise MappingError(f"expected the name of a mapping, got {quote(name)}")
         assignment, order = read_name(str(name), self.operator, self.intrinsic)
         for subspace in self._subspaces:
             if subspace.pairing.order == order and assignment in subspace.assignments:
@@ -166,7 +166,7 @@ class MappingSpace(Shown, Sequence[Mapping]):
                 "the first ones, iterating gives them one by one"
             )
         if limit is not None and (not isinstance(limit, int) or limit < 0):
-            raise MappingError(f"limit: expected 0 or more, got {shown(limit)}")
+            raise MappingError(f"limit: expected 0 or more, got {quote(limit)}")
         varies = len(self._subspaces) > 1
         rows = []
         for mapping in islice(self, None if limit is None else min(limit, self.count)):

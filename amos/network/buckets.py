@@ -10,7 +10,7 @@ from itertools import product
 from typing import TYPE_CHECKING, Any
 
 from amos._display import Shown
-from amos.errors import NetworkError, shown
+from amos.errors import NetworkError, quote
 from amos.intrinsics import Intrinsic
 from amos.machine import Machine
 from amos.network.external.partition import PartitionedNetwork, load_partition
@@ -139,7 +139,7 @@ def _check_buckets(
         NetworkError: there is no such dimension, or a size is none.
     """
     if not isinstance(buckets, Mapping) or not buckets:
-        raise NetworkError(f"buckets: expected sizes by name, got {shown(buckets)}")
+        raise NetworkError(f"buckets: expected sizes by name, got {quote(buckets)}")
     dimensions = {extent for shape in own.values() for extent in shape if isinstance(extent, str)}
     sizes = {}
     for name, some in buckets.items():
@@ -152,7 +152,7 @@ def _check_buckets(
         fits = isinstance(some, Sequence) and all(map(is_extent, some))
         if not fits or not some or 0 in some:
             raise NetworkError(
-                f"buckets of {name!r}: expected a list of sizes above 0, got {shown(some)}"
+                f"buckets of {name!r}: expected a list of sizes above 0, got {quote(some)}"
             )
         sizes[name] = tuple(sorted(set(map(int, some))))
     return sizes

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TypedDict, Unpack, overload
 
 from amos._progress import ProgressLine
-from amos.errors import MappingError, NetworkError, shown
+from amos.errors import MappingError, NetworkError, quote
 from amos.explore.choosing import Chooser
 from amos.measure.helpers import HelperLost
 from amos.measure.result_cache import has_result
@@ -136,7 +136,7 @@ def compile_network(
     check_network(network)
     for name, value in {"verify": verify, "measure": measure}.items():
         if not isinstance(value, bool):
-            raise NetworkError(f"{name}: expected True or False, got {shown(value)}")
+            raise NetworkError(f"{name}: expected True or False, got {quote(value)}")
     build = _Builder(_rank_records(records), verify, measure)
     with ProgressLine(progress) as build.line, ExitStack() as stack:
         stack.enter_context(_explaining_full_disks())

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from amos.codegen.scheduling import last_line
-from amos.errors import NetworkError, shown
+from amos.errors import NetworkError, quote
 from amos.machine.cpu import cpu
 from amos.network.reading.branches import operators_of
 
@@ -111,7 +111,7 @@ def open_model(source: Any) -> Any:
     if not is_onnx(source):
         raise NetworkError(
             "expected the path of an ONNX file, a torch.nn.Module or an ExportedProgram, "
-            f"got {shown(source)}"
+            f"got {quote(source)}"
         )
     return source
 
@@ -315,7 +315,7 @@ def check_shapes(shapes: object) -> None:
         NetworkError: it is something else.
     """
     if not isinstance(shapes, Mapping):
-        raise NetworkError(f"shapes: expected extents by input, got {shown(shapes)}")
+        raise NetworkError(f"shapes: expected extents by input, got {quote(shapes)}")
 
 
 def is_extent(size: object) -> bool:
@@ -379,5 +379,5 @@ def _check_shape(model: str, name: str, own: OpenShape, shape: Sequence[int]) ->
         got = tuple(shape) if isinstance(shape, list) else shape
         extents = ", ".join("?" if each == "" else str(each) for each in own or ())
         has = "any shape" if own is None else f"shape ({extents})"
-        raise NetworkError(f"model {model!r}: input {name!r} has {has}, got {shown(got)}")
+        raise NetworkError(f"model {model!r}: input {name!r} has {has}, got {quote(got)}")
     return list(map(int, shape))

@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, ClassVar
 
 from amos._display import Shown, several
-from amos.errors import NetworkError, shown
+from amos.errors import NetworkError, quote
 from amos.intrinsics import Intrinsic
 from amos.machine import Machine
 from amos.network.blocked import BlockedWeight
@@ -164,7 +164,7 @@ def check_network(network: object) -> None:
     from amos.network.external.partition import PartitionedNetwork
 
     if not isinstance(network, Network | BucketedNetwork | PartitionedNetwork):
-        raise NetworkError(f"expected what amos.load_network returns, got {shown(network)}")
+        raise NetworkError(f"expected what amos.load_network returns, got {quote(network)}")
 
 
 def network_of(

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from amos.errors import OperatorError, shown
+from amos.errors import OperatorError, quote
 from amos.ir import BufferLoad, Operator
 from amos.operators.registry import Builder, add, build
 
@@ -92,7 +92,7 @@ def _with_neutral_padding(op: Operator) -> Operator:
 def letters(layout: object, *allowed: str) -> str:
     """Check a layout such as ``"NHWC"``: one letter for each dimension of the image."""
     if layout not in allowed:
-        raise OperatorError(f"unknown layout {shown(layout)}: expected {' or '.join(allowed)}")
+        raise OperatorError(f"unknown layout {quote(layout)}: expected {' or '.join(allowed)}")
     return str(layout)
 
 

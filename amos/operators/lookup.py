@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 
-from amos.errors import OperatorError, UnknownNameError, shown
+from amos.errors import OperatorError, UnknownNameError, quote
 from amos.ir import Chain, Operator
 from amos.ir.limits import dictionary
 from amos.operators.registry import Builder, apply_dtype, builder, names
@@ -45,7 +45,7 @@ def resolve(
     C[i, j] += A[i, k] * B[k, j]  with i=4, j=4, k=8  (A: f16, B: f16, C: f32)
     """
     if not isinstance(text, str):
-        raise OperatorError(f"expected an operator's name or its math, got {shown(text)}")
+        raise OperatorError(f"expected an operator's name or its math, got {quote(text)}")
     extents, shapes = dictionary(extents, "extents"), dictionary(shapes, "shapes")
     if isinstance(dtype, str) and len(parts := _COMMA.split(dtype)) > 1:
         dtype = tuple(kind.strip() for kind in parts)

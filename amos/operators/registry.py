@@ -6,7 +6,7 @@ import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from amos.errors import OperatorError, UnknownNameError, shown, suggestion
+from amos.errors import OperatorError, UnknownNameError, quote, suggestion
 from amos.ir import Operator, resolve_dtypes
 from amos.ir import dtype as read_dtype
 from amos.ir.limits import whole_number
@@ -79,7 +79,7 @@ class Builder:
             )
         if key == "name" and not isinstance(value, str):
             raise OperatorError(
-                f"name of operator {self.name!r}: expected a text, got {shown(value)}"
+                f"name of operator {self.name!r}: expected a text, got {quote(value)}"
             )
         if key in _WORDS or (value is None and self.defaults[key] is None):
             return value

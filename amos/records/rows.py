@@ -10,7 +10,7 @@ from dataclasses import fields
 from typing import Any, NoReturn
 
 from amos._tables import TableReader
-from amos.errors import AmosError, RecordError, shown
+from amos.errors import AmosError, RecordError, quote
 from amos.machine.identity import Identity
 from amos.records.canonical import digest
 from amos.records.record import Record
@@ -92,12 +92,12 @@ class _Reader(TableReader):
 
     def _whole(self, value: Any, key: str) -> int:
         if type(value) is not int or not -(1 << 63) <= value < 1 << 63:
-            self.fail(key, f"expected a whole number of 64 bits, got {shown(value)}")
+            self.fail(key, f"expected a whole number of 64 bits, got {quote(value)}")
         return value
 
     def _finite(self, value: Any, key: str) -> float:
         if type(value) not in (int, float) or not abs(value) <= sys.float_info.max:
-            self.fail(key, f"expected a finite number, got {shown(value)}")
+            self.fail(key, f"expected a finite number, got {quote(value)}")
         number: float = value
         return number
 

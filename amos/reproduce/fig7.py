@@ -13,7 +13,7 @@ from pathlib import Path
 from statistics import geometric_mean
 from typing import Any
 
-from amos.errors import RecordError, shown
+from amos.errors import RecordError, quote
 
 #: The figure's networks, by the benchmark's names; its ShuffleNet is the first version.
 FIGURE = ("shufflenet_v2", "resnet18", "resnet50", "mobilenet_v1", "bert", "mi_lstm")
@@ -77,7 +77,7 @@ def fig7(results: str | Path) -> list[Fig7Row]:
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise RecordError(
             f"results {str(results)!r} cannot be read; expected what make bench-networks writes, "
-            f"got {type(error).__name__}: {shown(error)}"
+            f"got {type(error).__name__}: {quote(error)}"
         ) from error
     rows = []
     for *place, contender in measured:

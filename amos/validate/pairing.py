@@ -16,7 +16,7 @@ from operator import index as as_index
 
 import numpy as np
 
-from amos.errors import MappingError, OperatorError, shown
+from amos.errors import MappingError, OperatorError, quote
 from amos.intrinsics import Intrinsic
 from amos.ir import BufferLoad, Compute, DType, Operator, dtype
 from amos.ir.combining import function
@@ -35,7 +35,7 @@ def check_rule(rule: str) -> str:
         MappingError: there is no such rule.
     """
     if rule not in RULES:
-        raise MappingError(f"unknown rule {shown(rule)}: rules are {', '.join(map(repr, RULES))}")
+        raise MappingError(f"unknown rule {quote(rule)}: rules are {', '.join(map(repr, RULES))}")
     return rule
 
 
@@ -78,7 +78,7 @@ class Pairing:
             chosen = ()
         if sorted(chosen) != list(range(count)):
             raise MappingError(
-                f"order {shown(order)}: expected a permutation of the {count} sources "
+                f"order {quote(order)}: expected a permutation of the {count} sources "
                 f"of {operator.name}"
             )
         pairing = Pairing(operator, intrinsic, chosen)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from amos.errors import NetworkError, shown
+from amos.errors import NetworkError, quote
 from amos.viz.palette import line_colour
 from amos.viz.plotting import add_style, graph_objects
 
@@ -36,7 +36,7 @@ def report(report: Report) -> Any:
 
     if not isinstance(report, Report):
         more = "; draw each of its reports" if hasattr(report, "reports") else ""
-        raise NetworkError(f"expected what network.report() returns, got {shown(report)}{more}")
+        raise NetworkError(f"expected what network.report() returns, got {quote(report)}{more}")
     bars = _bars(report)
     figure = graph_objects().Figure()
     for number, bound in enumerate(sorted({bar.bound for bar in bars})):

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from amos._display import several
-from amos.errors import ExploreError, shown
+from amos.errors import ExploreError, quote
 from amos.viz.palette import line_colour
 from amos.viz.plotting import add_style, graph_objects
 
@@ -131,7 +131,7 @@ def allocation(tuning: Tuning) -> Any:
     from amos.network import Tuning
 
     if not isinstance(tuning, Tuning):
-        raise ExploreError(f"expected what amos.tune returns, got {shown(tuning)}")
+        raise ExploreError(f"expected what amos.tune returns, got {quote(tuning)}")
     figure = graph_objects().Figure()
     for number, task in enumerate(tuning.order):
         own = [each for each in tuning.slices if each.task == number]

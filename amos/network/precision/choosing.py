@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from amos.codegen.scheduling import last_line
-from amos.errors import NetworkError, shown
+from amos.errors import NetworkError, quote
 from amos.ir import dtype
 from amos.network.buckets import Loaded
 from amos.network.external.partition import PartitionedNetwork
@@ -186,10 +186,10 @@ def check_choice(precision: object, budget: object) -> None:
         NetworkError: it is neither.
     """
     if precision not in PRECISIONS:
-        raise NetworkError(f"precision: expected {', '.join(PRECISIONS)}, got {shown(precision)}")
+        raise NetworkError(f"precision: expected {', '.join(PRECISIONS)}, got {quote(precision)}")
     number = None if isinstance(budget, bool) else budget
     if not isinstance(number, int | float) or not 0 <= number < math.inf:
-        raise NetworkError(f"budget: expected a number from 0 on, got {shown(budget)}")
+        raise NetworkError(f"budget: expected a number from 0 on, got {quote(budget)}")
 
 
 def _round_parts(variants: Variants, budget: float) -> list[Variant]:

@@ -12,7 +12,7 @@ from zipfile import BadZipFile
 import numpy as np
 
 from amos.codegen.scheduling import last_line
-from amos.errors import NetworkError, shown
+from amos.errors import NetworkError, quote
 from amos.network.external.partition import PartitionedNetwork
 from amos.network.inputs import bind_inputs, random_arrays
 from amos.network.network import Port
@@ -36,7 +36,7 @@ def read_samples(network: PartitionedNetwork, samples: Samples | None) -> list[l
     if isinstance(samples, str | os.PathLike):
         samples = _read_file(network, Path(samples))
     if not isinstance(samples, Iterable):
-        raise NetworkError(f"samples: expected a file or inputs of calls, got {shown(samples)}")
+        raise NetworkError(f"samples: expected a file or inputs of calls, got {quote(samples)}")
     values = [_read_call(network, each) for each in samples]
     if not values:
         raise NetworkError("samples: there is none")
@@ -73,7 +73,7 @@ def _read_call(network: PartitionedNetwork, sample: Any) -> list[np.ndarray]:
     if isinstance(sample, np.ndarray):
         sample = (sample,)
     if not isinstance(sample, Mapping | Sequence):
-        raise NetworkError(f"samples: expected inputs by name or in order, got {shown(sample)}")
+        raise NetworkError(f"samples: expected inputs by name or in order, got {quote(sample)}")
     ordered, named = ((), sample) if isinstance(sample, Mapping) else (tuple(sample), {})
     values = bind_inputs(network.inputs, ordered, named)
     return [_check_array(port, value) for port, value in zip(network.inputs, values, strict=True)]

@@ -23,7 +23,7 @@ from typing import Any
 
 import numpy as np
 
-from amos.errors import AmosError, NetworkError, shown
+from amos.errors import AmosError, NetworkError, quote
 from amos.network.compilation import compile_network
 from amos.network.external.compiled import CompiledNetwork
 from amos.network.external.partition import PartitionedNetwork, load_partition
@@ -83,7 +83,7 @@ class Options:
         names = [field.name for field in fields(Options)]
         if unknown := [name for name in options or {} if name not in names]:
             raise NetworkError(
-                f'backend "amos": unknown option {shown(unknown[0])}; '
+                f'backend "amos": unknown option {quote(unknown[0])}; '
                 f"options are {', '.join(names)}"
             )
         return Options(**(options or {}))

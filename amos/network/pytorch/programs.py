@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from amos.errors import NetworkError, shown
+from amos.errors import NetworkError, quote
 from amos.network.frontend import RANDOM_OPERATORS, Reference, type_names
 from amos.network.pytorch.masks import hide_masked_keys
 
@@ -165,7 +165,7 @@ def _check_inputs(name: str, inputs: object) -> None:
             f"module {name}: give example inputs, as in load_network(module, inputs=(x,))"
         )
     if not isinstance(inputs, tuple | list):
-        raise NetworkError(f"inputs: expected a tuple of tensors, as (x,), got {shown(inputs)}")
+        raise NetworkError(f"inputs: expected a tuple of tensors, as (x,), got {quote(inputs)}")
     for number, value in enumerate(inputs):
         if isinstance(value, np.ndarray):
             raise NetworkError(
@@ -210,7 +210,7 @@ def _check_functional(program: Any) -> None:
     """
     for spec in program.graph_signature.input_specs:
         if type(spec.arg).__name__ == "ConstantArgument":
-            value = shown(spec.arg.value)
+            value = quote(spec.arg.value)
             raise NetworkError(f"input {spec.arg.name!r}: expected a tensor, got {value}")
     try:
         # Without decompositions it still tells changes in place apart.
