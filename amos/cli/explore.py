@@ -264,8 +264,8 @@ def _contest(result: Exploration) -> None:
     unasked = [each for each in result.intrinsics if not each.compared]
     for line in reasons([each for each in unasked if each.mappings]):
         print_line(line)
-    if unable := sum(not each.mappings for each in unasked):
-        print_line(f"{unable} others cannot compute it; amos map says why")
+    if unmapped := sum(not each.mappings for each in unasked):
+        print_line(f"{unmapped} others cannot compute it; amos map says why")
 
 
 def _explain(result: Exploration) -> None:

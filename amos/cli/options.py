@@ -288,7 +288,7 @@ def read_operator(
 
 
 def takes_operator(command: Callable[..., None]) -> Callable[..., None]:
-    """Decorate a command whose first parameter is an operator, given by OPERATOR and options.
+    """Decorate a command on an operator, given by OPERATOR and the options of that operator.
 
     These are the options of :func:`read_operator`, the same for every such command.
     """
@@ -306,10 +306,7 @@ def takes_operator(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def _parameters(function: Callable[..., Any]) -> Collection[inspect.Parameter]:
-    """Return parameters with annotations resolved, except the class of operators.
-
-    It is loaded when an operator is read.
-    """
+    """Return parameters with resolved annotations, except the class of operators."""
     signature = inspect.signature(function, locals={"Operator": object}, eval_str=True)
     return signature.parameters.values()
 

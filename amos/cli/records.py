@@ -336,16 +336,16 @@ def _titles(records: list[Record]) -> dict[tuple[str, str], str]:
 
     Details are dtypes and expressions, each after two spaces as in an operator's text.
     """
-    alike: dict[str, list[tuple[str, str]]] = {}
+    keys_by_title: dict[str, list[tuple[str, str]]] = {}
     # Records of one operator share its title, which takes a while to make.
     for key, record in {_identity(record): record for record in records}.items():
-        alike.setdefault(_operator(record), []).append(key)
+        keys_by_title.setdefault(_operator(record), []).append(key)
     titles = {}
-    for title, keys in alike.items():
+    for title, keys in keys_by_title.items():
         details = {key: _details(key[0]) for key in keys}
         for key, own in details.items():
-            telling = [x for x in own if any(x not in tokens for tokens in details.values())]
-            titles[key] = "  ".join([title, *telling])
+            distinctive = [x for x in own if any(x not in tokens for tokens in details.values())]
+            titles[key] = "  ".join([title, *distinctive])
     return titles
 
 

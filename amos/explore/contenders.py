@@ -154,37 +154,37 @@ def contenders(
     """
     units = list(units)
     if open_ := [t.name for t in operator.inputs if t.dtype is None]:
-        able = [u for u in units if u.compute.arithmetic == operator.compute.arithmetic]
-        if len(kinds := {" x ".join(d.spelled for d in u.kinds[:-1]) for u in able}) > 1:
+        compatible = [u for u in units if u.compute.arithmetic == operator.compute.arithmetic]
+        if len(kinds := {" x ".join(d.spelled for d in u.kinds[:-1]) for u in compatible}) > 1:
             raise MappingError(
                 f"{operator.name}: the dtype of `{open_[0]}` is open, so that instructions would "
                 f"compute different things ({', '.join(sorted(kinds))}); give dtypes, or name one "
                 "instruction"
             )
     all_contenders = [_contender(operator, unit, rule, search) for unit in units]
-    fitting = [each for each in all_contenders if not each.reason]
-    fitting.sort(
+    mapped = [each for each in all_contenders if not each.reason]
+    mapped.sort(
         key=lambda contender: (
             contender.bound,
             -contender.intrinsic.registers,
             contender.intrinsic.name,
         )
     )
-    taking, refused = [], []
+    usable, refused = [], []
     seen: dict[object, str] = {}
-    for contender in fitting:
+    for contender in mapped:
         unit = contender.intrinsic
-        alike = str(unit.compute), tuple(unit.extents.items()), unit.dtypes
-        slower = contender.bound / fitting[0].bound
-        if (first := seen.setdefault(alike, unit.name)) != unit.name:
+        signature = str(unit.compute), tuple(unit.extents.items()), unit.dtypes
+        slower = contender.bound / mapped[0].bound
+        if (first := seen.setdefault(signature, unit.name)) != unit.name:
             refused.append(replace(contender, reason=f"computes what {first} does"))
         elif slower > _HOPELESS:
-            fastest = fitting[0].intrinsic.name
+            fastest = mapped[0].intrinsic.name
             reason = f"its calls alone take {slower:.1f} times as long as those of {fastest}"
             refused.append(replace(contender, reason=reason))
         else:
-            taking.append(contender)
-    return [*taking, *refused, *(each for each in all_contenders if each.reason)]
+            usable.append(contender)
+    return [*usable, *refused, *(each for each in all_contenders if each.reason)]
 
 
 def _contender(operator: Operator, unit: Intrinsic, rule: str, search: SearchOptions) -> Contender:
@@ -272,8 +272,8 @@ def predict_contender(
         spaces = spaces_of(tried, machine, search.fix, search.tiling)
     except (ScheduleError, UnknownNameError) as error:
         return replace(contender, reason=str(error))
-    fitting = [mapping for mapping in tried if mapping.name in spaces][:most]
-    drawn = (best_sampled(m, machine, schedules, rng, spaces[m.name]) for m in fitting)
+    feasible = [mapping for mapping in tried if mapping.name in spaces][:most]
+    drawn = (best_sampled(m, machine, schedules, rng, spaces[m.name]) for m in feasible)
     times = [best[0].seconds for best in drawn if best is not None]
     return replace(contender, predicted=min(times, default=math.inf))
 

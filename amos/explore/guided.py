@@ -81,11 +81,11 @@ class Guided:
         searched = self._select_mappings()
         neighbours = (c for c in self._vary_best() if c.mapping.name in searched)
         promising = (c for c in self._select_promising() if c.mapping.name in searched)
-        lucky = quota(self._epsilon)
+        random_count = quota(self._epsilon)
         # At first the model's choices are more diverse than variants of a measured candidate.
-        local = quota(_LOCAL, BATCH)
-        chosen = _take_fresh(neighbours, min(local, count - lucky), excluded)
-        chosen += _take_fresh(self._random(), lucky, excluded)
+        varied_count = quota(_LOCAL, BATCH)
+        chosen = _take_fresh(neighbours, min(varied_count, count - random_count), excluded)
+        chosen += _take_fresh(self._random(), random_count, excluded)
         for source in (promising, self._random(), (c for c, _ in self.search.results)):
             chosen += _take_fresh(source, count - len(chosen), excluded)
         return chosen

@@ -72,13 +72,13 @@ class Setting:
         if len(units) == 1:
             alone = Contender(units[0], self.counts(units[0])[self.rule])
             return Contest([Entry(alone, self.session(units[0], self._target(units)))])
-        taking, refused = self._split_contenders(units)
-        taking, slower = Contest.select_entrants(taking, trials)
+        entrants, refused = self._split_contenders(units)
+        entrants, slower = Contest.select_entrants(entrants, trials)
         refused = [*slower, *refused]
-        if not taking:
+        if not entrants:
             raise _no_instruction_error(self.operator, refused)
-        target = self._target([each.intrinsic for each in taking])
-        entries = [Entry(each, self.session(each.intrinsic, target)) for each in taking]
+        target = self._target([each.intrinsic for each in entrants])
+        entries = [Entry(each, self.session(each.intrinsic, target)) for each in entrants]
         guides = [entry.session.search for entry in entries]
         for guide in guides:
             guide.rivals = guides
@@ -91,27 +91,27 @@ class Setting:
 
         A disqualified instruction must not eliminate slower ones.
         """
-        unable: list[Contender] = []
+        excluded: list[Contender] = []
         if self.workers is not None and self.measure.implementation == "native":
             features = self._features()
             lacking = [unit for unit in units if not executes(self.machine, unit, features)]
-            unable = [Contender(unit, reason="no native implementation here") for unit in lacking]
+            excluded = [Contender(unit, reason="no native implementation here") for unit in lacking]
             units = [unit for unit in units if unit not in lacking]
         while True:
             all_contenders = contenders(self.operator, units, self.rule, self.search)
-            taking = [each for each in all_contenders if not each.reason]
-            refused = [*unable, *(each for each in all_contenders if each.reason)]
-            if not taking:
+            usable = [each for each in all_contenders if not each.reason]
+            refused = [*excluded, *(each for each in all_contenders if each.reason)]
+            if not usable:
                 return [], refused
-            target = self._target([each.intrinsic for each in taking])
-            taking = [
+            target = self._target([each.intrinsic for each in usable])
+            usable = [
                 predict_contender(self.operator, each, target, self.rule, self.search)
-                for each in taking
+                for each in usable
             ]
-            failed = [each for each in taking if each.reason]
+            failed = [each for each in usable if each.reason]
             if not failed:
-                return taking, refused
-            unable += failed
+                return usable, refused
+            excluded += failed
             names = {each.intrinsic.name for each in failed}
             units = [unit for unit in units if unit.name not in names]
 

@@ -202,14 +202,16 @@ def machine_of(unit: Intrinsic) -> Machine:
     """
     catalogued = [catalogue.get(name, [unit]) for name in catalogue.names()]
     timed = {timing.machine for timing in unit.timing}
-    able = [m for m in catalogued if m.name in timed or unit.name in catalogue.get(m.name).peaks]
-    if not able and unit.scratchpads:
-        taking = (m for m in catalogued if target_of(m).takes_units(m))
-        able = [m for m in taking if unit.name in m.peaks]
-    if len(able) != 1:
-        names = ", ".join(m.name for m in able) or "no described machine"
+    suitable = [
+        m for m in catalogued if m.name in timed or unit.name in catalogue.get(m.name).peaks
+    ]
+    if not suitable and unit.scratchpads:
+        candidates = (m for m in catalogued if target_of(m).takes_units(m))
+        suitable = [m for m in candidates if unit.name in m.peaks]
+    if len(suitable) != 1:
+        names = ", ".join(m.name for m in suitable) or "no described machine"
         raise ExploreError(f"{unit.name}: expected a machine; it has a rate on {names}")
-    return able[0]
+    return suitable[0]
 
 
 def value_of(text: str) -> int | float | str:

@@ -136,9 +136,9 @@ class Listing:
         if step not in steps:
             raise FieldError("filter", f"{word!r}: expected one of {', '.join(steps)} before ':'")
         members = loops.split(".") if "." in loops or loops in names else list(loops)
-        if strange := [n for n in members if n not in names]:
+        if unknown := [n for n in members if n not in names]:
             raise FieldError(
-                "filter", f"{word!r}: {strange[0]!r} is no loop; loops are {', '.join(names)}"
+                "filter", f"{word!r}: {unknown[0]!r} is no loop; loops are {', '.join(names)}"
             )
         return frame[step].map(lambda group: {*members} <= {*group.split(", ")})
 

@@ -87,8 +87,8 @@ class State:
         """
         if not isinstance(value, Mapping):
             raise FieldError("", f"state: expected an object, got {type(value).__name__}")
-        if strange := value.keys() - {field.name for field in fields(State)}:
-            raise FieldError("", f"state: unknown field {str(strange.pop())[:40]!r}")
+        if unknown := value.keys() - {field.name for field in fields(State)}:
+            raise FieldError("", f"state: unknown field {str(unknown.pop())[:40]!r}")
         return read_fields(State, value)
 
 

@@ -149,15 +149,15 @@ class DaskExecutor(Executor):
         self._look_at(self._addresses())
         if not self._kinds:
             raise MeasureError(f"executor {self.address}: the scheduler has no workers")
-        able = Counter(kind for kind in self._kinds.values() if kind is not None)
-        if not able:
+        suitable = Counter(kind for kind in self._kinds.values() if kind is not None)
+        if not suitable:
             assert self._intrinsic is not None
             needed = ", ".join(self._intrinsic.requires)
             raise MeasureError(
                 f"executor {self.address}: none of {len(self._kinds)} workers has {needed}, which "
                 f"{self._intrinsic.name} needs; with the generic implementation any CPU will do"
             )
-        return max(able, key=lambda kind: (able[kind], kind.key))
+        return max(suitable, key=lambda kind: (suitable[kind], kind.key))
 
     def _look_at(self, addresses: set[str]) -> None:
         """Ask new workers for their identity."""

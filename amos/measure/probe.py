@@ -137,9 +137,10 @@ def _measure_streams(streams: dict[str, Stream], *, write: bool) -> dict[str, fl
     best: dict[str, float] = {}
     for _ in range(_AGAIN):
         fresh = {
-            who: probe_bandwidth(size, cores, write=write) for who, (size, cores) in streams.items()
+            group: probe_bandwidth(size, cores, write=write)
+            for group, (size, cores) in streams.items()
         }
         best = _better(best, fresh)
-        if all(best[who] * cores >= best["one"] for who, (_, cores) in streams.items()):
+        if all(best[group] * cores >= best["one"] for group, (_, cores) in streams.items()):
             break
     return best

@@ -103,11 +103,11 @@ def compare_arrays(got: np.ndarray, expected: np.ndarray) -> tuple[float, int]:
 
     In blocks, since the arrays as floats and their differences would take many times the memory.
     """
-    difference, strange = 0.0, 0
+    difference, nan_count = 0.0, 0
     for got_block, expected_block in zip(_blocks(got), _blocks(expected), strict=True):
         difference = max(difference, _difference(got_block, expected_block))
-        strange += int(np.count_nonzero(_not_numbers(got_block) & ~_not_numbers(expected_block)))
-    return difference, strange
+        nan_count += int(np.count_nonzero(_not_numbers(got_block) & ~_not_numbers(expected_block)))
+    return difference, nan_count
 
 
 def _blocks(values: np.ndarray) -> Iterator[np.ndarray]:

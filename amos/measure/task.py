@@ -144,11 +144,11 @@ class Task:
         """Compare a kernel's result with the reference."""
         size, largest = sum(x.size for x in expected), 0.0
         for number, (actual, reference) in enumerate(zip(got, expected, strict=True)):
-            difference, strange = compare_arrays(actual, reference)
+            difference, nan_count = compare_arrays(actual, reference)
             largest = max(largest, difference)
             judged = Measurement((), size, largest, implementation)
-            if strange:
-                message = f"{strange} of {reference.size} elements are not a number"
+            if nan_count:
+                message = f"{nan_count} of {reference.size} elements are not a number"
                 return replace(judged, failure="nan", message=message)
             # An infinite difference of infinities is NaN and must count as wrong, hence "not <=".
             if not difference <= tolerance(self.operator, reference, number):

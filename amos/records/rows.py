@@ -60,10 +60,12 @@ def record_of(row: Any, number: int = 0) -> Record:
     """
     if not isinstance(row, dict):
         raise RecordError(f"expected an object, got {type(row).__name__}")
-    about = {name: value for name, value in row.items() if name not in ("run", "digest", "id")}
-    about = {name: value for name, value in about.items() if name not in _KEPT or value is not None}
+    values = {name: value for name, value in row.items() if name not in ("run", "digest", "id")}
+    values = {
+        name: value for name, value in values.items() if name not in _KEPT or value is not None
+    }
     reader = _Reader("", "", RecordError)
-    record = reader.call(Record, about, "", needed=[*COLUMNS][1:], id=number)
+    record = reader.call(Record, values, "", needed=[*COLUMNS][1:], id=number)
     if record.phase not in ("search", "confirm"):
         raise RecordError(f"phase: expected search or confirm, got {record.phase!r:.60}")
     if (row.get("run"), row.get("digest")) != (record.key, record.digest):

@@ -171,22 +171,22 @@ class Records(Closing):
         Raises:
             RecordError: there is none, or it is damaged.
         """
-        if not (there := self._select("id=?", (number,))):
+        if not (records := self._select("id=?", (number,))):
             raise self._error(f"there is no record {number}")
-        return there[0]
+        return records[0]
 
     def census(self, run: Run) -> dict[str, list[int]]:
         """Count records of each operator, by their first difference from a run.
 
         A difference is ``operator``, ``intrinsic``, ``version``, ``machine``, or nothing.
         """
-        mine = (run.operator, run.intrinsic, run.fingerprint, run.machine_key)
+        identity = (run.operator, run.intrinsic, run.fingerprint, run.machine_key)
         with self._errors():
             cursor = self._database.execute(
                 "SELECT CASE WHEN operator!=? THEN 'operator' WHEN intrinsic!=? THEN 'intrinsic' "
                 "WHEN fingerprint!=? THEN 'version' WHEN machine_key!=? THEN 'machine' "
                 "ELSE '' END, count(*) FROM trials GROUP BY 1, operator",
-                mine,
+                identity,
             )
             counts: dict[str, list[int]] = {}
             for kind, count in cursor:

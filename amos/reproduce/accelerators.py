@@ -127,10 +127,10 @@ def types(space: MappingSpace) -> int:
     steps = space.intrinsic.iterations
     seen = set()
     for mapping in space:
-        alike = Counter(
+        step_counts = Counter(
             (mapping.pairing.slots[t], mapping.groups[step.name]) for t, step in enumerate(steps)
         )
-        seen.add((mapping.order, frozenset(alike.items())))
+        seen.add((mapping.order, frozenset(step_counts.items())))
     return len(seen)
 
 

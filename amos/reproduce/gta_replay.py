@@ -59,8 +59,8 @@ def replay_search(
             n for n in remaining if names[n] not in retained_names
         ]
         for _ in range(min(batch, len(remaining))):
-            lucky = rng.random() < EPSILON
-            order.append(ranked.pop(int(rng.integers(len(ranked))) if lucky else 0))
+            is_random = rng.random() < EPSILON
+            order.append(ranked.pop(int(rng.integers(len(ranked))) if is_random else 0))
             yield order[-1]
 
 

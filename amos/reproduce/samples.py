@@ -222,11 +222,11 @@ def load(path: Path) -> Dataset:
     """
     try:
         head, *rows = gzip.decompress(path.read_bytes()).decode().splitlines()
-        about = json.loads(head)
-        if about.get("version") != _VERSION:
-            raise RecordError(f"version {about.get('version')}, expected {_VERSION}")
+        header = json.loads(head)
+        if header.get("version") != _VERSION:
+            raise RecordError(f"version {header.get('version')}, expected {_VERSION}")
         samples = tuple(Sample(**json.loads(row)) for row in rows)
-        machine = machine_from(about["machine"] | {"costs": {}})
-        return Dataset(machine, about["intrinsic"], samples)
+        machine = machine_from(header["machine"] | {"costs": {}})
+        return Dataset(machine, header["intrinsic"], samples)
     except (OSError, EOFError, ValueError, KeyError, TypeError, RecordError) as error:
         raise RecordError(f"dataset {str(path)!r} cannot be read: {error}") from error

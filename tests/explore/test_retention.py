@@ -84,7 +84,7 @@ def test_chance_has_its_share_of_batches_of_one(
 
 def test_variants_follow_a_batch_of_what_the_model_prefers(monkeypatch: pytest.MonkeyPatch) -> None:
     """None among the first eight trials, and half of the others, in batches of one as well."""
-    variants = _one_by_one("_neighbours", 0.0, monkeypatch)
+    variants = _one_by_one("_vary_best", 0.0, monkeypatch)
     assert variants[:8].count(True) == 0 and variants[8:].count(True) == 6
 
 

@@ -232,7 +232,7 @@ class Writer(ABC):
         return bases, at
 
 
-def refuse_extras(op: Operator, who: str) -> None:
+def refuse_extras(op: Operator, unit: str) -> None:
     """Raise where an operator asks for more than loads and stores of whole fragments.
 
     Raises:
@@ -240,12 +240,12 @@ def refuse_extras(op: Operator, who: str) -> None:
     """
     if op.prologues:
         raise BuildError(
-            f"{who} loads sources as they are: nothing computes {op.prologues[0]} there"
+            f"{unit} loads sources as they are: nothing computes {op.prologues[0]} there"
         )
     if op.store is not None:
-        raise BuildError(f"{who} stores whole fragments of the output, not {op.store}")
+        raise BuildError(f"{unit} stores whole fragments of the output, not {op.store}")
     if op.further:
-        raise BuildError(f"{who} stores one result, not also {op.further[0]}")
+        raise BuildError(f"{unit} stores one result, not also {op.further[0]}")
 
 
 def _rows(op: StreamOperand) -> int:
