@@ -1,7 +1,7 @@
 """The decisions about kernels for CPUs: arrays with one column a schedule.
 
-A plan is one column of these, the model reads thousands at once, and the generator prints
-one. So nothing of it has a second formula.
+A plan is one column of these, which the generator prints; the model reads thousands at once. So no
+quantity has a second formula.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from amos.plan.cpu_forms import CpuForms, SourceForm, cpu_forms
 from amos.plan.shared_loops import SharedLoops
 from amos.plan.structure import LoopBatch, Structure
 
-#: Elements that one step of a copy moves at most where no schedule bounds them.
+#: Most elements that one step of a copy moves where no schedule bounds them.
 _WIDTH = 64
 
 
@@ -44,7 +44,7 @@ class CpuBlocks:
         limits: of the CPU.
         implementation: ``"native"``, ``"generic"`` or ``"c"``; see
             :mod:`amos.codegen.tir.tensor_intrin`.
-        loops: the loops that are shared out, with their padding.
+        loops: the loops that are divided among the cores, with their padding.
         tile: spatial loops × schedules: steps of each loop that live in registers.
         block: spatial loops × schedules: register tiles inside the outer loops.
         outer: spatial loops × schedules: steps around blocks and reduction.
@@ -68,14 +68,14 @@ class CpuBlocks:
     def of(structure: Structure, machine: Machine, batch: LoopBatch) -> CpuBlocks:
         """Describe the kernels on a machine.
 
-        Machines without caches, for which nothing generates such kernels, are predicted as if
-        they staged what is copied in every step, and divided no reduction.
+        Machines without caches, for which no such kernels are generated, are predicted as if every
+        step staged its own copies, and no reduction were divided.
         """
         if not machine.cached:
             limits, batch = CpuLimits(machine.cores, cache=0), replace(batch, split=None)
             return CpuBlocks(structure, limits, batch)
         intrinsic = structure.mapping.intrinsic
-        # A structure has the operands of tile registers, loops that stand for these others.
+        # A structure has the operands of tile registers; loops that emulate these have others.
         generic = machine.peak(intrinsic.name).generic and not intrinsic.tile_registers
         kind = "generic" if generic else "native"
         return CpuBlocks(structure, CpuLimits.of(machine), batch, kind)
@@ -106,16 +106,15 @@ class CpuBlocks:
 
     @cached_property
     def has_outer_loops(self) -> np.ndarray:
-        """Whether there is a loop that copies can stand inside of: bool, schedules."""
+        """Whether there is a loop to place copies in: bool, schedules."""
         return np.asarray((self.outer > 1).any(axis=0) | self.splits)
 
     @cached_property
     def ranges(self) -> np.ndarray:
-        """Ranges of equally many consecutive fused steps, each of which one core runs at a time.
+        """Ranges of consecutive fused steps, equal in length, each of which is run by one core.
 
-        TVM allocates the buffers of a parallel loop's body anew in every step, which
-        costs as much as a small tile does. So only as many run in parallel as keep the
-        cores evenly busy.
+        TVM allocates the buffers of a parallel loop's body anew in every step, which costs as much
+        as a small tile. So there are only as many ranges as keep the cores evenly busy.
         """
         return self.loops.ranges(self.limits.cores)
 
@@ -126,7 +125,7 @@ class CpuBlocks:
 
     @cached_property
     def unrolled(self) -> np.ndarray:
-        """Steps of the innermost reduction that are one in the code: schedules."""
+        """Steps of the innermost reduction that are unrolled into one: schedules."""
         if not self.structure.reduce:
             return np.ones(len(self), dtype=np.int64)
         innermost = self.structure.extents[self.batch.reduce[:, -1]]
@@ -146,7 +145,7 @@ class CpuBlocks:
         """Whether tiles at the end of a loop have code of their own: bool, schedules.
 
         They do where results go straight to the output. Tile registers are computed whole, and
-        cropped when they are moved; so are sums of parts, which are added up after all tiles.
+        cropped when they are stored; so are sums of parts, which are added up after all tiles.
         """
         return np.asarray(~self.splits & (self.forms.stores_tiles and not self.tiled))
 
@@ -154,7 +153,7 @@ class CpuBlocks:
     def run_tiles(self) -> np.ndarray:
         """Register tiles along each loop that run: spatial loops × schedules.
 
-        Whole ones beyond the end of a loop do not where cut ones have code of their own.
+        Whole tiles beyond the end of a loop do not run where cut ones have code of their own.
         """
         extents = self.structure.extents[: len(self.tile), None]
         cut: np.ndarray = -(-extents // self.tile)
@@ -170,8 +169,8 @@ class CpuBlocks:
     def skips(self) -> np.ndarray:
         """Where steps that read only padding are skipped: borders of the structure × schedules.
 
-        The position of a reduction loop whose body is left out in such steps, or -1. Only
-        loops are left out, never single calls: a branch there would cost more than it saves.
+        The position of a reduction loop whose body is skipped in such steps, or -1. Only loops are
+        skipped, never single calls: a branch there would cost more than it saves.
         """
         structure, order = self.structure, self.batch.reduce.T
         skips = np.full((len(structure.borders), len(self)), -1)
@@ -225,7 +224,7 @@ class CpuBlocks:
 
     @cached_property
     def workspace_bytes(self) -> np.ndarray:
-        """Bytes that copies and staged results take at once, on all cores: schedules."""
+        """Bytes of all copies and staged results at one time, on all cores: schedules."""
         total = np.zeros(len(self))
         for copy in self.copies.values():
             count = np.where(copy.ahead, 1, np.minimum(self.ranges, self.limits.cores))
@@ -246,7 +245,7 @@ class CpuBlocks:
 
     @cached_property
     def output_steps(self) -> np.ndarray:
-        """Steps of moving accumulators to the output that are shared out; 1 of sums of parts."""
+        """Parallel steps of moving accumulators to the output; 1 of sums of parts."""
         outer = prod(self.forms.stored_shape[:-1]) if self.forms.moves_output else 1
         return np.where(self.splits, 1, outer)
 

@@ -15,13 +15,13 @@ from amos.plan.strided import StridedOperand
 if TYPE_CHECKING:
     from amos.plan.cpu_blocks import CpuBlocks
 
-#: Where a copy stands: before the nest, in each range of shared steps, in each of them.
+#: Place of a copy: before the nest, in each range of parallel steps, in each step.
 Place = Literal["ahead", "range", "step"]
 #: The places in the order of their numbers in :attr:`CopyBlocks.place`.
 PLACES: tuple[Place, ...] = ("ahead", "range", "step")
 #: Bytes of a cache line, and between steps of a copy that share an eighth of a cache's sets.
 LINE_BYTES, _CROWDED_BYTES = 64, 512
-#: Tasks for each core that keep the cores evenly busy with a copy.
+#: Tasks for each core that balance a copy among the cores.
 _TASKS_PER_CORE = 4
 
 
@@ -42,7 +42,7 @@ class CopyBlocks:
     """The copies of one gathered source under each schedule of a batch.
 
     Attributes:
-        blocks: the loops that they stand in.
+        blocks: the enclosing loops.
         source: what is copied.
         scheduled_ahead: bool, schedules: staged before the nest if the schedule is followed.
         is_made: bool, schedules: false where the source is read in place instead.
@@ -55,7 +55,7 @@ class CopyBlocks:
 
     @cached_property
     def ahead(self) -> np.ndarray:
-        """Whether a copy stands before the nest: there is no loop for it to be inside of."""
+        """Whether a copy is made before the nest, or there is no loop to place it in."""
         return np.asarray(self.scheduled_ahead | ~self.blocks.has_outer_loops)
 
     @cached_property

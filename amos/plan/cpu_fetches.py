@@ -20,8 +20,8 @@ class FetchBlocks:
 
     Attributes:
         source: schedules: number of the source that is fetched; -1 if none is.
-        tiles: schedules: how many of the loops around the reduction, those of one step left
-            out, lead from one piece of it to another. The loops inside of these share it.
+        tiles: schedules: number of enclosing loops with several steps that lead from one piece of
+            it to another. The loops inside of these share it.
         elements: schedules: elements that one step fetches.
     """
 
@@ -34,7 +34,7 @@ class FetchBlocks:
             return
         free = np.ones(len(blocks), dtype=bool)
         if intrinsic.registers:
-            # Where registers are nearly all taken LLVM would spill some around fetches.
+            # Where nearly all registers are in use LLVM would spill some for the prefetches.
             free &= blocks.registers <= intrinsic.registers - len(sources)
         for number, source in enumerate(sources):
             if source.staged.constant:
@@ -56,7 +56,7 @@ class FetchBlocks:
         last = np.where(live & moves, number_of, -1).max(axis=0, initial=-1)
         sharing = live & (number_of > last)
         steps = blocks.reduce_steps
-        # What is read once, in order, hardware fetches as well.
+        # Hardware prefetches data that is read once, in order, as well.
         fetched = free & large & (last >= 0) & sharing.any(axis=0) & (steps > 1).any(axis=0)
         pieces = np.where(sharing, loops, 1).prod(axis=0) * steps.prod(axis=0)
         size = np.prod(self._shared_extents(source, extents), axis=0, dtype=np.int64)

@@ -20,9 +20,9 @@ class SourceForm:
 
     Attributes:
         staged: its form.
-        optional: whether a schedule may also read it in place, of which this is a copy.
-        dims: of what kernels hold of it, as the loops of the structure move along them: the
-            second source of a tile lies in groups along the reduction.
+        optional: whether a schedule may also read it in place instead of this copy.
+        dims: of its layout in kernels, in terms of the structure's loops: the second source of a
+            tile is stored in groups along the reduction.
         tiles: numbers of the spatial loops over tiles of its fragments.
     """
 

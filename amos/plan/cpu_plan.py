@@ -25,7 +25,7 @@ from amos.plan.strided import StridedOperand
 
 #: How a source reaches the calls.
 Form = Literal["in place", "packed", "strided", "gathered"]
-#: Bytes that what TVM allocates begins at multiples of (``kAllocAlignment``).
+#: Alignment of TVM's allocations in bytes (``kAllocAlignment``).
 _ALIGNED = 64
 
 
@@ -34,16 +34,16 @@ class SourceCopy:
     """The copy of a source within the kernel.
 
     Attributes:
-        place: where it stands.
+        place: where it is made.
         extents: of what it covers each time, along the dimensions of the staged form.
-        tail: how many of its loops one step of it spans; 0 if each row is written in pieces
-            or each vector is permuted.
+        tail: number of its loops that one step spans; 0 if each row is written in pieces or each
+            vector is permuted.
         width: elements that one step moves at most.
         vectors: how fragments are copied in whole vectors; ``None`` if elements are found
             one by one.
-        shared: how many of its loops are shared out to the cores; 0 inside of the nest.
-        spread: the dimension whose steps lie a cache line further apart than what they hold;
-            ``None`` if each begins where the one before ends.
+        shared: number of its loops that are divided among the cores; 0 inside of the nest.
+        spread: the dimension whose steps are padded by a cache line; ``None`` if they are
+            contiguous.
         line: elements of a cache line.
     """
 
@@ -78,12 +78,12 @@ class Edge:
 
 @dataclass(frozen=True)
 class Skip:
-    """Steps of the reduction that are left out, as they read nothing but padding.
+    """Steps of the reduction that are skipped, because they read only padding.
 
     Attributes:
         index: of a source, in terms of the nest's loops.
-        size: of its tensor there: steps with the index outside of it are left out.
-        loop: the reduction loop whose body is left out.
+        size: of its tensor there: steps with the index outside of it are skipped.
+        loop: the reduction loop whose body is skipped.
     """
 
     index: Affine
@@ -93,11 +93,11 @@ class Skip:
 
 @dataclass(frozen=True)
 class Fetch:
-    """A packed source that is fetched while others of its fragments are in use.
+    """A packed source that is prefetched while others of its fragments are in use.
 
     Attributes:
         op: the source.
-        tiles: how many loops lead from one piece of it to another; see
+        tiles: number of loops that lead from one piece of it to another; see
             :class:`amos.plan.cpu_fetches.FetchBlocks`.
         elements: elements that one step of the reduction fetches.
     """
@@ -125,7 +125,7 @@ class CpuPlan(Plan):
     implementation: str = "native"
 
     def __post_init__(self) -> None:
-        # Loops that stand for the instruction read any address.
+        # Loops that emulate the instruction read any address.
         native = self.implementation != "generic"
         for statement in self.mapping.intrinsic.memory if native else ():
             if statement.alignment == 1:
@@ -187,15 +187,15 @@ class CpuPlan(Plan):
     def tile(self) -> dict[str, int]:
         """Steps of each loop in the register tile, longest first, which stands outside.
 
-        What the innermost one indexes is held in registers for all steps of the others,
-        so that few fragments of sources live beside the accumulators.
+        Fragments along the innermost one stay in registers for all steps of the others, so that few
+        fragments of sources are live beside the accumulators.
         """
         longest = sorted(self._along(self.counts.tile).items(), key=lambda pair: -pair[1])
         return _several(dict(longest))
 
     @cached_property
     def blocks(self) -> dict[str, int]:
-        """Register tiles of each loop that follow one another inside the outer loops."""
+        """Consecutive register tiles of each loop inside the outer loops."""
         return _several(self._along(self.counts.block))
 
     @cached_property
@@ -206,7 +206,7 @@ class CpuPlan(Plan):
 
     @cached_property
     def fused(self) -> dict[str, int]:
-        """The outermost of these, which are fused and shared out to the cores."""
+        """The outermost of these, which are fused and divided among the cores."""
         count = max(1, self.schedule.parallel + (self.split is not None))
         return dict(list(self.outer.items())[:count])
 
@@ -240,14 +240,14 @@ class CpuPlan(Plan):
 
     @cached_property
     def skips(self) -> tuple[Skip, ...]:
-        """Steps of the reduction that are left out."""
+        """Steps of the reduction that are skipped."""
         borders = zip(self.structure.borders, self.counts.skips[:, 0], strict=True)
         loops = self.reduce_loops
         return tuple(Skip(x.index, x.size, loops[at].name) for x, at in borders if at >= 0)
 
     @cached_property
     def fetch(self) -> Fetch | None:
-        """The packed source that is fetched ahead; ``None`` if none is."""
+        """The packed source that is prefetched; ``None`` if none is."""
         fetches = self.counts.fetches
         if fetches.source[0] < 0:
             return None
@@ -259,7 +259,7 @@ class CpuPlan(Plan):
 
     @cached_property
     def fetched_residuals(self) -> frozenset[str]:
-        """Tensors of which an epilogue's elements are fetched before a register tile runs.
+        """Tensors of an epilogue whose elements are prefetched before a register tile runs.
 
         They are larger than a core's own cache.
         """

@@ -60,7 +60,7 @@ class DevicePlan(Plan):
 
     @property
     def grid_tasks(self) -> TaskMapping:
-        """Which group computes which tile, along the spatial loops in order."""
+        """Assignment of tiles to groups, along the spatial loops in order."""
         counts, raster = tuple(self.blocks.values()), self.raster
         if raster == 1:
             return spatial(*counts)
@@ -85,15 +85,15 @@ class DevicePlan(Plan):
 
     @property
     def worker_tasks(self) -> TaskMapping:
-        """Which worker of a group computes which register tile, along the spatial loops in order.
+        """Assignment of register tiles to the workers of a group, along the spatial loops in order.
 
-        If fragments are interleaved, which fragment of every tile.
+        If fragments are interleaved, it assigns fragments of every tile.
         """
         return spatial(*(self.schedule.blocks[loop.name] for loop in self.spatial))
 
     @property
     def tasks(self) -> TaskMapping:
-        """Which worker of the launch computes which fragments of the result."""
+        """Assignment of the result's fragments to the workers of the launch."""
         tile = repeat(*(self.schedule.tile[loop.name] for loop in self.spatial))
         interleaved = self.schedule.fragments == "interleaved"
         group = tile * self.worker_tasks if interleaved else self.worker_tasks * tile
@@ -152,7 +152,7 @@ class DevicePlan(Plan):
 
     @cached_property
     def results(self) -> tuple[Tensor, ...]:
-        """The tensors that are stored, the output first, with the dtypes of their elements."""
+        """The stored tensors, the output first, with the dtypes of their elements."""
         op = self.mapping.operator
         first = replace(op.result, dtype=self.stored_dtype)
         return (first, *(each.tensor(self.accumulator) for each in op.further))

@@ -1,4 +1,4 @@
-"""What schedules of parallel devices share: the order of groups, who computes which fragments."""
+"""Common fields of schedules of parallel devices: the order of groups, and their fragments."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ from amos.ir import dtype
 from amos.plan.nest import Group, Nest
 from amos.plan.staging import StagedOperand
 
-#: Stride of a side that the tensor does not have.
+#: Stride of a side that the tensor lacks.
 NOWHERE = 1 << 62
 
 

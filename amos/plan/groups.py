@@ -1,4 +1,4 @@
-"""Groups of threads that compute one block of an output: their number, and what each computes.
+"""Groups of threads that compute one block of an output: their number, and each one's share.
 
 Thread blocks of CUDA and work-groups of OpenCL divide the loops alike.
 """

@@ -13,8 +13,8 @@ from amos.plan.strided import StridedOperand
 
 #: Bits of the shortest vector.
 _VECTOR = 128
-#: Bytes of a page of memory, after which addresses fall into the same set of the nearest cache
-#: again: its size bounds the sets of a cache that is looked up by virtual addresses.
+#: Bytes of a page of memory, after which addresses map to the same sets of the nearest cache again:
+#: the page bounds the sets of a virtually indexed cache.
 PAGE = 4096
 #: How the elements of a copy are found.
 Copy = Literal["run", "rows", "pieces", "stride", "digits"]
@@ -39,36 +39,35 @@ class Dimension:
 
 @dataclass(frozen=True, eq=False)
 class Operand:
-    """A staged operand; each of a structure is itself alone.
+    """A staged operand; those of a structure are compared by identity.
 
     Attributes:
         name: its name in the intrinsic.
-        size: bytes of one element, where it lies.
+        size: bytes of one element in memory.
         dims: its dimensions, those of one fragment last.
         fragment: bytes of one fragment.
-        copies: how many copies of a fragment the hardware makes in one register.
+        copies: number of copies of a fragment that the hardware makes in one register.
         leading: number of dimensions before those of the fragment.
         copied: elements that are copied within the kernel to stage it; 0 if it
             is used in place or packed ahead.
         origin: elements of the tensor that the copy comes from or goes to.
-        wider: bytes that are read for each byte of the tensor: 1, but for a source that is
-            computed of others.
+        wider: bytes that are read for each byte of the tensor: 1, except for computed sources.
         copy: how the copy finds its elements: ``"run"`` moves contiguous runs,
             ``"rows"`` contiguous rows that are found one by one, ``"pieces"`` rows shorter
             than a vector, ``"stride"`` single elements at a fixed distance, ``"digits"``
             takes a fused index apart for each element.
-        divisions: how many divisions that takes for one element.
+        divisions: number of divisions that this takes for one element.
         live: share of its elements that are read; the others are padding.
         guarded: true if each element is tested for lying in the tensor's padding.
-        padded: number of leading dimensions up to the last that goes into that padding.
+        padded: number of leading dimensions up to the last that reaches into that padding.
         choice: true if it may be staged ahead of the nest or tile by tile.
         optional: true if it may be read in place instead; then it is unless a schedule says so.
         packed: true if it was laid out ahead in the order in which it is read.
         written: true for the destination.
         vectors: instructions for an element where the copy moves whole vectors; 0 if it
             cannot.
-        scalar_instructions: that finish and store a result where the lanes of a fragment lie
-            apart in the output, and go there one by one; 0 elsewhere.
+        scalar_instructions: to finish and store a result where the lanes of a fragment are not
+            contiguous in the output; 0 elsewhere.
     """
 
     name: str
@@ -121,10 +120,10 @@ def classify_copy(staged: StagedOperand) -> tuple[Copy, int]:
         return "run", 0
     intrinsic = staged.nest.mapping.intrinsic
     if intrinsic.tile_registers and staged.name == intrinsic.sources[1].tensor.name:
-        # Groups of 32 bits along the reduction, by column (packing.grouped), wherever they lie.
+        # Groups of 32 bits along the reduction, by column: see :func:`amos.plan.packing.group_columns`.
         return "pieces", 0
     if intrinsic.tile_registers and is_guarded(staged):
-        # Rows gathered from windows: no two of them lie where the first says.
+        # Rows gathered from windows: their distances differ.
         *rows, row = (staged.nest.groups[t] for t in staged.fragment)
         unit = any(staged.load.indices[-1].coefficient(name) == 1 for name in row.members[-1:])
         if unit and _walks(staged, row):

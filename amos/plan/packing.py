@@ -13,11 +13,10 @@ from amos.plan.staging import StagedDim, StagedOperand
 def pad_operand(op: StagedOperand, extents: Mapping[str, int]) -> StagedOperand:
     """Pad a staged operand to longer loops, which the tiles divide.
 
-    The slots beyond a loop's extent read zero from what is staged, and nothing of the
-    destination that belongs to them is kept.
+    Slots of sources beyond a loop's extent hold zero; those of the destination are dropped.
 
     Args:
-        op: the operand for the loops as they are.
+        op: the operand for the original loops.
         extents: new extent of each loop that becomes longer.
     """
     loops = {loop.name: loop.extent for loop in op.nest.loops}
@@ -63,7 +62,7 @@ def order_for_reading(op: StagedOperand, schedule: CpuSchedule) -> StagedOperand
             ranked.append(((2, -tile), tile_dim))
             dim = replace(dim, extent=dim.extent // tile, divide=tile)
         ranked.append(((0, outer.get(name, -1)), dim))
-    # Python's sort is stable: what no loop tells apart stays in the tensor's order.
+    # Python's sort is stable: dimensions of equal rank stay in the tensor's order.
     leading = [dim for _, dim in sorted(ranked, key=lambda pair: pair[0])]
     return replace(op, dims=(*leading, *op.dims[count:]))
 

@@ -13,8 +13,8 @@ from amos.plan.target import target_of
 def plan(candidate: Candidate, machine: str | Machine = "host") -> Any:
     """Decide everything that a kernel of a candidate is made of; print the result to read it.
 
-    Nothing is measured for it, and no code is generated. The plan is of the kernel with the
-    instruction itself; on ``host``, of the loops that stand for it if this CPU lacks it.
+    Nothing is measured, and no code is generated. The plan is of the kernel with the instruction
+    itself; on ``host``, of the loops that emulate it if this CPU lacks it.
 
     Args:
         candidate: mapping and schedule, or an object with them as ``candidate``: a trial.

@@ -40,12 +40,12 @@ class Schedule(ABC):
         ScheduleError: a value is of another type, or none that its field may have.
     """
 
-    #: The field that says how many register tiles are inside the outer loops, if one does.
+    #: The field with the number of register tiles inside the outer loops, if there is one.
     _blocks: ClassVar[str] = ""
-    #: What many of them are as arrays.
+    #: Class of many schedules as arrays.
     _batch: ClassVar[type[LoopBatch]] = LoopBatch
-    #: Key of earlier records → key of today. Candidates are told apart under the earlier ones,
-    #: so that a run goes on from what it recorded before.
+    #: Key of earlier records → key of today. Candidates are identified by the earlier ones, so that
+    #: a run resumes from earlier records.
     earlier_keys: ClassVar[MappingType[str, str]] = {}
 
     tile: MappingType[str, int] = variable("tile", 1, per="spatial", always=True)
@@ -213,8 +213,7 @@ class CpuSchedule(Schedule):
     """A schedule for the cores of a CPU.
 
     Attributes:
-        block: register tiles of each spatial loop that follow one another inside the
-            outer loops, by default 1.
+        block: consecutive register tiles of each spatial loop inside the outer loops, by default 1.
         parallel: how many of the outermost loops are divided over the cores.
         unroll: steps of the innermost reduction loop unrolled into one.
         stage: where each gathered source is staged: ``whole``, ahead of the nest, the
@@ -243,7 +242,7 @@ class CpuSchedule(Schedule):
         stage = {op.name: self.stage.get(op.name, "none" if op.optional else "whole")
                  for op in structure.sources if op.choice}  # fmt: skip
         return {
-            # Where one call does all the work, there is no loop to divide.
+            # A kernel of a single call has no loop to divide.
             "parallel": min(self.parallel, len(structure.spatial)),
             "unroll": self.unroll,
             "block": [self.block[loop.name] for loop in structure.spatial],
@@ -302,7 +301,7 @@ class Plan:
     """The common part of the plans of all targets.
 
     Attributes:
-        mapping: what goes where.
+        mapping: of the operator onto the intrinsic.
         schedule: a feasible schedule of it.
     """
 

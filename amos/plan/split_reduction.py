@@ -1,9 +1,9 @@
-"""Parts of a reduction that run side by side, where too little else could.
+"""Parts of a reduction that run in parallel, where the spatial loops are too short.
 
-The outermost reduction loop is divided into ranges. Each has accumulators of its own,
-which become one more dimension of the staged destination; what moves them to the
-output adds them up. Ranges start at multiples of the same number of steps, so that
-addresses stay affine; the last one may be shorter than the others.
+The outermost reduction loop is divided into ranges. Each has accumulators of its own, which become
+one more dimension of the staged destination; they are added up when they are moved to the output.
+Ranges start at multiples of the same number of steps, so that addresses stay affine; the last one
+may be shorter than the others.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class SplitReduction:
         loop: its name.
         extent: its steps.
         steps: steps of every part but the last, which may have fewer.
-        unrolled: steps that are one in the kernel; they divide ``extent`` and ``steps``.
+        unrolled: steps that are unrolled into one; they divide ``extent`` and ``steps``.
     """
 
     loop: str
@@ -52,8 +52,8 @@ class SplitReduction:
 def split_reduction(nest: Nest, schedule: CpuSchedule) -> SplitReduction | None:
     """Return how a schedule divides the reduction of a nest; ``None`` if it leaves it whole.
 
-    A loop that is also the innermost one is divided into as many whole unrolled steps
-    as there are. No part is empty: there are fewer if the steps do not suffice.
+    A loop that is also the innermost one is divided into whole unrolled steps. No part is empty:
+    there are fewer parts if there are too few steps.
     """
     if schedule.split == 1:
         return None

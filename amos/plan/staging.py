@@ -1,4 +1,4 @@
-"""How each operand's data reaches the fragments: in place, padded or gathered.
+"""Staged forms of operands: in place, padded or gathered.
 
 A staged operand is a buffer whose trailing dimensions are one fragment, stored
 contiguously, and whose leading dimensions say which fragment. A dimension of the
@@ -45,13 +45,12 @@ class StagedDim:
 
     Attributes:
         extent: its size.
-        index: where a call reads, as an expression over loops and lanes.
+        index: the position that a call reads, as an expression over loops and lanes.
         dimension: the tensor dimension that is kept here, or -1.
         offset: tensor index of position 0 of a kept dimension (negative where
             the operator reads padding).
-        divide: how much of the index one position covers, where the other part of
-            a gathered dimension stands elsewhere.
-        modulo: size of the part of the index that stands here, or 0 for all of it.
+        divide: steps of the index that one position covers, where another dimension has the others.
+        modulo: size of the part of the index in this dimension, or 0 for all of it.
     """
 
     extent: int
@@ -188,8 +187,8 @@ class StagedOperand:
                 if extent_of[d] != size:
                     return False
                 continue
-            # Gathered: iterations that walk the dimension from end to end, one inside the
-            # other; of them only the innermost may be lanes, alone and in the last dimension.
+            # Gathered: nested iterations that walk the dimension from end to end; only the
+            # innermost may be lanes, alone and in the last dimension.
             if not _walks(index, extents, size):
                 return False
             *digits, innermost = index.names

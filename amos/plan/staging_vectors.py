@@ -1,10 +1,10 @@
 """Staging whole fragments: a few vector loads, and a permutation of their elements.
 
 Where the lanes of a fragment move through the tensor in steps that are the same for
-every fragment, its elements lie in a few runs at known distances. Loading the runs and
-permuting them in registers stages a fragment in a few instructions; finding its elements
-one by one takes as many as it has elements, and more. A window of four columns of 16
-channels, say, is four loads of 16 bytes and one permutation.
+every fragment, its elements lie in a few runs at known distances. Loading the runs and permuting
+them in registers stages a fragment in a few instructions; a copy by elements takes several for each
+element. A window of four columns of 16 channels, say, is four loads of 16 bytes and one
+permutation.
 """
 
 from __future__ import annotations
@@ -18,27 +18,27 @@ from math import prod
 from amos.plan.memoizing import memoize
 from amos.plan.staging import StagedOperand
 
-#: Elements that one vector of a copy may have, and that a run may span.
+#: Most elements of one vector of a copy, and of a run.
 _MOST = 64
-#: Runs that a vector may come from.
+#: Most runs of a vector.
 _RUNS = 16
 #: Positions of tiles that are written out one after another.
 _WRITTEN_OUT = 16
-#: Elements of a run that are fewer than a register holds, and are inserted into one.
+#: Elements of a run that is shorter than a register, and is inserted into one.
 _SHORT = 16
-#: Stands for the place of an element that is known to lie outside, where that is not zero.
+#: Place of an element that is known to be padding with another value than zero.
 _PADDING = -(1 << 62)
-#: Instructions of such an insertion, all of which wait for one port (measured on runs of 4).
+#: Instructions of such an insertion, all of which use one port (measured on runs of 4).
 _INSERTED = 5
 
 
 @dataclass(frozen=True)
 class VectorPlan:
-    """How one vector of a staged operand is made.
+    """The plan of one vector of a staged operand.
 
     Attributes:
-        runs: where each run of the tensor begins, in elements from the one that belongs
-            at the vector's first position, and its length.
+        runs: start of each run in the tensor, in elements from the one at the vector's first
+            position, and its length.
         picks: for each position of the vector, the run and the element within it; ``None``
             where it holds zero.
     """
@@ -49,11 +49,11 @@ class VectorPlan:
 
 @dataclass(frozen=True)
 class VectorCopy:
-    """How a staged operand is copied in vectors.
+    """The copy of a staged operand in vectors.
 
     Attributes:
         op: the operand.
-        unit: number of trailing dimensions that make one vector.
+        unit: number of trailing dimensions that form one vector.
         written_out: dimensions before them whose positions differ in their plan.
     """
 
@@ -115,7 +115,7 @@ def vector_copy(op: StagedOperand) -> VectorCopy | None:
     if op.in_place or not op.fragment or op.nest.mapping.intrinsic.tile_registers:
         return None
     if op.computed:
-        return None  # Its elements lie nowhere.
+        return None  # Computed elements have no addresses.
     digits = [
         d
         for d, dim in enumerate(op.dims[: -len(op.fragment)])
@@ -149,7 +149,7 @@ def _takes_apart(op: StagedOperand, target: str) -> bool:
 
 
 class _Lanes:
-    """Where the elements of a fragment lie, counted from the tile's first."""
+    """Addresses of a fragment's elements, relative to the tile's first."""
 
     def __init__(self, op: StagedOperand) -> None:
         extents, load = op.nest.mapping.operator.extents, op.load

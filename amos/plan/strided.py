@@ -1,9 +1,9 @@
 """Fragments of strided rows, read in place.
 
-An instruction that loads a fragment row by row, each row contiguous and any two rows
-equally far apart, as AMX does, reads a matrix in place, and the overlapping windows of
-a convolution from one copy of the image. Such an operand keeps the tensor's order of
-dimensions; it is copied only where lanes or windows reach beyond the tensor.
+An instruction that loads a fragment as contiguous rows at equal distances, as AMX does, reads a
+matrix in place, and the overlapping windows of a convolution from one copy of the image. Such an
+operand keeps the tensor's order of dimensions; it is copied only where lanes or windows reach
+beyond the tensor.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ class StridedOperand(StagedOperand):
     """An operand in its tensor's own order, lanes being steps along its dimensions.
 
     Attributes:
-        sizes: extent of each dimension in the tensor itself, of which one stands for several
-            that lie one after the other.
+        sizes: extent of each dimension in the tensor itself, where adjacent dimensions may be
+            merged into one.
     """
 
     sizes: tuple[int, ...] = ()
@@ -75,7 +75,7 @@ class StridedOperand(StagedOperand):
                 coordinates.append(digit // inner if inner > 1 else digit)
                 if inner == 1:
                     break
-        # Dimensions of one element are left, if any.
+        # Only dimensions of one element may remain.
         return coordinates + [0] * len(shape)
 
 
@@ -84,7 +84,7 @@ def source_forms(nest: Nest) -> tuple[StagedOperand, ...]:
     staged = staged_sources(nest)
     if not nest.mapping.intrinsic.tile_registers:
         return staged
-    # The second source lies in groups along the reduction, as no tensor does by itself.
+    # The second source is stored in groups along the reduction, unlike any tensor.
     first = staged[0]
     form = None if first.constant else _strided_form(first)
     return (form or first, *staged[1:])
@@ -152,16 +152,15 @@ def _merge_regular(
 ) -> tuple[Affine, int] | None:
     """Merge the first dimensions of a tensor so that every fused index takes even steps.
 
-    Channels that follow a window's columns (``image[…, q * 2 + s, c]`` with ``s`` and ``c``
-    fused) are such: one pixel after the other, ``q * 6 + (s * 3 + c)`` for three of them.
+    Channels after a window's columns are an example: ``image[…, q * 2 + s, c]`` with ``s`` and
+    ``c`` fused is ``q * 6 + (s * 3 + c)`` for three channels.
 
     Args:
         indices: an index of each dimension.
         shape: their sizes.
 
     Returns:
-        the index as tiles and lanes, and for how many dimensions it stands; ``None`` if
-        no number of them will do.
+        the index as tiles and lanes, and how many dimensions it merges; ``None`` if there is none.
     """
     extents = nest.mapping.operator.extents
     owner = {name: g for g in nest.groups.values() for name in g.members}
@@ -173,7 +172,7 @@ def _merge_regular(
         flat = flat * size + index
         groups = {owner[n].target: owner[n] for n in flat.names if n in owner}
         if all(_step(flat, group) is not None for group in groups.values()):
-            # A dimension of one element behind these is nothing to step along.
+            # Dimensions of one element after these can be merged as well.
             still = (x.bounds(extents) == (0, 0) for x in indices[count:])
             unit_dims = takewhile(all, zip((n == 1 for n in shape[count:]), still, strict=True))
             return _substitute(flat, groups), count + len(list(unit_dims))

@@ -30,7 +30,7 @@ from amos.plan.staging_vectors import vector_copy
 from amos.plan.strided import destination_form, source_forms
 
 T = TypeVar("T")
-#: Values of an index that are looked at one by one; of more, so many at equal distances.
+#: Values of an index that are counted; of more, as many at equal distances.
 _LOOKED_AT = 1 << 16
 
 
@@ -38,14 +38,14 @@ _LOOKED_AT = 1 << 16
 class Border:
     """An index of a source that leaves its tensor in some steps, which then change no result.
 
-    What it reads there is the neutral value of the reduction: zero for sums of products.
+    It reads the neutral value of the reduction there: zero for sums of products.
 
     Attributes:
-        index: over loops that no lane takes part in.
+        index: over loops without lanes.
         size: of the tensor along it.
         spatial: spatial loops in it, by number.
         reduce: reduction loops in it, by number.
-        live: share of their steps in which it is inside of the tensor.
+        live: share of their steps in which the index is inside of the tensor.
     """
 
     index: Affine
@@ -65,11 +65,11 @@ class LoopBatch:
         tile: int, rows × spatial loops: steps held in registers.
         order: int, rows × spatial loops: loop at each position, outermost first.
         reduce: int, rows × reductions: loop at each position, outermost first.
-        parallel: int, rows: how many outermost positions are shared out to cores.
+        parallel: int, rows: number of outermost positions that are divided among the cores.
         unroll: int, rows: unrolled steps of the innermost reduction.
         ahead: bool, rows × operands with a choice: staged before the nest.
-        block: int, rows × spatial loops: register tiles that follow one another
-            inside the outer loops; all 1 if it is left out.
+        block: int, rows × spatial loops: consecutive register tiles inside the outer loops; all 1
+            if it is left out.
         copied: bool, rows × operands with a choice: copied where they could be read in place;
             none if left out. Of CPUs.
         copy_width: int, rows: elements that one step of a copy moves at most; 64 if
@@ -198,7 +198,7 @@ class Structure:
 
     @cached_property
     def borders(self) -> tuple[Border, ...]:
-        """Indices that leave their tensor for what counts for nothing, and which loops move."""
+        """Indices that leave their tensor in steps that change no result, and that loops move."""
         operator, kind = self.mapping.operator, self.mapping.intrinsic.dtypes[-1]
         compute = operator.compute
         if not compute.accumulates or not compute.fills_lanes(kind, arbitrary_source=True):
@@ -244,7 +244,7 @@ class Structure:
         optional = not written and jumps_pages(staged)
         staged = replace(staged, copied=True) if optional else staged
         moved = not (staged.in_place or staged.constant or staged.redirected)
-        # Accumulators become results on their way to an output that they go to directly.
+        # Accumulators that are stored to the output directly become results on the way.
         result = self.mapping.operator.result.dtype if written and not moved else None
         copy, divisions = classify_copy(staged)
         vectors = vector_copy(staged) if moved and not written else None

@@ -53,7 +53,7 @@ class ExecutorRequest:
         machine: described, whose candidates are measured.
         address: ``"model"`` for nothing, ``None`` for whatever there is, or an address or an
             executor of the target's.
-        intrinsic: that is asked for, if it is one alone.
+        intrinsic: the only one of the search; ``None`` if there are several.
         timeout: seconds that a candidate may take.
         memory: bytes that it may allocate.
         notify: receives messages about unexpected choices.
@@ -80,11 +80,11 @@ class Target(ABC):
             its module; empty if there are none of its own.
         chains: package with ``search.list_options`` and ``candidate.candidate_from``, for searches
             and records of :mod:`amos.chains`; empty if chains have no kernels of its own.
-        needs_machine: whether its schedules only make sense beside a machine.
+        needs_machine: whether its schedules only make sense for a known machine.
         checks_spaces: whether a mapping may have no schedule at all, as where buffers are
             small; such mappings are left out of a search.
         has_engine: whether onnxruntime runs there, and computes operators that AMOS lacks.
-        counts_accesses: whether its model counts accesses of each level, of which energy follows.
+        counts_accesses: whether its model counts accesses of each level, from which energy follows.
         has_simulator: whether :meth:`load_simulated` returns kernels.
     """
 
@@ -111,14 +111,14 @@ class Target(ABC):
     def runs(self, structure: Structure, machine: Machine) -> bool:
         """Return whether rules and model of this target hold for a mapping on a machine of it.
 
-        Where they do not, those of cores under memory levels do.
+        Otherwise those of cores under memory levels hold.
         """
         return True
 
     @property
     @abstractmethod
     def rules(self) -> Sequence[Rule]:
-        """The rules of its schedule space, in the order that they are applied in."""
+        """The rules of its schedule space, in the order of their application."""
 
     @abstractmethod
     def plan(self, mapping: LoopMapping, schedule: Schedule, machine: Machine | None) -> Plan:
@@ -148,7 +148,7 @@ class Target(ABC):
         """Predict every schedule of a batch.
 
         Args:
-            refined: with the terms that the paper's equation leaves out.
+            refined: with the terms that the paper's equation lacks.
         """
 
     def workspace_bytes(
@@ -252,7 +252,7 @@ def target_of(machine: Machine | None, structure: Structure | None = None) -> Ta
     """Return the target of a machine, and of a mapping on it.
 
     Args:
-        machine: ``None`` for a CPU of which nothing is known.
+        machine: ``None`` for an unknown CPU.
         structure: a mapping, which a target may leave to the rules and the model of CPUs.
     """
     default, *special = targets()

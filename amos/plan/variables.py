@@ -1,4 +1,4 @@
-"""Fields of a schedule: how they are checked, and how records and JSON hold them."""
+"""Fields of a schedule: their checks, and their entries in records and JSON."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from amos.errors import ScheduleError
 
-#: Numbers are below this, so that arrays of 64 bits hold products of two of them.
+#: Bound of all numbers, so that products of two of them fit 64 bits.
 _LIMIT = 1 << 31
 #: A value of a schedule variable.
 Value = int | str
@@ -20,12 +20,12 @@ Owners = Literal["", "spatial", "reduce", "operand"]
 
 @dataclass(frozen=True)
 class Variable:
-    """How a field is checked and written down.
+    """Description of a field: its checks and its entry in a dictionary.
 
     Attributes:
         key: its name in a dictionary, before a dot where each loop or operand has a value.
         default: value of a missing key; ``None`` for an order of loops.
-        lowest: the smallest number it may be.
+        lowest: the smallest allowed number.
         words: values that are no numbers.
         per: owners of the values: ``"spatial"`` or ``"reduce"`` loops, or ``"operand"``; empty
             if there is one value.
