@@ -120,7 +120,7 @@ def classify_copy(staged: StagedOperand) -> tuple[Copy, int]:
         return "run", 0
     intrinsic = staged.nest.mapping.intrinsic
     if intrinsic.tile_registers and staged.name == intrinsic.sources[1].tensor.name:
-        # Groups of 32 bits along the reduction, by column: see :func:`amos.plan.packing.group_columns`.
+        # Groups of 32 bits along the reduction, by column: see ``packing.group_columns``.
         return "pieces", 0
     if intrinsic.tile_registers and is_guarded(staged):
         # Rows gathered from windows: their distances differ.
